@@ -38,6 +38,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Seconds between reports of what workers compute: a part of the time so far, within these bounds.
+constexpr double kLeastReport = 1, kMostReport = 30, kReportPart = 0.05;
+
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
@@ -77,7 +80,10 @@ class Training {
       result_.images_per_second = static_cast<double>(timed_observations_) / timed_seconds_;
     }
     result_.shards_by_thread = iterations_->shards();
-    result_.workers = iterations_->workers();
+    result_.workers = iterations_->workers(true);
+    if (!result_.workers.empty()) {
+      notify([&](TrainingObserver& o) { o.workers(result_.workers, position_.iteration); });
+    }
     iterations_->fetch();
     if (control_.replay) result_.replayed = training_tensors(network_, *solver_);
     finish_network();
@@ -285,6 +291,7 @@ class Training {
       first = false;
       result_.iterations.push_back(record);
       notify([&](TrainingObserver& o) { o.iteration(record); });
+      report_workers();
       bool last = position_.iteration == due_->last_iteration();
       if (due_->validation(position_.iteration)) validate();
       if (out_of_patience() && !last) {
@@ -308,6 +315,15 @@ class Training {
     }
     checkpoint();
     notify([&](TrainingObserver& o) { o.stopped(position_.iteration); });
+  }
+
+  void report_workers() {
+    const double pause =
+        std::clamp(kReportPart * seconds_since(started_), kLeastReport, kMostReport);
+    if (options_.workers.count == 0 || seconds_since(workers_reported_) < pause) return;
+    workers_reported_ = Clock::now();
+    const std::vector<WorkerSummary> all = iterations_->workers(false);
+    notify([&](TrainingObserver& o) { o.workers(all, position_.iteration); });
   }
 
   // The last iteration that may begin before `next` is finished.
@@ -455,6 +471,7 @@ class Training {
   FileSystem& files_;
   ThreadPool pool_;
   const Clock::time_point started_ = Clock::now();
+  Clock::time_point workers_reported_ = started_;
   TrainingImages images_;
   std::unique_ptr<Solver> solver_;
   Listings listings_;
@@ -494,11 +511,18 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   if (options.workers.count == 0) return train(network, data, options, control);
   const OrdinaryArithmetic arithmetic;
   TrainingOptions placed = options;
-  std::shared_ptr<detail::PoolCore> pool = pool_for_training(placed);
+  std::shared_ptr<detail::PoolCore> pool = pool_for_training(placed, control.pool);
+  if (control.workers && (!pool || !placed.workers.load.empty())) {
+    throw InvalidArgument(
+        "[training] workers can be lent by an open pool alone, and without loads");
+  }
+  // As many as can join.
+  if (control.workers) placed.workers.count = pool->size();
   if (placed.device == "auto") placed.device = "cpu";
   check_training(network, data, placed);
   const Device device = resolve_training_device(network, placed, data.loss);
-  const TrainingWorkers workers{std::move(pool), devices_of_workers(placed.device, device)};
+  const TrainingWorkers workers{std::move(pool), devices_of_workers(placed.device, device),
+                                control.workers};
   placed.device = to_string(device);
   const Moved moved(network, device);
   return Training(network, data, placed, control, &call, workers).run();

@@ -1,5 +1,6 @@
 """Chromium without a window, for the tests of pages and for pictures of them."""
 
+import atexit
 import os
 import tempfile
 import time
@@ -11,6 +12,23 @@ from selenium.webdriver.chrome.service import Service
 
 class Browser:
     """A context. Offers the WebDriver as `driver`."""
+
+    shared = None
+
+    @classmethod
+    def of_all_tests(cls):
+        """One for the tests of a program, because its start takes longer than most of them. It has
+        no page, no stored data and no messages of earlier tests."""
+        if cls.shared is None:
+            cls.shared = cls()
+            atexit.register(cls.shared.driver.quit)
+        driver = cls.shared.driver
+        driver.get("about:blank")
+        driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
+        cls.shared.problems()
+        cls.shared.look()
+        return cls.shared
 
     def __init__(self, downloads=None):
         options = Options()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -218,22 +219,21 @@ class Served(CommandTest):
             self.assertLess(first, 20)
             self.assertLess(again, 2)
             self.assertLess(curves, 30)
-            with Browser() as b:
-                b.look()
-                b.driver.get(d.address)
-                b.wait("return document.querySelectorAll('tbody tr').length === 501")
-                took = b.js("const began = performance.now(); const filter = document.querySelector('input[type=search]');"
-                            "filter.value = 'long'; filter.dispatchEvent(new Event('input')); return performance.now() - began")
-                self.assertEqual(b.js("return document.querySelectorAll('tbody tr').length"), 8)
-                b.js("location.hash = '#/compare/' + arguments[0].join(',')", long)
-                b.wait("return Lockstep.view?.charts?.length === 4", 60)
-                redraw = b.js("const began = performance.now(); const slider = document.querySelector('input[type=range]');"
-                              "slider.value = 0.5; slider.dispatchEvent(new Event('input')); return performance.now() - began")
-                zoom = b.js("const began = performance.now(); Lockstep.view.charts[0].zoom(5000, 6000); return performance.now() - began")
-                print(f"filter of 2,008 runs: {took:.0f} ms; smoothing of 8 x 100,000: {redraw:.0f} ms, zoom: {zoom:.0f} ms")
-                self.assertLess(took, 2000)
-                self.assertLess(redraw, 5000)
-                self.assertLess(zoom, 2000)
+            b = Browser.of_all_tests()
+            b.driver.get(d.address)
+            b.wait("return document.querySelectorAll('tbody tr').length === 501")
+            took = b.js("const began = performance.now(); const filter = document.querySelector('input[type=search]');"
+                        "filter.value = 'long'; filter.dispatchEvent(new Event('input')); return performance.now() - began")
+            self.assertEqual(b.js("return document.querySelectorAll('tbody tr').length"), 8)
+            b.js("location.hash = '#/compare/' + arguments[0].join(',')", long)
+            b.wait("return Lockstep.view?.charts?.length === 4", 60)
+            redraw = b.js("const began = performance.now(); const slider = document.querySelector('input[type=range]');"
+                          "slider.value = 0.5; slider.dispatchEvent(new Event('input')); return performance.now() - began")
+            zoom = b.js("const began = performance.now(); Lockstep.view.charts[0].zoom(5000, 6000); return performance.now() - began")
+            print(f"filter of 2,008 runs: {took:.0f} ms; smoothing of 8 x 100,000: {redraw:.0f} ms, zoom: {zoom:.0f} ms")
+            self.assertLess(took, 2000)
+            self.assertLess(redraw, 5000)
+            self.assertLess(zoom, 2000)
 
 
 class StopOfATrial(CommandTest):
@@ -264,10 +264,7 @@ class Page(CommandTest):
 
     def setUp(self):
         super().setUp()
-        browser = Browser()
-        self.addCleanup(browser.driver.quit)
-        browser.look()
-        self.browser = browser
+        self.browser = Browser.of_all_tests()
 
 
 class RunPage(Page):
@@ -296,7 +293,18 @@ class RunPage(Page):
             facts = b.js("return document.querySelector('.facts').textContent")
             for name in ("Elapsed", "Time left", "Epoch", "Iteration", "Learning rate", "Processors", "Memory"):
                 self.assertIn(name, facts)
-            b.wait("return document.querySelector('section[aria-label=Workers]').textContent.includes('computes')")
+            workers = "[...document.querySelectorAll('section[aria-label=Workers] tbody tr')]"
+            b.wait(f"return {workers}.filter(row => row.textContent.includes('computes')).length === 2")
+            # Times of steps by worker: shards, milliseconds of a shard and of an iteration.
+            times = f"return {workers}.map(row => [...row.querySelectorAll('td')].slice(-3).map(cell => parseFloat(cell.textContent.replace(/,/g, ''))))"
+            b.wait(f"return ({times[7:]}).every(row => row.every(value => value > 0))")
+            for shards, shard_ms, iteration_ms in b.js(times):
+                self.assertLess(shard_ms, iteration_ms * 1.5 + 1)
+            victim = next(event["pid"] for line in (run / "log.jsonl").read_text().splitlines()
+                          for event in [json.loads(line)] if event.get("event") == "worker joined")
+            os.kill(victim, signal.SIGKILL)
+            b.wait(f"return {workers}.some(row => row.textContent.includes('lost: was killed by signal 9'))")
+            b.wait(f"return {workers}.filter(row => row.textContent.includes('computes')).length === 2")
             b.js("document.querySelector('button.stop').click()")
             _, error = training.communicate(timeout=60)
             self.assertEqual(training.returncode, 130, error)

@@ -42,6 +42,19 @@ TEST(RunLog, LinesMayComeInPieces) {
   EXPECT_EQ(whole.last_iteration(), 2);
 }
 
+TEST(RunLog, TheNewestTimesOfWorkersAreNoEvents) {
+  RunLog log;
+  const std::string begin = R"({"event":"workers","iteration":)";
+  log.add(begin + R"(1,"workers":[{"worker":1,"shards":8,"shard_ms":1.5,"iteration_ms":9}]})" +
+          "\n");
+  EXPECT_EQ(log.columns()["workers"][0]["shards"], 8);
+  log.add(begin + R"(2,"workers":[{"worker":2,"shards":4,"shard_ms":2,"iteration_ms":8}]})" + "\n");
+  const ordered_json columns = log.columns();
+  ASSERT_EQ(columns["workers"].size(), 1u);
+  EXPECT_EQ(columns["workers"][0]["worker"], 2);
+  EXPECT_TRUE(columns["events"].empty());
+}
+
 TEST(RunLog, InvalidLinesAndValuesThatAreNotFinite) {
   RunLog log;
   log.add("{\"iteration\":1,\"loss\":null}\nno json\n[1]\n\n");

@@ -82,7 +82,7 @@ class Follower : public TrainingObserver {
 inline std::vector<WorkerChange> losses(const Follower& follower) {
   std::vector<WorkerChange> all;
   for (const auto& c : follower.changes) {
-    if (!c.joined) all.push_back(c);
+    if (!c.joined && !c.left) all.push_back(c);
   }
   return all;
 }

@@ -71,6 +71,7 @@ struct RunLog::State {
   // The newest, also of lines that were forgotten, so that only changes are listed.
   double rate = std::numeric_limits<double>::quiet_NaN(), epoch = rate;
   ordered_json validations = ordered_json::array(), events = ordered_json::array();
+  ordered_json workers;  // the newest times of the workers
   double elapsed = 0, seconds = 0, images = 0;
 
   void line(std::string_view text);
@@ -143,6 +144,8 @@ void RunLog::State::line(std::string_view text) {
       kept[key] = value.is_number_float() ? short_number(value.get<double>()) : value;
     }
     validations.push_back(std::move(kept));
+  } else if (json.value("event", ordered_json()) == "workers") {
+    workers = json.value("workers", ordered_json());
   } else if (events.size() < kMostEvents) {
     events.push_back(std::move(json));
   }
@@ -232,6 +235,7 @@ ordered_json RunLog::columns(size_t most) const {
   json["epochs"] = changes(s.epochs, kMostRates);
   json["validations"] = s.validations;
   json["events"] = s.events;
+  if (s.workers.is_array()) json["workers"] = s.workers;
   json["elapsed"] = short_number(s.elapsed);
   json["seconds"] = s.seconds;
   json["images"] = s.images;

@@ -34,7 +34,8 @@ class RunLog {
 
   // {"x": [iterations] or the first of them if they are consecutive, "loss": [...],
   //  "accuracy": [...], "rate": [[iteration, rate], ...] where it changes, "epochs": [[iteration,
-  //  epoch], ...] where the epoch changes, "validations": [...], "events": [...], "elapsed",
+  //  epoch], ...] where the epoch changes, "validations": [...], "events": [...], "workers":
+  //  [{"worker", "shards", "shard_ms", "iteration_ms"}] if workers have reported, "elapsed",
   //  "seconds" (mean of an iteration), "images" (of these iterations), "position"}.
   // Values have five digits. Values that are not finite are null. Of more than `most` iterations,
   // those with the smallest and the largest loss of each of most / 2 equal parts remain.

@@ -71,8 +71,11 @@ class Iterations {
   virtual void fetch() = 0;
   // Number of shards that each thread (on a GPU: stream) has computed; with workers, each worker.
   virtual std::vector<int64_t> shards() const = 0;
-  // All workers of the training, including lost ones.
-  virtual std::vector<WorkerSummary> workers() const { return {}; }
+  // All workers of the training, including those that were lost or have left. `exact`: figures of
+  // workers on other hosts are requested from there; else they are those that came last.
+  virtual std::vector<WorkerSummary> workers(bool exact) const {
+    return (void)exact, std::vector<WorkerSummary>{};
+  }
   // The time profile, if one was requested.
   virtual std::optional<Profile> profile() { return std::nullopt; }
 };

@@ -52,12 +52,13 @@ struct PopulationRecord {
   double seconds = 0;
 };
 
-// A worker process has joined or was lost.
+// A worker process has joined, has left because it was lent, or was lost.
 struct WorkerChange {
   uint32_t worker = 0;  // its number, which is never reused
   int64_t pid = 0;
   std::string host = {};  // "": this machine
-  bool joined = false;    // the worker computes from now on; false: it was lost
+  bool joined = false;    // the worker computes from now on
+  bool left = false;      // TrainingControl::workers names it no longer; if neither, it was lost
   std::string how = {};   // if lost, the reason: "was killed by signal 9 (SIGKILL)"
   int64_t iteration = 0;  // the last finished iteration at that time
   int64_t members = 0;    // workers that compute now
@@ -69,8 +70,11 @@ struct WorkerChange {
 struct WorkerSummary {
   uint32_t worker = 0;
   int64_t pid = 0;
-  int64_t shards = 0;  // computed shards
-  bool lost = false;
+  int64_t shards = 0;               // computed shards
+  bool lost = false, left = false;  // see WorkerChange
+  std::string host = {};            // "": this machine
+  double shard_seconds = 0;         // duration of its last shard
+  double iteration_seconds = 0;     // of its last iteration, with the exchange of sums
 };
 
 // Facts that are known before the first iteration.
@@ -121,8 +125,12 @@ class TrainingObserver {
   // Called before every pass over the training images for population statistics; `pass` is from 0.
   virtual void population_pass(int64_t pass, int64_t passes) { (void)pass, (void)passes; }
   virtual void population(const PopulationRecord&) {}
-  // A worker process has joined or was lost.
+  // A worker process has joined, has left or was lost.
   virtual void worker(const WorkerChange&) {}
+  // Every few seconds and after the last iteration: what the workers have computed up to then.
+  virtual void workers(const std::vector<WorkerSummary>& all, int64_t iteration) {
+    (void)all, (void)iteration;
+  }
   // The training was stopped before its end, after this iteration and its checkpoint.
   virtual void stopped(int64_t iteration) { (void)iteration; }
   // Any other message for the user, for example that a damaged checkpoint was skipped.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -157,15 +158,30 @@ void ReceiptWriter::stopped(int64_t iteration) {
 }
 
 void ReceiptWriter::worker(const WorkerChange& c) {
-  nlohmann::ordered_json json{{"event", c.joined ? "worker joined" : "worker lost"},
+  nlohmann::ordered_json json{{"event", c.joined ? "worker joined"
+                                        : c.left ? "worker left"
+                                                 : "worker lost"},
                               {"worker", c.worker},
                               {"pid", c.pid},
                               {"iteration", c.iteration},
                               {"members", c.members}};
   if (!c.host.empty()) json["host"] = c.host;
-  if (!c.joined) {
+  if (!c.joined && !c.left) {
     json["how"] = c.how;
     json["seconds"] = c.seconds;
+  }
+  state_->log.pending += json.dump() + "\n";
+}
+
+void ReceiptWriter::workers(const std::vector<WorkerSummary>& all, int64_t iteration) {
+  nlohmann::ordered_json json{{"event", "workers"}, {"iteration", iteration}};
+  for (const WorkerSummary& w : all) {
+    if (w.lost || w.left) continue;
+    nlohmann::ordered_json one{{"worker", w.worker}, {"shards", w.shards}};
+    one["shard_ms"] = std::round(1e6 * w.shard_seconds) / 1000;
+    one["iteration_ms"] = std::round(1e6 * w.iteration_seconds) / 1000;
+    if (!w.host.empty()) one["host"] = w.host;
+    json["workers"].push_back(std::move(one));
   }
   state_->log.pending += json.dump() + "\n";
 }

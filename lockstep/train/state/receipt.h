@@ -54,6 +54,7 @@ class ReceiptWriter : public TrainingObserver {
   void stopped(int64_t iteration) override;
   // Recorded in the log.
   void worker(const WorkerChange& change) override;
+  void workers(const std::vector<WorkerSummary>& all, int64_t iteration) override;
   // Recorded in the log. May be called before start().
   void notice(const std::string& text) override;
   // Writes the remaining lines. Throws FileError.

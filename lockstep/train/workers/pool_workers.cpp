@@ -190,6 +190,11 @@ void PoolWorkers::kill(uint32_t worker, const std::string& reason) {
   pool_->kill(found->second.task, reason);
 }
 
+void PoolWorkers::cancel(uint32_t worker) {
+  const auto found = workers_.find(worker);
+  if (found != workers_.end()) pool_->cancel(found->second.task);
+}
+
 int64_t PoolWorkers::pid(uint32_t worker) const {
   const auto found = workers_.find(worker);
   if (found == workers_.end()) return 0;

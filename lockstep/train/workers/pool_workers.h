@@ -62,6 +62,8 @@ class PoolWorkers {
   // Ends the worker's process immediately. It is then lost for this reason ("hung"; "": as its
   // process ended).
   void kill(uint32_t worker, const std::string& reason);
+  // Ends the worker's task. Its process is free for others then.
+  void cancel(uint32_t worker);
   // 0 if the worker still has another task or is lost.
   int64_t pid(uint32_t worker) const;
   // Whether the pool's worker has another task first.

@@ -9,10 +9,11 @@
 
 namespace lockstep {
 
-std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options) {
+std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options,
+                                                    std::shared_ptr<detail::PoolCore> pool) {
   options.check();
   if (!options.workers.hosts.empty()) return nullptr;  // the hosts determine the workers
-  std::shared_ptr<detail::PoolCore> pool = detail::open_process_pool();
+  if (!pool) pool = detail::open_process_pool();
   const int64_t present = pool ? pool->size() : 0;
   if (present == 0) return nullptr;
   if (present < options.workers.count) {

@@ -58,7 +58,7 @@ void WorkerIterations::State::advance(int64_t target, int64_t last) {
   events.begin_waiting();
   while (records.received() < target) {
     const int64_t granted = records.granted(), received = records.received();
-    const bool growing = parts.membership.joiners();
+    const bool growing = parts.membership.changes();
     if (parts.group.broken() || (growing && granted == received)) {
       formation.regroup();
       continue;
@@ -117,7 +117,7 @@ Evaluation WorkerIterations::validate() {
   PresentGroup& group = s.parts.group;
   const int64_t taken = s.parts.records.taken();
   for (;;) {
-    if (group.broken() || s.parts.membership.joiners()) s.formation.regroup();
+    if (group.broken() || s.parts.membership.changes()) s.formation.regroup();
     // After a loss some iterations may have to be done again.
     s.advance(taken, taken);
     validation.begin(group.ranks());
@@ -160,8 +160,8 @@ std::vector<int64_t> WorkerIterations::shards() const {
   return all;
 }
 
-std::vector<WorkerSummary> WorkerIterations::workers() const {
-  state_->parts.hosts.collect_statuses();
+std::vector<WorkerSummary> WorkerIterations::workers(bool exact) const {
+  if (exact) state_->parts.hosts.collect_statuses();
   return state_->parts.membership.summaries();
 }
 

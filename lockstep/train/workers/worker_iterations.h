@@ -29,7 +29,7 @@ class WorkerIterations final : public Iterations {
   Evaluation validate() override;
   void fetch() override;
   std::vector<int64_t> shards() const override;
-  std::vector<WorkerSummary> workers() const override;
+  std::vector<WorkerSummary> workers(bool exact) const override;
 
  private:
   struct State;

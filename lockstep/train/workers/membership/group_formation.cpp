@@ -154,14 +154,37 @@ bool GroupFormation::bring_state(const Base& base) {
   }
 }
 
+void GroupFormation::let_go(const std::vector<uint32_t>& leaving, int64_t iteration,
+                            int64_t members) {
+  WorkerMembership& membership = parts_.membership;
+  for (const uint32_t number : leaving) {
+    const WorkerMember& m = membership.at(number);
+    const WorkerChange change{.worker = number,
+                              .pid = m.pid,
+                              .host = membership.name_of_host(m),
+                              .left = true,
+                              .iteration = iteration,
+                              .members = members};
+    membership.release(number);
+    if (parts_.setup.on_change) parts_.setup.on_change(change);
+  }
+}
+
 bool GroupFormation::form(const Base& base) {
   if (!first_base_) first_base_ = base.iteration;
   WorkerMembership& membership = parts_.membership;
   const IterationsSetup& setup = parts_.setup;
   // Ordered by slot, so that each slot keeps its load.
-  std::vector<uint32_t> ranks;
+  std::vector<uint32_t> ranks, leaving;
+  // A member leaves once another one has all that it has.
+  const bool others =
+      std::any_of(membership.members().begin(), membership.members().end(), [&](const auto& entry) {
+        const WorkerMember& m = entry.second;
+        return m.phase == Phase::member && !m.leaving && m.finished == base.iteration;
+      });
   for (const auto& [number, m] : membership.members()) {
-    if (m.phase != Phase::building) ranks.push_back(number);
+    if (m.phase == Phase::building) continue;
+    (others && m.leaving ? leaving : ranks).push_back(number);
   }
   std::sort(ranks.begin(), ranks.end(),
             [&](uint32_t a, uint32_t b) { return membership.at(a).slot < membership.at(b).slot; });
@@ -222,6 +245,7 @@ bool GroupFormation::form(const Base& base) {
                        .members = static_cast<int64_t>(ranks.size())});
     }
   }
+  if (all) let_go(leaving, base.iteration, static_cast<int64_t>(ranks.size()));
   parts_.records.continue_after(base.iteration);
   group.formed(base.iteration);
   const bool devices = membership.on_devices() && ranks.size() > 1;

@@ -35,6 +35,7 @@ class GroupFormation {
   bool await_rest();
   Base find_base() const;
   bool bring_state(const Base& base);
+  void let_go(const std::vector<uint32_t>& leaving, int64_t iteration, int64_t members);
   bool form(const Base& base);
 
   WorkerParts& parts_;

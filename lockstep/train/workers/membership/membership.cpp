@@ -26,7 +26,10 @@ using Phase = WorkerMember::Phase;
 WorkerMembership::WorkerMembership(const IterationsSetup& setup,
                                    const Call<TrainingProblem>& problem,
                                    const TrainingWorkers& workers)
-    : setup_(setup), devices_(workers.devices), workers_(workers.pool, setup.options) {
+    : setup_(setup),
+      devices_(workers.devices),
+      workers_(workers.pool, setup.options),
+      lent_(workers.slots) {
   nlohmann::ordered_json object;
   FieldWriter writer(object);
   TrainingOptions copy = setup.options;
@@ -36,6 +39,10 @@ WorkerMembership::WorkerMembership(const IterationsSetup& setup,
   names_ = digest_of_names(setup.data);
   if (setup.notice && !workers_.own()) {
     setup.notice(fmt::format("{} workers of the open pool compute", setup.options.workers.count));
+  }
+  if (lent_) {
+    follow_lending();
+    return;
   }
   workers_.start_together([&] {
     for (int slot = 0; slot < static_cast<int>(setup.options.workers.count); ++slot) start(slot);
@@ -62,7 +69,43 @@ void WorkerMembership::start(int slot, bool replaces) {
   }
 }
 
+// Starts workers that are lent, and marks those that are lent no longer.
+void WorkerMembership::follow_lending() {
+  if (!lent_) return;
+  std::set<int> wanted;
+  for (const int slot : lent_()) {
+    if (slot >= 0 && slot < workers_.present()) wanted.insert(slot);
+  }
+  if (wanted.empty()) return;
+  const auto unwanted = [&](int slot) { return wanted.count(slot) == 0; };
+  std::erase_if(free_slots_, unwanted);
+  std::erase_if(absent_slots_, unwanted);
+  std::set<int> present(free_slots_.begin(), free_slots_.end());
+  present.insert(absent_slots_.begin(), absent_slots_.end());
+  for (auto& [number, m] : members_) {
+    const bool gone = m.leaving && m.phase != Phase::member;
+    if (gone) continue;
+    m.leaving = unwanted(m.slot);
+    present.insert(m.slot);
+    if (m.leaving && m.phase != Phase::member) release(number);
+  }
+  for (const int slot : wanted) {
+    if (present.count(slot) == 0) start(slot);
+  }
+}
+
+void WorkerMembership::release(uint32_t worker) {
+  constexpr double kReleaseLimit = 60;
+  Member& m = members_.at(worker);
+  m.leaving = true;
+  m.phase = Phase::building;  // it takes no part in groups
+  m.built = false;
+  m.limit = TimeLimit(kReleaseLimit);
+  workers_.cancel(worker);
+}
+
 void WorkerMembership::start_replacements(bool replace) {
+  follow_lending();
   // The pool may have grown again.
   for (const int slot : std::exchange(absent_slots_, {})) {
     if (slot < workers_.present()) {
@@ -119,16 +162,19 @@ WorkerMember WorkerMembership::remove(const PoolWorkerEvent& event) {
   const auto found = members_.find(event.worker);
   Member m = std::move(found->second);
   members_.erase(found);
-  free_slots_.push_back(m.slot);
+  if (!m.leaving) free_slots_.push_back(m.slot);
   // A worker on a host that has not connected has never been present.
   if (m.pid != 0 || host_of(m) == 0) {
-    lost_.push_back({event.worker, m.pid, m.status().computed.load(), true});
+    gone_.push_back(summary_of(event.worker, m));
+    gone_.back().lost = !m.leaving;
+    gone_.back().left = m.leaving;
   }
   return m;
 }
 
 void WorkerMembership::take(uint32_t worker, const ReadyReport& r) {
   Member& m = members_.at(worker);
+  if (m.leaving && m.phase != Phase::member) return;
   std::vector<FingerprintEntry> there;
   for (const auto& [entry, value] : r.fingerprint) there.push_back({entry, value});
   const std::string difference =
@@ -150,9 +196,25 @@ void WorkerMembership::take(const NoticeReport& r) {
   if (noticed_.insert(r.text).second && setup_.notice) setup_.notice(r.text);
 }
 
-bool WorkerMembership::joiners() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const auto& entry) { return entry.second.phase == Phase::ready; });
+bool WorkerMembership::changes() const {
+  bool joins = false, leaves = false, stays = false;
+  for (const auto& [number, m] : members_) {
+    joins = joins || m.phase == Phase::ready;
+    leaves = leaves || (m.phase == Phase::member && m.leaving);
+    stays = stays || (m.phase == Phase::member && !m.leaving);
+  }
+  return joins || (leaves && stays);
+}
+
+WorkerSummary WorkerMembership::summary_of(uint32_t worker, const Member& m) const {
+  const TrainingWorkerStatus& status = m.status();
+  return {.worker = worker,
+          .pid = m.pid,
+          .shards = status.computed.load(),
+          .lost = false,
+          .host = name_of_host(m),
+          .shard_seconds = status.shard_seconds.load(),
+          .iteration_seconds = status.iteration_seconds.load()};
 }
 
 bool WorkerMembership::others_began(uint32_t worker) const {
@@ -214,10 +276,10 @@ double WorkerMembership::limit() const {
 }
 
 std::vector<WorkerSummary> WorkerMembership::summaries() const {
-  std::vector<WorkerSummary> all = lost_;
+  std::vector<WorkerSummary> all = gone_;
   for (const auto& [number, m] : members_) {
     // Some may have had other tasks all the time.
-    if (m.pid != 0) all.push_back({number, m.pid, m.status().computed.load(), false});
+    if (m.pid != 0) all.push_back(summary_of(number, m));
   }
   std::sort(all.begin(), all.end(),
             [](const WorkerSummary& a, const WorkerSummary& b) { return a.worker < b.worker; });

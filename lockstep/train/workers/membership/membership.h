@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -26,9 +27,10 @@ struct WorkerMember {
   static constexpr double kReadyLimit = 600;
 
   Phase phase = Phase::building;
-  int64_t pid = 0;     // 0: it has not begun
-  int slot = 0;        // its index in the pool; determines its cores and its load
-  bool built = false;  // it waits for data that its host must have
+  int64_t pid = 0;       // 0: it has not begun
+  int slot = 0;          // its index in the pool; determines its cores and its load
+  bool built = false;    // it waits for data that its host must have
+  bool leaving = false;  // it is lent no longer: it goes before the next iteration, or has gone
   TimeLimit limit{kReadyLimit};
   ReservedPlace status_place;
   SharedRegion status_memory;
@@ -80,8 +82,10 @@ class WorkerMembership {
   void take(uint32_t worker, const ReadyReport& r);
   void take(const NoticeReport& r);
   const std::optional<ReadyReport>& ready() const { return ready_; }  // of the first worker
-  // Whether a worker waits to join.
-  bool joiners() const;
+  // Whether a worker waits to join, or to leave while others remain.
+  bool changes() const;
+  // The member leaves: its process goes on without it.
+  void release(uint32_t worker);
   // Whether any worker but this one has begun.
   bool others_began(uint32_t worker) const;
   // At the beginning: whether to wait for a worker. Workers that have other tasks for a long time
@@ -95,6 +99,8 @@ class WorkerMembership {
  private:
   void start(int slot, bool replaces = false);
   void start_replacements(bool replace);
+  void follow_lending();
+  WorkerSummary summary_of(uint32_t worker, const Member& m) const;
   void end_late();
   void look_for_strangers();
 
@@ -103,13 +109,14 @@ class WorkerMembership {
   PoolWorkers workers_;
   detail::PoolCore& pool_ = workers_.pool();
   std::map<uint32_t, Member> members_;
-  std::vector<WorkerSummary> lost_;
+  std::vector<WorkerSummary> gone_;
   // Derived from the problem, the same for all workers.
   TrainingTask task_;
   Digest names_;
   std::optional<ReadyReport> ready_;
   std::vector<int> free_slots_;    // of lost workers
   std::vector<int> absent_slots_;  // slots that the pool has no worker for at present
+  const std::function<std::vector<int>()> lent_;  // see TrainingControl::workers
   bool strangers_reported_ = false, busy_reported_ = false;
   std::set<std::string> noticed_;      // notices of workers; each is reported once
   std::optional<TimeLimit> patience_;  // the wait for workers with other tasks

@@ -82,6 +82,11 @@ void WorkerEvents::handle(const PoolWorkerEvent& event) {
   const auto found = membership.members().find(event.worker);
   if (found == membership.members().end()) return;
   found->second.pid = event.pid;
+  if (found->second.leaving && event.kind != PoolWorkerEvent::Kind::message &&
+      found->second.phase == WorkerMember::Phase::building) {
+    membership.remove(event);  // it has left
+    return;
+  }
   if (event.kind == PoolWorkerEvent::Kind::failed)
     event.error.rethrow(name_of_worker(event.worker) + ": ");
   if (event.kind == PoolWorkerEvent::Kind::lost) {
