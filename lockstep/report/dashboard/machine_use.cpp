@@ -25,6 +25,7 @@ void MachineUse::refresh() {
   if (total_ > 0 && total > total_) busy_ = 1 - (idle - idle_) / (total - total_);
   total_ = total;
   idle_ = idle;
+  gpus_ = gpu_use_.json().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   std::ifstream memory("/proc/meminfo");
   double all = 0, available = 0;
   std::string unit;
@@ -42,7 +43,8 @@ nlohmann::ordered_json MachineUse::json() const {
   return {{"processors", std::thread::hardware_concurrency()},
           {"busy", busy_ < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(busy_)},
           {"memory", memory_},
-          {"memory_bytes", 1024 * memory_kib_}};
+          {"memory_bytes", 1024 * memory_kib_},
+          {"gpus", nlohmann::ordered_json::parse(gpus_)}};
 }
 
 }  // namespace lockstep

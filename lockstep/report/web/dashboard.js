@@ -33,7 +33,7 @@
       stream.addEventListener("restart", () => show());
       stream.addEventListener("machine", event => {
         machine = JSON.parse(event.data);
-        use.textContent = `${count(machine.processors)} processors ${finite(machine.busy) ? percent(machine.busy, 0) + " busy" : ""}, memory ${percent(machine.memory, 0)} of ${(machine.memory_bytes / 2 ** 30).toFixed(0)} GiB`;
+        use.textContent = `${count(machine.processors)} processors ${finite(machine.busy) ? percent(machine.busy, 0) + " busy" : ""}, memory ${percent(machine.memory, 0)} of ${(machine.memory_bytes / 2 ** 30).toFixed(0)} GiB` + (machine.gpus || []).map((gpu, i) => `; GPU ${i} ${gpuUse(gpu)}`).join("");
         view?.machine?.();
       });
       // The browser would repeat the old position, so a new connection is made with the present one.
@@ -41,6 +41,8 @@
     };
     open();
   }
+
+  const gpuUse = gpu => `${finite(gpu.busy) ? percent(gpu.busy, 0) + " busy" : "–"}, memory ${finite(gpu.memory) ? percent(gpu.memory, 0) : "–"}${gpu.memory_bytes ? ` of ${(gpu.memory_bytes / 2 ** 30).toFixed(0)} GiB` : ""}`;
 
   const value = (run, key) => key.startsWith("options.") ? run.options?.[key.slice(8)] : run[key];
   const shown = (key, v) => /accuracy/.test(key) ? percent(v) : finite(v) ? number(v) : v === undefined || v === null ? "–" : String(v);
@@ -178,7 +180,8 @@
         ["Loss", number(log.loss.at(-1))], log.classifies() ? ["Validation accuracy", percent(log.validations.at(-1)?.validation_accuracy)] : ["Validation loss", number(log.validations.at(-1)?.validation_loss)],
         ["Images per second", count(log.recent ?? log.images / log.seconds)],
         machine && running ? ["Processors", finite(machine.busy) ? percent(machine.busy, 0) + " busy" : "–"] : ["", null],
-        machine && running ? ["Memory", percent(machine.memory, 0)] : ["", null]]));
+        machine && running ? ["Memory", percent(machine.memory, 0)] : ["", null],
+        ...(machine && running ? machine.gpus || [] : []).map((gpu, i) => [`GPU ${i}, ${gpu.name}`, gpuUse(gpu)])]));
       if (now.reason) head.append(element("p", {class: "message"}, now.reason));
       bar.style.width = finite(share) ? (100 * share).toFixed(1) + "%" : "0";
       progress.setAttribute("aria-valuenow", finite(share) ? Math.round(100 * share) : 0);
