@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/train/records/observer.h"
 
@@ -24,8 +27,9 @@ struct ProgressOptions {
 
 // Writes a row for the first and the last iteration, for every verbose_frequency-th iteration and
 // for every validation. On a terminal also draws a bar below the rows, at most ten times a second,
-// with epoch, iteration, loss, images per second and time left. The columns of the rows are
-// aligned. All text goes to `write`, which is called from the training thread.
+// with epoch, iteration, loss, the best validation, images per second and time left, and a line for
+// each worker process. The columns of the rows are aligned. All text goes to `write`, which is
+// called from the training thread.
 class Progress : public TrainingObserver {
  public:
   Progress(std::function<void(std::string_view)> write, ProgressOptions options);
@@ -35,6 +39,7 @@ class Progress : public TrainingObserver {
   void iteration(const IterationRecord& record) override;
   void validation(const ValidationRecord& record) override;
   void worker(const WorkerChange& change) override;
+  void workers(const std::vector<WorkerSummary>& all, int64_t iteration) override;
   void out_of_patience(int64_t iteration) override;
   void population_pass(int64_t pass, int64_t passes) override;
   void population(const PopulationRecord& record) override;
@@ -47,7 +52,12 @@ class Progress : public TrainingObserver {
   void row();
   void line(const std::string& text);
   void draw(bool now);
+  void clear();
   std::string bar() const;
+  std::string worker_lines() const;
+  std::string best_text() const;
+  std::string left_text() const;
+  std::string speed_text() const;
   std::string bold(const std::string& text) const;
   void emit();
 
@@ -55,10 +65,12 @@ class Progress : public TrainingObserver {
   ProgressOptions options_;
   TrainingStart start_;
   bool started_ = false;
-  int64_t workers_ = 0;                        // workers that compute now
-  std::optional<IterationRecord> last_;        // the newest iteration
-  std::optional<ValidationRecord> validated_;  // of `last_`, not yet written in a row
-  bool row_due_ = false;                       // `last_` is not yet written in a row
+  int64_t workers_ = 0;                                     // workers that compute now
+  std::map<uint32_t, WorkerSummary> states_;                // by number
+  double best_ = std::numeric_limits<double>::quiet_NaN();  // validation: accuracy, else loss
+  std::optional<IterationRecord> last_;                     // the newest iteration
+  std::optional<ValidationRecord> validated_;               // of `last_`, not yet written in a row
+  bool row_due_ = false;                                    // `last_` is not yet written in a row
   int table_rank_ = -1;       // highest rank of the table's columns; -1: no table yet
   int64_t done_ = 0;          // iterations in this process
   double first_elapsed_ = 0;  // at the first of these iterations
@@ -67,7 +79,8 @@ class Progress : public TrainingObserver {
   double prepared_at_ = -1;
   bool bar_shown_ = false;
   std::string bar_text_;
-  std::string out_;  // collected, so that each change is a single write
+  int lines_shown_ = 0;  // above the bar
+  std::string out_;      // collected, so that each change is a single write
 };
 
 // Prints training progress on a stream. No other part of the library prints.

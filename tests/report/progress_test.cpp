@@ -79,24 +79,25 @@ TEST(Progress, PlainOutputIsLines) {
   }
   f.progress.finish();
   const std::string same = "  accuracy 50.00%  loss 1.2500  rate 0.05";
-  const std::string validated = "  validation accuracy 81.25%  validation loss 0.7500";
+  const std::string validated = "  validation accuracy 81.25%  validation loss 0.7500  best 81.25%";
+  const std::string speed = "  12,800 images/s";
   EXPECT_EQ(f.text,
             "45,000 training images, 5,000 for validation; 200 iterations in 2 epochs; 2 threads\n"
             "epoch 1/2  iteration 1/200  elapsed 0:00:00" +
                 same +
                 "\n"
                 "epoch 1/2  iteration 50/200  elapsed 0:00:25" +
-                same +
+                same + speed + "  0:01:15 left" +
                 "\n"
                 "epoch 1/2  iteration 100/200  elapsed 0:00:50" +
-                same + validated +
+                same + speed + "  0:00:50 left" + validated +
                 "\n"
                 "note: something odd\n"
                 "epoch 2/2  iteration 150/200  elapsed 0:01:15" +
-                same +
+                same + speed + "  0:00:25 left" +
                 "\n"
                 "epoch 2/2  iteration 200/200  elapsed 0:01:40" +
-                same + validated + "\n");
+                same + speed + validated + "\n");
 }
 
 TEST(Progress, PlainOutputReportsLongPreparation) {
@@ -238,7 +239,7 @@ TEST(Progress, MetricsOfValidations) {
   plain.start(1, 1);
   plain.iterate(1);
   plain.validate(1);
-  EXPECT_NE(plain.text.find("  validation loss 0.7500  top-5 62.50%  f1 0.6250\n"),
+  EXPECT_NE(plain.text.find("  validation loss 0.7500  top-5 62.50%  f1 0.6250  best 81.25%\n"),
             std::string::npos)
       << plain.text;
   // Requested metrics come before the learning rate. Columns that do not fit are left out.
@@ -258,6 +259,61 @@ TEST(Progress, MetricsOfValidations) {
       << wide;
   const std::string narrow = lines(80);
   EXPECT_NE(narrow.find("    0.7500     62.50%\n"), std::string::npos) << narrow;
+}
+
+// On a terminal each worker has a line above the bar.
+TEST(Progress, WorkersHaveLines) {
+  Fake f(true, 100);
+  for (const uint32_t worker : {1u, 2u}) {
+    f.progress.worker({.worker = worker, .joined = true, .members = 2});
+  }
+  f.start(100, 1);
+  f.take();
+  f.now = 1;
+  f.iterate(1);
+  f.now = 2;
+  f.progress.workers(
+      {{.worker = 1, .shards = 1234, .shard_seconds = 0.0015, .iteration_seconds = 0.0125},
+       {.worker = 2, .host = "b"},
+       {.worker = 9, .lost = true}},
+      1);
+  f.take();
+  f.iterate(2);
+  const std::string both = f.take();
+  EXPECT_NE(both.find("worker 1: computes, 12.5 ms an iteration, 1.50 ms a shard, 1,234 shards\n"
+                      "worker 2 on b: computes\n["),
+            std::string::npos)
+      << both;
+  EXPECT_EQ(both.find("worker 9"), std::string::npos);
+  // The next drawing removes both lines and the bar first.
+  f.now = 3;
+  f.progress.worker({.worker = 2, .left = true, .iteration = 2, .members = 1});
+  const std::string one = f.take();
+  EXPECT_EQ(one.find("\x1b[2A\r\x1b[J"), 0u) << one;
+  EXPECT_NE(one.find("left after iteration 2: 1 worker now\n"), std::string::npos) << one;
+  EXPECT_EQ(one.find("on b: computes"), std::string::npos) << one;
+  // Many workers do not fill the screen.
+  for (uint32_t worker = 3; worker < 40; ++worker) {
+    f.progress.worker({.worker = worker, .joined = true, .members = 30});
+  }
+  f.take();
+  f.now = 4;
+  f.iterate(3);
+  const std::string many = f.take();
+  EXPECT_NE(many.find("and 31 more workers\n"), std::string::npos) << many;
+  f.progress.finish();
+  EXPECT_EQ(f.take(), "\x1b[8A\r\x1b[J");
+}
+
+TEST(Progress, TheBestValidationIsInTheBar) {
+  Fake f(true, 120, false, 1);
+  f.start(100, 1);
+  f.now = 1;
+  f.iterate(1);
+  f.validate(1);
+  f.now = 2;
+  f.iterate(2);
+  EXPECT_NE(f.text.find("  best 81.25%  loss"), std::string::npos) << f.text;
 }
 
 TEST(Progress, PopulationStatistics) {
