@@ -20,8 +20,8 @@ namespace lockstep::command {
 namespace {
 
 struct SweepArguments {
-  std::string job, out;
-  std::vector<std::string> settings;
+  std::string job, out, host_launch;
+  std::vector<std::string> settings, hosts;
   int workers = 0;
   int64_t stop_trial = 0;
   bool resume = false, rerun_failed = false, no_lending = false, not_recorded = false, json = false,
@@ -134,6 +134,10 @@ std::string how_to_continue(const SweepArguments& a) {
   if (!a.job.empty()) line += " " + shell_word(a.job);
   line += " --out " + shell_word(a.out);
   if (a.workers > 0) line += " --workers " + std::to_string(a.workers);
+  for (size_t i = 0; i < a.hosts.size(); ++i) {
+    line += (i == 0 ? " --hosts " : ",") + shell_word(a.hosts[i]);
+  }
+  if (!a.host_launch.empty()) line += " --host-launch " + shell_word(a.host_launch);
   return line + " --resume";
 }
 
@@ -173,6 +177,8 @@ int sweep_command(SweepArguments& a) {
   options.resume = a.resume;
   options.rerun_failed = a.rerun_failed;
   options.lend = !a.no_lending;
+  options.hosts = a.hosts;
+  options.host_launch = a.host_launch;
   if (!a.not_recorded) options.store = default_store_folder();
   options.interrupted = stop_wanted;
   SweepDisplay display(
@@ -228,6 +234,7 @@ void add_sweep(Commands& commands) {
       "known is computed again.",
       {{"lockstep sweep examples/jobs/digits_sweep.toml --out runs/sweep", "nine trials"},
        {"lockstep sweep job.toml --out runs/sweep --workers 4", "four trials at once"},
+       {"lockstep sweep job.toml --out runs/sweep --hosts 10.0.0.2:4,10.0.0.3:4", "on two hosts"},
        {"lockstep sweep --out runs/sweep --resume", "continue"},
        {"lockstep sweep --out runs/sweep --resume --set sweep.trials=40", "with more trials"},
        {"lockstep sweep --out runs/sweep --stop-trial 7", "from another terminal"}},
@@ -242,9 +249,20 @@ void add_sweep(Commands& commands) {
           .type_name("DIR")
           .not_empty();
   sub.add_option("--workers", a->workers,
-                 "Trials at once, each in its own process (default: one for each processor)")
+                 "Trials at once, each in its own process (default: one for each processor; with "
+                 "--hosts: one for each worker)")
       .type_name("N")
       .range(1, 1024);
+  Option hosts =
+      sub.add_option("--hosts", a->hosts,
+                     "Hosts and numbers of workers, such as 10.0.0.2:4,localhost:2 (by ssh); idle "
+                     "workers join the trainings of other trials")
+          .type_name("HOSTS")
+          .separated_by_commas();
+  sub.add_option("--host-launch", a->host_launch,
+                 "Command that starts a program on a host; {host} is its name (default: ssh)")
+      .type_name("COMMAND")
+      .needs(hosts);
   Option resume = sub.add_flag("--resume", a->resume, "Continue the sweep in --out");
   resume.needs(out);
   sub.add_flag("--rerun-failed", a->rerun_failed,
@@ -256,8 +274,7 @@ void add_sweep(Commands& commands) {
       .range(1, 100'000)
       .needs(out)
       .excludes(resume);
-  sub.add_flag("--no-lending", a->no_lending,
-               "Idle workers do not lend their threads to other trials");
+  sub.add_flag("--no-lending", a->no_lending, "Idle workers help no other trials");
   sub.add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   sub.add_flag("--quiet", a->quiet, "Print no progress");
   sub.add_flag("--not-recorded", a->not_recorded,

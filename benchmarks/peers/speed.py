@@ -176,7 +176,8 @@ def main():
     parser.add_argument("--command", default=lockstep_runs.COMMAND, help="the lockstep command")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
                         help="holds cifar10/train/<class>/ (default: $LOCKSTEP_TEST_DATA)")
-    parser.add_argument("--network", choices=list(NETWORKS), help="only this one")
+    parser.add_argument("--network", choices=list(NETWORKS), action="append",
+                        help="only this one; repeat for more")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="of each short run of PyTorch")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
@@ -195,7 +196,7 @@ def main():
             **report["machine"]))
         print(f"PyTorch {torch.__version__}; {report['data']}; mini-batch {MINI_BATCH}; "
               f"images per second, medians of {arguments.rounds}\n")
-        for name in [arguments.network] if arguments.network else NETWORKS:
+        for name in arguments.network or NETWORKS:
             title, *settings = NETWORKS[name]
             figures = measure(arguments.command, images, *settings, arguments.set, arguments.rounds,
                               arguments.seconds, arguments.newest)

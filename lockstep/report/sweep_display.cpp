@@ -62,8 +62,14 @@ std::string SweepDisplay::value_text(double value) const {
 
 void SweepDisplay::start(const JobSweepStart& start) {
   start_ = start;
-  line(fmt::format("{}, {} {}, {} {}", start.options.method, start.options.goal, start.metric,
-                   start.workers, start.workers == 1 ? "worker" : "workers"));
+  const auto count = [](int64_t number, const char* what) {
+    return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+  };
+  std::string text =
+      fmt::format("{}, {} {}, ", start.options.method, start.options.goal, start.metric);
+  text += start.hosts == 0 ? count(start.workers, "worker")
+                           : count(start.lent, "worker") + " on " + count(start.hosts, "host");
+  line(text);
 }
 
 void SweepDisplay::decision(int64_t, const SweepDecision& what) {
@@ -163,15 +169,16 @@ std::string SweepDisplay::table() const {
   const int width = std::max(40, options_.width());
   std::string text;
   double images = 0;
+  const char* const slot = start_.hosts > 0 ? "place" : "worker";
   for (int worker = 0; worker < start_.workers; ++worker) {
     const auto found = workers_.find(worker);
     if (found == workers_.end()) {
-      text += cut(fmt::format("worker {:<3} idle", worker), width) + "\n";
+      text += cut(fmt::format("{} {:<3} idle", slot, worker), width) + "\n";
       continue;
     }
     const auto& [run, p] = found->second;
     std::string row =
-        fmt::format("worker {:<3} {:<9}", worker, name_of(run, start_.options.repeats));
+        fmt::format("{} {:<3} {:<9}", slot, worker, name_of(run, start_.options.repeats));
     if (p.iterations == 0) {
       row += " prepares";
     } else {
@@ -181,7 +188,9 @@ std::string SweepDisplay::table() const {
                          p.iteration, p.goal, p.loss);
       row += fmt::format(" {:>8}", value_text(p.metric));
       row += fmt::format(" {:>7} images/s", format_count(std::llround(p.images_per_second)));
-      if (p.threads > 1) row += fmt::format(", {} threads", p.threads);
+      if (p.threads > 1) {
+        row += fmt::format(", {} {}", p.threads, start_.hosts > 0 ? "workers" : "threads");
+      }
     }
     text += cut(row, width) + "\n";
   }

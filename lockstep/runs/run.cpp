@@ -243,6 +243,8 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
     control.stop_after = options.stop_after_epochs * plan.iterations_per_epoch;
   }
   control.threads = options.threads;
+  control.workers = options.workers;
+  control.pool = options.pool;
   control.dry_run = options.dry_run;
   control.profile = options.profile;
   const auto call = make_call<&job_problem>(plan.job.resolved().dump(), options.initial_model);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,8 +36,11 @@ struct RunOptions {
   int64_t stop_after = 0;             // as in TrainingControl
   int64_t stop_after_epochs = 0;      // the same in epochs; 0: no limit
   std::function<int64_t()> threads;   // as in TrainingControl
-  bool dry_run = false;               // as in TrainingControl
-  bool profile = false;               // as in TrainingControl
+  // As in TrainingControl, for a job with worker processes.
+  std::function<std::vector<int>()> workers = {};
+  std::shared_ptr<detail::PoolCore> pool = {};
+  bool dry_run = false;  // as in TrainingControl
+  bool profile = false;  // as in TrainingControl
   // The folder of the run store in which the run is recorded (see store/run_store.h); "": none.
   std::string store = {};
   // The sweep that the run is a trial of, if any. The caller keeps it until the run has ended.

@@ -151,6 +151,55 @@ class OneAnswer(SweepTest):
         self.assertEqual(self.table("killed"), one, "trained with kills")
         self.assertEqual(self.decisions("killed"), self.decisions("one"))
 
+    HOSTS = ("--host-launch", "env HOST={host}", "--hosts")
+
+    def test_on_hosts_whose_idle_workers_join_other_trials(self):
+        # There are fewer trials than workers.
+        how = ["--set", "max_epochs=12", "--set", "sweep.parameters.width=[16]", "--set", "sweep.method=random",
+               "--set", "sweep.trials=2"]
+        one = self.sweep("one", "--workers", 1, *how)
+        told = self.works("sweep", self.shared / "job.toml", "--out", "far", *self.HOSTS,
+                          "localhost:1,127.0.0.2:2", *how).stderr
+        self.assertIn("3 workers on 2 hosts", told)
+        self.assertEqual(self.table("far"), one, "trained on hosts")
+        self.assertEqual(self.decisions("far"), self.decisions("one"))
+        events = [json.loads(line) for log in (self.folder / "far" / "trials").glob("*/log.jsonl")
+                  for line in log.read_text().splitlines() if '"worker ' in line]
+        self.assertEqual([e for e in events if e["event"] == "worker lost"], [])
+        self.assertGreater(max(e["members"] for e in events), 1, "no idle worker has helped")
+        self.assertEqual({e.get("host", "") for e in events}, {"", "127.0.0.2"})
+        alone = self.works("sweep", self.shared / "job.toml", "--out", "alone", *self.HOSTS, "localhost:2",
+                           "--no-lending", *how)
+        self.assertEqual(self.table("alone"), one)
+        self.assertEqual(max(json.loads(line)["members"] for log in (self.folder / "alone" / "trials").glob("*/log.jsonl")
+                             for line in log.read_text().splitlines() if '"worker joined"' in line), 1)
+        refused = self.run_command("sweep", self.shared / "job.toml", "--out", "no", *self.HOSTS, "localhost:0")
+        self.assertIn("hosts must name each host once", refused.stderr)
+
+    def test_on_hosts_after_kills(self):
+        one = self.sweep("one", "--workers", 2)
+        client = self.begin("killed", *self.HOSTS, "127.0.0.2:3")
+        self.await_results("killed", 3)
+        client.kill()
+        client.communicate(timeout=60)
+        client = self.begin("killed", *self.HOSTS, "127.0.0.2:3", "--resume")
+        killed, draw = 0, random.Random(2)
+        while client.poll() is None:
+            time.sleep(0.3)
+            agents = [int(w) for w in self.read_children(client.pid)]
+            workers = [int(w) for agent in agents for w in self.read_children(agent)]
+            if workers and killed < 3:
+                self.kill(draw.choice(workers))
+                killed += 1
+        error = client.communicate(timeout=60)[1]
+        self.assertEqual(client.returncode, 0, error)
+        self.assertGreater(killed, 0)
+        self.assertEqual(self.table("killed"), one, "trained on hosts with kills")
+        self.assertEqual(self.decisions("killed"), self.decisions("one"))
+
+    def read_children(self, process):
+        return [w for c in pathlib.Path(f"/proc/{process}/task").glob("*/children") for w in self.read(c).split()]
+
     @unittest.skipUnless(IN_FULL, "takes minutes")
     def test_27_trials_by_each_method(self):
         for method in ("grid", "random", "sobol", "successive-halving", "hyperband", "tpe"):

@@ -169,10 +169,12 @@ class Driver {
   // Gives the threads of idle workers to the runs, and takes them back. Runs notice between two
   // iterations.
   void lend_threads() {
-    if (!setup_.lend || !setup_.takes_messages) return;
+    if ((!setup_.lend && !setup_.assign) || !setup_.takes_messages) return;
     std::vector<TrialRun> runs;
     for (const Active& a : active_) runs.push_back(a.run);
-    const std::vector<int64_t> shares = shares_.divide(runs);
+    const std::vector<int64_t> shares =
+        setup_.lend ? shares_.divide(runs) : std::vector<int64_t>(runs.size(), fair_threads());
+    if (setup_.assign) return setup_.assign(runs, shares);
     for (size_t i = 0; i < active_.size(); ++i) {
       Active& a = active_[i];
       if (a.told < 0 || shares[i] == a.told || !placed(a)) continue;

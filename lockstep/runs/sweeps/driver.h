@@ -27,7 +27,8 @@ struct TrialProgress {
   double loss = 0, images_per_second = 0;
   double metric = std::numeric_limits<double>::quiet_NaN();  // newest value, if there is one
   int64_t shards = 0;                                        // of a mini-batch
-  int64_t threads = 1, measured = 0;  // iterations with this number of threads
+  // Threads that compute the run (with lent workers: workers), and iterations by so many.
+  int64_t threads = 1, measured = 0;
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -82,6 +83,10 @@ struct SweepSetup {
   int64_t complete = 0;  // the budget of a complete trial
   int64_t threads = 1;   // of all runs together
   bool lend = true;      // threads of idle workers help the others
+  // If runs are computed by lent workers: `threads` are workers, and this function gives each
+  // active run so many of them. Called before a run is submitted, and several times a second.
+  std::function<void(const std::vector<TrialRun>& runs, const std::vector<int64_t>& counts)>
+      assign = {};
   // Of a sweep that continues: its decisions by number. Whether they may be other ones now, and
   // what is called for a trial that gets other parameters, before it begins again.
   std::map<int64_t, SweepDecision> recorded = {};

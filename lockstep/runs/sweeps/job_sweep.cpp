@@ -4,12 +4,14 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/formats/model.h"
+#include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_difference.h"
 #include "lockstep/runs/run.h"
@@ -19,6 +21,8 @@
 #include "lockstep/runs/sweeps/methods/search_space.h"
 #include "lockstep/runs/sweeps/record.h"
 #include "lockstep/runs/sweeps/trial_recorder.h"
+#include "lockstep/runs/sweeps/worker_slots.h"
+#include "lockstep/train/workers/pool_workers.h"
 
 namespace lockstep {
 namespace {
@@ -127,6 +131,53 @@ void check_parameters(const JobText& text, const SweepOptions& options) {
   }
 }
 
+TrainingOptions options_of_hosts(const JobSweepOptions& options, const Job& job) {
+  TrainingOptions own;
+  own.threads = job.training.threads;
+  own.device = "cpu";
+  own.workers.hosts = options.hosts;
+  if (!options.host_launch.empty()) own.workers.host_launch = options.host_launch;
+  own.workers.count = 0;
+  for (const TrainingHost& host : hosts_of(own)) own.workers.count += host.workers;
+  own.workers.count = std::max<int64_t>(own.workers.count, 1);  // for check()
+  own.check();
+  return own.resolved();
+}
+
+// Workers on hosts, which compute the trainings of this process's trials.
+class Lending {
+ public:
+  Lending(const JobSweepOptions& options, JobTrials& trials)
+      : options_(options_of_hosts(options, job_of(trials.text()))),
+        pool_(open_training_pool(options_)),
+        slots_(static_cast<int>(options_.workers.count),
+               [hosts = pool_->hosts()](int slot) {
+                 const int host = hosts ? hosts->host_of(slot) : 0;
+                 return host == 0 || hosts->status(host).presence > 0;
+               }),
+        offer_({.pool = pool_, .threads = options_.threads, .of = [this](const TrialRun& run) {
+                  return slots_.of(run);
+                }}) {
+    trials.lent = offer_.number();
+  }
+  ~Lending() { pool_->stop(); }
+  Lending(const Lending&) = delete;
+  Lending& operator=(const Lending&) = delete;
+
+  void fill(SweepSetup& setup) {
+    setup.threads = options_.workers.count;
+    setup.assign = [this](const std::vector<TrialRun>& runs, const std::vector<int64_t>& counts) {
+      slots_.assign(runs, counts);
+    };
+  }
+
+ private:
+  const TrainingOptions options_;
+  const std::shared_ptr<detail::PoolCore> pool_;
+  WorkerSlots slots_;
+  LendingOffer offer_;
+};
+
 class JobSweep {
  public:
   explicit JobSweep(const JobSweepOptions& options) : o_(options) {
@@ -143,6 +194,8 @@ class JobSweep {
                     .budget = budget_,
                     .epochs = expected_epochs(),
                     .workers = workers(),
+                    .hosts = static_cast<int64_t>(o_.hosts.size()),
+                    .lent = lent_count_,
                     .options = options_};
     make_folders(local_files(), o_.folder);
     const SweepLock lock(o_.folder);
@@ -159,8 +212,12 @@ class JobSweep {
     write_stored(stored_path(), stored_);
     if (on_start) on_start(result.start);
     {
-      Pool pool({.workers = static_cast<int>(workers()), .threads_per_worker = available_cores()});
+      const auto lending = o_.hosts.empty() ? nullptr : std::make_unique<Lending>(o_, trials_);
+      Pool pool({.workers = static_cast<int>(workers()),
+                 .threads = lending != nullptr,
+                 .threads_per_worker = lending ? 1 : available_cores()});
       fill(setup, pool);
+      if (lending) lending->fill(setup);
       TrialRecorder recorder(o_.store, o_.folder, [this](const std::string& text) {
         for (SweepObserver* observer : o_.observers) observer->notice(text);
       });
@@ -203,6 +260,7 @@ class JobSweep {
     options_ = sweep_options_of(stored_.text);
     const Job job = job_of(stored_.text);
     check(job);
+    if (!o_.hosts.empty()) lent_count_ = options_of_hosts(o_, job).workers.count;
     check_parameters(stored_.text, options_);
     trials_ = {stored_.text.file, stored_.text.tree, o_.folder, options_.metric};
     budget_ = job.training.max_epochs;
@@ -237,7 +295,9 @@ class JobSweep {
   }
 
   int64_t workers() const {
-    const int64_t wanted = o_.workers > 0 ? o_.workers : available_cores();
+    const int64_t most = lent_count_ > 0 ? lent_count_ : available_cores();
+    const int64_t wanted =
+        o_.workers > 0 ? std::min<int64_t>(o_.workers, lent_count_ > 0 ? most : o_.workers) : most;
     const auto first = method_->decide(0, {}).goals.size();
     const int64_t trials = options_.method == "tpe" ? options_.trials
                            : method_->decisions() > 1 && options_.method == "hyperband"
@@ -372,6 +432,7 @@ class JobSweep {
   JobSweepOptions o_;
   Stored stored_;
   bool extended_ = false;
+  int64_t lent_count_ = 0;  // workers on hosts
   SweepOptions options_;
   JobTrials trials_;
   int64_t budget_ = 1;

@@ -33,11 +33,16 @@ struct JobSweepOptions {
   std::string job;                         // file; "": only to continue a sweep
   std::vector<std::string> settings = {};  // as in read_job()
   std::string folder = {};
-  int workers = 0;            // 0: one for each processor, but no more than trials
-  bool resume = false;        // continue the sweep in the folder, perhaps with more trials
-  bool rerun_failed = false;  // run trials again that diverged or could not be built
-  bool lend = true;           // threads of idle workers help others
-  std::string store = {};     // folder of the run store in which trials are recorded; "": none
+  int workers = 0;  // 0: one for each processor, but no more than trials
+  // Instead of workers on this machine: hosts and numbers of workers there, as in
+  // TrainingOptions::workers. Trials are then trainings of this process, and idle workers join the
+  // others' trainings.
+  std::vector<std::string> hosts = {};
+  std::string host_launch = {};  // as there
+  bool resume = false;           // continue the sweep in the folder, perhaps with more trials
+  bool rerun_failed = false;     // run trials again that diverged or could not be built
+  bool lend = true;              // threads of idle workers help others
+  std::string store = {};        // folder of the run store in which trials are recorded; "": none
   std::vector<SweepObserver*> observers = {};
   std::function<bool()> interrupted = {};
 };
@@ -46,10 +51,11 @@ struct JobSweepOptions {
 struct JobSweepStart {
   std::string metric;  // "validation.accuracy"
   bool minimize = false;
-  int64_t budget = 0;    // epochs of a complete trial
-  int64_t epochs = 0;    // of all trials together, if none fails
-  int64_t workers = 0;   // that run trials at once
-  SweepOptions options;  // resolved
+  int64_t budget = 0;           // epochs of a complete trial
+  int64_t epochs = 0;           // of all trials together, if none fails
+  int64_t workers = 0;          // that run trials at once; with hosts: trials at once
+  int64_t hosts = 0, lent = 0;  // hosts, and workers there
+  SweepOptions options;         // resolved
 };
 
 struct JobSweepResult {

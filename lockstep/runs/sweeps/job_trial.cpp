@@ -4,10 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/runs/store/run_recorder.h"
@@ -18,6 +21,17 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+Mutex lent_mutex;
+std::map<uint64_t, LentWorkers> lent LOCKSTEP_GUARDED_BY(lent_mutex);
+uint64_t next_lent LOCKSTEP_GUARDED_BY(lent_mutex) = 1;
+
+LentWorkers lent_workers(uint64_t number) {
+  const MutexLock lock(lent_mutex);
+  const auto found = lent.find(number);
+  if (found == lent.end()) throw InternalError("[sweep] the lent workers are of another process");
+  return found->second;
+}
 
 constexpr std::chrono::milliseconds progress_pause{100};
 constexpr std::chrono::seconds longest_wait_for_folder{20};
@@ -73,6 +87,8 @@ class Follower : public TrainingObserver {
     said_.metric = metric_of(v, metric_);
     say(true);
   }
+  // Lent workers take the place of threads.
+  void worker(const WorkerChange& change) override { use(change.members); }
   void checkpoint(const std::string&, int64_t iteration) override {
     said_.saved = iteration;
     say(true);
@@ -191,6 +207,17 @@ TrialReport failed(TrialState state, const Error& error, const std::string& file
 
 }  // namespace
 
+LendingOffer::LendingOffer(LentWorkers workers) {
+  const MutexLock lock(lent_mutex);
+  number_ = next_lent++;
+  lent.emplace(number_, std::move(workers));
+}
+
+LendingOffer::~LendingOffer() {
+  const MutexLock lock(lent_mutex);
+  lent.erase(number_);
+}
+
 bool larger_is_better(const std::string& metric) {
   for (const char* error : {"loss", "rmse", "mse", "mae", "error"}) {
     if (metric.find(error) != std::string::npos) return false;
@@ -212,13 +239,22 @@ TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
   TrialReport report;
   try {
     Job job = trial_job(all, task.parameters, task.repeat);
-    job.training.threads = task.most_threads;
     RunOptions options;
+    if (all.lent > 0) {
+      const LentWorkers workers = lent_workers(all.lent);
+      const TrialRun run{task.trial, task.repeat, task.budget};
+      job.training.workers.count = 1;  // as many as are lent
+      job.training.threads = workers.threads;
+      options.pool = workers.pool;
+      options.workers = [of = workers.of, run] { return of(run); };
+    } else {
+      job.training.threads = task.most_threads;
+      options.threads = [&] { return follower.threads(); };
+    }
     options.folder = trial_folder(all.folder, task.trial, task.repeat);
     options.resume = true;
     options.observers = {&follower};
     options.interrupted = [&] { return follower.must_end() || task_cancelled(); };
-    options.threads = [&] { return follower.threads(); };
     options.stop_after_epochs = task.last ? 0 : task.budget;
     // run.json names the sweep; the process that runs it records the folder in the store.
     const RunTrial trial{.sweep = all.folder, .number = task.trial, .parameters = task.parameters};

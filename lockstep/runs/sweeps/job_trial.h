@@ -1,7 +1,11 @@
 // A run of a trial of a job file's sweep, on a worker.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/sweeps/driver.h"
@@ -13,13 +17,34 @@ struct JobTrials {
   std::string file, tree;  // JobText
   std::string folder;      // of the sweep
   std::string metric;      // "accuracy", "loss" or a metric of the job
+  uint64_t lent = 0;       // number of LentWorkers in this process; 0: threads compute
 
   JobText text() const { return {file, tree}; }
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(file, tree, folder, metric);
+    archive(file, tree, folder, metric, lent);
   }
+};
+
+// Workers of a pool that compute the trials' trainings, if trials run in threads of this process.
+struct LentWorkers {
+  std::shared_ptr<detail::PoolCore> pool = {};
+  int64_t threads = 0;  // of each worker; 0: as the job says
+  std::function<std::vector<int>(const TrialRun& run)> of = {};  // indexes; thread-safe
+};
+
+// Offers workers to trials of this process while it exists.
+class LendingOffer {
+ public:
+  explicit LendingOffer(LentWorkers workers);
+  ~LendingOffer();
+  LendingOffer(const LendingOffer&) = delete;
+  LendingOffer& operator=(const LendingOffer&) = delete;
+  uint64_t number() const { return number_; }
+
+ private:
+  uint64_t number_;
 };
 
 // "accuracy" as in `validation.accuracy`: whether larger values are better.

@@ -15,7 +15,12 @@ namespace {
 constexpr double kEndLimit = 5;
 
 // Number of workers on this machine.
-int workers_here(const TrainingOptions& options) {
+int workers_here(const std::shared_ptr<detail::PoolCore>& pool, const TrainingOptions& options) {
+  if (pool && pool->hosts()) {
+    int here = 0;
+    for (int slot = 0; slot < pool->size(); ++slot) here += pool->hosts()->host_of(slot) == 0;
+    return here;
+  }
   if (options.workers.hosts.empty()) return static_cast<int>(options.workers.count);
   int here = 0;
   for (const TrainingHost& host : hosts_of(options)) {
@@ -24,9 +29,9 @@ int workers_here(const TrainingOptions& options) {
   return here;
 }
 
-std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> pool,
-                                              const TrainingOptions& options) {
-  if (pool) return pool;
+}  // namespace
+
+std::shared_ptr<detail::PoolCore> open_training_pool(const TrainingOptions& options) {
   detail::ProcessPoolOptions own;
   own.workers = static_cast<int>(options.workers.count);
   own.threads = static_cast<int>(options.threads);
@@ -41,8 +46,6 @@ std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> 
   }
   return detail::make_process_pool(own);
 }
-
-}  // namespace
 
 void PoolWorkers::Events::push(PoolWorkerEvent event) {
   const MutexLock lock(mutex);
@@ -68,9 +71,9 @@ class PoolWorkers::Reports final : public detail::Inbox {
 
 PoolWorkers::PoolWorkers(std::shared_ptr<detail::PoolCore> pool, const TrainingOptions& options)
     : own_(!pool),
-      size_(workers_here(options)),
+      size_(workers_here(pool, options)),
       threads_(static_cast<int>(options.threads)),
-      pool_(pool_or_own(std::move(pool), options)) {}
+      pool_(pool ? std::move(pool) : open_training_pool(options)) {}
 
 PoolWorkers::~PoolWorkers() { end(); }
 

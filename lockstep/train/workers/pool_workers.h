@@ -35,10 +35,13 @@ struct PoolWorkerEvent {
   std::string printed = {};                 // the last output of a lost worker
 };
 
+// A pool with the processes and hosts that the (resolved) options name.
+std::shared_ptr<detail::PoolCore> open_training_pool(const TrainingOptions& options);
+
 // One thread at a time.
 class PoolWorkers {
  public:
-  // If `pool` is null, opens a pool with the number of processes that the (resolved) options name.
+  // If `pool` is null, opens a pool for the options.
   // Otherwise uses workers of `pool`, which may have other tasks before and after.
   PoolWorkers(std::shared_ptr<detail::PoolCore> pool, const TrainingOptions& options);
   ~PoolWorkers();

@@ -37,7 +37,7 @@ WorkerMembership::WorkerMembership(const IterationsSetup& setup,
   task_.problem = problem;
   task_.options = object.dump();
   names_ = digest_of_names(setup.data);
-  if (setup.notice && !workers_.own()) {
+  if (setup.notice && !workers_.own() && !lent_) {
     setup.notice(fmt::format("{} workers of the open pool compute", setup.options.workers.count));
   }
   if (lent_) {

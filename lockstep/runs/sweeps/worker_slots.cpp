@@ -1,0 +1,47 @@
+#include "lockstep/runs/sweeps/worker_slots.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+WorkerSlots::WorkerSlots(int count, std::function<bool(int slot)> present)
+    : count_(count), present_(std::move(present)) {}
+
+void WorkerSlots::assign(const std::vector<TrialRun>& runs, const std::vector<int64_t>& counts) {
+  std::set<int> free;
+  for (int slot = 0; slot < count_; ++slot) {
+    if (!present_ || present_(slot)) free.insert(slot);
+  }
+  // While hosts start, or too many are lost, runs wait for their workers.
+  for (int slot = 0; slot < count_ && free.size() < runs.size(); ++slot) free.insert(slot);
+  const MutexLock lock(mutex_);
+  std::map<TrialRun, std::set<int>> next;
+  // At first each run gets one worker, then the others.
+  for (const bool first : {true, false}) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      std::set<int>& mine = next[runs[i]];
+      const auto wanted = static_cast<size_t>(first ? 1 : std::max<int64_t>(counts[i], 1));
+      const auto before = slots_.find(runs[i]);
+      if (before == slots_.end()) continue;
+      for (const int slot : before->second) {
+        if (mine.size() < wanted && free.erase(slot) > 0) mine.insert(slot);
+      }
+    }
+    for (size_t i = 0; i < runs.size(); ++i) {
+      std::set<int>& mine = next[runs[i]];
+      const auto wanted = static_cast<size_t>(first ? 1 : std::max<int64_t>(counts[i], 1));
+      while (mine.size() < wanted && !free.empty()) mine.insert(free.extract(free.begin()));
+    }
+  }
+  slots_ = std::move(next);
+}
+
+std::vector<int> WorkerSlots::of(const TrialRun& run) const {
+  const MutexLock lock(mutex_);
+  const auto found = slots_.find(run);
+  if (found == slots_.end()) return {};
+  return {found->second.begin(), found->second.end()};
+}
+
+}  // namespace lockstep
