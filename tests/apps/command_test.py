@@ -177,7 +177,7 @@ class Command(CommandTest):
                                       r"validation f1        0\.\d{4}\n"
                                       r"validation auc       [01]\.\d+\n"
                                       r"test accuracy        \d+\.\d\d % of 20 images\n")
-        self.assertRegex(done.stderr, r"validation loss \d\.\d{4}  top-3 \d+\.\d\d%  f1 0\.\d+  auc 0\.\d+\n")
+        self.assertRegex(done.stderr, r"validation loss \d\.\d{4}  top-3 \d+\.\d\d%  f1 0\.\d+  auc 0\.\d+  best \d+\.\d\d%\n")
         self.assertRegex(done.stdout, r"\nvalidation\nrows: true classes.*\n *0 +1 +2 [ \d]* 9  recall\n"
                                       r"0 [ \d.]+\n1 [ \d.]+\n")
         self.assertIn("\ntest\nrows: ", done.stdout)
