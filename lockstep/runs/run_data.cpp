@@ -1,12 +1,16 @@
 #include "lockstep/runs/run_data.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/train/input/training_images.h"
 
 namespace lockstep {
 namespace {
@@ -134,9 +138,27 @@ void crop_images(RunData& data, const Network& network, bool random) {
   part(data.test, data.test_targets);
 }
 
-}  // namespace
+struct KeptData {
+  std::string key;
+  RunData data;
+};
 
-RunData open_run_data(const Job& job, const std::function<bool()>& stop) {
+Mutex kept_mutex;
+bool keeps_data LOCKSTEP_GUARDED_BY(kept_mutex) = false;
+std::optional<KeptData> kept_data LOCKSTEP_GUARDED_BY(kept_mutex);
+
+// All of a job that its data depend on.
+std::string data_key(const Job& job) {
+  nlohmann::ordered_json key{{"data", job.resolved()["data"]}, {"seed", job.training.seed}};
+  const Network network = build_network(job);
+  for (const auto& shapes : {network.input_shapes(), network.output_shapes()}) {
+    for (const Shape& shape : shapes) key["shapes"].push_back(shape.to_string());
+    key["shapes"].push_back("");
+  }
+  return key.dump();
+}
+
+RunData open_new_data(const Job& job, const std::function<bool()>& stop) {
   RunData data;
   Opener opener(job, stop, data.skipped);
   const bool labels = job.data.targets.empty();
@@ -170,6 +192,28 @@ RunData open_run_data(const Job& job, const std::function<bool()>& stop) {
   if (job.data.crop != "none") {
     crop_images(data, build_network(job), job.data.crop == "random");
   }
+  return data;
+}
+
+}  // namespace
+
+void keep_run_data(bool keep) {
+  keep_images(keep);
+  const MutexLock lock(kept_mutex);
+  if (std::exchange(keeps_data, keep) != keep) kept_data.reset();
+}
+
+RunData open_run_data(const Job& job, const std::function<bool()>& stop) {
+  {
+    const MutexLock lock(kept_mutex);
+    if (!keeps_data) return open_new_data(job, stop);
+  }
+  std::string key = data_key(job);
+  const MutexLock lock(kept_mutex);
+  if (kept_data && kept_data->key == key) return kept_data->data;
+  kept_data.reset();
+  RunData data = open_new_data(job, stop);
+  kept_data = {std::move(key), data};
   return data;
 }
 

@@ -31,6 +31,11 @@ struct RunData {
 // (a class that is not in the training data, a part without images).
 RunData open_run_data(const Job& job, const std::function<bool()>& stop = {});
 
+// Whether open_run_data() keeps what it opened last, with the images that trainings read
+// (keep_images()), for the next run of this process on the same data, as trials of a sweep are.
+// Files that change meanwhile are not looked at again. At first off. Thread-safe.
+void keep_run_data(bool keep);
+
 // The network of a job, not initialized. Throws InvalidArgument.
 Network build_network(const Job& job);
 

@@ -13,6 +13,7 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/runs/run_data.h"
 #include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/runs/sweeps/continuation.h"
 #include "lockstep/train/records/observer.h"
@@ -249,6 +250,7 @@ TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
       options.workers = [of = workers.of, run] { return of(run); };
     } else {
       job.training.threads = task.most_threads;
+      keep_run_data(true);  // this process runs one trial after the other
       options.threads = [&] { return follower.threads(); };
     }
     options.folder = trial_folder(all.folder, task.trial, task.repeat);

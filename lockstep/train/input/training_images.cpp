@@ -1,8 +1,11 @@
 #include "lockstep/train/input/training_images.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "lockstep/base/os/shared_memory.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep {
@@ -19,10 +22,27 @@ size_t budget_left(const TrainingImages& images, const TrainingOptions& options)
   return budget;
 }
 
-}  // namespace
+// What caches depend on.
+struct ImagesKey {
+  DatastorePtr training, targets, validation, validation_targets;
+  std::vector<Shape> inputs, outputs;
+  int64_t cache_mib = 0;
+  bool random_crop = false;
+  bool operator==(const ImagesKey&) const = default;
+};
 
-TrainingImages open_images(const Network& network, const TrainingData& data,
-                           const TrainingOptions& options) {
+struct KeptImages {
+  ImagesKey key;
+  TrainingImages images;
+  std::optional<ImagesRead> read = {};  // once they are read
+};
+
+Mutex kept_mutex;
+bool keeps_images LOCKSTEP_GUARDED_BY(kept_mutex) = false;
+std::optional<KeptImages> kept_images LOCKSTEP_GUARDED_BY(kept_mutex);
+
+TrainingImages open_new_images(const Network& network, const TrainingData& data,
+                               const TrainingOptions& options) {
   TrainingImages images;
   if (data.validation && data.validation->size() > 0) {
     images.validation = cache_for(network, data.validation, budget_left(images, options));
@@ -42,8 +62,6 @@ TrainingImages open_images(const Network& network, const TrainingData& data,
   return images;
 }
 
-namespace {
-
 // Calls `use` for each cache and its place, once for caches that are the same.
 template <class Places, class Use>
 void for_each_cache(const TrainingImages& images, Places& places, Use use) {
@@ -56,6 +74,25 @@ void for_each_cache(const TrainingImages& images, Places& places, Use use) {
 }
 
 }  // namespace
+
+void keep_images(bool keep) {
+  const MutexLock lock(kept_mutex);
+  if (std::exchange(keeps_images, keep) != keep) kept_images.reset();
+}
+
+TrainingImages open_images(const Network& network, const TrainingData& data,
+                           const TrainingOptions& options) {
+  const MutexLock lock(kept_mutex);
+  if (!keeps_images) return open_new_images(network, data, options);
+  ImagesKey key{data.training,           data.training_targets,  data.validation,
+                data.validation_targets, network.input_shapes(), network.output_shapes(),
+                options.data.cache_mib,  data.random_crop};
+  if (kept_images && kept_images->key == key) return kept_images->images;
+  kept_images.reset();  // first, because both may not fit into the memory
+  TrainingImages images = open_new_images(network, data, options);
+  kept_images = {std::move(key), images};
+  return images;
+}
 
 SharedImages share_images(const TrainingImages& images, SharedMemory& arena) {
   SharedImages places;
@@ -72,8 +109,27 @@ void attach_images(const TrainingImages& images, const SharedMemory& arena,
   });
 }
 
+namespace {
+
+std::optional<ImagesRead> read_before(const TrainingImages& images) {
+  const MutexLock lock(kept_mutex);
+  if (!kept_images || kept_images->images.training != images.training) return std::nullopt;
+  return kept_images->read;
+}
+
+void keep_reading(const TrainingImages& images, const ImagesRead& read) {
+  const MutexLock lock(kept_mutex);
+  if (kept_images && kept_images->images.training == images.training) kept_images->read = read;
+}
+
+}  // namespace
+
 ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
                        const std::function<void(int64_t done, int64_t total)>& progress) {
+  if (auto before = read_before(images)) {
+    progress(images.training->size(), images.training->size());
+    return *std::move(before);
+  }
   struct Reading {
     const ExampleCache* cache;
     Digest* listing;
@@ -105,6 +161,7 @@ ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
   if (images.validation_targets == images.validation) {
     listings.validation_targets = listings.validation;
   }
+  keep_reading(images, read);
   return read;
 }
 

@@ -20,6 +20,11 @@ struct TrainingImages {
   std::shared_ptr<const ExampleCache> training, targets, validation, validation_targets;
 };
 
+// Whether open_images() keeps the caches that it made last, with the images that are read then, and
+// returns them to the next training of this process with the same datastores, sizes and budget. For
+// processes that train one network after the other on the same data. At first off. Thread-safe.
+void keep_images(bool keep);
+
 // Makes caches within the options' budget and reads nothing. Throws like cache_for().
 TrainingImages open_images(const Network& network, const TrainingData& data,
                            const TrainingOptions& options);
