@@ -17,7 +17,7 @@ FAMILIES = ["elementwise", "images", "losses", "matrices", "normalization", "red
 # Components in order, each with its modules in order. A module is a folder with its subfolders. "."
 # is the component's own folder without its modules. Families of one place form one module.
 COMPONENTS = [
-    ("lockstep/base", [".", "numeric", "threads", "os", "cloud"]),
+    ("lockstep/base", [".", "numeric", "threads", "os", "cloud", "cloud/reading"]),
     ("lockstep/engine", ["device", "tensor", "kernels/interface", "kernels/FAMILY",
                          "kernels/backends", "kernels/cpu", "kernels/cuda", "kernels/self_test", "kernels",
                          "autograd", "ops", "plan", "nn", "formats"]),

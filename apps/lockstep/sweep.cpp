@@ -7,6 +7,8 @@
 
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/stop_signals.h"
+#include "lockstep/base/cloud/network_wait.h"
+#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/pages/sweep_page.h"
@@ -159,6 +161,13 @@ class SweepNotices : public SweepObserver {
 };
 
 int sweep_command(SweepArguments& a) {
+  if (cloud::is_address(a.out)) {
+    throw Unsupported(
+        "[sweep] " + printable(a.out) +
+            " cannot be the folder of a sweep: its workers append to files there, and "
+            "objects in a store are only written whole",
+        "use a local folder, and copy the finished sweep with `lockstep upload`");
+  }
   if (a.stop_trial > 0) {
     if (!local_files().exists(join_path(a.out, sweep_job_name))) {
       throw InvalidArgument("[sweep] " + a.out + " contains no sweep");
@@ -191,6 +200,7 @@ int sweep_command(SweepArguments& a) {
   SweepNotices notices;
   options.observers.push_back(a.quiet ? static_cast<SweepObserver*>(&notices) : &display);
   catch_stop_signals();
+  const cloud::StopRetries stop_retries(stop_wanted);
   JobSweepResult result;
   try {
     result = run_job_sweep(options, [&](const JobSweepStart& start) {

@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/trial.h"
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
@@ -231,13 +233,12 @@ void write_report_of(const std::string& folder) {
   }
 }
 
-}  // namespace
-
-int train_command(const TrainArguments& a) {
+int work(const TrainArguments& a) {
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   for (std::string& setting : worker_settings(a)) settings.push_back(std::move(setting));
+  const ArchivesProgress archives(a.quiet);
   const Job job = read_job(local_files(), a.job, settings);
   if (a.confusion && !job.data.targets.empty()) {
     throw InvalidArgument("[train] --confusion needs a network that classifies, but " + a.job +
@@ -247,6 +248,8 @@ int train_command(const TrainArguments& a) {
     check_job(job, a.initial_model);
     return 0;
   }
+  catch_stop_signals();
+  const cloud::StopRetries stop_retries(stop_wanted);
   RunOptions options;
   const std::string usual = "runs/" + job.name;
   // try_job() makes another folder beside this one.
@@ -278,7 +281,6 @@ int train_command(const TrainArguments& a) {
       });
   if (a.tensorboard) options.observers.push_back(&events);
 
-  catch_stop_signals();
   std::unique_ptr<Dashboard> dashboard;
   if (dashboard_wanted) {
     dashboard = std::make_unique<Dashboard>(DashboardOptions{.folders = {options.folder}});
@@ -292,13 +294,6 @@ int train_command(const TrainArguments& a) {
     } else {
       result = run_job(job, options);
     }
-  } catch (const Cancelled& stopped) {
-    if (!a.quiet) progress.finish();
-    if (!stop_wanted()) throw;
-    // The run was waiting for its data or its workers.
-    std::fprintf(stderr, "stopped: %s\n", stopped.what());
-    if (!stopped.hint().empty()) std::fprintf(stderr, "hint: %s\n", stopped.hint().c_str());
-    return exit_stopped;
   } catch (...) {
     if (!a.quiet) progress.finish();
     throw;
@@ -331,6 +326,19 @@ int train_command(const TrainArguments& a) {
   write_report_of(options.folder);
   if (mirror) mirror->finish();
   return result.training.stopped ? exit_stopped : 0;
+}
+
+}  // namespace
+
+int train_command(const TrainArguments& a) {
+  try {
+    return work(a);
+  } catch (const Cancelled& stopped) {
+    // The run was waiting for its data or its workers.
+    std::fprintf(stderr, "stopped: %s\n", stopped.what());
+    if (!stopped.hint().empty()) std::fprintf(stderr, "hint: %s\n", stopped.hint().c_str());
+    return exit_stopped;
+  }
 }
 
 void add_train(Commands& commands) {

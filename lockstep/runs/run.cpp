@@ -1,8 +1,10 @@
 #include "lockstep/runs/run.h"
 
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
@@ -204,7 +206,8 @@ std::vector<RunScore> scores_of(const RunResult& result) {
 
 // The training and the evaluation after it, in a folder that this run owns.
 RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const RunFolder& folder,
-               Witness& witness, RunRecorder& recorder, bool& asked_by_file) {
+               Witness& witness, RunRecorder& recorder, std::atomic<bool>& asked_by_file,
+               std::atomic<bool>& started) {
   const RunData& data = plan.data;
   Network& network = plan.network;
   RunResult result;
@@ -232,11 +235,13 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   control.resume = folder.resumed();
   control.stop = options.stop;
   StopRequest request(folder.files(), folder.path());
+  started = true;  // earlier requests are gone
   control.interrupted = [&] {
     if (options.interrupted && options.interrupted()) return true;
-    if (!request.made()) return asked_by_file;
+    if (!request.made()) return asked_by_file.load();
     if (!asked_by_file) notice("a stop was requested: the training ends after this iteration");
-    return asked_by_file = true;
+    asked_by_file = true;
+    return true;
   };
   control.stop_after = options.stop_after;
   if (options.stop_after_epochs > 0) {
@@ -337,6 +342,13 @@ void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan
 
 RunResult run_job(const Job& job, const RunOptions& options) {
   if (!options.resume) refuse_other_run(local_files(), options.folder);
+  bool asked = false;
+  std::atomic<bool> asked_by_file = false;
+  // Before the data, whose threads may read until they end.
+  std::atomic<bool> started = false;
+  const std::string request = join_path(options.folder, stop_request_name);
+  const cloud::StopRetries stop_retries(
+      [&] { return asked_by_file || (started && local_files().exists(request)); });
   JobPlan plan =
       plan_job(job, {.initial_model = options.initial_model, .stop = options.interrupted});
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
@@ -349,14 +361,13 @@ RunResult run_job(const Job& job, const RunOptions& options) {
                            observer->notice(text);
                          }
                        });
-  bool asked = false, asked_by_file = false;
   RunOptions watched = options;
   for (std::function<bool()>* wish : {&watched.stop, &watched.interrupted}) {
     if (!*wish) continue;
     *wish = [&asked, inner = *wish] { return inner() && (asked = true); };
   }
   try {
-    RunResult result = work(job, watched, plan, folder, witness, recorder, asked_by_file);
+    RunResult result = work(job, watched, plan, folder, witness, recorder, asked_by_file, started);
     const TrainingResult& training = result.training;
     folder.note(training.stopped ? RunStatus::stopped : RunStatus::finished,
                 training.stopped ? stop_reason(job, options, training, asked || asked_by_file) : "",

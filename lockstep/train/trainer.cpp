@@ -123,12 +123,12 @@ class Training {
         .data = data_,
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
         .profile = control_.profile,
+        .interrupted = [this] { return interrupted(); },
         .on_change =
             [this](const WorkerChange& c) { notify([&](TrainingObserver& o) { o.worker(c); }); },
         .notice =
             [this](const std::string& n) { notify([&](TrainingObserver& o) { o.notice(n); }); },
-        .stop = [this] { return wants_to_stop(); },
-        .interrupted = [this] { return interrupted(); }};
+        .stop = [this] { return wants_to_stop(); }};
   }
 
   double learning_rate(int64_t iteration) const {
@@ -281,7 +281,16 @@ class Training {
         break;
       }
       use_threads();
-      const IterationRecord record = iterate(stopping);
+      std::optional<IterationRecord> computed;
+      try {
+        computed = iterate(stopping);
+      } catch (const Cancelled&) {
+        // The next mini-batch was awaited, from a store that does not answer perhaps.
+        if (result_.iterations.empty()) throw;
+        result_.stopped = true;
+        break;
+      }
+      const IterationRecord& record = *computed;
       // Time of observers belongs to the next iteration, but validation and checkpoints do not.
       iterations_->begin_timing();
       if (!first) {

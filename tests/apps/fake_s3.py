@@ -40,11 +40,15 @@ class Store:
 
     def __init__(self):
         self.objects = {}     # (bucket, key) -> bytes
+        self.uploads = {}     # upload id -> (bucket, key, {number: bytes})
+        self.tags = {}        # (bucket, key) -> ETag, if it is no MD5 of the contents
+        self.checksums = {}   # (bucket, key) -> headers with checksums
         self.keys = {"AKIDEXAMPLE": ("very-secret-key", None)}  # access key -> (secret, session token)
         self.expired = set()  # access keys
         self.region = "us-east-1"
         self.anonymous = False
         self.clock_shift = 0
+        self.ceph = False     # compares ETags of conditional writes with their quotes, as Ceph 16 does
         self.page = 1000      # keys of one page of a listing
         self.fault = lambda method, path: None
         self.log = []         # (method, path with query)
@@ -101,6 +105,17 @@ class Store:
         for file in sorted(folder.rglob("*")):
             if file.is_file():
                 self.objects[bucket, prefix + file.relative_to(folder).as_posix()] = file.read_bytes()
+
+    def etag(self, name):
+        return f'"{self.tags.get(name) or hashlib.md5(self.objects[name]).hexdigest()}"'
+
+    def put(self, name, data, tag=None):
+        """Replaces an object, whole."""
+        self.objects[name] = data
+        self.checksums.pop(name, None)
+        self.tags.pop(name, None)
+        if tag:
+            self.tags[name] = tag
 
     # Answers.
 
@@ -168,6 +183,9 @@ class Store:
         bucket, _, key = path[1:].partition("/")
         if key == "" and h.command == "GET":
             return self.list(h, bucket, dict(query))
+        names = dict(query)
+        if "uploads" in names or "uploadId" in names:
+            return self.upload(h, (bucket, key), names, body, fault)
         return self.object(h, bucket, key, body, fault)
 
     def list(self, h, bucket, query):
@@ -190,7 +208,8 @@ class Store:
         def entry(key):
             data = self.objects[bucket, key]
             return (f"<Contents><Key>{escape(urllib.parse.quote(key))}</Key>"
-                    f"<ETag>&quot;{hashlib.md5(data).hexdigest()}&quot;</ETag><Size>{len(data)}</Size></Contents>")
+                    f"<ETag>{escape(self.etag((bucket, key)), {chr(34): '&quot;'})}</ETag>"
+                    f"<Size>{len(data)}</Size></Contents>")
 
         text = ("<ListBucketResult><EncodingType>url</EncodingType>" + "".join(map(entry, shown)) +
                 "".join(f"<CommonPrefixes><Prefix>{urllib.parse.quote(f)}</Prefix></CommonPrefixes>"
@@ -210,23 +229,24 @@ class Store:
             if source:
                 other, _, other_key = urllib.parse.unquote(source)[1:].partition("/")
                 body = self.objects[other, other_key]
-            told = h.headers.get("Content-MD5")
-            if told and base64.b64decode(told) != hashlib.md5(body).digest():
+            if self.is_damaged(h, body):
                 return self.refuse(h, 400, "BadDigest")
-            there = self.objects.get(name)
-            tag = None if there is None else f'"{hashlib.md5(there).hexdigest()}"'
-            if h.headers.get("If-Match", tag) != tag or (h.headers.get("If-None-Match") == "*" and tag):
+            tag = self.etag(name) if name in self.objects else None
+            wanted = h.headers.get("If-Match", tag)
+            if (wanted != (tag.strip('"') if self.ceph and tag and "If-Match" in h.headers else tag)) or (h.headers.get("If-None-Match") == "*" and tag):
                 return self.refuse(h, 412, "PreconditionFailed")
-            self.objects[name] = body
+            self.put(name, body)
+            told = h.headers.get("x-amz-checksum-sha256")
+            if told:
+                self.checksums[name] = {"x-amz-checksum-sha256": told}
             if fault == "lost":  # the answer alone
                 h.close_connection = True
                 return None
-            return self.answer(h, 200, b"<CopyObjectResult/>" if source else b"",
-                               ETag=f'"{hashlib.md5(body).hexdigest()}"')
+            return self.answer(h, 200, b"<CopyObjectResult/>" if source else b"", ETag=self.etag(name))
         data = self.objects.get(name)
         if data is None:
             return self.refuse(h, 404, "NoSuchKey")
-        etag = f'"{hashlib.md5(data).hexdigest()}"'
+        etag = self.etag(name)
         if h.headers.get("If-Match", etag) != etag:
             return self.refuse(h, 412, "PreconditionFailed")
         whole, status = data, 200
@@ -241,4 +261,43 @@ class Store:
             return self.answer(h, status, data[:len(data) // 2], length=str(len(data)), ETag=etag)
         if fault == "short" and data:  # with a length that fits
             return self.answer(h, status, data[:len(data) // 2], ETag=etag)
-        return self.answer(h, status, data, ETag=etag)
+        more = self.checksums.get(name, {}) if h.headers.get("x-amz-checksum-mode") == "ENABLED" else {}
+        return self.answer(h, status, data, ETag=etag, **more)
+
+    def is_damaged(self, h, body):
+        told, checksum = h.headers.get("Content-MD5"), h.headers.get("x-amz-checksum-sha256")
+        return (told and base64.b64decode(told) != hashlib.md5(body).digest() or
+                checksum and base64.b64decode(checksum) != hashlib.sha256(body).digest())
+
+    def upload(self, h, name, query, body, fault):
+        """The requests of an object in parts."""
+        if h.command == "POST" and "uploads" in query:
+            number = f"upload-{len(self.log)}+/="
+            self.uploads[number] = (name, {})
+            return self.answer(h, 200, f"<InitiateMultipartUploadResult><UploadId>{number}</UploadId>"
+                                       "</InitiateMultipartUploadResult>".encode())
+        there = self.uploads.get(query["uploadId"])
+        if there is None or there[0] != name:
+            return self.refuse(h, 404, "NoSuchUpload")
+        parts = there[1]
+        if h.command == "DELETE":
+            del self.uploads[query["uploadId"]]
+            return self.answer(h, 204)
+        if h.command == "PUT":
+            if self.is_damaged(h, body):
+                return self.refuse(h, 400, "BadDigest")
+            parts[int(query["partNumber"])] = body
+            return self.answer(h, 200, ETag=f'"{hashlib.md5(body).hexdigest()}"')
+        told = re.findall(rb'<PartNumber>(\d+)</PartNumber><ETag>"(\w+)"</ETag>', body)
+        right = [(str(n).encode(), hashlib.md5(parts[n]).hexdigest().encode()) for n in sorted(parts)]
+        if told != right or not told:
+            return self.refuse(h, 400, "InvalidPart")
+        if fault == "late":  # told after the status
+            return self.answer(h, 200, b"<Error><Code>InternalError</Code></Error>")
+        joined = hashlib.md5(b"".join(hashlib.md5(parts[n]).digest() for n in sorted(parts))).hexdigest()
+        self.put(name, b"".join(parts[n] for n in sorted(parts)), f"{joined}-{len(parts)}")
+        del self.uploads[query["uploadId"]]
+        if fault == "lost":
+            h.close_connection = True
+            return None
+        return self.answer(h, 200, b"<CompleteMultipartUploadResult/>", ETag=self.etag(name))

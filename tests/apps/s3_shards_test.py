@@ -196,6 +196,12 @@ class Outputs(S3Test):
         self.assertEqual(self.stored("receipt.jsonl"), (self.folder / "runs/long/receipt.jsonl").read_bytes())
         self.assertTrue([1 for method, path in self.store.log if method == "GET" and "/files/" in path and "checkpoint-" in path])
 
+    def test_in_a_store_that_compares_quotes(self):
+        self.store.ceph = True
+        done = self.train()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.stored("receipt.jsonl"), self.receipt)
+
     def test_two_processes_cannot_write_one_run(self):
         def fault(method, path):
             if method == "PUT" and path.endswith("/lockstep-run.json"):

@@ -11,6 +11,7 @@
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/train.h"
+#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
@@ -54,7 +55,9 @@ int submit_command(const SubmitArguments& a) {
   request.cluster = a.cluster;
   const Job job = read_job(local_files(), a.job, settings);
   request.at_once = a.at_once;
-  if (!a.initial_model.empty()) {
+  if (cloud::is_address(a.initial_model)) {
+    request.initial_model = a.initial_model;
+  } else if (!a.initial_model.empty()) {
     request.initial_model = std::filesystem::absolute(a.initial_model).string();
   }
   // A job that cannot be trained is refused here, not in its diary.

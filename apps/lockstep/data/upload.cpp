@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -6,9 +8,11 @@
 #include <thread>
 
 #include "apps/lockstep/command.h"
+#include "lockstep/base/cloud/multipart.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/cloud/signature.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/threads/thread_pool.h"
@@ -19,7 +23,7 @@
 namespace lockstep::command {
 namespace {
 
-constexpr uint64_t largest_object = uint64_t{5} << 30;  // of one request
+constexpr uint64_t largest_object = uint64_t{5} << 40;
 constexpr uint64_t batch_bytes = uint64_t{64} << 20;
 constexpr size_t batch_objects = 64;
 
@@ -54,8 +58,7 @@ std::vector<LocalObject> files_below(const std::string& folder) {
       throw DataError("[upload] the name of " + path + " is not UTF-8, so it cannot be a key");
     }
     if (entry->file_size() > largest_object) {
-      throw Unsupported("[upload] " + path + " is larger than 5 GB",
-                        "objects are written with one request, which has this limit");
+      throw Unsupported("[upload] " + path + " is larger than 5 TB, the limit of an object");
     }
     found[entry->path().lexically_relative(folder).generic_string()] = entry->file_size();
   }
@@ -64,6 +67,33 @@ std::vector<LocalObject> files_below(const std::string& folder) {
   std::vector<LocalObject> files;
   for (const auto& [relative, size] : found) files.push_back({relative, size});
   return files;
+}
+
+// Reads pieces of a file that need not fit the memory.
+cloud::ObjectContents contents_of_file(const std::string& path) {
+  const auto file = std::make_shared<Descriptor>(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return [file, path](uint64_t offset, uint64_t size) {
+    std::string bytes(size, '\0');
+    for (size_t done = 0; done < size;) {
+      const ssize_t taken =
+          ::pread(file->get(), bytes.data() + done, size - done, static_cast<off_t>(offset + done));
+      if (taken <= 0)
+        throw FileError("[upload] cannot read " + path + ", or it has become shorter");
+      done += static_cast<size_t>(taken);
+    }
+    return bytes;
+  };
+}
+
+// Writes a file that is too large for one request, unless it is there already. Returns whether it
+// was written.
+bool upload_large(const LocalObject& file, const std::string& path, const cloud::Address& to,
+                  const std::map<std::string, std::string>& etags) {
+  const cloud::ObjectContents contents = contents_of_file(path);
+  const auto there = etags.find(to.key);
+  if (there != etags.end() && there->second == cloud::etag_of(file.size, contents)) return false;
+  cloud::object_store().write(to, file.size, contents);
+  return true;
 }
 
 bool is_image(const LocalObject& file) {
@@ -120,7 +150,12 @@ int upload_command(const UploadArguments& a) {
            bytes < batch_bytes;
          ++next) {
       const std::string key = target.key + files[next].relative;
-      std::string contents = read_text(local_files(), join_path(a.folder, files[next].relative));
+      const std::string path = join_path(a.folder, files[next].relative);
+      if (cloud::needs_parts(files[next].size) && !is_image(files[next])) {
+        ++(upload_large(files[next], path, {target.bucket, key}, etags) ? written : present);
+        continue;
+      }
+      std::string contents = read_text(local_files(), path);
       if (is_image(files[next])) images.emplace_back(files[next].relative, contents);
       const auto there = etags.find(key);
       if (there != etags.end() && there->second == cloud::hexadecimal(cloud::md5(contents))) {
@@ -160,8 +195,9 @@ void add_upload(Commands& commands) {
       "upload", "Copy a folder into an S3 store",
       "Writes every file below the folder to an object with its path, 16 at a time. Objects that "
       "have the contents already are left as they are, so an upload that was interrupted is "
-      "continued by the same command. The store verifies the MD5 of each object. Other objects "
-      "below the address are kept. At last an index of the images is written, so that a training "
+      "continued by the same command. The store verifies the MD5 of each object. Files above 64 MB "
+      "are written in parts of 16 MB. Other objects below the address are kept. At last an index "
+      "of the images is written, so that a training "
       "begins without reading them.\n\n"
       "Keys and endpoint come from the environment and profile files, as for other tools of AWS.",
       {{"lockstep upload images s3://my-bucket/images", "for `train = \"s3://my-bucket/images\"`"}},

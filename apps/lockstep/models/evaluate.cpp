@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
@@ -35,6 +36,7 @@ DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes, bool 
 }
 
 int evaluate_command(const EvaluateArguments& a) {
+  const ArchivesProgress archives(a.json);
   const auto begin = std::chrono::steady_clock::now();
   Model model = open_model(a.model);
   require_finite(model.network, a.model);

@@ -8,7 +8,9 @@
 #include <numeric>
 #include <set>
 
+#include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
+#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
@@ -91,6 +93,7 @@ void write_images(const PredictArguments& a, const Shape& shape, const Datastore
   if (a.out.empty()) {
     throw InvalidArgument("[predict] the network makes images", "set --out to a folder for them");
   }
+  FileSystem& files = cloud::files_of(a.out);
   std::set<std::string> used;
   std::vector<std::string> paths;
   for (int64_t i = 0; i < images.size(); ++i) {
@@ -100,19 +103,18 @@ void write_images(const PredictArguments& a, const Shape& shape, const Datastore
       name = stem + "-" + std::to_string(number) + ".png";
     }
     paths.push_back(join_path(a.out, name));
-    if (local_files().exists(paths.back())) {
+    if (files.exists(paths.back())) {
       throw InvalidArgument("[predict] " + paths.back() + " exists already",
                             "set --out to a new folder, because files are not overwritten");
     }
   }
-  make_folders(local_files(), a.out);
+  if (!cloud::is_address(a.out)) make_folders(files, a.out);
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (int64_t i = 0; i < images.size(); ++i) {
     const std::string file = images.name(i);
     const std::string& path = paths[static_cast<size_t>(i)];
-    write_atomically(local_files(), path,
-                     encode_png(image_of(values.data() + i * shape.elements(), shape)));
+    cloud::write_file(path, encode_png(image_of(values.data() + i * shape.elements(), shape)));
     text += printable(file) + "\t" + printable(path) + "\n";
     predictions.push_back({{"file", file}, {"image", path}});
   }
@@ -166,6 +168,7 @@ DatastorePtr open_observations(const PredictArguments& a) {
 }
 
 int predict_command(const PredictArguments& a) {
+  const ArchivesProgress archives(a.json);
   Model model = open_model(a.model);
   require_finite(model.network, a.model);
   const auto inputs = model.network.input_shapes();
@@ -214,7 +217,9 @@ void add_predict(Commands& commands) {
   sub.add_option("--label-column", a->label_column,
                  "Label column of a .csv file that has labels; it is ignored")
       .type_name("NAME");
-  sub.add_option("--out", a->out, "Folder for output images (PNG)").type_name("DIR").not_empty();
+  sub.add_option("--out", a->out, "Folder or address for output images (PNG)")
+      .type_name("DIR")
+      .not_empty();
   const Option resize = sub.add_flag("--resize", a->resize, "Resize images to the network's input");
   sub.add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
       .excludes(resize);

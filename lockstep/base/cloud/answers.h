@@ -24,13 +24,18 @@ Listing parsed_listing(const std::string& xml);
 // What is wrong with a listing with status 200; "" if nothing.
 std::string damage_in_listing(const HttpAnswer& answer);
 
+// What is wrong with the contents of a whole object, by the checksum in the answer (SHA-256, or
+// CRC-64/NVME, CRC-32C, CRC-32); "" if nothing, or if there is none.
+std::string damage_by_checksum(const HttpAnswer& answer);
+
 // The text of the first element <name> in a document; "" if there is none.
 std::string element(const std::string& xml, const std::string& name);
 // The error code in the answer's document, if it looks like one; else "".
 std::string code_of(const HttpAnswer& answer);
 // Why an answer is a refusal. Of the store's text, it contains the code alone.
 std::string reason_of(const HttpAnswer& answer);
-// Throws FileError (DataError for a changed object): "[s3] cannot read s3://...: ...".
+// Throws FileError (DataError for a changed object, Cancelled after a stop request): "[s3] cannot
+// read s3://...: ...".
 [[noreturn]] void refuse(const std::string& doing, const std::string& what,
                          const HttpAnswer& answer);
 

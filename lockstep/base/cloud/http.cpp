@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/broken_pipe.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/base/time_limit.h"
 
 namespace lockstep::cloud {
 namespace {
 
+constexpr int look = 200;  // milliseconds between two looks at requests that stand still
 constexpr size_t max_body = size_t{1} << 33;  // an answer that never ends must not fill the memory
 
 // A multi handle with its open connections.
@@ -131,6 +135,18 @@ class Transfer {
 
   CURL* easy() const { return easy_; }
 
+  // Bytes in both directions so far.
+  int64_t moved() const {
+    curl_off_t down = 0, up = 0;
+    curl_easy_getinfo(easy_, CURLINFO_SIZE_DOWNLOAD_T, &down);
+    curl_easy_getinfo(easy_, CURLINFO_SIZE_UPLOAD_T, &up);
+    return down + up;
+  }
+  void give_up() {
+    answer_ = {};
+    answer_.error = stopped_request;
+  }
+
   void finish(CURLcode code) {
     if (code == CURLE_OK) {
       curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &answer_.status);
@@ -157,6 +173,23 @@ class Transfer {
   curl_slist* lines_ = nullptr;
 };
 
+// After a stop request: whether requests have stood still for some time.
+class Standstill {
+ public:
+  bool lasts(const std::vector<std::unique_ptr<Transfer>>& running) {
+    if (!retries_stopped()) return false;
+    int64_t moved = 0;
+    for (const auto& transfer : running) moved += transfer->moved();
+    if (!since_ || moved != moved_) since_.emplace(patience_after_stop);
+    moved_ = moved;
+    return since_->reached();
+  }
+
+ private:
+  std::optional<TimeLimit> since_;
+  int64_t moved_ = 0;
+};
+
 }  // namespace
 
 std::string HttpAnswer::header(std::string_view name) const {
@@ -173,6 +206,7 @@ std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests) {
   std::unique_ptr<Connections> connections = idle_connections().take();
   CURLM* const multi = connections->multi;
   size_t next = 0;
+  Standstill standstill;
   while (next < requests.size() || !running.empty()) {
     while (next < requests.size() && running.size() < size_t{max_connections}) {
       running.push_back(std::make_unique<Transfer>(requests[next], answers[next]));
@@ -181,7 +215,7 @@ std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests) {
     }
     int active = 0, left = 0;
     CURLMcode code = curl_multi_perform(multi, &active);
-    if (code == CURLM_OK && active > 0) code = curl_multi_poll(multi, nullptr, 0, 1000, nullptr);
+    if (code == CURLM_OK && active > 0) code = curl_multi_poll(multi, nullptr, 0, look, nullptr);
     if (code != CURLM_OK) {
       for (const auto& transfer : running) curl_multi_remove_handle(multi, transfer->easy());
       throw InternalError("[cloud] libcurl: " + std::string(curl_multi_strerror(code)));
@@ -195,6 +229,14 @@ std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests) {
       curl_multi_remove_handle(multi, message->easy_handle);
       (*done)->finish(result);
       running.erase(done);
+    }
+    if (!running.empty() && standstill.lasts(running)) {
+      for (const auto& transfer : running) {
+        curl_multi_remove_handle(multi, transfer->easy());
+        transfer->give_up();
+      }
+      running.clear();
+      for (; next < requests.size(); ++next) answers[next].error = stopped_request;
     }
   }
   idle_connections().give(std::move(connections));

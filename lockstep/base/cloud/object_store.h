@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ struct NewObject {
   std::string key, bytes;
 };
 
+// Returns `size` bytes of the contents of a new object from `offset` on. May be called again.
+using ObjectContents = std::function<std::string(uint64_t offset, uint64_t size)>;
+
 // Contents, or why there are none.
 struct ReadObject {
   std::string bytes = {};
@@ -53,10 +57,11 @@ struct ReadObject {
 
 // Requests are signed (Signature Version 4). They are repeated, with growing pauses, if the store
 // does not answer, answers 5xx, cuts the connection or sends damaged bytes, for at most 60 seconds
-// (LOCKSTEP_S3_RETRY_SECONDS). Sizes, and MD5 where the ETag is one, are verified. A bucket's
-// region is learned from the store's answer; no redirect is followed. Expired keys are read anew. A
-// wrong local clock is corrected by the store's. Errors are FileError (DataError for a changed
-// object) and contain the address, never keys. Thread-safe.
+// (LOCKSTEP_S3_RETRY_SECONDS). Sizes are verified, and MD5 where the ETag is one, else the
+// checksum of a whole object where the store gives one. A bucket's region is learned from the
+// store's answer; no redirect is followed. Expired keys are read anew. A wrong local clock is
+// corrected by the store's. Errors are FileError (DataError for a changed object, Cancelled after a
+// stop request, see network_wait.h) and contain the address, never keys. Thread-safe.
 class ObjectStore {
  public:
   ObjectStore();  // settings of the environment and the profile; throws InvalidArgument
@@ -76,12 +81,15 @@ class ObjectStore {
                                      const std::vector<WantedPart>& wanted);
   // Contents of one object, whatever they are at present.
   std::string read(const Address& address);
-  // Writes one object; it has its old or its new contents at any time.
+  // Writes one object; it has its old or its new contents at any time. Large objects are written in
+  // parts (multipart.h).
   void write(const Address& address, const std::string& bytes);
+  void write(const Address& address, uint64_t size, const ObjectContents& contents);
   // write() if the object is still the one with this ETag ("": if there is none). Returns whether
   // it was written. Stores that know no conditions write always.
   bool write_if(const Address& address, const std::string& bytes, const std::string& etag);
-  // Writes objects side by side. Throws for the first object that cannot be written; others may be.
+  // Writes objects side by side, each with one request. Throws for the first object that cannot be
+  // written; others may be.
   void write(const std::string& bucket, const std::vector<NewObject>& objects);
   void copy(const Address& from, const Address& to);
   void remove(const Address& address);  // does nothing if there is no such object

@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "lockstep/base/cloud/answers.h"
 #include "lockstep/base/cloud/credentials.h"
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
@@ -61,6 +63,18 @@ double pause_after(int attempt, const std::vector<HttpAnswer>& answers,
     if (asked > 0) pause = std::max(pause, std::min(asked, 30.0));
   }
   return pause;
+}
+
+// Waits, but not longer than a stop request permits. `stopped` is set at the first look that finds
+// one. Returns false if there is no time left.
+bool pause_for(double seconds, std::optional<TimeLimit>& stopped) {
+  constexpr double look = 0.05;
+  for (const TimeLimit end(seconds); !end.reached();) {
+    if (!stopped && retries_stopped()) stopped.emplace(patience_after_stop);
+    if (stopped && stopped->reached()) return false;
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(look, end.left())));
+  }
+  return !(stopped && stopped->reached());
 }
 
 }  // namespace
@@ -194,6 +208,7 @@ std::vector<HttpAnswer> Requests::perform(const std::vector<Call>& calls) {
   std::vector<size_t> open(calls.size());
   for (size_t i = 0; i < open.size(); ++i) open[i] = i;
   TimeLimit limit(state_->patience);
+  std::optional<TimeLimit> stopped;
   for (int attempt = 0; !open.empty(); ++attempt) {
     const Credentials keys = state_->credentials.get();
     std::vector<HttpRequest> requests;
@@ -227,7 +242,13 @@ std::vector<HttpAnswer> Requests::perform(const std::vector<Call>& calls) {
     if (open.empty() || !wait) continue;
     const double pause = pause_after(attempt, answers, open);
     if (pause >= limit.left()) break;
-    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    if (!pause_for(pause, stopped)) {
+      for (const size_t i : open) {
+        answers[i] = {};
+        answers[i].error = stopped_request;
+      }
+      break;
+    }
   }
   return answers;
 }

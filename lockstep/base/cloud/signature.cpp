@@ -105,6 +105,7 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
+std::string sha256_bytes(std::string_view bytes) { return digest_by(EVP_sha256(), bytes); }
 std::string sha256(std::string_view bytes) { return hexadecimal(digest_by(EVP_sha256(), bytes)); }
 std::string md5(std::string_view bytes) { return digest_by(EVP_md5(), bytes); }
 

@@ -36,6 +36,8 @@ std::string encoded_query(const Pairs& query);
 
 // SHA-256 in hexadecimal digits. Throws InternalError if OpenSSL fails.
 std::string sha256(std::string_view bytes);
+// The same as 32 bytes.
+std::string sha256_bytes(std::string_view bytes);
 // MD5 in bytes, for comparison with what stores report.
 std::string md5(std::string_view bytes);
 std::string base64(std::string_view bytes);

@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/threads/held_signal.h"
 
 namespace lockstep {
@@ -104,6 +105,14 @@ class Anchor {
   struct stat info_ {};
 };
 
+// Otherwise a folder named "s3:" would be made here.
+void refuse_address(const std::string& path) {
+  if (!path.starts_with("s3://")) return;
+  throw Unsupported("[file] " + printable(path) +
+                        " is an address in a store, but this output needs a local folder",
+                    "write to a local folder, and copy it with `lockstep upload`");
+}
+
 class LocalFile : public WritableFile {
  public:
   LocalFile(Descriptor fd, std::string path, const Anchor& anchor)
@@ -171,6 +180,7 @@ class LocalFiles : public FileSystem {
   }
 
   std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {
+    refuse_address(path);
     anchor_.check();
     // O_NONBLOCK: opening a pipe without a reader must not wait.
     Descriptor fd = open_again(
@@ -300,6 +310,7 @@ void write_atomically(FileSystem& files, const std::string& path, std::string_vi
 }
 
 void make_folders(FileSystem& files, const std::string& folder) {
+  if (&files == &local_files()) refuse_address(folder);
   std::vector<std::string> missing;
   for (std::string f = folder; !files.exists(f); f = folder_of(f)) {
     missing.push_back(f);

@@ -18,6 +18,7 @@
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/pause.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/data/batches/epoch_orders.h"
 #include "lockstep/data/batches/free_mini_batches.h"
 #include "lockstep/data/batches/mini_batch_rows.h"
@@ -135,6 +136,7 @@ struct MiniBatchQueue::State {
     int64_t number = 0, first = 0, end = 0;
   };
   static constexpr int64_t kPiece = 8;
+  static constexpr double between_looks = 0.2;  // seconds, at options.cancelled
 
   const std::shared_ptr<const ExampleCache> cache;
   const MiniBatchQueueOptions options;
@@ -380,6 +382,17 @@ struct MiniBatchQueue::State {
     }
   }
 
+  // For next(): returns when there may be news. `look` is the next time to ask options.cancelled.
+  void wait_for_makers(TimeLimit& look) LOCKSTEP_REQUIRES(mutex) {
+    if (!options.cancelled) return wake_taker.wait(mutex);
+    wake_taker.wait_until(mutex, look);
+    if (slot_of(taken).ready || !look.reached()) return;
+    look = TimeLimit(between_looks);
+    const MutexUnlock unlocked(mutex);
+    if (!options.cancelled()) return;
+    throw Cancelled("[mini-batch queue] stopped while the next mini-batch was awaited");
+  }
+
   // Called by one thread at a time.
   void begin(int64_t number, Slot& slot) {
     if (from_network ? !cache->filled() : !helped()) expect_from(number);
@@ -424,13 +437,14 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
   {
     const MutexLock lock(state.mutex);
     State::Slot& slot = state.slot_of(state.taken);
+    TimeLimit look(State::between_looks);
     state.waited_for = !slot.ready;
     if (state.helped() && state.waited_for) state.wake_makers.notify_all();
     while (!slot.ready) {
       if (state.helped() && state.can_work(state.taken + 1)) {
         state.work(state.taken + 1);
       } else {
-        state.wake_taker.wait(state.mutex);
+        state.wait_for_makers(look);
       }
     }
     state.waited_for = false;

@@ -51,6 +51,9 @@ struct MiniBatchQueueOptions {
   // result depends on the mini-batch only, including its epoch and index. next() rethrows its
   // exceptions.
   std::function<void(MiniBatch&)> preprocess = {};
+  // Asked several times a second while next() waits. If it returns true, next() throws Cancelled;
+  // the mini-batch can be taken later.
+  std::function<bool()> cancelled = {};
   // "cpu", "cuda" or "cuda:N": mini-batches have tensors there (MiniBatch::tensors), for custom
   // loops. The threads that make mini-batches copy them ahead, while the device works. Work that is
   // added to the device's default stream after next() waits for the copies by itself. "": no

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "lockstep/base/cloud/object_store.h"
-#include "lockstep/base/cloud/read_ahead.h"
-#include "lockstep/base/cloud/shard_blocks.h"
+#include "lockstep/base/cloud/reading/read_ahead.h"
+#include "lockstep/base/cloud/reading/shard_blocks.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"

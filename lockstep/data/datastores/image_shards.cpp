@@ -18,11 +18,31 @@
 namespace lockstep {
 namespace {
 
+thread_local const WatchArchives* watch_of_archives = nullptr;
+
+}  // namespace
+
+WatchArchives::WatchArchives(std::function<void(uint64_t, uint64_t)> progress)
+    : progress_(std::move(progress)) {
+  watch_of_archives = this;
+}
+WatchArchives::~WatchArchives() { watch_of_archives = nullptr; }
+
+void tell_of_archives(uint64_t done, uint64_t total) {
+  if (watch_of_archives != nullptr) watch_of_archives->progress_(done, total);
+}
+
+namespace {
+
 // The images of all archives, in the order of the listing.
 std::vector<IndexedImage> scanned(const std::string& root, const std::vector<ShardFile>& files,
                                   ShardFiles& contents) {
   std::vector<IndexedImage> images;
+  uint64_t done = 0, total = 0;
+  for (const ShardFile& file : files) total += file.size;
   for (size_t shard = 0; shard < files.size(); ++shard) {
+    tell_of_archives(done, total);
+    done += files[shard].size;
     const std::vector<std::byte> archive = contents.whole(static_cast<uint32_t>(shard));
     for (TarMember& member : members_of(archive, join_path(root, files[shard].name))) {
       if (!is_image_extension(lower_extension(member.name))) continue;
@@ -34,6 +54,7 @@ std::vector<IndexedImage> scanned(const std::string& root, const std::vector<Sha
       images.push_back(std::move(image));
     }
   }
+  tell_of_archives(done, total);
   std::sort(images.begin(), images.end(),
             [](const IndexedImage& a, const IndexedImage& b) { return a.name < b.name; });
   const auto twice = std::adjacent_find(

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,5 +35,19 @@ using ShardFile = IndexedShard;
 DatastorePtr image_shards(const std::string& root, const std::string& root_name,
                           const std::vector<ShardFile>& files, std::optional<ImageIndex> index,
                           std::unique_ptr<ShardFiles> contents, const ImageFolderOptions& options);
+
+// While this exists, `progress` is told while the thread that made it opens archives without an
+// index, which are all read: bytes read and in all. It may throw to end that. Not nested.
+class WatchArchives {
+ public:
+  explicit WatchArchives(std::function<void(uint64_t done, uint64_t total)> progress);
+  ~WatchArchives();
+  WatchArchives(const WatchArchives&) = delete;
+  WatchArchives& operator=(const WatchArchives&) = delete;
+
+ private:
+  const std::function<void(uint64_t, uint64_t)> progress_;
+  friend void tell_of_archives(uint64_t done, uint64_t total);
+};
 
 }  // namespace lockstep

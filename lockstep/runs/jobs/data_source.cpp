@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/cloud/s3_files.h"
@@ -63,11 +64,27 @@ class Named final : public DatastoreWrapper {
   DatastorePtr names_;
 };
 
+// Single images, and the images of folders, objects or archives, without labels.
 class Files : public Datastore {
  public:
-  explicit Files(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+  void add(const std::string& path) {
+    entries_.push_back({nullptr, 0});
+    paths_.push_back(path);
+  }
+  void add(const std::string& path, const DatastorePtr& images) {
+    for (int64_t i = 0; i < images->size(); ++i) {
+      entries_.push_back({images, i});
+      paths_.push_back(join_path(path, images->name(i)));
+    }
+  }
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
   Example read(int64_t index) const override {
+    const auto& [images, there] = entry(index);
+    if (images) {
+      Example example = images->read(there);
+      example.target = ClassLabel{0};
+      return example;
+    }
     const std::vector<std::byte> bytes = cloud::files_of(path(index)).read(path(index));
     return one_input(decode_image(bytes, path(index)), ClassLabel{0},
                      digest_of(bytes.data(), bytes.size()));
@@ -79,7 +96,17 @@ class Files : public Datastore {
   const std::vector<std::string>& classes() const override { return classes_; }
   std::string name(int64_t index) const override { return path(index); }
   std::string describe() const override { return std::to_string(paths_.size()) + " files"; }
+  void expect(const std::vector<int64_t>& indices) const override {
+    std::map<DatastorePtr, std::vector<int64_t>> wanted;
+    for (const int64_t index : indices) {
+      const auto& [images, there] = entry(index);
+      if (images) wanted[images].push_back(there);
+    }
+    for (const auto& [images, there] : wanted) images->expect(there);
+  }
   Digest content_digest(int64_t index) const override {
+    const auto& [images, there] = entry(index);
+    if (images) return images->content_digest(there);
     const std::vector<std::byte> bytes = cloud::files_of(path(index)).read(path(index));
     return digest_of(bytes.data(), bytes.size());
   }
@@ -92,6 +119,11 @@ class Files : public Datastore {
     }
     return paths_[static_cast<size_t>(index)];
   }
+  const std::pair<DatastorePtr, int64_t>& entry(int64_t index) const {
+    path(index);
+    return entries_[static_cast<size_t>(index)];
+  }
+  std::vector<std::pair<DatastorePtr, int64_t>> entries_;  // null: a file of its own
   std::vector<std::string> paths_;
   std::vector<std::string> classes_{""};
 };
@@ -211,17 +243,16 @@ DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& cl
 }
 
 DatastorePtr image_files(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
+  auto files = std::make_shared<Files>();
   for (const std::string& path : paths) {
-    if (!cloud::files_of(path).is_folder(path)) {
-      files.push_back(path);
-      continue;
+    if (cloud::files_of(path).is_folder(path)) {
+      files->add(path, image_folder(path, {.allow_empty_folders = true}));
+    } else {
+      files->add(path);
     }
-    const DatastorePtr folder = image_folder(path, {.allow_empty_folders = true});
-    for (int64_t i = 0; i < folder->size(); ++i) files.push_back(join_path(path, folder->name(i)));
   }
-  if (files.empty()) throw InvalidArgument("[data] no files given");
-  return std::make_shared<Files>(std::move(files));
+  if (files->size() == 0) throw InvalidArgument("[data] no files given");
+  return files;
 }
 
 }  // namespace lockstep

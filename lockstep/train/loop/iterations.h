@@ -28,11 +28,11 @@ struct IterationsSetup {
   const TrainingData& data;
   std::function<double(int64_t)> learning_rate = {};  // by iteration
   bool profile = false;                               // take a time profile
+  std::function<bool()> interrupted = {};  // whether to stop waiting for data and for any worker
   // For iterations by workers:
   std::function<void(const WorkerChange&)> on_change = {};
   std::function<void(const std::string&)> notice = {};  // other messages for the user
-  std::function<bool()> stop = {};         // whether to stop waiting for workers on other hosts
-  std::function<bool()> interrupted = {};  // whether to stop waiting for any worker
+  std::function<bool()> stop = {};  // whether to stop waiting for workers on other hosts
 };
 
 // What is known once all images are read.

@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/cores.h"
@@ -34,9 +35,10 @@ struct Parts {
     };
     records = open("records of the last iteration");
     mini_batch = open("waiting for the mini-batch");
+    network = open("waiting for the network");
     digest = open("digest of the state");
   }
-  int records = 0, mini_batch = 0, digest = 0;
+  int records = 0, mini_batch = 0, network = 0, digest = 0;
 };
 
 }  // namespace
@@ -48,6 +50,7 @@ struct LocalIterations::State {
   std::optional<IterationsStart> start;
   std::optional<StepProfiler> profiler;  // declared before the step, which uses it
   Parts parts;
+  std::optional<cloud::StopRetries> stop_retries;  // outlives the queue, whose threads may read
   std::optional<MiniBatchQueue> queue;
   std::unique_ptr<TrainingStep> step;
   std::unique_ptr<Evaluator> evaluator;
@@ -59,6 +62,7 @@ struct LocalIterations::State {
   std::deque<IterationOutcome> under_way;
   std::exception_ptr failed;  // by the iteration after them, which could not begin
 
+  std::shared_ptr<const MiniBatch> next_mini_batch();
   std::shared_ptr<const MiniBatch> take(IterationOutcome& r);
   void begin(int64_t iteration, double learning_rate);
   IterationOutcome finish();
@@ -74,6 +78,7 @@ struct LocalIterations::State {
     options.targets = start->images.targets;
     options.augment_inputs = options.noise.any() || !step->augments();
     options.rows = std::move(rows);
+    options.cancelled = setup.interrupted;
     // If all cores compute shards, another thread would slow one of them down.
     const auto shards = cut_into_shards(setup.options.mini_batch_size, setup.options.shards.size);
     options.helped =
@@ -81,6 +86,7 @@ struct LocalIterations::State {
             available_cores() &&
         step->executor().work_meanwhile([this](bool ahead) { return queue->help(ahead); });
     queue.reset();
+    stop_retries.reset();
     queue.emplace(start->images.training, options, (next - 1) / per_epoch, (next - 1) % per_epoch);
     begun = next - 1;
   }
@@ -111,9 +117,23 @@ void LocalIterations::begin_timing() {
   state_->before = Clock::now();
 }
 
+// A stop request does not wait for a store that does not answer.
+std::shared_ptr<const MiniBatch> LocalIterations::State::next_mini_batch() {
+  try {
+    return queue->next();
+  } catch (const Cancelled&) {
+    if (!stop_retries) stop_retries.emplace([] { return true; });
+    throw;
+  }
+}
+
 // Takes the next mini-batch from the queue.
 std::shared_ptr<const MiniBatch> LocalIterations::State::take(IterationOutcome& r) {
-  auto batch = queue->next();
+  const double waited = profiler ? cloud::seconds_any_waited() : 0;
+  auto batch = next_mini_batch();
+  if (profiler) {
+    profiler->charge_first(0, parts.network, cloud::seconds_any_waited() - waited);
+  }
   charge(&Parts::mini_batch);
   r.epoch = batch->epoch;
   r.index = batch->index;

@@ -91,6 +91,13 @@ void StepProfiler::charge(int thread, int account) {
   charge(threads_[static_cast<size_t>(thread)], account, Clock::now());
 }
 
+void StepProfiler::charge_first(int thread, int account, double seconds) {
+  Thread& t = threads_[static_cast<size_t>(thread)];
+  const auto length = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::max(seconds, 0.0)));
+  if (length > Clock::duration::zero()) charge(t, account, std::min(Clock::now(), t.last + length));
+}
+
 void StepProfiler::charge(Thread& t, int account, Clock::time_point now) const {
   Entry& entry = t.entries[static_cast<size_t>(account)];
   ++entry.calls;

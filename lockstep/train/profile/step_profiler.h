@@ -32,6 +32,8 @@ class StepProfiler {
   double end_iteration();
   // Charges the time of `thread` since its last charge.
   void charge(int thread, int account);
+  // Charges the first `seconds` of that time, at most, and nothing if they are 0.
+  void charge_first(int thread, int account, double seconds);
   // drop_iteration() is called instead of end_iteration() and discards the current iteration.
   // drop_earlier() discards all iterations before the current one.
   void drop_iteration();

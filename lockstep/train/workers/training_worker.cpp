@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/fields.h"
@@ -47,10 +49,14 @@ class TrainingWorker {
         reports_(task.reports),
         device_(parse_device(task.device)),
         options_(options_of(task.options)),
+        stop_retries_([this] { return context_.cancelled() || stop_requested(); }),
         problem_(task.problem()),
         pool_(static_cast<int>(options_.threads)) {
     build();
   }
+  ~TrainingWorker() { cloud::count_network_waits(nullptr); }
+  TrainingWorker(const TrainingWorker&) = delete;
+  TrainingWorker& operator=(const TrainingWorker&) = delete;
 
   // Runs until the task is cancelled.
   void run() {
@@ -123,7 +129,10 @@ class TrainingWorker {
     // Empty ones. The client's images replace them if the client shares them.
     images_ = open_images(network, data, options_);
     iterations_ = std::make_unique<LocalIterations>(IterationsSetup{
-        .options = options_, .data = data, .notice = [this](const std::string& text) {
+        .options = options_,
+        .data = data,
+        .interrupted = [this] { return stop_requested(); },
+        .notice = [this](const std::string& text) {
           if (iterations_->step().executor().group().rank() == 0) send(NoticeReport{text});
         }});
     iterations_->begin(
@@ -153,6 +162,8 @@ class TrainingWorker {
     scores_ = order.scores;
     status_memory_ = memory.map(order.status);
     status_ = reinterpret_cast<TrainingWorkerStatus*>(status_memory_.get());
+    shared_status_.store(status_);
+    cloud::count_network_waits(&status_->network_waits);
     iterations_->step().executor().watch([this](int thread, const IndexRange& shards) {
       if (thread >= TrainingWorkerStatus::kThreads) return;
       status_->shards[thread].store(encoded_shards(shards));
@@ -239,6 +250,12 @@ class TrainingWorker {
     send(ValidatedReport{order.generation});
   }
 
+  // For threads that read, too.
+  bool stop_requested() const {
+    const TrainingWorkerStatus* const status = shared_status_.load();
+    return status != nullptr && status->stop.load() != 0;
+  }
+
   bool may_compute() const { return together_ && !rates_.empty(); }
 
   void halt(const std::string& why = {}) {
@@ -256,6 +273,9 @@ class TrainingWorker {
     } catch (const WorkerLost& e) {
       // The client knows about lost workers already.
       halt(LocalGroup::aborted(group_memory_) ? "" : e.what());
+      return;
+    } catch (const Cancelled&) {
+      halt();  // the client stops the training
       return;
     } catch (const ShardsDiffer& e) {
       send(DisagreementReport{generation_, e.iteration(), e.shard(),
@@ -307,12 +327,16 @@ class TrainingWorker {
   const uint64_t orders_, reports_;  // queues
   const Device device_;
   const TrainingOptions options_;
+  // Before what ends later: threads that read from the network look at it.
+  SharedRegion status_memory_;
+  std::atomic<TrainingWorkerStatus*> shared_status_ = nullptr;
+  const cloud::StopRetries stop_retries_;
   TrainingProblem problem_;
   ThreadPool pool_;
   std::unique_ptr<Solver> solver_;
   TrainingImages images_;
   std::unique_ptr<LocalIterations> iterations_;
-  SharedRegion states_[2], evaluation_, status_memory_, group_memory_;
+  SharedRegion states_[2], evaluation_, group_memory_;
   std::deque<WorkerOrder> later_;  // received while waiting for other orders
   TrainingWorkerStatus* status_ = nullptr;
   bool scores_ = false, reporter_ = false;

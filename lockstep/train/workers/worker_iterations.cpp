@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/train/evaluation/validation.h"
 #include "lockstep/train/workers/membership/group_formation.h"
 #include "lockstep/train/workers/membership/worker_events.h"
@@ -11,6 +13,8 @@ namespace {
 
 // Workers are granted iterations for so many seconds ahead, within these bounds.
 constexpr double kAhead = 0.1;
+// Seconds after which a stop request no longer waits for an iteration that waits for data.
+constexpr double kPatience = 0.5;
 constexpr int64_t kLeastAhead = 2, kMostAhead = 16;
 
 }  // namespace
@@ -32,6 +36,7 @@ struct WorkerIterations::State {
   void order_all(const auto& what);
   void grant(int64_t to);
   void advance(int64_t target, int64_t last);
+  bool stop_retries();
 };
 
 // Sends an order to the present group.
@@ -52,10 +57,20 @@ void WorkerIterations::State::grant(int64_t to) {
   order_all(grant);
 }
 
+// If a stop is requested, ends the workers' waits for a store that does not answer. Returns whether
+// it is.
+bool WorkerIterations::State::stop_retries() {
+  if (!parts.setup.interrupted || !parts.setup.interrupted()) return false;
+  for (const auto& [number, m] : parts.membership.members()) m.stop_retries();
+  return true;
+}
+
 // Returns when the record of iteration `target` has arrived. Iterations up to `last` may be begun.
 void WorkerIterations::State::advance(int64_t target, int64_t last) {
   const IterationRecords& records = parts.records;
   events.begin_waiting();
+  const TimeLimit patience(kPatience);
+  bool stopping = false;
   while (records.received() < target) {
     const int64_t granted = records.granted(), received = records.received();
     const bool growing = parts.membership.changes();
@@ -63,12 +78,17 @@ void WorkerIterations::State::advance(int64_t target, int64_t last) {
       formation.regroup();
       continue;
     }
+    // The workers have come to rest because they waited for data.
+    if (stopping && granted == received && target > parts.records.taken()) {
+      throw Cancelled("[training] stopped while the workers waited for data");
+    }
     const double each = std::max(records.seconds(), 1e-6);
     const int64_t ahead = std::clamp(static_cast<int64_t>(kAhead / each), kLeastAhead, kMostAhead);
     const int64_t to = growing ? granted : std::min(last, received + ahead);
     // Several at a time, unless the workers wait for the next one.
     if (to > granted && (granted == received || to - granted >= ahead / 2 || to == last)) grant(to);
     events.await_progress();
+    stopping = stopping || (patience.reached() && stop_retries());
   }
 }
 
@@ -123,11 +143,13 @@ Evaluation WorkerIterations::validate() {
     validation.begin(group.ranks());
     s.order_all(ValidateOrder{group.generation()});
     int64_t seen = -1;
+    const TimeLimit patience(kPatience);
     while (!group.broken() && !validation.awaited()->empty()) {
       const int64_t begun = validation.batches_begun();
       if (begun != seen) s.events.progressed();
       seen = begun;
       s.events.await_progress();
+      if (patience.reached()) s.stop_retries();
     }
     validation.stop_waiting();
     if (!group.broken()) {

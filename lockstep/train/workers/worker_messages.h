@@ -54,6 +54,8 @@ struct TrainingWorkerStatus {
   std::atomic<double> shard_seconds;      // duration of the last shard
   std::atomic<double> iteration_seconds;  // duration of the last iteration
   std::atomic<int64_t> evaluated;         // batches begun in validations, since its beginning
+  std::atomic<int64_t> network_waits;     // grows while it waits for data from the network
+  std::atomic<int64_t> stop;  // set by the client: 1 ends waits for a store that does not answer
   std::atomic<int64_t> shards[kThreads];  // by thread: encoded_shards() that it computes at present
 };
 

@@ -37,6 +37,10 @@ struct WorkerMember {
   bool halted = true;     // it computes nothing until a group is formed
   int64_t finished = -1;  // the iteration whose values it has; -1: none
 
+  // Ends the worker's waits for a store that does not answer (on this machine).
+  void stop_retries() const {
+    reinterpret_cast<TrainingWorkerStatus*>(status_memory.get())->stop.store(1);
+  }
   const TrainingWorkerStatus& status() const {
     return *reinterpret_cast<const TrainingWorkerStatus*>(status_memory.get());
   }

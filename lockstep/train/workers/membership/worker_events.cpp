@@ -54,10 +54,23 @@ void WorkerEvents::await_progress() {
   end_hanging();
 }
 
+bool WorkerEvents::wait_for_network() {
+  if (parts_.group.far()) parts_.hosts.collect_statuses();
+  int64_t waits = 0;
+  for (const auto& [number, m] : parts_.membership.members()) {
+    waits += m.status().network_waits.load();
+  }
+  return std::exchange(network_waits_, waits) != waits;
+}
+
 // There was no progress for too long: ends the members that the others wait for.
 void WorkerEvents::end_hanging() {
   WorkerMembership& membership = parts_.membership;
   PresentGroup& group = parts_.group;
+  if (wait_for_network()) {  // it has a limit of its own
+    progress_ = Clock::now();
+    return;
+  }
   const auto awaited = parts_.validation.awaited();
   for (const uint32_t number : awaited.value_or(std::set<uint32_t>{})) {
     membership.kill(number, "hung (it has not done its part of a validation)");

@@ -32,6 +32,8 @@ class WorkerEvents {
   void handle(const PoolWorkerEvent& event);
   void handle_loss(const PoolWorkerEvent& event);
   void end_hanging();
+  // Whether workers have gone on to wait for the network since the last call.
+  bool wait_for_network();
   void take(uint32_t worker, const ReadyReport& r);
   void take(uint32_t worker, const RecordsReport& r);
   void take(uint32_t worker, const HaltedReport& r);
@@ -44,6 +46,7 @@ class WorkerEvents {
 
   WorkerParts& parts_;
   Clock::time_point progress_ = Clock::now(), looked_ = Clock::now();
+  int64_t network_waits_ = 0;
   int64_t disagreed_ = 0;  // the last generation with a disagreement
 };
 

@@ -1,4 +1,4 @@
-#include "lockstep/base/cloud/object_cache.h"
+#include "lockstep/base/cloud/reading/object_cache.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

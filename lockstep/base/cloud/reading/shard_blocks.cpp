@@ -1,13 +1,14 @@
-#include "lockstep/base/cloud/shard_blocks.h"
+#include "lockstep/base/cloud/reading/shard_blocks.h"
 
 #include <algorithm>
 #include <atomic>
 #include <map>
 #include <set>
 
-#include "lockstep/base/cloud/fetch_threads.h"
-#include "lockstep/base/cloud/object_cache.h"
-#include "lockstep/base/cloud/read_ahead.h"
+#include "lockstep/base/cloud/network_wait.h"
+#include "lockstep/base/cloud/reading/fetch_threads.h"
+#include "lockstep/base/cloud/reading/object_cache.h"
+#include "lockstep/base/cloud/reading/read_ahead.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
 
@@ -57,10 +58,13 @@ struct ShardBlocks::State {
   std::string bring(size_t block) LOCKSTEP_EXCLUDES(mutex) {
     if (present[block].load(std::memory_order_acquire)) return {};
     const MutexLock lock(mutex);
-    const NetworkWait wait;
+    NetworkWait wait;
     if (!present[block].load()) ask(block);
     threads.hurry(static_cast<int64_t>(block));
-    while (pending.contains(block)) arrived.wait_until(mutex, TimeLimit(1));
+    while (pending.contains(block)) {
+      arrived.wait_until(mutex, TimeLimit(1));
+      wait.goes_on();
+    }
     const auto found = errors.find(block);
     if (found == errors.end()) return {};
     std::string error = std::move(found->second);

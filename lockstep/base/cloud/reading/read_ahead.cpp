@@ -1,14 +1,13 @@
-#include "lockstep/base/cloud/read_ahead.h"
+#include "lockstep/base/cloud/reading/read_ahead.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <deque>
 #include <map>
 
 #include "lockstep/base/cloud/answers.h"
-#include "lockstep/base/cloud/fetch_threads.h"
-#include "lockstep/base/cloud/object_cache.h"
+#include "lockstep/base/cloud/network_wait.h"
+#include "lockstep/base/cloud/reading/fetch_threads.h"
+#include "lockstep/base/cloud/reading/object_cache.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/threads/mutex.h"
@@ -26,12 +25,6 @@ constexpr int64_t near = 16;  // threads that share a listing read it about in o
 constexpr int64_t late = 2048;
 constexpr int64_t not_expected = -1;
 
-std::atomic<int64_t> waited{0};  // nanoseconds
-
-int64_t nanoseconds_now() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
 // The name of a part in the cache. Keys contain no zero byte.
 WantedObject cached_name(const WantedPart& part) {
   if (part.size == part.object.size) return part.object;
@@ -39,10 +32,6 @@ WantedObject cached_name(const WantedPart& part) {
 }
 
 }  // namespace
-
-NetworkWait::NetworkWait() : begin_(nanoseconds_now()) {}
-NetworkWait::~NetworkWait() { waited += nanoseconds_now() - begin_; }
-double seconds_waited() { return 1e-9 * static_cast<double>(waited.load()); }
 
 std::vector<WantedPart> whole_objects(std::vector<WantedObject> objects) {
   std::vector<WantedPart> parts;
@@ -57,6 +46,7 @@ void refuse_object(const std::string& bucket, const std::string& key, const std:
   const std::string message =
       "[s3] cannot read " + printable(Address{bucket, key}.to_string()) + ": " + error;
   if (error == changed_object) throw DataError(message);
+  if (error == stopped_request) throw Cancelled(message);
   throw FileError(message);
 }
 
@@ -160,9 +150,12 @@ struct ReadAhead::State {
     ++slot->second.waiting;
     if (numbered == 0) ask_ahead(index);  // nothing was ever expected
     if (!slot->second.done) {
-      const NetworkWait wait;
+      NetworkWait wait;
       threads.hurry(index);
-      while (!slot->second.done) arrived.wait_until(mutex, TimeLimit(1));
+      while (!slot->second.done) {
+        arrived.wait_until(mutex, TimeLimit(1));
+        wait.goes_on();
+      }
     }
     if (--slot->second.waiting > 0) return slot->second.object;
     ReadObject taken = std::move(slot->second.object);

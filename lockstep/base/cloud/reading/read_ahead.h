@@ -35,23 +35,9 @@ class ReadAhead {
 // The whole objects, in order.
 std::vector<WantedPart> whole_objects(std::vector<WantedObject> objects);
 
-// Throws the error of reading an object: DataError if it has changed, else FileError.
+// Throws the error of reading an object: DataError if it has changed, Cancelled if a stop was
+// requested, else FileError.
 [[noreturn]] void refuse_object(const std::string& bucket, const std::string& key,
                                 const std::string& error);
-
-// Adds the time from construction to destruction to seconds_waited().
-class NetworkWait {
- public:
-  NetworkWait();
-  ~NetworkWait();
-  NetworkWait(const NetworkWait&) = delete;
-  NetworkWait& operator=(const NetworkWait&) = delete;
-
- private:
-  const int64_t begin_;
-};
-
-// How long the threads of this process have waited for objects from the network, added up.
-double seconds_waited();
 
 }  // namespace lockstep::cloud

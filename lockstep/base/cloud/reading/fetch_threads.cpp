@@ -1,4 +1,4 @@
-#include "lockstep/base/cloud/fetch_threads.h"
+#include "lockstep/base/cloud/reading/fetch_threads.h"
 
 #include <algorithm>
 #include <deque>

@@ -1,0 +1,54 @@
+// Waiting for objects from the network: how long it lasts, and how a stop request ends it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace lockstep::cloud {
+
+// The calling thread waits for an object from the network while this exists. Thread-safe.
+class NetworkWait {
+ public:
+  NetworkWait();
+  ~NetworkWait();
+  NetworkWait(const NetworkWait&) = delete;
+  NetworkWait& operator=(const NetworkWait&) = delete;
+
+  void goes_on();  // to be called every second
+
+ private:
+  const int64_t begin_;
+};
+
+// How long the threads of this process have waited for objects from the network, in seconds. The
+// first adds them up, the second counts time in which any of them waited once. Thread-safe.
+double seconds_waited();
+double seconds_any_waited();
+// From now on, `counter` grows with every wait that begins or has lasted a second more, so that
+// other processes can see that this one waits. Null: none. Thread-safe.
+void count_network_waits(std::atomic<int64_t>* counter);
+
+// While this exists, `when` can end the repetition of failing requests in this process: if it
+// returns true, requests fail that did not succeed within a second. Requests that work are not
+// affected. `when` is called by several threads, several times a second. Thread-safe.
+class StopRetries {
+ public:
+  explicit StopRetries(std::function<bool()> when);
+  ~StopRetries();
+  StopRetries(const StopRetries&) = delete;
+  StopRetries& operator=(const StopRetries&) = delete;
+
+ private:
+  std::shared_ptr<const std::function<bool()>> when_;
+};
+bool retries_stopped();
+// How long a request may fail, or stand still, after that.
+inline constexpr double patience_after_stop = 1;  // seconds
+
+// The error of a request that was ended in this way.
+inline constexpr const char* stopped_request =
+    "a stop was requested while the store did not answer as it should";
+
+}  // namespace lockstep::cloud
