@@ -11,6 +11,7 @@ import time
 import urllib.request
 import uuid
 
+from fake_s3 import sha256, signature
 from free_ports import free_ports
 
 ACCESS, SECRET = "testkey", "testsecret"
@@ -131,6 +132,14 @@ class Radosgw:
         self.do("radosgw-admin", "-c", self.file, "key", "create", "--uid=test", "--key-type=s3",
                 f"--access-key={access}", f"--secret-key={secret}")
 
+    def make_bucket(self, name):
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        headers = {"host": self.url[len("http://"):], "x-amz-content-sha256": sha256(b""), "x-amz-date": stamp}
+        signed = signature(SECRET, "PUT", f"/{name}", [], headers, sorted(headers), sha256(b""), "us-east-1", stamp)
+        headers["authorization"] = (f"AWS4-HMAC-SHA256 Credential={ACCESS}/{stamp[:8]}/us-east-1/s3/aws4_request, "
+                                    f"SignedHeaders={';'.join(sorted(headers))}, Signature={signed}")
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/{name}", method="PUT", headers=headers), timeout=60).read()
+
     def close(self):
         for process in [self.gateway, *reversed(self.processes)]:
             if process is not None and process.poll() is None:
@@ -144,10 +153,12 @@ class Radosgw:
 
 
 if __name__ == "__main__":
+    signals = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     store = Radosgw()
     print("".join(f"export {name}={value}\n" for name, value in store.environment().items()), end="", flush=True)
     try:
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        signal.sigwait(signals)
     finally:
         store.close()
         os._exit(0)

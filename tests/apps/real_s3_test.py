@@ -14,7 +14,7 @@ import unittest
 
 ADDRESS = sys.argv.pop(2).rstrip("/")
 
-from s3_test import STRANGE  # noqa: E402
+from s3_support import STRANGE  # noqa: E402
 from support import JOB, CommandTest  # noqa: E402
 
 
@@ -45,6 +45,19 @@ class RealStore(CommandTest):
         for name, more in {"shards": [], "shards-2": ["--workers", "2"]}.items():
             works("train", "job.toml", "--quiet", "--out", f"runs/{name}", *more)
             self.assertEqual((self.folder / "runs" / name / "receipt.jsonl").read_bytes(), receipts[0])
+        # A run in the store, stopped and continued elsewhere.
+        out = ADDRESS + "-out-" + str(os.getpid())
+        train = "train", "job.toml", "--quiet", "--out", out
+        stopped = self.run_command(*train, "--set", "training.max_time=0.01", **environment)
+        self.assertEqual(stopped.returncode, 130, stopped.stderr)
+        works(*train, "--set", "training.max_time=0", "--resume", "--workers", "2")
+        works("evaluate", out, ADDRESS)
+        # A large object, in parts.
+        (self.folder / "large").mkdir()
+        (self.folder / "large/file").write_bytes(os.urandom((21 << 20) + 5))
+        environment["LOCKSTEP_S3_PART_MB"] = "5"
+        works("upload", "large", ADDRESS + "-large")
+        self.assertIn("of which 1 were there already", works("upload", "large", ADDRESS + "-large"))
         works("upload", "runs/here", ADDRESS + "-run")
         there = json.loads(works("evaluate", ADDRESS + "-run", ADDRESS, "--json"))
         here = json.loads(works("evaluate", "runs/here", "images", "--json"))
@@ -57,6 +70,10 @@ class RealStore(CommandTest):
         bucket, _, prefix = ADDRESS[len("s3://"):].partition("/")
         client = boto3.client("s3", endpoint_url=os.environ.get("AWS_ENDPOINT_URL"),
                               config=Config(s3={"addressing_style": "path"}))
+        large = client.get_object(Bucket=bucket, Key=prefix + "-large/file")["Body"].read()
+        self.assertEqual(large, (self.folder / "large/file").read_bytes())
+        receipt = client.get_object(Bucket=bucket, Key=(prefix + out[len(ADDRESS):]) + "/receipt.jsonl")["Body"].read()
+        self.assertEqual(receipt, receipts[0])
         for file in images.rglob("*.png"):
             key = prefix + "/" + file.relative_to(images).as_posix()
             self.assertEqual(client.get_object(Bucket=bucket, Key=key)["Body"].read(), file.read_bytes())

@@ -309,6 +309,21 @@ class Keys(S3Test):
                                 "LOCKSTEP_S3_CACHE_GB": "1"})
         self.assertEqual(done.returncode, 0, done.stderr)
         told = done.stdout + done.stderr + "".join(lists)
+        # Runs and checkpoints in the store, what is uploaded, and a profile of the training.
+        environment["LOCKSTEP_HOME"] = str(self.folder / "other")
+        there = set(self.store.objects)
+        for command in (["train", "job.toml", "--out", "s3://data-1/run", "--profile", "--tensorboard"],
+                        ["train", "job.toml", "--out", "s3://data-1/run", "--resume", "--set", "max_epochs=2"],
+                        ["evaluate", "s3://data-1/run", "s3://data-1/all of it"],
+                        ["upload", "images", "s3://data-1/up"], ["shard", "images", "s3://data-1/shards"],
+                        ["info", "runs/told"], ["runs", "list"], ["info", "--json"]):
+            done = self.run_command(*command, **environment)
+            told += done.stdout + done.stderr
+            self.assertIn(done.returncode, (0, 1) if command[0] in ("info", "runs") else (0,), done.stderr)
+        written = set(self.store.objects) - there
+        self.assertTrue([key for _, key in written if "checkpoint" in key])
+        for name in written:
+            told += str(name) + self.store.objects[name].decode("latin-1")
         told += self.refused("access is denied", **{**secret, "AWS_SESSION_TOKEN": "wrong-token"},
                              LOCKSTEP_S3_CACHE_GB="0")
         for file in [f for part in ("runs", "other") for f in (self.folder / part).rglob("*") if f.is_file()]:

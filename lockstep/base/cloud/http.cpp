@@ -15,7 +15,7 @@
 namespace lockstep::cloud {
 namespace {
 
-constexpr int look = 200;  // milliseconds between two looks at requests that stand still
+constexpr int look_milliseconds = 200;        // between two looks at requests that stand still
 constexpr size_t max_body = size_t{1} << 33;  // an answer that never ends must not fill the memory
 
 // A multi handle with its open connections.
@@ -215,7 +215,8 @@ std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests) {
     }
     int active = 0, left = 0;
     CURLMcode code = curl_multi_perform(multi, &active);
-    if (code == CURLM_OK && active > 0) code = curl_multi_poll(multi, nullptr, 0, look, nullptr);
+    if (code == CURLM_OK && active > 0)
+      code = curl_multi_poll(multi, nullptr, 0, look_milliseconds, nullptr);
     if (code != CURLM_OK) {
       for (const auto& transfer : running) curl_multi_remove_handle(multi, transfer->easy());
       throw InternalError("[cloud] libcurl: " + std::string(curl_multi_strerror(code)));

@@ -342,9 +342,12 @@ struct MiniBatchQueue::State {
 
   void make_all() {
     // If cores are scarce, this thread must not take a core from a compute thread, but should run
-    // while that thread waits. A failure of this call is harmless.
+    // while that thread waits. A failure of this call is harmless. Another class than the usual one
+    // was chosen by the user.
     const sched_param none{};
-    pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+    if (sched_getscheduler(0) == SCHED_OTHER) {
+      pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+    }
     const MutexLock lock(mutex);
     for (;;) {
       while (!stop.load() && !can_work(makers_limit())) wake_makers.wait(mutex);
