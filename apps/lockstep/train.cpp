@@ -298,6 +298,10 @@ int work(const TrainArguments& a) {
     if (!a.quiet) progress.finish();
     throw;
   }
+  if (mirror) {  // the local copy is removed at the end
+    if (!result.checkpoint.empty()) result.checkpoint = "in " + a.out;
+    if (!result.model.empty()) result.model = join_path(a.out, run_model_name);
+  }
   const int64_t last = result.training.last_iteration;
   if (result.validation) events.evaluation("validation", *result.validation, last);
   if (result.test) events.evaluation("test", *result.test, last);

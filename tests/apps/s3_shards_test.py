@@ -150,6 +150,7 @@ class Outputs(S3Test):
         self.assertEqual(self.stored("receipt.jsonl"), self.receipt)
         self.assertEqual(self.stored("model.safetensors"), (self.folder / "runs/here/model.safetensors").read_bytes())
         self.assertEqual(list((self.folder / "one/lockstep/runs").glob("*/*")), [])
+        self.assertRegex(self.train("--resume", "--json", machine="other").stdout, r'"model":"s3://runs-1/a b/run/model.safetensors"')
         done = self.s3("evaluate", self.OUT, "images", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(self.train().stderr, r"s3://runs-1/a b/run contains a run")

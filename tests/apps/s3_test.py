@@ -135,7 +135,7 @@ class Disturbances(S3Test):
         local = self.trained_locally()
         caused = self.disturb(7)
         runs = 0
-        while len(caused) < 200:
+        while len(caused) < 60:
             runs += 1
             self.assertEqual(self.trained(f"run-{runs}", LOCKSTEP_S3_CACHE_GB="0"), local)
         self.assertEqual(set(caused), set(FAULTS))

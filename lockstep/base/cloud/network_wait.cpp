@@ -17,7 +17,6 @@ int64_t nanoseconds_now() {
 struct Waits {
   Mutex mutex;
   int64_t threads LOCKSTEP_GUARDED_BY(mutex) = 0;  // that wait now
-  int64_t all LOCKSTEP_GUARDED_BY(mutex) = 0;      // nanoseconds of all threads, added up
   int64_t any LOCKSTEP_GUARDED_BY(mutex) = 0;      // nanoseconds in which at least one waited
   int64_t begin LOCKSTEP_GUARDED_BY(mutex) = 0;    // of the present time of this kind
   std::atomic<int64_t>* counter LOCKSTEP_GUARDED_BY(mutex) = nullptr;
@@ -44,31 +43,23 @@ Stops& stops() {
 
 }  // namespace
 
-NetworkWait::NetworkWait() : begin_(nanoseconds_now()) {
+NetworkWait::NetworkWait() {
   Waits& w = waits();
   const MutexLock lock(w.mutex);
-  if (w.threads++ == 0) w.begin = begin_;
+  if (w.threads++ == 0) w.begin = nanoseconds_now();
   w.count();
 }
 
 NetworkWait::~NetworkWait() {
   Waits& w = waits();
   const MutexLock lock(w.mutex);
-  const int64_t now = nanoseconds_now();
-  w.all += now - begin_;
-  if (--w.threads == 0) w.any += std::max<int64_t>(0, now - w.begin);
+  if (--w.threads == 0) w.any += nanoseconds_now() - w.begin;
 }
 
 double seconds_waited() {
   Waits& w = waits();
   const MutexLock lock(w.mutex);
-  return 1e-9 * static_cast<double>(w.all);
-}
-
-double seconds_any_waited() {
-  Waits& w = waits();
-  const MutexLock lock(w.mutex);
-  const int64_t present = w.threads > 0 ? std::max<int64_t>(0, nanoseconds_now() - w.begin) : 0;
+  const int64_t present = w.threads > 0 ? nanoseconds_now() - w.begin : 0;
   return 1e-9 * static_cast<double>(w.any + present);
 }
 

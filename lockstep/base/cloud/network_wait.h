@@ -17,15 +17,11 @@ class NetworkWait {
   NetworkWait& operator=(const NetworkWait&) = delete;
 
   void goes_on();  // to be called every second
-
- private:
-  const int64_t begin_;
 };
 
-// How long the threads of this process have waited for objects from the network, in seconds. The
-// first adds them up, the second counts time in which any of them waited once. Thread-safe.
+// How long any thread of this process has waited for objects from the network, in seconds. Time in
+// which several wait counts once. Thread-safe.
 double seconds_waited();
-double seconds_any_waited();
 // From now on, `counter` grows with every wait that begins or has lasted a second more, so that
 // other processes can see that this one waits. Null: none. Thread-safe.
 void count_network_waits(std::atomic<int64_t>* counter);

@@ -129,10 +129,10 @@ std::shared_ptr<const MiniBatch> LocalIterations::State::next_mini_batch() {
 
 // Takes the next mini-batch from the queue.
 std::shared_ptr<const MiniBatch> LocalIterations::State::take(IterationOutcome& r) {
-  const double waited = profiler ? cloud::seconds_any_waited() : 0;
+  const double waited = profiler ? cloud::seconds_waited() : 0;
   auto batch = next_mini_batch();
   if (profiler) {
-    profiler->charge_first(0, parts.network, cloud::seconds_any_waited() - waited);
+    profiler->charge_first(0, parts.network, cloud::seconds_waited() - waited);
   }
   charge(&Parts::mini_batch);
   r.epoch = batch->epoch;
