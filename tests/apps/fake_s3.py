@@ -180,6 +180,9 @@ class Store:
             return self.refuse(h, 307, "TemporaryRedirect", Location="http://127.0.0.1:9/elsewhere")
         if self.is_refused(h, path, query, body):
             return None
+        host = h.headers.get("Host", "").partition(":")[0]
+        if host.endswith(".localhost"):  # virtual style
+            path = f"/{host[:-len('.localhost')]}{path}"
         bucket, _, key = path[1:].partition("/")
         if key == "" and h.command == "GET":
             return self.list(h, bucket, dict(query))
@@ -232,8 +235,10 @@ class Store:
             if self.is_damaged(h, body):
                 return self.refuse(h, 400, "BadDigest")
             tag = self.etag(name) if name in self.objects else None
-            wanted = h.headers.get("If-Match", tag)
-            if (wanted != (tag.strip('"') if self.ceph and tag and "If-Match" in h.headers else tag)) or (h.headers.get("If-None-Match") == "*" and tag):
+            wanted, there = h.headers.get("If-Match"), tag
+            if self.ceph and tag:
+                there = tag.strip('"')
+            if wanted not in (None, there) or h.headers.get("If-None-Match") == "*" and tag:
                 return self.refuse(h, 412, "PreconditionFailed")
             self.put(name, body)
             told = h.headers.get("x-amz-checksum-sha256")

@@ -285,6 +285,16 @@ class Keys(S3Test):
         self.reads_with(LOCKSTEP_S3_ANONYMOUS="1", LOCKSTEP_S3_REQUESTER_PAYS="1", **NO_KEYS)
         self.assertEqual(self.store.headers[-1]["x-amz-request-payer"], "requester")
 
+    def test_virtual_style(self):
+        """The bucket in the host's name, which libcurl resolves below localhost."""
+        self.store.keys = {"AKIDEXAMPLE": ("very-secret-key", None)}
+        port = self.store.url.rpartition(":")[2]
+        self.reads_with(AWS_ENDPOINT_URL=f"http://localhost:{port}", LOCKSTEP_S3_ADDRESSING="virtual",
+                        LOCKSTEP_S3_CACHE_GB="0")
+        self.assertEqual({k.lower(): v for k, v in self.store.headers[-1].items()}["host"], f"data-1.localhost:{port}")
+        self.assertNotIn("data-1", self.store.log[-1][1])
+        self.refused("LOCKSTEP_S3_ADDRESSING is `x`, but must be path or virtual", LOCKSTEP_S3_ADDRESSING="x")
+
     def test_region_and_clock_are_corrected(self):
         self.store.keys = {"AKIDEXAMPLE": ("very-secret-key", None)}
         self.store.region = "ap-south-1"
