@@ -1,8 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "lockstep/base/cloud/answers.h"
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/cloud/signature.h"
 #include "lockstep/base/error.h"
@@ -68,6 +73,54 @@ TEST(Cloud, ListingsAreReadOrRefused) {
   answer.status = 200;
   answer.body = "<ListBucketResult><Contents>";
   EXPECT_NE(damage_in_listing(answer), "");
+}
+
+TEST(Cloud, ChecksumsOfAnswersAreCompared) {
+  HttpAnswer answer;
+  answer.body = "123456789";
+  // The check values of the catalogue of parametrised CRC algorithms.
+  for (const auto& [name, right] :
+       {std::pair{"x-amz-checksum-crc32", "\xcb\xf4\x39\x26"},
+        std::pair{"x-amz-checksum-crc32c", "\xe3\x06\x92\x83"},
+        std::pair{"x-amz-checksum-crc64nvme", "\xae\x8b\x14\x86\x0a\x79\x98\x88"}}) {
+    answer.headers = {{name, base64(right)}};
+    EXPECT_EQ(damage_by_checksum(answer), "") << name;
+    answer.body[8] = '0';
+    EXPECT_NE(damage_by_checksum(answer), "") << name;
+    answer.body[8] = '9';
+  }
+}
+
+TEST(Cloud, AStopRequestIsKnownAsLongAsItsOwnerExists) {
+  EXPECT_FALSE(retries_stopped());
+  bool stop = false;
+  {
+    const StopRetries mine([&] { return stop; });
+    const StopRetries other([] { return false; });
+    EXPECT_FALSE(retries_stopped());
+    stop = true;
+    EXPECT_TRUE(retries_stopped());
+  }
+  EXPECT_FALSE(retries_stopped());
+}
+
+TEST(Cloud, WaitsOfSeveralThreadsCountOnce) {
+  const double before = seconds_waited();
+  std::atomic<int64_t> counter = 0;
+  count_network_waits(&counter);
+  {
+    const NetworkWait first;
+    NetworkWait second;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    second.goes_on();
+    EXPECT_GE(seconds_waited() - before, 0.049);  // also before it ends
+  }
+  count_network_waits(nullptr);
+  EXPECT_EQ(counter, 3);
+  const double waited = seconds_waited();
+  EXPECT_GE(waited - before, 0.049);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(seconds_waited(), waited);
 }
 
 TEST(Cloud, ReasonsContainOnlyTheStoresCode) {

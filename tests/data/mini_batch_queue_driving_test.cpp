@@ -2,6 +2,10 @@
 // mini-batches.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "lockstep/base/error.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "tests/data/support.h"
@@ -147,6 +151,27 @@ TEST(MiniBatchQueueByHand, WhatPreprocessingThrowsNextThrows) {
   MiniBatchQueue queue(cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1)), options);
   EXPECT_EQ(queue.next()->index, 0);
   EXPECT_EQ(message_of<DataError>([&] { queue.next(); }), "no second mini-batch");
+}
+
+TEST(MiniBatchQueueByHand, ARequestEndsTheWaitAndTheMiniBatchCanBeTakenLater) {
+  const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
+  std::atomic<bool> blocked = true, cancelled = false;
+  MiniBatchQueueOptions options = options_of();
+  const Seen all = [&] {
+    MiniBatchQueue queue(cache, options);
+    return drain(queue);
+  }();
+  options.preprocess = [&](MiniBatch&) {
+    while (blocked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  options.cancelled = [&] { return cancelled.load(); };
+  MiniBatchQueue queue(cache, options);
+  cancelled = true;
+  EXPECT_THROW(queue.next(), Cancelled);
+  EXPECT_THROW(queue.next(), Cancelled);
+  cancelled = false;
+  blocked = false;
+  EXPECT_EQ(drain(queue), all);
 }
 
 TEST(OneHot, HasASingleOneInEachRow) {
