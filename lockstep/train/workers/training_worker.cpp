@@ -128,13 +128,15 @@ class TrainingWorker {
     const TrainingData& data = problem_.data;
     // Empty ones. The client's images replace them if the client shares them.
     images_ = open_images(network, data, options_);
-    iterations_ = std::make_unique<LocalIterations>(IterationsSetup{
-        .options = options_,
-        .data = data,
-        .interrupted = [this] { return stop_requested(); },
-        .notice = [this](const std::string& text) {
-          if (iterations_->step().executor().group().rank() == 0) send(NoticeReport{text});
-        }});
+    iterations_ = std::make_unique<LocalIterations>(
+        IterationsSetup{.options = options_,
+                        .data = data,
+                        .interrupted = [this] { return stop_requested(); },
+                        .notice =
+                            [this](const std::string& text) {
+                              if (iterations_->step().executor().group().rank() == 0)
+                                send(NoticeReport{text});
+                            }});
     iterations_->begin(
         {.network = network, .solver = *solver_, .pool = pool_, .images = images_, .first = 0});
     const GroupSumOptions sum = iterations_->step().executor().sum_options();
