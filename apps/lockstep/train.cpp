@@ -249,7 +249,7 @@ int work(const TrainArguments& a) {
     return 0;
   }
   catch_stop_signals();
-  const cloud::StopRetries stop_retries(stop_wanted);
+  std::optional<cloud::StopRetries> stop_retries(std::in_place, stop_wanted);
   RunOptions options;
   const std::string usual = "runs/" + job.name;
   // try_job() makes another folder beside this one.
@@ -328,6 +328,7 @@ int work(const TrainArguments& a) {
   }
   if (result.training.profile) report_profile(*result.training.profile, a, options.folder);
   write_report_of(options.folder);
+  stop_retries.reset();  // what the run has written reaches the store
   if (mirror) mirror->finish();
   return result.training.stopped ? exit_stopped : 0;
 }

@@ -341,7 +341,8 @@ void Progress::finish() {
 }
 
 std::string Progress::best_text() const {
-  if (std::isnan(best_)) return "";
+  // A run that continues does not know its earlier validations.
+  if (std::isnan(best_) || start_.first_iteration > 1) return "";
   return "best " + (start_.classifies ? percent(best_) : loss_text(best_));
 }
 

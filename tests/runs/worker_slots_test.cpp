@@ -31,6 +31,15 @@ TEST(WorkerSlots, RunsKeepTheirsAndGetThoseOfEndedRuns) {
   EXPECT_EQ(slots.of(c).size(), 1u);
 }
 
+TEST(WorkerSlots, IdleOnesAreTakenBeforeThoseOfOtherRuns) {
+  WorkerSlots slots(4);
+  slots.assign({a, b}, {2, 2});
+  const Slots of_a = slots.of(a);
+  slots.assign({a, c}, {2, 2});
+  EXPECT_EQ(slots.of(a), of_a);
+  EXPECT_EQ(slots.of(c).size(), 2u);
+}
+
 TEST(WorkerSlots, WorkersOfALostHostAreReplacedByOthers) {
   std::vector<bool> there{true, true, true, true};
   WorkerSlots slots(4, [&](int slot) { return there[static_cast<size_t>(slot)]; });

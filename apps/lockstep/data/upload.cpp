@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -72,13 +74,18 @@ std::vector<LocalObject> files_below(const std::string& folder) {
 // Reads pieces of a file that need not fit the memory.
 cloud::ObjectContents contents_of_file(const std::string& path) {
   const auto file = std::make_shared<Descriptor>(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file->get() < 0)
+    throw FileError("[upload] cannot open " + path + ": " + std::strerror(errno));
   return [file, path](uint64_t offset, uint64_t size) {
     std::string bytes(size, '\0');
     for (size_t done = 0; done < size;) {
       const ssize_t taken =
           ::pread(file->get(), bytes.data() + done, size - done, static_cast<off_t>(offset + done));
-      if (taken <= 0)
-        throw FileError("[upload] cannot read " + path + ", or it has become shorter");
+      if (taken < 0 && errno == EINTR) continue;
+      if (taken < 0) {
+        throw FileError("[upload] cannot read " + path + ": " + std::strerror(errno));
+      }
+      if (taken == 0) throw FileError("[upload] " + path + " has become shorter");
       done += static_cast<size_t>(taken);
     }
     return bytes;

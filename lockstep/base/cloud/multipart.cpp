@@ -142,7 +142,10 @@ void write_in_parts(Requests& requests, const Address& address, uint64_t size,
     }
     upload.complete();
   } catch (...) {
-    upload.discard();
+    try {
+      upload.discard();
+    } catch (const std::exception&) {  // the first error is the cause
+    }
     throw;
   }
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
@@ -68,13 +69,13 @@ Cache& cache_of(Device device) {
 }
 
 // Pieces from this size on lie on large pages where the system provides them. Kernels touch
-// hundreds of pages at a time, and the TLB does not hold that many small ones. Capacities from here
-// on are multiples of kLargePage.
+// hundreds of pages at a time, and the TLB does not hold that many small ones.
 constexpr size_t kLargePieces = 2 * kLargePage;
 
 void* cpu_allocate(size_t capacity) {
   if (capacity < kLargePieces) return std::aligned_alloc(kAlignment, capacity);
-  void* const data = std::aligned_alloc(kLargePage, capacity);
+  // A size that is a multiple of the alignment, as the C standard demands.
+  void* const data = std::aligned_alloc(kLargePage, round_up(capacity, kLargePage));
 #ifdef MADV_HUGEPAGE
   if (data) madvise(data, capacity, MADV_HUGEPAGE);  // only a hint: small pages work too
 #endif

@@ -44,8 +44,8 @@ class LocalGroup final : public Group {
   bool ended() const override;
   std::string history() const override;
 
-  // Memory that member `rank` writes and all members read. Data that was written before a barrier
-  // is visible after it.
+  // Shared memory of member `rank`. Usually it writes and all members read. Data that was written
+  // before a barrier is visible after it.
   std::byte* window(int rank) const;
 
   // Ends the group. For processes that map the memory without being members.

@@ -54,7 +54,7 @@ class GroupSum {
   // Must be called when all leaves of this member are added. Throws like collectives.
   void finish(const TimeLimit& limit);
 
-  // The results, valid until the next finish(): the sum, which other members may read at the same
+  // The results, valid until the next begin(): the sum, which other members may read at the same
   // time and nobody may modify, and the additional bytes of any leaf and of any member.
   float* result() const;
   const std::byte* leaf_metadata(int64_t leaf) const;

@@ -68,11 +68,11 @@ struct Node {
 }  // namespace
 
 struct TreeReduction::State {
-  State(size_t n, Order o) : count(n), order(o), result(allocate_zeros(n * sizeof(float))) {}
+  State(size_t n, Order o) : count(n), order(o) {}
 
   size_t count;
   Order order;
-  Memory result;
+  Memory result;  // made when it is needed
   // The expected leaves: those of a range, as one tree for each root.
   int64_t leaves = 0;
   IndexRange range;
@@ -195,7 +195,13 @@ std::vector<IndexRange> TreeReduction::roots(int64_t leaves, const IndexRange& r
 
 TreeReduction::Order TreeReduction::order() const { return state_->order; }
 
-float* TreeReduction::result() const { return state_->result.as<float>(); }
+float* TreeReduction::result() const {
+  State& s = *state_;
+  if (s.result.bytes() < s.count * sizeof(float)) {
+    s.result = allocate_zeros(s.count * sizeof(float));
+  }
+  return s.result.as<float>();
+}
 
 bool TreeReduction::add(int64_t leaf, const float* values) {
   State& s = *state_;

@@ -33,12 +33,16 @@ nlohmann::ordered_json GpuUse::json() const {
   unsigned int count = 0;
   if (!usable_ || count_(&count) != 0) return all;
   for (unsigned int i = 0; i < count; ++i) {
-    Handle handle = nullptr;
-    if (handle_(i, &handle) != 0) continue;
-    char name[96] = "";
-    if (name_(handle, name, sizeof name) != 0) name[0] = 0;
+    // A GPU that fails keeps its place, so that the others keep their numbers.
     nlohmann::ordered_json one{
-        {"name", name}, {"busy", nullptr}, {"memory", nullptr}, {"memory_bytes", nullptr}};
+        {"name", ""}, {"busy", nullptr}, {"memory", nullptr}, {"memory_bytes", nullptr}};
+    Handle handle = nullptr;
+    if (handle_(i, &handle) != 0) {
+      all.push_back(std::move(one));
+      continue;
+    }
+    char name[96] = "";
+    if (name_(handle, name, sizeof name) == 0) one["name"] = name;
     Utilization use = {};
     if (utilization_(handle, &use) == 0) one["busy"] = use.gpu / 100.0;
     Memory memory = {};

@@ -9,11 +9,18 @@
 namespace lockstep {
 
 void MachineUse::refresh() {
-  const MutexLock lock(mutex_);
   const double now =
       std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  if (now - read_at_ < 1) return;
-  read_at_ = now;
+  {
+    const MutexLock lock(mutex_);
+    if (now - read_at_ < 1) return;
+    read_at_ = now;
+  }
+  // Without the lock, because a GPU that hangs would block everybody who reads.
+  std::string gpus =
+      gpu_use_.json().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const MutexLock lock(mutex_);
+  gpus_ = std::move(gpus);
   std::ifstream stat("/proc/stat");
   std::string word;
   stat >> word;  // "cpu": all processors
@@ -25,7 +32,6 @@ void MachineUse::refresh() {
   if (total_ > 0 && total > total_) busy_ = 1 - (idle - idle_) / (total - total_);
   total_ = total;
   idle_ = idle;
-  gpus_ = gpu_use_.json().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   std::ifstream memory("/proc/meminfo");
   double all = 0, available = 0;
   std::string unit;

@@ -151,6 +151,7 @@ class Driver {
       Active a{.run = run};
       a.orders = std::make_unique<WorkerQueue<int64_t>>(pool_);
       a.told = fair_threads();
+      if (setup_.assign) assign_fairly(run);
       a.future = setup_.submit({.trial = run.trial,
                                 .repeat = run.repeat,
                                 .budget = run.budget,
@@ -161,6 +162,14 @@ class Driver {
                                progress_.sender(), a.orders->receiver());
       active_.push_back(std::move(a));
     }
+  }
+
+  // Workers for the active runs and the next one, before it begins.
+  void assign_fairly(const TrialRun& next) {
+    std::vector<TrialRun> runs;
+    for (const Active& a : active_) runs.push_back(a.run);
+    runs.push_back(next);
+    setup_.assign(runs, std::vector<int64_t>(runs.size(), fair_threads()));
   }
 
   // The share of a run while all workers are busy.

@@ -30,7 +30,7 @@ struct JobTrials {
 // Workers of a pool that compute the trials' trainings, if trials run in threads of this process.
 struct LentWorkers {
   std::shared_ptr<detail::PoolCore> pool = {};
-  int64_t threads = 0;  // of each worker; 0: as the job says
+  int64_t threads = 0;                                           // of each worker
   std::function<std::vector<int>(const TrialRun& run)> of = {};  // indexes; thread-safe
 };
 

@@ -22,8 +22,7 @@ TrialRecorder::TrialRecorder(std::string store, std::string sweep,
 void TrialRecorder::decision(int64_t, const SweepDecision& what) {
   for (const int64_t trial : what.pruned) {
     for (int64_t repeat = 0; has_run(trial, repeat); ++repeat) {
-      mark_pruned(trial_folder(sweep_, trial, repeat), what.what);
-      record(trial, repeat);
+      if (mark_pruned(trial_folder(sweep_, trial, repeat), what.what)) record(trial, repeat);
     }
   }
 }
@@ -47,19 +46,21 @@ bool TrialRecorder::has_run(int64_t trial, int64_t repeat) const {
   return local_files().exists(join_path(trial_folder(sweep_, trial, repeat), "job.json"));
 }
 
-void TrialRecorder::mark_pruned(const std::string& folder, const std::string& what) {
+bool TrialRecorder::mark_pruned(const std::string& folder, const std::string& what) {
   try {
     const auto lock = FileLock::take(join_path(folder, run_lock_name));
     RunState state = run_state(local_files(), folder, true);
-    if (!lock || state.status != RunStatus::stopped) return;
+    if (!lock || state.status != RunStatus::stopped) return false;
     state.status = RunStatus::pruned;
     state.reason = "others were better at " + what;
     state.time = {};
     write_run_state(local_files(), folder, state);
+    return true;
   } catch (const Error& error) {
-    if (std::exchange(told_of_folder_, true)) return;
+    if (std::exchange(told_of_folder_, true)) return false;
     notice_(std::string("the state of a pruned trial is not recorded: ") + error.what());
   }
+  return false;
 }
 
 void TrialRecorder::record(int64_t trial, int64_t repeat) {

@@ -25,7 +25,8 @@ class TrialRecorder : public SweepObserver {
 
  private:
   bool has_run(int64_t trial, int64_t repeat) const;
-  void mark_pruned(const std::string& folder, const std::string& what);
+  // Returns whether the state was written: not if it is there already.
+  bool mark_pruned(const std::string& folder, const std::string& what);
   void record(int64_t trial, int64_t repeat);
 
   const std::string store_, sweep_;

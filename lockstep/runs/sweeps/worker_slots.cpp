@@ -16,6 +16,17 @@ void WorkerSlots::assign(const std::vector<TrialRun>& runs, const std::vector<in
   // While hosts start, or too many are lost, runs wait for their workers.
   for (int slot = 0; slot < count_ && free.size() < runs.size(); ++slot) free.insert(slot);
   const MutexLock lock(mutex_);
+  std::set<int> kept;  // by runs that are listed
+  for (const TrialRun& run : runs) {
+    const auto before = slots_.find(run);
+    if (before != slots_.end()) kept.insert(before->second.begin(), before->second.end());
+  }
+  // Idle workers come first, then those of other runs.
+  const auto take = [&] {
+    const auto idle =
+        std::find_if(free.begin(), free.end(), [&](int slot) { return kept.count(slot) == 0; });
+    return free.extract(idle != free.end() ? idle : free.begin());
+  };
   std::map<TrialRun, std::set<int>> next;
   // At first each run gets one worker, then the others.
   for (const bool first : {true, false}) {
@@ -31,7 +42,7 @@ void WorkerSlots::assign(const std::vector<TrialRun>& runs, const std::vector<in
     for (size_t i = 0; i < runs.size(); ++i) {
       std::set<int>& mine = next[runs[i]];
       const auto wanted = static_cast<size_t>(first ? 1 : std::max<int64_t>(counts[i], 1));
-      while (mine.size() < wanted && !free.empty()) mine.insert(free.extract(free.begin()));
+      while (mine.size() < wanted && !free.empty()) mine.insert(take());
     }
   }
   slots_ = std::move(next);

@@ -22,8 +22,8 @@ class GradientSums {
   bool converts(size_t parameter) const { return static_cast<bool>(copies_[parameter].convert); }
   // Converts the current sum of a parameter to its row-major memory.
   void convert(size_t parameter) const;
-  // The row-major memory. It may be changed until the next convert() or sum.
-  float* values(size_t parameter) const { return copies_[parameter].values; }
+  // The row-major memory. Other processes may read it at the same time.
+  const float* values(size_t parameter) const { return copies_[parameter].values; }
   size_t count(size_t parameter) const { return copies_[parameter].count; }
 
  private:

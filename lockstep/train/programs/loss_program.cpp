@@ -137,6 +137,7 @@ void LossProgram::compute_bundle(size_t bundle, int thread) {
 void LossProgram::add_gradients(int64_t piece, int thread) {
   const ThreadTimer charge(profile_, thread);
   charge(&StepAccounts::waiting);
+  sums_used_.store(false, std::memory_order_relaxed);
   sums_->add(piece);
   if (profile_) profile_->profiler.charge(thread, sum_accounts_[sums_->sum_of(piece)]);
 }

@@ -130,7 +130,7 @@ TYPED_TEST_SUITE(Products, Types);
 const Product kProducts[] = {{1, 1, 1},      {3, 17, 1},    {7, 1, 17},   {13, 5, 16},
                              {16, 64, 10},   {37, 300, 33}, {5, 784, 50}, {25, 513, 65},
                              {0, 5, 3},      {3, 0, 17},    {2, 2500, 5}, {14, 1024, 70},
-                             {140, 512, 40}, {3, 2048, 33}};
+                             {140, 512, 40}, {3, 2048, 33}, {3, 0, 70}};
 
 template <class T>
 void expect_documented_bits(const Product& p) {

@@ -48,9 +48,12 @@ LOCKSTEP_INLINE void pack_panel_of(const float* from, int64_t stride, int64_t el
   int64_t i = 0;
   if (count == kPanel) {
     for (; i + kNumbers <= elements; i += kNumbers) {
-      // Other threads have read the earlier contents.
-      for (int64_t k = 0; k < kLine; ++k)
-        prefetch_to_write(to + (i + 2 * kNumbers) * kPanel + k * kPanel * kTerms);
+      // Where the panel is shared, other threads have read the earlier contents.
+      if (i + 3 * kNumbers <= elements) {
+        for (int64_t k = 0; k < kLine; ++k) {
+          prefetch_to_write(to + (i + 2 * kNumbers) * kPanel + k * kPanel * kTerms);
+        }
+      }
       pack_line(from + i, stride, to + i * kPanel);
     }
   }

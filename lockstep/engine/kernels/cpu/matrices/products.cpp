@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/base/numeric/alignment.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/matrices/products.cpp"
 #include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
@@ -18,7 +20,7 @@ namespace lockstep::kernels::cpu {
 constexpr int64_t kPanelsAtOnce = 4;
 // Rows of the other factor: whole tiles on every instruction set.
 constexpr int64_t kRowsAtOnce = 132;
-constexpr int64_t kCacheLine = 64;  // bytes
+constexpr auto kCacheLine = static_cast<int64_t>(cache_line);
 // Between copied rows: an odd number of cache lines.
 template <class T>
 constexpr int64_t kCopyStride = kSumBlock<T> + kCacheLine / static_cast<int64_t>(sizeof(T));
@@ -158,8 +160,8 @@ class Multiplication {
   Rows rows_of(int64_t row, int64_t first, int64_t count) const {
     const T* from = a_ + row * p_.terms + first;
     const int64_t rows = std::min(kRowsAtOnce, p_.rows - row);
-    const bool copies = p_.terms * static_cast<int64_t>(sizeof(T)) % 2048 == 0 && rows > 2 &&
-                        p_.columns > kTilePanels * kPanel;
+    const bool copies = p_.terms > 0 && p_.terms * static_cast<int64_t>(sizeof(T)) % 2048 == 0 &&
+                        rows > 2 && p_.columns > kTilePanels * kPanel;
     if (!copies) return {from, p_.terms, row, rows};
     for (int64_t r = 0; r < rows; ++r, from += p_.terms) {
       std::memcpy(copy_ + r * kCopyStride<T>, from, static_cast<size_t>(count) * sizeof(T));

@@ -327,8 +327,10 @@ LOCKSTEP_INLINE void keep_rows(const T* from, int64_t columns, int64_t rows, T* 
     T* step = to;
     for (int64_t n = 0; n < rows; n += kTogether<T>, step += kTogether<T> * width) {
       // Another thread has read the earlier contents.
-      for (int64_t i = 0; i < width * kTogether<T>; i += kLine<T>) {
-        prefetch_to_write(step + kAhead * kTogether<T> * width + i);
+      if (n + kAhead * kTogether<T> < rows) {
+        for (int64_t i = 0; i < width * kTogether<T>; i += kLine<T>) {
+          prefetch_to_write(step + kAhead * kTogether<T> * width + i);
+        }
       }
       keep_step<width>(from + n * columns + column, columns, rows - n, count, step);
     }
