@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 import tarfile
+import time
 import unittest
 
 import support
@@ -106,6 +107,22 @@ class Index(S3Test):
             key = f"{file.parent.name}/{stem}"
             self.assertEqual(members[key + ".png"], file.read_bytes())
             self.assertEqual(members[key + ".cls"], str(classes.index(file.parent.name)).encode())
+
+    def test_processes_of_a_host_fetch_once_together(self):
+        """Two workers read ahead through three epochs of one cache: each image, or block, is fetched once."""
+        self.upload()
+        self.store.objects["shards-1", "kept"] = b"x"
+        self.shard("s3://shards-1/x")
+        # A slow store: the workers' requests for what both need overlap.
+        self.store.fault = lambda method, path: time.sleep(0.002)
+        for data, wanted in {"s3://data-1/all of it": (".png", 60), "s3://shards-1/x": (".tar", 1)}.items():
+            self.data(data)
+            self.store.log.clear()
+            done = self.s3("train", "job.toml", "--quiet", "--workers", "2", "--set", "max_epochs=3")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            got = [path for method, path in self.store.log if method == "GET" and path.endswith(wanted[0])]
+            self.assertEqual(len(set(got)), wanted[1])
+            self.assertEqual(sorted(got), sorted(set(got)))
 
     def test_random_disturbances(self):
         local = self.trained_locally()

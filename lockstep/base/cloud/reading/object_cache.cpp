@@ -186,7 +186,9 @@ std::shared_ptr<const void> ObjectCache::claim(const std::string& bucket,
   std::error_code error;
   fs::create_directory(folder_of(path), error);
   try {
-    for (const TimeLimit limit(seconds); !limit.reached() && !holds(bucket, object);) {
+    if (seconds == 0 && file_is_locked(path)) return {};
+    const TimeLimit limit(seconds);
+    for (bool first = true; (first || !limit.reached()) && !holds(bucket, object); first = false) {
       if (std::optional<FileLock> lock = FileLock::take(path)) {
         return std::shared_ptr<const void>(new FileLock(std::move(*lock)),
                                            [path](const void* held) {

@@ -1,6 +1,7 @@
 #include "lockstep/base/cloud/reading/read_ahead.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 
@@ -24,6 +25,7 @@ constexpr int64_t near = 16;  // threads that share a listing read it about in o
 // process has read it.
 constexpr int64_t late = 2048;
 constexpr int64_t not_expected = -1;
+constexpr double longest_claim = 5;  // seconds for another process that fetches a part
 
 // The name of a part in the cache. Keys contain no zero byte.
 WantedObject cached_name(const WantedPart& part) {
@@ -69,6 +71,7 @@ struct ReadAhead::State {
   std::deque<int64_t> expected LOCKSTEP_GUARDED_BY(mutex);
   int64_t numbered LOCKSTEP_GUARDED_BY(mutex) = 0;
   int64_t missed LOCKSTEP_GUARDED_BY(mutex) = 0;  // parts read that were not expected
+  std::atomic<bool> patient = true;               // with other processes; until a wait was in vain
   // Ends first.
   FetchThreads threads{reading_threads, at_once,
                        [this](const std::vector<int64_t>& indices) { serve(indices); }};
@@ -176,29 +179,54 @@ struct ReadAhead::State {
     return std::move(object_store().read_parts(bucket, {part(index)})[0]);
   }
 
-  // Without the lock. Never throws: errors belong to those who read.
+  // Whether a part is in the cache; then its contents are written to `result`.
+  bool find(int64_t index, ReadObject& result) const {
+    std::optional<std::string> kept = object_cache().find(bucket, cached_name(part(index)));
+    if (kept) result.bytes = std::move(*kept);
+    return kept.has_value();
+  }
+
+  // Reads the parts at `places` of `indices` from the store into the cache and the results.
+  void from_store(const std::vector<int64_t>& indices, const std::vector<size_t>& places,
+                  std::vector<ReadObject>& results) const {
+    if (places.empty()) return;
+    std::vector<WantedPart> missing;
+    for (const size_t k : places) missing.push_back(part(indices[k]));
+    std::vector<ReadObject> read = object_store().read_parts(bucket, missing);
+    for (size_t m = 0; m < missing.size(); ++m) {
+      if (read[m].error.empty()) {
+        object_cache().keep(bucket, cached_name(missing[m]), read[m].bytes);
+      }
+      results[places[m]] = std::move(read[m]);
+    }
+  }
+
+  // Without the lock. Never throws: errors belong to those who read. Processes that share the cache
+  // fetch each part once together.
   std::vector<ReadObject> fetched(const std::vector<int64_t>& indices) {
     std::vector<ReadObject> results(indices.size());
     try {
-      std::vector<WantedPart> missing;
-      std::vector<size_t> places;
-      for (size_t k = 0; k < indices.size(); ++k) {
-        const WantedPart& wanted_part = part(indices[k]);
-        if (std::optional<std::string> kept =
-                object_cache().find(bucket, cached_name(wanted_part))) {
-          results[k].bytes = std::move(*kept);
-        } else {
-          missing.push_back(wanted_part);
-          places.push_back(k);
+      std::vector<size_t> mine, others;  // parts that are missing
+      {
+        std::vector<std::shared_ptr<const void>> claims;
+        for (size_t k = 0; k < indices.size(); ++k) {
+          if (find(indices[k], results[k])) continue;
+          std::shared_ptr<const void> claim =
+              object_cache().claim(bucket, cached_name(part(indices[k])), 0);
+          if (find(indices[k], results[k])) continue;  // since the first look
+          const bool fetch = claim || object_cache().most_bytes() == 0 || !patient.load();
+          (fetch ? mine : others).push_back(k);
+          claims.push_back(std::move(claim));
         }
+        from_store(indices, mine, results);
       }
-      if (missing.empty()) return results;
-      std::vector<ReadObject> read = object_store().read_parts(bucket, missing);
-      for (size_t m = 0; m < missing.size(); ++m) {
-        if (read[m].error.empty()) {
-          object_cache().keep(bucket, cached_name(missing[m]), read[m].bytes);
-        }
-        results[places[m]] = std::move(read[m]);
+      // Nothing is claimed while this waits, so processes cannot wait for each other.
+      for (const size_t k : others) {
+        const std::shared_ptr<const void> claim = object_cache().claim(
+            bucket, cached_name(part(indices[k])), patient.load() ? longest_claim : 0);
+        if (find(indices[k], results[k])) continue;
+        if (!claim) patient.store(false);  // the other process may have been stopped
+        from_store(indices, {k}, results);
       }
     } catch (const std::exception& error) {
       for (ReadObject& result : results) {
