@@ -82,6 +82,54 @@ max_epochs = 2
         self.write(table.format("s3://data-1/table.csv"))
         self.assertEqual(self.trained("there"), (self.folder / "runs/here/receipt.jsonl").read_bytes())
 
+    def test_images_are_written_to_a_store(self):
+        """Output images: those of a local folder, each whole or not at all."""
+        self.write("""
+[data]
+train = "images"
+targets = "inputs"
+[network]
+input = { height = 28, width = 28, channels = 1 }
+layers = [{ type = "convolution2d", filters = 1, kernel = 3, padding = "same" }]
+loss = "mean_squared_error"
+[training]
+mini_batch_size = 20
+max_epochs = 1
+""")
+        done = self.run_command("train", "job.toml", "--quiet", "--out", "runs/run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        here = self.run_command("predict", "runs/run", "images/3", "--out", "made")
+        self.assertEqual(here.returncode, 0, here.stderr)
+        made = {file.name: file.read_bytes() for file in (self.folder / "made").iterdir()}
+        self.assertEqual(len(made), 6)
+        predict = "predict", "runs/run", "images/3", "--out"
+        self.store.objects["out-1", "kept"] = b"x"
+
+        def written(prefix):
+            return {key[len(prefix):]: data for (bucket, key), data in self.store.objects.items()
+                    if bucket == "out-1" and key.startswith(prefix)}
+
+        there = self.s3(*predict, "s3://out-1/a b/")
+        self.assertEqual((there.returncode, there.stdout), (0, here.stdout.replace("\tmade/", "\ts3://out-1/a b/")),
+                         there.stderr)
+        self.assertEqual(written("a b/"), made)
+        self.refused(r"s3://out-1/a b/.*\.png exists already", *predict, "s3://out-1/a b/")
+
+        # A store that fails from the fourth image on.
+        puts = []
+
+        def fault(method, path):
+            puts.extend([path] * (method == "PUT"))
+            return "cut" if method == "PUT" and len(set(puts)) > 3 else None
+
+        self.store.fault = fault
+        self.refused(r"cannot write s3://out-1/half/.*\.png", *predict, "s3://out-1/half", LOCKSTEP_S3_RETRY_SECONDS="0.2")
+        self.assertEqual(len(set(puts)), 4)
+        left = written("half/")
+        self.assertEqual(len(left), 3)
+        self.assertEqual(left, {name: made[name] for name in left})
+        self.assertEqual(self.store.uploads, {})
+
     def test_upload(self):
         self.store.objects = {("data-1", "all of it/kept.txt"): b"x"}
         chance = random.Random(5)
