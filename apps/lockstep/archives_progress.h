@@ -1,10 +1,13 @@
-// Progress on standard error while archives without an index are read.
+// Progress on standard error while data is read: archives without an index, and images that are
+// evaluated.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "lockstep/base/time_limit.h"
+#include "lockstep/data/datastores/datastore.h"
 #include "lockstep/data/datastores/image_shards.h"
 
 namespace lockstep::command {
@@ -25,6 +28,24 @@ class ArchivesProgress {
   bool shown_ = false;
   std::optional<TimeLimit> next_;  // line, unless it is redrawn
   const WatchArchives watch_;
+};
+
+// Counts the observations that an evaluation reads, and shows their number as training does: a line
+// that is redrawn on a terminal, else a line every ten seconds.
+class ReadingProgress {
+ public:
+  explicit ReadingProgress(bool quiet);
+  ~ReadingProgress();
+  ReadingProgress(const ReadingProgress&) = delete;
+  ReadingProgress& operator=(const ReadingProgress&) = delete;
+
+  // The same data, counted when it is read.
+  DatastorePtr watch(DatastorePtr data) const;
+  void finish() const;  // removes the line
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;
 };
 
 }  // namespace lockstep::command

@@ -167,6 +167,22 @@ class Waiting(S3Test):
         self.assertNotIn("lost", done.stderr)
         self.assertEqual((self.folder / "runs/run/receipt.jsonl").read_bytes(), local)
 
+    def told(self, *arguments):
+        """What a command writes to a terminal as standard error."""
+        there, here = pty.openpty()
+        done = subprocess.run([support.COMMAND, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=here,
+                              env={**os.environ, **self.store.environment(HOME=str(self.folder))})
+        os.close(here)
+        text = b""
+        try:
+            while part := os.read(there, 65536):
+                text += part
+        except OSError:  # the other end is closed
+            pass
+        os.close(there)
+        self.assertEqual(done.returncode, 0, text)
+        return text.decode()
+
     def test_progress_while_everything_is_read(self):
         """A full pass over objects, and over archives, without an index."""
         self.assertEqual(self.s3("shard", "images", "s3://data-1/shards").returncode, 0)
@@ -175,21 +191,14 @@ class Waiting(S3Test):
         (self.folder / "shards/lockstep-index").unlink()
         for data, shown in {"s3://data-1/shards": r"Reading archives without an index: 0 of 1 MB",
                             "shards": r"Reading archives without an index: 0 of 1 MB",
-                            "s3://data-1/all of it": r"Reading images: \d+ of 50"}.items():
+                            "s3://data-1/all of it": r"Reading images: \d+ of \d+"}.items():
             self.write(JOB.replace('"digits"', f'"{data}"'))
-            there, here = pty.openpty()
-            done = subprocess.run([support.COMMAND, "train", "job.toml"], cwd=self.folder, stdout=subprocess.DEVNULL,
-                                  stderr=here, env={**os.environ, **self.store.environment(HOME=str(self.folder))})
-            os.close(here)
-            text = b""
-            try:
-                while part := os.read(there, 65536):
-                    text += part
-            except OSError:  # the other end is closed
-                pass
-            os.close(there)
-            self.assertEqual(done.returncode, 0, text)
-            self.assertTrue(re.search(shown, text.decode()), text)
+            self.assertRegex(self.told("train", "job.toml"), shown)
+            for command in ("evaluate", "predict"):
+                text = self.told(command, "runs/job-1", data)
+                self.assertRegex(text, shown)
+                # Nothing of the line stays.
+                self.assertRegex(text, r"Reading images: \d+ of 60[^\n]*\x1b\[K\Z")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,11 @@ int evaluate_command(const EvaluateArguments& a) {
       options.targets = fitting(options.targets, model.network.output_shapes(), a.crop);
     }
   }
-  const Evaluation e = evaluate(model.network, data, options);
+  const ReadingProgress reading(a.json);
+  const DatastorePtr watched = reading.watch(data);
+  if (options.targets == data) options.targets = watched;  // still the same data
+  const Evaluation e = evaluate(model.network, watched, options);
+  reading.finish();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const bool classifies = std::isfinite(e.accuracy);

@@ -181,8 +181,10 @@ int predict_command(const PredictArguments& a) {
                     : resized(data, inputs[0][1], inputs[0][2]);
     }
   }
+  const ReadingProgress reading(a.json);
   const std::vector<float> values =
-      predict(model.network, data, {.threads = a.threads}).to_vector();
+      predict(model.network, reading.watch(data), {.threads = a.threads}).to_vector();
+  reading.finish();
   const Shape shape = model.network.output_shapes().at(0);
   if (shape.rank() == 3 && (shape[0] == 1 || shape[0] == 3) && shape[1] * shape[2] > 1) {
     write_images(a, shape, *data, values);
