@@ -78,7 +78,12 @@ class Stops(S3Test):
         self.write(job.replace('"digits"', '"s3://data-1/all of it"'))
         self.local = job.replace('"digits"', '"images"')
         self.fail_after(35)
-        errors = self.stop(self.start("runs/one"))
+        process = self.start("runs/one")
+        receipt = self.folder / "runs/one/receipt.jsonl"
+        end = time.monotonic() + 60
+        while not (receipt.exists() and receipt.stat().st_size > 0) and time.monotonic() < end:
+            time.sleep(0.05)
+        errors = self.stop(process)
         self.assertRegex(errors, r"stopped after iteration \d+; checkpoint")
         self.resumed_is_whole("runs/one")
 
