@@ -25,7 +25,7 @@ constexpr int64_t near = 16;  // threads that share a listing read it about in o
 // process has read it.
 constexpr int64_t late = 2048;
 constexpr int64_t not_expected = -1;
-constexpr double longest_claim = 5;  // seconds for another process that fetches a part
+constexpr double longest_part_claim = 5;  // seconds for another process that fetches a part
 
 // The name of a part in the cache. Keys contain no zero byte.
 WantedObject cached_name(const WantedPart& part) {
@@ -223,7 +223,7 @@ struct ReadAhead::State {
       // Nothing is claimed while this waits, so processes cannot wait for each other.
       for (const size_t k : others) {
         const std::shared_ptr<const void> claim = object_cache().claim(
-            bucket, cached_name(part(indices[k])), patient.load() ? longest_claim : 0);
+            bucket, cached_name(part(indices[k])), patient.load() ? longest_part_claim : 0);
         if (find(indices[k], results[k])) continue;
         if (!claim) patient.store(false);  // the other process may have been stopped
         from_store(indices, {k}, results);
