@@ -167,6 +167,19 @@ TEST_F(StoredDeviceTest, ABusyDeviceIsTestedAtTheNextUse) {
   EXPECT_FALSE(is_stored());
 }
 
+// A case under way when the time for everything is over says nothing about its kernel.
+TEST_F(StoredDeviceTest, WhatTheTimeDoesNotSufficeForIsTestedAtTheNextUse) {
+  setenv("DEVICE_TEST_FAULT", "hangs 1", 1);
+  options_.seconds = 4;
+  options_.only = {};
+  const kernels::Verdict verdict = test_and_store(info_, false, options_);
+  unsetenv("DEVICE_TEST_FAULT");
+  EXPECT_EQ(verdict.state(), kernels::TestState::not_tested) << verdict.summary();
+  EXPECT_NE(verdict.summary().find("the time was over"), std::string::npos) << verdict.summary();
+  EXPECT_LT(verdict.seconds, 15);
+  EXPECT_FALSE(is_stored());
+}
+
 TEST(DeviceTest, ADeviceThatIsNotThereIsNotTested) {
   const kernels::Verdict verdict = test_in_child({Device::Kind::cuda, 63}, {});
   EXPECT_EQ(verdict.state(), kernels::TestState::not_tested);

@@ -181,7 +181,12 @@ const DeviceInfo& usable_gpu(Device device) {
 Verdict verdict_on(const DeviceInfo& info) {
   if (std::optional<Verdict> known = known_verdict(info.device)) return *known;
   const DeviceTester tester = verdicts().tester;
-  if (tester) return remember(info.device, tester(info));
+  if (tester) {
+    Verdict verdict = tester(info);
+    // A GPU that is busy now may be free at the next use.
+    if (verdict.kernels.empty()) return verdict;
+    return remember(info.device, std::move(verdict));
+  }
   Verdict none;
   none.reason = "this program cannot test it, because it has no Runtime";
   return none;
@@ -232,10 +237,15 @@ std::string because(std::string_view type) {
 }  // namespace
 
 UntestedDevice untested_device(Device device) {
-  if (device.is_cpu()) return {&cpu::table(), host_as_device()};
+  const Table* const table = &untested_table(device);
+  return {table,
+          device.is_cpu() ? host_as_device() : backend_library().backend->memory(device.index)};
+}
+
+const Table& untested_table(Device device) {
+  if (device.is_cpu()) return cpu::table();
   usable_gpu(device);
-  const Backend* const backend = backend_library().backend;
-  return {backend->table, backend->memory(device.index)};
+  return *backend_library().backend->table;
 }
 
 VerdictKey verdict_key(const DeviceInfo& info) {

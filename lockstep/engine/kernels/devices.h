@@ -35,6 +35,9 @@ struct UntestedDevice {
 };
 UntestedDevice untested_device(Device device);
 
+// The kernels alone: makes nothing on the device.
+const Table& untested_table(Device device);
+
 // What a verdict on this GPU is valid for.
 VerdictKey verdict_key(const DeviceInfo& info);
 // Tests a GPU and stores the verdict (parallel/process/device_test.h). Without a tester a GPU whose

@@ -73,7 +73,8 @@ struct Child {
   bool complete = false;
   std::string no_begin;
   size_t current = SIZE_MAX;  // case under way
-  bool hung = false;
+  bool hung = false;          // silent for too long
+  bool late = false;          // ended because the time for everything was over
   std::string how;
 };
 
@@ -130,7 +131,8 @@ struct Session {
       pollfd watched{from.get(), POLLIN, 0};
       const double wait = std::min(quiet.left(), limit.left());
       if (wait <= 0) {
-        child.hung = true;
+        child.hung = quiet.reached();
+        child.late = !child.hung;
         process.kill();
         break;
       }
@@ -161,7 +163,7 @@ struct Session {
     while (next < cases.size() && !limit.reached()) {
       const size_t before = results.size();
       const Child child = run_child();
-      if (child.complete) return "";
+      if (child.complete || child.late) break;
       if (!child.no_begin.empty()) return child.no_begin;
       if (child.current < cases.size()) {
         const SelfTestCase& at = cases[child.current];
@@ -182,12 +184,13 @@ struct Session {
         return "the child process " + child.how + " before a case";
       }
     }
-    return "";
+    return results.empty() ? "the time was over before a case had ended" : "";
   }
 };
 
 std::vector<SelfTestCase> cases_of(Device device) {
-  return kernels::self_test_cases(*kernels::untested_device(device).table);
+  // Without the device's memory: a GPU may admit only one process at a time, and the child is it.
+  return kernels::self_test_cases(kernels::untested_table(device));
 }
 
 struct Shown {
@@ -226,10 +229,10 @@ std::optional<FileLock> lock_for(const std::string& path, double seconds) {
 void run_as_device_test(int argc, char** argv) {
   if (argc != 8) std::_Exit(2);
   fcntl(kResults, F_SETFD, FD_CLOEXEC);
+  const TimeLimit limit(std::strtod(argv[3], nullptr));  // the start of the device counts too
   kernels::SelfTestOptions options;
   try {
     const Device device = parse_device(argv[2]);
-    options.seconds = std::strtod(argv[3], nullptr);
     options.first = std::strtoul(argv[4], nullptr, 10);
     options.large = argv[5] == std::string("1");
     options.skip = split(argv[6], ',');
@@ -240,6 +243,7 @@ void run_as_device_test(int argc, char** argv) {
                 " " + r.seen);
     };
     const kernels::UntestedDevice untested = kernels::untested_device(device);
+    options.seconds = limit.left();
     const bool works = run_self_test(*untested.table, *untested.memory, options);
     if (works) send_line(".");
     // Without destructors: those of a device that has failed may hang.
@@ -302,12 +306,11 @@ Verdict test_and_store(const kernels::DeviceInfo& info, bool again,
     }
   }
   Verdict verdict = test_in_child(info.device, options);
-  // What was not tested for lack of room is tested at the next use.
-  const bool short_of_room =
-      std::any_of(verdict.kernels.begin(), verdict.kernels.end(), [](const auto& k) {
-        return k.state == TestState::not_tested && k.seen != "the time was over";
-      });
-  if (folder.empty() || !verdict.reason.empty() || verdict.kernels.empty() || short_of_room ||
+  // What was not tested for lack of room or time is tested at the next use.
+  const bool incomplete = std::any_of(
+      verdict.kernels.begin(), verdict.kernels.end(),
+      [](const auto& k) { return k.state == TestState::not_tested && !refuses_all(k); });
+  if (folder.empty() || !verdict.reason.empty() || verdict.kernels.empty() || incomplete ||
       !options.only.empty()) {
     return verdict;
   }

@@ -32,12 +32,13 @@ inline constexpr const char* device_test_argument = "--lockstep-device-test";
 
 // Tests a device ("cpu" too) in child processes of this executable, which needs a Runtime. A child
 // that crashes or hangs is reported as the failure of the kernel that was being tested, and another
-// child goes on behind it. A device that is absent, busy or out of memory gives a verdict without
-// kernels, with the reason. Stores nothing.
+// child goes on behind it. What the time does not suffice for is not tested. A device that is
+// absent, busy or out of memory gives a verdict without kernels, with the reason. Stores nothing.
 kernels::Verdict test_in_child(Device device, const DeviceTestOptions& options);
 
-// Tests a GPU under a lock, once for all processes of the user, and stores the verdict. A verdict
-// that another process has stored meanwhile is returned instead, unless `again`.
+// Tests a GPU under a lock, once for all processes of the user, and stores the verdict,
+// unless a kernel was not tested for lack of room or time. A verdict that another process has
+// stored meanwhile is returned instead, unless `again`.
 kernels::Verdict test_and_store(const kernels::DeviceInfo& info, bool again,
                                 const DeviceTestOptions& options);
 

@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
+#include "lockstep/engine/kernels/backends/support.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
@@ -452,6 +453,32 @@ TEST_P(SelfTestDefects, AnError) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SelfTestDefects, ::testing::Values(false, true),
                          [](const auto& in) { return in.param ? "Emulation" : "StandIn"; });
+
+// As a kernel of a library that has no algorithm for this GPU.
+TEST(SelfTest, AKernelThatRefusesAllProblemsHasNotPassed) {
+  Table kernels = table_for({});
+  kernels.relu = [](const ReluProblem&) -> Kernel { throw Unsupported("[cuda] no algorithm"); };
+  const Verdict verdict = verdict_with(kernels, {"relu"});
+  const KernelVerdict* const relu = verdict.find("relu", "f32");
+  ASSERT_NE(relu, nullptr);
+  EXPECT_EQ(relu->state, TestState::not_tested);
+  EXPECT_NE(relu->seen.find("[cuda] no algorithm"), std::string::npos) << relu->seen;
+  EXPECT_TRUE(refuses_all(*relu));
+  const std::vector<KernelSupport> support = kernel_support(kernels, verdict);
+  EXPECT_TRUE(std::none_of(support.begin(), support.end(),
+                           [](const KernelSupport& s) { return s.name == "relu" && s.usable(); }));
+}
+
+TEST(SelfTest, AKernelThatRefusesSomeProblemsPasses) {
+  const std::vector<SelfTestCase> cases{
+      {"relu", "f32", "1"}, {"relu", "f32", "2"}, {"limit", "f32", "3"}, {"limit", "bf16", "4"}};
+  const Verdict verdict = verdict_of(cases, {{0, TestState::passed, "1: too many axes"}, {1}, {2}});
+  EXPECT_TRUE(verdict.passed("relu"));
+  EXPECT_EQ(verdict.find("relu", "f32")->seen, "");
+  EXPECT_TRUE(verdict.passed("limit"));
+  EXPECT_EQ(verdict.find("limit", "bf16")->seen, "the time was over");
+  EXPECT_FALSE(refuses_all(*verdict.find("limit", "bf16")));
+}
 
 TEST(SelfTest, ADeviceWithoutMemoryIsNotTested) {
   const FakeDevice device(0, {.bytes = 4096});

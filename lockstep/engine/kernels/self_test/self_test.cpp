@@ -16,6 +16,9 @@ using selftest::TestCase;
 
 // Free memory below which an error of the device may come from the lack of it.
 constexpr size_t kLittle = size_t{256} << 20;
+// Raised when equal results of cases lead to other verdicts than before.
+constexpr int kRules = 2;
+constexpr const char* kRefusesAll = "it refuses every problem; ";
 
 bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
@@ -63,6 +66,7 @@ std::string self_test_version() {
   Table all = table_for({});
   all.bf16 = all.f16 = all.tf32 = true;
   Digester digester;
+  digester.add("rules " + std::to_string(kRules));
   for (const SelfTestCase& c : self_test_cases(all)) digester.add(c.name());
   return digester.finish().to_string();
 }
@@ -87,8 +91,9 @@ bool run_self_test(const Table& table, DeviceMemory& memory, const SelfTestOptio
       if (!result.seen.empty()) result.state = TestState::failed;
     } catch (const selftest::NoRoom& error) {
       result = {i, TestState::not_tested, error.what()};
-    } catch (const Unsupported&) {
+    } catch (const Unsupported& error) {
       // The kernel itself refuses this problem wherever it is asked for.
+      result.seen = error.what();
     } catch (const Error& error) {
       result = {i, is_shortage(error, memory) ? TestState::not_tested : TestState::failed,
                 error.what()};
@@ -107,22 +112,46 @@ Verdict verdict_of(const std::vector<SelfTestCase>& cases,
   Verdict verdict;
   std::map<std::pair<std::string, std::string>, size_t> places;
   std::vector<const SelfTestResult*> of(cases.size(), nullptr);
+  std::vector<int> computed;          // cases of each kernel that it has not refused
+  std::vector<std::string> refusals;  // the first of each kernel
   for (const SelfTestResult& r : results) {
     if (r.number < of.size()) of[r.number] = &r;
   }
   for (size_t i = 0; i < cases.size(); ++i) {
     const auto [place, added] =
         places.try_emplace({cases[i].kernel, cases[i].type}, verdict.kernels.size());
-    if (added) verdict.kernels.push_back({.kernel = cases[i].kernel, .type = cases[i].type});
+    if (added) {
+      verdict.kernels.push_back({.kernel = cases[i].kernel, .type = cases[i].type});
+      computed.push_back(0);
+      refusals.emplace_back();
+    }
     KernelVerdict& k = verdict.kernels[place->second];
     if (!of[i] && cases[i].large) continue;
     const TestState state = of[i] ? of[i]->state : TestState::not_tested;
     if (of[i]) ++k.cases;
+    if (state == TestState::passed) {
+      std::string& refusal = refusals[place->second];
+      if (of[i]->seen.empty()) {
+        ++computed[place->second];
+      } else if (refusal.empty()) {
+        refusal = of[i]->seen;
+      }
+    }
     if (state <= k.state) continue;
     k.state = state;
     k.seen = of[i] ? of[i]->seen : "the time was over";
   }
+  for (size_t n = 0; n < verdict.kernels.size(); ++n) {
+    KernelVerdict& k = verdict.kernels[n];
+    if (k.state != TestState::passed || computed[n] > 0 || refusals[n].empty()) continue;
+    k.state = TestState::not_tested;
+    k.seen = kRefusesAll + refusals[n];
+  }
   return verdict;
+}
+
+bool refuses_all(const KernelVerdict& kernel) {
+  return kernel.state == TestState::not_tested && kernel.seen.starts_with(kRefusesAll);
 }
 
 }  // namespace lockstep::kernels

@@ -28,7 +28,7 @@ struct SelfTestCase {
 struct SelfTestResult {
   size_t number = 0;  // in self_test_cases()
   TestState state = TestState::passed;
-  std::string seen = {};
+  std::string seen = {};  // with `passed`: why the kernel has refused this problem, or ""
 };
 
 struct SelfTestOptions {
@@ -55,9 +55,12 @@ std::string self_test_version();
 // if the device cannot even begin.
 bool run_self_test(const Table& table, DeviceMemory& memory, const SelfTestOptions& options);
 
-// The verdict from results of cases. A kernel whose small cases have not all run is not tested.
+// The verdict from results of cases. A kernel whose small cases have not all run is not tested; nor
+// is one that has refused all its problems.
 Verdict verdict_of(const std::vector<SelfTestCase>& cases,
                    const std::vector<SelfTestResult>& results);
+// Whether a kernel has refused all its problems. Another test would not change this.
+bool refuses_all(const KernelVerdict& kernel);
 
 // The CPU as a device: its memory, with streams that do all work at once. For tests.
 std::shared_ptr<DeviceMemory> host_as_device();
