@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/self_test/self_test.h"
@@ -375,6 +376,16 @@ TEST(FirstShard, LossesOfTheUser) {
     Recorder other;
     run(other, options, {}, data);
     expect_agreement(other, "was not compared with the CPU's: ");
+    // The CPU lacks the memory.
+    data.loss = {[](Shard& shard) {
+                   Tensor loss = halved_loss(shard);
+                   if (loss.device().is_cpu()) check_allocatable(SIZE_MAX);
+                   return loss;
+                 },
+                 "without memory"};
+    Recorder without_memory;
+    run(without_memory, options_on("cuda:0"), {}, data);
+    expect_agreement(without_memory, "was not compared with the CPU's: [memory] the system");
   }
   expect_parts(
       error_of(WITH(fully_connected, rotate, .kind = Operand::Kind::diff_input, .index = 1),

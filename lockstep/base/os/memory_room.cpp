@@ -95,8 +95,9 @@ void require_room(size_t bytes) {
     return;
   }
   const auto all = limits();
-  throw Error(fmt::format("[memory] this process needs {} MiB more: {}", mib(bytes), text_of(all)),
-              hint_of(all));
+  throw OutOfMemory(
+      fmt::format("[memory] this process needs {} MiB more: {}", mib(bytes), text_of(all)),
+      hint_of(all));
 }
 
 std::string out_of_memory_text() {

@@ -6,15 +6,24 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep {
+
+// The system or a device has too little memory for a request. What depends on this request alone
+// can be left out.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
 
 // Limits the process's own data (RLIMIT_DATA). Shared memory and read-only mapped files do not
 // count. `name` is the option that sets the limit, for messages. Throws Error if the data already
 // in use leaves less than `least` bytes. Call at most once, before other threads start.
 void limit_own_data(uint64_t bytes, const std::string& name, uint64_t least);
 
-// Throws Error, naming the limits of this process (ulimit -v, ulimit -d, an option), if they leave
-// less than `bytes`. Costs two system calls if there are no limits. Thread-safe.
+// Throws OutOfMemory, naming the limits of this process (ulimit -v, ulimit -d, an option), if they
+// leave less than `bytes`. Costs two system calls if there are no limits. Thread-safe.
 void require_room(size_t bytes);
 
 // The message "there is not enough memory", with the limits of this process if there are any, and a

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
@@ -127,16 +128,17 @@ std::string mib(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 [[noreturn]] void refuse(size_t bytes, Device device = {}) {
   const size_t in_use = allocator_statistics(device).in_use;
   if (device.is_cpu()) {
-    throw Error(
+    throw OutOfMemory(
         "[memory] the system has refused " + mib(bytes) + " (" + mib(in_use) + " are in use)",
         "a smaller shard_size or mini_batch_size needs less");
   }
   const DeviceMemoryFigures figures = memory_of(device).figures();
-  throw Error("[memory] " + to_string(device) + " does not have " + mib(bytes) +
-                  " left: " + mib(in_use) + " are in use by this process, " + mib(figures.free) +
-                  " of its " + mib(figures.total) + " are free",
-              "a smaller shard_size or mini_batch_size needs less; other programs may use the "
-              "device too");
+  throw OutOfMemory(
+      "[memory] " + to_string(device) + " does not have " + mib(bytes) + " left: " + mib(in_use) +
+          " are in use by this process, " + mib(figures.free) + " of its " + mib(figures.total) +
+          " are free",
+      "a smaller shard_size or mini_batch_size needs less; other programs may use the "
+      "device too");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/base/os/memory_room.h"
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/pinned.h"
@@ -361,6 +362,8 @@ std::string compare_first_shard(const Network& network, MiniBatchProgram& progra
     return uncompared(error.what());
   } catch (const InvalidArgument& error) {
     // A loss of the user may keep tensors on the device.
+    return uncompared(error.what());
+  } catch (const OutOfMemory& error) {
     return uncompared(error.what());
   } catch (const std::bad_alloc&) {
     return uncompared("this machine has not enough memory for it");
