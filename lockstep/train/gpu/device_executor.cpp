@@ -211,6 +211,8 @@ void DeviceExecutor::wait_for_all() {
   if (iteration_) iteration_->drop();
   program().wait();
   memory_.activate();
+  // If a launch has failed, the default stream does not follow the iteration's streams.
+  if (iteration_) iteration_->wait();
   memory_.synchronize(memory_.default_stream());
 }
 

@@ -130,6 +130,11 @@ void DeviceIteration::launch() {
   drop();
 }
 
+void DeviceIteration::wait() const {
+  memory_.synchronize(sending_.get());
+  memory_.synchronize(stream());
+}
+
 void DeviceIteration::drop() {
   work_.clear();
   whole_ = false;

@@ -82,6 +82,8 @@ class DeviceIteration {
   void launch();
   // Drops collected work.
   void drop();
+  // Waits for the work of this object's streams, which a launch() that failed may have left.
+  void wait() const;
 
  private:
   struct Block {
