@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/train/gpu/device_iteration.h"
 #include "lockstep/train/loop/make_training_step.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
@@ -71,6 +72,24 @@ void expect_same(const Ended& a, const Ended& b) {
   EXPECT_EQ(a.message, b.message);
   EXPECT_EQ(a.digests, b.digests);
   expect_same_bits(a.values, b.values);
+}
+
+// What a launch has sent before it failed may still be read from the slot's memory.
+TEST(DeviceAhead, TheWorkOfAFailedLaunchIsWaitedFor) {
+  const FakeDevice fake;
+  Network network = small_classifier();
+  network.to(fake);
+  DeviceIteration iteration(network);
+  iteration.begin(true, 4, 0, 1, {.sent = 16, .returned = 16});
+  std::memset(iteration.to_send(0), 1, 16);
+  iteration.add([] { throw Error("[test] this launch fails"); });
+  EXPECT_THROW(iteration.launch(), Error);
+  iteration.wait();
+  std::memset(iteration.to_send(0), 2, 16);  // by the next iteration
+  std::vector<unsigned char> arrived(16);
+  fake.memory().copy_to_host(arrived.data(), iteration.there(), 16, iteration.stream());
+  fake.memory().synchronize(iteration.stream());
+  EXPECT_EQ(arrived, std::vector<unsigned char>(16, 1));
 }
 
 TEST(DeviceAhead, TwoIterationsUnderWayGiveWhatTheyGiveOneByOne) {
