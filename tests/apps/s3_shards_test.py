@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
@@ -204,7 +205,14 @@ class Outputs(S3Test):
         process = subprocess.Popen([support.COMMAND, "train", "job.toml", "--quiet", "--out", self.OUT],
                                    cwd=self.folder, env=environment, stderr=subprocess.DEVNULL)
         self.addCleanup(process.kill)
-        process.wait(60)
+        # Stopped most of the time, so that a fast machine copies several checkpoints before the end.
+        end = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < end:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.04)
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.01)
+        self.assertIsNotNone(process.poll())
         self.store.fault = lambda method, path: None
         self.assertIn("half-written", pointers)
         self.assertNotIn(("runs-1", "a b/run/receipt.jsonl"), self.store.objects)
