@@ -78,6 +78,7 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
   const MutexLock lock(mutex);
   if (stopping_) throw InvalidArgument("[pool] the pool is closed");
   if (slot >= wanted()) {
+    if (const std::string why = broken(); !why.empty()) throw WorkerLost("[pool] " + why);
     throw InvalidArgument("[pool] there is no worker " + std::to_string(slot) + " among " +
                           std::to_string(wanted()));
   }

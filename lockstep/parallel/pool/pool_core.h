@@ -120,6 +120,8 @@ class PoolCore {
  protected:
   // Number of workers.
   virtual int wanted() const LOCKSTEP_REQUIRES(mutex) = 0;
+  // Why the pool cannot run any task; empty if it can.
+  virtual std::string broken() const LOCKSTEP_REQUIRES(mutex) { return {}; }
   // A file was attached.
   virtual void file_came(const std::string& name) LOCKSTEP_REQUIRES(mutex) = 0;
   // Hand out waiting tasks.

@@ -50,6 +50,7 @@ class ProcessSlots final : public PoolCore {
 
   // Orders: process_pool_core.cpp.
   int wanted() const override LOCKSTEP_REQUIRES(mutex) { return wanted_; }
+  std::string broken() const override LOCKSTEP_REQUIRES(mutex) { return broken_; }
   void file_came(const std::string& name) override LOCKSTEP_REQUIRES(mutex);
   // The worker learns of the file before any task that it is given later.
   void send_file(Slot& slot, const std::string& name) LOCKSTEP_REQUIRES(mutex);
