@@ -85,7 +85,7 @@ class Benchmarks(unittest.TestCase):
     def test_threads(self):
         environment = {k: v for k, v in os.environ.items() if k != "LOCKSTEP_TEST_DATA"}
         text = run(sys.executable, os.path.join(TOP, "benchmarks", "peers", "threads.py"),
-                   "--command", COMMAND, "--seconds", "3", "--rounds", "1", "--mini-batch", "128",
+                   "--command", COMMAND, "--seconds", "1", "--rounds", "1", "--mini-batch", "128",
                    env=environment)
         self.assertIn("\nmini-batch 128, 8 shards; medians of 1 rounds\n", text)
         rows = text.splitlines()[-5:]
