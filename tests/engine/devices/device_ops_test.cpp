@@ -12,7 +12,7 @@ namespace {
 using devicetest::FakeDevice;
 
 TEST(DeviceOps, EveryCaseMatchesTheReference) {
-  const FakeDevice fake({.large_pages = true});
+  const FakeDevice fake(0, {.large_pages = true});
   for (const auto& c : optest::all_cases()) {
     SCOPED_TRACE(c);
     optest::check_forward(fake, c);
