@@ -35,6 +35,33 @@ def signature(secret, method, path, query, headers, names, payload, region, stam
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
+def start_server(port, serve):
+    """Serves HTTP on loopback: serve(handler) answers a request. Port 0: a free one."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            serve(self)
+
+        do_PUT = do_HEAD = do_DELETE = do_POST = do_GET
+
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+        def handle_error(self, *_):
+            pass
+
+    server = Server(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    return server
+
+
 class Store:
     """The contents and the behaviour of a server. `fault(handler, path)` returns the name of a fault or None."""
 
@@ -54,34 +81,11 @@ class Store:
         self.log = []         # (method, path with query)
         self.headers = []     # of all requests
         self.lock = threading.Lock()
-        store = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def log_message(self, *_):
-                pass
-
-            def do_GET(self):
-                store.serve(self)
-
-            do_PUT = do_HEAD = do_DELETE = do_POST = do_GET
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-            def handle_error(self, *_):
-                pass
-
-        self.make = lambda port: Server(("127.0.0.1", port), Handler)
         self.start(0)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def start(self, port):
-        self.server = self.make(port)
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        self.server = start_server(port, self.serve)
 
     def start_again(self, seconds):
         """Ends the server and its connections, and starts another one at its port after some seconds."""

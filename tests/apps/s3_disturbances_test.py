@@ -12,7 +12,6 @@ other tests. LOCKSTEP_SEED changes what happens.
 import collections
 import hashlib
 import http.client
-import http.server
 import json
 import os
 import pathlib
@@ -30,7 +29,7 @@ if IN_FULL:
     sys.argv.remove("--in-full")
 
 import support  # noqa: E402
-from fake_s3 import Store, sha256, signature  # noqa: E402
+from fake_s3 import Store, sha256, signature, start_server  # noqa: E402
 from s3_support import JOB, STRANGE, S3Test  # noqa: E402
 
 KEYS = {"AKIAFIRST": "first-secret", "AKIASECOND": "second-secret"}
@@ -49,30 +48,8 @@ class Proxy:
         self.lock = threading.Lock()
         self.restarting = None
         self.use_keys("AKIAFIRST")
-        proxy = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def log_message(self, *_):
-                pass
-
-            def do_GET(self):
-                proxy.serve(self)
-
-            do_PUT = do_HEAD = do_DELETE = do_POST = do_GET
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-            def handle_error(self, *_):
-                pass
-
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = start_server(0, self.serve)
         self.address = f"127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
         self.calm()

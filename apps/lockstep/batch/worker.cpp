@@ -38,8 +38,7 @@ void add_worker(Commands& commands) {
       "The process works until the training ends, and then ends with exit code 0. A process that "
       "comes late, twice, from another build or on a processor of another model is told so.\n\n"
       "Each job has a new key file, which only its owner may read. A process with this file can "
-      "join "
-      "the job; other processes cannot.",
+      "join the job; other processes cannot.",
       {{"lockstep worker --new-key job.key", "make a key for a job"},
        {"lockstep worker --join 10.0.0.1:20000 --key-file job.key --index 0", "join a training"}},
       [a] { return worker_command(*a); });

@@ -204,8 +204,7 @@ void add_upload(Commands& commands) {
       "have the contents already are left as they are, so an upload that was interrupted is "
       "continued by the same command. The store verifies the MD5 of each object. Files above 64 MB "
       "are written in parts of 16 MB. Other objects below the address are kept. At last an index "
-      "of the images is written, so that a training "
-      "begins without reading them.\n\n"
+      "of the images is written, so that a training begins without reading them.\n\n"
       "Keys and endpoint come from the environment and profile files, as for other tools of AWS.",
       {{"lockstep upload images s3://my-bucket/images", "for `train = \"s3://my-bucket/images\"`"}},
       [a] { return upload_command(*a); });

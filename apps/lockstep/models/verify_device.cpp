@@ -119,8 +119,7 @@ void add_verify_device(Commands& commands) {
       "something failed; 3: not tested (no such device, busy or out of memory).",
       {{"lockstep verify-device cuda:0", "the verdict, after a test if there is none yet"},
        {"lockstep verify-device cuda:1 --again --json verdict.json",
-        "test again; a file for "
-        "programs"}},
+        "test again; a file for programs"}},
       [a] { return verify_device_command(*a); });
   sub.add_option("device", a->device, "\"cuda:N\" or \"cpu\"; default cuda:0").type_name("DEVICE");
   sub.add_option("--json", a->json, "Also write the verdict to a file")

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "lockstep/base/cloud/network_wait.h"
+#include "lockstep/base/crc.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 
@@ -57,51 +58,20 @@ std::vector<std::string> elements(const std::string& xml, const std::string& nam
   return found;
 }
 
-// Tables of a reflected cyclic redundancy check, for eight bytes at a time.
+// Big-endian, as stores give it.
 template <class Word>
-class Crc {
- public:
-  explicit Crc(Word polynomial) {
-    for (size_t i = 0; i < 256; ++i) {
-      Word word = static_cast<Word>(i);
-      for (int bit = 0; bit < 8; ++bit) word = (word >> 1) ^ (word & 1 ? polynomial : Word{0});
-      tables_[0][i] = word;
-    }
-    for (size_t t = 1; t < 8; ++t) {
-      for (size_t i = 0; i < 256; ++i) {
-        const Word before = tables_[t - 1][i];
-        tables_[t][i] = (before >> 8) ^ tables_[0][before & 0xff];
-      }
-    }
-  }
-
-  // Big-endian, as stores give it.
-  std::string of(std::string_view bytes) const {
-    Word crc = static_cast<Word>(~Word{0});
-    size_t at = 0;
-    for (; at + 8 <= bytes.size(); at += 8) {
-      uint64_t eight = crc;
-      for (size_t i = 0; i < 8; ++i) eight ^= uint64_t{byte(bytes, at + i)} << (8 * i);
-      crc = 0;
-      for (size_t i = 0; i < 8; ++i) crc ^= tables_[7 - i][eight >> (8 * i) & 0xff];
-    }
-    for (; at < bytes.size(); ++at) crc = (crc >> 8) ^ tables_[0][(crc ^ byte(bytes, at)) & 0xff];
-    crc = ~crc;
-    std::string result;
-    for (size_t i = sizeof(Word); i-- > 0;) result += static_cast<char>(crc >> (8 * i) & 0xff);
-    return result;
-  }
-
- private:
-  static uint8_t byte(std::string_view bytes, size_t i) { return static_cast<uint8_t>(bytes[i]); }
-  Word tables_[8][256];
-};
+std::string checksum_bytes(const Crc<Word>& crc, std::string_view bytes) {
+  const Word checksum = crc.of(bytes);
+  std::string result;
+  for (size_t i = sizeof(Word); i-- > 0;) result += static_cast<char>(checksum >> (8 * i) & 0xff);
+  return result;
+}
 
 }  // namespace
 
 std::string damage_by_checksum(const HttpAnswer& answer) {
   static const Crc<uint64_t> crc64(0x9a6c9329ac4bc9b5);
-  static const Crc<uint32_t> crc32c(0x82f63b78), crc32(0xedb88320);
+  static const Crc<uint32_t> crc32c(polynomial_crc32c), crc32(0xedb88320);
   const auto differs = [&](const char* name, auto make) {
     const std::string told = answer.header(name);
     // Those of parts ("...-3") are no checksums of the contents.
@@ -111,9 +81,12 @@ std::string damage_by_checksum(const HttpAnswer& answer) {
   if (answer.header("x-amz-checksum-type") == "COMPOSITE") return {};
   const bool damaged =
       differs("x-amz-checksum-sha256", sha256_bytes) ||
-      differs("x-amz-checksum-crc64nvme", [](std::string_view bytes) { return crc64.of(bytes); }) ||
-      differs("x-amz-checksum-crc32c", [](std::string_view bytes) { return crc32c.of(bytes); }) ||
-      differs("x-amz-checksum-crc32", [](std::string_view bytes) { return crc32.of(bytes); });
+      differs("x-amz-checksum-crc64nvme",
+              [](std::string_view bytes) { return checksum_bytes(crc64, bytes); }) ||
+      differs("x-amz-checksum-crc32c",
+              [](std::string_view bytes) { return checksum_bytes(crc32c, bytes); }) ||
+      differs("x-amz-checksum-crc32",
+              [](std::string_view bytes) { return checksum_bytes(crc32, bytes); });
   return damaged ? "the bytes received do not fit the object's checksum" : "";
 }
 

@@ -83,7 +83,7 @@ StopRetries::StopRetries(std::function<bool()> when)
 }
 
 StopRetries::~StopRetries() {
-  // With the lock, so that nobody calls the function afterwards.
+  // The lock ensures that no thread calls the function after the destructor.
   Stops& s = stops();
   const MutexLock lock(s.mutex);
   std::erase(s.when, when_);

@@ -39,6 +39,7 @@ class StopRetries {
  private:
   std::shared_ptr<const std::function<bool()>> when_;
 };
+// Whether the function of any StopRetries returns true. Thread-safe.
 bool retries_stopped();
 // How long a request may fail, or stand still, after that.
 inline constexpr double patience_after_stop = 1;  // seconds

@@ -296,8 +296,8 @@ class JobSweep {
 
   int64_t workers() const {
     const int64_t most = lent_count_ > 0 ? lent_count_ : available_cores();
-    const int64_t wanted =
-        o_.workers > 0 ? std::min<int64_t>(o_.workers, lent_count_ > 0 ? most : o_.workers) : most;
+    int64_t wanted = o_.workers > 0 ? o_.workers : most;
+    if (lent_count_ > 0) wanted = std::min(wanted, lent_count_);
     const auto first = method_->decide(0, {}).goals.size();
     const int64_t trials = options_.method == "tpe" ? options_.trials
                            : method_->decisions() > 1 && options_.method == "hyperband"

@@ -30,9 +30,12 @@ void WorkerSlots::assign(const std::vector<TrialRun>& runs, const std::vector<in
   std::map<TrialRun, std::set<int>> next;
   // At first each run gets one worker, then the others.
   for (const bool first : {true, false}) {
+    const auto wanted_by = [&](size_t i) {
+      return static_cast<size_t>(first ? 1 : std::max<int64_t>(counts[i], 1));
+    };
     for (size_t i = 0; i < runs.size(); ++i) {
       std::set<int>& mine = next[runs[i]];
-      const auto wanted = static_cast<size_t>(first ? 1 : std::max<int64_t>(counts[i], 1));
+      const size_t wanted = wanted_by(i);
       const auto before = slots_.find(runs[i]);
       if (before == slots_.end()) continue;
       for (const int slot : before->second) {
@@ -41,7 +44,7 @@ void WorkerSlots::assign(const std::vector<TrialRun>& runs, const std::vector<in
     }
     for (size_t i = 0; i < runs.size(); ++i) {
       std::set<int>& mine = next[runs[i]];
-      const auto wanted = static_cast<size_t>(first ? 1 : std::max<int64_t>(counts[i], 1));
+      const size_t wanted = wanted_by(i);
       while (mine.size() < wanted && !free.empty()) mine.insert(take());
     }
   }

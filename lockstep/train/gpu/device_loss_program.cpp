@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/fail_point.h"
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep {
@@ -57,7 +58,7 @@ void DeviceLossProgram::fill(const ShardTask& task, const ShardExchange& at) con
     const size_t row_bytes = plans_.inputs()[k].bytes(), bytes = rows * row_bytes;
     std::memcpy(host + at.inputs[k], batch_->inputs[k].bytes().data() + first * row_bytes, bytes);
     if (!augmented(plans_.inputs()[k])) continue;
-    std::memcpy(host + at.inputs[k] + ShardExchange::padded(bytes), batch_->maps.data() + first,
+    std::memcpy(host + at.inputs[k] + round_up(bytes), batch_->maps.data() + first,
                 rows * sizeof batch_->maps[0]);
   }
   if (plans_.labelled()) {
@@ -101,11 +102,10 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
       continue;
     }
     const std::byte* const from = task.sent_there + at.inputs[k];
-    exchange.images.push_back(
-        {reinterpret_cast<const uint8_t*>(from),
-         reinterpret_cast<const ImageMap*>(from + ShardExchange::padded(bytes)),
-         static_cast<uint8_t*>(to), task.rows.count,
-         kernels::planar(input.shape[0], input.shape[1], input.shape[2])});
+    exchange.images.push_back({reinterpret_cast<const uint8_t*>(from),
+                               reinterpret_cast<const ImageMap*>(from + round_up(bytes)),
+                               static_cast<uint8_t*>(to), task.rows.count,
+                               kernels::planar(input.shape[0], input.shape[1], input.shape[2])});
   }
   to_plan(at.targets, run.input(plans_.target_input()), at.target_bytes);
   if (!class_weights_.empty()) {

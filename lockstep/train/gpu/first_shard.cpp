@@ -258,8 +258,7 @@ std::string describe(const ComparedGradient& c, const std::vector<float>& there,
   const size_t at = largest(there, &here);
   return fmt::format(
       "its norm is {:.3g}, that of the difference {:.3g} (bound {:.3g}); element {} of {} is "
-      "{:.6g} "
-      "instead of {:.6g} (bound {:.3g})",
+      "{:.6g} instead of {:.6g} (bound {:.3g})",
       c.norm.size, c.norm.difference, c.norm.bound, at, here.size(), static_cast<double>(there[at]),
       static_cast<double>(here[at]), c.element.bound);
 }

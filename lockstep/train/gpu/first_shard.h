@@ -2,7 +2,6 @@
 // training. A self-test of kernels knows their shapes only in part; this one uses the training's.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 

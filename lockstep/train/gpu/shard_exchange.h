@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/numeric/image_map.h"
 #include "lockstep/engine/kernels/interface/kernel.h"
 #include "lockstep/train/programs/shard_plans.h"
@@ -15,8 +16,6 @@ namespace lockstep {
 // Offsets of all parts of one shard, one part after the other: of those that the host sends, and of
 // those that the device returns.
 struct ShardExchange {
-  static constexpr size_t kAlignment = 64;
-
   size_t target_bytes = 0;
   // Sent: inputs, images with their maps behind, and the rest.
   std::vector<size_t> inputs;
@@ -24,14 +23,12 @@ struct ShardExchange {
   size_t losses = 0, scores = 0, statistics = 0;  // returned
   ShardStaging bytes;
 
-  // The bytes that a part takes. The maps of images begin so far behind the images.
-  static size_t padded(size_t part) { return (part + kAlignment - 1) / kAlignment * kAlignment; }
-
+  // Each part takes round_up(bytes). The maps of images begin so far behind the images.
   ShardExchange(const ShardPlans& plans, int64_t rows) {
     const auto n = static_cast<size_t>(rows), outputs = static_cast<size_t>(plans.outputs());
     const auto place = [](size_t& block, size_t size) {
       const size_t at = block;
-      block += padded(size);
+      block += round_up(size);
       return at;
     };
     target_bytes = plans.labelled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);

@@ -13,6 +13,25 @@ namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 
+// Charges the time until a block is ready to the account of its sum, without the user's own work.
+class ChargingUser final : public GradientUser {
+ public:
+  ChargingUser(GradientUser& user, StepProfiler& profiler, int account)
+      : user_(user), profiler_(profiler), account_(account) {}
+  std::span<const float* const> arrays(size_t parameter) const override {
+    return user_.arrays(parameter);
+  }
+  void use(const ParameterBlock& block, const float* sum, int thread) override {
+    profiler_.charge(thread, account_);
+    user_.use(block, sum, thread);
+  }
+
+ private:
+  GradientUser& user_;
+  StepProfiler& profiler_;
+  const int account_;
+};
+
 }  // namespace
 
 void BuiltInLossProgram::report(std::span<const IndexRange> shards, const SummaryOf& summary,
@@ -146,12 +165,9 @@ void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
   const ThreadTimer charge(profile_, thread);
   charge(&StepAccounts::waiting);
   sums_used_.store(true, std::memory_order_relaxed);
-  const size_t sum_of_piece = sums_->sum_of(piece);
-  sums_->compute(piece, static_cast<size_t>(thread), user,
-                 [&](const ParameterBlock& block, const float* sum) {
-                   if (profile_) profile_->profiler.charge(thread, sum_accounts_[sum_of_piece]);
-                   user.use(block, sum, thread);
-                 });
+  if (!profile_) return sums_->compute(piece, thread, user);
+  ChargingUser charging(user, profile_->profiler, sum_accounts_[sums_->sum_of(piece)]);
+  sums_->compute(piece, thread, charging);
 }
 
 void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
@@ -237,10 +253,16 @@ void LossProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
 
 namespace {
 
-class NoUser final : public GradientUser {
+// Notes when each block of a sum is ready.
+class TimingUser final : public GradientUser {
  public:
+  TimingUser(PassTimes& times, size_t sum) : times_(times), sum_(sum) {}
   std::span<const float* const> arrays(size_t) const override { return {}; }
-  void use(const ParameterBlock&, const float*, int) override {}
+  void use(const ParameterBlock&, const float*, int) override { times_.passed(sum_); }
+
+ private:
+  PassTimes& times_;
+  const size_t sum_;
 };
 
 }  // namespace
@@ -248,7 +270,6 @@ class NoUser final : public GradientUser {
 // Times the pieces of sums over the rows that were kept last, as they were computed last.
 void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
   constexpr int kRepeats = 5;
-  const NoUser none;
   std::vector<PassTimes> times(static_cast<size_t>(pool.size()), PassTimes(sum_accounts_.size()));
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     pool.run([&](int thread) {
@@ -258,8 +279,8 @@ void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
       for (int64_t i = thread; i < sums_->pieces(); i += pool.size()) {
         const size_t sum = sums_->sum_of(i);
         if (sums_used_) {  // each block is an entry of the account
-          sums_->compute(i, static_cast<size_t>(thread), none,
-                         [&](const ParameterBlock&, const float*) { own.passed(sum); });
+          TimingUser user(own, sum);
+          sums_->compute(i, thread, user);
         } else {
           sums_->add(i);
           own.passed(sum);

@@ -79,8 +79,7 @@ void ShardSums::add(int64_t piece) const {
   sum.add(kept_[s].data(), leaves_, roots_[s], {.piece = number, .columns = {0, sum.columns}});
 }
 
-void ShardSums::compute(int64_t piece, size_t thread, const GradientUser& user,
-                        const std::function<void(const ParameterBlock&, const float* sum)>& use) {
+void ShardSums::compute(int64_t piece, int thread, GradientUser& user) {
   const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
   const kernels::SumOverShards& sum = sums_[s].sum;
   const std::vector<ParameterPart> parts = this->parts(piece);
@@ -88,7 +87,7 @@ void ShardSums::compute(int64_t piece, size_t thread, const GradientUser& user,
   const int64_t rows = first.count / std::max<int64_t>(sum.columns, 1);
   const int64_t most = std::min(sum.columns, kMostColumns);
 
-  ThreadBlock& own = blocks_[thread];
+  ThreadBlock& own = blocks_[static_cast<size_t>(thread)];
   const size_t offset =
       round_up(static_cast<size_t>(kernels::kUnitsOfPiece * most) * sizeof(float));
   const size_t bytes = offset + kernels::kUnitsOfPiece * sizeof(float);
@@ -108,9 +107,11 @@ void ShardSums::compute(int64_t piece, size_t thread, const GradientUser& user,
       const auto* const values = static_cast<const float*>(own.root.writes[i]);
       const IndexRange& elements = parts[i].elements;
       if (i == 0) {
-        use({parts[i].parameter, first.first + column, rows, columns.count, sum.columns}, values);
+        user.use({parts[i].parameter, first.first + column, rows, columns.count, sum.columns},
+                 values, thread);
       } else if (column == 0) {
-        use({parts[i].parameter, elements.first, 1, elements.count, elements.count}, values);
+        user.use({parts[i].parameter, elements.first, 1, elements.count, elements.count}, values,
+                 thread);
       }
     }
     column = columns.end();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,10 +26,9 @@ class ShardSums {
   // Number of the sum that a piece belongs to.
   size_t sum_of(int64_t piece) const { return pieces_[static_cast<size_t>(piece)].sum; }
   void add(int64_t piece) const;
-  // Same, if the work has one subtree, whose memory is not written: calls use(block, sum) for each
-  // block of the piece. Each thread has memory of its own.
-  void compute(int64_t piece, size_t thread, const GradientUser& user,
-               const std::function<void(const ParameterBlock&, const float* sum)>& use);
+  // Same, if the work has one subtree, whose memory is not written: gives each block of the piece
+  // to `user`. Each thread has memory of its own.
+  void compute(int64_t piece, int thread, GradientUser& user);
   std::vector<ParameterPart> parts(int64_t piece) const;
 
  private:

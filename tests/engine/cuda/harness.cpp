@@ -5,32 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/numeric/bfloat16.h"
-#include "lockstep/base/numeric/float16.h"
+#include "lockstep/engine/kernels/self_test/reference.h"
 #include "tests/engine/cuda/emulation.h"
 
 namespace lockstep::kernels::cudatest {
 namespace {
 
 constexpr StepInfo kStep{.seed = 5, .iteration = 7, .first_row = 100};
-
-Bytes from_floats(const Bytes& floats, DType type) {
-  if (!is_narrow(type)) return floats;
-  std::vector<uint16_t> narrow;
-  for (const float x : values_of(floats)) {
-    narrow.push_back(type == DType::bf16 ? to_bfloat16(x).bits : to_float16(x).bits);
-  }
-  return bytes_of(narrow);
-}
-
-Bytes to_floats(const Bytes& bytes, DType type) {
-  if (!is_narrow(type)) return bytes;
-  std::vector<float> floats;
-  for (const uint16_t x : values_of<uint16_t>(bytes)) {
-    floats.push_back(type == DType::bf16 ? to_float(BFloat16{x}) : to_float(Float16{x}));
-  }
-  return bytes_of(floats);
-}
 
 void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given,
              DType numbers) {
@@ -51,7 +32,7 @@ void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Give
 }  // namespace
 
 std::vector<float> narrowed(std::vector<float> values, DType type) {
-  return values_of(to_floats(from_floats(bytes_of(values), type), type));
+  return values_of(selftest::widened(selftest::narrowed(bytes_of(values), type), type));
 }
 
 std::vector<float> normal(size_t count, uint64_t key) {
@@ -78,7 +59,7 @@ std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, DType numbers
         const auto which = static_cast<uint64_t>(o.kind) * 10 + static_cast<uint64_t>(o.index);
         known[key] = bytes_of(narrowed(normal(elements, which), numbers));
       }
-      const Bytes plain = from_floats(known.at(key), o.spec.dtype);
+      const Bytes plain = selftest::narrowed(known.at(key), o.spec.dtype);
       EXPECT_EQ(plain.size(), o.spec.plain().bytes());
       reads.emplace_back(o.spec.bytes());
       if (o.spec.layout) {
@@ -104,7 +85,7 @@ std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, DType numbers
         plain.resize(o.spec.plain().bytes());
         o.spec.layout->to_row_major(writes[i].data(), plain.data());
       }
-      plain = to_floats(plain, o.spec.dtype);
+      plain = selftest::widened(plain, o.spec.dtype);
       results[{o.kind, o.index}] = plain;
       known[{o.kind, o.index}] = plain;
     }

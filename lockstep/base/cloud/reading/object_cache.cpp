@@ -193,8 +193,8 @@ std::shared_ptr<const void> ObjectCache::claim(const std::string& bucket,
         return std::shared_ptr<const void>(new FileLock(std::move(*lock)),
                                            [path](const void* held) {
                                              std::error_code gone;
-                                             // Before the lock ends, so that nobody takes a file
-                                             // that is then removed.
+                                             // The lock ends afterwards: a process that gets it
+                                             // must not use the removed file.
                                              fs::remove(path, gone);
                                              delete static_cast<const FileLock*>(held);
                                            });

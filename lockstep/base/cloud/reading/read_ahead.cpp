@@ -21,8 +21,7 @@ constexpr uint64_t bytes_ahead = uint64_t{64} << 20;
 constexpr size_t at_once = 16;  // objects that a thread reads side by side
 constexpr int reading_threads = 2;
 constexpr int64_t near = 16;  // threads that share a listing read it about in order
-// A part that was expected, but not read while so many later ones were read, is forgotten. Another
-// process has read it.
+// How many later parts are read before an expected part is forgotten. Another process has read it.
 constexpr int64_t late = 2048;
 constexpr int64_t not_expected = -1;
 constexpr double longest_part_claim = 5;  // seconds for another process that fetches a part

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/device/recording.h"
 
 namespace lockstep::kernels::selftest {
@@ -13,7 +14,7 @@ constexpr std::byte kFillings[] = {std::byte{0xFF}, std::byte{0xA5}};
 // Bytes behind each array that must stay as they are.
 constexpr size_t kGuard = 256;
 
-size_t padded(size_t bytes) { return (bytes + 255) / 256 * 256; }
+size_t padded(size_t bytes) { return round_up(bytes, 256); }
 
 bool written(const Array& a) { return a.role == Array::Role::result; }
 bool compared(const Array& a) { return written(a) || a.role == Array::Role::updated; }

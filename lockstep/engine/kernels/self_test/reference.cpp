@@ -14,24 +14,6 @@ namespace {
 
 using Kind = Operand::Kind;
 
-HostBytes narrowed(const HostBytes& floats, DType type) {
-  if (!is_narrow(type)) return floats;
-  std::vector<uint16_t> narrow;
-  for (const float x : values_of<float>(floats)) {
-    narrow.push_back(type == DType::bf16 ? to_bfloat16(x).bits : to_float16(x).bits);
-  }
-  return bytes_of(narrow);
-}
-
-HostBytes widened(const HostBytes& bytes, DType type) {
-  if (!is_narrow(type)) return bytes;
-  std::vector<float> floats;
-  for (const uint16_t x : values_of<uint16_t>(bytes)) {
-    floats.push_back(type == DType::bf16 ? to_float(BFloat16{x}) : to_float(Float16{x}));
-  }
-  return bytes_of(floats);
-}
-
 // From row-major floats to the operand's memory, and back.
 HostBytes in_memory(const HostBytes& values, const TensorSpec& spec) {
   const HostBytes plain = narrowed(values, spec.dtype);
@@ -203,6 +185,24 @@ std::string check_pass(Bench& bench, const Pass& pass, const KernelPair& pair, c
 }
 
 }  // namespace
+
+HostBytes narrowed(const HostBytes& floats, DType type) {
+  if (!is_narrow(type)) return floats;
+  std::vector<uint16_t> narrow;
+  for (const float x : values_of<float>(floats)) {
+    narrow.push_back(type == DType::bf16 ? to_bfloat16(x).bits : to_float16(x).bits);
+  }
+  return bytes_of(narrow);
+}
+
+HostBytes widened(const HostBytes& bytes, DType type) {
+  if (!is_narrow(type)) return bytes;
+  std::vector<float> floats;
+  for (const uint16_t x : values_of<uint16_t>(bytes)) {
+    floats.push_back(type == DType::bf16 ? to_float(BFloat16{x}) : to_float(Float16{x}));
+  }
+  return bytes_of(floats);
+}
 
 std::vector<float> normal_numbers(size_t count, uint64_t key) {
   const RandomStream stream({.seed = 11, .a = key});

@@ -37,6 +37,10 @@ std::vector<T> values_of(std::span<const std::byte> bytes) {
   return values;
 }
 
+// Floats in the memory of bf16 or f16, and back. Other types keep the bytes.
+HostBytes narrowed(const HostBytes& floats, DType type);
+HostBytes widened(const HostBytes& bytes, DType type);
+
 // How far a result may be from the CPU's.
 struct Bounds {
   // Of the norm of the difference, relative to the norm of the CPU's result. 0: equal values.

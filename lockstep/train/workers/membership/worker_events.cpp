@@ -54,7 +54,7 @@ void WorkerEvents::await_progress() {
   end_hanging();
 }
 
-bool WorkerEvents::wait_for_network() {
+bool WorkerEvents::waits_for_network() {
   if (parts_.group.far()) parts_.hosts.collect_statuses();
   int64_t waits = 0;
   for (const auto& [number, m] : parts_.membership.members()) {
@@ -67,7 +67,7 @@ bool WorkerEvents::wait_for_network() {
 void WorkerEvents::end_hanging() {
   WorkerMembership& membership = parts_.membership;
   PresentGroup& group = parts_.group;
-  if (wait_for_network()) {  // it has a limit of its own
+  if (waits_for_network()) {  // it has a limit of its own
     progress_ = Clock::now();
     return;
   }

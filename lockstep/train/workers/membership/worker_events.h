@@ -33,7 +33,7 @@ class WorkerEvents {
   void handle_loss(const PoolWorkerEvent& event);
   void end_hanging();
   // Whether workers have gone on to wait for the network since the last call.
-  bool wait_for_network();
+  bool waits_for_network();
   void take(uint32_t worker, const ReadyReport& r);
   void take(uint32_t worker, const RecordsReport& r);
   void take(uint32_t worker, const HaltedReport& r);
