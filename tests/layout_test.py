@@ -17,15 +17,15 @@ FAMILIES = ["elementwise", "images", "losses", "matrices", "normalization", "red
 # Components in order, each with its modules in order. A module is a folder with its subfolders. "."
 # is the component's own folder without its modules. Families of one place form one module.
 COMPONENTS = [
-    ("lockstep/base", [".", "numeric", "threads", "os", "cloud", "cloud/reading"]),
+    ("lockstep/base", [".", "numeric", "threads", "os", "toml", "cloud", "cloud/reading"]),
     ("lockstep/engine", ["device", "tensor", "kernels/interface", "kernels/FAMILY",
                          "kernels/backends", "kernels/cpu", "kernels/cuda", "kernels/self_test", "kernels",
                          "autograd", "ops", "plan", "nn", "formats"]),
     ("lockstep/data", ["images", "datastores", "batches"]),
-    ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "pool", "."]),
+    ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "clusters", "pool", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "step", "gpu", "evaluation", "loop", "workers", "."]),
-    ("lockstep/runs", ["jobs", "folders", "store", "clusters", "batch", ".", "sweeps"]),
+    ("lockstep/runs", ["jobs", "folders", "store", "batch", ".", "sweeps"]),
     ("lockstep/report", [".", "tensorboard", "pages", "dashboard"]),
     ("apps/lockstep", [".", "documents", "data", "models", "runs", "batch"]),
 ]
@@ -45,7 +45,8 @@ HEAVY = {
              "lockstep/engine/kernels/cpu/matrices/tiles.h",
              "lockstep/engine/kernels/cpu/vector_elements.h"],
     "muParser": [],
-    "nlohmann/json.hpp": ["lockstep/base/field_words.h", "lockstep/runs/jobs/job_source.h",
+    "nlohmann/json.hpp": ["lockstep/base/field_words.h", "lockstep/base/toml/toml_tree.h",
+                          "lockstep/runs/jobs/job_source.h",
                           "lockstep/train/state/checkpoint.h"],
     "toml++/": [],
 }

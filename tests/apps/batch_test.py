@@ -244,16 +244,18 @@ class BatchJobs(CommandTest):
     def test_profiles_of_clusters(self):
         self.assertEqual(self.works("cluster", "list").stdout,
                          "no profiles; `lockstep cluster add NAME` makes one\n")
-        self.works("cluster", "add", "lab", "--nodes", "2", "--workers-per-node", "2", "--address",
+        self.works("cluster", "add", "lab", "--nodes", "2", "--workers", "4", "--address",
                    "127.0.0.1")
         self.assertEqual(self.works("cluster", "show", "lab").stdout,
-                         'scheduler = "slurm"\nnodes = 2\nworkers_per_node = 2\nthreads = 1\n'
+                         'scheduler = "slurm"\nworkers = 4\nnodes = 2\n'
                          'address = "127.0.0.1"\n')
         self.assertIn("lab   slurm          2        4        1", self.works("cluster", "list").stdout)
         for arguments, error in (
                 (("add", "lab"), 'the profile "lab" exists'),
                 (("add", "a/b"), '"a/b" cannot name a cluster'),
                 (("add", "b", "--nodes", "0"), "nodes"),
+                (("add", "b", "--workers", "3", "--nodes", "2"), "3 workers cannot be divided among 2"),
+                (("add", "b", "--partition", "a b"), 'partition: "a b" is no single word'),
                 (("add", "b", "--scheduler", "pbs"), "scheduler"),
                 (("add", "b", "--option", "mem"), '"mem" is no option of sbatch'),
                 (("show", "lap"), 'there is no profile "lap"\nhint: did you mean `lab`?'),

@@ -44,7 +44,7 @@ class Slurm(CommandTest):
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_home_"))
         self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
         self.addCleanup(self.end_jobs)
-        self.works("cluster", "add", "lab", "--nodes", "2", "--workers-per-node", "2", "--address",
+        self.works("cluster", "add", "lab", "--workers", "4", "--nodes", "2", "--address",
                    "127.0.0.1")
 
     def end_jobs(self):
@@ -189,7 +189,7 @@ class Slurm(CommandTest):
     def test_cancelled_jobs(self):
         running = self.submit(*LONG)
         self.advances(running)
-        self.works("cluster", "add", "whole", "--nodes", "2", "--threads", "4", "--address",
+        self.works("cluster", "add", "whole", "--workers", "2", "--nodes", "2", "--threads", "4", "--address",
                    "127.0.0.1")
         waiting = self.works("submit", "job.toml", "--cluster", "whole").stdout.strip()
         self.assertEqual(self.state(waiting)["state"], "queued")

@@ -14,11 +14,11 @@
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/batch/batch_job.h"
 #include "lockstep/runs/batch/batch_process.h"
-#include "lockstep/runs/clusters/cluster_profile.h"
-#include "lockstep/runs/clusters/slurm.h"
 #include "lockstep/runs/run.h"
 
 namespace lockstep::command {
@@ -222,10 +222,10 @@ void use_nodes_of_slurm(const BatchJob& job, TrainArguments& training) {
   if (job.request.cluster.empty() || current_slurm_job().empty()) return;
   const ClusterProfile& profile = job.profile;
   if (profile.nodes == 1) {
-    if (profile.workers_per_node > 1) training.workers = static_cast<int>(profile.workers_per_node);
+    if (profile.workers > 1) training.workers = static_cast<int>(profile.workers);
     return;
   }
-  training.hosts = slurm_training_hosts(profile.workers_per_node);
+  training.hosts = slurm_training_hosts(profile.workers_per_node());
   training.host_launch = slurm_host_launch();
   if (!profile.address.empty()) {
     training.settings.push_back("training.host_address=" + ordered_json(profile.address).dump());

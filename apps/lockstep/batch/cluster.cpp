@@ -10,8 +10,8 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/runs/clusters/cluster_profile.h"
-#include "lockstep/runs/clusters/slurm.h"
+#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/parallel/clusters/slurm.h"
 
 namespace lockstep::command {
 namespace {
@@ -36,7 +36,7 @@ int list_clusters() {
     try {
       const ClusterProfile p = read_cluster_profile(name);
       line = fmt::format("{:<{}}  {:<9}  {:>5}  {:>7}  {:>7}  {}", name, width, p.scheduler,
-                         p.nodes, p.nodes * p.workers_per_node, p.threads, printable(p.partition));
+                         p.nodes, p.workers, p.threads, printable(p.partition));
     } catch (const Error& error) {  // the other profiles are of use
       line = fmt::format("{:<{}}  {}", name, width, printable(error.what()));
     }
@@ -89,10 +89,10 @@ int validate_cluster(const std::string& name) {
   const ClusterProfile profile = read_cluster_profile(name);
   const std::string executable = std::filesystem::read_symlink("/proc/self/exe").string();
   validate_step("Slurm answers", "install Slurm's commands, or log in where they are",
-                [] { return slurm_version(); });
+                [] { return Slurm().version(); });
   std::string output;
   validate_step("nodes run a program", "are that many nodes free? (sinfo)", [&] {
-    output = run_on_slurm_nodes(profile, {executable, "info", "--json"}, node_limit);
+    output = Slurm().run_on_nodes(profile, {executable, "info", "--json"}, node_limit);
     return std::string("yes");
   });
   validate_step("same build and numerics",
@@ -141,7 +141,7 @@ void add_cluster(Commands& commands) {
       "`lockstep submit JOB --cluster NAME` trains with a profile. The executable, the data and "
       "the "
       "folder of jobs must lie in a folder that all nodes share.",
-      {{"lockstep cluster add lab --nodes 2 --workers-per-node 4", "make the profile lab"},
+      {{"lockstep cluster add lab --workers 8 --nodes 2", "make the profile lab"},
        {"lockstep cluster validate lab", "check it"}},
       [a] { return cluster_command(*a); });
   sub.add_option("action", a->action, "What to do")
@@ -153,9 +153,10 @@ void add_cluster(Commands& commands) {
   sub.add_option("--scheduler", p.scheduler, "add: the engine that starts jobs").type_name("slurm");
   sub.add_option("--partition", p.partition, "add: partition of the cluster")
       .type_name("PARTITION");
-  sub.add_option("--nodes", p.nodes, "add: nodes of a job (default: 1)").type_name("N");
-  sub.add_option("--workers-per-node", p.workers_per_node,
-                 "add: worker processes on each node (default: 1)")
+  sub.add_option("--workers", p.workers, "add: worker processes of a job (default: 1)")
+      .type_name("N");
+  sub.add_option("--nodes", p.nodes,
+                 "add: nodes of a job, each with the same number of workers (default: 1)")
       .type_name("N");
   sub.add_option("--threads", p.threads, "add: compute threads of each worker (default: 1)")
       .type_name("N");

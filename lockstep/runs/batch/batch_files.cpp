@@ -9,7 +9,7 @@
 #include "lockstep/base/fields.h"
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/utc_time.h"
-#include "lockstep/runs/clusters/slurm.h"
+#include "lockstep/parallel/clusters/slurm.h"
 
 namespace lockstep {
 namespace {
@@ -59,7 +59,7 @@ BatchState recorded_state(const std::string& folder) {
 BatchState state_in_slurm(const std::string& slurm_job, const BatchState& recorded) {
   SlurmState slurm;
   try {
-    slurm = slurm_state(slurm_job);
+    slurm = Slurm().state(slurm_job);
   } catch (const Error& error) {
     return {recorded.status, error.what(), recorded.time};
   }

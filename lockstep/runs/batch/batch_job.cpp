@@ -22,9 +22,10 @@
 #include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
+#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/parallel/process/spawn_guard.h"
 #include "lockstep/runs/batch/batch_files.h"
-#include "lockstep/runs/clusters/slurm.h"
 #include "lockstep/runs/folders/run_facts.h"
 
 namespace lockstep {
@@ -181,9 +182,9 @@ void give_to_slurm(const BatchJob& job) {
     if (!text.starts_with("LOCKSTEP_") || equals == std::string::npos) continue;
     script.environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
-  const std::string file = job.file(batch_script_name);
-  write_atomically(local_files(), file, slurm_script(job.profile, script));
-  write_atomically(local_files(), job.file(batch_slurm_job_name), submit_to_slurm(file));
+  const std::string text = slurm_script(job.profile, script);
+  write_atomically(local_files(), job.file(batch_script_name), text);
+  write_atomically(local_files(), job.file(batch_slurm_job_name), Slurm().submit(text));
 }
 
 void start_batch_job(const BatchJob& job) {
@@ -289,7 +290,7 @@ void cancel_batch_job(int64_t number) {
   // A process that lives sees the file.
   if (job.request.cluster.empty() || file_is_locked(job.file(batch_lock_name))) return;
   if (const std::string slurm_job = slurm_job_of(job.folder); !slurm_job.empty()) {
-    cancel_in_slurm(slurm_job);
+    Slurm().cancel(slurm_job);
   }
 }
 

@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/runs/clusters/cluster_profile.h"
+#include "lockstep/parallel/clusters/cluster_profile.h"
 #include "lockstep/runs/jobs/job_file.h"
 
 namespace lockstep {

@@ -13,8 +13,8 @@
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/runs/batch/batch_files.h"
-#include "lockstep/runs/clusters/slurm.h"
 
 namespace lockstep {
 namespace {
@@ -85,8 +85,8 @@ int end_batch_job(const BatchJob& job, int code) {
     // preempted job again by itself.
     write_batch_state(job, BatchStatus::queued);
     try {
-      if (time_left_in_slurm(current_slurm_job()) < time_almost_over) {
-        requeue_in_slurm(current_slurm_job());
+      if (Slurm().time_left(current_slurm_job()) < time_almost_over) {
+        Slurm().requeue(current_slurm_job());
       }
     } catch (const Error&) {  // the state tells what became of the job
     }

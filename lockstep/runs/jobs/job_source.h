@@ -2,19 +2,16 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/toml/toml_tree.h"
 
 namespace lockstep {
 
-struct JobSource {
-  nlohmann::json tree;               // an object
-  std::map<std::string, int> lines;  // by JSON pointer ("/network/layers/3"); empty for JSON files
-};
+using JobSource = TomlTree;  // JSON files have no lines
 
 // Reads TOML, or JSON if the name ends in .json. Throws FileError, DataError with line and column
 // for bad syntax, and InvalidArgument for dates and times.

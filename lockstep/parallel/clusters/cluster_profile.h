@@ -1,0 +1,62 @@
+// Cluster profiles: how trainings, pools and batch jobs reach a cluster. A profile is a TOML file
+// in the user's folder (LOCKSTEP_HOME/clusters; otherwise XDG_CONFIG_HOME/lockstep/clusters or
+// ~/.config/lockstep/clusters), named after the profile. Functions are safe to call from several
+// processes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/fields.h"
+
+namespace lockstep {
+
+struct ClusterProfile {
+  std::string scheduler = "slurm";  // "slurm", or "local": this machine
+  // "user@host": the scheduler's commands run there, by ssh; "": here.
+  std::string login;
+  std::string partition;             // "": the scheduler's default
+  int64_t workers = 1;               // worker processes of a job, on all nodes together
+  int64_t nodes = 1;                 // that a job gets; each has the same number of workers
+  int64_t threads = 1;               // compute threads of each worker
+  std::string device = "cpu";        // of the workers: "cpu", "cuda" or "auto"
+  std::string time_limit;            // as sbatch --time takes it; "": the partition's limit
+  std::vector<std::string> options;  // more options of sbatch
+  // "NAME=VALUE": variables of the workers. They are stored by Slurm, so they hold no secrets.
+  std::vector<std::string> environment;
+  std::vector<std::string> attach;  // files that every job gets
+  // The executable on the nodes: "shared" (this one, under its path), "shipped" (a copy of it in
+  // the job's folder), or a path there.
+  std::string executable = "shared";
+  std::string folder;   // of the jobs on the cluster; "": the user's folder of batch jobs
+  std::string address;  // address or network interface of this machine for the nodes; "": by route
+  std::string ports;    // range of ports for workers and this process, "20000-20100"; "": any
+
+  void visit(FieldVisitor& v);
+
+  // Throws InvalidArgument if the workers cannot be divided among the nodes.
+  int64_t workers_per_node() const;
+};
+
+// The folder that holds the profiles. Throws InvalidArgument if no variable names a place.
+std::string cluster_profiles_folder();
+
+// The names of all profiles, sorted.
+std::vector<std::string> cluster_profile_names();
+
+// Reads a profile. Throws InvalidArgument if there is none of this name (the hint is the nearest
+// name) or a field is wrong, DataError for bad syntax.
+ClusterProfile read_cluster_profile(const std::string& name);
+
+// Writes a new profile. Throws InvalidArgument for a name that is no plain file name, for wrong
+// fields, and if the profile exists.
+void add_cluster_profile(const std::string& name, const ClusterProfile& profile);
+
+// Throws InvalidArgument if there is none of this name.
+void remove_cluster_profile(const std::string& name);
+
+// The text of a profile's file: the fields that differ from the defaults, and `workers`.
+std::string cluster_profile_text(const ClusterProfile& profile);
+
+}  // namespace lockstep

@@ -1,0 +1,147 @@
+#include "lockstep/parallel/clusters/slurm.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/clusters/tool.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double answer_limit = 30;  // seconds
+constexpr const char* answer_hint = "is Slurm installed here, and does its controller run? (sinfo)";
+
+std::vector<std::string> partition_option(const ClusterProfile& profile) {
+  if (profile.partition.empty()) return {};
+  return {"--partition=" + profile.partition};
+}
+
+}  // namespace
+
+std::string slurm_script(const ClusterProfile& profile, const SlurmScript& script) {
+  std::vector<std::string> options{
+      "--job-name=" + script.name,
+      "--output=" + script.output,
+      "--open-mode=append",
+      "--requeue",
+      "--no-kill",
+      "--signal=B:TERM@120",
+      "--nodes=" + std::to_string(profile.nodes),
+      "--ntasks-per-node=1",
+      "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads)};
+  for (const std::string& option : partition_option(profile)) options.push_back(option);
+  if (!profile.time_limit.empty()) options.push_back("--time=" + profile.time_limit);
+  options.insert(options.end(), profile.options.begin(), profile.options.end());
+  std::string text = "#!/bin/sh\n";
+  for (const std::string& option : options) text += "#SBATCH " + option + "\n";
+  for (const auto& [name, value] : script.environment) {
+    text += "export " + name + "=" + shell_quoted(value) + "\n";
+  }
+  return text + "exec " + script.command + "\n";
+}
+
+bool SlurmState::is_alive() const {
+  constexpr std::array alive{"PENDING",   "CONFIGURING", "RUNNING",      "COMPLETING",
+                             "SUSPENDED", "REQUEUED",    "REQUEUE_HOLD", "REQUEUE_FED",
+                             "RESIZING",  "SIGNALING",   "SPECIAL_EXIT", "STAGE_OUT",
+                             "STOPPED",   "PREEMPTED",   "RESV_DEL_HOLD"};
+  return std::find(alive.begin(), alive.end(), state) != alive.end();
+}
+
+std::string Slurm::output_of(const std::vector<std::string>& command, double seconds,
+                             const std::string& input) const {
+  return output_of_tool({.command = command, .login = login_, .input = input, .seconds = seconds},
+                        answer_hint);
+}
+
+std::string Slurm::submit(const std::string& script) const {
+  // "123" or "123;cluster"
+  const std::string printed = output_of({"sbatch", "--parsable"}, answer_limit, script);
+  const std::string last = printed.substr(printed.rfind('\n') + 1);
+  return last.substr(0, last.find(';'));
+}
+
+SlurmState Slurm::state(const std::string& job) const {
+  const ToolResult result = run_tool(
+      {.command = {"squeue", "--noheader", "--format=%T|%r", "--jobs=" + job}, .login = login_});
+  if (!result.succeeded) {
+    if (result.output.find("Invalid job id") != std::string::npos) return {};
+    throw Error("[cluster] squeue failed: " + result.output, answer_hint);
+  }
+  const size_t bar = result.output.find('|');
+  if (bar == std::string::npos) return {};
+  return {result.output.substr(0, bar), result.output.substr(bar + 1)};
+}
+
+void Slurm::cancel(const std::string& job) const { output_of({"scancel", job}, answer_limit); }
+
+double Slurm::time_left(const std::string& job) const {
+  // "2-03:04:05", "3:04:05", "4:05" or a word
+  const std::string text =
+      output_of({"squeue", "--noheader", "--format=%L", "--jobs=" + job}, answer_limit);
+  if (text.find_first_not_of("0123456789:-") != std::string::npos || text.empty()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  const size_t dash = text.find('-');
+  const double days = dash == std::string::npos ? 0 : std::stod(text.substr(0, dash));
+  double seconds = 0;
+  std::istringstream parts(dash == std::string::npos ? text : text.substr(dash + 1));
+  for (std::string part; std::getline(parts, part, ':');) {
+    seconds = 60 * seconds + (part.empty() ? 0 : std::stod(part));
+  }
+  return 86'400 * days + seconds;
+}
+
+void Slurm::requeue(const std::string& job) const {
+  output_of({"scontrol", "requeue", job}, answer_limit);
+}
+
+std::vector<std::string> Slurm::node_names(const std::string& list) const {
+  std::istringstream lines(output_of({"scontrol", "show", "hostnames", list}, answer_limit));
+  std::vector<std::string> names;
+  for (std::string name; std::getline(lines, name);) names.push_back(name);
+  return names;
+}
+
+std::string Slurm::run_on_nodes(const ClusterProfile& profile,
+                                const std::vector<std::string>& command, double seconds) const {
+  const std::string nodes = std::to_string(profile.nodes);
+  std::vector<std::string> words{"srun", "--quiet", "--nodes=" + nodes, "--ntasks=" + nodes,
+                                 "--ntasks-per-node=1"};
+  for (const std::string& option : partition_option(profile)) words.push_back(option);
+  words.insert(words.end(), profile.options.begin(), profile.options.end());
+  words.insert(words.end(), command.begin(), command.end());
+  return output_of(words, seconds);
+}
+
+std::string Slurm::version() const { return output_of({"sinfo", "--version"}, answer_limit); }
+
+std::string current_slurm_job() {
+  const char* const job = std::getenv("SLURM_JOB_ID");
+  return job ? job : "";
+}
+
+std::vector<std::string> slurm_training_hosts(int64_t workers_per_node) {
+  const char* const list = std::getenv("SLURM_JOB_NODELIST");
+  const char* const here = std::getenv("SLURMD_NODENAME");
+  if (list == nullptr || here == nullptr) {
+    throw InvalidArgument("[slurm] this process is not in a job of Slurm");
+  }
+  const std::string workers = ":" + std::to_string(workers_per_node);
+  std::vector<std::string> hosts{"localhost" + workers};
+  for (const std::string& name : Slurm().node_names(list)) {
+    if (name != here) hosts.push_back(name + workers);
+  }
+  return hosts;
+}
+
+std::string slurm_host_launch() {
+  return "srun --overlap --kill-on-bad-exit=0 --nodelist={host} --nodes=1 --ntasks=1";
+}
+
+}  // namespace lockstep

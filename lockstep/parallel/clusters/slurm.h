@@ -1,0 +1,75 @@
+// Slurm by its commands (20.11 and later), with formats that do not change between versions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parallel/clusters/cluster_profile.h"
+
+namespace lockstep {
+
+// What Slurm runs for a batch job.
+struct SlurmScript {
+  std::string name;     // of the job in Slurm's lists
+  std::string output;   // file that its output is appended to
+  std::string command;  // line of the shell that works on the job
+  // Variables that the job needs. Nothing else of the environment is passed on, because Slurm
+  // stores it.
+  std::vector<std::pair<std::string, std::string>> environment;
+};
+
+// The batch script: it may be started again (requeue), and the command gets SIGTERM two minutes
+// before its time ends.
+std::string slurm_script(const ClusterProfile& profile, const SlurmScript& script);
+
+// Slurm's state of a job, such as "PENDING", and its reason. The state is "" if Slurm does not know
+// the job, which also means that it ended some time ago.
+struct SlurmState {
+  std::string state, reason;
+  // Whether the job waits or runs, or will do so again.
+  bool is_alive() const;
+};
+
+// The commands of a Slurm, run here or on a login node. Each gets 30 seconds. All functions throw
+// Error with the command's output if it fails, Timeout if it does not answer. Thread-safe.
+class Slurm {
+ public:
+  // "user@host": by ssh.
+  explicit Slurm(std::string login = {}) : login_(std::move(login)) {}
+
+  // Gives the text of a script to Slurm. Returns the number of Slurm's job.
+  std::string submit(const std::string& script) const;
+  SlurmState state(const std::string& job) const;
+  void cancel(const std::string& job) const;
+  // Seconds until the time of a running job ends; infinity without a limit.
+  double time_left(const std::string& job) const;
+  // Has Slurm run the calling process's own job again.
+  void requeue(const std::string& job) const;
+  // The names in a list of nodes, such as "n[1-3]".
+  std::vector<std::string> node_names(const std::string& list) const;
+  // Runs `command` on `nodes` nodes of the cluster, once on each, within `seconds`. Returns its
+  // output.
+  std::string run_on_nodes(const ClusterProfile& profile, const std::vector<std::string>& command,
+                           double seconds) const;
+  // Such as "slurm 22.05.8".
+  std::string version() const;
+
+ private:
+  std::string output_of(const std::vector<std::string>& command, double seconds,
+                        const std::string& input = {}) const;
+
+  std::string login_;
+};
+
+// The number of the Slurm job that this process belongs to, or "".
+std::string current_slurm_job();
+
+// In a job of Slurm: a training's `hosts`, of which this node is the first, as "localhost:2" and
+// "n7:2". Throws as Slurm's functions do, and InvalidArgument outside of a job.
+std::vector<std::string> slurm_training_hosts(int64_t workers_per_node);
+// The `host_launch` that starts a program on another node of the job.
+std::string slurm_host_launch();
+
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+#include "lockstep/parallel/clusters/tool.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/process/child_process.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t most_output = size_t{16} << 20;
+
+std::vector<std::string> tool_environment() {
+  std::vector<std::string> words{"env", "-i"};
+  for (const char* name : {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "LD_LIBRARY_PATH",
+                           "SLURM_CONF", "SLURM_JOB_ID", "SSH_AUTH_SOCK"}) {
+    if (const char* value = std::getenv(name)) words.push_back(std::string(name) + "=" + value);
+  }
+  return words;
+}
+
+std::vector<std::string> words_of(const ToolCall& call) {
+  std::vector<std::string> words = tool_environment();
+  if (call.login.empty()) {
+    words.insert(words.end(), call.command.begin(), call.command.end());
+    return words;
+  }
+  words.insert(words.end(), {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", call.login});
+  std::string line;
+  for (const std::string& word : call.command) {
+    line += (line.empty() ? "" : " ") + shell_quoted(word);
+  }
+  words.push_back(line);
+  return words;
+}
+
+// A file in memory with this content, to be read from its beginning.
+Descriptor input_file(const std::string& text) {
+  Descriptor file(::memfd_create("lockstep-input", MFD_CLOEXEC));
+  size_t done = 0;
+  while (file.get() >= 0 && done < text.size()) {
+    const ssize_t count = ::write(file.get(), text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += static_cast<size_t>(count);
+  }
+  if (file.get() < 0 || done < text.size() || ::lseek(file.get(), 0, SEEK_SET) != 0) {
+    throw Error("[cluster] no file in memory: " + std::system_category().message(errno));
+  }
+  return file;
+}
+
+// Reads until the end of the file. Returns false at the limit.
+bool read_all(int descriptor, const TimeLimit& limit, std::string& text) {
+  std::array<char, 4096> piece;
+  while (text.size() < most_output) {
+    pollfd waiting{descriptor, POLLIN, 0};
+    const int ready = ::poll(&waiting, 1, limit.milliseconds_left());
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return false;
+    const ssize_t count = ::read(descriptor, piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return true;
+    text.append(piece.data(), static_cast<size_t>(count));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+ToolResult run_tool(const ToolCall& call) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw Error("[cluster] no pipe: " + std::system_category().message(errno));
+  }
+  const Descriptor ours(ends[0]);
+  Descriptor theirs(ends[1]);
+  const Descriptor input = input_file(call.input);
+  ChildProcess child({.command = words_of(call), .input = input.get(), .output = theirs.get()});
+  theirs.close();
+  const TimeLimit limit(call.seconds);
+  ToolResult result;
+  if (!read_all(ours.get(), limit, result.output) || !child.wait(limit)) {
+    throw Timeout("[cluster] " + call.command.front() +
+                  (call.login.empty() ? "" : " on " + call.login) + " does not answer within " +
+                  std::to_string(static_cast<int>(call.seconds)) + " seconds: " + result.output);
+  }
+  result.succeeded = child.how() == "exited with status 0";
+  while (result.output.ends_with('\n')) result.output.pop_back();
+  return result;
+}
+
+std::string output_of_tool(const ToolCall& call, const std::string& hint) {
+  ToolResult result = run_tool(call);
+  if (result.succeeded) return std::move(result.output);
+  throw Error("[cluster] " + call.command.front() +
+                  (call.login.empty() ? "" : " on " + call.login) + " failed: " + result.output,
+              hint);
+}
+
+}  // namespace lockstep
