@@ -115,7 +115,7 @@ def flags_of(command):
 
 
 def compile_commands(build, root):
-    """(folder, flags) by path from the root."""
+    """(folder, flags, the compiled file) by path from the root."""
     commands = {}
     build = build.resolve()
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
@@ -129,18 +129,19 @@ def compile_commands(build, root):
         for path in paths:
             if path.is_relative_to(root):
                 commands.setdefault(path.relative_to(root).as_posix(),
-                                    (entry["directory"], flags_of(words[1:])))
+                                    (entry["directory"], flags_of(words[1:]), entry["file"]))
     return commands
 
 
-def check_by_clang(path, folder, flags):
-    """Clang's messages; empty if it finds nothing."""
+def check_by_clang(paths, folder, flags):
+    """Clang's messages about sources that are compiled as one; empty if it finds nothing."""
+    text = "".join(f'#include "{path}"\n' for path in paths)
     result = subprocess.run(
         [CLANG, "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety",
-         *flags, str(path)], cwd=folder, capture_output=True, text=True, check=False)
+         *flags, "-x", "c++", "-"], cwd=folder, input=text, capture_output=True, text=True, check=False)
     if result.returncode == 0:
         return ""
-    return result.stderr or f"{path}: clang++ ended with status {result.returncode}"
+    return result.stderr or f"{paths}: clang++ ended with status {result.returncode}"
 
 
 class StandardLocks(unittest.TestCase):
@@ -167,7 +168,7 @@ class GuardedData(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder, "source.cpp")
             source.write_text(text)
-            return check_by_clang(source, folder, ["-std=c++20", "-I", str(ROOT)])
+            return check_by_clang([source], folder, ["-std=c++20", "-I", str(ROOT)])
 
     def test_is_not_reached_without_its_mutex(self):
         self.assertEqual(self.check_text(COUNTER), "")
@@ -183,21 +184,25 @@ class GuardedData(unittest.TestCase):
 
     def test_of_the_project_is_not_reached_without_its_mutex(self):
         commands = compile_commands(BUILD, ROOT)
-        checks, left_out = {}, []
+        united, left_out = {}, []
+        for path in sources_with_locks(sources_of(ROOT)):
+            if path in commands:
+                folder, flags, file = commands[path]
+                united.setdefault(file, (folder, flags, []))[2].append(path)
+            else:
+                left_out.append(path)
         with concurrent.futures.ThreadPoolExecutor(PROCESSES) as pool:
-            for path in sources_with_locks(sources_of(ROOT)):
-                if path in commands:
-                    checks[path] = pool.submit(check_by_clang, ROOT / path, *commands[path])
-                else:
-                    left_out.append(path)
+            checks = [pool.submit(check_by_clang, [ROOT / path for path in paths], folder, flags)
+                      for folder, flags, paths in united.values()]
         self.assertEqual([path for path in left_out if not path.startswith(CUDA)], [],
                          "sources without a compile command")
         for path in left_out:
             print(f"not checked, because it is not compiled here: {path}")
-        found = [check.result() for check in checks.values() if check.result()]
+        found = [check.result() for check in checks if check.result()]
         self.assertFalse(found, "\n" + "\n".join(found))
-        self.assertIn("lockstep/parallel/pool/pool_core.cpp", checks)
-        print(f"clang++ has checked {len(checks)} sources")
+        checked = {path for _, _, paths in united.values() for path in paths}
+        self.assertIn("lockstep/parallel/pool/pool_core.cpp", checked)
+        print(f"clang++ has checked {len(checked)} sources")
 
 
 if __name__ == "__main__":
