@@ -4,6 +4,8 @@
 
 #include <iostream>
 
+#include "lockstep/train/evaluation/evaluator.h"
+#include "lockstep/train/input/targets.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 
@@ -36,18 +38,22 @@ Network cifar_network(int depth, int64_t width) {
   return network;
 }
 
-// The counts of one iteration while the next one is under way.
-DeviceCounts of_an_iteration(const FakeDevice& fake, Network network, int64_t mini_batch) {
-  constexpr int64_t iterations = 12;
-  ImageBlock images{mini_batch, 32, 32, 3, {}};
-  images.pixels.resize(static_cast<size_t>(mini_batch * 32 * 32 * 3));
+DatastorePtr some_images(int64_t n) {
+  ImageBlock images{n, 32, 32, 3, {}};
+  images.pixels.resize(static_cast<size_t>(n * 32 * 32 * 3));
   for (size_t i = 0; i < images.pixels.size(); ++i) {
     images.pixels[i] = static_cast<uint8_t>((i * 37 + i / 3072) % 251);
   }
   ImageLabels labels;
-  for (int64_t i = 0; i < mini_batch; ++i) labels.labels.push_back(i % 10);
+  for (int64_t i = 0; i < n; ++i) labels.labels.push_back(i % 10);
   for (int c = 0; c < 10; ++c) labels.classes.push_back(std::to_string(c));
-  TrainingData data{.training = array_datastore(images, labels)};
+  return array_datastore(images, labels);
+}
+
+// The counts of one iteration while the next one is under way.
+DeviceCounts of_an_iteration(const FakeDevice& fake, Network network, int64_t mini_batch) {
+  constexpr int64_t iterations = 12;
+  TrainingData data{.training = some_images(mini_batch)};
   data.augmentation.reflect_x = true;
   data.augmentation.translate_x = data.augmentation.translate_y = {-4, 4};
   TrainingOptions options;
@@ -94,6 +100,34 @@ TEST(DeviceCounts, S3) {
   std::cout << "S3 at 128: " << counts.to_string() << "\n";
   expect_one_recording(counts);
   EXPECT_EQ(counts.recorded_copies, 1);
+}
+
+// The counts of a validation with 5,000 images, the second one of a training.
+DeviceCounts of_a_validation(const FakeDevice& fake, Network network) {
+  network.to(fake);
+  ThreadPool pool(1);
+  Evaluator evaluator(
+      network, Evaluator::Data{.images = cache_for(network, some_images(5000), 1 << 26)}, pool);
+  evaluator.run();
+  const DeviceCounts before = fake.counts();
+  evaluator.run();
+  return fake.counts() - before;
+}
+
+// Ten batches of 512. The host waits for each batch while the device has others.
+TEST(DeviceCounts, Validation) {
+  const FakeDevice fake(0, {.bytes = kMemory, .computes = false});
+  for (const bool s1 : {false, true}) {
+    const DeviceCounts counts =
+        of_a_validation(fake, s1 ? cifar_network(4, 32) : cifar_network(1, 16));
+    std::cout << "validation of " << (s1 ? "S1: " : "S3: ") << counts.to_string() << "\n";
+    EXPECT_EQ(counts.recordings, 10);
+    EXPECT_EQ(counts.to_host, 10);
+    EXPECT_EQ(counts.to_device, 10);
+    EXPECT_EQ(counts.within, 0);
+    EXPECT_EQ(counts.waits, 10);
+    EXPECT_EQ(counts.kernels, s1 ? 13 : 4) << "packed copies of parameters";
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
+#include "lockstep/train/evaluation/device_batches.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 
@@ -60,7 +61,7 @@ void expect_same(double a, double b) {
   EXPECT_TRUE(a == b || (a != a && b != b)) << a << ", " << b;
 }
 
-void expect_same(const Outcome& a, const Outcome& b) {
+void expect_same_training(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.values, b.values);
   EXPECT_EQ(a.result.digest, b.result.digest);
   ASSERT_EQ(a.result.iterations.size(), b.result.iterations.size());
@@ -69,6 +70,10 @@ void expect_same(const Outcome& a, const Outcome& b) {
     EXPECT_EQ(a.result.iterations[i].loss, b.result.iterations[i].loss);
     expect_same(a.result.iterations[i].accuracy, b.result.iterations[i].accuracy);
   }
+}
+
+void expect_same(const Outcome& a, const Outcome& b) {
+  expect_same_training(a, b);
   ASSERT_EQ(a.result.validations.size(), b.result.validations.size());
   for (size_t i = 0; i < a.result.validations.size(); ++i) {
     EXPECT_EQ(a.result.validations[i].loss, b.result.validations[i].loss);
@@ -291,7 +296,14 @@ TEST(DeviceStep, Bf16HasTheBitsOfTheCpu) {
   };
   const Outcome whole = run(with("cpu", 1));
   EXPECT_NE(whole.values, run(options_for("cpu")).values);
-  for (const int streams : {1, 3}) expect_same(run(with("cuda:0", streams)), whole);
+  for (const int streams : {1, 3}) {
+    const Outcome there = run(with("cuda:0", streams));
+    expect_same_training(there, whole);
+    // A device validates in bf16, threads in fp32.
+    const double loss = there.result.validations.at(0).loss;
+    EXPECT_NE(loss, whole.result.validations.at(0).loss);
+    EXPECT_NEAR(loss, whole.result.validations.at(0).loss, 0.01 * loss);
+  }
 }
 
 // A loss scale multiplies gradients only until they are added, also with thresholds and weights.
@@ -327,10 +339,12 @@ TEST(DeviceStep, Fp16IsRefusedWithoutSupport) {
 }
 
 std::vector<kernels::Choice> choices;  // of the convolutions that were made
+std::vector<int64_t> rows_of_choices;
 kernels::Kernel (*make_convolution)(const kernels::ConvolutionProblem&) = nullptr;
 
 kernels::Kernel convolution_noting_choice(const kernels::ConvolutionProblem& p) {
   choices.push_back(kernels::choice());
+  rows_of_choices.push_back(p.src.shape[0]);
   return make_convolution(p);
 }
 
@@ -353,8 +367,13 @@ TEST(DeviceStep, ChoosesAlgorithmsForItsPlansAlone) {
   options.precision.type = "tf32";
   options.deterministic = false;
   choices.clear();
+  rows_of_choices.clear();
   expect_same(run(options), wide);  // the stand-in has no other algorithm
   EXPECT_GT(made(false, true), 0);
+  // Validation, too.
+  const auto most = std::max_element(rows_of_choices.begin(), rows_of_choices.end());
+  EXPECT_EQ(*most, DeviceBatches::kMostRows);
+  EXPECT_TRUE(choices[static_cast<size_t>(most - rows_of_choices.begin())].tf32);
   EXPECT_EQ(made(false, true) + made(true, false), static_cast<int64_t>(choices.size()));
   EXPECT_TRUE(kernels::choice().deterministic);
   EXPECT_FALSE(kernels::choice().tf32);

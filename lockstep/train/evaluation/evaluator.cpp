@@ -4,16 +4,20 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <limits>
 #include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/train/evaluation/device_batches.h"
 #include "lockstep/train/evaluation/metric_run.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/options/options.h"
@@ -26,9 +30,15 @@ namespace {
 
 constexpr int kScores = 0, kLosses = 1;
 
-// For metrics that take observations in order: the number of chunks that each thread computes
+// For metrics that take observations in order: the number of batches that each thread computes
 // before these metrics take them. It bounds the stored scores.
-constexpr int64_t kChunksAThread = 8;
+constexpr int64_t kBatchesAThread = 8;
+
+// Rows that a thread copies at a time to memory that is sent to a device.
+constexpr int64_t kCopiedRows = 32;
+
+// Metrics take observations in chunks, which are the same on every device.
+constexpr int64_t kChunk = Evaluator::kBatch;
 
 }  // namespace
 
@@ -48,14 +58,12 @@ struct Evaluator::State {
   ThreadPool& pool;
   const Measures measures;
   Against against = Against::nothing;
-  std::shared_ptr<const Plan> plan;
-  std::vector<PlanRun> runs;  // by thread
-  std::vector<std::vector<uint8_t>> scratch;
-  // On a GPU: host memory for inputs and outputs.
-  std::vector<std::vector<uint8_t>> inputs;
-  std::vector<std::byte> wanted;
-  std::vector<float> scores, row_losses;
-  Shape output;  // of one observation
+  int64_t batch = kBatch;     // observations
+  Shape output;               // of one observation
+  bool prepared = false;      // the following exist
+  std::vector<PlanRun> runs;  // on the CPU, by thread
+  std::unique_ptr<DeviceBatches> on_device;
+  std::vector<std::vector<uint8_t>> scratch;  // by thread
   std::vector<double> losses;
   std::vector<int64_t> predicted;  // classes
   // Destination of a chunk's results: the members above, or an area that several processes share.
@@ -70,15 +78,30 @@ struct Evaluator::State {
   std::vector<Kept> kept;  // by chunk of the round, for metrics that take observations in order
   int64_t round = 0;       // first chunk of the round
 
-  int64_t rows_of(int64_t chunk) const {
-    return std::min(kBatch, data.images->size() - chunk * kBatch);
+  int64_t batches() const { return (data.images->size() + batch - 1) / batch; }
+  int64_t chunks() const { return (data.images->size() + kChunk - 1) / kChunk; }
+  int64_t chunks_of_batch() const { return batch / kChunk; }
+  IndexRange batch_rows(int64_t b) const {
+    return {b * batch, std::min(batch, data.images->size() - b * batch)};
   }
+  int64_t rows_of(int64_t chunk) const {
+    return std::min(kChunk, data.images->size() - chunk * kChunk);
+  }
+  bool on_cpu() const { return network.device().is_cpu(); }
+
+  LoweredNetwork lower(int64_t rows) const;
+  void prepare();
   std::vector<ScoredObservation> observations(int64_t chunk, const float* made_scores,
                                               const float* made_targets) const;
   void measure(int64_t chunk, const float* made_scores, const float* made_targets);
-  void compute(int64_t first_chunk, int64_t end, float* outputs);
-  void fill_inputs(const std::vector<uint8_t*>& to, void* wanted, int64_t first, int64_t rows,
+  void compute(int64_t first, int64_t end, float* outputs);
+  void compute_on_device(const std::function<std::optional<int64_t>()>& next, float* outputs);
+  void clear_padding(const std::vector<uint8_t*>& to, void* wanted, int64_t rows) const;
+  void fill_rows(const std::vector<uint8_t*>& to, void* wanted, const IndexRange& rows,
+                 int64_t first, int thread);
+  void fill_inputs(const std::vector<uint8_t*>& to, void* wanted, const IndexRange& rows,
                    int thread);
+  void expect(const IndexRange& rows) const;
   // Number of the plans' input for labels or targets.
   int target_input() const { return static_cast<int>(data.images->inputs().size()); }
   // Bytes of a label or a target.
@@ -87,20 +110,21 @@ struct Evaluator::State {
                ? static_cast<size_t>(targets.value->elements()) * sizeof(float)
                : sizeof(int32_t);
   }
-  void run_on_device(PlanRun& run, int64_t first, int64_t rows);
   // Whether plans compute the loss.
   bool plans_have_loss() const { return against != Against::nothing && !data.loss; }
-  std::vector<float> custom_losses(int64_t first, int64_t rows, int thread);
-  void evaluate_chunk(int64_t chunk, int thread, const ArithmeticMode& mode, float* outputs);
+  std::vector<float> custom_losses(const IndexRange& rows, int thread);
+  void evaluate_batch(int64_t b, int thread, const ArithmeticMode& mode, float* outputs);
+  void take_results(const IndexRange& rows, int thread, const float* made, const float* loss,
+                    const float* wanted_images, float* outputs);
   // The classes of the labels. Empty if there are no labels.
   std::vector<std::string> classes() const {
     return against == Against::labels ? data.images->store()->classes()
                                       : std::vector<std::string>{};
   }
-  void begin_metrics(int64_t chunks) {
+  void begin_metrics() {
     metrics.reset();
     if (against == Against::nothing || measures.metrics.empty()) return;
-    metrics.emplace(measures.metrics, MetricProblem{classes(), output}, chunks);
+    metrics.emplace(measures.metrics, MetricProblem{classes(), output}, chunks());
   }
   Evaluation summarize();
 };
@@ -115,50 +139,83 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures mea
   } else if (network.loss() == "cross_entropy" || s.data.loss) {
     s.against = Against::labels;
   }
-  LoweredNetwork lowered =
-      network.lower(kBatch, {.training = false, .inputs = s.data.images->input_types()});
-  const int scores = lowered.outputs.at(0);
-  lowered.graph.mark_output(scores);
-  if (s.against != Against::nothing && !s.data.loss) {
-    lowered.graph.mark_output(add_loss(lowered.graph, network.loss(), scores).loss);
-  }
-  s.output = lowered.graph.shape(scores).without_batch();
-  s.plan = std::make_shared<Plan>(lowered.graph, network.parameter_shapes(), PlanOptions{},
-                                  network.device());
-  const int64_t n = s.data.images->size(), chunks = (n + kBatch - 1) / kBatch;
-  const int64_t workers = network.device() == Device{} ? pool.size() : 1;
-  for (int64_t t = 0; t < std::min<int64_t>(workers, std::max<int64_t>(chunks, 1)); ++t) {
-    s.runs.emplace_back(s.plan, network.packed(), network.state_pointers());
-  }
+  const LoweredNetwork lowered = s.lower(kBatch);
+  s.output = lowered.graph.shape(lowered.outputs.at(0)).without_batch();
+  if (!s.on_cpu()) s.batch = DeviceBatches::rows_for(lowered.graph, kBatch);
+  const auto n = static_cast<size_t>(s.data.images->size());
   s.scratch.resize(static_cast<size_t>(pool.size()));
-  s.losses.resize(static_cast<size_t>(n));
-  s.predicted.resize(static_cast<size_t>(n));
+  s.losses.resize(n);
+  s.predicted.resize(n);
   s.losses_to = s.losses.data();
   s.predicted_to = s.predicted.data();
   s.wanted_images.resize(s.scratch.size());
 }
 
+LoweredNetwork Evaluator::State::lower(int64_t rows) const {
+  LoweredNetwork lowered =
+      network.lower(rows, {.training = false, .inputs = data.images->input_types()});
+  const int scores = lowered.outputs.at(0);
+  lowered.graph.mark_output(scores);
+  if (plans_have_loss()) {
+    lowered.graph.mark_output(add_loss(lowered.graph, network.loss(), scores).loss);
+  }
+  return lowered;
+}
+
+void Evaluator::State::prepare() {
+  if (prepared) return;
+  // The user's loss computes with f32.
+  const bool as_training = !on_cpu() && !data.loss;
+  PlanOptions options;
+  if (as_training) options.precision = data.precision;
+  std::optional<kernels::ThreadChoice> choice;
+  if (as_training && data.choice) choice.emplace(*data.choice);
+  const auto plan = std::make_shared<Plan>(lower(batch).graph, network.parameter_shapes(), options,
+                                           network.device());
+  if (on_cpu()) {
+    const int64_t most = std::max<int64_t>(batches(), 1);
+    for (int64_t t = 0; t < std::min<int64_t>(pool.size(), most); ++t) {
+      runs.emplace_back(plan, network.packed(), network.state_pointers());
+    }
+  } else {
+    BatchRow row;
+    if (against != Against::nothing) row.wanted = wanted_bytes();
+    row.losses = plans_have_loss();
+    row.scores = static_cast<size_t>(output.elements()) * sizeof(float);
+    for (const CachedValue& input : data.images->inputs()) row.inputs.push_back(input.bytes);
+    on_device = std::make_unique<DeviceBatches>(network, plan, batch, row, batches());
+  }
+  prepared = true;
+}
+
 Evaluator::~Evaluator() = default;
 
-// Fills the inputs with `rows` observations; further rows are zero. `labels_or_targets` is the
-// loss's input, if there is a loss.
-void Evaluator::State::fill_inputs(const std::vector<uint8_t*>& to, void* labels_or_targets,
-                                   int64_t first, int64_t rows, int thread) {
-  auto& memory = scratch[static_cast<size_t>(thread)];
-  for (size_t k = 0; k < to.size(); ++k) {
-    const size_t bytes = data.images->inputs()[k].bytes;
-    std::memset(to[k] + static_cast<size_t>(rows) * bytes, 0,
-                static_cast<size_t>(kBatch - rows) * bytes);
-  }
-  if (against != Against::nothing) {
-    std::memset(
-        static_cast<uint8_t*>(labels_or_targets) + static_cast<size_t>(rows) * wanted_bytes(), 0,
-        static_cast<size_t>(kBatch - rows) * wanted_bytes());
-  }
-  std::vector<int64_t> indices(static_cast<size_t>(rows));
-  std::iota(indices.begin(), indices.end(), first);
+void Evaluator::prepare() { state_->prepare(); }
+
+// Sets the rows of a batch behind the first `rows` to zero.
+void Evaluator::State::clear_padding(const std::vector<uint8_t*>& to, void* labels_or_targets,
+                                     int64_t rows) const {
+  const auto clear = [&](void* memory, size_t bytes) {
+    std::memset(static_cast<uint8_t*>(memory) + static_cast<size_t>(rows) * bytes, 0,
+                static_cast<size_t>(batch - rows) * bytes);
+  };
+  for (size_t k = 0; k < to.size(); ++k) clear(to[k], data.images->inputs()[k].bytes);
+  if (against != Against::nothing) clear(labels_or_targets, wanted_bytes());
+}
+
+// These observations will be read.
+void Evaluator::State::expect(const IndexRange& rows) const {
+  std::vector<int64_t> indices(static_cast<size_t>(rows.count));
+  std::iota(indices.begin(), indices.end(), rows.first);
   data.images->expect(indices);
-  for (int64_t i = 0; i < rows; ++i) {
+}
+
+// Fills these rows of a batch that begins with observation `first`. `labels_or_targets` is the
+// loss's input, if there is a loss.
+void Evaluator::State::fill_rows(const std::vector<uint8_t*>& to, void* labels_or_targets,
+                                 const IndexRange& rows, int64_t first, int thread) {
+  auto& memory = scratch[static_cast<size_t>(thread)];
+  for (int64_t i = rows.first; i < rows.end(); ++i) {
     const uint8_t* const example = data.images->get(first + i, memory);
     for (size_t k = 0; k < to.size(); ++k) {
       const CachedValue& input = data.images->inputs()[k];
@@ -182,47 +239,70 @@ void Evaluator::State::fill_inputs(const std::vector<uint8_t*>& to, void* labels
   }
 }
 
-void Evaluator::State::run_on_device(PlanRun& run, int64_t first, int64_t rows) {
-  const auto batch = static_cast<size_t>(kBatch), width = static_cast<size_t>(output.elements());
-  std::vector<uint8_t*> to;
-  inputs.resize(data.images->inputs().size());
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    inputs[k].resize(batch * data.images->inputs()[k].bytes);
-    to.push_back(inputs[k].data());
-  }
-  wanted.resize(batch * wanted_bytes());
-  scores.resize(batch * width);
-  row_losses.resize(batch);
-  fill_inputs(to, wanted.data(), first, rows, 0);
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    run.set_input(static_cast<int>(k), inputs[k].data(), inputs[k].size());
-  }
-  if (plans_have_loss()) run.set_input(target_input(), wanted.data(), wanted.size());
-  run.forward({});
-  run.get_output(kScores, scores.data(), scores.size() * sizeof(float));
-  if (plans_have_loss()) {
-    run.get_output(kLosses, row_losses.data(), row_losses.size() * sizeof(float));
-  }
-  run.synchronize();
+void Evaluator::State::fill_inputs(const std::vector<uint8_t*>& to, void* labels_or_targets,
+                                   const IndexRange& rows, int thread) {
+  clear_padding(to, labels_or_targets, rows.count);
+  expect(rows);
+  fill_rows(to, labels_or_targets, {0, rows.count}, rows.first, thread);
 }
 
-// The user's loss of a chunk, of which `rows` observations count.
-std::vector<float> Evaluator::State::custom_losses(int64_t first, int64_t rows, int thread) {
+// Evaluates the batches that `next` returns until there is none. All threads of the pool fill a
+// batch while the device computes the ones before.
+void Evaluator::State::compute_on_device(const std::function<std::optional<int64_t>()>& next,
+                                         float* outputs) {
+  const ArithmeticMode mode;
+  struct Begun {
+    size_t place = 0;
+    IndexRange rows;
+  };
+  std::deque<Begun> under_way;
+  const auto take = [&] {
+    const auto [place, rows] = under_way.front();
+    under_way.pop_front();
+    on_device->wait(place);
+    const void* const wanted = against == Against::images ? on_device->wanted(place) : nullptr;
+    take_results(rows, 0, on_device->scores(place), on_device->losses(place),
+                 static_cast<const float*>(wanted), outputs);
+  };
+  for (size_t place = 0;; place = (place + 1) % on_device->places()) {
+    const std::optional<int64_t> b = next();
+    if (!b) break;
+    if (under_way.size() == on_device->places()) take();
+    const IndexRange rows = batch_rows(*b);
+    // An evaluation that failed may have left a batch there.
+    on_device->wait(place);
+    const std::vector<uint8_t*> to = on_device->inputs(place);
+    void* const wanted = on_device->wanted(place);
+    clear_padding(to, wanted, rows.count);
+    expect(rows);
+    const auto pieces = cut_into_shards(rows.count, kCopiedRows);
+    for_each_shard(pool, static_cast<int64_t>(pieces.size()),
+                   [&](int64_t i, int thread, const ArithmeticMode&) {
+                     fill_rows(to, wanted, pieces[static_cast<size_t>(i)], rows.first, thread);
+                   });
+    on_device->begin(place);
+    under_way.push_back({place, rows});
+  }
+  while (!under_way.empty()) take();
+}
+
+// The user's loss of a batch with these observations.
+std::vector<float> Evaluator::State::custom_losses(const IndexRange& rows, int thread) {
   std::vector<Tensor> tensors;
   std::vector<uint8_t*> to;
   const std::vector<Shape> shapes = network.input_shapes();
   for (size_t k = 0; k < shapes.size(); ++k) {
-    tensors.emplace_back(batch_shape(kBatch, shapes[k]), data.images->inputs()[k].dtype());
+    tensors.emplace_back(batch_shape(batch, shapes[k]), data.images->inputs()[k].dtype());
     to.push_back(static_cast<uint8_t*>(tensors.back().raw()));
   }
-  Tensor compared(Shape{kBatch}, DType::i32);
+  Tensor compared(Shape{batch}, DType::i32);
   if (against == Against::images) {
     const int64_t elements = targets.value->elements();
     const Shape shape =
-        output.elements() == elements ? batch_shape(kBatch, output) : Shape{kBatch, elements};
+        output.elements() == elements ? batch_shape(batch, output) : Shape{batch, elements};
     compared = Tensor(shape, DType::f32);
   }
-  fill_inputs(to, compared.raw(), first, rows, thread);
+  fill_inputs(to, compared.raw(), rows, thread);
   tensors.push_back(compared);
   for (Tensor& tensor : tensors) tensor = tensor.to(network.device());
   return evaluate_loss(network, data.loss.function, tensors);
@@ -235,7 +315,7 @@ std::vector<ScoredObservation> Evaluator::State::observations(int64_t chunk,
   std::vector<ScoredObservation> all;
   for (int64_t i = 0; i < rows_of(chunk); ++i) {
     ScoredObservation o;
-    o.index = chunk * kBatch + i;
+    o.index = chunk * kChunk + i;
     o.scores = {made_scores + static_cast<size_t>(i) * width, width};
     if (against == Against::labels) {
       o.label = data.images->label(o.index);
@@ -256,62 +336,73 @@ void Evaluator::State::measure(int64_t chunk, const float* made_scores, const fl
   if (made_targets) k.targets.assign(made_targets, made_targets + count);
 }
 
-void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, const ArithmeticMode& mode,
-                                      float* outputs) {
-  PlanRun& run = runs[static_cast<size_t>(thread)];
-  const int64_t first = chunk * kBatch, rows = rows_of(chunk), width = output.elements();
-  const float *made = nullptr, *loss = nullptr, *wanted_image = nullptr;
-  if (network.device() == Device{}) {
-    std::vector<std::byte> unused;  // the wanted outputs, where only the user's loss reads them
-    void* compared = nullptr;
-    if (plans_have_loss()) {
-      compared = run.input(target_input());
-    } else if (against != Against::nothing) {
-      unused.resize(static_cast<size_t>(kBatch) * wanted_bytes());
-      compared = unused.data();
-    }
-    std::vector<uint8_t*> to;
-    for (int k = 0; k < target_input(); ++k) to.push_back(static_cast<uint8_t*>(run.input(k)));
-    fill_inputs(to, compared, first, rows, thread);
-    if (metrics && against == Against::images) {
-      // The run may reuse its inputs' memory.
-      auto& copy = wanted_images[static_cast<size_t>(thread)];
-      copy.assign(static_cast<float*>(compared), static_cast<float*>(compared) + rows * width);
-      wanted_image = copy.data();
-    }
-    run.forward({});
-    mode.check();
-    made = run.output(kScores);
-    loss = plans_have_loss() ? run.output(kLosses) : nullptr;
-  } else {
-    run_on_device(run, first, rows);
-    made = scores.data();
-    loss = row_losses.data();
-    if (against == Against::images) wanted_image = reinterpret_cast<const float*>(wanted.data());
-  }
+// Takes the results of a batch with these observations.
+void Evaluator::State::take_results(const IndexRange& rows, int thread, const float* made,
+                                    const float* loss, const float* wanted, float* outputs) {
+  const int64_t width = output.elements();
   std::vector<float> custom;
   if (data.loss && against != Against::nothing) {
-    custom = custom_losses(first, rows, thread);
+    custom = custom_losses(rows, thread);
     loss = custom.data();
   }
-  for (int64_t i = 0; i < rows; ++i) {
+  for (int64_t i = 0; i < rows.count; ++i) {
     const float* const row = made + i * width;
-    const auto at = static_cast<size_t>(first + i);
+    const auto at = static_cast<size_t>(rows.first + i);
     if (against != Against::nothing) losses_to[at] = static_cast<double>(loss[i]);
     if (against == Against::labels) {
       predicted_to[at] = predicted_class({row, static_cast<size_t>(width)});
     }
-    if (outputs) std::copy_n(row, width, outputs + (first + i) * width);
+    if (outputs) std::copy_n(row, width, outputs + (rows.first + i) * width);
   }
-  if (metrics) measure(chunk, made, wanted_image);
+  if (!metrics) return;
+  for (int64_t i = 0; i < rows.count; i += kChunk) {
+    measure((rows.first + i) / kChunk, made + i * width, wanted ? wanted + i * width : nullptr);
+  }
 }
 
-// Uses one thread for each run. Each thread takes the next chunk.
-void Evaluator::State::compute(int64_t first_chunk, int64_t end, float* outputs) {
-  const auto body = [&](int64_t chunk, int thread, const ArithmeticMode& mode) {
-    evaluate_chunk(first_chunk + chunk, thread, mode, outputs);
+// On the CPU.
+void Evaluator::State::evaluate_batch(int64_t b, int thread, const ArithmeticMode& mode,
+                                      float* outputs) {
+  PlanRun& run = runs[static_cast<size_t>(thread)];
+  const IndexRange rows = batch_rows(b);
+  const float* wanted_image = nullptr;
+  std::vector<std::byte> unused;  // the wanted outputs, where only the user's loss reads them
+  void* compared = nullptr;
+  if (plans_have_loss()) {
+    compared = run.input(target_input());
+  } else if (against != Against::nothing) {
+    unused.resize(static_cast<size_t>(batch) * wanted_bytes());
+    compared = unused.data();
+  }
+  std::vector<uint8_t*> to;
+  for (int k = 0; k < target_input(); ++k) to.push_back(static_cast<uint8_t*>(run.input(k)));
+  fill_inputs(to, compared, rows, thread);
+  if (metrics && against == Against::images) {
+    // The run may reuse its inputs' memory.
+    auto& copy = wanted_images[static_cast<size_t>(thread)];
+    copy.assign(static_cast<float*>(compared),
+                static_cast<float*>(compared) + rows.count * output.elements());
+    wanted_image = copy.data();
+  }
+  run.forward({});
+  mode.check();
+  take_results(rows, thread, run.output(kScores), plans_have_loss() ? run.output(kLosses) : nullptr,
+               wanted_image, outputs);
+}
+
+// Evaluates batches [first, end). On the CPU each thread takes the next batch.
+void Evaluator::State::compute(int64_t first, int64_t end, float* outputs) {
+  if (!on_cpu()) {
+    const auto next = [&]() -> std::optional<int64_t> {
+      if (first == end) return std::nullopt;
+      return first++;
+    };
+    return compute_on_device(next, outputs);
+  }
+  const auto body = [&](int64_t b, int thread, const ArithmeticMode& mode) {
+    evaluate_batch(first + b, thread, mode, outputs);
   };
-  for_each_shard(pool, end - first_chunk, body, static_cast<int>(runs.size()));
+  for_each_shard(pool, end - first, body, static_cast<int>(runs.size()));
 }
 
 Evaluation Evaluator::run(Tensor* outputs) {
@@ -325,16 +416,20 @@ Evaluation Evaluator::run(Tensor* outputs) {
     *outputs = Tensor(Shape(dims), DType::f32);
     out = outputs->data<float>();
   }
+  s.prepare();
   s.network.packed().pack_all();
-  const int64_t chunks = (n + kBatch - 1) / kBatch;
-  s.begin_metrics(chunks);
+  const int64_t batches = s.batches();
+  s.begin_metrics();
   const bool in_order = s.metrics && s.metrics->in_order();
-  const int64_t most = in_order ? kChunksAThread * static_cast<int64_t>(s.runs.size()) : chunks;
-  s.kept.resize(in_order ? static_cast<size_t>(most) : 0);
-  for (s.round = 0; s.round < chunks; s.round += most) {
-    const int64_t end = std::min(s.round + most, chunks);
-    s.compute(s.round, end, out);
-    for (int64_t chunk = s.round; in_order && chunk < end; ++chunk) {
+  const auto together = static_cast<int64_t>(s.on_device ? s.on_device->places() : s.runs.size());
+  const int64_t most = in_order ? kBatchesAThread * together : batches;
+  s.kept.resize(in_order ? static_cast<size_t>(most * s.chunks_of_batch()) : 0);
+  for (int64_t first = 0; first < batches; first += most) {
+    const int64_t end = std::min(first + most, batches);
+    s.round = first * s.chunks_of_batch();
+    s.compute(first, end, out);
+    const int64_t last = std::min(end * s.chunks_of_batch(), s.chunks());
+    for (int64_t chunk = s.round; in_order && chunk < last; ++chunk) {
       const State::Kept& k = s.kept[static_cast<size_t>(chunk - s.round)];
       s.metrics->add_in_order(s.observations(chunk, k.scores.data(), k.targets.data()));
     }
@@ -402,7 +497,7 @@ size_t Evaluator::area_bytes(bool scores) const {
   return Area::bytes(state_->data.images->size(), state_->output.elements(), scores);
 }
 
-int64_t Evaluator::batches() const { return (state_->data.images->size() + kBatch - 1) / kBatch; }
+int64_t Evaluator::batches() const { return state_->batches(); }
 
 void Evaluator::partition(std::byte* memory, int64_t first, int64_t end) {
   const Area area(memory, 0);
@@ -416,7 +511,8 @@ void Evaluator::merge(std::byte* memory, const std::byte* other, int64_t first, 
                       bool scores) const {
   const int64_t n = state_->data.images->size(), width = state_->output.elements();
   const Area to(memory, n), from(const_cast<std::byte*>(other), n);
-  const int64_t from_row = first * kBatch, rows = std::min(end * kBatch, n) - from_row;
+  const int64_t batch = state_->batch;
+  const int64_t from_row = first * batch, rows = std::min(end * batch, n) - from_row;
   if (rows <= 0) return;
   std::copy_n(from.losses + from_row, rows, to.losses + from_row);
   std::copy_n(from.predicted + from_row, rows, to.predicted + from_row);
@@ -429,20 +525,27 @@ void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* 
   State& s = *state_;
   const Area area(memory, s.data.images->size());
   const int64_t end = area.end->load();
+  s.prepare();
   s.network.packed().pack_all();
   s.losses_to = area.losses;
   s.predicted_to = area.predicted;
-  s.pool.run([&](int thread) {
-    if (static_cast<size_t>(thread) >= s.runs.size()) return;
-    const ArithmeticMode mode;
-    for (;;) {
-      const int64_t chunk = area.next->fetch_add(1);
-      if (chunk >= end) return;
-      if (begun != nullptr) begun->fetch_add(1);
-      fail_point("validation", 0, chunk);
-      s.evaluate_chunk(chunk, thread, mode, scores ? area.scores : nullptr);
-    }
-  });
+  float* const outputs = scores ? area.scores : nullptr;
+  const auto next = [&]() -> std::optional<int64_t> {
+    const int64_t b = area.next->fetch_add(1);
+    if (b >= end) return std::nullopt;
+    if (begun != nullptr) begun->fetch_add(1);
+    fail_point("validation", 0, b);
+    return b;
+  };
+  if (s.on_device) {
+    s.compute_on_device(next, outputs);
+  } else {
+    s.pool.run([&](int thread) {
+      if (static_cast<size_t>(thread) >= s.runs.size()) return;
+      const ArithmeticMode mode;
+      while (const auto b = next()) s.evaluate_batch(*b, thread, mode, outputs);
+    });
+  }
   s.losses_to = s.losses.data();
   s.predicted_to = s.predicted.data();
 }
@@ -450,22 +553,21 @@ void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* 
 Evaluation Evaluator::result(const std::byte* memory) {
   State& s = *state_;
   const int64_t n = s.data.images->size(), width = s.output.elements();
-  const int64_t chunks = (n + kBatch - 1) / kBatch;
   const Area area(const_cast<std::byte*>(memory), n);
   std::copy_n(area.losses, n, s.losses.data());
   std::copy_n(area.predicted, n, s.predicted.data());
-  s.begin_metrics(chunks);
+  s.begin_metrics();
   std::vector<float> wanted;
   std::vector<uint8_t> scratch;
-  for (int64_t chunk = 0; s.metrics && chunk < chunks; ++chunk) {
+  for (int64_t chunk = 0; s.metrics && chunk < s.chunks(); ++chunk) {
     if (s.against == State::Against::images) {
       wanted.resize(static_cast<size_t>(s.rows_of(chunk) * width));
       for (int64_t i = 0; i < s.rows_of(chunk); ++i) {
-        copy_target(s.targets, chunk * kBatch + i, scratch, wanted.data() + i * width);
+        copy_target(s.targets, chunk * kChunk + i, scratch, wanted.data() + i * width);
       }
     }
     const auto observations =
-        s.observations(chunk, area.scores + chunk * kBatch * width, wanted.data());
+        s.observations(chunk, area.scores + chunk * kChunk * width, wanted.data());
     s.metrics->add(chunk, observations);
     if (s.metrics->in_order()) s.metrics->add_in_order(observations);
   }

@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/example_cache.h"
+#include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/evaluation/evaluation.h"
@@ -22,7 +24,8 @@ struct Measures {
 };
 
 // Evaluates observations in batches of a fixed size, the last one padded. A score therefore does
-// not depend on other observations, their number, or threads. Every observation counts once.
+// not depend on other observations, their number, or threads. Every observation counts once. On the
+// CPU batches have kBatch observations; on other devices the network sets a larger size.
 class Evaluator {
  public:
   static constexpr int64_t kBatch = 64;
@@ -35,11 +38,17 @@ class Evaluator {
     InputNoise noise = {};
     uint64_t seed = 0;       // of the noise
     TrainingLoss loss = {};  // in place of the network's
+    // Where a device other than the CPU evaluates the network's own loss: the type of products, and
+    // the choice of algorithms, else that of the thread.
+    DType precision = DType::f32;
+    std::optional<kernels::Choice> choice = {};
   };
 
-  // The network and the pool must outlive the Evaluator.
+  // The network and the pool must outlive the Evaluator. Takes no memory of a device and compiles
+  // nothing until the first batch is evaluated, or prepare() is called.
   Evaluator(Network& network, Data data, ThreadPool& pool, Measures measures = {});
   ~Evaluator();
+  void prepare();
 
   // Evaluates the network with its current values. `outputs`, if not null, receives the outputs (n
   // x output of the network, row-major). Loss and accuracy are NaN if there is nothing to compare

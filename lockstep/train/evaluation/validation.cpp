@@ -6,8 +6,14 @@ std::unique_ptr<Evaluator> make_validation(Network& network, const TrainingImage
                                            const TrainingData& data, const TrainingOptions& options,
                                            ThreadPool& pool, std::vector<MetricPtr> metrics) {
   if (!images.validation) return nullptr;
-  const Evaluator::Data evaluated{images.validation, images.validation_targets, data.noise,
-                                  static_cast<uint64_t>(options.seed), data.loss};
+  const Evaluator::Data evaluated{
+      .images = images.validation,
+      .targets = images.validation_targets,
+      .noise = data.noise,
+      .seed = static_cast<uint64_t>(options.seed),
+      .loss = data.loss,
+      .precision = options.precision.dtype(),
+      .choice = kernels::Choice{options.deterministic, options.precision.type == "tf32"}};
   return std::make_unique<Evaluator>(network, evaluated, pool, Measures{std::move(metrics)});
 }
 

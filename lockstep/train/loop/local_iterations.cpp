@@ -110,6 +110,7 @@ void LocalIterations::begin(const IterationsStart& start) {
   if (start.first > 0) s.make_queue(start.first, {});
   s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,
                                 start.metrics);
+  if (s.evaluator) s.evaluator->prepare();
 }
 
 void LocalIterations::begin_timing() {

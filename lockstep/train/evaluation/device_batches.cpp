@@ -1,0 +1,148 @@
+#include "lockstep/train/evaluation/device_batches.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/os/memory_room.h"
+
+namespace lockstep {
+
+struct DeviceBatches::Place {
+  Place(Network& network, const std::shared_ptr<const Plan>& plan, const DeviceBatches& of)
+      : run(plan, network.packed(), network.state_pointers()),
+        sent(of.memory_, of.filled_),
+        returned(of.memory_, of.returned_),
+        sent_there(allocate(of.sent_, network.device())),
+        returned_there(allocate(of.returned_, network.device())),
+        recording(of.memory_, run.stream()),
+        done(of.memory_) {
+    std::vector<kernels::CopyPiece> to_plan, from_plan;
+    const auto input = [&](const Part& part, size_t i) {
+      to_plan.push_back({sent_there.as<std::byte>() + part.offset, run.input(static_cast<int>(i)),
+                         static_cast<int64_t>(part.bytes)});
+    };
+    const auto output = [&](int i, const Part& part) {
+      from_plan.push_back({run.output(i), returned_there.as<std::byte>() + part.offset,
+                           static_cast<int64_t>(part.bytes)});
+    };
+    for (size_t k = 0; k < of.inputs_.size(); ++k) input(of.inputs_[k], k);
+    output(0, of.scores_);
+    if (of.has_losses_) {
+      input(of.wanted_, of.inputs_.size());
+      output(1, of.losses_);
+    }
+    inputs = PieceList(network.device(), to_plan);
+    results = PieceList(network.device(), from_plan);
+    // Prediction uses no random numbers, but passes may read the step.
+    const StepInfo step;
+    of.memory_.copy_from_host(run.step(), &step, sizeof step, run.stream());
+  }
+
+  PlanRun run;
+  const Pinned sent, returned;              // memory of the host
+  const Memory sent_there, returned_there;  // of the device
+  PieceList inputs, results;
+  Recording recording;
+  DeviceMark done;
+};
+
+int64_t DeviceBatches::rows_for(const Graph& graph, int64_t rows) {
+  size_t most = 1;  // bytes of the operands of an op
+  for (const Graph::Node& node : graph.nodes()) {
+    size_t bytes = 0;
+    for (const std::vector<int>* operands : {&node.inputs, &node.outputs}) {
+      for (const int v : *operands) {
+        const Graph::Value& value = graph.values()[static_cast<size_t>(v)];
+        if (value.source != Graph::Source::computed && value.source != Graph::Source::input) {
+          continue;
+        }
+        bytes += static_cast<size_t>(value.shape.elements()) * size_of(value.dtype);
+      }
+    }
+    most = std::max(most, bytes);
+  }
+  int64_t larger = rows;
+  while (2 * larger <= kMostRows && 2 * most <= kMostBytes) {
+    larger *= 2;
+    most *= 2;
+  }
+  return larger;
+}
+
+DeviceBatches::DeviceBatches(Network& network, const std::shared_ptr<const Plan>& plan,
+                             int64_t rows, const BatchRow& row, int64_t batches)
+    : memory_(memory_of(network.device())),
+      table_(kernels::table_for(network.device())),
+      has_losses_(row.losses) {
+  const auto place = [&](size_t& block, size_t bytes) {
+    const Part part{block, static_cast<size_t>(rows) * bytes};
+    block += round_up(part.bytes);
+    return part;
+  };
+  for (const size_t bytes : row.inputs) inputs_.push_back(place(filled_, bytes));
+  sent_ = filled_;
+  wanted_ = place(filled_, row.wanted);
+  if (has_losses_) sent_ = filled_;
+  scores_ = place(returned_, row.scores);
+  if (has_losses_) losses_ = place(returned_, sizeof(float));
+  const size_t wanted = std::min(kMostPlaces, static_cast<size_t>(std::max<int64_t>(batches, 1)));
+  while (places_.size() < wanted) {
+    try {
+      places_.push_back(std::make_unique<Place>(network, plan, *this));
+    } catch (const OutOfMemory&) {
+      if (places_.empty()) throw;
+      break;
+    }
+  }
+}
+
+// The memory returns to the cache when nothing uses it any more.
+DeviceBatches::~DeviceBatches() {
+  for (const auto& place : places_) {
+    try {
+      place->run.synchronize();
+    } catch (const Error&) {
+      // The device is lost. The next call that uses it reports the error.
+    }
+  }
+}
+
+std::vector<uint8_t*> DeviceBatches::inputs(size_t place) const {
+  std::vector<uint8_t*> all;
+  for (const Part& part : inputs_) {
+    all.push_back(reinterpret_cast<uint8_t*>(places_[place]->sent.data() + part.offset));
+  }
+  return all;
+}
+
+void* DeviceBatches::wanted(size_t place) const {
+  return places_[place]->sent.data() + wanted_.offset;
+}
+
+const float* DeviceBatches::scores(size_t place) const {
+  return reinterpret_cast<const float*>(places_[place]->returned.data() + scores_.offset);
+}
+
+const float* DeviceBatches::losses(size_t place) const {
+  return reinterpret_cast<const float*>(places_[place]->returned.data() + losses_.offset);
+}
+
+void DeviceBatches::begin(size_t place) {
+  Place& p = *places_[place];
+  void* const stream = p.run.stream();
+  memory_.activate();
+  memory_.follow(stream, memory_.default_stream());
+  memory_.copy_from_host(p.sent_there.data(), p.sent.data(), sent_, stream);
+  p.recording.run([&] {
+    p.inputs.add(table_, stream);
+    p.run.add_forward();
+    p.results.add(table_, stream);
+  });
+  memory_.copy_to_host(p.returned.data(), p.returned_there.data(), returned_, stream);
+  p.done.set(stream);
+}
+
+void DeviceBatches::wait(size_t place) const { places_[place]->done.wait(); }
+
+}  // namespace lockstep
