@@ -8,6 +8,13 @@ namespace {
 // XXH3 has eight sums. A thread computes one of them.
 constexpr int kSums = 8;
 
+// Threads that finish a digest: one warp, of which kSums compute, and others that fetch a tile of
+// sums of blocks for them while they compute the tile before.
+constexpr int kWarp = 32, kFinishing = kBlock, kFetching = kFinishing - kWarp;
+constexpr int kTileBlocks = 64, kTile = kTileBlocks * kSums;
+// Blocks whose sums a thread reads before it uses the first.
+constexpr int kReadAhead = 8;
+
 __device__ const uint64_t kSecret[] = {LOCKSTEP_XXH3_SECRET};
 __device__ const uint64_t kStart[] = {LOCKSTEP_XXH3_START};
 
@@ -80,38 +87,82 @@ __device__ uint64_t merge(const uint64_t* sums, int secret_first, uint64_t start
   return h ^ h >> 32;
 }
 
-// A thread block per parameter combines the sums of its blocks in order.
+// The sum after a block: XXH3's scrambling. Each step needs the result of the one before, and no
+// formula joins two of them, so one thread does all of a sum.
+__device__ uint64_t scrambled(uint64_t sum, uint64_t key) {
+  return (sum ^ sum >> 47 ^ key) * xxh3::kSmall1;
+}
+
+__device__ uint64_t after_blocks(uint64_t sum, const uint64_t* tile, int blocks, int lane,
+                                 uint64_t key) {
+  int b = 0;
+  for (; b + kReadAhead <= blocks; b += kReadAhead) {
+    uint64_t added[kReadAhead];
+    for (int k = 0; k < kReadAhead; ++k) added[k] = tile[(b + k) * kSums + lane];
+    for (int k = 0; k < kReadAhead; ++k) sum = scrambled(sum + added[k], key);
+  }
+  for (; b < blocks; ++b) sum = scrambled(sum + tile[b * kSums + lane], key);
+  return sum;
+}
+
+// Copies the tile of sums that begins with block `first`, of `blocks`. By the fetching threads.
+__device__ void fetch(const uint64_t* sums, int64_t first, int64_t blocks, uint64_t* tile) {
+  const int64_t left = (blocks - first) * kSums;
+  const int count = static_cast<int>(left < kTile ? left : kTile);
+  for (int i = static_cast<int>(threadIdx.x) - kWarp; i < count; i += kFetching) {
+    tile[i] = sums[first * kSums + i];
+  }
+}
+
+// A thread block per parameter combines the sums of its blocks in order. Their memory answers much
+// later than a step takes, so the sums come in tiles.
 __global__ void finish_digests(ParameterDigests all) {
-  auto* const shared = shared_memory<uint64_t>();
+  auto* const shared = shared_memory<uint64_t>();  // two tiles, then the sums at the end
   const int lane = static_cast<int>(threadIdx.x);
+  const bool computes = lane < kSums, fetches = lane >= kWarp;
   const ParameterArrays a = all.arrays[blockIdx.x];
   const DigestedParameter own = all.parameters[blockIdx.x];
   const int64_t bytes = digested_bytes(a);
   if (bytes <= xxh3::kShort) {
     auto* const result = reinterpret_cast<uint32_t*>(all.results + own.result);
-    for (int64_t i = lane; i * 4 < bytes; i += kSums) {
+    for (int64_t i = lane; i * 4 < bytes; i += kFinishing) {
       result[i] = static_cast<uint32_t>(half(a, i * 4));
     }
     return;
   }
   const int64_t blocks = digested_blocks(bytes);
   const uint64_t* const sums = all.sums + own.first_block * kSums;
-  const uint64_t key = kSecret[xxh3::kScrambleSecret / 8 + lane];
-  uint64_t sum = kStart[lane];
-  for (int64_t b = 0; b < blocks; ++b) {
-    sum += sums[b * kSums + lane];
-    sum = (sum ^ sum >> 47 ^ key) * xxh3::kSmall1;
+  uint64_t key = 0, sum = 0;
+  if (computes) {
+    key = kSecret[xxh3::kScrambleSecret / 8 + lane];
+    sum = kStart[lane];
   }
-  // The last block, and the last stripe, which may begin in the block before.
-  const int64_t first = blocks * xxh3::kBlock;
-  sum += of_stripes(a, first, (bytes - first - 1) / xxh3::kStripe, lane);
-  sum += of_stripe(a, bytes - xxh3::kStripe, lane, secret(xxh3::kLastSecret + 8 * lane));
-  shared[lane] = sum;
+  if (fetches) fetch(sums, 0, blocks, shared);
+  __syncthreads();
+  int tile = 0;
+  for (int64_t first = 0; first < blocks; first += kTileBlocks) {
+    const int64_t next = first + kTileBlocks;
+    if (fetches && next < blocks) fetch(sums, next, blocks, shared + (1 - tile) * kTile);
+    if (computes) {
+      const int count = static_cast<int>(next < blocks ? kTileBlocks : blocks - first);
+      sum = after_blocks(sum, shared + tile * kTile, count, lane, key);
+    }
+    __syncthreads();
+    tile = 1 - tile;
+  }
+  uint64_t* const ends = shared + 2 * kTile;
+  if (computes) {
+    // The last block, and the last stripe, which may begin in the block before.
+    const int64_t first = blocks * xxh3::kBlock;
+    sum += of_stripes(a, first, (bytes - first - 1) / xxh3::kStripe, lane);
+    sum += of_stripe(a, bytes - xxh3::kStripe, lane, secret(xxh3::kLastSecret + 8 * lane));
+    ends[lane] = sum;
+  }
   __syncthreads();
   auto* const result = reinterpret_cast<uint64_t*>(all.results + own.result);
   const auto size = static_cast<uint64_t>(bytes);
-  if (lane == 0) result[0] = merge(shared, xxh3::kHighSecret, ~(size * xxh3::kPrime2));
-  if (lane == 1) result[1] = merge(shared, xxh3::kLowSecret, size * xxh3::kPrime1);
+  if (lane == 0) result[0] = merge(ends, xxh3::kHighSecret, ~(size * xxh3::kPrime2));
+  if (lane == 1) result[1] = merge(ends, xxh3::kLowSecret, size * xxh3::kPrime1);
 }
 
 }  // namespace
@@ -121,7 +172,9 @@ void parameter_digests(const ParameterDigests& all, void* stream) {
   launch_each("sums of digests", all.block_count * kSums, stream, SumsOfBlocks{all});
   launch(
       "digests", finish_digests,
-      {.blocks = all.parameter_count, .threads = kSums, .shared_bytes = kSums * sizeof(uint64_t)},
+      {.blocks = all.parameter_count,
+       .threads = kFinishing,
+       .shared_bytes = (2 * kTile + kSums) * sizeof(uint64_t)},
       stream, all);
 }
 
