@@ -241,35 +241,6 @@ class BatchJobs(CommandTest):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(error, done.stderr)
 
-    def test_profiles_of_clusters(self):
-        self.assertEqual(self.works("cluster", "list").stdout,
-                         "no profiles; `lockstep cluster add NAME` makes one\n")
-        self.works("cluster", "add", "lab", "--nodes", "2", "--workers", "4", "--address",
-                   "127.0.0.1")
-        self.assertEqual(self.works("cluster", "show", "lab").stdout,
-                         'scheduler = "slurm"\nworkers = 4\nnodes = 2\n'
-                         'address = "127.0.0.1"\n')
-        self.assertIn("lab   slurm          2        4        1", self.works("cluster", "list").stdout)
-        for arguments, error in (
-                (("add", "lab"), 'the profile "lab" exists'),
-                (("add", "a/b"), '"a/b" cannot name a cluster'),
-                (("add", "b", "--nodes", "0"), "nodes"),
-                (("add", "b", "--workers", "3", "--nodes", "2"), "3 workers cannot be divided among 2"),
-                (("add", "b", "--partition", "a b"), 'partition: "a b" is no single word'),
-                (("add", "b", "--scheduler", "pbs"), "scheduler"),
-                (("add", "b", "--option", "mem"), '"mem" is no option of sbatch'),
-                (("show", "lap"), 'there is no profile "lap"\nhint: did you mean `lab`?'),
-                (("remove", "other"), 'there is no profile "other"')):
-            done = self.run_command("cluster", *arguments)
-            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
-            self.assertIn(error, done.stderr)
-        (self.home / "clusters" / "wrong.toml").write_text('nodes = "two"\n')
-        done = self.run_command("submit", "job.toml", "--cluster", "wrong")
-        self.assertIn("wrong.toml", done.stderr)
-        self.assertIn("wrong  [", self.works("cluster", "list").stdout)
-        self.works("cluster", "remove", "lab")
-        self.assertNotIn("lab", self.works("cluster", "list").stdout)
-
     def test_places(self):
         """Without LOCKSTEP_HOME the job lies in the user's state folder, readable by the user alone."""
         state = self.folder / "state"

@@ -5,152 +5,152 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "apps/lockstep/batch/cluster_validation.h"
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/parallel/clusters/cluster_profile.h"
-#include "lockstep/parallel/clusters/slurm.h"
 
 namespace lockstep::command {
 namespace {
 
+using nlohmann::ordered_json;
+
 struct ClusterArguments {
-  std::string action, name;
+  std::string action, first, second;  // what stands after the action
   ClusterProfile profile;
+  double patience = 120;
+  bool json = false;
 };
 
-int list_clusters() {
+ordered_json fields_json(ClusterProfile profile) {
+  auto fields = ordered_json::object();
+  FieldWriter writer(fields);
+  profile.visit(writer);
+  return fields;
+}
+
+int list_clusters(bool as_json) {
   const std::vector<std::string> names = cluster_profile_names();
-  if (names.empty()) {
-    print("no profiles; `lockstep cluster add NAME` makes one\n");
-    return 0;
-  }
+  const std::string chosen = default_cluster_profile();
   size_t width = 4;
   for (const std::string& name : names) width = std::max(width, name.size());
-  std::string text = fmt::format("{:<{}}  {:<9}  {:>5}  {:>7}  {:>7}  {}\n", "name", width,
-                                 "scheduler", "nodes", "workers", "threads", "partition");
+  auto all = ordered_json::array();
+  std::string text =
+      fmt::format("{:<{}}  {:<7}  {:<9}  {:>5}  {:>7}  {:>7}  {:<9}  {}\n", "name", width,
+                  "default", "scheduler", "nodes", "workers", "threads", "partition", "login");
   for (const std::string& name : names) {
     std::string line;
     try {
       const ClusterProfile p = read_cluster_profile(name);
-      line = fmt::format("{:<{}}  {:<9}  {:>5}  {:>7}  {:>7}  {}", name, width, p.scheduler,
-                         p.nodes, p.workers, p.threads, printable(p.partition));
+      all.push_back({{"name", name}, {"default", name == chosen}, {"profile", fields_json(p)}});
+      line = fmt::format("{:<{}}  {:<7}  {:<9}  {:>5}  {:>7}  {:>7}  {:<9}  {}", name, width,
+                         name == chosen ? "yes" : "", p.scheduler, p.nodes, p.workers, p.threads,
+                         printable(p.partition), printable(p.login));
     } catch (const Error& error) {  // the other profiles are of use
+      all.push_back({{"name", name}, {"default", name == chosen}, {"error", error.what()}});
       line = fmt::format("{:<{}}  {}", name, width, printable(error.what()));
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }
-  print(text);
+  as_json ? print_json(all) : print(text);
   return 0;
 }
 
-// Prints one step of validation. Throws what `body` throws, with the step and advice.
-void validate_step(const std::string& step, const std::string& advice,
-                   const std::function<std::string()>& body) {
-  try {
-    print(fmt::format("{:<28}  {}\n", step, printable(body())));
-  } catch (const Error& error) {
-    print(fmt::format("{:<28}  failed\n", step));
-    throw Error(error.what(), error.hint().empty() ? advice : error.hint());
-  }
-}
-
-// What every node says about itself must agree, apart from its memory. Returns a summary.
-std::string compare_nodes(const std::string& output, int64_t nodes) {
-  nlohmann::ordered_json first;
-  int64_t count = 0;
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);) {
-    const auto info = nlohmann::ordered_json::parse(line, nullptr, false);
-    if (!info.is_object() || !info.contains("fingerprint")) continue;
-    if (++count == 1) {
-      first = info;
-      continue;
-    }
-    for (const auto& [name, value] : info["fingerprint"].items()) {
-      if (first["fingerprint"].value(name, nlohmann::ordered_json()) == value) continue;
-      throw InvalidArgument("[cluster] two nodes differ in " + name + ": " +
-                                first["fingerprint"].value(name, "nothing") + " and " +
-                                value.get<std::string>(),
-                            "choose nodes of one kind: --option=--constraint=...");
-    }
-  }
-  if (count != nodes) {
-    throw Error(fmt::format("[cluster] {} of {} nodes answered: {}", count, nodes, output));
-  }
-  return fmt::format("{} nodes, {}", count, first["processor"].get<std::string>());
-}
-
-int validate_cluster(const std::string& name) {
-  constexpr double node_limit = 120;  // seconds, the wait for free nodes included
+int show_cluster(const std::string& name, bool as_json) {
   const ClusterProfile profile = read_cluster_profile(name);
-  const std::string executable = std::filesystem::read_symlink("/proc/self/exe").string();
-  validate_step("Slurm answers", "install Slurm's commands, or log in where they are",
-                [] { return Slurm().version(); });
-  std::string output;
-  validate_step("nodes run a program", "are that many nodes free? (sinfo)", [&] {
-    output = Slurm().run_on_nodes(profile, {executable, "info", "--json"}, node_limit);
-    return std::string("yes");
-  });
-  validate_step("same build and numerics",
-                "the executable and its libraries must be the same on all nodes",
-                [&] { return compare_nodes(output, profile.nodes); });
+  as_json ? print_json(fields_json(profile)) : print(cluster_profile_text(profile));
   return 0;
 }
 
-const char* const cluster_actions[] = {"list", "show", "add", "remove", "validate"};
+int add_named_cluster(const std::string& name, ClusterProfile profile) {
+  for (std::string& file : profile.attach) {
+    if (!file.empty()) file = std::filesystem::absolute(file).lexically_normal().string();
+  }
+  add_cluster_profile(name, profile);
+  return 0;
+}
+
+int import_cluster(const std::string& file, const std::string& name) {
+  const std::string wanted = name.empty() ? std::filesystem::path(file).stem().string() : name;
+  const std::vector<std::string> names = cluster_profile_names();
+  // "local" exists without a file, which may be imported.
+  if (wanted != local_cluster_name &&
+      std::find(names.begin(), names.end(), wanted) != names.end()) {
+    throw InvalidArgument(
+        "[cluster] the profile \"" + wanted + "\" exists",
+        "give another name: lockstep cluster import " + shell_word(file) + " NAME");
+  }
+  // The file's name need not end as a profile's does.
+  add_cluster_profile(wanted, read_cluster_profile_file(file));
+  return 0;
+}
+
+int default_cluster(const std::string& name) {
+  if (name.empty()) {
+    print(default_cluster_profile() + "\n");
+  } else {
+    set_default_cluster_profile(name);
+  }
+  return 0;
+}
+
+struct ClusterAction {
+  const char* name;
+  int least, most;  // number of words after it
+  const char* words;
+};
+constexpr ClusterAction cluster_actions[] = {{"list", 0, 0, "nothing"},
+                                             {"show", 1, 1, "the name of a profile"},
+                                             {"add", 1, 1, "a name for the profile"},
+                                             {"validate", 0, 1, "at most the name of a profile"},
+                                             {"default", 0, 1, "at most the name of a profile"},
+                                             {"export", 1, 2, "the name of a profile, and a file"},
+                                             {"import", 1, 2, "a file, and a name for the profile"},
+                                             {"remove", 1, 1, "the name of a profile"}};
 
 std::string cluster_action_problem(const std::string& action) {
-  for (const char* known : cluster_actions) {
-    if (action == known) return "";
+  for (const ClusterAction& known : cluster_actions) {
+    if (action == known.name) return "";
   }
   return "\"" + action + "\" is no action of `lockstep cluster`";
 }
 
+void check_words_of(const ClusterArguments& a) {
+  const int words = (a.first.empty() ? 0 : 1) + (a.second.empty() ? 0 : 1);
+  for (const ClusterAction& action : cluster_actions) {
+    if (a.action != action.name || (words >= action.least && words <= action.most)) continue;
+    throw UsageError("`lockstep cluster " + a.action + "` takes " + action.words,
+                     "lockstep cluster --help describes the actions");
+  }
+}
+
 int cluster_command(const ClusterArguments& a) {
-  const auto refuse = [&](bool wrong, const std::string& text) {
-    if (wrong) throw UsageError(text, "lockstep cluster --help describes the actions");
-  };
-  const bool list = a.action == "list";
-  refuse(list && !a.name.empty(), "`lockstep cluster list` takes no name");
-  refuse(!list && a.name.empty(), "`lockstep cluster " + a.action + "` needs a name");
-  if (list) return list_clusters();
-  if (a.action == "validate") return validate_cluster(a.name);
-  if (a.action == "show") print(cluster_profile_text(read_cluster_profile(a.name)));
-  if (a.action == "add") add_cluster_profile(a.name, a.profile);
-  if (a.action == "remove") remove_cluster_profile(a.name);
+  check_words_of(a);
+  if (a.action == "list") return list_clusters(a.json);
+  if (a.action == "show") return show_cluster(a.first, a.json);
+  if (a.action == "add") return add_named_cluster(a.first, a.profile);
+  if (a.action == "default") return default_cluster(a.first);
+  if (a.action == "import") return import_cluster(a.first, a.second);
+  if (a.action == "export") {
+    export_cluster_profile(a.first, a.second.empty() ? a.first + ".toml" : a.second);
+  } else if (a.action == "remove") {
+    remove_cluster_profile(a.first);
+  } else {
+    return validate_cluster({.name = a.first.empty() ? default_cluster_profile() : a.first,
+                             .patience = a.patience,
+                             .json = a.json});
+  }
   return 0;
 }
 
-}  // namespace
-
-void add_cluster(Commands& commands) {
-  auto a = std::make_shared<ClusterArguments>();
-  Subcommand sub = commands.add(
-      "cluster", "Profiles of clusters: list, show, add, remove, validate",
-      "A profile says how batch jobs reach a cluster that Slurm manages. Actions:\n\n"
-      "  list      all profiles\n"
-      "  show      a profile's file\n"
-      "  add       make a profile from the options below\n"
-      "  remove    remove a profile\n"
-      "  validate  ask Slurm, run a program on all nodes, compare them; each step that fails says "
-      "what to do\n\n"
-      "`lockstep submit JOB --cluster NAME` trains with a profile. The executable, the data and "
-      "the "
-      "folder of jobs must lie in a folder that all nodes share.",
-      {{"lockstep cluster add lab --workers 8 --nodes 2", "make the profile lab"},
-       {"lockstep cluster validate lab", "check it"}},
-      [a] { return cluster_command(*a); });
-  sub.add_option("action", a->action, "What to do")
-      .required()
-      .type_name("list|show|add|remove|validate")
-      .check(cluster_action_problem);
-  sub.add_option("name", a->name, "Name of the profile").type_name("NAME");
-  ClusterProfile& p = a->profile;
-  sub.add_option("--scheduler", p.scheduler, "add: the engine that starts jobs").type_name("slurm");
+void add_profile_options(Subcommand& sub, ClusterProfile& p) {
+  sub.add_option("--scheduler", p.scheduler, "add: the engine that starts jobs (default: slurm)")
+      .type_name("slurm|local");
+  sub.add_option("--login", p.login, "add: the scheduler's commands run there, by ssh")
+      .type_name("USER@HOST");
   sub.add_option("--partition", p.partition, "add: partition of the cluster")
       .type_name("PARTITION");
   sub.add_option("--workers", p.workers, "add: worker processes of a job (default: 1)")
@@ -160,14 +160,68 @@ void add_cluster(Commands& commands) {
       .type_name("N");
   sub.add_option("--threads", p.threads, "add: compute threads of each worker (default: 1)")
       .type_name("N");
+  sub.add_option("--device", p.device, "add: device of the workers (default: cpu)")
+      .type_name("cpu|cuda|auto");
   sub.add_option("--time-limit", p.time_limit, "add: limit of a job's time, as for sbatch --time")
       .type_name("TIME");
-  sub.add_option("--address", p.address,
-                 "add: address of the first node in the network of the nodes (default: by route)")
-      .type_name("ADDRESS");
   sub.add_option("--option", p.options, "add: another option of sbatch, such as --mem=4G")
       .one_value_each()
       .type_name("OPTION");
+  sub.add_option("--environment", p.environment,
+                 "add: a variable of the workers, such as NCCL_SOCKET_IFNAME=ib0")
+      .one_value_each()
+      .type_name("NAME=VALUE");
+  sub.add_option("--attach", p.attach, "add: a file that every job gets")
+      .one_value_each()
+      .type_name("FILE");
+  sub.add_option("--executable", p.executable,
+                 "add: on the nodes: shared (the same path), shipped, or a path (default: shared)")
+      .type_name("shared|shipped|PATH");
+  sub.add_option("--folder", p.folder, "add: folder of the jobs on the cluster").type_name("DIR");
+  sub.add_option("--address", p.address,
+                 "add: address or network interface of this machine for the nodes (default: by "
+                 "route)")
+      .type_name("ADDRESS");
+  sub.add_option("--ports", p.ports, "add: range of ports, such as 20000-20100 (default: any)")
+      .type_name("FIRST-LAST");
+}
+
+}  // namespace
+
+void add_cluster(Commands& commands) {
+  auto a = std::make_shared<ClusterArguments>();
+  Subcommand sub = commands.add(
+      "cluster", "Profiles of clusters: list, show, add, validate, default, export, import, remove",
+      "A profile says how batch jobs and trainings reach a cluster. Actions:\n\n"
+      "  list                the profiles\n"
+      "  show NAME           a profile's fields\n"
+      "  add NAME            make a profile from the options below\n"
+      "  validate [NAME]     try it step by step; a step that fails says what to do\n"
+      "  default [NAME]      choose the profile that is used where none is named, or show it\n"
+      "  export NAME [FILE]  write a profile to a new file (NAME.toml)\n"
+      "  import FILE [NAME]  make a profile from such a file\n"
+      "  remove NAME         remove a profile\n\n"
+      "The profile `local` is this machine; it always exists. `lockstep reference clusters` "
+      "describes the fields. Where a profile's name is asked for, the path of its file (with "
+      "the ending .toml) serves too.",
+      {{"lockstep cluster add lab --scheduler slurm --workers 4 --partition debug",
+        "the profile lab"},
+       {"lockstep cluster validate lab", "try it"},
+       {"lockstep cluster default lab", "use it where no profile is named"},
+       {"lockstep cluster export lab lab.toml", "a file for colleagues"}},
+      [a] { return cluster_command(*a); });
+  sub.add_option("action", a->action, "What to do")
+      .required()
+      .type_name("list|show|add|validate|default|export|import|remove")
+      .check(cluster_action_problem);
+  sub.add_option("name", a->first, "Name of the profile; import: the file").type_name("FILE|NAME");
+  sub.add_option("other", a->second, "export: the file; import: the name").type_name("FILE|NAME");
+  add_profile_options(sub, a->profile);
+  sub.add_option("--patience", a->patience,
+                 "validate: seconds to wait for free nodes (default: 120)")
+      .type_name("SECONDS")
+      .not_negative();
+  sub.add_flag("--json", a->json, "list, show, validate: print JSON");
 }
 
 }  // namespace lockstep::command

@@ -9,6 +9,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/layer.h"
 #include "lockstep/engine/nn/metrics/metric.h"
+#include "lockstep/parallel/clusters/cluster_profile.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/options/solver_info.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr const char* head = R"(# The job file
 
-A job file is TOML and describes a whole training: `lockstep train FILE` runs it, `lockstep train FILE --check` reports its errors. `lockstep reference` prints this page; `lockstep reference NAME` prints the part about one table or layer, about `solvers` or about `metrics`.
+A job file is TOML and describes a whole training: `lockstep train FILE` runs it, `lockstep train FILE --check` reports its errors. `lockstep reference` prints this page; `lockstep reference NAME` prints the part about one table or layer, or about `solvers`, `metrics` or `clusters`.
 
 ```toml
 # two-layers.toml
@@ -78,7 +79,13 @@ An entry of `layers` is one of
 )";
 
 // Names of these parts, beside those of tables and layers.
-constexpr const char *kSolvers = "solvers", *kMetrics = "metrics";
+constexpr const char *kSolvers = "solvers", *kMetrics = "metrics", *kClusters = "clusters";
+
+constexpr const char* clusters_head = R"(## Clusters
+
+A cluster profile is a TOML file with these fields, outside all tables. `lockstep cluster add` makes one and has an option for each field (`--option` for one of `options`). The workers of a job are divided equally among its nodes.
+
+)";
 
 constexpr const char* solvers_head = R"(## Solvers
 
@@ -137,6 +144,8 @@ std::string options_of(const SolverInfo& solver) {
   return text;
 }
 
+std::string clusters_section() { return clusters_head + table_of(cluster_profile_fields()); }
+
 std::string solvers_section() {
   std::string text = solvers_head;
   for (const SolverInfo& s : solver_registry()) {
@@ -163,6 +172,7 @@ std::string reference_page() {
   text += "\n" + solvers_section() + "\n" + metrics_section();
   text += "\n" + std::string(layers_head);
   for (const LayerInfo& layer : layer_registry()) text += "\n" + section_of(layer);
+  text += "\n" + clusters_section();
   return text;
 }
 
@@ -172,6 +182,7 @@ std::string reference_of(const std::string& topic) {
   }
   if (topic == kSolvers) return solvers_section();
   if (topic == kMetrics) return metrics_section();
+  if (topic == kClusters) return clusters_section();
   for (const LayerInfo& layer : layer_registry()) {
     if (layer.type == topic) return section_of(layer);
   }
@@ -182,27 +193,29 @@ std::string reference_of(const std::string& topic) {
 std::vector<std::string> reference_topics() {
   std::vector<std::string> topics;
   for (const JobTable& table : job_tables()) topics.push_back(table.name);
-  topics.insert(topics.end(), {kSolvers, kMetrics});
+  topics.insert(topics.end(), {kSolvers, kMetrics, kClusters});
   for (const LayerInfo& layer : layer_registry()) topics.push_back(layer.type);
   return topics;
 }
 
 void add_reference(Commands& commands) {
   auto topics = std::make_shared<std::vector<std::string>>();
-  Subcommand sub =
-      commands.add("reference", "Every table, field and layer of job files, as Markdown",
-                   "Without a name it prints the whole page.",
-                   {{"lockstep reference training", "the options of a training"},
-                    {"lockstep reference convolution2d max_pooling2d", "two layers"}},
-                   [topics] {
-                     std::string text = topics->empty() ? reference_page() : "";
-                     for (const std::string& topic : *topics) {
-                       text += (text.empty() ? "" : "\n") + reference_of(topic);
-                     }
-                     print(text);
-                     return 0;
-                   });
-  sub.add_option("name", *topics, "Tables (data, training, ...), solvers, metrics, types of layers")
+  Subcommand sub = commands.add(
+      "reference",
+      "Every table, field and layer of job files, and the fields of cluster profiles, as Markdown",
+      "Without a name it prints the whole page.",
+      {{"lockstep reference training", "the options of a training"},
+       {"lockstep reference convolution2d max_pooling2d", "two layers"}},
+      [topics] {
+        std::string text = topics->empty() ? reference_page() : "";
+        for (const std::string& topic : *topics) {
+          text += (text.empty() ? "" : "\n") + reference_of(topic);
+        }
+        print(text);
+        return 0;
+      });
+  sub.add_option("name", *topics,
+                 "Tables (data, training, ...), solvers, metrics, clusters, types of layers")
       .type_name("TOPIC");
 }
 

@@ -1,14 +1,21 @@
 #include "lockstep/parallel/clusters/cluster_profile.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/toml/toml_tree.h"
+#include "lockstep/parallel/clusters/profile_checks.h"
 
 namespace lockstep {
 namespace {
@@ -28,60 +35,62 @@ std::string profile_path(const std::string& name) {
   return join_path(cluster_profiles_folder(), name + profile_ending);
 }
 
-std::string existing_profile_path(const std::string& name) {
-  std::string path = profile_path(name);
-  if (local_files().exists(path)) return path;
-  const std::vector<std::string> names = cluster_profile_names();
+[[noreturn]] void refuse_unknown(const std::string& name) {
   throw InvalidArgument(
       "[cluster] there is no profile \"" + name + "\"",
-      names.empty() ? "lockstep cluster add NAME makes one" : suggest(name, names));
+      suggest(name, cluster_profile_names()) + "; lockstep cluster add " + name + " makes one");
 }
 
-[[noreturn]] void refuse_field(const std::string& where, const std::string& field,
-                               const std::string& what, const std::string& hint) {
-  throw InvalidArgument("[" + where + "] " + field + ": " + what, hint);
+// A field that this version does not know is told by its name: another version may have written it.
+void check_names(const nlohmann::json& tree, const std::string& where) {
+  std::vector<std::string> known;
+  for (const FieldInfo& field : cluster_profile_fields()) known.push_back(field.name);
+  for (const auto& [name, value] : tree.items()) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string near = nearest_name(name, known);
+    throw InvalidArgument(
+        "[" + where + "] " + name + " is no field of a profile in this version of lockstep",
+        near.empty() ? "another version may have written it; `lockstep reference clusters` "
+                       "describes the fields"
+                     : "did you mean `" + near + "`?");
+  }
 }
 
-bool is_variable(const std::string& text) {
-  const size_t equals = text.find('=');
-  return equals != std::string::npos && equals > 0 && text.find('\n') == std::string::npos &&
-         std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(equals), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_';
-         });
-}
-
-// A word of a command line that begins with "-" would be an option.
-bool is_plain_word(const std::string& text) {
-  return !text.starts_with("-") && text.find_first_of(" \t\r\n") == std::string::npos;
-}
-
-void read_profile_fields(ClusterProfile& profile, const nlohmann::json& tree,
-                         const std::string& where) {
+ClusterProfile profile_in(const std::string& text, const std::string& where) {
+  const nlohmann::json tree = parse_toml(text, "[cluster] " + where).tree;
+  check_names(tree, where);
+  ClusterProfile profile;
   FieldReader reader(tree, where);
   profile.visit(reader);
   reader.finish();
-  for (const std::string& option : profile.options) {
-    if (option.starts_with("-") && option.find('\n') == std::string::npos) continue;
-    refuse_field(where, "options", "\"" + option + "\" is no option of sbatch",
-                 "for example --mem=4G");
-  }
-  for (const std::string& variable : profile.environment) {
-    if (is_variable(variable)) continue;
-    refuse_field(where, "environment", "\"" + variable + "\" sets no variable",
-                 "for example NCCL_SOCKET_IFNAME=ib0");
-  }
-  for (const auto& [field, value] :
-       {std::pair<const char*, const std::string&>{"login", profile.login},
-        {"partition", profile.partition},
-        {"time_limit", profile.time_limit},
-        {"address", profile.address},
-        {"ports", profile.ports}}) {
-    if (!is_plain_word(value))
-      refuse_field(where, field, "\"" + value + "\" is no single word", "");
-  }
-  profile.workers_per_node();
+  check_cluster_profile(profile, where);
+  return profile;
 }
+
+// This machine with all processors that this process may use.
+ClusterProfile local_profile() {
+  ClusterProfile profile;
+  profile.scheduler = "local";
+  profile.workers = available_cores();
+  return profile;
+}
+
+// Writes a file that did not exist, whole or not at all.
+void write_new_file(const std::string& path, const std::string& text, const std::string& exists,
+                    const std::string& hint) {
+  const std::string unfinished = path + ".new-" + std::to_string(::getpid());
+  write_atomically(local_files(), unfinished, text);
+  const int failed = ::link(unfinished.c_str(), path.c_str()) == 0 ? 0 : errno;
+  local_files().remove(unfinished);
+  if (failed == EEXIST) throw InvalidArgument(exists, hint);
+  if (failed != 0) {
+    throw FileError("[cluster] cannot write " + path + ": " +
+                    std::system_category().message(failed));
+  }
+  local_files().sync_folder(folder_of(path));
+}
+
+std::string default_name_path() { return user_folder(UserFolder::settings, "default_cluster"); }
 
 }  // namespace
 
@@ -96,9 +105,11 @@ void ClusterProfile::visit(FieldVisitor& v) {
             {.min = 1, .max = 100'000});
   v.integer("threads", threads, "compute threads of each worker", {.min = 1, .max = 1024});
   v.text("device", device, "device of the workers", {"cpu", "cuda", "auto"});
-  v.text("time_limit", time_limit, "limit of a job's time, as sbatch --time takes it");
+  v.text("time_limit", time_limit,
+         "limit of a job's time, as sbatch --time takes it; \"\": the partition's");
   v.texts("options", options, "more options of sbatch, such as --mem=4G");
-  v.texts("environment", environment, "variables of the workers, such as NCCL_SOCKET_IFNAME=ib0");
+  v.texts("environment", environment,
+          "variables of the workers, such as NCCL_SOCKET_IFNAME=ib0; credentials are refused");
   v.texts("attach", attach, "files that every job gets");
   v.text("executable", executable,
          "the executable on the nodes: \"shared\" (this one under its path), \"shipped\" (a copy "
@@ -119,40 +130,80 @@ int64_t ClusterProfile::workers_per_node() const {
 std::string cluster_profiles_folder() { return user_folder(UserFolder::settings, "clusters"); }
 
 std::vector<std::string> cluster_profile_names() {
-  std::vector<std::string> names;
+  std::vector<std::string> names{local_cluster_name};
   const std::string folder = cluster_profiles_folder();
   if (!local_files().is_folder(folder)) return names;
   for (std::string name : local_files().list(folder)) {
     if (!name.ends_with(profile_ending)) continue;
     name.resize(name.size() - std::string(profile_ending).size());
-    names.push_back(std::move(name));
+    if (name != local_cluster_name) names.push_back(std::move(name));
   }
+  std::sort(names.begin(), names.end());
   return names;
 }
 
+std::string cluster_profile_name_of(const std::string& name_or_path) {
+  if (!name_or_path.ends_with(profile_ending)) return name_or_path;
+  return std::filesystem::path(name_or_path).stem().string();
+}
+
 ClusterProfile read_cluster_profile(const std::string& name) {
-  const std::string path = existing_profile_path(name);
-  ClusterProfile profile;
-  read_profile_fields(profile, parse_toml(read_text(local_files(), path), "[cluster] " + path).tree,
-                      path);
-  return profile;
+  if (name.ends_with(profile_ending)) return read_cluster_profile_file(name);
+  const std::string path = profile_path(name);
+  if (local_files().exists(path)) return profile_in(read_text(local_files(), path), path);
+  if (name == local_cluster_name) return local_profile();
+  refuse_unknown(name);
+}
+
+ClusterProfile read_cluster_profile_file(const std::string& path) {
+  return profile_in(read_text(local_files(), path), path);
 }
 
 void add_cluster_profile(const std::string& name, const ClusterProfile& profile) {
   const std::string path = profile_path(name);
-  if (local_files().exists(path)) {
-    throw InvalidArgument("[cluster] the profile \"" + name + "\" exists",
-                          "remove it first: lockstep cluster remove " + name);
-  }
   const std::string text = cluster_profile_text(profile);
-  ClusterProfile checked;
-  read_profile_fields(checked, parse_toml(text, "[cluster] " + name).tree, "cluster " + name);
+  profile_in(text, "cluster " + name);
   make_folders(local_files(), cluster_profiles_folder());
-  write_atomically(local_files(), path, text);
+  write_new_file(path, text, "[cluster] the profile \"" + name + "\" exists",
+                 "choose another name, or remove it first: lockstep cluster remove " + name);
 }
 
 void remove_cluster_profile(const std::string& name) {
-  local_files().remove(existing_profile_path(name));
+  const std::string path = profile_path(name);
+  if (!local_files().exists(path)) {
+    if (name != local_cluster_name) refuse_unknown(name);
+    throw InvalidArgument("[cluster] the profile \"local\" is this machine and cannot be removed");
+  }
+  if (default_cluster_profile() == name) local_files().remove(default_name_path());
+  local_files().remove(path);
+}
+
+void export_cluster_profile(const std::string& name, const std::string& path) {
+  write_new_file(path, cluster_profile_text(read_cluster_profile(name)),
+                 "[cluster] " + path + " exists", "name a file that does not exist");
+}
+
+std::string default_cluster_profile() {
+  const std::string path = default_name_path();
+  if (!local_files().exists(path)) return local_cluster_name;
+  std::string name = read_text(local_files(), path);
+  while (name.ends_with('\n')) name.pop_back();
+  profile_path(name);  // its name is plain
+  return name;
+}
+
+void set_default_cluster_profile(const std::string& name) {
+  profile_path(name);
+  read_cluster_profile(name);
+  const std::string path = default_name_path();
+  make_folders(local_files(), folder_of(path));
+  write_atomically(local_files(), path, name + "\n");
+}
+
+std::vector<FieldInfo> cluster_profile_fields() {
+  FieldLister lister;
+  ClusterProfile().visit(lister);
+  return lister.fields;
 }
 
 std::string cluster_profile_text(const ClusterProfile& profile) {

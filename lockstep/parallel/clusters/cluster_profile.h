@@ -1,7 +1,7 @@
 // Cluster profiles: how trainings, pools and batch jobs reach a cluster. A profile is a TOML file
 // in the user's folder (LOCKSTEP_HOME/clusters; otherwise XDG_CONFIG_HOME/lockstep/clusters or
-// ~/.config/lockstep/clusters), named after the profile. Functions are safe to call from several
-// processes.
+// ~/.config/lockstep/clusters), named after the profile. The profile "local" is this machine; it
+// exists without a file. Functions are safe to call from several processes.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include "lockstep/base/fields.h"
 
 namespace lockstep {
+
+inline constexpr const char* local_cluster_name = "local";
 
 struct ClusterProfile {
   std::string scheduler = "slurm";  // "slurm", or "local": this machine
@@ -23,7 +25,7 @@ struct ClusterProfile {
   std::string device = "cpu";        // of the workers: "cpu", "cuda" or "auto"
   std::string time_limit;            // as sbatch --time takes it; "": the partition's limit
   std::vector<std::string> options;  // more options of sbatch
-  // "NAME=VALUE": variables of the workers. They are stored by Slurm, so they hold no secrets.
+  // "NAME=VALUE": variables of the workers. Slurm stores them, so credentials are refused.
   std::vector<std::string> environment;
   std::vector<std::string> attach;  // files that every job gets
   // The executable on the nodes: "shared" (this one, under its path), "shipped" (a copy of it in
@@ -42,21 +44,41 @@ struct ClusterProfile {
 // The folder that holds the profiles. Throws InvalidArgument if no variable names a place.
 std::string cluster_profiles_folder();
 
-// The names of all profiles, sorted.
+// The names of all profiles, sorted; "local" is always one of them.
 std::vector<std::string> cluster_profile_names();
 
-// Reads a profile. Throws InvalidArgument if there is none of this name (the hint is the nearest
-// name) or a field is wrong, DataError for bad syntax.
+// Reads a profile. A name that ends in ".toml" is the path of a profile's file instead. Throws
+// InvalidArgument if there is none of this name (the hint is the nearest name) or a field is wrong,
+// DataError for bad syntax.
 ClusterProfile read_cluster_profile(const std::string& name);
 
+// The same for the path of a profile's file, whatever its ending.
+ClusterProfile read_cluster_profile_file(const std::string& path);
+
+// "lab" for "lab" and "folder/lab.toml".
+std::string cluster_profile_name_of(const std::string& name_or_path);
+
 // Writes a new profile. Throws InvalidArgument for a name that is no plain file name, for wrong
-// fields, and if the profile exists.
+// fields, and if the profile exists. "local" replaces the profile that exists without a file.
 void add_cluster_profile(const std::string& name, const ClusterProfile& profile);
 
-// Throws InvalidArgument if there is none of this name.
+// Removes a profile's file; "local" then is as it was at first. If the profile was the default,
+// "local" becomes the default. Throws InvalidArgument if there is none of this name.
 void remove_cluster_profile(const std::string& name);
+
+// Writes the profile to a new file. Throws FileError if the file exists.
+void export_cluster_profile(const std::string& name, const std::string& path);
+
+// The profile that is used where no other is named: "local" until another is chosen. It may have
+// been removed; reading it then says so.
+std::string default_cluster_profile();
+// Throws as read_cluster_profile() does.
+void set_default_cluster_profile(const std::string& name);
 
 // The text of a profile's file: the fields that differ from the defaults, and `workers`.
 std::string cluster_profile_text(const ClusterProfile& profile);
+
+// The fields of a profile with their defaults and meanings.
+std::vector<FieldInfo> cluster_profile_fields();
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -20,6 +21,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t most_output = size_t{16} << 20;
+constexpr int look_milliseconds = 100;
 
 std::vector<std::string> tool_environment() {
   std::vector<std::string> words{"env", "-i"};
@@ -62,12 +64,17 @@ Descriptor input_file(const std::string& text) {
 }
 
 // Reads until the end of the file. Returns false at the limit.
-bool read_all(int descriptor, const TimeLimit& limit, std::string& text) {
+bool read_all(int descriptor, const TimeLimit& limit, const std::function<bool()>& stop_wanted,
+              std::string& text) {
   std::array<char, 4096> piece;
   while (text.size() < most_output) {
     pollfd waiting{descriptor, POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, limit.milliseconds_left());
+    const int pause = stop_wanted ? std::min(look_milliseconds, limit.milliseconds_left())
+                                  : limit.milliseconds_left();
+    const int ready = ::poll(&waiting, 1, pause);
+    if (stop_wanted && stop_wanted()) throw Cancelled("[cluster] stopped by a signal");
     if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0 && !limit.reached()) continue;
     if (ready <= 0) return false;
     const ssize_t count = ::read(descriptor, piece.data(), piece.size());
     if (count < 0 && errno == EINTR) continue;
@@ -97,7 +104,7 @@ ToolResult run_tool(const ToolCall& call) {
   theirs.close();
   const TimeLimit limit(call.seconds);
   ToolResult result;
-  if (!read_all(ours.get(), limit, result.output) || !child.wait(limit)) {
+  if (!read_all(ours.get(), limit, call.stop_wanted, result.output) || !child.wait(limit)) {
     throw Timeout("[cluster] " + call.command.front() +
                   (call.login.empty() ? "" : " on " + call.login) + " does not answer within " +
                   std::to_string(static_cast<int>(call.seconds)) + " seconds: " + result.output);

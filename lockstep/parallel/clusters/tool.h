@@ -1,6 +1,7 @@
 // Commands of a scheduler: run here, or by ssh on a login node of its cluster.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@ struct ToolCall {
   std::string login = {};  // "user@host": by ssh, which must not ask for a password; "": here
   std::string input = {};  // the command's standard input
   double seconds = 30;     // limit
+  std::function<bool()> stop_wanted = {};  // asked now and then; true ends the command
 };
 
 struct ToolResult {
@@ -23,7 +25,8 @@ std::string shell_quoted(const std::string& text);
 
 // Runs the command and waits for its end. Here it gets few variables of this process's environment
 // (PATH, HOME, SLURM_CONF and the like), because others may hold secrets. Throws Timeout at the
-// limit, Error if it cannot be started. Safe to call from several threads.
+// limit, Cancelled if a stop is wanted, Error if it cannot be started. Safe to call from several
+// threads.
 ToolResult run_tool(const ToolCall& call);
 
 // Its output. Throws Error with it, and with the hint, if the command fails.
