@@ -11,6 +11,7 @@
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/report/pages/sweep_page.h"
 #include "lockstep/report/sweep_display.h"
 #include "lockstep/report/terminal.h"
@@ -22,7 +23,7 @@ namespace lockstep::command {
 namespace {
 
 struct SweepArguments {
-  std::string job, out, host_launch;
+  std::string job, out, host_launch, cluster;
   std::vector<std::string> settings, hosts;
   int workers = 0;
   int64_t stop_trial = 0;
@@ -140,6 +141,7 @@ std::string how_to_continue(const SweepArguments& a) {
     line += (i == 0 ? " --hosts " : ",") + shell_word(a.hosts[i]);
   }
   if (!a.host_launch.empty()) line += " --host-launch " + shell_word(a.host_launch);
+  if (!a.cluster.empty()) line += " --cluster " + shell_word(a.cluster);
   return line + " --resume";
 }
 
@@ -159,6 +161,18 @@ class SweepNotices : public SweepObserver {
     std::fprintf(stderr, "note: %s\n", printable(text).c_str());
   }
 };
+
+// Has the trainings computed by the workers of a cluster's profile.
+void use_cluster(const std::string& cluster, JobSweepOptions& options) {
+  const ClusterPlace place = cluster_place(cluster);
+  options.hosts = place.hosts;
+  options.host_launch = place.launch;
+  options.host_address = place.address;
+  if (place.hosts.empty() && options.workers == 0) {
+    options.workers = static_cast<int>(place.workers);
+  }
+  if (!place.hosts.empty()) options.host_threads = place.threads;
+}
 
 int sweep_command(SweepArguments& a) {
   if (cloud::is_address(a.out)) {
@@ -188,6 +202,7 @@ int sweep_command(SweepArguments& a) {
   options.lend = !a.no_lending;
   options.hosts = a.hosts;
   options.host_launch = a.host_launch;
+  if (!a.cluster.empty()) use_cluster(a.cluster, options);
   if (!a.not_recorded) options.store = default_store_folder();
   options.interrupted = stop_wanted;
   SweepDisplay display(
@@ -245,6 +260,7 @@ void add_sweep(Commands& commands) {
       {{"lockstep sweep examples/jobs/digits_sweep.toml --out runs/sweep", "nine trials"},
        {"lockstep sweep job.toml --out runs/sweep --workers 4", "four trials at once"},
        {"lockstep sweep job.toml --out runs/sweep --hosts 10.0.0.2:4,10.0.0.3:4", "on two hosts"},
+       {"lockstep sweep job.toml --out runs/sweep --cluster lab", "on the nodes of a cluster"},
        {"lockstep sweep --out runs/sweep --resume", "continue"},
        {"lockstep sweep --out runs/sweep --resume --set sweep.trials=40", "with more trials"},
        {"lockstep sweep --out runs/sweep --stop-trial 7", "from another terminal"}},
@@ -273,6 +289,11 @@ void add_sweep(Commands& commands) {
                  "Command that starts a program on a host; {host} is its name (default: ssh)")
       .type_name("COMMAND")
       .needs(hosts);
+  sub.add_option("--cluster", a->cluster,
+                 "Profile of a cluster whose nodes compute (lockstep cluster)")
+      .type_name("NAME")
+      .not_empty()
+      .excludes(hosts);
   Option resume = sub.add_flag("--resume", a->resume, "Continue the sweep in --out");
   resume.needs(out);
   sub.add_flag("--rerun-failed", a->rerun_failed,

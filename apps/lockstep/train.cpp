@@ -18,6 +18,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
+#include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/report/dashboard/dashboard.h"
 #include "lockstep/report/pages/run_page.h"
 #include "lockstep/report/progress.h"
@@ -65,6 +66,21 @@ std::string hosts_of(const TrainArguments& a) {
   return text;
 }
 
+// The settings for the workers of a cluster, by its profile.
+void add_cluster_settings(const TrainArguments& a, std::vector<std::string>& settings) {
+  if (a.cluster.empty()) return;
+  const ClusterPlace place = cluster_place(a.cluster);
+  settings.push_back("training.workers=" + std::to_string(place.workers));
+  settings.push_back("training.threads=" + std::to_string(place.threads));
+  if (place.device != "cpu") {
+    settings.push_back("training.device=" + nlohmann::json(place.device).dump());
+  }
+  if (place.hosts.empty()) return;
+  settings.push_back("training.hosts=" + nlohmann::json(place.hosts).dump());
+  settings.push_back("training.host_launch=" + nlohmann::json(place.launch).dump());
+  settings.push_back("training.host_address=" + nlohmann::json(place.address).dump());
+}
+
 // The settings for the options about workers.
 std::vector<std::string> worker_settings(const TrainArguments& a) {
   std::vector<std::string> settings;
@@ -107,6 +123,7 @@ std::string how_to_go_on(const TrainArguments& a, const std::string& folder, boo
   if (a.threads > 0) line += " --threads " + std::to_string(a.threads);
   if (a.workers > 0) line += " --workers " + std::to_string(a.workers);
   if (!a.worker_load.empty()) line += " --worker-load " + loads_of(a);
+  if (!a.cluster.empty()) line += " --cluster " + shell_word(a.cluster);
   if (!a.hosts.empty()) line += " --hosts " + hosts_of(a);
   if (!a.host_launch.empty()) line += " --host-launch " + shell_word(a.host_launch);
   if (!a.initial_model.empty()) line += " --initial-model " + shell_word(a.initial_model);
@@ -235,6 +252,7 @@ void write_report_of(const std::string& folder) {
 
 int work(const TrainArguments& a) {
   std::vector<std::string> settings = a.settings;
+  add_cluster_settings(a, settings);
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   for (std::string& setting : worker_settings(a)) settings.push_back(std::move(setting));
@@ -246,6 +264,10 @@ int work(const TrainArguments& a) {
   }
   if (a.check) {
     check_job(job, a.initial_model);
+    return 0;
+  }
+  if (a.dry_run && !a.cluster.empty()) {
+    print(cluster_hosts_script(a.cluster));
     return 0;
   }
   catch_stop_signals();
@@ -363,6 +385,7 @@ void add_train(Commands& commands) {
        {"lockstep train job.toml --check", "check the job without training"},
        {"lockstep train job.toml --dry-run", "estimate the time of the training"},
        {"lockstep train job.toml --set max_epochs=5 --set training.seed=3", "change fields"},
+       {"lockstep train job.toml --cluster lab --out runs/a", "by the nodes of a cluster"},
        {"lockstep train job.toml --out runs/a --resume", "continue the run in runs/a"},
        {"lockstep train job.toml --out runs/a --resume --set max_epochs=8",
         "also if it has finished, with more epochs"}},
@@ -392,6 +415,14 @@ void add_train(Commands& commands) {
   sub.add_option("--host-launch", a->host_launch,
                  "Command that starts a program on a host; {host} is its name (default: ssh)")
       .type_name("COMMAND");
+  sub.add_option("--cluster", a->cluster,
+                 "Profile of a cluster whose nodes compute (lockstep cluster)")
+      .type_name("NAME")
+      .not_empty()
+      .excludes(sub.option("--threads"))
+      .excludes(sub.option("--workers"))
+      .excludes(sub.option("--hosts"))
+      .excludes(sub.option("--host-launch"));
   sub.add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU if there is one")
       .type_name("DEVICE");
   Option resume = sub.add_flag("--resume", a->resume, "Continue the run in --out");
@@ -407,7 +438,8 @@ void add_train(Commands& commands) {
       .not_empty();
   Option check = sub.add_flag("--check", a->check, "Check the job without training");
   sub.add_flag("--dry-run", a->dry_run,
-               "Three iterations, a validation, a checkpoint; estimate the time of the training")
+               "Three iterations, a validation, a checkpoint; estimate the time of the training. "
+               "With --cluster: print the script for the scheduler")
       .excludes(check)
       .excludes(resume);
   for (const char* other : {"--resume", "--save-initial"}) {

@@ -14,7 +14,7 @@ struct TrainArguments {
   int threads = 0, workers = 0;
   std::vector<double> worker_load;
   std::vector<std::string> hosts;
-  std::string host_launch;
+  std::string host_launch, cluster;
   bool resume = false, rebuild_receipt = false, save_initial = false, json = false, quiet = false;
   bool check = false, dry_run = false, confusion = false, profile = false;
   bool tensorboard = false, histograms = false;

@@ -91,9 +91,7 @@ std::string own_address_towards(const std::string& host) {
   return address_towards(host);
 }
 
-PortRange ports_to_use() {
-  const char* const given = std::getenv("LOCKSTEP_PORTS");
-  const std::string text = given ? given : "";
+PortRange parse_ports(const std::string& text, const std::string& where) {
   constexpr int kMostPort = 65535;
   PortRange ports;
   if (text.empty()) return ports;
@@ -107,10 +105,15 @@ PortRange ports_to_use() {
   }
   if (error != std::errc() || at != end || ports.first < 1 || ports.last < ports.first ||
       ports.last > kMostPort) {
-    throw InvalidArgument("[network] LOCKSTEP_PORTS is no range of ports: " + text,
+    throw InvalidArgument("[network] " + where + " is no range of ports: " + text,
                           "for example 20000-20100");
   }
   return ports;
+}
+
+PortRange ports_to_use() {
+  const char* const given = std::getenv("LOCKSTEP_PORTS");
+  return parse_ports(given ? given : "", "LOCKSTEP_PORTS");
 }
 
 std::string interface_of(const std::string& address) {

@@ -23,8 +23,11 @@ std::string own_address_towards(const std::string& host);
 struct PortRange {
   int first = 0, last = 0;
 };
-// The ports to listen at by the variable LOCKSTEP_PORTS, "20000-20100" or "20000"; any if it is not
-// set. Throws InvalidArgument for other text.
+// The range that a text names, "20000-20100" or "20000"; "": any. Throws InvalidArgument, which
+// names `where`, for other text.
+PortRange parse_ports(const std::string& text, const std::string& where);
+// The ports to listen at by the variable LOCKSTEP_PORTS; any if it is not set. Throws what
+// parse_ports() throws.
 PortRange ports_to_use();
 
 // Returns the network interface (for example "eth0") that has the address, in the form that

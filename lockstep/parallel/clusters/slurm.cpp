@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <limits>
 #include <sstream>
@@ -21,7 +22,37 @@ std::vector<std::string> partition_option(const ClusterProfile& profile) {
   return {"--partition=" + profile.partition};
 }
 
+// The options of the script and of the profile, and the environment.
+std::string script_head(const ClusterProfile& profile, std::vector<std::string> options,
+                        const std::vector<std::pair<std::string, std::string>>& environment) {
+  refuse_secrets(environment);
+  for (const std::string& option : partition_option(profile)) options.push_back(option);
+  if (!profile.time_limit.empty()) options.push_back("--time=" + profile.time_limit);
+  options.insert(options.end(), profile.options.begin(), profile.options.end());
+  std::string text = "#!/bin/sh\n";
+  for (const std::string& option : options) text += "#SBATCH " + option + "\n";
+  for (const auto& [name, value] : environment) {
+    text += "export " + name + "=" + shell_quoted(value) + "\n";
+  }
+  return text;
+}
+
 }  // namespace
+
+void refuse_secrets(const std::vector<std::pair<std::string, std::string>>& environment) {
+  for (const auto& [name, value] : environment) {
+    std::string upper = name;
+    std::transform(upper.begin(), upper.end(), upper.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    for (const char* part :
+         {"SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY"}) {
+      if (upper.find(part) == std::string::npos) continue;
+      throw InvalidArgument(
+          "[cluster] environment: " + name + " seems to be a secret, which Slurm would store",
+          "give it to the nodes in a file, such as ~/.aws/credentials, or by their role");
+    }
+  }
+}
 
 std::string slurm_script(const ClusterProfile& profile, const SlurmScript& script) {
   std::vector<std::string> options{
@@ -34,15 +65,25 @@ std::string slurm_script(const ClusterProfile& profile, const SlurmScript& scrip
       "--nodes=" + std::to_string(profile.nodes),
       "--ntasks-per-node=1",
       "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads)};
-  for (const std::string& option : partition_option(profile)) options.push_back(option);
-  if (!profile.time_limit.empty()) options.push_back("--time=" + profile.time_limit);
-  options.insert(options.end(), profile.options.begin(), profile.options.end());
-  std::string text = "#!/bin/sh\n";
-  for (const std::string& option : options) text += "#SBATCH " + option + "\n";
-  for (const auto& [name, value] : script.environment) {
-    text += "export " + name + "=" + shell_quoted(value) + "\n";
+  return script_head(profile, std::move(options), script.environment) + "exec " + script.command +
+         "\n";
+}
+
+std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& hosts) {
+  std::string indexes, command;
+  for (const int64_t index : hosts.indexes) {
+    indexes += (indexes.empty() ? "" : ",") + std::to_string(index);
   }
-  return text + "exec " + script.command + "\n";
+  for (const std::string& word : hosts.command) command += " " + shell_quoted(word);
+  const std::string cpus =
+      "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads);
+  return script_head(profile,
+                     {"--job-name=" + hosts.name, "--array=" + indexes, "--output=" + hosts.output,
+                      "--open-mode=append", "--requeue", "--no-kill", "--signal=USR2@120",
+                      "--nodes=1", "--ntasks=1", cpus},
+                     hosts.environment) +
+         "exec srun --kill-on-bad-exit=0 --ntasks=1 " + cpus + command +
+         " \"$SLURM_ARRAY_TASK_ID\" " + std::to_string(hosts.size) + "\n";
 }
 
 bool SlurmState::is_alive() const {
@@ -79,6 +120,35 @@ SlurmState Slurm::state(const std::string& job) const {
 }
 
 void Slurm::cancel(const std::string& job) const { output_of({"scancel", job}, answer_limit); }
+
+std::vector<SlurmElement> Slurm::elements(const std::string& name) const {
+  std::istringstream lines(output_of(
+      {"squeue", "--noheader", "--array", "--name=" + name, "--format=%i|%T|%r"}, answer_limit));
+  std::vector<SlurmElement> all;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t below = line.find('_'), bar = line.find('|');
+    const size_t next = bar == std::string::npos ? bar : line.find('|', bar + 1);
+    if (below == std::string::npos || next == std::string::npos || below > bar) continue;
+    SlurmElement& element = all.emplace_back();
+    element.job = line.substr(0, bar);
+    element.index = std::atoll(line.c_str() + below + 1);
+    element.state = {line.substr(bar + 1, next - bar - 1), line.substr(next + 1)};
+  }
+  return all;
+}
+
+void Slurm::cancel_all(const std::string& name) const {
+  output_of({"scancel", "--name=" + name}, answer_limit);
+}
+
+std::vector<std::string> Slurm::node_addresses(const ClusterProfile& profile) const {
+  std::vector<std::string> words{"sinfo", "--noheader", "--Node", "--format=%o"};
+  for (const std::string& option : partition_option(profile)) words.push_back(option);
+  std::istringstream lines(output_of(words, answer_limit));
+  std::vector<std::string> all;
+  for (std::string address; std::getline(lines, address);) all.push_back(address);
+  return all;
+}
 
 double Slurm::time_left(const std::string& job) const {
   // "2-03:04:05", "3:04:05", "4:05" or a word

@@ -10,6 +10,10 @@
 
 namespace lockstep {
 
+// Throws InvalidArgument for variables whose names are those of secrets, such as
+// AWS_SECRET_ACCESS_KEY or MY_TOKEN: what a scheduler gets, others can read.
+void refuse_secrets(const std::vector<std::pair<std::string, std::string>>& environment);
+
 // What Slurm runs for a batch job.
 struct SlurmScript {
   std::string name;     // of the job in Slurm's lists
@@ -19,6 +23,22 @@ struct SlurmScript {
   // stores it.
   std::vector<std::pair<std::string, std::string>> environment;
 };
+
+// What Slurm runs for the hosts of a pool: an array of jobs, one for each host, which are started,
+// requeued and replaced one by one.
+struct SlurmHosts {
+  std::string name;    // of the jobs in Slurm's lists
+  std::string output;  // file that a host's output is appended to; %a is the host's index
+  std::vector<std::string> command;  // of a host, without its index and number
+  std::vector<int64_t> indexes;      // of the hosts to start
+  int64_t size = 1;                  // number of all hosts
+  // Must not hold secrets, as below.
+  std::vector<std::pair<std::string, std::string>> environment;
+};
+
+// The script of the hosts. A host gets SIGUSR2 two minutes before its time ends. Throws
+// InvalidArgument for an environment that seems to hold secrets.
+std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& hosts);
 
 // The batch script: it may be started again (requeue), and the command gets SIGTERM two minutes
 // before its time ends.
@@ -32,6 +52,13 @@ struct SlurmState {
   bool is_alive() const;
 };
 
+// One of the jobs of an array.
+struct SlurmElement {
+  std::string job;    // "17_2"
+  int64_t index = 0;  // 2
+  SlurmState state;
+};
+
 // The commands of a Slurm, run here or on a login node. Each gets 30 seconds. All functions throw
 // Error with the command's output if it fails, Timeout if it does not answer. Thread-safe.
 class Slurm {
@@ -42,7 +69,13 @@ class Slurm {
   // Gives the text of a script to Slurm. Returns the number of Slurm's job.
   std::string submit(const std::string& script) const;
   SlurmState state(const std::string& job) const;
+  // The elements of all arrays of this name that Slurm knows. Others are left out.
+  std::vector<SlurmElement> elements(const std::string& name) const;
   void cancel(const std::string& job) const;
+  // Cancels all jobs of this name, which may be none.
+  void cancel_all(const std::string& name) const;
+  // The addresses of the nodes in the profile's partition.
+  std::vector<std::string> node_addresses(const ClusterProfile& profile) const;
   // Seconds until the time of a running job ends; infinity without a limit.
   double time_left(const std::string& job) const;
   // Has Slurm run the calling process's own job again.

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/process/worker_context.h"
 
@@ -32,6 +33,38 @@ int workers_of(int wanted) {
   return wanted > 0 ? wanted : std::min(available_cores(), kMostWorkers);
 }
 
+// Workers on the nodes of a cluster.
+std::shared_ptr<detail::PoolCore> make_cluster_pool(const PoolOptions& options) {
+  if (options.threads || options.workers != 0 || options.threads_per_worker != 1) {
+    throw InvalidArgument(
+        "[pool] workers and threads of a pool on a cluster are those of its profile",
+        "leave workers, threads and threads_per_worker as they are");
+  }
+  const ClusterPlace place = cluster_place(options.cluster);
+  detail::ProcessPoolOptions own{.workers = static_cast<int>(place.workers),
+                                 .threads = static_cast<int>(place.threads),
+                                 .grace = options.grace,
+                                 .memory_bytes = options.memory_bytes,
+                                 .environment = options.environment};
+  for (const std::string& host : place.hosts) {
+    const size_t colon = host.rfind(':');
+    own.hosts.push_back({host.substr(0, colon), std::stoi(host.substr(colon + 1))});
+  }
+  own.launch = place.launch;
+  own.address = place.address;
+  return detail::make_process_pool(own);
+}
+
+std::shared_ptr<detail::PoolCore> make_core(const PoolOptions& options, int workers) {
+  if (!options.cluster.empty()) return make_cluster_pool(options);
+  if (options.threads) return detail::make_thread_pool(workers);
+  return detail::make_process_pool({.workers = workers,
+                                    .threads = options.threads_per_worker,
+                                    .grace = options.grace,
+                                    .memory_bytes = options.memory_bytes,
+                                    .environment = options.environment});
+}
+
 }  // namespace
 
 Pool::Pool(const PoolOptions& options) {
@@ -43,12 +76,7 @@ Pool::Pool(const PoolOptions& options) {
   if (!(options.grace >= 0)) {
     throw InvalidArgument(fmt::format("[pool] grace must be >= 0, received {:g}", options.grace));
   }
-  core_ = options.threads ? detail::make_thread_pool(workers)
-                          : detail::make_process_pool({.workers = workers,
-                                                       .threads = options.threads_per_worker,
-                                                       .grace = options.grace,
-                                                       .memory_bytes = options.memory_bytes,
-                                                       .environment = options.environment});
+  core_ = make_core(options, workers);
   core_->seed = options.seed;
   const MutexLock lock(open_mutex);
   open_pools.push_back({this, options.threads});
@@ -66,7 +94,12 @@ int Pool::size() const { return core_->size(); }
 
 std::vector<WorkerStatus> Pool::workers() const { return core_->slots(); }
 
-void Pool::resize(int workers) { core_->resize(workers_of(workers)); }
+void Pool::resize(int workers) {
+  if (core_->hosts() != nullptr) {
+    throw InvalidArgument("[pool] the size of a pool on a cluster does not change");
+  }
+  core_->resize(workers_of(workers));
+}
 
 void Pool::attach_file(const std::string& path) {
   std::error_code failed;

@@ -1,4 +1,5 @@
-// Pools of workers that run functions: threads of this process, or processes of this machine.
+// Pools of workers that run functions: threads of this process, processes of this machine, or of
+// the nodes of a cluster.
 //
 //   lockstep::Pool pool({.workers = 4});
 //   auto future = pool.submit([](int a, int b) { return a + b; }, 1, 2);
@@ -29,6 +30,9 @@ struct PoolOptions {
   uint64_t memory_bytes = 0;   // limit for the data of each worker process; 0: no limit
   std::vector<std::pair<std::string, std::string>> environment = {};  // of worker processes
   uint64_t seed = 0;                                                  // of task_random()
+  // The profile of a cluster (`lockstep cluster add`), whose nodes then have the workers, as many
+  // as it says with its threads. The size of such a pool does not change. "": this machine.
+  std::string cluster = {};
 };
 
 // Whether f(arguments...) can be sent to a worker: f captures nothing, and the arguments and the
@@ -49,7 +53,8 @@ inline constexpr bool can_be_submitted = [] {
 class Pool {
  public:
   // Returns at once, while the workers start. Throws InvalidArgument for processes without a
-  // Runtime, and for counts out of range.
+  // Runtime, for counts out of range, and for an unknown cluster; Error if the cluster's scheduler
+  // refuses the workers, which takes up to a minute.
   explicit Pool(const PoolOptions& options = {});
   ~Pool();
   Pool(const Pool&) = delete;
@@ -57,7 +62,8 @@ class Pool {
 
   int size() const;  // number of workers
   // More workers: starts them. Fewer workers: the last ones end once they have completed their
-  // running tasks and the tasks that were submitted to them by index.
+  // running tasks and the tasks that were submitted to them by index. Throws InvalidArgument for a
+  // pool on a cluster.
   void resize(int workers);
   // The status of every worker, by index.
   std::vector<WorkerStatus> workers() const;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,8 +24,10 @@ namespace {
 
 constexpr double kTaskLimit = 60;
 constexpr std::chrono::milliseconds kAgentPulse{200};
+// For the last messages to arrive.
+constexpr std::chrono::milliseconds kLastMessages{200};
 
-HostContext* context = nullptr;
+std::atomic<HostContext*> context = nullptr;
 
 [[noreturn]] void end_at_once() { _exit(0); }
 [[noreturn]] void end_without_client() {
@@ -38,6 +41,15 @@ std::string host_of(const std::string& endpoint) {
   std::string host = endpoint.substr(begin, end - begin);
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
   return host;
+}
+
+int64_t number_in(const std::string& text) {
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) {
+    throw InvalidArgument("[join] \"" + text + "\" is no index of a host");
+  }
+  return number;
 }
 
 void go_to(const std::string& folder) {
@@ -80,6 +92,24 @@ struct HostMain {
     _exit(1);
   }
 
+  // A scheduler takes the host back: says so, so that the client need not wait for the silence.
+  [[noreturn]] static void leave_at(const sigset_t& signals) {
+    int number = 0;
+    while (sigwait(&signals, &number) != 0) {
+    }
+    const std::string name = sigabbrev_np(number);
+    HostContext* const mine = context;
+    if (mine != nullptr) try {
+        const TaskError error{"WorkerLost", "it was asked to leave (SIG" + name + ")", ""};
+        mine->channel_->send(with_prefix(AgentMessage::failed, encode(error)));
+        std::this_thread::sleep_for(kLastMessages);
+      } catch (const std::exception&) {
+        // The client will detect the end of this process.
+      }
+    std::fprintf(stderr, "[host] left after SIG%s\n", name.c_str());
+    _exit(0);
+  }
+
   // Sends heartbeats to the client, and ends this process when the client's heartbeats stop.
   static void pulse(HostContext& mine, double silence, const std::atomic<bool>& done) {
     while (!done) {
@@ -94,6 +124,14 @@ struct HostMain {
     }
   }
 };
+
+void leave_at_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGTERM, SIGUSR2}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  quiet_thread([signals] { HostMain::leave_at(signals); }).detach();
+}
 
 void HostContext::send(std::span<const std::byte> content) {
   channel_->send(with_prefix(AgentMessage::message, content));
@@ -120,8 +158,14 @@ void run_as_host(const Bytes& start, const HostRun& how) { HostMain::run(start, 
 
 void run_as_started_host(int count, char** arguments) {
   try {
-    if (count != 2) throw InvalidArgument("[join] the arguments are an address and a key file");
-    join_job({.address = arguments[0], .key_file = arguments[1], .started = true});
+    if (count == 2) {
+      join_job({.address = arguments[0], .key_file = arguments[1], .started = true});
+    }
+    if (count != 4) throw InvalidArgument("[join] a host gets an address and a key file");
+    join_job({.address = arguments[0],
+              .key_file = arguments[1],
+              .index = number_in(arguments[2]),
+              .size = number_in(arguments[3])});
   } catch (const std::exception& e) {
     // The client reads the command's output.
     std::fprintf(stderr, "%s\n", e.what());

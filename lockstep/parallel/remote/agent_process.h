@@ -55,14 +55,19 @@ class HostContext {
 // The context of this process. Throws InvalidArgument in any other process.
 HostContext& host_context();
 
+// From now on SIGTERM and SIGUSR2, by which a scheduler takes a host back, end this process after a
+// message to the client. Must be called before other threads are started.
+void leave_at_signals();
+
 struct HostRun {
   bool started = false;  // by a command of the client
 };
 
 // Runs the task of the client whose start message this is, and never returns.
 [[noreturn]] void run_as_host(const Bytes& start, const HostRun& how);
-// Joins as a process that the client's command started with these arguments, after
-// `host_argument`: address and key file.
+// Joins with these arguments, after `host_argument`: address and key file of a process that the
+// client's command started, or these with index and number of the hosts of one that a scheduler
+// started for the client.
 [[noreturn]] void run_as_started_host(int count, char** arguments);
 
 // The build id of this process.

@@ -27,6 +27,8 @@ class HostMemory {
   virtual int host_of(int slot) const = 0;
   virtual int local_rank_of(int slot) const = 0;
   virtual HostStatus status(int host) const = 0;
+  // What is awaited until all hosts have come, "Slurm: 1 of 2 hosts have come", or "".
+  virtual std::string waits_for() const = 0;
   // Copies the present contents of a region to the host. Returns a number for pushed().
   virtual uint64_t push(int host, const SharedPlace& place) = 0;
   // Whether the copy has arrived; false if the host is lost.

@@ -15,13 +15,13 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/os/addresses.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/messages/strangers.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/parallel/remote/agent_process.h"
+#include "lockstep/parallel/remote/host_starter.h"
 #include "lockstep/parallel/remote/join.h"
 
 namespace lockstep {
@@ -126,6 +126,7 @@ std::string last_words(int descriptor) {
 
 // The key of hosts that come by themselves.
 std::optional<JobKey> shared_key(const HostProcessOptions& options) {
+  if (options.starter) return options.starter->key();
   if (!options.launch.starts_with(kJoin)) return std::nullopt;
   return read_key_file(options.launch.substr(kJoin.size()));
 }
@@ -139,9 +140,8 @@ ChannelOptions channel_options(const HostProcessOptions& options) {
   ChannelOptions channel;
   channel.reconnect = false;
   channel.endpoint = "tcp://" + (v6 ? "[" + options.address + "]" : options.address) + ":*";
-  const PortRange ports = ports_to_use();
-  channel.first_port = ports.first;
-  channel.last_port = ports.last;
+  channel.first_port = options.ports.first;
+  channel.last_port = options.ports.last;
   if (const auto key = shared_key(options)) {
     if (key->server_secret.empty()) {
       throw InvalidArgument("[hosts] the key file is one for members alone",
@@ -172,7 +172,13 @@ struct HostProcesses::State {
   std::string address() const {
     return channel.endpoint().substr(channel.endpoint().find("//") + 2);
   }
-  bool by_itself() const { return options.launch.starts_with(kJoin); }
+  bool by_itself() const { return options.starter || options.launch.starts_with(kJoin); }
+  // Why a host that has not joined is given up, or "".
+  std::string given_up(const HostProcess& host) const {
+    const std::string late = "it sent no message after its start";
+    if (!options.starter || !host.process.empty()) return host.hello.reached() ? late : "";
+    return options.starter->problem(host.index);
+  }
 
   // The host that a process may join as. If there is none, `refusal` says why.
   HostProcess* place_for(uint32_t key, const JoinRequest& request, uint32_t& number,
@@ -220,6 +226,8 @@ struct HostProcesses::State {
                                     : nullptr;
       if (host != nullptr) {
         host->process = request.name();
+        host->hello = TimeLimit(options.start_limit);
+        if (options.starter) options.starter->came(host->index);
         joined[number] = host->process;
         if (joined.size() > kKeptKeys) joined.erase(joined.begin());
         HostStart start{.ticket = channel.admit(number),
@@ -290,8 +298,7 @@ struct HostProcesses::State {
       std::string how;
       if (h.ended()) {
         how = h.command ? "its process " + h.command->how() : "it was ended";
-      } else if (!h.arrived && h.hello.reached()) {
-        how = "it sent no message after its start";
+      } else if (!h.arrived && !(how = given_up(h)).empty()) {
       } else if (h.arrived && silent.count() > options.silence) {
         how = "it no longer responds";
       } else {
@@ -315,7 +322,9 @@ struct HostProcesses::State {
 };
 
 HostProcesses::HostProcesses(const HostProcessOptions& options)
-    : state_(std::make_unique<State>(options)) {}
+    : state_(std::make_unique<State>(options)) {
+  if (options.starter) options.starter->begin(state_->address());
+}
 
 HostProcesses::~HostProcesses() {
   bool any = false;
@@ -330,6 +339,7 @@ HostProcesses::~HostProcesses() {
   }
   // ZeroMQ drops messages that wait when it ends.
   if (any) std::this_thread::sleep_for(std::chrono::duration<double>(kLastMessages));
+  if (state_->options.starter) state_->options.starter->end();
 }
 
 uint32_t HostProcesses::start(const std::string& host, int64_t index, int64_t size,
@@ -376,6 +386,7 @@ uint32_t HostProcesses::start(const std::string& host, int64_t index, int64_t si
   }
   s.strangers.starts(number);
   s.hosts.emplace(number, std::move(process));
+  if (s.options.starter) s.options.starter->expect(index);
   return number;
 }
 

@@ -9,11 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/os/addresses.h"
 #include "lockstep/parallel/messages/channel.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/workers.h"
 
 namespace lockstep {
+
+class HostStarter;
 
 struct HostProcessOptions {
   // This machine's address as seen by the hosts. Must belong to a private network.
@@ -23,6 +26,9 @@ struct HostProcessOptions {
   // "join FILE": no command; the hosts come by themselves (`lockstep worker`), with the key in
   // FILE.
   std::string launch = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 {host}";
+  // If set, this has the hosts started, which come by themselves; `launch` is not used.
+  std::shared_ptr<HostStarter> starter = {};
+  PortRange ports = ports_to_use();  // to listen at
   // A folder that all hosts share, for key files that this user alone can read. "": keys go through
   // the command's standard input.
   std::string key_folder = {};

@@ -187,6 +187,7 @@ JobIndex index_of_engine() {
 }
 
 void join_job(const JoinOptions& options) {
+  if (!options.started) leave_at_signals();
   const JobKey key = read_key_file(options.key_file);
   // Without a route it would try until its patience ends, and the client would wait for it.
   if (options.started) address_towards(host_in(options.address));

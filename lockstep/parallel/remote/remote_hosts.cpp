@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/parallel/remote/host_starter.h"
 #include "lockstep/parallel/remote/remote_hosts_thread.h"
 
 namespace lockstep::detail {
@@ -38,6 +39,8 @@ void RemoteHosts::begin() {
       s.events.failed(e.what());
     }
   });
+  // A scheduler's refusal is an error of whoever opens the pool.
+  if (s.options.starter) s.begun.get_future().get();
 }
 
 void RemoteHosts::stop() {
@@ -77,6 +80,10 @@ HostStatus RemoteHosts::status(int host) const {
   if (host == 0) return {.presence = 1, .name = "", .address = state_->address};
   const MutexLock lock(state_->mutex);
   return state_->status(host);
+}
+
+std::string RemoteHosts::waits_for() const {
+  return state_->options.starter ? state_->options.starter->waits_for() : "";
 }
 
 uint64_t RemoteHosts::push(int host, const SharedPlace& place) {

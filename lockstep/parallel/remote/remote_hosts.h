@@ -37,6 +37,7 @@ class RemoteHosts final : public Supervisor, public HostMemory {
   int host_of(int slot) const override;
   int local_rank_of(int slot) const override;
   HostStatus status(int host) const override;
+  std::string waits_for() const override;
   uint64_t push(int host, const SharedPlace& place) override;
   bool pushed(int host, uint64_t number) const override;
   bool pull(int host, uint64_t presence, const SharedPlace& place, double patience) override;

@@ -72,6 +72,11 @@ HostProcessOptions process_options(const ProcessPoolOptions& options, const std:
   HostProcessOptions o;
   if (!options.launch.empty()) o.launch = options.launch;
   o.environment = options.environment;
+  o.starter = options.starter;
+  if (!options.ports.empty()) {
+    o.ports = parse_ports(options.ports, "\"ports\"");
+    o.environment.emplace_back("LOCKSTEP_PORTS", options.ports);
+  }
   o.address = address;
   o.same_processor = options.same_processor;
   if (const char* const folder = std::getenv("LOCKSTEP_KEY_FOLDER")) o.key_folder = folder;
@@ -384,7 +389,7 @@ std::string own_address(const ProcessPoolOptions& options) {
     if (*interface != 0) return address_of_interface(interface);
   }
   // Nothing listens beyond the loopback unless an address or a host says so.
-  if (options.launch.starts_with("join ")) return "127.0.0.1";
+  if (options.starter || options.launch.starts_with("join ")) return "127.0.0.1";
   for (const auto& host : options.hosts) {
     if (host.name.empty()) continue;
     try {
@@ -397,6 +402,16 @@ std::string own_address(const ProcessPoolOptions& options) {
   return {};
 }
 
-void run_remote_hosts(RemoteHostsState& state) { HostLine(state).run(); }
+void run_remote_hosts(RemoteHostsState& state) {
+  std::optional<HostLine> line;
+  try {
+    line.emplace(state);
+    state.begun.set_value();
+  } catch (...) {
+    state.begun.set_exception(std::current_exception());
+    throw;
+  }
+  line->run();
+}
 
 }  // namespace lockstep::detail

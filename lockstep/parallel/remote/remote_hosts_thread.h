@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
@@ -75,6 +76,7 @@ struct RemoteHostsState {
   uint64_t next LOCKSTEP_GUARDED_BY(mutex) = 1;
   bool ended LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread thread;
+  std::promise<void> begun;  // or the error, if hosts cannot be started
 
   void ring() const {
     const uint64_t one = 1;
@@ -98,7 +100,8 @@ struct RemoteHostsState {
   }
 };
 
-// Runs until the state is marked as ended. Throws what HostProcesses throws.
+// Runs until the state is marked as ended. Keeps `begun` once hosts can come. Throws what
+// HostProcesses throws.
 void run_remote_hosts(RemoteHostsState& state);
 
 }  // namespace lockstep::detail

@@ -133,10 +133,11 @@ void check_parameters(const JobText& text, const SweepOptions& options) {
 
 TrainingOptions options_of_hosts(const JobSweepOptions& options, const Job& job) {
   TrainingOptions own;
-  own.threads = job.training.threads;
+  own.threads = options.host_threads > 0 ? options.host_threads : job.training.threads;
   own.device = "cpu";
   own.workers.hosts = options.hosts;
   if (!options.host_launch.empty()) own.workers.host_launch = options.host_launch;
+  own.workers.host_address = options.host_address;
   own.workers.count = 0;
   for (const TrainingHost& host : hosts_of(own)) own.workers.count += host.workers;
   own.workers.count = std::max<int64_t>(own.workers.count, 1);  // for check()

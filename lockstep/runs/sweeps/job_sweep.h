@@ -38,11 +38,12 @@ struct JobSweepOptions {
   // TrainingOptions::workers. Trials are then trainings of this process, and idle workers join the
   // others' trainings.
   std::vector<std::string> hosts = {};
-  std::string host_launch = {};  // as there
-  bool resume = false;           // continue the sweep in the folder, perhaps with more trials
-  bool rerun_failed = false;     // run trials again that diverged or could not be built
-  bool lend = true;              // threads of idle workers help others
-  std::string store = {};        // folder of the run store in which trials are recorded; "": none
+  std::string host_launch = {}, host_address = {};  // as there
+  int64_t host_threads = 0;   // compute threads of each worker there; 0: as the job says
+  bool resume = false;        // continue the sweep in the folder, perhaps with more trials
+  bool rerun_failed = false;  // run trials again that diverged or could not be built
+  bool lend = true;           // threads of idle workers help others
+  std::string store = {};     // folder of the run store in which trials are recorded; "": none
   std::vector<SweepObserver*> observers = {};
   std::function<bool()> interrupted = {};
 };

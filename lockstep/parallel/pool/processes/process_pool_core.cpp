@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/resources.h"
@@ -324,7 +325,9 @@ std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options) {
     host.name.empty() ? here = host.workers : ++elsewhere;
   }
   check_resources({.workers = here, .threads = options.threads, .hosts = elsewhere});
-  return std::make_shared<ProcessSlots>(options);
+  ProcessPoolOptions own = options;
+  start_on_cluster(own);
+  return std::make_shared<ProcessSlots>(own);
 }
 
 }  // namespace lockstep::detail

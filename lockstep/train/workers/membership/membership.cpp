@@ -243,6 +243,11 @@ bool WorkerMembership::awaits_first() {
     throw Cancelled("[training] the training was stopped before its workers were ready",
                     "no iteration had begun, so nothing is lost");
   }
+  if (building && pool_.hosts() != nullptr && setup_.notice) {
+    std::string awaited = pool_.hosts()->waits_for();
+    if (!awaited.empty() && awaited != awaited_) setup_.notice("waits for " + awaited);
+    awaited_ = std::move(awaited);
+  }
   if (building) return true;
   if (busy.empty()) return false;
   if (!ready_) {

@@ -122,6 +122,7 @@ class WorkerMembership {
   std::vector<int> absent_slots_;  // slots that the pool has no worker for at present
   const std::function<std::vector<int>()> lent_;  // see TrainingControl::workers
   bool strangers_reported_ = false, busy_reported_ = false;
+  std::string awaited_;                // what the hosts wait for, as last reported
   std::set<std::string> noticed_;      // notices of workers; each is reported once
   std::optional<TimeLimit> patience_;  // the wait for workers with other tasks
 };

@@ -1,0 +1,65 @@
+// The hosts of a pool on the nodes of a cluster: Slurm starts them, and replaces those that are
+// lost.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/parallel/process/process_pool_options.h"
+#include "lockstep/parallel/remote/host_starter.h"
+
+namespace lockstep {
+
+// A pool or training on a cluster, in the terms of their options.
+struct ClusterPlace {
+  std::vector<std::string> hosts;  // "lab-1:2", one for each node; none: this machine
+  std::string launch;              // "cluster lab"; "": this machine
+  std::string address;             // of this machine for the hosts
+  int64_t workers = 1, threads = 1;
+  std::string device;
+};
+
+// By the profile of this name. Throws what read_cluster_profile() throws, and InvalidArgument for
+// more nodes than a pool can have hosts.
+ClusterPlace cluster_place(const std::string& cluster);
+
+// The script that Slurm would get for the hosts of the profile, with words in capitals for what is
+// known once a pool listens.
+std::string cluster_hosts_script(const std::string& cluster);
+
+// Each host is one job of an array, on one node. While the pool awaits a host, its job is submitted
+// again when it has ended, and replaced when it runs without joining. Keys go through a file in a
+// folder that the nodes share and other users cannot read. The jobs end with the pool. If this
+// process is killed, running hosts end after ten seconds without it; what still waits in Slurm then
+// is cancelled by the next pool of the user, and ends by itself once it gets a node.
+class ClusterHosts final : public HostStarter {
+ public:
+  // `size`: the number of hosts. Throws Error if the folder cannot be made, InvalidArgument if
+  // the profile does not fit.
+  ClusterHosts(const std::string& cluster, const ClusterProfile& profile, int64_t size);
+  ~ClusterHosts() override;
+
+  const JobKey& key() const override;
+  void begin(const std::string& address) override;
+  void expect(int64_t index) override;
+  void came(int64_t index) override;
+  std::string problem(int64_t index) override;
+  std::string waits_for() override;
+  void end() override;
+
+  // A folder that the nodes share, which is removed at the end.
+  const std::string& folder() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// For a pool with the launch "cluster NAME": sets what starts its hosts, their variables and ports.
+// Does nothing for another launch.
+void start_on_cluster(detail::ProcessPoolOptions& options);
+
+}  // namespace lockstep
