@@ -25,7 +25,7 @@ namespace {
 constexpr double kTaskLimit = 60;
 constexpr std::chrono::milliseconds kAgentPulse{200};
 // For the last messages to arrive.
-constexpr std::chrono::milliseconds kLastMessages{200};
+constexpr std::chrono::milliseconds kFarewell{200};
 
 std::atomic<HostContext*> context = nullptr;
 
@@ -102,7 +102,7 @@ struct HostMain {
     if (mine != nullptr) try {
         const TaskError error{"WorkerLost", "it was asked to leave (SIG" + name + ")", ""};
         mine->channel_->send(with_prefix(AgentMessage::failed, encode(error)));
-        std::this_thread::sleep_for(kLastMessages);
+        std::this_thread::sleep_for(kFarewell);
       } catch (const std::exception&) {
         // The client will detect the end of this process.
       }
