@@ -173,9 +173,10 @@ int info_command(bool as_json) {
   const nlohmann::ordered_json& gpus = info["gpus"];
   for (const nlohmann::ordered_json& gpu : gpus["devices"]) {
     std::string text =
-        fmt::format("{}, compute capability {}, {} MiB, {} MiB free",
-                    gpu["name"].get<std::string>(), gpu["compute_capability"].get<std::string>(),
-                    gpu["memory_mib"].get<int64_t>(), gpu["memory_available_mib"].get<int64_t>());
+        fmt::format("{}, compute capability {}, {} MiB", gpu["name"].get<std::string>(),
+                    gpu["compute_capability"].get<std::string>(), gpu["memory_mib"].get<int64_t>());
+    const auto available = gpu["memory_available_mib"].get<int64_t>();
+    text += available > 0 ? fmt::format(", {} MiB free", available) : "";
     if (!gpu["usable"]) text += "; cannot be used: " + gpu["problem"].get<std::string>();
     rows.emplace_back(gpu["device"].get<std::string>(), text);
     std::string verdict = gpu["self_test"].get<std::string>();

@@ -66,10 +66,12 @@ class Training {
     start();
     const int64_t failed = recording_figures().failed;
     loop();
-    if (const int64_t more = recording_figures().failed - failed; more > 0) {
+    const RecordingFigures recordings = recording_figures();
+    if (const int64_t more = recordings.failed - failed; more > 0) {
       notify([&](TrainingObserver& o) {
         o.notice("the device could not record " + std::to_string(more) +
-                 " parts of an iteration: it gets their work step by step, which is slower");
+                 " parts of an iteration: it gets their work step by step, which is slower (" +
+                 recordings.reason + ")");
       });
     }
     result_.digest = position_.digest;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/dtype.h"
@@ -67,10 +68,10 @@ class DeviceMemory {
 
   // Recordings capture work that is added to a stream, to replay it later in one call (CUDA
   // graphs). Between begin and end, work is recorded but not run. end_recording() never throws. It
-  // returns null if something could not be recorded.
+  // returns null, with the reason, if something could not be recorded.
   virtual bool records() const { return false; }
   virtual void begin_recording(void*) { records_nothing(); }
-  virtual void* end_recording(void*) noexcept { return nullptr; }
+  virtual void* end_recording(void*, std::string& /*reason*/) noexcept { return nullptr; }
   virtual void replay(void*, void*) { records_nothing(); }
   virtual void release_recording(void*) noexcept {}
 

@@ -1,19 +1,42 @@
 #include "lockstep/engine/device/recording.h"
 
-#include <atomic>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/device_log.h"
 
 namespace lockstep {
 namespace {
 
-std::atomic<int64_t> recordings_made{0}, recordings_failed{0};
+struct Figures {
+  Mutex mutex;
+  RecordingFigures all LOCKSTEP_GUARDED_BY(mutex);
+};
+
+Figures& figures() {
+  static auto* instance = new Figures;
+  return *instance;
+}
+
+void note_recording(bool made, const std::string& why) {
+  {
+    const MutexLock lock(figures().mutex);
+    RecordingFigures& all = figures().all;
+    ++(made ? all.made : all.failed);
+    if (!made) all.reason = why;
+  }
+  if (!has_device_log()) return;
+  add_to_device_log(made ? R"({"recording":"made"})"
+                         : R"({"recording":"failed","why":)" + quoted_for_log(why) + "}");
+}
 
 }  // namespace
 
-RecordingFigures recording_figures() { return {recordings_made, recordings_failed}; }
+RecordingFigures recording_figures() {
+  const MutexLock lock(figures().mutex);
+  return figures().all;
+}
 
 Recording::Recording(Recording&& other) noexcept
     : device_(other.device_),
@@ -24,12 +47,9 @@ Recording::Recording(Recording&& other) noexcept
 
 void Recording::run(const std::function<void()>& add) {
   if (!recording_ && has_run_ && recordable_ && device_->records()) {
-    std::string why = "the device could not make it";
+    std::string why;
     record(add, why);
-    if (has_device_log()) {
-      add_to_device_log(recording_ ? R"({"recording":"made"})"
-                                   : R"({"recording":"failed","why":)" + quoted_for_log(why) + "}");
-    }
+    note_recording(recording_ != nullptr, why);
   }
   if (recording_) {
     device_->replay(recording_, stream_);
@@ -44,11 +64,12 @@ void Recording::run(const std::function<void()>& add) {
 void Recording::record(const std::function<void()>& add, std::string& why) {
   device_->begin_recording(stream_);
   const auto drop = [&] {
-    if (void* half = device_->end_recording(stream_)) device_->release_recording(half);
+    std::string unused;
+    if (void* half = device_->end_recording(stream_, unused)) device_->release_recording(half);
   };
   try {
     add();
-    recording_ = device_->end_recording(stream_);
+    recording_ = device_->end_recording(stream_, why);
   } catch (const Error& error) {
     drop();
     why = error.what();
@@ -57,7 +78,6 @@ void Recording::record(const std::function<void()>& add, std::string& why) {
     throw;
   }
   recordable_ = recording_ != nullptr;
-  ++(recordable_ ? recordings_made : recordings_failed);
 }
 
 void Recording::forget() noexcept {

@@ -13,6 +13,7 @@ namespace lockstep {
 struct RecordingFigures {
   int64_t made = 0;
   int64_t failed = 0;  // the device could not record the work, so each run adds it step by step
+  std::string reason = {};  // of the last one that failed
 };
 RecordingFigures recording_figures();  // thread-safe
 
@@ -41,7 +42,7 @@ class Recording {
   bool failed() const { return !recordable_; }
 
  private:
-  // `why` receives the text of an error of the work.
+  // `why` receives the reason of a failure.
   void record(const std::function<void()>& add, std::string& why);
 
   DeviceMemory* device_;

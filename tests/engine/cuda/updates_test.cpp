@@ -130,17 +130,18 @@ TEST(CudaUpdates, SumOfLeaves) {
   cuda::sum_leaves(nullptr, 0, nullptr, 0, nullptr);
 }
 
-// Parameters of all sizes around the limits of XXH3: without blocks, with one and with many (also of
-// whole tiles of 64 blocks), with one to three arrays that blocks and numbers of 8 bytes straddle.
+// Parameters of all sizes around the limits of XXH3: without blocks, with one and with many (also
+// of whole tiles of 64 blocks), with one to three arrays that blocks and numbers of 8 bytes
+// straddle.
 TEST(CudaUpdates, ParameterDigests) {
   std::vector<std::array<std::vector<float>, 3>> values;
   std::vector<ParameterArrays> arrays;
   std::vector<DigestedParameter> parameters;
   std::vector<UpdateBlock> blocks;
   int64_t bytes = 0;
-  for (const size_t count : {1u,    2u,     20u,    30u,    59u,    60u,   61u,   85u,
-                             127u,  128u,   129u,   255u,   256u,   257u,  341u,  511u,
-                             1024u, 1365u,  4097u,  5000u,  16384u, 16385u, 32769u, 40000u}) {
+  for (const size_t count :
+       {1u,   2u,   20u,  30u,  59u,   60u,   61u,   85u,   127u,   128u,   129u,   255u,
+        256u, 257u, 341u, 511u, 1024u, 1365u, 4097u, 5000u, 16384u, 16385u, 32769u, 40000u}) {
     for (uint64_t kept = 0; kept < 3; ++kept) {
       auto& own = values.emplace_back();
       for (uint64_t k = 0; k <= kept; ++k) own[k] = normal(count, 3 * count + k);

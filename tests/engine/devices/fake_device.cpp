@@ -226,7 +226,7 @@ class FakeMemory final : public DeviceMemory {
     of(stream).recording->streams.push_back(&of(stream));
     recording_ = true;
   }
-  void* end_recording(void* stream) noexcept override {
+  void* end_recording(void* stream, std::string& reason) noexcept override {
     std::lock_guard lock(mutex_);
     recording_ = false;
     const std::shared_ptr<FakeRecording> made = of(stream).recording;
@@ -235,7 +235,10 @@ class FakeMemory final : public DeviceMemory {
       part->recording.reset();
       part->followed = true;
     }
-    if (recordings_fail || made->broken) return nullptr;
+    if (recordings_fail || made->broken) {
+      reason = made->broken ? "streams that do not end together" : "the stand-in records nothing";
+      return nullptr;
+    }
     ++recordings;
     return new std::shared_ptr<FakeRecording>(made);
   }

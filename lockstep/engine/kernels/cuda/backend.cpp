@@ -140,12 +140,18 @@ class CudaMemory final : public DeviceMemory {
     check(cudaStreamBeginCapture(cuda_stream(stream), cudaStreamCaptureModeThreadLocal),
           "beginning to record");
   }
-  void* end_recording(void* stream) noexcept override {
+  void* end_recording(void* stream, std::string& reason) noexcept override {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t recording = nullptr;
-    if (cudaStreamEndCapture(cuda_stream(stream), &graph) != cudaSuccess || !graph ||
-        cudaGraphInstantiate(&recording, graph, 0) != cudaSuccess) {
+    cudaError_t status = cudaStreamEndCapture(cuda_stream(stream), &graph);
+    reason = "recording work: ";
+    if (status == cudaSuccess && graph) {
+      status = cudaGraphInstantiate(&recording, graph, 0);
+      reason = "making a recording ready: ";
+    }
+    if (status != cudaSuccess || !graph) {
       recording = nullptr;
+      reason += status == cudaSuccess ? "nothing was recorded" : cudaGetErrorString(status);
       cudaGetLastError();
     }
     if (graph) cudaGraphDestroy(graph);
@@ -189,6 +195,16 @@ std::string uuid_text(const char* bytes) {
   return text;
 }
 
+// Whether only one process at a time can have a context on a GPU. Choosing the GPU makes one, and
+// then the child process of the self-test could not.
+bool for_one_process(int index) {
+  int mode = cudaComputeModeDefault;
+  if (cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, index) != cudaSuccess) {
+    cudaGetLastError();
+  }
+  return mode == cudaComputeModeExclusiveProcess;
+}
+
 std::vector<DeviceInfo> devices(std::string& reason) {
   int count = 0;  // stays 0 if there is no driver
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -213,8 +229,10 @@ std::vector<DeviceInfo> devices(std::string& reason) {
       info.capability_minor = properties.minor;
       info.memory_total = properties.totalGlobalMem;
       info.has_code = has_code_for(LOCKSTEP_CUDA_ARCHITECTURES, properties.major, properties.minor);
-      known = cudaSetDevice(i);
-      if (known == cudaSuccess) known = cudaMemGetInfo(&info.memory_free, &info.memory_total);
+      if (!for_one_process(i)) {
+        known = cudaSetDevice(i);
+        if (known == cudaSuccess) known = cudaMemGetInfo(&info.memory_free, &info.memory_total);
+      }
     }
     if (known != cudaSuccess) {
       cudaGetLastError();
@@ -227,7 +245,7 @@ std::vector<DeviceInfo> devices(std::string& reason) {
     }
     found.push_back(std::move(info));
   }
-  cudaSetDevice(0);
+  if (!for_one_process(0)) cudaSetDevice(0);
   return found;
 }
 

@@ -170,12 +170,11 @@ __global__ void finish_digests(ParameterDigests all) {
 void parameter_digests(const ParameterDigests& all, void* stream) {
   if (all.parameter_count == 0) return;
   launch_each("sums of digests", all.block_count * kSums, stream, SumsOfBlocks{all});
-  launch(
-      "digests", finish_digests,
-      {.blocks = all.parameter_count,
-       .threads = kFinishing,
-       .shared_bytes = (2 * kTile + kSums) * sizeof(uint64_t)},
-      stream, all);
+  launch("digests", finish_digests,
+         {.blocks = all.parameter_count,
+          .threads = kFinishing,
+          .shared_bytes = (2 * kTile + kSums) * sizeof(uint64_t)},
+         stream, all);
 }
 
 }  // namespace lockstep::kernels::cuda
