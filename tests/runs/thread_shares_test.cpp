@@ -20,7 +20,7 @@ TEST(SweepThreads, IdleThreadsGoToTheRunsThatAreLeft) {
   shares.divide({a, b, c});
   for (const TrialRun& run : {a, b, c}) prove(shares, run, 16, 2);
   EXPECT_EQ(shares.divide({a, b, c}), (Shares{3, 3, 2}));
-  shares.divide({b, c});
+  EXPECT_EQ(shares.divide({b, c}), (Shares{2, 2}));  // as before, until their rates are known
   for (const TrialRun& run : {b, c}) shares.note(run, 16, 2, 100, 2000);
   EXPECT_EQ(shares.divide({b, c}), (Shares{4, 4}));
   shares.divide({c});
@@ -78,6 +78,30 @@ TEST(SweepThreads, RatesBesideOtherRunsDoNotCountLater) {
   EXPECT_EQ(shares.divide({a}), (Shares{2}));
   shares.note(a, 16, 2, 30, 900);  // faster than beside others, but not faster than alone
   EXPECT_EQ(shares.divide({a}), (Shares{1}));
+}
+
+// Helpers stay when the number of runs changes, and come back in the next rung. Threads that saved
+// nothing before are no reason.
+TEST(SweepThreads, KeepTheirHelpersWhenTheNumberOfRunsChanges) {
+  ThreadShares shares(8);
+  shares.divide({a, b});
+  prove(shares, a, 16, 4);
+  shares.note(b, 16, 1, 50, 1000);
+  shares.note(b, 16, 2, 50, 1010);  // no gain
+  EXPECT_EQ(shares.divide({a, b}), (Shares{7, 1}));
+  EXPECT_EQ(shares.divide({a, b, c}), (Shares{4, 1, 1}));
+  // More than that when their rate is known beside the others.
+  shares.note(a, 16, 4, 60, 4000);  // too few iterations since then
+  EXPECT_EQ(shares.divide({a, b, c}), (Shares{4, 1, 1}));
+  shares.note(a, 16, 4, 80, 4000);
+  EXPECT_EQ(shares.divide({a, b, c}), (Shares{6, 1, 1}));
+  // The next rung of the trial has 20 iterations behind it.
+  const TrialRun next{a.trial, a.repeat, 2};
+  EXPECT_EQ(shares.divide({next}), (Shares{4}));
+  shares.note(next, 16, 4, 20, 4000);
+  EXPECT_EQ(shares.divide({next}), (Shares{8}));
+  shares.note(next, 16, 8, 20, 4100);  // no gain
+  EXPECT_EQ(shares.divide({next}), (Shares{4}));
 }
 
 }  // namespace

@@ -15,11 +15,12 @@ constexpr double least_gain = 1.05;
 void ThreadShares::note(const TrialRun& run, int64_t shards, int64_t threads, int64_t iterations,
                         double rate) {
   if (shards < 1) return;
-  auto [entry, is_new] = known_.try_emplace(run);
+  auto [entry, is_new] = known_.try_emplace(place_of(run));
   Known& known = entry->second;
   known.shards = std::min(shards, threads_);
   if (is_new) known.most = known.shards;
-  if (threads != known.threads) known.since = 0;
+  // The count begins again with other threads and in the next rung.
+  if (threads != known.threads || iterations < known.iterations) known.since = 0;
   known.threads = threads;
   known.iterations = iterations;
   if (iterations - known.since < least_iterations || rate <= 0) return;
@@ -30,9 +31,11 @@ void ThreadShares::note(const TrialRun& run, int64_t shards, int64_t threads, in
   if (rate < least_gain * fewer->second) known.most = fewer->first;
 }
 
-// Runs slow each other down, so a rate beside other runs says nothing about fewer or more of them.
+// Runs slow each other down, so a rate beside other runs is not compared with one beside fewer or
+// more of them. That a number of threads was faster than a smaller one stays true.
 void ThreadShares::measure_again() {
-  for (auto& [run, known] : known_) {
+  for (auto& [place, known] : known_) {
+    if (!known.rates.empty()) known.proven = std::min(known.most, known.rates.rbegin()->first);
     known.rates.clear();
     known.most = known.shards;
     known.since = known.iterations;
@@ -40,11 +43,13 @@ void ThreadShares::measure_again() {
 }
 
 int64_t ThreadShares::most_of(const TrialRun& run) const {
-  const auto found = known_.find(run);
-  // Runs that have not begun prepare with one thread.
-  if (found == known_.end() || found->second.rates.empty()) return 1;
-  // At most twice as many as have shown their rate.
-  return std::min(found->second.most, 2 * found->second.rates.rbegin()->first);
+  const auto found = known_.find(place_of(run));
+  // Runs of new trials prepare with one thread.
+  if (found == known_.end()) return 1;
+  const Known& known = found->second;
+  // At most twice as many as have shown their rate, or as many as before.
+  const int64_t measured = known.rates.empty() ? 1 : 2 * known.rates.rbegin()->first;
+  return std::min(known.most, std::max(known.proven, measured));
 }
 
 std::vector<int64_t> ThreadShares::divide(const std::vector<TrialRun>& runs) {
