@@ -311,6 +311,9 @@ class RunPage(Page):
             b.wait("return document.querySelector('.state').textContent === 'stopped'")
             b.wait("return document.querySelector('section[aria-label=Log]')?.textContent.includes('a stop was requested')")
             b.wait("return document.querySelector('section[aria-label=Options]')")
+            # The workers have ended with the training; the one that was lost stays lost.
+            b.wait(f"return {workers}.filter(row => row.textContent.includes('ended')).length === 2")
+            self.assertFalse(b.js(f"return {workers}.some(row => row.textContent.includes('computes'))"))
             self.assertTrue((run / "model.safetensors").exists())
             self.assertEqual(b.js("return document.querySelectorAll('script').length"), 7)
             for width in (1400, 390):

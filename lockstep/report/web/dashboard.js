@@ -188,7 +188,7 @@
       stop.hidden = !running;
       events.textContent = log.events.map(Lockstep.eventText).join("\n") || "There are no events.";
       clear(workerBox);
-      Lockstep.workers(workerBox, log, data.start);
+      Lockstep.workers(workerBox, log, data.start, running);
       if (!running && !ended) { ended = true; setTimeout(() => { if (view?.watched === watched) show(); }, 1200); }  // confusion and predictions come at the end
     }
     if (ended) {

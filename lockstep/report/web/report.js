@@ -135,7 +135,7 @@
     : e.event === "worker left" ? `worker ${e.worker} left after iteration ${count(e.iteration)}: ${e.members} compute` : e.event === "worker lost" ? `worker ${e.worker} ${e.how} after iteration ${count(e.iteration)}: ${e.members} compute${finite(e.seconds) ? `, continued after ${Math.round(1000 * e.seconds)} ms` : ""}`
       : e.event ? `${e.event}${finite(e.iteration) ? " after iteration " + count(e.iteration) : ""}` : JSON.stringify(e);
 
-  function workers(host, log, start) {
+  function workers(host, log, start, running) {
     const states = new Map(), times = new Map((log.workers || []).map(one => [one.worker, one]));
     for (const e of log.events) {
       if (!["worker joined", "worker left", "worker lost"].includes(e.event)) continue;
@@ -146,7 +146,7 @@
     if (start?.workers > 0) host.append(element("p", {class: "quiet"}, `${count(start.workers)} workers were asked for.`));
     if (states.size === 0) { host.append(element("p", {class: "quiet"}, "This process computes alone, or no worker was lost or joined.")); return; }
     host.append(element("div", {class: "scroll"}, Lockstep.sortedTable([{name: "Worker", number: true, value: w => w.worker}, {name: "Process", number: true, value: w => w.pid}, {name: "Host", value: w => w.host},
-      {name: "State", value: w => w.lost === null ? "computes" : w.how}, {name: "Joined after", number: true, value: w => w.joined ?? 0}, {name: "Gone after", number: true, value: w => w.lost},
+      {name: "State", value: w => w.lost !== null ? w.how : running ? "computes" : "ended"}, {name: "Joined after", number: true, value: w => w.joined ?? 0}, {name: "Gone after", number: true, value: w => w.lost},
       {name: "Shards", number: true, value: w => times.get(w.worker)?.shards ?? null}, {name: "A shard takes, ms", number: true, value: w => times.get(w.worker)?.shard_ms ?? null, cell: w => number(times.get(w.worker)?.shard_ms, 3)},
       {name: "An iteration takes, ms", number: true, value: w => times.get(w.worker)?.iteration_ms ?? null, cell: w => number(times.get(w.worker)?.iteration_ms, 3)}],
     [...states.values()], {caption: "Workers"}).table));
