@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -121,6 +123,123 @@ TEST(GroupSum, OfHosts) {
                                              }),
               0);
   }
+}
+
+// Operands are the leaves' values; a piece of the sum is computed from those of all leaves.
+constexpr size_t kPieceOfTest = 1000;
+
+float* operand_of(const GroupSum& sum, int64_t leaf, size_t count) {
+  return reinterpret_cast<float*>(sum.operands()) + static_cast<size_t>(leaf) * count;
+}
+
+void compute_piece(GroupSum& sum, int64_t leaves, int64_t piece, size_t count) {
+  const size_t first = static_cast<size_t>(piece) * kPieceOfTest;
+  const size_t size = std::min(kPieceOfTest, count - first);
+  TreeReduction tree(size);
+  tree.begin(leaves);
+  for (int64_t j = 0; j < leaves; ++j) tree.add(j, operand_of(sum, j, count) + first);
+  std::copy_n(tree.result(), size, sum.whole() + first);
+}
+
+// In every third sum members exchange partial sums.
+void sum_pieces_and_compare(LocalGroup& group, const GroupSumOptions& options,
+                            const std::vector<double>& loads) {
+  ThreadPool pool(1);
+  GroupSum sum(group, pool, options);
+  for (int64_t i = 1; i <= 12; ++i) {
+    const int64_t leaves = options.most_leaves - i % 2;
+    const auto runs = partition_shards(leaves, loads);
+    sum.begin(leaves, runs);
+    const IndexRange own = runs[static_cast<size_t>(group.rank())];
+    for (int64_t j = own.first; j < own.end(); ++j) {
+      std::memset(sum.leaf(j), static_cast<int>(i + j), options.leaf_bytes);
+      const std::vector<float> values = leaf_values(100 * i + j, options.count);
+      if (i % 3 == 0) {
+        sum.add(j, values.data());
+      } else {
+        std::copy(values.begin(), values.end(), operand_of(sum, j, options.count));
+      }
+    }
+    if (i % 3 == 0) {
+      sum.finish(TimeLimit(30));
+    } else {
+      sum.exchange(TimeLimit(30));
+      for (int64_t piece = 0; piece < options.pieces; ++piece) {
+        const int64_t k = (piece + group.rank()) % options.pieces;
+        if (!sum.claim(k)) continue;
+        if (sum.claim(k)) throw InternalError("a piece was claimed twice");
+        compute_piece(sum, leaves, k, options.count);
+        if (sum.published(k)) throw InternalError("a piece was published before its time");
+        sum.publish(k);
+      }
+      sum.finish_pieces(TimeLimit(30));
+      for (int64_t piece = 0; piece < options.pieces; ++piece) {
+        if (!sum.published(piece)) throw InternalError("a piece is missing");
+      }
+    }
+    TreeReduction expected(options.count);
+    expected.begin(leaves);
+    for (int64_t j = 0; j < leaves; ++j) {
+      expected.add(j, leaf_values(100 * i + j, options.count).data());
+      for (size_t b = 0; b < options.leaf_bytes; ++b) {
+        if (sum.leaf_metadata(j)[b] != static_cast<std::byte>(i + j))
+          throw InternalError("other words");
+      }
+    }
+    // A late member still reads the sum.
+    if (group.rank() == i % group.size()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+    if (std::memcmp(sum.result(), expected.result(), options.count * sizeof(float)) != 0) {
+      throw InternalError("another sum");
+    }
+  }
+}
+
+TEST(GroupSum, MembersDividePieces) {
+  for (const auto& load : std::vector<std::vector<double>>{{1, 1}, {3, 1}, {1, 0, 1}, {1, 2, 3}}) {
+    const size_t count = 10'500;
+    const GroupSumOptions sum{.count = count,
+                              .most_leaves = 9,
+                              .leaf_bytes = 5,
+                              .operand_bytes = 9 * count * sizeof(float),
+                              .pieces = 11};
+    const auto members = static_cast<int>(load.size());
+    const LocalGroupOptions options{.size = members,
+                                    .window_bytes = GroupSum::window_bytes(sum, members)};
+    EXPECT_EQ(testing::on_threads(
+                  options, [&](LocalGroup& group) { sum_pieces_and_compare(group, sum, load); }),
+              0);
+    EXPECT_EQ(testing::on_processes(
+                  options, [&](LocalGroup& group) { sum_pieces_and_compare(group, sum, load); }),
+              0);
+  }
+}
+
+TEST(GroupSum, MembersMustChooseTheSameWay) {
+  const GroupSumOptions sum{.count = 8, .most_leaves = 2, .operand_bytes = 64, .pieces = 1};
+  const LocalGroupOptions options{.size = 2, .window_bytes = GroupSum::window_bytes(sum, 2)};
+  const auto runs = partition_shards(2, std::vector<double>{1, 1});
+  std::atomic<int> refused = 0;
+  testing::on_threads(options, [&](LocalGroup& group) {
+    ThreadPool pool(1);
+    GroupSum both(group, pool, sum);
+    both.begin(2, runs);
+    const std::vector<float> ones(8, 1);
+    if (group.rank() == 1) both.add(1, ones.data());
+    try {
+      group.rank() == 0 ? both.exchange(TimeLimit(5)) : both.finish(TimeLimit(5));
+    } catch (const InternalError&) {
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused, 2);
+}
+
+TEST(GroupSum, WithoutOperandsOrSharedMemoryThereIsOneWay) {
+  auto members = LocalGroup::of_threads({.size = 1});
+  ThreadPool pool(1);
+  EXPECT_EQ(GroupSum(*members[0], pool, {.count = 4}).operands(), nullptr);
 }
 
 TEST(GroupSum, MoreLeavesThanPlannedAreRefused) {

@@ -68,6 +68,10 @@ void fail_here(const char* place, int64_t iteration, int64_t shard) {
   if (failure.iteration >= 0 && iteration != 0 && iteration != failure.iteration) return;
   if (failure.shard >= 0 && shard != failure.shard) return;
   if (failure.how == "kill") kill(getpid(), SIGKILL);
+  // The first process that comes here.
+  if (failure.how == "kill once" && std::filesystem::create_directory(failure.file)) {
+    kill(getpid(), SIGKILL);
+  }
   if (failure.how == "fault") raise(SIGSEGV);
   if (failure.how == "abort") std::abort();
   if (failure.how == "exit") _exit(3);
@@ -386,6 +390,54 @@ std::vector<Place> places() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FailPoints, ::testing::ValuesIn(places()));
+
+// Members that share memory divide the pieces of the gradients of such a network.
+TrainingProblem dense_problem() {
+  Network network({image_input({.height = 28, .width = 28, .channels = 1}), flatten(),
+                   fully_connected({.units = 300}), relu(), fully_connected({.units = 150}), relu(),
+                   fully_connected({.units = 10}), softmax()});
+  network.initialize(11);
+  return {std::move(network), testing::law_data()};
+}
+
+TrainingProblem failing_dense_problem(Failure f) {
+  testing::failure() = std::move(f);
+  set_fail_point_hook(fail_here);
+  return dense_problem();
+}
+
+// A member that is lost after the exchange of operands leaves an iteration that the others finish:
+// they have begun to update. Members that are lost before leave one that is computed again.
+TEST(Recovery, MembersThatDividePieces) {
+  TrainingProblem undisturbed = dense_problem();
+  TrainingOptions options = testing::law_options(2);
+  options.solver.initial_learning_rate = 0.002;
+  const TrainingResult one = train(undisturbed.network, undisturbed.data, options);
+  options.threads = 1;
+  options.workers.count = 3;
+  options.workers.limit = 1.5;
+  const testing::TemporaryFolder folder;
+  // Which members compute a piece of an iteration depends on who is faster.
+  for (const Failure& failure :
+       {Failure{"backward", "kill", 2, 7}, Failure{"exchange", "kill", 2, 7},
+        Failure{"update", "kill", 2, 7},
+        Failure{"piece", "kill once", 0, 7, -1, "", folder.path + "/once"},
+        Failure{"gather", "kill", 2, -1}, Failure{"gather", "hang", 2, -1}}) {
+    SCOPED_TRACE(failure.place + ", " + failure.how);
+    Follower follower;
+    const auto call = make_call<&failing_dense_problem>(failure);
+    TrainingProblem problem = dense_problem();
+    TrainingControl control;
+    control.observers.push_back(&follower);
+    const TrainingResult result = train(call, problem.network, problem.data, options, control);
+    EXPECT_EQ(result.digest, one.digest);
+    EXPECT_EQ(result.iterations.back().chain, one.iterations.back().chain);
+    ASSERT_EQ(losses(follower).size(), 1u);
+    if (failure.worker > 0) {
+      EXPECT_EQ(losses(follower)[0].worker, failure.worker);
+    }
+  }
+}
 
 // No other process on that host can report that it does not arrive.
 TEST(Recovery, AWorkerThatHangsAloneOnItsHostIsEndedAlone) {

@@ -51,6 +51,7 @@ struct GroupSum::State {
   std::vector<Addition> additions;
   Operand top;
   float* total = nullptr;                   // over all members
+  uint32_t begun = 0;                       // sums
   std::vector<std::vector<float>> scratch;  // by thread
 
   IndexRange own() const { return partition.runs[static_cast<size_t>(group.rank())]; }
@@ -166,6 +167,7 @@ void GroupSum::begin(int64_t leaves, std::span<const IndexRange> runs) {
     throw InvalidArgument("[group] a sum over " + std::to_string(leaves) +
                           " leaves exceeds the planned number");
   }
+  ++s.begun;
   if (s.group.size() == 1) {
     s.leaves = leaves;
     s.tree.begin(leaves);
@@ -203,10 +205,43 @@ std::vector<GroupSum::Partial> GroupSum::partials() const {
 void GroupSum::finish(const TimeLimit& limit) {
   State& s = *state_;
   if (s.group.size() == 1) return;
-  s.exchange->scatter(s.leaf_metadata, s.member_metadata, limit);
+  s.exchange->scatter(SumWay::partial_sums, s.leaf_metadata, s.member_metadata, limit);
   s.add_slice();
   fail_point("gather");
   s.total = s.exchange->gather(limit);
+}
+
+std::byte* GroupSum::operands() const {
+  const State& s = *state_;
+  return s.group.size() == 1 ? nullptr : s.exchange->operands(s.begun);
+}
+
+void GroupSum::exchange(const TimeLimit& limit) {
+  State& s = *state_;
+  s.exchange->scatter(SumWay::pieces, s.leaf_metadata, s.member_metadata, limit);
+  s.total = s.exchange->whole();
+}
+
+float* GroupSum::whole() const { return state_->exchange->whole(); }
+
+bool GroupSum::claim(int64_t piece) {
+  std::atomic<uint32_t>& claimed = state_->exchange->pieces()[piece].claimed;
+  return claimed.load(std::memory_order_relaxed) != state_->begun &&
+         claimed.exchange(state_->begun, std::memory_order_relaxed) != state_->begun;
+}
+
+void GroupSum::publish(int64_t piece) {
+  state_->exchange->pieces()[piece].published.store(state_->begun, std::memory_order_release);
+}
+
+bool GroupSum::published(int64_t piece) const {
+  return state_->exchange->pieces()[piece].published.load(std::memory_order_acquire) ==
+         state_->begun;
+}
+
+void GroupSum::finish_pieces(const TimeLimit& limit) {
+  fail_point("gather");
+  state_->exchange->gather(limit);
 }
 
 float* GroupSum::result() const {

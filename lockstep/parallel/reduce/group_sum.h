@@ -18,6 +18,9 @@ struct GroupSumOptions {
   size_t leaf_bytes = 0;    // additional bytes of each leaf, copied to all members
   size_t member_bytes = 0;  // additional bytes of each member, copied to all members
   TreeReduction::Order order = TreeReduction::Order::tree;
+  // For sums whose pieces members divide, see GroupSum::operands(); 0: none.
+  size_t operand_bytes = 0;
+  int64_t pieces = 0;
 };
 
 // Sums arrays of floats over leaves that are partitioned among the members of a group. Each member
@@ -53,6 +56,33 @@ class GroupSum {
   std::byte* own_metadata();
   // Must be called when all leaves of this member are added. Throws like collectives.
   void finish(const TimeLimit& limit);
+
+  // Another way to a sum, for leaves that are computed from operands which are smaller. Members of
+  // a LocalGroup write the operands of their leaves into memory that they share. Then they divide
+  // the sum's pieces, and each piece is computed over all leaves. All members must choose the same
+  // way.
+  //
+  //   begin(); ... operands() ...; exchange();
+  //   if (claim(piece)) { ... whole() ...; publish(piece); }   // for each piece
+  //   finish_pieces();
+  //
+  // After exchange() every member has all operands, until its next begin(). So it can compute what
+  // others have not published if finish_pieces() throws because a member was lost.
+
+  // After begin(): memory of operand_bytes; null if members share none.
+  std::byte* operands() const;
+  // Instead of finish(): all operands and additional bytes are in place. Throws like collectives.
+  void exchange(const TimeLimit& limit);
+  // The sum, all elements, for writing after exchange().
+  float* whole() const;
+  // Whether this call is the first for the piece, of all members and threads: the caller has to
+  // compute it. The functions for pieces are thread-safe.
+  bool claim(int64_t piece);
+  // Tells the others that the piece is in place.
+  void publish(int64_t piece);
+  bool published(int64_t piece) const;
+  // Waits until all members have called it. Throws like collectives.
+  void finish_pieces(const TimeLimit& limit);
 
   // The results, valid until the next begin(): the sum, which other members may read at the same
   // time and nobody may modify, and the additional bytes of any leaf and of any member.

@@ -109,6 +109,27 @@ std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double>
   return runs;
 }
 
+// Each piece goes to the worker that would be the first to finish it.
+std::vector<int> divide_pieces(std::span<const int64_t> sizes, std::span<const int64_t> shares) {
+  std::vector<double> given(shares.size(), 0);
+  std::vector<int> workers;
+  for (const int64_t size : sizes) {
+    size_t first = shares.size();
+    double earliest = 0;
+    for (size_t w = 0; w < shares.size(); ++w) {
+      if (shares[w] <= 0) continue;
+      const double end = (given[w] + static_cast<double>(size)) / static_cast<double>(shares[w]);
+      if (first < shares.size() && end >= earliest) continue;
+      first = w;
+      earliest = end;
+    }
+    if (first == shares.size()) throw InvalidArgument("[workers] no worker has a share");
+    given[first] += static_cast<double>(size);
+    workers.push_back(static_cast<int>(first));
+  }
+  return workers;
+}
+
 const std::vector<IndexRange>& Partitions::of(int64_t leaves) {
   const MutexLock lock(mutex_);
   const auto found = partitions_.find(leaves);

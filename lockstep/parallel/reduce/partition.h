@@ -21,6 +21,12 @@ namespace lockstep {
 // finite, and if all are 0.
 std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double> loads);
 
+// Divides pieces of work among workers, each piece to one, so that the work of a worker is in
+// proportion to its share. `sizes`: the work of each piece. `shares`: >= 0, one of them above 0; a
+// worker without a share gets no pieces. Returns the worker of each piece. Workers of equal shares
+// alternate.
+std::vector<int> divide_pieces(std::span<const int64_t> sizes, std::span<const int64_t> shares);
+
 // Partitions for the same loads by number of leaves, each computed once. Thread-safe.
 class Partitions {
  public:

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/numeric/index_range.h"
 
@@ -45,10 +46,11 @@ class Windows final : public SumExchange {
 
   float* slice() override { return sum() + own_.first; }
 
-  void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
+  void scatter(SumWay way, std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                const TimeLimit& limit) override {
     const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
     const auto rank = static_cast<size_t>(group_.rank());
+    way_of(group_.rank()) = way;
     const IndexRange own = words_of(partition_.runs[rank], width);
     std::byte* const window = group_.window(group_.rank());
     if (own.count > 0) std::memcpy(window + own.first, leaf_metadata.data() + own.first, own.count);
@@ -56,6 +58,9 @@ class Windows final : public SumExchange {
     group_.barrier(limit);
     for (size_t r = 0; r < partition_.runs.size(); ++r) {
       if (r == rank) continue;
+      if (way_of(static_cast<int>(r)) != way) {
+        throw InternalError("[group] members compute a sum in different ways");
+      }
       const std::byte* const theirs = group_.window(static_cast<int>(r));
       const IndexRange w = words_of(partition_.runs[r], width);
       if (w.count > 0) std::memcpy(leaf_metadata.data() + w.first, theirs + w.first, w.count);
@@ -70,15 +75,33 @@ class Windows final : public SumExchange {
     return sum();
   }
 
+  // Two places: a member may write its operands of a sum while another one still computes pieces of
+  // the sum before, if members were lost.
+  std::byte* operands(uint32_t sum) const override {
+    if (options_.operand_bytes == 0) return nullptr;
+    return after_sum() + sum % 2 * round_up(options_.operand_bytes);
+  }
+  float* whole() const override { return sum(); }
+  Piece* pieces() const override {
+    return reinterpret_cast<Piece*>(after_sum() + 2 * round_up(options_.operand_bytes));
+  }
+
  private:
-  // Layout of a window: additional bytes of leaves and of the member, partial sums, in that of
-  // member 0 also the sum.
+  // Layout of a window: additional bytes of leaves and of the member, the way, partial sums; in
+  // that of member 0 also the sum, two places for operands, and the pieces.
+  SumWay& way_of(int rank) const {
+    return *reinterpret_cast<SumWay*>(group_.window(rank) + member_offset_ +
+                                      round_up(options_.member_bytes));
+  }
   float* partial_of(int rank, size_t number) const {
     return reinterpret_cast<float*>(group_.window(rank) + member_offset_ +
-                                    round_up(options_.member_bytes) +
+                                    round_up(options_.member_bytes) + round_up(sizeof(SumWay)) +
                                     number * round_up(options_.count * sizeof(float)));
   }
   float* sum() const { return partial_of(0, most_partials(options_.most_leaves)); }
+  std::byte* after_sum() const {
+    return reinterpret_cast<std::byte*>(partial_of(0, most_partials(options_.most_leaves) + 1));
+  }
 
   LocalGroup& group_;
   const GroupSumOptions options_;
@@ -128,7 +151,7 @@ class Messages final : public SumExchange {
 
   // Sends to each member its slice of all local partial sums, followed by the additional bytes of
   // the local leaves and of this member.
-  void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
+  void scatter(SumWay, std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                const TimeLimit& limit) override {
     const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
     const IndexRange own = words_of(partition_.runs[rank()], width);
@@ -208,7 +231,9 @@ std::unique_ptr<SumExchange> SumExchange::by_messages(Group& group,
 size_t SumExchange::window_bytes(const GroupSumOptions& o, int members) {
   if (members == 1) return 0;
   return round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + round_up(o.member_bytes) +
-         (most_partials(o.most_leaves) + 1) * round_up(o.count * sizeof(float));
+         round_up(sizeof(SumWay)) +
+         (most_partials(o.most_leaves) + 1) * round_up(o.count * sizeof(float)) +
+         2 * round_up(o.operand_bytes) + round_up(static_cast<size_t>(o.pieces) * sizeof(Piece));
 }
 
 }  // namespace lockstep

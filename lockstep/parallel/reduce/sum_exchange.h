@@ -1,6 +1,9 @@
 // The exchange of partial sums and slices between the members of a group, for the fixed tree.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,9 +23,14 @@ struct SumPartition {
   std::vector<size_t> partials;
 };
 
+// What members exchange in a sum: partial sums, or operands from which each of them computes its
+// pieces of the sum (see GroupSum::operands()).
+enum class SumWay : uint32_t { partial_sums, pieces };
+
 // The steps of each sum: the caller writes partial sums, scatter() sends to every member its slice
-// of all partial sums, each member adds up its slice, gather() sends all slices to all members. One
-// thread at a time.
+// of all partial sums, each member adds up its slice, gather() sends all slices to all members.
+// Or members write operands before scatter(), and pieces of the sum before gather(). One thread at
+// a time.
 class SumExchange {
  public:
   // Through the windows of a LocalGroup.
@@ -44,11 +52,25 @@ class SumExchange {
   virtual float* slice() = 0;
   // `leaf_metadata`: additional bytes by leaf, `member_metadata`: by member, each entry rounded up
   // to cache lines. They contain this member's entries; the entries of the others are filled in.
-  // Both functions throw like collectives.
-  virtual void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
-                       const TimeLimit& limit) = 0;
+  // Both functions throw like collectives. Throws InternalError if members chose different ways.
+  virtual void scatter(SumWay way, std::span<std::byte> leaf_metadata,
+                       std::span<std::byte> member_metadata, const TimeLimit& limit) = 0;
   // Returns the sum, which other members may read. It stays as it is until the next scatter().
   virtual float* gather(const TimeLimit& limit) = 0;
+
+  // Memory that all members share. If they share none, these functions return null.
+  // For the operands of sum number `sum`.
+  virtual std::byte* operands(uint32_t sum) const {
+    (void)sum;
+    return nullptr;
+  }
+  // The sum, all elements, for writing after scatter().
+  virtual float* whole() const { return nullptr; }
+  // Of each piece, the last sums in which it was claimed and published; initially 0.
+  struct Piece {
+    std::atomic<uint32_t> claimed, published;
+  };
+  virtual Piece* pieces() const { return nullptr; }
 };
 
 }  // namespace lockstep

@@ -118,27 +118,37 @@ void LossProgram::prepare_bundles(const ShardBundles& work, int threads) {
   for (const IndexRange& bundle : work.bundles) {
     int64_t rows = 0;
     for (int64_t i = 0; i < bundle.count; ++i) {
-      rows += work.rows[static_cast<size_t>(bundle.first - work.own.first + i)].count;
+      rows += work.rows[static_cast<size_t>(bundle.first - work.shards.first + i)].count;
     }
     if (bundle_runs_[rows].size() >= static_cast<size_t>(threads)) continue;
     const auto plan = plans_.plan_of_bundle(rows);
     add_runs(bundle_runs_, rows, threads, plan);
-    if (sums_) continue;
-    sums_.emplace(plan->shard_sums(), gradient_layout());
-    if (!profile_) continue;
-    using Phase = StepProfiler::Phase;
-    for (const PlanShardSum& sum : plan->shard_sums()) {
-      const std::string name = sum.name + ": gradient of parameters";
-      sum_accounts_.push_back(profile_->profiler.account(Phase::backward, name));
-    }
-    keeping_ = profile_->profiler.account(Phase::step, "operands of sums over shards");
+    make_sums(*plan);
   }
   sums_->begin(work);
 }
 
+void LossProgram::make_sums(const Plan& plan) {
+  if (sums_) return;
+  sums_.emplace(plan.shard_sums(), gradient_layout());
+  if (!profile_) return;
+  using Phase = StepProfiler::Phase;
+  for (const PlanShardSum& sum : plan.shard_sums()) {
+    const std::string name = sum.name + ": gradient of parameters";
+    sum_accounts_.push_back(profile_->profiler.account(Phase::backward, name));
+  }
+  keeping_ = profile_->profiler.account(Phase::step, "operands of sums over shards");
+}
+
+size_t LossProgram::operand_bytes(std::span<const IndexRange> rows) {
+  // The sums do not depend on the number of rows.
+  make_sums(*plans_.plan_of_bundle(rows.front().count));
+  return sums_->operand_bytes(rows);
+}
+
 void LossProgram::compute_bundle(size_t bundle, int thread) {
   const IndexRange& shards = work_->bundles[bundle];
-  const auto at = static_cast<size_t>(shards.first - work_->own.first);
+  const auto at = static_cast<size_t>(shards.first - work_->shards.first);
   const auto count = static_cast<size_t>(shards.count);
   const auto rows = std::span(work_->rows).subspan(at, count);
   const int64_t first = rows.front().first;

@@ -101,6 +101,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
 
   void prepare_bundles(const ShardBundles& work, int threads) override;
   void compute_bundle(size_t bundle, int thread) override;
+  size_t operand_bytes(std::span<const IndexRange> rows) override;
   int64_t gradient_pieces() const override { return sums_->pieces(); }
   void add_gradients(int64_t piece, int thread) override;
   void use_gradients(int64_t piece, int thread, GradientUser& user) override;
@@ -108,6 +109,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
     return sums_->parts(piece);
   }
 
+  void make_sums(const Plan& plan);
   void add_runs(Runs& runs, int64_t rows, int threads, const std::shared_ptr<const Plan>& plan);
   void run(ThreadRun& own, const Task& task, ThreadTimer& charge);
   void summarize(PlanRun& run, const Task& task) const;

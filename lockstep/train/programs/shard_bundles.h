@@ -18,15 +18,20 @@ struct ShardSubtree {
   std::byte* sum = nullptr;
 };
 
-// The work of an iteration. All shards lie in the member's range, bundle after bundle.
+// The work of an iteration. All bundles lie within the range of shards, one after another.
 struct ShardBundles {
   int64_t iteration = 1;
   std::vector<IndexRange> bundles;     // numbers of consecutive shards
-  std::vector<IndexRange> rows;        // of the mini-batch, by shard of the member
-  IndexRange own;                      // shards of the member
-  std::vector<ShardSubtree> subtrees;  // which cover all shards of the member, in order
-  std::vector<std::byte*> summaries;   // by shard of the member
+  IndexRange shards;                   // that gradients are summed over
+  std::vector<IndexRange> rows;        // of the mini-batch, by shard of the range
+  std::vector<ShardSubtree> subtrees;  // which cover the range, in order
+  std::vector<std::byte*> summaries;   // by shard of the range
   int threads = 1;                     // that compute gradients; numbers of threads are below it
+  // Memory of operand_bytes() for what gradients are computed from, if members of a group share it.
+  // The bundles are then those of this member, and the range is the whole mini-batch. Gradients of
+  // pieces can be computed when the bundles of all members are done. use_gradients() also writes
+  // the subtree's memory. Null: memory of the program.
+  std::byte* operands = nullptr;
 };
 
 // Elements of a parameter, row-major.
@@ -36,10 +41,10 @@ struct ParameterPart {
 };
 
 // `rows` rows of a parameter, each of `columns` consecutive elements. `first`: the first element.
-// Consecutive rows begin `stride` elements apart.
+// Consecutive rows begin `stride` elements apart in the parameter, and `sum_stride` in its sum.
 struct ParameterBlock {
   size_t parameter = 0;
-  int64_t first = 0, rows = 0, columns = 0, stride = 0;
+  int64_t first = 0, rows = 0, columns = 0, stride = 0, sum_stride = 0;
 };
 
 // Uses sums of gradients block by block, while they are in a cache. Thread-safe for different
@@ -49,7 +54,7 @@ class GradientUser {
   virtual ~GradientUser() = default;
   // Arrays of the parameter's shape, row-major, that use() reads or writes.
   virtual std::span<const float* const> arrays(size_t parameter) const = 0;
-  // `sum`: the block's rows, one after another. Only valid during the call.
+  // `sum`: of the block's elements. Only valid during the call.
   virtual void use(const ParameterBlock& block, const float* sum, int thread) = 0;
 };
 
@@ -62,10 +67,12 @@ class BundledProgram {
   // The argument must stay valid until the iteration ends.
   virtual void prepare_bundles(const ShardBundles& work, int threads) = 0;
   virtual void compute_bundle(size_t bundle, int thread) = 0;
+  // Of shards with these rows, see ShardBundles. By one thread, and so before gradient_pieces().
+  virtual size_t operand_bytes(std::span<const IndexRange> rows) = 0;
   virtual int64_t gradient_pieces() const = 0;
   virtual void add_gradients(int64_t piece, int thread) = 0;
   // Instead of add_gradients(), if the work has one subtree: gives each block of the piece to
-  // `user`. The subtree's memory is not written.
+  // `user`. The subtree's memory is not written, except where members share it.
   virtual void use_gradients(int64_t piece, int thread, GradientUser& user) = 0;
   // What a piece writes. Each element belongs to one piece.
   virtual std::vector<ParameterPart> gradient_parts(int64_t piece) const = 0;

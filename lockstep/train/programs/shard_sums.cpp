@@ -31,7 +31,7 @@ constexpr int64_t kMostColumns = 4 * kernels::kBlockColumns;
 }  // namespace
 
 ShardSums::ShardSums(const std::vector<PlanShardSum>& sums, const GradientLayout& layout)
-    : sums_(sums), layout_(layout), kept_(sums.size()), roots_(sums.size()) {
+    : sums_(sums), layout_(layout), own_(sums.size()), kept_(sums.size()), roots_(sums.size()) {
   for (size_t s = 0; s < sums_.size(); ++s) {
     for (int64_t i = 0; i < sums_[s].sum.pieces; ++i) pieces_.push_back({s, i});
   }
@@ -41,19 +41,34 @@ void ShardSums::begin(const ShardBundles& work) {
   blocks_.resize(static_cast<size_t>(work.threads));
   leaves_.clear();
   for (size_t i = 0; i < work.subtrees.size(); ++i) {
-    add_leaves(work.subtrees[i].shards, work.rows, work.own.first, leaves_);
+    add_leaves(work.subtrees[i].shards, work.rows, work.shards.first, leaves_);
     leaves_.back().root = static_cast<int>(i);
   }
-  for (size_t s = 0; s < sums_.size(); ++s) {
-    make_space(s);
-    set_roots(s, work.subtrees);
-  }
+  shared_ = work.operands != nullptr;
+  make_space(work.operands);
+  for (size_t s = 0; s < sums_.size(); ++s) set_roots(s, work.subtrees);
 }
 
-void ShardSums::make_space(size_t s) {
-  const size_t bytes = sums_[s].sum.kept_bytes(leaves_);
-  if (bytes > kept_[s].bytes()) kept_[s] = allocate(bytes);
-  if (poison() != Poison::none) fill_with_poison(kept_[s].data(), kept_[s].bytes());
+size_t ShardSums::operand_bytes(std::span<const IndexRange> rows) const {
+  std::vector<kernels::ShardLeaf> leaves;
+  for (const IndexRange& shard : rows) leaves.push_back({.rows = shard.count});
+  size_t bytes = 0;
+  for (const PlanShardSum& sum : sums_) bytes += sum.sum.kept_bytes(leaves);
+  return bytes;
+}
+
+void ShardSums::make_space(std::byte* shared) {
+  for (size_t s = 0; s < sums_.size(); ++s) {
+    const size_t bytes = sums_[s].sum.kept_bytes(leaves_);
+    if (shared != nullptr) {
+      kept_[s] = shared;
+      shared += bytes;
+      continue;
+    }
+    if (bytes > own_[s].bytes()) own_[s] = allocate(bytes);
+    if (poison() != Poison::none) fill_with_poison(own_[s].data(), own_[s].bytes());
+    kept_[s] = static_cast<std::byte*>(own_[s].data());
+  }
 }
 
 void ShardSums::set_roots(size_t s, std::span<const ShardSubtree> subtrees) {
@@ -64,19 +79,34 @@ void ShardSums::set_roots(size_t s, std::span<const ShardSubtree> subtrees) {
     for (const int p : sums_[s].parameters) {
       const GradientLayout::Entry& entry = layout_.entries[static_cast<size_t>(p)];
       writes.push_back(subtrees[i].sum + entry.offset);
-      if (poison() != Poison::none) fill_with_poison(writes.back(), entry.spec.bytes());
+      // Other members may still read the sum before.
+      if (poison() != Poison::none && !shared_) fill_with_poison(writes.back(), entry.spec.bytes());
     }
   }
 }
 
 void ShardSums::keep(const PlanRun& run, int64_t first) {
-  for (size_t s = 0; s < sums_.size(); ++s) run.keep(s, first, leaves_, kept_[s].data());
+  for (size_t s = 0; s < sums_.size(); ++s) run.keep(s, first, leaves_, kept_[s]);
 }
 
 void ShardSums::add(int64_t piece) const {
   const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
   const kernels::SumOverShards& sum = sums_[s].sum;
-  sum.add(kept_[s].data(), leaves_, roots_[s], {.piece = number, .columns = {0, sum.columns}});
+  sum.add(kept_[s], leaves_, roots_[s], {.piece = number, .columns = {0, sum.columns}});
+}
+
+const kernels::ShardRoot& ShardSums::own_block(int thread, size_t results, int64_t columns) {
+  ThreadBlock& own = blocks_[static_cast<size_t>(thread)];
+  const size_t offset =
+      round_up(static_cast<size_t>(kernels::kUnitsOfPiece * columns) * sizeof(float));
+  const size_t bytes = offset + kernels::kUnitsOfPiece * sizeof(float);
+  if (own.memory.bytes() < bytes) own.memory = allocate(bytes);
+  if (poison() != Poison::none) fill_with_poison(own.memory.data(), own.memory.bytes());
+  own.root.writes.clear();
+  for (size_t i = 0; i < results; ++i) {
+    own.root.writes.push_back(static_cast<std::byte*>(own.memory.data()) + (i > 0 ? offset : 0));
+  }
+  return own.root;
 }
 
 void ShardSums::compute(int64_t piece, int thread, GradientUser& user) {
@@ -86,33 +116,28 @@ void ShardSums::compute(int64_t piece, int thread, GradientUser& user) {
   const IndexRange& first = parts.front().elements;
   const int64_t rows = first.count / std::max<int64_t>(sum.columns, 1);
   const int64_t most = std::min(sum.columns, kMostColumns);
-
-  ThreadBlock& own = blocks_[static_cast<size_t>(thread)];
-  const size_t offset =
-      round_up(static_cast<size_t>(kernels::kUnitsOfPiece * most) * sizeof(float));
-  const size_t bytes = offset + kernels::kUnitsOfPiece * sizeof(float);
-  if (own.memory.bytes() < bytes) own.memory = allocate(bytes);
-  own.root.writes.clear();
-  for (size_t i = 0; i < parts.size(); ++i) {
-    own.root.writes.push_back(static_cast<std::byte*>(own.memory.data()) + (i > 0 ? offset : 0));
-  }
+  const bool alone = !shared_;
 
   int64_t column = 0;
   do {
     const IndexRange columns{column, std::min(most, sum.columns - column)};
-    if (poison() != Poison::none) fill_with_poison(own.memory.data(), bytes);
-    sum.add(kept_[s].data(), leaves_, {&own.root, 1},
-            {number, columns, true, user.arrays(parts.front().parameter)});
+    const kernels::ShardRoot& root =
+        alone ? own_block(thread, parts.size(), most) : roots_[s].front();
+    sum.add(kept_[s], leaves_, {&root, 1},
+            {number, columns, alone, user.arrays(parts.front().parameter)});
     for (size_t i = 0; i < parts.size(); ++i) {
-      const auto* const values = static_cast<const float*>(own.root.writes[i]);
       const IndexRange& elements = parts[i].elements;
-      if (i == 0) {
-        user.use({parts[i].parameter, first.first + column, rows, columns.count, sum.columns},
-                 values, thread);
-      } else if (column == 0) {
-        user.use({parts[i].parameter, elements.first, 1, elements.count, elements.count}, values,
-                 thread);
-      }
+      const ParameterBlock block =
+          i == 0 ? ParameterBlock{parts[i].parameter,
+                                  first.first + column,
+                                  rows,
+                                  columns.count,
+                                  sum.columns,
+                                  alone ? columns.count : sum.columns}
+                 : ParameterBlock{parts[i].parameter, elements.first, 1,
+                                  elements.count,     elements.count, elements.count};
+      const auto* const values = static_cast<const float*>(root.writes[i]);
+      if (i == 0 || column == 0) user.use(block, values + (alone ? 0 : block.first), thread);
     }
     column = columns.end();
   } while (column < sum.columns);

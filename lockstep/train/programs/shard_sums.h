@@ -20,14 +20,16 @@ class ShardSums {
   ShardSums(const std::vector<PlanShardSum>& sums, const GradientLayout& layout);
 
   void begin(const ShardBundles& work);
+  // Memory for the operands of shards with these rows.
+  size_t operand_bytes(std::span<const IndexRange> rows) const;
   // Keeps the operands of a run whose rows begin with row `first` of the member.
   void keep(const PlanRun& run, int64_t first);
   int64_t pieces() const { return static_cast<int64_t>(pieces_.size()); }
   // Number of the sum that a piece belongs to.
   size_t sum_of(int64_t piece) const { return pieces_[static_cast<size_t>(piece)].sum; }
   void add(int64_t piece) const;
-  // Same, if the work has one subtree, whose memory is not written: gives each block of the piece
-  // to `user`. Each thread has memory of its own.
+  // Same, if the work has one subtree: gives each block of the piece to `user`. Each thread has
+  // memory of its own for it, except where members share the subtree's memory.
   void compute(int64_t piece, int thread, GradientUser& user);
   std::vector<ParameterPart> parts(int64_t piece) const;
 
@@ -43,16 +45,20 @@ class ShardSums {
     kernels::ShardRoot root;
   };
 
-  void make_space(size_t sum);
+  void make_space(std::byte* shared);
   void set_roots(size_t sum, std::span<const ShardSubtree> subtrees);
+  // Makes a root of a thread's own memory.
+  const kernels::ShardRoot& own_block(int thread, size_t results, int64_t columns);
 
   const std::vector<PlanShardSum> sums_;
   const GradientLayout& layout_;
   std::vector<Piece> pieces_;
-  std::vector<Memory> kept_;                // by sum
+  std::vector<Memory> own_;                 // by sum
+  std::vector<std::byte*> kept_;            // operands, by sum
   std::vector<kernels::ShardLeaf> leaves_;  // the fixed tree over the shards, as kernels take it
   std::vector<std::vector<kernels::ShardRoot>> roots_;  // by sum, then by subtree
   std::vector<ThreadBlock> blocks_;                     // by thread
+  bool shared_ = false;                                 // operands and sum, with other members
 };
 
 }  // namespace lockstep

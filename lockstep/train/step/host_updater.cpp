@@ -201,7 +201,7 @@ void HostUpdater::use(const ParameterBlock& block, const float* sum, int thread)
   }
   for (int64_t row = 0; row < block.rows; ++row) {
     update(block.parameter, {block.first + row * block.stride, block.columns},
-           sum + row * block.columns, scalars_, hashed, thread);
+           sum + row * block.sum_stride, scalars_, hashed, thread);
   }
   if (hashed || (block.first + block.columns) % block.stride != 0) return;
   const ThreadTimer charge(profile_, thread);

@@ -29,6 +29,7 @@ void ShardExecutor::prepare(int64_t rows) {
   program_.prepare(shards, static_cast<int>(useful));
   if (has_sum_ && count <= most_shards_ && layout_version_ == program_.layout_version()) return;
   most_shards_ = std::max(most_shards_, count);
+  most_rows_ = std::max(most_rows_, rows);
   layout_version_ = program_.layout_version();
   make_sum();
   has_sum_ = true;

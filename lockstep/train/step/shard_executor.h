@@ -154,6 +154,8 @@ class ShardExecutor {
   // Number of shards that each thread or stream has computed, without repetitions.
   const std::vector<int64_t>& shards_by_worker() const { return shards_by_worker_; }
   int64_t most_shards() const { return most_shards_; }
+  // The rows of a mini-batch that sums have memory for.
+  int64_t most_rows() const { return most_rows_; }
 
  protected:
   const Network& network() const { return network_; }
@@ -205,7 +207,7 @@ class ShardExecutor {
   Watch watch_;
   std::vector<ShardOfIteration> alone_;
 
-  int64_t most_shards_ = 0;
+  int64_t most_shards_ = 0, most_rows_ = 0;
   uint64_t layout_version_ = 0, sum_version_ = 0;
   bool has_sum_ = false;
   std::vector<ShardIteration> slots_{kSlots};

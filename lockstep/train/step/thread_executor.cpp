@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/reduce/partition.h"
 #include "lockstep/train/step/shards.h"
 
 namespace lockstep {
@@ -17,7 +19,7 @@ ThreadExecutor::ThreadExecutor(const Network& network, ShardProgram& program, Th
   shards_by_worker_.assign(static_cast<size_t>(pool.size()), 0);
 }
 
-GroupSumOptions ThreadExecutor::sum_options() const {
+GroupSumOptions ThreadExecutor::partial_sum_options() const {
   return {.count = program().gradient_layout().bytes / sizeof(float),
           .most_leaves = most_shards(),
           .leaf_bytes = program().summary_bytes(),
@@ -27,11 +29,27 @@ GroupSumOptions ThreadExecutor::sum_options() const {
                                            : TreeReduction::Order::of_arrival};
 }
 
+GroupSumOptions ThreadExecutor::sum_options() const {
+  GroupSumOptions sum = partial_sum_options();
+  if (program().bundled() && leaves_sum_ && options().deterministic) {
+    sum.operand_bytes =
+        program().bundled()->operand_bytes(cut_into_shards(most_rows(), options().shard_size));
+    sum.pieces = pieces();
+  }
+  return sum;
+}
+
 void ThreadExecutor::make_sum() {
   sum_.reset();
+  partition_.clear();
+  lost_ = nullptr;
   auto* const local = options().by_windows ? dynamic_cast<LocalGroup*>(&group()) : nullptr;
-  sum_ = local != nullptr ? std::make_unique<GroupSum>(*local, pool_, sum_options())
-                          : std::make_unique<GroupSum>(group(), pool_, sum_options());
+  // Only members that share memory need operands there.
+  const GroupSumOptions sum =
+      local != nullptr && group().size() > 1 ? sum_options() : partial_sum_options();
+  operand_bytes_ = sum.operand_bytes;
+  sum_ = local != nullptr ? std::make_unique<GroupSum>(*local, pool_, sum)
+                          : std::make_unique<GroupSum>(group(), pool_, sum);
   for (auto& summary : repeated_) summary.resize(program().summary_bytes());
 }
 
@@ -120,22 +138,28 @@ void ThreadExecutor::compute_one_by_one(ShardIteration& it) {
   });
 }
 
-bool ThreadExecutor::can_bundle(const ShardIteration& it) const {
-  if (!program().bundled() || it.own.count == 0 || it.check || corruption_is_set()) return false;
-  for (int64_t i = 0; i < it.own.count; ++i) {
-    if (is_alone(it.number, it.own.first + i)) return false;
+bool ThreadExecutor::can_bundle(const ShardIteration& it, const IndexRange& shards) const {
+  if (!program().bundled() || shards.count == 0 || it.check || corruption_is_set()) return false;
+  for (int64_t i = shards.first; i < shards.end(); ++i) {
+    if (is_alone(it.number, i)) return false;
   }
   return true;
 }
 
-void ThreadExecutor::set_bundles(const ShardIteration& it,
+bool ThreadExecutor::can_divide_pieces(const ShardIteration& it) const {
+  const IndexRange all{0, static_cast<int64_t>(it.shards.size())};
+  return leaves_sum_ && sum_->operands() != nullptr && can_bundle(it, all) &&
+         program().bundled()->operand_bytes(it.shards) <= operand_bytes_;
+}
+
+void ThreadExecutor::set_bundles(const ShardIteration& it, const IndexRange& shards,
                                  const std::vector<GroupSum::Partial>& partials) {
   bundles_.iteration = it.number;
-  bundles_.own = it.own;
+  bundles_.shards = shards;
   bundles_.rows.clear();
   bundles_.summaries.clear();
   bundles_.subtrees.clear();
-  for (int64_t i = it.own.first; i < it.own.end(); ++i) {
+  for (int64_t i = shards.first; i < shards.end(); ++i) {
     bundles_.rows.push_back(it.shards[static_cast<size_t>(i)]);
     bundles_.summaries.push_back(sum_->leaf(i));
   }
@@ -143,7 +167,11 @@ void ThreadExecutor::set_bundles(const ShardIteration& it,
     bundles_.subtrees.push_back({partial.leaves, reinterpret_cast<std::byte*>(partial.sum)});
   }
   bundles_.threads = pool_.size();
-  bundles_.bundles = cut_into_bundles(it.own, bundles_.rows.front().count, threads());
+  bundles_.operands = divides_pieces_ ? sum_->operands() : nullptr;
+  bundles_.bundles.clear();
+  if (it.own.count > 0) {
+    bundles_.bundles = cut_into_bundles(it.own, bundles_.rows.front().count, threads());
+  }
 }
 
 void ThreadExecutor::compute_bundles() {
@@ -164,43 +192,130 @@ void ThreadExecutor::compute_bundles() {
   };
   for_each_shard(pool_, static_cast<int64_t>(bundles_.bundles.size()), compute_bundle, threads(),
                  between);
-  unfinished_ = leaves_sum_ && group().size() == 1;
+  unfinished_ = leaves_sum_ && (group().size() == 1 || divides_pieces_);
   if (unfinished_) return;
-  for_each_piece([&](int64_t piece, int thread) { program.add_gradients(piece, thread); });
+  for_each_piece(pieces(),
+                 [&](int64_t piece, int thread) { program.add_gradients(piece, thread); });
 }
 
 void ThreadExecutor::for_each_piece(
-    const std::function<void(int64_t piece, int thread)>& compute_piece) {
-  const auto body = [&](int64_t piece, int thread) {
+    int64_t count, const std::function<void(int64_t i, int thread)>& compute_piece) {
+  const auto body = [&](int64_t i, int thread) {
     const ArithmeticMode mode;
-    compute_piece(piece, thread);
+    compute_piece(i, thread);
     mode.check();
   };
-  for_each_in_place(pool_, pieces(), body,
+  for_each_in_place(pool_, count, body,
                     [this](int thread, const std::atomic<int>& busy) { end(thread, busy); });
-  unfinished_ = false;
 }
 
 void ThreadExecutor::compute(GradientUser& user,
                              const std::function<void(int64_t piece, int thread)>& then) {
+  unfinished_ = false;
+  if (divides_pieces_) return compute_shared(user, then);
   BundledProgram& program = *this->program().bundled();
-  for_each_piece([&](int64_t piece, int thread) {
+  for_each_piece(pieces(), [&](int64_t piece, int thread) {
     program.use_gradients(piece, thread, user);
     then(piece, thread);
   });
 }
 
+void ThreadExecutor::divide_pieces(const ShardIteration& it) {
+  if (partition_ == it.partition) return;
+  std::vector<int64_t> sizes, shares;
+  for (int64_t i = 0; i < pieces(); ++i) {
+    sizes.push_back(0);
+    for (const ParameterPart& part : parts(i)) sizes.back() += part.elements.count;
+  }
+  for (const IndexRange& shards : it.partition) shares.push_back(shards.count);
+  const std::vector<int> owners = lockstep::divide_pieces(sizes, shares);
+  own_pieces_.clear();
+  pieces_of_others_.clear();
+  for (int64_t i = 0; i < pieces(); ++i) {
+    const bool own = owners[static_cast<size_t>(i)] == group().rank();
+    (own ? own_pieces_ : pieces_of_others_).push_back(i);
+  }
+  partition_ = it.partition;
+}
+
+// The rows of a piece lie one after another in the sum.
+void ThreadExecutor::use_published(int64_t piece, GradientUser& user, int thread) {
+  for (const ParameterPart& part : parts(piece)) {
+    const IndexRange& e = part.elements;
+    const size_t first = program().gradient_layout().entries[part.parameter].offset / sizeof(float);
+    user.use({part.parameter, e.first, 1, e.count, e.count, e.count},
+             sum_->whole() + first + e.first, thread);
+  }
+}
+
+// Each member computes its own pieces, and those of others that are not begun when its own are
+// done. Meanwhile it uses what others have published.
+void ThreadExecutor::compute_shared(GradientUser& user,
+                                    const std::function<void(int64_t piece, int thread)>& then) {
+  BundledProgram& program = *this->program().bundled();
+  std::vector<std::atomic<bool>> used(static_cast<size_t>(pieces()));
+  std::atomic<size_t> next{0};  // of the pieces of others
+  const auto use = [&](int64_t piece, int thread) {
+    if (used[static_cast<size_t>(piece)].exchange(true)) return;
+    use_published(piece, user, thread);
+    then(piece, thread);
+  };
+  const auto compute = [&](int64_t piece, int thread) {
+    used[static_cast<size_t>(piece)] = true;
+    fail_point("piece", bundles_.iteration, piece);
+    program.use_gradients(piece, thread, user);
+    sum_->publish(piece);
+    then(piece, thread);
+  };
+  for_each_piece(static_cast<int64_t>(own_pieces_.size()), [&](int64_t i, int thread) {
+    const int64_t piece = own_pieces_[static_cast<size_t>(i)];
+    if (sum_->claim(piece)) compute(piece, thread);
+    for (size_t k = next; k < pieces_of_others_.size(); k = next) {
+      if (!sum_->published(pieces_of_others_[k])) break;
+      if (next.compare_exchange_strong(k, k + 1)) use(pieces_of_others_[k], thread);
+    }
+  });
+  if (!own_pieces_.empty()) {
+    const auto others = static_cast<int64_t>(pieces_of_others_.size());
+    for_each_piece(others, [&](int64_t i, int thread) {
+      const int64_t piece = pieces_of_others_[static_cast<size_t>(others - 1 - i)];
+      if (sum_->claim(piece)) compute(piece, thread);
+    });
+  }
+  ThreadTimer(profile_, 0)(&StepAccounts::waiting);
+  // This member has all operands and has begun to update. So it goes on without lost members.
+  try {
+    sum_->finish_pieces(TimeLimit(limit()));
+  } catch (const WorkerLost&) {
+    lost_ = std::current_exception();
+  } catch (const Timeout&) {
+    lost_ = std::current_exception();
+  }
+  for_each_piece(pieces(), [&](int64_t piece, int thread) {
+    if (sum_->published(piece)) return use(piece, thread);
+    compute(piece, thread);
+  });
+}
+
 void ThreadExecutor::add(ShardIteration& it) {
   ThreadTimer(profile_, 0)(&StepAccounts::plans);
+  if (lost_) std::rethrow_exception(lost_);
   unfinished_ = false;
   sum_->begin(static_cast<int64_t>(it.shards.size()), it.partition);
   const auto begun = std::chrono::steady_clock::now();
+  divides_pieces_ = can_divide_pieces(it);
+  const IndexRange shards =
+      divides_pieces_ ? IndexRange{0, static_cast<int64_t>(it.shards.size())} : it.own;
   std::vector<GroupSum::Partial> partials;
-  if (can_bundle(it)) partials = sum_->partials();
+  if (divides_pieces_) {
+    partials.push_back({shards, sum_->whole()});
+  } else if (can_bundle(it, it.own)) {
+    partials = sum_->partials();
+  }
   if (partials.empty()) {  // also where shards are added in order of arrival
     compute_one_by_one(it);
   } else {
-    set_bundles(it, partials);
+    set_bundles(it, shards, partials);
     compute_bundles();
   }
   if (it.own.count > 0) {
@@ -212,7 +327,11 @@ void ThreadExecutor::add(ShardIteration& it) {
   ThreadTimer(profile_, 0)(&StepAccounts::waiting);
 }
 
-void ThreadExecutor::exchange(ShardIteration&, const TimeLimit& limit) { sum_->finish(limit); }
+void ThreadExecutor::exchange(ShardIteration& it, const TimeLimit& limit) {
+  if (!divides_pieces_) return sum_->finish(limit);
+  divide_pieces(it);
+  sum_->exchange(limit);
+}
 
 const Digest* ThreadExecutor::check_digests(int rank) const {
   return reinterpret_cast<const Digest*>(sum_->member_metadata(rank));

@@ -1,7 +1,9 @@
 // Computes shards by the threads of this process, each shard by one thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,6 +35,7 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   using Body = std::function<void(int64_t i, int thread, const ArithmeticMode& mode)>;
 
   void make_sum() override;
+  GroupSumOptions partial_sum_options() const;
   int workers() const override { return pool_.size(); }
   void add(ShardIteration& it) override;
   void wait(ShardIteration&) override {}
@@ -41,19 +44,31 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
 
   void compute(ShardIteration& it, int64_t i, int thread, const ArithmeticMode& mode);
   void compute_one_by_one(ShardIteration& it);
-  // Whether the shards can be computed together. Checks, shards that are suspected, and tests that
-  // change gradients need the gradients of each shard.
-  bool can_bundle(const ShardIteration& it) const;
-  void set_bundles(const ShardIteration& it, const std::vector<GroupSum::Partial>& partials);
+  // Whether these shards can be computed together. Checks, shards that are suspected, and tests
+  // that change gradients need the gradients of each shard.
+  bool can_bundle(const ShardIteration& it, const IndexRange& shards) const;
+  // Whether the members of a group divide the pieces of the gradients, not only the shards. All
+  // members decide alike.
+  bool can_divide_pieces(const ShardIteration& it) const;
+  void set_bundles(const ShardIteration& it, const IndexRange& shards,
+                   const std::vector<GroupSum::Partial>& partials);
   void compute_bundles();
+  // Chooses the pieces of this member.
+  void divide_pieces(const ShardIteration& it);
   int64_t pieces() const override { return program().bundled()->gradient_pieces(); }
   std::vector<ParameterPart> parts(int64_t piece) const override {
     return program().bundled()->gradient_parts(piece);
   }
   void compute(GradientUser& user,
                const std::function<void(int64_t piece, int thread)>& then) override;
-  // Calls compute_piece(piece, thread) for all pieces of the sum.
-  void for_each_piece(const std::function<void(int64_t piece, int thread)>& compute_piece);
+  // compute() of a member that shares the sum with others.
+  void compute_shared(GradientUser& user,
+                      const std::function<void(int64_t piece, int thread)>& then);
+  // Uses a piece that another member has computed.
+  void use_published(int64_t piece, GradientUser& user, int thread);
+  // Calls compute_piece(i, thread) for [0, count): pieces of the sum.
+  void for_each_piece(int64_t count,
+                      const std::function<void(int64_t i, int thread)>& compute_piece);
   // Runs body(i) for [0, count). Shards that must be computed alone come last.
   void for_each(const ShardIteration& it, int64_t count, const Body& body);
   int threads() const;  // that compute shards
@@ -70,7 +85,12 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   std::unique_ptr<GroupSum> sum_;
   std::vector<std::chrono::steady_clock::time_point> ended_;  // shards, by thread
   bool leaves_sum_ = false, unfinished_ = false;
-  ShardBundles bundles_;                // of the present iteration
+  size_t operand_bytes_ = 0;           // that members share
+  bool divides_pieces_ = false;        // in this iteration
+  std::vector<IndexRange> partition_;  // that pieces are divided by
+  std::vector<int64_t> own_pieces_, pieces_of_others_;
+  std::exception_ptr lost_;  // the failure of the group, after which this member has gone on alone
+  ShardBundles bundles_;     // of the present iteration
   std::vector<std::byte> repeated_[2];  // summaries of repetitions
 };
 

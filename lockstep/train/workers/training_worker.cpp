@@ -145,7 +145,9 @@ class TrainingWorker {
                       .sum_count = sum.count,
                       .leaf_bytes = sum.leaf_bytes,
                       .member_bytes = sum.member_bytes,
-                      .most_leaves = sum.most_leaves};
+                      .operand_bytes = sum.operand_bytes,
+                      .most_leaves = sum.most_leaves,
+                      .pieces = sum.pieces};
     for (const auto& e : numerics_fingerprint(network.device()))
       ready.fingerprint.emplace_back(e.name, e.value);
     send(ready);

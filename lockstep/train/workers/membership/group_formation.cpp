@@ -203,7 +203,9 @@ bool GroupFormation::form(const Base& base) {
   const GroupSumOptions sum{.count = static_cast<size_t>(ready.sum_count),
                             .most_leaves = ready.most_leaves,
                             .leaf_bytes = static_cast<size_t>(ready.leaf_bytes),
-                            .member_bytes = static_cast<size_t>(ready.member_bytes)};
+                            .member_bytes = static_cast<size_t>(ready.member_bytes),
+                            .operand_bytes = static_cast<size_t>(ready.operand_bytes),
+                            .pieces = ready.pieces};
   of_group.window_bytes = GroupSum::window_bytes(sum, static_cast<int>(ranks.size()));
   PresentGroup& group = parts_.group;
   group.begin(membership, ranks, of_group);
