@@ -30,7 +30,7 @@
 #include "lockstep/parallel/runtime.h"
 #include "lockstep/report/charts.h"
 #include "lockstep/report/progress.h"
-#include "lockstep/report/tables.h"
+#include "lockstep/runs/batch/batch.h"
 #include "lockstep/runs/sweeps/sweep.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/evaluation/evaluation.h"

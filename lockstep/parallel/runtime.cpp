@@ -10,6 +10,7 @@
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/parallel/process/worker_start.h"
 #include "lockstep/parallel/remote/agent_process.h"
+#include "lockstep/parallel/start_mode.h"
 
 namespace lockstep {
 
@@ -24,6 +25,9 @@ Runtime::Runtime(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], device_test_argument) == 0) run_as_device_test(argc, argv);
   if (argc > 1 && std::strcmp(argv[1], worker_argument) == 0) run_as_worker();
   if (argc > 1 && std::strcmp(argv[1], host_argument) == 0) run_as_started_host(argc - 2, argv + 2);
+  if (argc > 1) {
+    if (const StartMode run = find_start_mode(argv[1])) run(argc, argv);
+  }
 }
 
 bool Runtime::present() { return has_runtime(); }

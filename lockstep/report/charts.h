@@ -1,4 +1,5 @@
-// Charts: lines, and bars upwards and downwards from zero. As text for a terminal, and as SVG.
+// Charts as text for a terminal and as SVG: lines, and bars upwards and downwards from zero. Tables
+// as text: a confusion matrix, and the time profile of a training.
 #pragma once
 
 #include <span>
@@ -6,6 +7,9 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "lockstep/engine/nn/metrics/confusion_matrix.h"
+#include "lockstep/train/profile/profile.h"
 
 namespace lockstep {
 
@@ -47,5 +51,27 @@ struct BarChartOptions {
 std::string bar_chart_text(std::span<const float> values, const BarChartOptions& options);
 // A complete SVG document of 800 x 360 pixels, with axes and a bar for each value.
 std::string bar_chart_svg(std::span<const float> values, const BarChartOptions& options);
+
+// An aligned table for a terminal of `width` columns. Each true class has a row with its counts by
+// predicted class and its recall. The last row has the precision of each predicted class. Both are
+// in percent, "-" if undefined. Zeros are shown as dots. Long class names are cut, and columns then
+// have numbers instead of names. If the table does not fit, the result is a list: each class with
+// its number of observations, recall, precision and the class it is most often mistaken for. Ends
+// with a newline. Thread-safe.
+std::string confusion_table(const ConfusionMatrix& matrix, int width);
+
+// A table for a terminal of `width` columns. Each account has its milliseconds in an iteration
+// (mean of the threads), its share of the wall time, its floor, and the ratio of the floor to its
+// time. Accounts below `least` (a share) are combined into one row. Sums of each phase and of all
+// accounts follow, then the time that the passes alone would take. Lines end in newlines.
+// Thread-safe.
+std::string profile_table(const Profile& profile, int width, double least = 0.002);
+
+// The profile as JSON text, without the spans. Thread-safe.
+std::string profile_json(const Profile& profile);
+
+// The spans in the Trace Event Format (complete events, one row for each thread, microseconds),
+// which Perfetto and chrome://tracing read. Thread-safe.
+std::string chrome_trace(const Profile& profile);
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "lockstep/report/tables.h"
+#include "lockstep/report/charts.h"
 
 namespace lockstep {
 namespace {

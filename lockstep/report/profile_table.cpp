@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/report/tables.h"
+#include "lockstep/report/charts.h"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,7 @@ import glob
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,16 @@ import unittest
 
 from support import COMMAND, CommandTest
 
+SWEEP = """
+[sweep]
+method = "successive-halving"
+trials = 4
+seed = 5
+
+[sweep.parameters]
+initial_learning_rate = { low = 0.001, high = 1.0, scale = "log" }
+"""
+SECRET = "secret-1b7e33c9"
 LONG = ("--set", "max_epochs=5000", "--set", "checkpoint_frequency=100")
 
 
@@ -146,6 +157,134 @@ class BatchJobs(CommandTest):
         shell.stdout.close()
         self.assertEqual(self.wait(number), "finished\n")
 
+    # ---- sweeps ----
+
+    def trials(self, number):
+        return json.loads(self.works("jobs", "progress", number, "--json").stdout)["trials"]
+
+    def test_a_sweep_has_the_trials_of_the_command(self):
+        with open(self.folder / "job.toml", "a", encoding="utf-8") as job:
+            job.write('validation_frequency = "epoch"\n' + SWEEP)
+        self.works("sweep", "job.toml", "--out", "usual", "--quiet", "--workers", "2")
+        number = self.submit("--workers", "2")
+        self.assertEqual(self.wait(number), "finished\n")
+        second = self.submit("--workers", "1")
+        for _ in range(600):  # until it has a result
+            if any(trial["value"] is not None for trial in self.trials(second)):
+                break
+            time.sleep(0.02)
+        self.works("jobs", "cancel", second)
+        ended = self.run_command("jobs", "wait", second, "--timeout", "120").stdout
+        if ended == "cancelled\n":
+            self.works("jobs", "resume", second)
+        self.assertEqual(self.wait(second), "finished\n")
+        for each in (number, second):
+            self.works("jobs", "fetch", each, "--out", each)
+            self.assertEqual((self.folder / each / "trials.csv").read_bytes(),
+                             (self.folder / "usual" / "trials.csv").read_bytes())
+        self.assertEqual(len(self.trials(number)), 4)
+        shown = self.works("jobs", "progress", number).stdout
+        self.assertRegex(shown, r"trials +\d finished, \d pruned\n")
+        self.assertRegex(shown, r"trial 4 +\w+ +\d of 3 epochs +validation.accuracy [0-9.]+ % +initial_le")
+        self.assertIn("sweep     finished", self.works("jobs", "list").stdout)
+        done = self.run_command("submit", "job.toml", "--set", "data.validation_fraction=0")
+        self.assertIn("a sweep needs validation data", done.stderr)
+        done = self.run_command("submit", "job.toml", "--initial-model", "usual")
+        self.assertEqual(done.returncode, 2)
+
+    # ---- what is fixed at submission ----
+
+    def test_attached_data_are_those_of_the_submission(self):
+        self.works("train", "job.toml", "--out", "usual", "--quiet")
+        (self.folder / "digits").unlink()
+        shutil.copytree(self.shared / "digits", self.folder / "digits")
+        (self.folder / "notes.txt").write_text("notes")
+        first = self.submit(*LONG)
+        number = self.submit("--attach", "digits", "--attach", "notes.txt")
+        shutil.rmtree(self.folder / "digits")
+        self.works("jobs", "cancel", first)
+        self.assertEqual(self.wait(number), "finished\n")
+        self.works("jobs", "fetch", number, "--out", "a")
+        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+        self.assertEqual((self.home / "jobs" / number / "attached" / "notes.txt").read_text(), "notes")
+        for arguments, error in ((("--attach", "none"), "none cannot be attached"),
+                                 (("--attach", "job.toml", "--attach", "./job.toml"),
+                                  "two attached files have the name job.toml")):
+            (self.folder / "digits").exists() or (self.folder / "digits").symlink_to(self.shared / "digits")
+            done = self.run_command("submit", "job.toml", *arguments)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(error, done.stderr)
+        self.assertEqual(len(self.jobs()), 2)
+
+    def environment_of(self, number):
+        process = self.processes_of(number).pop()
+        return pathlib.Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+
+    def test_executable_and_environment_are_those_of_the_submission(self):
+        command = self.folder / "lockstep"
+        shutil.copy(COMMAND, command)
+        environment = {**os.environ, "LOCKSTEP_HOME": str(self.home)}
+
+        def run(*arguments, **more):
+            done = subprocess.run([command, *arguments], cwd=self.folder, capture_output=True,
+                                  text=True, env={**environment, **more})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.strip()
+
+        number = run("submit", "job.toml", *LONG, BATCH_TEST="first", AWS_SECRET_ACCESS_KEY=SECRET,
+                     PROXY=f"http://user:{SECRET}@host")
+        self.begins(number)
+        self.assertIn(b"BATCH_TEST=first", self.environment_of(number))
+        self.assertIn(f"AWS_SECRET_ACCESS_KEY={SECRET}".encode(), self.environment_of(number))
+        for file in (self.home / "jobs" / number).rglob("*"):
+            if file.is_file():
+                self.assertFalse(SECRET.encode() in file.read_bytes(), file)
+        second = run("submit", "job.toml", *LONG)
+        copies = list((self.home / "jobs" / "executables").iterdir())
+        self.assertEqual(len(copies), 1)
+        self.assertEqual(copies[0].stat().st_nlink, 3)
+        os.kill(self.processes_of(number).pop(), signal.SIGKILL)
+        self.wait(number, 1)
+        # The executable is damaged in place. The job resumes with its copy.
+        with open(command, "r+b") as file:
+            file.write(b"nothing")
+        done = self.run_command("jobs", "resume", number, BATCH_TEST="second",
+                                AWS_SECRET_ACCESS_KEY="newer")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.works("jobs", "cancel", second)
+        self.wait(second, 130)
+        self.begins(number)
+        self.assertIn(b"BATCH_TEST=first", self.environment_of(number))
+        self.assertIn(b"AWS_SECRET_ACCESS_KEY=newer", self.environment_of(number))
+        self.works("jobs", "cancel", number)
+        self.wait(number, 130)
+        # A copy that was changed is refused, and the last job takes the copy with it.
+        (self.home / "jobs" / second / "executable").unlink()
+        shutil.copy(COMMAND, self.home / "jobs" / second / "executable")
+        with open(self.home / "jobs" / second / "executable", "ab") as file:
+            file.write(b"more")
+        done = self.run_command("jobs", "resume", second)
+        self.assertIn("has changed since the job was submitted", done.stderr)
+        self.assertEqual(self.state(second)["state"], "failed")
+        self.works("jobs", "rm", number, second)
+        self.assertEqual(list((self.home / "jobs" / "executables").iterdir()), [])
+
+    def test_the_local_machine_as_a_profile(self):
+        self.works("cluster", "add", "here", "--scheduler", "local", "--workers", "2", "--threads", "1")
+        with open(self.home / "clusters" / "here.toml", "a", encoding="utf-8") as profile:
+            profile.write('environment = ["BATCH_TEST=profile"]\n')
+        self.works("train", "job.toml", "--out", "usual", "--quiet")
+        first = self.submit("--cluster", "here", *LONG)
+        self.begins(first)
+        self.assertIn(b"BATCH_TEST=profile", self.environment_of(first))
+        second = self.submit("--cluster", "here")
+        self.assertEqual(self.state(second)["state"], "queued")
+        self.works("jobs", "cancel", first)
+        self.assertEqual(self.wait(second), "finished\n")
+        self.works("jobs", "fetch", second, "--out", "a")
+        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+        self.assertIn("2 workers", self.works("jobs", "diary", second).stdout)
+
     # ---- ends of another kind ----
 
     def test_a_killed_job_has_failed_and_resumes(self):
@@ -224,7 +363,79 @@ class BatchJobs(CommandTest):
             done = self.run_command("jobs", "show", number)
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stderr, r"\Aerror: \[batch\] .*batch.json is damaged")
-            self.assertEqual(self.jobs(), [])
+            listed = self.works("jobs", "list", "--json")
+            self.assertEqual(listed.stdout, "[]\n")
+            self.assertRegex(listed.stderr, rf"\Anote: job {number}: .*batch.json is damaged")
+        self.works("jobs", "rm", number)
+        self.assertFalse((self.home / "jobs" / number).exists())
+        # What a killed client has left behind is no job, and can be removed.
+        (self.home / "jobs" / "7").mkdir()
+        self.assertEqual(self.jobs(), [])
+        self.works("jobs", "rm", "7")
+        self.assertEqual(self.submit(), "8")
+        self.wait("8")
+        (self.home / "jobs" / "8" / "state.json").write_text("{")
+        done = self.run_command("jobs", "wait", "8")
+        self.assertRegex(done.stderr, r"state.json is damaged.*\n.*jobs rm removes it")
+
+    def test_folders_that_cannot_be_used(self):
+        (self.home / "jobs").write_text("a file")
+        done = self.run_command("submit", "job.toml")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, r"\Aerror: .*/jobs.*(Not a directory|exists)")
+        done = self.run_command("jobs", "list")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        (self.home / "jobs").unlink()
+
+    def test_a_full_disk(self):
+        """Files may have 2 MB: the copy of the executable does not fit."""
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+        done = self.run_command("submit", "job.toml", preexec_fn=limit)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, r"cannot write .*File too large")
+        self.assertEqual(self.jobs(), [])
+        left = [path for path in (self.home / "jobs").rglob("*") if path.is_file()]
+        self.assertEqual([path for path in left if path.name != "last"], [])
+
+    def test_two_clients_at_once(self):
+        number = self.submit(*LONG)
+        self.begins(number)
+        os.kill(self.processes_of(number).pop(), signal.SIGKILL)
+        self.wait(number, 1)
+        environment = {**os.environ, "LOCKSTEP_HOME": str(self.home)}
+        clients = [subprocess.Popen([COMMAND, "jobs", "resume", number], cwd=self.folder, text=True,
+                                    stderr=subprocess.PIPE, env=environment) for _ in range(4)]
+        said = [client.communicate(timeout=120)[1] for client in clients]
+        self.assertEqual(sorted(client.returncode for client in clients), [0, 1, 1, 1])
+        for client, text in zip(clients, said):
+            if client.returncode == 1:
+                self.assertRegex(text, rf"job {number} is (queued|running)")
+        self.assertEqual(len(self.processes_of(number)), 1)
+        self.begins(number)
+
+    def test_many_jobs(self):
+        number = self.submit("--set", "max_epochs=1")
+        self.wait(number)
+        job = self.home / "jobs" / number
+        for other in range(2, 501):
+            folder = self.home / "jobs" / str(other)
+            folder.mkdir()
+            for name in ("batch.json", "state.json"):
+                shutil.copy(job / name, folder / name)
+        begin = time.monotonic()
+        self.assertEqual(len(self.jobs()), 500)
+        self.assertLess(time.monotonic() - begin, 10)
+        done = self.works("jobs", "wait", number, "7-9", "--timeout", "10")
+        self.assertEqual(done.stdout, f"{number}: finished\n7: finished\n8: finished\n9: finished\n")
+        self.fails(1, "error: [batch] there is no job 600 in " + str(self.home / "jobs")
+                   + "\nhint: lockstep jobs list shows all jobs\n", "jobs", "rm", "2-400", "600", "401-500")
+        self.assertEqual([job["number"] for job in self.jobs()], [1])
+
+    def test_progress_is_followed(self):
+        number = self.submit("--set", "max_epochs=40")
+        lines = self.works("jobs", "progress", number, "--follow").stdout.splitlines()
+        self.assertRegex(lines[-1], r"\Afinished, epoch 40 of 40, iteration \d+, loss ")
+        self.assertRegex(lines[0], r"\A(queued|running)")
 
     def test_wrong_arguments(self):
         self.fails(1, f"error: [batch] there is no job 7 in {self.home}/jobs\n"
@@ -236,6 +447,8 @@ class BatchJobs(CommandTest):
                 (("jobs", "show", "one"), '"one" is not the number of a job'),
                 (("jobs", "show", "-1"), ""),
                 (("jobs", "fetch", "1"), "--out and `lockstep jobs fetch` need each other"),
+                (("jobs", "rm", "3-1"), '"3-1" is no range of numbers of jobs'),
+                (("jobs", "show", "1", "--follow"), "--follow is for `lockstep jobs progress`"),
                 (("jobs", "show", "1", "--timeout", "3"), "--timeout is for `lockstep jobs wait`")):
             done = self.run_command(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""))

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/report/tables.h"
+#include "lockstep/report/charts.h"
 
 namespace lockstep {
 namespace {

@@ -1,25 +1,23 @@
 // The subcommands submit and jobs.
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "apps/lockstep/batch/batch_progress.h"
+#include "apps/lockstep/batch/batch_work.h"
 #include "apps/lockstep/command.h"
-#include "apps/lockstep/stop_signals.h"
-#include "apps/lockstep/train.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/cluster_profile.h"
-#include "lockstep/parallel/clusters/slurm.h"
-#include "lockstep/report/progress.h"
 #include "lockstep/runs/batch/batch_job.h"
-#include "lockstep/runs/batch/batch_process.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/runs/sweeps/job_sweep.h"
 
 namespace lockstep::command {
 namespace {
@@ -28,7 +26,7 @@ using nlohmann::ordered_json;
 
 struct SubmitArguments {
   std::string job, device, initial_model, cluster;
-  std::vector<std::string> settings;
+  std::vector<std::string> settings, attach;
   int threads = 0, workers = 0;
   bool at_once = false;
 };
@@ -39,80 +37,87 @@ struct JobsArguments {
   std::string out;
   double timeout = 0;
   int ready_descriptor = -1;
-  bool json = false;
+  bool json = false, follow = false;
 };
+
+// Paths in [data] that do not exist are refused at submission, not in the diary.
+void check_sweep_data(const ordered_json& tree) {
+  const std::function<void(const std::string&, const ordered_json&)> check =
+      [&](const std::string& field, const ordered_json& value) {
+        if (value.is_array()) {
+          for (const ordered_json& entry : value) check(field, entry);
+        }
+        if (!value.is_string() || !value.get<std::string>().starts_with("/")) return;
+        if (!local_files().exists(value.get<std::string>())) {
+          throw InvalidArgument("[data] " + field + ": " + value.get<std::string>() +
+                                " does not exist");
+        }
+      };
+  if (!tree.contains("data")) return;
+  for (const auto& [field, value] : tree["data"].items()) check(field, value);
+}
+
+// The settings of a profile for a training.
+void add_profile_settings(const SubmitArguments& a, const ClusterProfile& profile,
+                          std::vector<std::string>& settings) {
+  settings.push_back("training.threads=" + std::to_string(profile.threads));
+  if (a.device.empty() && profile.device != "cpu") {
+    settings.push_back("training.device=\"" + profile.device + "\"");
+  }
+}
+
+int64_t submit_training(const SubmitArguments& a, const std::vector<std::string>& settings,
+                        BatchRequest& request) {
+  const Job job = read_job(local_files(), a.job, settings);
+  // A job that cannot be trained is refused here, not in its diary.
+  plan_job(job, {.initial_model = request.initial_model, .values = JobValues::sizes_alone});
+  request.name = job.name;
+  return submit_batch_job(job.resolved().dump(2) + "\n", request);
+}
+
+int64_t submit_sweep(const SubmitArguments& a, const std::vector<std::string>& settings,
+                     const JobText& text, BatchRequest& request) {
+  if (!a.initial_model.empty()) {
+    throw UsageError("--initial-model is for trainings, and " + printable(a.job) + " is a sweep");
+  }
+  check_job_sweep({.job = a.job, .settings = settings, .folder = "run"});
+  const auto tree = ordered_json::parse(text.tree);
+  check_sweep_data(tree);
+  request.kind = BatchKind::sweep;
+  request.workers = a.workers;
+  request.name = tree.value("name", "sweep");
+  return submit_batch_job(tree.dump(2) + "\n", request);
+}
 
 int submit_command(const SubmitArguments& a) {
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
-  if (a.workers > 0) settings.push_back("training.workers=" + std::to_string(a.workers));
-  BatchRequest request;
-  if (!a.cluster.empty()) {
-    const ClusterProfile profile = read_cluster_profile(a.cluster);
-    settings.push_back("training.threads=" + std::to_string(profile.threads));
-  }
-  request.cluster = a.cluster;
-  const Job job = read_job(local_files(), a.job, settings);
-  request.at_once = a.at_once;
+  if (!a.cluster.empty()) add_profile_settings(a, read_cluster_profile(a.cluster), settings);
+  BatchRequest request{.at_once = a.at_once, .cluster = a.cluster, .attach = a.attach};
   if (cloud::is_address(a.initial_model)) {
     request.initial_model = a.initial_model;
   } else if (!a.initial_model.empty()) {
     request.initial_model = std::filesystem::absolute(a.initial_model).string();
   }
-  // A job that cannot be trained is refused here, not in its diary.
-  plan_job(job, {.initial_model = request.initial_model, .values = JobValues::sizes_alone});
-  const int64_t number = submit_batch_job(job, request);
-  if (const std::string note = logout_note(); a.cluster.empty() && !note.empty()) {
+  const JobText text = read_job_text(local_files(), a.job, settings);
+  int64_t number = 0;
+  if (ordered_json::parse(text.tree).contains("sweep")) {
+    number = submit_sweep(a, settings, text, request);
+  } else {
+    if (a.workers > 0) settings.push_back("training.workers=" + std::to_string(a.workers));
+    number = submit_training(a, settings, request);
+  }
+  if (const std::string note = logout_note(); batch_job(number).is_local() && !note.empty()) {
     std::fprintf(stderr, "note: %s\n", note.c_str());
   }
   print(std::to_string(number) + "\n");
   return 0;
 }
 
-// The newest iteration and validation in a run's log, and how long the run will be.
-struct BatchProgress {
-  ordered_json iteration, validation;
-  int64_t last_epoch = 0;
-};
-
-BatchProgress progress_of(const BatchJob& job) {
-  BatchProgress progress;
-  const auto description =
-      ordered_json::parse(read_text(local_files(), job.file("job.json")), nullptr, false);
-  const ordered_json::json_pointer epochs("/training/max_epochs");
-  if (description.contains(epochs) && description[epochs].is_number_integer()) {
-    progress.last_epoch = description[epochs].get<int64_t>();
-  }
-  const std::string log = join_path(job.run_folder(), "log.jsonl");
-  if (!local_files().exists(log)) return progress;
-  const std::string text = read_text(local_files(), log);
-  for (size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {
-    const size_t before = text.rfind('\n', end - 1);
-    const size_t begin = before == std::string::npos ? 0 : before + 1;
-    auto line = ordered_json::parse(text.substr(begin, end - begin), nullptr, false);
-    if (line.is_object() && line.contains("seconds") && progress.iteration.is_null()) {
-      progress.iteration = std::move(line);
-    } else if (line.is_object() && line.contains("validation_loss") &&
-               progress.validation.is_null()) {
-      progress.validation = std::move(line);
-    }
-    if (!progress.iteration.is_null() && !progress.validation.is_null()) break;
-    end = before;
-  }
-  return progress;
-}
-
-std::string number_text(const ordered_json& line, const char* key, bool share = false) {
-  if (!line.is_object() || !line.contains(key) || !line[key].is_number()) return "-";
-  const double value = line[key].get<double>();
-  if (share) return percent(value);
-  return line[key].is_number_integer() ? format_count(line[key].get<int64_t>())
-                                       : fmt::format("{:.4g}", value);
-}
-
 ordered_json json_of(const BatchJob& job) {
   return {{"number", job.number},
+          {"kind", to_string(job.request.kind)},
           {"name", job.name},
           {"state", to_string(job.state.status)},
           {"reason", job.state.reason},
@@ -124,7 +129,12 @@ ordered_json json_of(const BatchJob& job) {
 }
 
 int list_jobs(bool as_json) {
-  const std::vector<BatchJob> jobs = batch_jobs();
+  const BatchJobList list = batch_jobs();
+  const std::vector<BatchJob>& jobs = list.jobs;
+  for (const auto& [number, what] : list.damaged) {
+    std::fprintf(stderr, "note: job %lld: %s\n", static_cast<long long>(number),
+                 printable(what).c_str());
+  }
   if (as_json) {
     auto all = ordered_json::array();
     for (const BatchJob& job : jobs) all.push_back(json_of(job));
@@ -137,12 +147,13 @@ int list_jobs(bool as_json) {
   }
   size_t width = 4;
   for (const BatchJob& job : jobs) width = std::max(width, printable(job.name).size());
-  std::string text = fmt::format("{:>6}  {:<{}}  {:<9}  {:<20}  {}\n", "number", "name", width,
-                                 "state", "since (UTC)", "reason");
+  std::string text = fmt::format("{:>6}  {:<{}}  {:<8}  {:<9}  {:<20}  {}\n", "number", "name",
+                                 width, "kind", "state", "since (UTC)", "reason");
   for (const BatchJob& job : jobs) {
     std::string line =
-        fmt::format("{:>6}  {:<{}}  {:<9}  {:<20}  {}", job.number, printable(job.name), width,
-                    to_string(job.state.status), job.state.time, printable(job.state.reason));
+        fmt::format("{:>6}  {:<{}}  {:<8}  {:<9}  {:<20}  {}", job.number, printable(job.name),
+                    width, to_string(job.request.kind), to_string(job.state.status), job.state.time,
+                    printable(job.state.reason));
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }
@@ -156,6 +167,7 @@ int show_job(const BatchJob& job, bool as_json) {
     return 0;
   }
   std::vector<std::pair<std::string, std::string>> rows{{"number", std::to_string(job.number)},
+                                                        {"kind", to_string(job.request.kind)},
                                                         {"name", job.name},
                                                         {"state", to_string(job.state.status)}};
   if (!job.state.reason.empty()) rows.emplace_back("reason", job.state.reason);
@@ -163,32 +175,6 @@ int show_job(const BatchJob& job, bool as_json) {
               {{"since", job.state.time}, {"submitted", job.submitted}, {"host", job.host}});
   if (!job.request.cluster.empty()) rows.emplace_back("cluster", job.request.cluster);
   rows.emplace_back("folder", job.folder);
-  print_table(rows);
-  return 0;
-}
-
-int show_progress(const BatchJob& job, bool as_json) {
-  const BatchProgress progress = progress_of(job);
-  if (as_json) {
-    print_json({{"number", job.number},
-                {"state", to_string(job.state.status)},
-                {"max_epochs", progress.last_epoch},
-                {"iteration", progress.iteration},
-                {"validation", progress.validation}});
-    return 0;
-  }
-  std::vector<std::pair<std::string, std::string>> rows{{"state", to_string(job.state.status)}};
-  if (progress.iteration.is_object()) {
-    rows.emplace_back("epoch", fmt::format("{} of {}", number_text(progress.iteration, "epoch"),
-                                           progress.last_epoch));
-    rows.emplace_back("iteration", number_text(progress.iteration, "iteration"));
-    rows.emplace_back("loss", number_text(progress.iteration, "loss"));
-  }
-  if (progress.validation.is_object()) {
-    rows.emplace_back("validation loss", number_text(progress.validation, "validation_loss"));
-    rows.emplace_back("validation accuracy",
-                      number_text(progress.validation, "validation_accuracy", true));
-  }
   print_table(rows);
   return 0;
 }
@@ -205,48 +191,22 @@ int exit_code_of(const BatchState& state) {
   }
 }
 
-int wait_for_job(int64_t number, double seconds) {
+// Waits for all jobs, at most `seconds` in all; 0: without a limit.
+int wait_for_jobs(const std::vector<int64_t>& numbers, double seconds) {
   constexpr double forever = 1e9;
-  const BatchState state = wait_for_batch_job(number, seconds > 0 ? seconds : forever);
-  if (!has_ended(state.status)) {
-    throw Timeout(fmt::format("[jobs] job {} is still {} after {} seconds", number,
-                              to_string(state.status), seconds));
+  const TimeLimit limit(seconds > 0 ? seconds : forever);
+  int code = 0;
+  for (const int64_t number : numbers) {
+    const BatchState state = wait_for_batch_job(number, limit.left());
+    if (!has_ended(state.status)) {
+      throw Timeout(fmt::format("[jobs] job {} is still {} after {} seconds", number,
+                                to_string(state.status), seconds));
+    }
+    print((numbers.size() > 1 ? std::to_string(number) + ": " : "") + to_string(state.status) +
+          (state.reason.empty() ? "" : ": " + printable(state.reason)) + "\n");
+    code = std::max(code, exit_code_of(state));
   }
-  print(to_string(state.status) + (state.reason.empty() ? "" : ": " + printable(state.reason)) +
-        "\n");
-  return exit_code_of(state);
-}
-
-// Has the workers of a job of Slurm start on all its nodes.
-void use_nodes_of_slurm(const BatchJob& job, TrainArguments& training) {
-  if (job.request.cluster.empty() || current_slurm_job().empty()) return;
-  const ClusterProfile& profile = job.profile;
-  if (profile.nodes == 1) {
-    if (profile.workers > 1) training.workers = static_cast<int>(profile.workers);
-    return;
-  }
-  training.hosts = slurm_training_hosts(profile.workers_per_node());
-  training.host_launch = slurm_host_launch();
-  if (!profile.address.empty()) {
-    training.settings.push_back("training.host_address=" + ordered_json(profile.address).dump());
-  }
-}
-
-int work_on_job(int64_t number, int ready) {
-  catch_stop_signals();
-  return run_batch_job(number, {.train =
-                                    [](const BatchJob& job) {
-                                      TrainArguments training;
-                                      training.job = job.file("job.json");
-                                      training.out = job.run_folder();
-                                      training.resume = true;
-                                      training.initial_model = job.request.initial_model;
-                                      use_nodes_of_slurm(job, training);
-                                      return train_command(training);
-                                    },
-                                .stop_wanted = stop_wanted,
-                                .request_stop = [] { ::kill(::getpid(), SIGTERM); },
-                                .ready = ready});
+  return code;
 }
 
 int64_t job_number(const std::string& text) {
@@ -259,20 +219,51 @@ int64_t job_number(const std::string& text) {
   return number;
 }
 
+// "3" or "3-7"
+std::vector<int64_t> job_numbers(const std::vector<std::string>& words) {
+  constexpr int64_t most = 100'000;
+  std::vector<int64_t> numbers;
+  for (const std::string& word : words) {
+    const size_t dash = word.find('-', 1);
+    const int64_t first = job_number(word.substr(0, dash));
+    const int64_t last = dash == std::string::npos ? first : job_number(word.substr(dash + 1));
+    if (last < first || last - first >= most) {
+      throw UsageError("\"" + printable(word) + "\" is no range of numbers of jobs");
+    }
+    for (int64_t number = first; number <= last; ++number) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+void print_diary(int64_t number) {
+  const std::string diary = batch_job(number).file("diary.txt");
+  if (local_files().exists(diary)) print(read_text(local_files(), diary));
+}
+
 int act_on_job(const JobsArguments& a, int64_t number) {
   if (a.action == "show") return show_job(batch_job(number), a.json);
-  if (a.action == "progress") return show_progress(batch_job(number), a.json);
-  if (a.action == "wait") return wait_for_job(number, a.timeout);
-  if (a.action == "run") return work_on_job(number, a.ready_descriptor);
-  if (a.action == "diary") {
-    const std::string diary = batch_job(number).file("diary.txt");
-    if (local_files().exists(diary)) print(read_text(local_files(), diary));
-  }
+  if (a.action == "progress") return show_batch_progress(number, {a.json, a.follow});
+  if (a.action == "diary") print_diary(number);
   if (a.action == "fetch") fetch_batch_job(number, a.out);
   if (a.action == "cancel") cancel_batch_job(number);
   if (a.action == "resume") resume_batch_job(number);
   if (a.action == "rm") remove_batch_job(number);
   return 0;
+}
+
+// An error of one job does not keep the others from being treated; the last one is thrown.
+int act_on_jobs(const JobsArguments& a, const std::vector<int64_t>& numbers) {
+  int code = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    try {
+      code = std::max(code, act_on_job(a, numbers[i]));
+    } catch (const Error& error) {
+      if (i + 1 == numbers.size()) throw;
+      print_error(error.what(), error.hint());
+      code = exit_failure;
+    }
+  }
+  return code;
 }
 
 const char* const job_actions[] = {"list",  "show",   "wait",   "diary", "progress",
@@ -285,6 +276,13 @@ std::string action_problem(const std::string& action) {
   return "\"" + action + "\" is no action of `lockstep jobs`";
 }
 
+// A number, or the folder of a job.
+int run_job_of(const JobsArguments& a) {
+  const std::string& word = a.numbers.front();
+  return work_on_batch_job(word.starts_with("/") ? word : batch_job(job_number(word)).folder,
+                           a.ready_descriptor);
+}
+
 int jobs_command(const JobsArguments& a) {
   const auto refuse = [&](bool wrong, const std::string& text) {
     if (wrong) throw UsageError(text, "lockstep jobs --help describes the actions");
@@ -295,12 +293,11 @@ int jobs_command(const JobsArguments& a) {
   refuse((a.action == "fetch") == a.out.empty(), "--out and `lockstep jobs fetch` need each other");
   refuse(a.action == "fetch" && a.numbers.size() > 1, "`lockstep jobs fetch` takes one number");
   refuse(a.timeout != 0 && a.action != "wait", "--timeout is for `lockstep jobs wait`");
+  refuse(a.follow && a.action != "progress", "--follow is for `lockstep jobs progress`");
   if (list) return list_jobs(a.json);
-  int code = 0;
-  for (const std::string& number : a.numbers) {
-    code = std::max(code, act_on_job(a, job_number(number)));
-  }
-  return code;
+  if (a.action == "run") return run_job_of(a);
+  const std::vector<int64_t> numbers = job_numbers(a.numbers);
+  return a.action == "wait" ? wait_for_jobs(numbers, a.timeout) : act_on_jobs(a, numbers);
 }
 
 }  // namespace
@@ -309,13 +306,15 @@ void add_submit(Commands& commands) {
   auto a = std::make_shared<SubmitArguments>();
   Subcommand sub = commands.add(
       "submit", "Train in the background: a batch job that outlives the terminal",
-      "Prints the number of the job alone on standard output. The job is fixed now: later changes "
-      "of the job file, the executable or the environment have no effect. Jobs run one after "
-      "another, in the order of their numbers. `lockstep jobs` shows, waits for, fetches and "
-      "cancels them, also from another terminal. The receipt is that of `lockstep train`.",
+      "A job file with a table [sweep] is run as by `lockstep sweep`, others are trained. Prints "
+      "the number of the job alone on standard output. The job is fixed now: later changes "
+      "of the job file, the executable, the environment or attached files have no effect. Jobs run "
+      "one after another, in the order of their numbers. `lockstep jobs` shows, waits for, fetches "
+      "and cancels them, also from another terminal. The receipt is that of `lockstep train`.",
       {{"lockstep submit examples/jobs/digits.toml", "prints a number, such as 1"},
        {"lockstep submit job.toml --workers 4 --at-once", "beside the jobs that run"},
-       {"lockstep submit job.toml --cluster lab", "train on the nodes of a cluster"}},
+       {"lockstep submit job.toml --cluster lab", "train on the nodes of a cluster"},
+       {"lockstep submit job.toml --attach images", "with a copy of the folder images"}},
       [a] { return submit_command(*a); });
   sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
   sub.add_option("--set", a->settings,
@@ -323,8 +322,10 @@ void add_submit(Commands& commands) {
       .one_value_each()
       .type_name("KEY=VALUE");
   add_threads(sub, a->threads);
-  sub.add_option("--workers", a->workers,
-                 "Worker processes, each with --threads threads (default: none)")
+  sub.add_option(
+         "--workers", a->workers,
+         "Worker processes, each with --threads threads (default: none); of a sweep: trials "
+         "at once")
       .type_name("N")
       .range(1, 1024);
   sub.add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU if there is one")
@@ -332,6 +333,12 @@ void add_submit(Commands& commands) {
   sub.add_option("--initial-model", a->initial_model,
                  "Start from the values of this model, run or checkpoint")
       .type_name("MODEL")
+      .not_empty();
+  sub.add_option("--attach", a->attach,
+                 "A file or folder to copy into the job (any number of times); data that the job "
+                 "reads from there are read from the copy")
+      .one_value_each()
+      .type_name("FILE")
       .not_empty();
   sub.add_option("--cluster", a->cluster, "Profile of the cluster that trains (lockstep cluster)")
       .type_name("NAME")
@@ -345,14 +352,15 @@ void add_jobs(Commands& commands) {
   auto a = std::make_shared<JobsArguments>();
   Subcommand sub = commands.add(
       "jobs", "Batch jobs: list, show, wait, fetch, cancel, resume, remove",
-      "Actions, each for jobs that `lockstep submit` made:\n\n"
+      "Actions, each for jobs that `lockstep submit` or a program (batch() in C++) made:\n\n"
       "  list      all jobs with their states\n"
       "  show      one job\n"
-      "  wait      until it has ended; exit code 0 if it finished, 1 if it failed, 130 if it was "
-      "cancelled\n"
-      "  diary     what its training printed\n"
-      "  progress  its newest iteration and validation\n"
-      "  fetch     copy its run to --out; as often as wanted\n"
+      "  wait      until they have ended; exit code 0 if they finished, 1 if one failed, 130 if "
+      "one "
+      "was cancelled\n"
+      "  diary     what its process printed\n"
+      "  progress  its newest iteration and validation, or its trials\n"
+      "  fetch     copy its run, or the files of its function, to --out; as often as wanted\n"
       "  cancel    end it after a checkpoint\n"
       "  resume    continue a job that failed or was cancelled\n"
       "  rm        remove a job that has ended, with its run\n"
@@ -361,13 +369,15 @@ void add_jobs(Commands& commands) {
       "was killed, or whose machine was restarted, has failed and can be resumed.",
       {{"lockstep jobs list", "a table"},
        {"lockstep jobs wait 3 --timeout 60", "wait at most a minute"},
+       {"lockstep jobs rm 1 4-9", "remove seven jobs"},
        {"lockstep jobs fetch 3 --out runs/a", "copy the run of job 3"}},
       [a] { return jobs_command(*a); });
   sub.add_option("action", a->action, "What to do")
       .required()
       .type_name("list|show|wait|diary|progress|fetch|cancel|resume|rm|run")
       .check(action_problem);
-  sub.add_option("numbers", a->numbers, "Numbers of jobs").type_name("NUMBER");
+  sub.add_option("numbers", a->numbers, "Numbers of jobs, or ranges such as 3-7")
+      .type_name("NUMBER");
   sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist")
       .type_name("DIR")
       .not_empty();
@@ -378,6 +388,7 @@ void add_jobs(Commands& commands) {
                  "run: a descriptor that gets a byte once the job is locked")
       .type_name("N")
       .range(3, 1024);
+  sub.add_flag("--follow", a->follow, "progress: print a line for each step until the job ends");
   sub.add_flag("--json", a->json, "list, show, progress: print JSON");
 }
 

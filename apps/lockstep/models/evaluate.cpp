@@ -10,8 +10,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/nn/metrics/metric.h"
+#include "lockstep/report/charts.h"
 #include "lockstep/report/progress.h"
-#include "lockstep/report/tables.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/train/trainer.h"
 

@@ -1,20 +1,24 @@
 #include "lockstep/runs/batch/batch_files.h"
 
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fields.h"
-#include "lockstep/base/os/file_lock.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
-#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/parallel/clusters/tool.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* batch_format = "1";
+constexpr const char* batch_format = "2";
+constexpr const char* first_batch_format = "1";  // trainings alone
+constexpr double client_limit = 90;              // seconds
 
 constexpr std::array<std::pair<BatchStatus, const char*>, 5> status_names{
     {{BatchStatus::queued, "queued"},
@@ -22,6 +26,11 @@ constexpr std::array<std::pair<BatchStatus, const char*>, 5> status_names{
      {BatchStatus::finished, "finished"},
      {BatchStatus::failed, "failed"},
      {BatchStatus::cancelled, "cancelled"}}};
+
+constexpr std::array<std::pair<BatchKind, const char*>, 3> kind_names{
+    {{BatchKind::training, "training"},
+     {BatchKind::sweep, "sweep"},
+     {BatchKind::function, "function"}}};
 
 // The text at `key`, or "" if there is none.
 std::string text_at(const nlohmann::json& object, const char* key) {
@@ -31,9 +40,11 @@ std::string text_at(const nlohmann::json& object, const char* key) {
 
 nlohmann::json read_batch_json(const std::string& path) {
   auto read = nlohmann::json::parse(read_text(local_files(), path), nullptr, false);
-  if (!read.is_object() || text_at(read, "lockstep.batch") != batch_format) {
+  const bool known = read.is_object() && (text_at(read, "lockstep.batch") == batch_format ||
+                                          text_at(read, "lockstep.batch") == first_batch_format);
+  if (!known) {
     throw DataError("[batch] " + path + " is damaged, or of a later version",
-                    "lockstep jobs rm removes a job that has ended");
+                    "lockstep jobs rm removes it");
   }
   return read;
 }
@@ -56,10 +67,11 @@ BatchState recorded_state(const std::string& folder) {
 }
 
 // The state of a job of Slurm whose process does not live, or is starting.
-BatchState state_in_slurm(const std::string& slurm_job, const BatchState& recorded) {
+BatchState state_in_slurm(SlurmQueue& queue, const std::string& login, const std::string& slurm_job,
+                          const BatchState& recorded) {
   SlurmState slurm;
   try {
-    slurm = Slurm().state(slurm_job);
+    slurm = queue.state(login, slurm_job);
   } catch (const Error& error) {
     return {recorded.status, error.what(), recorded.time};
   }
@@ -70,8 +82,8 @@ BatchState state_in_slurm(const std::string& slurm_job, const BatchState& record
   }
   return {BatchStatus::failed,
           "Slurm's job " + slurm_job +
-              (slurm.state.empty() ? " ended before the training did"
-                                   : " ended as " + slurm.state + " before the training did"),
+              (slurm.state.empty() ? " ended before the job did"
+                                   : " ended as " + slurm.state + " before the job did"),
           recorded.time};
 }
 
@@ -89,21 +101,67 @@ std::string to_string(BatchStatus status) {
   return "";
 }
 
+std::string to_string(BatchKind kind) {
+  for (const auto& [known, name] : kind_names) {
+    if (known == kind) return name;
+  }
+  return "";
+}
+
 bool has_ended(BatchStatus status) {
   return status != BatchStatus::queued && status != BatchStatus::running;
 }
 
-BatchState batch_state(const std::string& folder) {
-  const bool lives = file_is_locked(join_path(folder, batch_lock_name));
+int64_t batch_number_of(const std::string& name) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool whole = error == std::errc() && end == name.data() + name.size();
+  return whole && number > 0 && std::to_string(number) == name ? number : 0;
+}
+
+SlurmState SlurmQueue::state(const std::string& login, const std::string& job) {
+  const auto [entry, is_new] = logins_.try_emplace(login);
+  Known& known = entry->second;
+  if (is_new) {
+    try {
+      std::istringstream lines(output_of_tool(
+          {.command = {"squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r"},
+           .login = login},
+          "is Slurm installed here, and does its controller run? (sinfo)"));
+      for (std::string line; std::getline(lines, line);) {
+        const size_t first = line.find('|');
+        const size_t second = line.find('|', first + 1);
+        if (first == std::string::npos || second == std::string::npos) continue;
+        known.jobs[line.substr(0, first)] = {line.substr(first + 1, second - first - 1),
+                                             line.substr(second + 1)};
+      }
+    } catch (const Error& error) {
+      known.error = error.what();
+    }
+  }
+  if (!known.error.empty()) throw Error(known.error);
+  const auto found = known.jobs.find(job);
+  return found == known.jobs.end() ? SlurmState() : found->second;
+}
+
+BatchState batch_state(const BatchJob& job, SlurmQueue& queue, bool is_client) {
+  const bool lives = file_is_locked(job.file(batch_lock_name));
   // Read after the lock: a process records its last state before it releases the lock.
-  BatchState state = recorded_state(folder);
+  BatchState state = recorded_state(job.folder);
   if (lives || has_ended(state.status)) return state;
-  if (local_files().exists(join_path(folder, batch_cancel_name))) {
+  if (local_files().exists(job.file(batch_cancel_name))) {
     return {BatchStatus::cancelled, "", state.time};
   }
-  if (const std::string slurm_job = slurm_job_of(folder); !slurm_job.empty()) {
-    return state_in_slurm(slurm_job, state);
+  if (const std::string slurm_job = slurm_job_of(job.folder); !slurm_job.empty()) {
+    BatchState there = state_in_slurm(queue, job.profile.login, slurm_job, state);
+    // Slurm was asked after the files were read: the job may have ended in between.
+    const BatchState now = recorded_state(job.folder);
+    return has_ended(now.status) ? now : there;
   }
+  // Another process may be submitting or resuming it.
+  if (!is_client && file_is_locked(job.file(batch_client_lock_name))) return state;
+  if (file_is_locked(job.file(batch_lock_name))) return state;  // it has done so
+  if (const BatchState now = recorded_state(job.folder); has_ended(now.status)) return now;
   return {BatchStatus::failed,
           state.status == BatchStatus::queued
               ? "its process was killed while it was queued, or the machine was restarted"
@@ -111,16 +169,28 @@ BatchState batch_state(const std::string& folder) {
           state.time};
 }
 
-BatchJob read_batch_job(const std::string& folder, int64_t number) {
+BatchJob read_batch_description(const std::string& folder) {
   const nlohmann::json read = read_batch_json(join_path(folder, batch_description_name));
   BatchJob job;
-  job.number = number;
+  job.number = batch_number_of(folder.substr(folder.rfind('/') + 1));
   job.folder = folder;
   try {
-    job.name = read.at("name").get<std::string>();
+    const auto kind = read.value("kind", "training");
+    bool known = false;
+    for (const auto& [each, name] : kind_names) {
+      if (kind != name) continue;
+      job.request.kind = each;
+      known = true;
+    }
+    if (!known) throw InvalidArgument("there is no kind " + kind);
+    job.name = job.request.name = read.at("name").get<std::string>();
     job.submitted = read.at("submitted").get<std::string>();
     job.host = read.at("host").get<std::string>();
+    job.directory = read.value("directory", "");
+    job.executable = read.value("executable", "");
+    job.digest = read.value("digest", "");
     job.request.initial_model = read.at("initial_model").get<std::string>();
+    job.request.workers = read.value("workers", int64_t{0});
     job.request.at_once = read.at("at_once").get<bool>();
     job.request.cluster = read.at("cluster").get<std::string>();
     FieldReader profile(read.at("profile"), "profile");
@@ -132,7 +202,12 @@ BatchJob read_batch_job(const std::string& folder, int64_t number) {
   } catch (const nlohmann::json::exception&) {
     throw DataError("[batch] " + join_path(folder, batch_description_name) + " is damaged");
   }
-  job.state = batch_state(folder);
+  return job;
+}
+
+BatchJob read_batch_job(const std::string& folder, SlurmQueue& queue, bool is_client) {
+  BatchJob job = read_batch_description(folder);
+  job.state = batch_state(job, queue, is_client);
   return job;
 }
 
@@ -142,10 +217,15 @@ void write_batch_description(const BatchJob& job) {
   FieldWriter writer(fields);
   profile.visit(writer);
   write_batch_json(job.file(batch_description_name), {{"lockstep.batch", batch_format},
+                                                      {"kind", to_string(job.request.kind)},
                                                       {"name", job.name},
                                                       {"submitted", job.submitted},
                                                       {"host", job.host},
+                                                      {"directory", job.directory},
+                                                      {"executable", job.executable},
+                                                      {"digest", job.digest},
                                                       {"initial_model", job.request.initial_model},
+                                                      {"workers", job.request.workers},
                                                       {"at_once", job.request.at_once},
                                                       {"cluster", job.request.cluster},
                                                       {"profile", fields}});
@@ -156,6 +236,17 @@ void write_batch_state(const BatchJob& job, BatchStatus status, const std::strin
                                                 {"state", to_string(status)},
                                                 {"reason", reason},
                                                 {"time", utc_now()}});
+}
+
+FileLock lock_batch_job(const std::string& folder) {
+  const TimeLimit limit(client_limit);
+  do {
+    if (std::optional<FileLock> lock = FileLock::take(join_path(folder, batch_client_lock_name))) {
+      return std::move(*lock);
+    }
+  } while (!limit.reached());
+  throw Timeout("[batch] another process has been changing the job in " + folder + " for " +
+                std::to_string(static_cast<int>(client_limit)) + " seconds");
 }
 
 }  // namespace lockstep

@@ -1,37 +1,31 @@
 #include "lockstep/runs/batch/batch_job.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
 #include "lockstep/parallel/clusters/slurm.h"
-#include "lockstep/parallel/clusters/tool.h"
-#include "lockstep/parallel/process/spawn_guard.h"
+#include "lockstep/runs/batch/attachments.h"
 #include "lockstep/runs/batch/batch_files.h"
+#include "lockstep/runs/batch/batch_start.h"
+#include "lockstep/runs/batch/executable_copy.h"
 #include "lockstep/runs/folders/run_facts.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double start_limit = 30;  // seconds
 constexpr std::chrono::milliseconds wait_pause{100};
 
 std::string variable_or_nothing(const char* name) {
@@ -41,23 +35,17 @@ std::string variable_or_nothing(const char* name) {
 
 std::string number_text(int64_t number) { return std::to_string(number); }
 
-// The number that a folder's name is, or 0.
-int64_t number_of(const std::string& name) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool whole = error == std::errc() && end == name.data() + name.size();
-  return whole && number > 0 && number_text(number) == name ? number : 0;
-}
-
 // The highest number that was ever given, so that the number of a removed job is not given again.
 constexpr const char* last_number_name = "last";
 
 int64_t last_number(const std::string& all) {
   int64_t last = 0;
-  for (const std::string& name : local_files().list(all)) last = std::max(last, number_of(name));
+  for (const std::string& name : local_files().list(all))
+    last = std::max(last, batch_number_of(name));
   const std::string path = join_path(all, last_number_name);
-  return local_files().exists(path) ? std::max(last, number_of(read_text(local_files(), path)))
-                                    : last;
+  return local_files().exists(path)
+             ? std::max(last, batch_number_of(read_text(local_files(), path)))
+             : last;
 }
 
 // Makes the folder of the next job.
@@ -75,126 +63,6 @@ int64_t make_batch_folder(const std::string& all) {
   }
 }
 
-// What spawned processes need; frees itself.
-struct SpawnSettings {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  SpawnSettings() {
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-  }
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-};
-
-// Starts `jobs run NUMBER --ready-descriptor 3` of this executable in a new session, with
-// default signal handlers. Its output goes to the diary.
-pid_t spawn_batch_process(const BatchJob& job, int ready) {
-  SpawnSettings with;
-  const std::string diary = job.file(batch_diary_name);
-  posix_spawn_file_actions_adddup2(&with.actions, ready, 3);
-  posix_spawn_file_actions_addopen(&with.actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&with.actions, 1, diary.c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                                   0600);
-  posix_spawn_file_actions_adddup2(&with.actions, 1, 2);
-  posix_spawn_file_actions_addclosefrom_np(&with.actions, 4);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&with.attributes, &none);
-  posix_spawnattr_setsigdefault(&with.attributes, &all);
-  posix_spawnattr_setflags(&with.attributes,
-                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<std::string> words{"lockstep",           "jobs", "run", number_text(job.number),
-                                 "--ready-descriptor", "3"};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  pid_t pid = -1;
-  const SpawnGuard guard;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &with.actions, &with.attributes,
-                                arguments.data(), environ);
-  if (error != 0) {
-    throw Error("[batch] the process of the job cannot be started: " +
-                std::system_category().message(error));
-  }
-  return pid;
-}
-
-// Waits for the byte that says that the process holds the job's lock.
-bool becomes_ready(int descriptor) {
-  const TimeLimit limit(start_limit);
-  while (!limit.reached()) {
-    pollfd waiting{descriptor, POLLIN, 0};
-    const int result = ::poll(&waiting, 1, limit.milliseconds_left());
-    if (result < 0 && errno == EINTR) continue;
-    char byte;
-    return result > 0 && ::read(descriptor, &byte, 1) == 1;
-  }
-  return false;
-}
-
-void start_batch_process(const BatchJob& job) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw Error("[batch] no pipe: " + std::system_category().message(errno));
-  }
-  const Descriptor ours(ends[0]);
-  Descriptor theirs(ends[1]);
-  const pid_t pid = spawn_batch_process(job, theirs.get());
-  theirs.close();
-  if (becomes_ready(ours.get())) return;
-  ::kill(pid, SIGKILL);
-  std::string said;
-  try {
-    said = read_text(local_files(), job.file(batch_diary_name));
-  } catch (const FileError&) {  // it has printed nothing
-  }
-  throw Error("[batch] the process of the job did not start" + (said.empty() ? "" : ": " + said));
-}
-
-// The path of this executable.
-std::string executable_path() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) throw FileError("[batch] /proc/self/exe: " + error.message());
-  return path.string();
-}
-
-void give_to_slurm(const BatchJob& job) {
-  SlurmScript script;
-  // Slurm carries standard input unencrypted, so keys of hosts go through files of this folder,
-  // which only this user can read.
-  if (job.folder.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                   "0123456789/._+-=@%,:") == std::string::npos) {
-    script.environment.emplace_back("LOCKSTEP_KEY_FOLDER", job.folder);
-  }
-  script.name = "lockstep-" + number_text(job.number);
-  script.output = job.file(batch_diary_name);
-  script.command = shell_quoted(executable_path()) + " jobs run " + number_text(job.number);
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (!text.starts_with("LOCKSTEP_") || equals == std::string::npos) continue;
-    script.environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-  }
-  const std::string text = slurm_script(job.profile, script);
-  write_atomically(local_files(), job.file(batch_script_name), text);
-  write_atomically(local_files(), job.file(batch_slurm_job_name), Slurm().submit(text));
-}
-
-void start_batch_job(const BatchJob& job) {
-  if (job.request.cluster.empty()) {
-    start_batch_process(job);
-  } else {
-    give_to_slurm(job);
-  }
-}
-
 std::string folder_of_job(int64_t number) {
   return join_path(batch_jobs_folder(), number_text(number));
 }
@@ -207,6 +75,55 @@ void refuse_unended(const BatchJob& job) {
           ", or cancel it: lockstep jobs cancel " + number_text(job.number));
 }
 
+[[noreturn]] void refuse_unknown(int64_t number) {
+  throw InvalidArgument(
+      "[batch] there is no job " + number_text(number) + " in " + batch_jobs_folder(),
+      "lockstep jobs list shows all jobs");
+}
+
+FileLock lock_existing_job(int64_t number) {
+  const std::string folder = folder_of_job(number);
+  if (!local_files().is_folder(folder)) refuse_unknown(number);
+  return lock_batch_job(folder);
+}
+
+// The job, for a caller that holds its client lock.
+BatchJob locked_batch_job(int64_t number) {
+  const std::string folder = folder_of_job(number);
+  if (!local_files().exists(join_path(folder, batch_description_name))) refuse_unknown(number);
+  SlurmQueue queue;
+  return read_batch_job(folder, queue, true);
+}
+
+// Of a damaged job its locks tell whether it has ended.
+void refuse_unremovable(int64_t number) {
+  const std::string folder = folder_of_job(number);
+  try {
+    if (local_files().exists(join_path(folder, batch_description_name))) {
+      refuse_unended(locked_batch_job(number));
+      return;
+    }
+  } catch (const DataError&) {
+  }
+  if (file_is_locked(join_path(folder, batch_lock_name))) {
+    throw InvalidArgument(
+        "[batch] job " + number_text(number) + " is damaged, and its process works on it",
+        "lockstep jobs rm removes it when that process has ended");
+  }
+}
+
+// What runs the job: this executable as it is now, or a path that its profile names.
+void keep_executable_of(BatchJob& job, const std::string& jobs_folder) {
+  const std::string& named = job.profile.executable;
+  if (!job.is_local() && named != "shared" && named != "shipped") {
+    job.executable = named;
+    return;
+  }
+  const KeptExecutable kept = keep_executable(jobs_folder, job.folder);
+  job.executable = kept.path;
+  job.digest = kept.digest;
+}
+
 }  // namespace
 
 std::string BatchJob::file(const std::string& name_inside) const {
@@ -215,20 +132,32 @@ std::string BatchJob::file(const std::string& name_inside) const {
 
 std::string batch_jobs_folder() { return user_folder(UserFolder::state, "jobs"); }
 
-int64_t submit_batch_job(const Job& job, const BatchRequest& request) {
-  ClusterProfile profile;
-  if (!request.cluster.empty()) profile = read_cluster_profile(request.cluster);
+int64_t submit_batch_job(std::string_view content, const BatchRequest& request) {
   BatchJob made;
+  if (!request.cluster.empty()) made.profile = read_cluster_profile(request.cluster);
   const std::string all = batch_jobs_folder();
   made.number = make_batch_folder(all);
   made.folder = join_path(all, number_text(made.number));
-  made.name = job.name;
+  const FileLock client = lock_batch_job(made.folder);
+  made.name = request.name;
   made.submitted = utc_now();
   made.host = host_name();
+  std::error_code none;
+  made.directory = std::filesystem::current_path(none).string();
   made.request = request;
-  if (!request.cluster.empty()) made.profile = profile;
   try {
-    write_atomically(local_files(), made.file(batch_training_name), job.resolved().dump(2) + "\n");
+    std::vector<std::string> files = request.attach;
+    files.insert(files.end(), made.profile.attach.begin(), made.profile.attach.end());
+    const Attachments attached(files, made.file(batch_attached_name));
+    made.request.initial_model = attached.place_of(request.initial_model);
+    if (request.kind == BatchKind::function) {
+      write_atomically(local_files(), made.file(batch_call_name), content);
+    } else {
+      write_atomically(local_files(), made.file(batch_training_name),
+                       attached.job_with_places(std::string(content)));
+    }
+    keep_executable_of(made, all);
+    if (made.is_local()) record_batch_environment(made);
     write_batch_state(made, BatchStatus::queued);
     write_batch_description(made);  // last: it makes the folder a job
     local_files().sync_folder(all);
@@ -236,13 +165,15 @@ int64_t submit_batch_job(const Job& job, const BatchRequest& request) {
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove_all(made.folder, ignored);
+    remove_unused_executables(all);
     throw;
   }
   return made.number;
 }
 
 void resume_batch_job(int64_t number) {
-  const BatchJob job = batch_job(number);
+  const FileLock client = lock_existing_job(number);
+  const BatchJob job = locked_batch_job(number);
   refuse_unended(job);
   if (job.state.status == BatchStatus::finished) {
     throw InvalidArgument("[batch] job " + number_text(number) + " is finished");
@@ -259,51 +190,58 @@ void resume_batch_job(int64_t number) {
 
 BatchJob batch_job(int64_t number) {
   const std::string folder = folder_of_job(number);
-  if (!local_files().exists(join_path(folder, batch_description_name))) {
-    throw InvalidArgument(
-        "[batch] there is no job " + number_text(number) + " in " + batch_jobs_folder(),
-        "lockstep jobs list shows all jobs");
-  }
-  return read_batch_job(folder, number);
+  if (!local_files().exists(join_path(folder, batch_description_name))) refuse_unknown(number);
+  SlurmQueue queue;
+  return read_batch_job(folder, queue);
 }
 
-std::vector<BatchJob> batch_jobs() {
+BatchJobList batch_jobs() {
   const std::string all = batch_jobs_folder();
-  std::vector<BatchJob> jobs;
-  if (!local_files().is_folder(all)) return jobs;
+  BatchJobList list;
+  if (!local_files().exists(all)) return list;
+  std::vector<int64_t> numbers;
   for (const std::string& name : local_files().list(all)) {
-    if (number_of(name) == 0) continue;
+    if (batch_number_of(name) > 0) numbers.push_back(batch_number_of(name));
+  }
+  std::sort(numbers.begin(), numbers.end());
+  SlurmQueue queue;
+  for (const int64_t number : numbers) {
+    const std::string folder = join_path(all, number_text(number));
+    // Without a description it is being made or removed.
+    if (!local_files().exists(join_path(folder, batch_description_name))) continue;
     try {
-      jobs.push_back(read_batch_job(join_path(all, name), number_of(name)));
-    } catch (const DataError&) {  // it is being made or removed, or it is damaged
+      list.jobs.push_back(read_batch_job(folder, queue));
+    } catch (const DataError& error) {
+      if (local_files().exists(join_path(folder, batch_description_name))) {
+        list.damaged.emplace_back(number, error.what());
+      }
     }
   }
-  std::sort(jobs.begin(), jobs.end(),
-            [](const BatchJob& a, const BatchJob& b) { return a.number < b.number; });
-  return jobs;
+  return list;
 }
 
 void cancel_batch_job(int64_t number) {
-  const BatchJob job = batch_job(number);
+  const FileLock client = lock_existing_job(number);
+  const BatchJob job = locked_batch_job(number);
   if (has_ended(job.state.status)) return;
   write_atomically(local_files(), job.file(batch_cancel_name), "");
   // A process that lives sees the file.
-  if (job.request.cluster.empty() || file_is_locked(job.file(batch_lock_name))) return;
+  if (job.is_local() || file_is_locked(job.file(batch_lock_name))) return;
   if (const std::string slurm_job = slurm_job_of(job.folder); !slurm_job.empty()) {
-    Slurm().cancel(slurm_job);
+    Slurm(job.profile.login).cancel(slurm_job);
   }
 }
 
 BatchState wait_for_batch_job(int64_t number, double seconds) {
   const TimeLimit limit(seconds);
   const BatchJob job = batch_job(number);
-  const std::string& folder = job.folder;
   // Slurm's controller is not asked more often than once a second.
-  const auto pause = job.request.cluster.empty() ? wait_pause : 10 * wait_pause;
+  const auto pause = job.is_local() ? wait_pause : 10 * wait_pause;
   for (;;) {
-    const BatchState state = batch_state(folder);
+    SlurmQueue queue;
+    const BatchState state = batch_state(job, queue);
     // The process has recorded its last state and holds the lock for a moment longer.
-    const bool lives = file_is_locked(join_path(folder, batch_lock_name));
+    const bool lives = file_is_locked(job.file(batch_lock_name));
     if ((has_ended(state.status) && !lives) || limit.reached()) return state;
     std::this_thread::sleep_for(pause);
   }
@@ -313,9 +251,11 @@ void fetch_batch_job(int64_t number, const std::string& out) {
   const BatchJob job = batch_job(number);
   refuse_unended(job);
   if (!local_files().is_folder(job.run_folder())) {
-    throw InvalidArgument(
-        "[batch] job " + number_text(number) + " has no run: it ended before it began to train",
-        "lockstep jobs diary " + number_text(number) + " shows its diary");
+    const std::string what = job.request.kind == BatchKind::training
+                                 ? "has no run: it ended before it began to train"
+                                 : "has no files: it ended before it began";
+    throw InvalidArgument("[batch] job " + number_text(number) + " " + what,
+                          "lockstep jobs diary " + number_text(number) + " shows its diary");
   }
   std::error_code error;
   if (std::filesystem::exists(out, error) &&
@@ -331,17 +271,20 @@ void fetch_batch_job(int64_t number, const std::string& out) {
 }
 
 void remove_batch_job(int64_t number) {
-  const BatchJob job = batch_job(number);
-  refuse_unended(job);
-  std::error_code error;
-  write_atomically(local_files(), join_path(batch_jobs_folder(), last_number_name),
-                   number_text(last_number(batch_jobs_folder())));
+  const std::string all = batch_jobs_folder();
+  const std::string folder = folder_of_job(number);
+  std::optional<FileLock> client = lock_existing_job(number);
+  refuse_unremovable(number);
+  write_atomically(local_files(), join_path(all, last_number_name), number_text(last_number(all)));
   // Without its description the folder is no job, if the rest cannot be removed.
-  local_files().remove(job.file(batch_description_name));
-  std::filesystem::remove_all(job.folder, error);
+  local_files().remove(join_path(folder, batch_description_name));
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  client.reset();  // a file in that folder
   if (error) {
-    throw FileError("[batch] cannot remove " + job.folder + ": " + error.message());
+    throw FileError("[batch] cannot remove " + folder + ": " + error.message());
   }
+  remove_unused_executables(all);
 }
 
 std::string logout_note() {

@@ -1,17 +1,24 @@
-// Batch jobs: trainings that outlive the terminal from which they were submitted, on this machine
-// or on a cluster.
+// Batch jobs: trainings, sweeps and functions that outlive the terminal from which they were
+// submitted, on this machine or on a cluster.
 //
 // Each job has a folder of its own, named by its number, in the user's folder of batch jobs
 // (LOCKSTEP_HOME/jobs; otherwise XDG_STATE_HOME/lockstep/jobs or ~/.local/state/lockstep/jobs):
 //
-//   batch.json   what was submitted: name, time, host, folder, options
-//   job.json     the resolved training job, with absolute paths
-//   state.json   the last recorded state
-//   diary.txt    everything that the training printed
-//   run/         the folder of the run, see run_folder.h
-//   lock         locked while the process of the job lives
-//   cancel       exists once the job is to end
-//   slurm.sh     on a cluster: the script that Slurm runs, and slurm_job, Slurm's number for it
+//   batch.json        what was submitted: kind, name, time, host, options, profile of the cluster
+//   job.json          the resolved training job, or the job of the sweep, with absolute paths
+//   call              of a function: the function and its arguments; later result, or error
+//   state.json        the last recorded state
+//   diary.txt         everything that the job printed
+//   run/              the folder of the run (run_folder.h) or sweep (job_sweep.h), or what the
+//                     function has written
+//   attached/         copies of the attached files
+//   executable        the executable as it was at submission (executable_copy.h)
+//   environment.json  on this machine: the variables at submission, without credentials
+//   lock              locked while the process of the job lives
+//   client_lock       locked while somebody submits, resumes, cancels or removes the job
+//   cancel            exists once the job is to end
+//   slurm.sh          on a cluster: the script that Slurm runs, and slurm_job, Slurm's number for
+//   it
 //
 // A process in a session of its own works on a job. It waits until the jobs before it have ended,
 // for which it needs nothing but their locks; there is no daemon. The lock tells whether that
@@ -24,71 +31,74 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lockstep/parallel/clusters/cluster_profile.h"
-#include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/batch/batch.h"
 
 namespace lockstep {
 
-enum class BatchStatus {
-  queued,     // it waits for the jobs before it
-  running,    // it is being trained
-  finished,   // its run is complete
-  failed,     // an error ended it, or its process was killed
-  cancelled,  // it was ended by cancel_batch_job()
-};
-
-struct BatchState {
-  BatchStatus status = BatchStatus::queued;
-  std::string reason = {};  // why it failed; else ""
-  std::string time = {};    // when the state was recorded, "2026-11-23T20:23:14Z"
-};
+enum class BatchKind { training, sweep, function };
+// "training", "sweep", "function"
+std::string to_string(BatchKind kind);
 
 struct BatchRequest {
-  std::string initial_model = {};  // as in RunOptions; an absolute path
-  bool at_once = false;            // on this machine: do not wait for the jobs before it
-  std::string cluster = {};        // name of the profile, or "": this machine
+  BatchKind kind = BatchKind::training;
+  std::string name = {};
+  std::string initial_model = {};        // as in RunOptions; an absolute path
+  int64_t workers = 0;                   // of a sweep: trials at once; 0: its default
+  bool at_once = false;                  // on this machine: do not wait for the jobs before it
+  std::string cluster = {};              // name of the profile, or "": this machine
+  std::vector<std::string> attach = {};  // files and folders; those of the profile come to them
 };
 
 struct BatchJob {
   int64_t number = 0;
-  std::string folder;     // of the job
-  std::string name;       // of the training job
-  std::string submitted;  // when
-  std::string host;       // where
+  std::string folder;  // of the job
+  std::string name;
+  std::string submitted;        // when
+  std::string host, directory;  // where
+  std::string executable;       // its path on the machine that runs the job
+  std::string digest;           // of the executable; "": known once the process has started
   BatchRequest request = {};
   ClusterProfile profile = {};  // of the cluster, as it was at submission
   BatchState state = {};
 
+  // Whether a process of this machine works on it.
+  bool is_local() const { return request.cluster.empty() || profile.scheduler == "local"; }
   std::string file(const std::string& name_inside) const;
   std::string run_folder() const { return file("run"); }
 };
-
-// "queued", "running", ...
-std::string to_string(BatchStatus status);
-bool has_ended(BatchStatus status);
 
 // The folder that holds all batch jobs of the user. Throws InvalidArgument if neither LOCKSTEP_HOME
 // nor XDG_STATE_HOME nor HOME is set.
 std::string batch_jobs_folder();
 
-// Records a job and starts its process, which runs this executable as `jobs run NUMBER` in the
-// current folder with the current environment. Returns when the process holds the job's lock,
-// within 30 seconds. Throws Error with what the process printed if it does not start; the job then
-// does not exist.
-int64_t submit_batch_job(const Job& job, const BatchRequest& request = {});
+// Records a job and starts its process, which runs this executable, with the current folder and the
+// current environment. `content` is what job.json or call holds. Attached files are copied; paths
+// of the job's data that name an attached file, or one in an attached folder, then name the copy.
+// Returns when the process holds the job's lock, within 30 seconds, or when the cluster has taken
+// the job. Throws InvalidArgument for files that cannot be attached, and Error with what the
+// process printed if it does not start; the job then does not exist.
+int64_t submit_batch_job(std::string_view content, const BatchRequest& request);
 
-// Starts the process of a job again that failed or was cancelled. Its training continues from its
-// last checkpoint. Throws InvalidArgument if the job is queued, running or finished.
+// Starts the process of a job again that failed or was cancelled. It continues from its last
+// checkpoint. Throws InvalidArgument if the job is queued, running or finished.
 void resume_batch_job(int64_t number);
 
 // The job with this number. Throws InvalidArgument if there is none, DataError if it is damaged.
 BatchJob batch_job(int64_t number);
-// All jobs by number. Folders that hold no readable job are left out.
-std::vector<BatchJob> batch_jobs();
 
-// Asks the job to end. Its training writes a checkpoint first. Returns at once. Does nothing for a
+struct BatchJobList {
+  std::vector<BatchJob> jobs;                            // by number
+  std::vector<std::pair<int64_t, std::string>> damaged;  // number, and what is wrong
+};
+// All jobs. The cluster's scheduler is asked once.
+BatchJobList batch_jobs();
+
+// Asks the job to end. A training writes a checkpoint first. Returns at once. Does nothing for a
 // job that has ended.
 void cancel_batch_job(int64_t number);
 
@@ -96,11 +106,12 @@ void cancel_batch_job(int64_t number);
 // not.
 BatchState wait_for_batch_job(int64_t number, double seconds);
 
-// Copies the run of a job that has ended into the folder `out`, which must not exist or be empty.
-// Throws InvalidArgument otherwise.
+// Copies the run folder of a job that has ended into the folder `out`, which must not exist or be
+// empty. Throws InvalidArgument otherwise.
 void fetch_batch_job(int64_t number, const std::string& out);
 
-// Removes a job that has ended with everything that it holds. Throws InvalidArgument otherwise.
+// Removes a job that has ended, or is damaged, with everything that it holds. Throws
+// InvalidArgument otherwise.
 void remove_batch_job(int64_t number);
 
 // A note for submitters where the system ends the processes of a user who logs out, else "".

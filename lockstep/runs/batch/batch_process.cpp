@@ -10,11 +10,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/runs/batch/batch_files.h"
+#include "lockstep/runs/batch/executable_copy.h"
 
 namespace lockstep {
 namespace {
@@ -58,12 +60,39 @@ class CancelWatch {
   std::thread thread_;
 };
 
+// Whether jobs of this machine wait for the job in a folder.
+bool waits_for(const std::string& folder) {
+  if (!file_is_locked(join_path(folder, batch_lock_name))) return false;
+  try {
+    return read_batch_description(folder).is_local();
+  } catch (const DataError&) {  // it is being made or removed, or it is damaged
+    return false;
+  }
+}
+
+// Refuses to go on with another executable than that of the submission.
+void check_executable(const BatchJob& job) {
+  const std::string own = own_executable_digest();
+  std::string expected = job.digest;
+  if (expected.empty()) {
+    const std::string path = job.file("executable_digest");
+    if (!local_files().exists(path)) write_atomically(local_files(), path, own);
+    expected = read_text(local_files(), path);
+  }
+  if (own == expected) return;
+  throw InvalidArgument("[batch] job " + std::to_string(job.number) + ": the executable " +
+                            job.executable + " has changed since the job was submitted",
+                        "submit the job again, or put the old executable back and resume it");
+}
+
 // Returns true when all jobs before this one have ended, and false if the job is to end.
 bool wait_for_turn(const BatchJob& job, const BatchWork& work) {
   const auto is_to_end = [&] { return work.stop_wanted() || cancel_requested(job); };
-  for (const BatchJob& earlier : batch_jobs()) {
-    if (earlier.number >= job.number || has_ended(earlier.state.status)) continue;
-    while (file_is_locked(earlier.file(batch_lock_name))) {
+  const std::string all = folder_of(job.folder);
+  for (const std::string& name : local_files().list(all)) {
+    const int64_t number = batch_number_of(name);
+    if (number == 0 || number >= job.number || !waits_for(join_path(all, name))) continue;
+    while (file_is_locked(join_path(join_path(all, name), batch_lock_name))) {
       if (is_to_end()) return false;
       std::this_thread::sleep_for(look_pause);
     }
@@ -72,7 +101,7 @@ bool wait_for_turn(const BatchJob& job, const BatchWork& work) {
 }
 
 bool is_own_job_of_slurm(const BatchJob& job) {
-  return !job.request.cluster.empty() && current_slurm_job() == slurm_job_of(job.folder);
+  return !job.is_local() && current_slurm_job() == slurm_job_of(job.folder);
 }
 
 int end_batch_job(const BatchJob& job, int code) {
@@ -100,27 +129,38 @@ int end_batch_job(const BatchJob& job, int code) {
 
 }  // namespace
 
-int run_batch_job(int64_t number, const BatchWork& work) {
-  const BatchJob job = batch_job(number);
+int run_batch_job(const std::string& folder, const BatchWork& work) {
+  const BatchJob job = read_batch_description(folder);
   const std::optional<FileLock> lock = FileLock::take(job.file(batch_lock_name));
   if (!lock) {
-    throw InvalidArgument("[batch] another process works on job " + std::to_string(number));
+    throw InvalidArgument("[batch] another process works on job " + std::to_string(job.number));
   }
-  // On a cluster a job may be cancelled before its process starts.
-  if (job.request.cluster.empty()) local_files().remove(job.file(batch_cancel_name));
+  try {
+    check_executable(job);
+  } catch (const InvalidArgument& error) {
+    write_batch_state(job, BatchStatus::failed, error.what());
+    throw;
+  }
+  // On a cluster a job may be cancelled before its process starts. Its number in Slurm is not
+  // recorded yet if the client was killed after the submission.
+  if (job.is_local()) {
+    local_files().remove(job.file(batch_cancel_name));
+  } else if (!current_slurm_job().empty() && slurm_job_of(job.folder).empty()) {
+    write_atomically(local_files(), job.file(batch_slurm_job_name), current_slurm_job());
+  }
   write_batch_state(job, BatchStatus::queued);
   if (work.ready >= 0) {
     const Descriptor informed(work.ready);
     [[maybe_unused]] const ssize_t written = ::write(informed.get(), "r", 1);
   }
-  const bool waits = job.request.cluster.empty() && !job.request.at_once;
+  const bool waits = job.is_local() && !job.request.at_once;
   if (waits ? !wait_for_turn(job, work) : cancel_requested(job)) {
     return end_batch_job(job, stopped_exit_code);
   }
   write_batch_state(job, BatchStatus::running);
   try {
     const CancelWatch watch(job, work.request_stop);
-    return end_batch_job(job, work.train(job));
+    return end_batch_job(job, work.work(job));
   } catch (const std::exception& error) {
     write_batch_state(job, BatchStatus::failed, error.what());
     throw;

@@ -447,4 +447,6 @@ JobSweepResult run_job_sweep(const JobSweepOptions& options,
   return JobSweep(options).run(on_start);
 }
 
+void check_job_sweep(const JobSweepOptions& options) { const JobSweep checked(options); }
+
 }  // namespace lockstep

@@ -77,4 +77,7 @@ struct JobSweepResult {
 JobSweepResult run_job_sweep(const JobSweepOptions& options,
                              const std::function<void(const JobSweepStart&)>& on_start = {});
 
+// Throws what run_job_sweep() would throw for these options before it makes the folder.
+void check_job_sweep(const JobSweepOptions& options);
+
 }  // namespace lockstep

@@ -1,0 +1,17 @@
+// The action progress of `lockstep jobs`.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::command {
+
+struct BatchProgressOptions {
+  bool json = false;
+  bool follow = false;  // a line for each step, until the job ends
+};
+
+// Prints the newest iteration and validation of a training, or the trials of a sweep. Returns the
+// exit code.
+int show_batch_progress(int64_t number, const BatchProgressOptions& options);
+
+}  // namespace lockstep::command

@@ -1,0 +1,98 @@
+// The process that works on a batch job of the command.
+#include "apps/lockstep/batch/batch_work.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/lockstep/command.h"
+#include "apps/lockstep/stop_signals.h"
+#include "apps/lockstep/train.h"
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/runs/batch/batch_job.h"
+#include "lockstep/runs/batch/batch_process.h"
+#include "lockstep/runs/sweeps/job_sweep.h"
+
+namespace lockstep::command {
+namespace {
+
+// Where the workers of a job are: of a job of Slurm on all its nodes.
+struct WorkerPlaces {
+  int workers = 0;  // here; 0: as the job says
+  std::vector<std::string> hosts = {};
+  std::string host_launch = {}, host_address = {};
+};
+
+WorkerPlaces places_of(const BatchJob& job) {
+  const ClusterProfile& profile = job.profile;
+  if (job.request.cluster.empty()) return {};
+  if (job.is_local() || current_slurm_job().empty() || profile.nodes == 1) {
+    return {.workers = profile.workers > 1 ? static_cast<int>(profile.workers) : 0};
+  }
+  return {.hosts = slurm_training_hosts(profile.workers_per_node()),
+          .host_launch = slurm_host_launch(),
+          .host_address = profile.address};
+}
+
+int train_in_batch(const BatchJob& job) {
+  TrainArguments training;
+  training.job = job.file("job.json");
+  training.out = job.run_folder();
+  training.resume = true;
+  training.initial_model = job.request.initial_model;
+  const WorkerPlaces places = places_of(job);
+  training.workers = places.workers;
+  training.hosts = places.hosts;
+  training.host_launch = places.host_launch;
+  if (!places.host_address.empty()) {
+    training.settings.push_back("training.host_address=" +
+                                nlohmann::ordered_json(places.host_address).dump());
+  }
+  return train_command(training);
+}
+
+// Runs `lockstep sweep`.
+int sweep_in_batch(const BatchJob& job) {
+  std::vector<std::string> words{"lockstep", "sweep", job.file("job.json"), "--out",
+                                 job.run_folder()};
+  if (local_files().exists(join_path(job.run_folder(), sweep_job_name))) {
+    words.emplace_back("--resume");
+  }
+  const WorkerPlaces places = places_of(job);
+  const int64_t workers = job.request.workers > 0 ? job.request.workers : places.workers;
+  if (workers > 0) words.insert(words.end(), {"--workers", std::to_string(workers)});
+  if (!places.hosts.empty()) {
+    std::string hosts;
+    for (const std::string& host : places.hosts) hosts += (hosts.empty() ? "" : ",") + host;
+    words.insert(words.end(), {"--hosts", hosts, "--host-launch", places.host_launch});
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  return all_commands()->parse(static_cast<int>(arguments.size()), arguments.data())();
+}
+
+}  // namespace
+
+int work_on_batch_job(const std::string& folder, int ready) {
+  catch_stop_signals();
+  return run_batch_job(folder,
+                       {.work =
+                            [](const BatchJob& job) {
+                              if (job.request.kind == BatchKind::function) {
+                                throw InvalidArgument("[batch] job " + std::to_string(job.number) +
+                                                          " is a function of another program",
+                                                      "lockstep jobs resume runs it again");
+                              }
+                              return job.request.kind == BatchKind::sweep ? sweep_in_batch(job)
+                                                                          : train_in_batch(job);
+                            },
+                        .stop_wanted = stop_wanted,
+                        .request_stop = [] { ::kill(::getpid(), SIGTERM); },
+                        .ready = ready});
+}
+
+}  // namespace lockstep::command

@@ -1,0 +1,71 @@
+#include "lockstep/runs/batch/attachments.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/cloud/object_store.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Replaces every text below `value`.
+template <class Replace>
+void replace_texts(nlohmann::ordered_json& value, const Replace& replace) {
+  if (value.is_string()) {
+    value = replace(value.get<std::string>());
+  } else if (value.is_structured()) {
+    for (auto& below : value) replace_texts(below, replace);
+  }
+}
+
+}  // namespace
+
+Attachments::Attachments(const std::vector<std::string>& paths, const std::string& folder) {
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const fs::path original = fs::canonical(path, error);
+    if (error) {
+      throw InvalidArgument("[batch] " + path + " cannot be attached: " + error.message());
+    }
+    // The name that the user knows, which may be that of a link.
+    const std::string name = fs::absolute(path).lexically_normal().filename().string();
+    const std::string copy = join_path(folder, name.empty() ? original.filename().string() : name);
+    make_folders(local_files(), folder);
+    if (local_files().exists(copy)) {
+      throw InvalidArgument("[batch] two attached files have the name " + name,
+                            "tasks and trainings find them by name");
+    }
+    fs::copy(original, copy, fs::copy_options::recursive, error);
+    if (error) {
+      throw FileError("[batch] " + path + " cannot be attached: " + error.message());
+    }
+    copies_.push_back({original.string(), copy});
+  }
+}
+
+std::string Attachments::place_of(const std::string& path) const {
+  if (copies_.empty() || path.empty() || cloud::is_address(path)) return path;
+  std::error_code error;
+  const std::string real = fs::weakly_canonical(path, error).string();
+  if (error) return path;
+  for (const Copy& copy : copies_) {
+    if (real == copy.original) return copy.copy;
+    if (real.starts_with(copy.original + "/")) return copy.copy + real.substr(copy.original.size());
+  }
+  return path;
+}
+
+std::string Attachments::job_with_places(const std::string& job) const {
+  auto tree = nlohmann::ordered_json::parse(job, nullptr, false);
+  if (copies_.empty() || !tree.is_object() || !tree.contains("data")) return job;
+  replace_texts(tree["data"], [this](const std::string& text) {
+    return text.starts_with("/") ? place_of(text) : text;
+  });
+  return tree.dump(2) + "\n";
+}
+
+}  // namespace lockstep

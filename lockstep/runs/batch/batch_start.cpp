@@ -1,0 +1,251 @@
+#include "lockstep/runs/batch/batch_start.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/parallel/clusters/tool.h"
+#include "lockstep/parallel/process/spawn_guard.h"
+#include "lockstep/runs/batch/batch_files.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double start_limit = 30;  // seconds
+constexpr const char* plain_characters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-=@%,:";
+
+using Variables = std::map<std::string, std::string>;
+
+Variables own_environment() {
+  Variables variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+void add_profile_environment(const BatchJob& job, Variables& variables) {
+  for (const std::string& setting : job.profile.environment) {
+    const size_t equals = setting.find('=');
+    if (equals != std::string::npos) {
+      variables[setting.substr(0, equals)] = setting.substr(equals + 1);
+    }
+  }
+}
+
+// The environment of a job's process on this machine, as "NAME=VALUE".
+std::vector<std::string> environment_of(const BatchJob& job) {
+  Variables variables;
+  const std::string path = job.file(batch_environment_name);
+  if (local_files().exists(path)) {
+    const auto recorded = nlohmann::json::parse(read_text(local_files(), path), nullptr, false);
+    if (!recorded.is_object()) throw DataError("[batch] " + path + " is damaged");
+    for (const auto& [name, value] : recorded.items()) {
+      if (value.is_string()) variables[name] = value.get<std::string>();
+    }
+    for (const auto& [name, value] : own_environment()) {
+      if (may_be_secret(name, value)) variables[name] = value;
+    }
+  } else {
+    variables = own_environment();
+  }
+  add_profile_environment(job, variables);
+  std::vector<std::string> words;
+  for (const auto& [name, value] : variables) words.push_back(name + "=" + value);
+  return words;
+}
+
+// The arguments with which the executable works on a job.
+std::vector<std::string> arguments_of(const BatchJob& job) {
+  if (job.request.kind == BatchKind::function) return {batch_argument, job.folder};
+  return {"jobs", "run", job.folder};
+}
+
+std::string executable_of(const BatchJob& job) {
+  return job.executable.empty() ? "/proc/self/exe" : job.executable;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// What spawned processes need; frees itself.
+struct SpawnSettings {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  SpawnSettings() {
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+  }
+  ~SpawnSettings() {
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+  }
+  SpawnSettings(const SpawnSettings&) = delete;
+  SpawnSettings& operator=(const SpawnSettings&) = delete;
+};
+
+// Starts the job's executable in a new session, with default signal handlers. Its output goes to
+// the diary. It gets `ready` as descriptor 3.
+pid_t spawn_batch_process(const BatchJob& job, int ready) {
+  SpawnSettings with;
+  const std::string diary = job.file(batch_diary_name);
+  posix_spawn_file_actions_adddup2(&with.actions, ready, 3);
+  posix_spawn_file_actions_addopen(&with.actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&with.actions, 1, diary.c_str(), O_WRONLY | O_CREAT | O_APPEND,
+                                   0600);
+  posix_spawn_file_actions_adddup2(&with.actions, 1, 2);
+  posix_spawn_file_actions_addclosefrom_np(&with.actions, 4);
+  if (local_files().is_folder(job.directory)) {
+    posix_spawn_file_actions_addchdir_np(&with.actions, job.directory.c_str());
+  }
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&with.attributes, &none);
+  posix_spawnattr_setsigdefault(&with.attributes, &all);
+  posix_spawnattr_setflags(&with.attributes,
+                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  std::vector<std::string> words = arguments_of(job), variables = environment_of(job);
+  words.insert(words.begin(), "lockstep");
+  words.insert(words.end(), {"--ready-descriptor", "3"});
+  pid_t pid = -1;
+  const SpawnGuard guard;
+  const int error = posix_spawn(&pid, executable_of(job).c_str(), &with.actions, &with.attributes,
+                                pointers_to(words).data(), pointers_to(variables).data());
+  if (error != 0) {
+    throw Error("[batch] the process of the job cannot be started: " + executable_of(job) + ": " +
+                std::system_category().message(error));
+  }
+  return pid;
+}
+
+// Waits for the byte that says that the process holds the job's lock.
+bool becomes_ready(int descriptor) {
+  const TimeLimit limit(start_limit);
+  while (!limit.reached()) {
+    pollfd waiting{descriptor, POLLIN, 0};
+    const int result = ::poll(&waiting, 1, limit.milliseconds_left());
+    if (result < 0 && errno == EINTR) continue;
+    char byte;
+    return result > 0 && ::read(descriptor, &byte, 1) == 1;
+  }
+  return false;
+}
+
+void start_batch_process(const BatchJob& job) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw Error("[batch] no pipe: " + std::system_category().message(errno));
+  }
+  const Descriptor ours(ends[0]);
+  Descriptor theirs(ends[1]);
+  std::error_code none;
+  const uintmax_t size = std::filesystem::file_size(job.file(batch_diary_name), none);
+  const size_t said_before = none ? 0 : static_cast<size_t>(size);
+  const pid_t pid = spawn_batch_process(job, theirs.get());
+  theirs.close();
+  if (becomes_ready(ours.get())) {
+    // The caller may live long: its ended children must not stay.
+    quiet_thread([pid] { ::waitpid(pid, nullptr, 0); }).detach();
+    return;
+  }
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  std::string said;
+  try {
+    said = read_text(local_files(), job.file(batch_diary_name));
+    said.erase(0, std::min(said.size(), said_before));
+  } catch (const FileError&) {  // it has printed nothing
+  }
+  while (said.ends_with('\n')) said.pop_back();
+  throw Error("[batch] the process of the job did not start" + (said.empty() ? "" : ": " + said));
+}
+
+void give_to_slurm(const BatchJob& job) {
+  SlurmScript script;
+  Variables variables;
+  // Slurm carries standard input unencrypted, so keys of hosts go through files of this folder,
+  // which only this user can read.
+  if (job.folder.find_first_not_of(plain_characters) == std::string::npos) {
+    variables["LOCKSTEP_KEY_FOLDER"] = job.folder;
+  }
+  for (const auto& [name, value] : own_environment()) {
+    if (name.starts_with("LOCKSTEP_")) variables[name] = value;
+  }
+  add_profile_environment(job, variables);
+  script.environment.assign(variables.begin(), variables.end());
+  script.name = "lockstep-" + std::to_string(job.number);
+  script.output = job.file(batch_diary_name);
+  script.command = shell_quoted(job.executable);
+  for (const std::string& word : arguments_of(job)) script.command += " " + shell_quoted(word);
+  // A job that is resumed keeps its environment.
+  const std::string path = job.file(batch_script_name);
+  if (!local_files().exists(path)) {
+    write_atomically(local_files(), path, slurm_script(job.profile, script));
+  }
+  const std::string number = Slurm(job.profile.login).submit(read_text(local_files(), path));
+  write_atomically(local_files(), job.file(batch_slurm_job_name), number);
+}
+
+}  // namespace
+
+bool may_be_secret(const std::string& name, const std::string& value) {
+  constexpr std::array words{"KEY",  "SECRET",     "TOKEN",  "PASS",   "PWD_",
+                             "AUTH", "CREDENTIAL", "COOKIE", "PRIVATE"};
+  if (name.starts_with("LOCKSTEP_") || name.ends_with("_FILE")) return false;
+  std::string upper = name;
+  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const char* word : words) {
+    if (upper.find(word) != std::string::npos) return true;
+  }
+  // A URL with a user's name and password.
+  const size_t scheme = value.find("://");
+  return scheme != std::string::npos && value.find('@', scheme) != std::string::npos;
+}
+
+void record_batch_environment(const BatchJob& job) {
+  auto recorded = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : own_environment()) {
+    if (!may_be_secret(name, value)) recorded[name] = value;
+  }
+  write_atomically(
+      local_files(), job.file(batch_environment_name),
+      recorded.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void start_batch_job(const BatchJob& job) {
+  if (job.is_local()) {
+    start_batch_process(job);
+  } else {
+    give_to_slurm(job);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,178 @@
+#include "lockstep/runs/batch/executable_copy.h"
+
+#include <fcntl.h>
+#include <link.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/os/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* executable_name = "executable";
+constexpr const char* executables_name = "executables";
+constexpr const char* cuda_library_name = "liblockstep_cuda.so";
+constexpr const char* own_executable = "/proc/self/exe";
+constexpr int keep_attempts = 5;
+
+[[noreturn]] void fail_at(const std::string& what, int error) {
+  throw FileError("[batch] " + what + ": " + std::system_category().message(error));
+}
+
+Descriptor open_to_read(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) fail_at("cannot open " + path, errno);
+  return file;
+}
+
+// Calls `take` with each piece of the file.
+template <class Take>
+void read_pieces(const std::string& path, int file, const Take& take) {
+  std::vector<char> piece(size_t{1} << 20);
+  for (;;) {
+    const ssize_t count = ::read(file, piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_at("cannot read " + path, errno);
+    if (count == 0) return;
+    take(std::string_view(piece.data(), static_cast<size_t>(count)));
+  }
+}
+
+std::string digest_of_file(const std::string& path) {
+  Digester digester;
+  read_pieces(path, open_to_read(path).get(),
+              [&](std::string_view piece) { digester.bytes(piece.data(), piece.size()); });
+  return digester.finish().to_string();
+}
+
+void write_piece(const std::string& path, int file, std::string_view piece) {
+  while (!piece.empty()) {
+    const ssize_t count = ::write(file, piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_at("cannot write " + path, errno);
+    piece.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+// Copies into a new file of the user alone, shares its blocks where the file system can, and
+// returns when the copy is on stable storage. A hard link to the original would change with it.
+void copy_durably(const std::string& from, const std::string& to) {
+  const Descriptor source = open_to_read(from);
+  ::unlink(to.c_str());
+  const Descriptor target(::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700));
+  if (!target) fail_at("cannot make " + to, errno);
+  try {
+    if (::ioctl(target.get(), FICLONE, source.get()) != 0) {
+      read_pieces(from, source.get(),
+                  [&](std::string_view piece) { write_piece(to, target.get(), piece); });
+    }
+    if (::fsync(target.get()) != 0) fail_at("cannot write " + to, errno);
+  } catch (...) {
+    ::unlink(to.c_str());
+    throw;
+  }
+}
+
+// Makes `place` a file with the content of `from`, which has this digest: a link to the shared
+// copy.
+void keep_shared(const std::string& shared, const std::string& from, const std::string& digest,
+                 const std::string& place) {
+  const std::string copy = join_path(shared, digest);
+  for (int attempt = 1; attempt <= keep_attempts; ++attempt) {
+    if (::link(copy.c_str(), place.c_str()) == 0) return;
+    if (errno != ENOENT) break;  // the file system has no hard links, or no more of this file
+    const std::string making = copy + ".making-" + std::to_string(::getpid());
+    copy_durably(from, making);
+    // Linked before it gets its name, so that nobody takes it for unused.
+    const bool linked = ::link(making.c_str(), place.c_str()) == 0;
+    if (!linked || ::rename(making.c_str(), copy.c_str()) != 0) ::unlink(making.c_str());
+    if (linked) return;
+    break;
+  }
+  copy_durably(from, place);
+}
+
+// Whether the program looks for libraries in places relative to itself.
+int has_relative_libraries(dl_phdr_info* info, size_t, void* result) {
+  // The first object is the program.
+  const char* strings = nullptr;
+  std::vector<size_t> paths;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    const auto* entry =
+        reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    for (; entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_RUNPATH || entry->d_tag == DT_RPATH) {
+        paths.push_back(entry->d_un.d_val);
+      }
+    }
+  }
+  for (const size_t path : paths) {
+    if (strings != nullptr &&
+        std::string_view(strings + path).find("ORIGIN") != std::string::npos) {
+      *static_cast<bool*>(result) = true;
+    }
+  }
+  return 1;
+}
+
+// The library of CUDA kernels beside the executable, or "" (see engine/kernels/devices.cpp).
+std::string cuda_library(const std::filesystem::path& executable) {
+  const auto folder = executable.parent_path();
+  std::error_code error;
+  for (const auto& place : {folder, folder.parent_path() / "lib"}) {
+    const auto path = place / cuda_library_name;
+    if (std::filesystem::exists(path, error)) return path.string();
+  }
+  return "";
+}
+
+}  // namespace
+
+KeptExecutable keep_executable(const std::string& jobs_folder, const std::string& folder) {
+  std::error_code error;
+  const auto original = std::filesystem::read_symlink(own_executable, error);
+  if (error) fail_at(own_executable, error.value());
+  const std::string digest = own_executable_digest();
+  bool relative = false;
+  ::dl_iterate_phdr(has_relative_libraries, &relative);
+  if (relative) return {original.string(), digest};
+  const std::string shared = join_path(jobs_folder, executables_name);
+  make_folders(local_files(), shared);
+  const std::string place = join_path(folder, executable_name);
+  keep_shared(shared, own_executable, digest, place);
+  if (const std::string library = cuda_library(original); !library.empty()) {
+    keep_shared(shared, library, digest_of_file(library), join_path(folder, cuda_library_name));
+  }
+  return {place, digest};
+}
+
+void remove_unused_executables(const std::string& jobs_folder) {
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(join_path(jobs_folder, executables_name), error)) {
+    struct stat status;
+    if (::stat(entry.path().c_str(), &status) == 0 && status.st_nlink == 1 &&
+        entry.path().string().find(".making-") == std::string::npos) {
+      ::unlink(entry.path().c_str());
+    }
+  }
+}
+
+std::string own_executable_digest() { return digest_of_file(own_executable); }
+
+}  // namespace lockstep
