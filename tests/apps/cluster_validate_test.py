@@ -135,7 +135,7 @@ class Validate(unittest.TestCase):
             self.fails_in("nodes", "2 of 3 nodes of the default partition can work, the profile asks "
                           "for 3: n2 is down (burnt)")
         finally:
-            self.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
+            self.slurm.run("scontrol", "update", "nodename=n2", "state=resume", check=False)
         self.slurm.wait_until_idle()
         taken = self.slurm.run("sbatch", "--parsable", "-w", "n3", "-c", "4", "-o", "/dev/null",
                                "--wrap", "sleep 60").strip()

@@ -9,6 +9,7 @@
 
 #include "apps/lockstep/batch/batch_progress.h"
 #include "apps/lockstep/batch/batch_work.h"
+#include "apps/lockstep/batch/login_jobs.h"
 #include "apps/lockstep/command.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
@@ -34,7 +35,7 @@ struct SubmitArguments {
 struct JobsArguments {
   std::string action;
   std::vector<std::string> numbers;
-  std::string out;
+  std::string out, cluster;
   double timeout = 0;
   int ready_descriptor = -1;
   bool json = false, follow = false;
@@ -89,7 +90,21 @@ int64_t submit_sweep(const SubmitArguments& a, const std::vector<std::string>& s
   return submit_batch_job(tree.dump(2) + "\n", request);
 }
 
+// What is submitted on the login node of the cluster.
+int submit_there(const SubmitArguments& a) {
+  LoginSubmission submission{
+      .cluster = a.cluster,
+      .job = a.job,
+      .settings = a.settings,
+      .attach = a.attach,
+      .initial_model = a.initial_model};
+  if (!a.device.empty()) submission.options = {"--device", a.device};
+  if (a.at_once) submission.options.push_back("--at-once");
+  return submit_by_login(submission);
+}
+
 int submit_command(const SubmitArguments& a) {
+  if (has_login(a.cluster)) return submit_there(a);
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
@@ -283,6 +298,16 @@ int run_job_of(const JobsArguments& a) {
                            a.ready_descriptor);
 }
 
+// The same arguments for the login node of the cluster, without --out.
+std::vector<std::string> words_of(const JobsArguments& a) {
+  std::vector<std::string> words{a.action};
+  words.insert(words.end(), a.numbers.begin(), a.numbers.end());
+  if (a.timeout > 0) words.insert(words.end(), {"--timeout", fmt::format("{}", a.timeout)});
+  if (a.json) words.push_back("--json");
+  if (a.follow) words.push_back("--follow");
+  return words;
+}
+
 int jobs_command(const JobsArguments& a) {
   const auto refuse = [&](bool wrong, const std::string& text) {
     if (wrong) throw UsageError(text, "lockstep jobs --help describes the actions");
@@ -294,6 +319,7 @@ int jobs_command(const JobsArguments& a) {
   refuse(a.action == "fetch" && a.numbers.size() > 1, "`lockstep jobs fetch` takes one number");
   refuse(a.timeout != 0 && a.action != "wait", "--timeout is for `lockstep jobs wait`");
   refuse(a.follow && a.action != "progress", "--follow is for `lockstep jobs progress`");
+  if (has_login(a.cluster)) return jobs_by_login(a.cluster, words_of(a), a.out);
   if (list) return list_jobs(a.json);
   if (a.action == "run") return run_job_of(a);
   const std::vector<int64_t> numbers = job_numbers(a.numbers);
@@ -368,6 +394,7 @@ void add_jobs(Commands& commands) {
       "States: queued, running, finished, failed (with the reason), cancelled. A job whose process "
       "was killed, or whose machine was restarted, has failed and can be resumed.",
       {{"lockstep jobs list", "a table"},
+       {"lockstep jobs list --cluster lab", "the jobs that are on the login node of lab"},
        {"lockstep jobs wait 3 --timeout 60", "wait at most a minute"},
        {"lockstep jobs rm 1 4-9", "remove seven jobs"},
        {"lockstep jobs fetch 3 --out runs/a", "copy the run of job 3"}},
@@ -380,6 +407,10 @@ void add_jobs(Commands& commands) {
       .type_name("NUMBER");
   sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist")
       .type_name("DIR")
+      .not_empty();
+  sub.add_option("--cluster", a->cluster,
+                 "Profile of a cluster; if it has a login, the jobs are those there")
+      .type_name("NAME")
       .not_empty();
   sub.add_option("--timeout", a->timeout, "wait: the most seconds to wait (default: no limit)")
       .type_name("SECONDS")

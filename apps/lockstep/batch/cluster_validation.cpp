@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/lockstep/batch/login_jobs.h"
 #include "apps/lockstep/batch/slurm_validation.h"
 #include "apps/lockstep/batch/validation_steps.h"
 #include "apps/lockstep/command.h"
@@ -91,6 +92,7 @@ void validate_local(const ClusterProfile& profile, ValidationSteps& steps) {
 int validate_cluster(const ValidationArguments& a) {
   catch_stop_signals();
   const ClusterProfile profile = read_cluster_profile(a.name);
+  if (!profile.login.empty()) return validate_by_login(a);
   ValidationSteps steps(cluster_profile_name_of(a.name), a.json);
   try {
     if (profile.scheduler == "local") {

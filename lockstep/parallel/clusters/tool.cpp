@@ -33,17 +33,9 @@ std::vector<std::string> tool_environment() {
 }
 
 std::vector<std::string> words_of(const ToolCall& call) {
+  if (!call.login.empty()) return ssh_command(call.login, call.command);
   std::vector<std::string> words = tool_environment();
-  if (call.login.empty()) {
-    words.insert(words.end(), call.command.begin(), call.command.end());
-    return words;
-  }
-  words.insert(words.end(), {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", call.login});
-  std::string line;
-  for (const std::string& word : call.command) {
-    line += (line.empty() ? "" : " ") + shell_quoted(word);
-  }
-  words.push_back(line);
+  words.insert(words.end(), call.command.begin(), call.command.end());
   return words;
 }
 
@@ -90,6 +82,19 @@ std::string shell_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
+}
+
+std::vector<std::string> ssh_command(const std::string& login,
+                                     const std::vector<std::string>& command,
+                                     const std::vector<std::string>& options) {
+  std::vector<std::string> words = tool_environment();
+  words.insert(words.end(), {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
+                             "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"});
+  words.insert(words.end(), options.begin(), options.end());
+  std::string line;
+  for (const std::string& word : command) line += (line.empty() ? "" : " ") + shell_quoted(word);
+  words.insert(words.end(), {login, line});
+  return words;
 }
 
 ToolResult run_tool(const ToolCall& call) {

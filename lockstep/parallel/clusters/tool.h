@@ -23,6 +23,13 @@ struct ToolResult {
 // The text as one word of a shell: in single quotes. Never throws.
 std::string shell_quoted(const std::string& text);
 
+// The words that run a command on a login node, with further options of ssh. ssh gets few variables
+// of this process's environment, asks for nothing, and gives up a connection that is silent for
+// half a minute.
+std::vector<std::string> ssh_command(const std::string& login,
+                                     const std::vector<std::string>& command,
+                                     const std::vector<std::string>& options = {});
+
 // Runs the command and waits for its end. Here it gets few variables of this process's environment
 // (PATH, HOME, SLURM_CONF and the like), because others may hold secrets. Throws Timeout at the
 // limit, Cancelled if a stop is wanted, Error if it cannot be started. Safe to call from several

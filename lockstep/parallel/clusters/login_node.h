@@ -1,0 +1,61 @@
+// The login node of a cluster: jobs are submitted and looked after there, by this command's own
+// executable, over ssh. Nothing about a job is kept on this machine.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/bytes.h"
+#include "lockstep/parallel/clusters/cluster_profile.h"
+
+namespace lockstep {
+
+// What a command on the login node finds in its working folder, which is removed when it ends.
+struct LoginFiles {
+  std::vector<std::pair<std::string, std::string>> texts = {};  // name and content
+  // Name in the folder `attached` there, and file or folder here. Links are followed.
+  std::vector<std::pair<std::string, std::string>> attached = {};
+};
+
+// All functions throw Error with what ssh says if the node cannot be reached or if it has no
+// executable there, and FileError if its disk or its folder refuses the files. ssh must not ask for
+// a password. A connection that is silent for half a minute is given up. One thread at a time.
+class LoginNode {
+ public:
+  // The profile must have a login.
+  LoginNode(std::string name, ClusterProfile profile);
+
+  // Copies this executable there unless it is there already, if the profile has it shipped.
+  void ship();
+  // The executable there, after ship(), and what it prints for these arguments within 30 seconds.
+  std::string output_of(const std::vector<std::string>& arguments);
+  // Reaches the node; what it calls itself.
+  std::string host_name();
+
+  // Runs `lockstep ARGUMENTS` there, with the standard output and errors of this process. Returns
+  // its exit code.
+  int run(const std::vector<std::string>& arguments);
+  // The same in a new folder with these files, and with the profile as PROFILE_NAME.toml, as it is
+  // for the node itself. Nothing is run unless all files have arrived.
+  int run_with(const LoginFiles& files, const std::vector<std::string>& arguments);
+  // Runs `lockstep ARGUMENTS --out FOLDER` there and copies this folder to `out`, which must not
+  // exist or be empty. `out` appears whole or not at all. Returns the exit code.
+  int fetch(const std::vector<std::string>& arguments, const std::string& out);
+
+  // "lab.toml"
+  std::string profile_file() const { return name_ + ".toml"; }
+
+ private:
+  std::string prologue() const;
+  std::string in_new_folder() const;
+  std::string command_line(const std::vector<std::string>& arguments) const;
+  int checked(int code, const std::string& what) const;
+  int connect(const std::string& script, int input, int output) const;
+
+  const std::string name_;
+  const ClusterProfile profile_;
+  std::string executable_;  // there; a shell expands "$base"
+};
+
+}  // namespace lockstep
