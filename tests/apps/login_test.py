@@ -104,7 +104,8 @@ class Login(CommandTest):
 
         self.at("another")
         self.works("cluster", "import", "lab.toml")
-        self.assertEqual([job["number"] for job in json.loads(self.jobs("list", "--json"))], [1])
+        listed = json.loads(self.jobs("list", "--json"))
+        self.assertEqual([(job["number"], job["cluster"]) for job in listed], [(1, "lab")])
         progress = self.advances(number)
         self.assertEqual(progress["max_epochs"], 15)
         done = self.run_command("jobs", "wait", number, "--cluster", "lab", "--timeout", "120")
@@ -206,7 +207,7 @@ class Login(CommandTest):
         self.refused("cannot be used", "submit", "job.toml", "--cluster", "lab")
 
     def test_a_disk_that_is_full(self):
-        """A limit of the size of files stands for it, set by the server's shell for tar."""
+        """A tar that says so stands for it."""
         programs = self.folder / "bin"
         programs.mkdir()
         (programs / "tar").write_text('#!/bin/sh\necho "tar: job.json: Cannot write: No space left on device" >&2\n'

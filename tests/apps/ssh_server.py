@@ -18,6 +18,7 @@ def missing_tools():
 class SshServer:
     """Started by the constructor, ended by stop(). `environment` is for what it runs.
 
+    It listens at 127.0.0.1 and 127.0.0.2 and admits the owner of `key`. `client` configures ssh.
     `client_path()` is a folder with an `ssh` that uses the server's port and key; commands find it
     by PATH.
     """
@@ -35,6 +36,7 @@ class SshServer:
         (self.folder / "server").write_text(f"""
             Port {self.port}
             ListenAddress 127.0.0.1
+            ListenAddress 127.0.0.2
             HostKey {self.folder}/host_key
             AuthorizedKeysFile {self.folder}/key.pub
             PidFile none
@@ -48,12 +50,13 @@ class SshServer:
               StrictHostKeyChecking no
               UserKnownHostsFile /dev/null
               LogLevel ERROR
+              BatchMode yes
               IdentitiesOnly yes
-              IdentityFile {self.folder}/key
             """)
         programs = self.folder / "bin"
         programs.mkdir()
-        (programs / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/client "$@"\n')
+        (programs / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/client '
+                                      f'-i {self.folder}/key "$@"\n')
         (programs / "ssh").chmod(0o755)
         self.start()
 

@@ -7,26 +7,17 @@ Exits with 77 if there is no server (openssh-server) or it does not start.
 """
 
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
+import ssh_server
 from small_job import small_job
 
 COMMAND = os.path.abspath(sys.argv.pop(1))
 LIMIT = 120
-SERVER = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
 JOB = small_job(max_epochs=3, validation_frequency="epoch")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def leave_out(why):
@@ -41,46 +32,17 @@ class Ssh(unittest.TestCase):
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.folder = holder.name
-        for name in ("key", "stranger", "host_key"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name)],
-                           check=True, timeout=LIMIT)
-        self.port = free_port()
-        self.write("server", f"""
-            Port {self.port}
-            ListenAddress 127.0.0.1
-            ListenAddress 127.0.0.2
-            HostKey {self.path("host_key")}
-            AuthorizedKeysFile {self.path("key.pub")}
-            PidFile none
-            StrictModes no
-            UsePAM no
-            """)
-        self.write("client", f"""
-            Host *
-              Port {self.port}
-              StrictHostKeyChecking no
-              UserKnownHostsFile /dev/null
-              LogLevel ERROR
-              BatchMode yes
-              IdentitiesOnly yes
-            """)
+        try:
+            self.server = ssh_server.SshServer(self.path("ssh"))
+        except RuntimeError as error:
+            if Ssh.served:
+                raise  # it worked before
+            leave_out(error)
+        Ssh.served = True
+        self.addCleanup(self.server.stop)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path("ssh/stranger")],
+                       check=True, timeout=LIMIT)
         self.write("job.toml", JOB)
-        with open(self.path("server_log"), "w") as log:
-            # It restarts itself for each connection, by its full path.
-            server = subprocess.Popen([SERVER, "-D", "-e", "-f", self.path("server")], stderr=log)
-        self.addCleanup(server.wait, LIMIT)
-        self.addCleanup(server.terminate)
-        for _ in range(100):
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.2", self.port)) == 0:
-                    Ssh.served = True
-                    return
-            time.sleep(0.05)
-        with open(self.path("server_log")) as log:
-            why = "the ssh server does not start: " + log.read()
-        if Ssh.served:
-            self.fail(why)  # it worked before
-        leave_out(why)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -94,7 +56,7 @@ class Ssh(unittest.TestCase):
                                "--quiet", *more], capture_output=True, text=True, timeout=LIMIT)
 
     def launch(self, key="key"):
-        return f"ssh -F {self.path('client')} -i {self.path(key)} {{host}}"
+        return f"ssh -F {self.path('ssh/client')} -i {self.path('ssh/' + key)} {{host}}"
 
     def receipt(self, out):
         with open(self.path(os.path.join(out, "receipt.jsonl")), "rb") as file:
@@ -118,6 +80,6 @@ class Ssh(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if SERVER is None or shutil.which("ssh") is None:
+    if ssh_server.missing_tools():
         leave_out("there is no ssh server (openssh-server)")
     unittest.main()

@@ -213,6 +213,7 @@ BatchJob read_batch_job(const std::string& folder, SlurmQueue& queue, bool is_cl
 
 void write_batch_description(const BatchJob& job) {
   ClusterProfile profile = job.profile;
+  const std::string cluster = cluster_profile_name_of(job.request.cluster);
   auto fields = nlohmann::ordered_json::object();
   FieldWriter writer(fields);
   profile.visit(writer);
@@ -227,7 +228,7 @@ void write_batch_description(const BatchJob& job) {
                                                       {"initial_model", job.request.initial_model},
                                                       {"workers", job.request.workers},
                                                       {"at_once", job.request.at_once},
-                                                      {"cluster", job.request.cluster},
+                                                      {"cluster", cluster},
                                                       {"profile", fields}});
 }
 
