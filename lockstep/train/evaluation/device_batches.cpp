@@ -1,6 +1,7 @@
 #include "lockstep/train/evaluation/device_batches.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
@@ -9,12 +10,12 @@
 namespace lockstep {
 
 struct DeviceBatches::Place {
-  Place(Network& network, const std::shared_ptr<const Plan>& plan, const DeviceBatches& of)
-      : run(plan, network.packed(), network.state_pointers()),
+  explicit Place(const DeviceBatches& of)
+      : run(of.plan_, of.network_.packed(), of.network_.state_pointers()),
         sent(of.memory_, of.filled_),
         returned(of.memory_, of.returned_),
-        sent_there(allocate(of.sent_, network.device())),
-        returned_there(allocate(of.returned_, network.device())),
+        sent_there(allocate(of.sent_, of.network_.device())),
+        returned_there(allocate(of.returned_, of.network_.device())),
         recording(of.memory_, run.stream()),
         done(of.memory_) {
     std::vector<kernels::CopyPiece> to_plan, from_plan;
@@ -32,8 +33,8 @@ struct DeviceBatches::Place {
       input(of.wanted_, of.inputs_.size());
       output(1, of.losses_);
     }
-    inputs = PieceList(network.device(), to_plan);
-    results = PieceList(network.device(), from_plan);
+    inputs = PieceList(of.network_.device(), to_plan);
+    results = PieceList(of.network_.device(), from_plan);
     // Prediction uses no random numbers, but passes may read the step.
     const StepInfo step;
     of.memory_.copy_from_host(run.step(), &step, sizeof step, run.stream());
@@ -70,9 +71,11 @@ int64_t DeviceBatches::rows_for(const Graph& graph, int64_t rows) {
   return larger;
 }
 
-DeviceBatches::DeviceBatches(Network& network, const std::shared_ptr<const Plan>& plan,
-                             int64_t rows, const BatchRow& row, int64_t batches)
-    : memory_(memory_of(network.device())),
+DeviceBatches::DeviceBatches(Network& network, std::shared_ptr<const Plan> plan, int64_t rows,
+                             const BatchRow& row)
+    : network_(network),
+      plan_(std::move(plan)),
+      memory_(memory_of(network.device())),
       table_(kernels::table_for(network.device())),
       has_losses_(row.losses) {
   const auto place = [&](size_t& block, size_t bytes) {
@@ -86,13 +89,18 @@ DeviceBatches::DeviceBatches(Network& network, const std::shared_ptr<const Plan>
   if (has_losses_) sent_ = filled_;
   scores_ = place(returned_, row.scores);
   if (has_losses_) losses_ = place(returned_, sizeof(float));
-  const size_t wanted = std::min(kMostPlaces, static_cast<size_t>(std::max<int64_t>(batches, 1)));
-  while (places_.size() < wanted) {
+  places_.push_back(std::make_unique<Place>(*this));
+}
+
+void DeviceBatches::make_places(int64_t batches) {
+  constexpr size_t much = 4;  // times the memory of a place
+  const size_t each = plan_->arena_bytes() + sent_ + returned_;
+  while (places_.size() < kMostPlaces && static_cast<int64_t>(places_.size()) < batches &&
+         memory_.figures().free / much >= each) {
     try {
-      places_.push_back(std::make_unique<Place>(network, plan, *this));
+      places_.push_back(std::make_unique<Place>(*this));
     } catch (const OutOfMemory&) {
-      if (places_.empty()) throw;
-      break;
+      return;  // other processes have taken it
     }
   }
 }

@@ -40,14 +40,16 @@ class DeviceBatches {
   static int64_t rows_for(const Graph& graph, int64_t rows);
 
   // The plan's outputs are the scores and, if it computes them, the losses; its last input is then
-  // for labels or targets. Makes as many places as there are batches, at most kMostPlaces, and
-  // fewer if the memory does not suffice. The network must stay alive.
-  DeviceBatches(Network& network, const std::shared_ptr<const Plan>& plan, int64_t rows,
-                const BatchRow& row, int64_t batches);
+  // for labels or targets. Makes one place. The network must stay alive.
+  DeviceBatches(Network& network, std::shared_ptr<const Plan> plan, int64_t rows,
+                const BatchRow& row);
   ~DeviceBatches();
   DeviceBatches(const DeviceBatches&) = delete;
   DeviceBatches& operator=(const DeviceBatches&) = delete;
 
+  // Makes more places for so many batches, at most kMostPlaces in all, while the device has much
+  // more free memory than they need: a training needs some, too.
+  void make_places(int64_t batches);
   size_t places() const { return places_.size(); }
   // The host's memory of a place: inputs and labels or targets, which the caller fills while no
   // batch of the place is under way, and the results.
@@ -68,6 +70,8 @@ class DeviceBatches {
   };
   struct Place;
 
+  Network& network_;
+  const std::shared_ptr<const Plan> plan_;
   DeviceMemory& memory_;
   const kernels::Table& table_;
   const bool has_losses_;

@@ -183,7 +183,7 @@ void Evaluator::State::prepare() {
     row.losses = plans_have_loss();
     row.scores = static_cast<size_t>(output.elements()) * sizeof(float);
     for (const CachedValue& input : data.images->inputs()) row.inputs.push_back(input.bytes);
-    on_device = std::make_unique<DeviceBatches>(network, plan, batch, row, batches());
+    on_device = std::make_unique<DeviceBatches>(network, plan, batch, row);
   }
   prepared = true;
 }
@@ -256,6 +256,7 @@ void Evaluator::State::compute_on_device(const std::function<std::optional<int64
     IndexRange rows;
   };
   std::deque<Begun> under_way;
+  on_device->make_places(batches());
   const auto take = [&] {
     const auto [place, rows] = under_way.front();
     under_way.pop_front();
@@ -421,7 +422,7 @@ Evaluation Evaluator::run(Tensor* outputs) {
   const int64_t batches = s.batches();
   s.begin_metrics();
   const bool in_order = s.metrics && s.metrics->in_order();
-  const auto together = static_cast<int64_t>(s.on_device ? s.on_device->places() : s.runs.size());
+  const auto together = s.on_device ? 1 : static_cast<int64_t>(s.runs.size());
   const int64_t most = in_order ? kBatchesAThread * together : batches;
   s.kept.resize(in_order ? static_cast<size_t>(most * s.chunks_of_batch()) : 0);
   for (int64_t first = 0; first < batches; first += most) {
