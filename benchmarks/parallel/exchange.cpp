@@ -14,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -66,23 +67,27 @@ double measure(AnyGroup& group, const GroupSumOptions& options, int sums) {
 // A rendezvous of the members in a folder.
 class Folder final : public Rendezvous {
  public:
-  explicit Folder(std::string path) : path_(std::move(path)) {}
-  void set(const std::string& key, const Bytes& value) override {
-    write_atomically(local_files(), file_of(key), value);
-  }
-  Bytes get(const std::string& key, const TimeLimit& limit) override {
-    while (!local_files().exists(file_of(key))) {
-      if (limit.reached()) throw Timeout("[exchange] a member does not come");
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  Folder(int rank, std::string path) : rank_(rank), path_(std::move(path)) {}
+  std::map<int, Bytes> exchange(const std::map<int, Bytes>& own, const TimeLimit& limit) override {
+    std::map<int, Bytes> theirs;
+    for (const auto& [member, entry] : own) {
+      write_atomically(local_files(), file_of(rank_, member), entry);
     }
-    return local_files().read(file_of(key));
+    for (const auto& [member, entry] : own) {
+      while (!local_files().exists(file_of(member, rank_))) {
+        if (limit.reached()) throw Timeout("[exchange] a member does not come");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      theirs[member] = local_files().read(file_of(member, rank_));
+    }
+    return theirs;
   }
 
  private:
-  std::string file_of(std::string key) const {
-    std::replace(key.begin(), key.end(), '/', '_');
-    return path_ + "/" + key;
+  std::string file_of(int from, int to) const {
+    return path_ + "/" + std::to_string(from) + "-" + std::to_string(to);
   }
+  const int rank_;
   const std::string path_;
 };
 
@@ -111,7 +116,7 @@ double measure(const Settings& settings, size_t floats, Way way) {
         double seconds = 0;
         if (way == Way::messages) {
           HostGroupOptions host{.rank = r, .size = settings.members};
-          host.rendezvous = std::make_shared<Folder>(folder);
+          host.rendezvous = std::make_shared<Folder>(r, folder);
           HostGroup group(host, TimeLimit(30));
           seconds = measure<Group>(group, sum, settings.sums);
           group.barrier(TimeLimit(30));  // no member may leave while others still receive

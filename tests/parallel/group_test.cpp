@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/comm/two_steps.h"
 #include "tests/parallel/groups.h"
 
 namespace lockstep {
@@ -298,6 +299,41 @@ TEST(HostGroup, AbortFreesWaitingMembers) {
   EXPECT_EQ(board[kWaited], 1) << "nobody waited";
 }
 
+// Groups of every size move the same bytes over two steps as directly, also where the last distance
+// is incomplete.
+TEST(HostGroup, MovesBytesInTwoSteps) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  const auto in_two_steps = [](HostGroupOptions& options) { options.most_direct = 1; };
+  for (const int size : {2, 3, 4, 5, 7, 9, 12}) {
+    for (const size_t bytes : {1, 3000}) {
+      const auto member = [&](HostGroup& g) { exchange(g, bytes); };
+      EXPECT_EQ(testing::on_hosts(size, member, in_two_steps), 0) << size << ", " << bytes;
+    }
+  }
+}
+
+TEST(TwoSteps, ReachEveryMemberOnce) {
+  for (int size = 2; size < 300; ++size) {
+    const TwoSteps steps(size, 1);
+    std::vector<int> reached(static_cast<size_t>(size), 0);
+    const std::set<int> neighbours = steps.neighbours(1 % size);
+    for (int near = 0; near < steps.stride(); ++near) {
+      for (int multiple = 0; multiple < steps.multiples() && steps.has(near, multiple);
+           ++multiple) {
+        ++reached[static_cast<size_t>(steps.at(0, near + multiple * steps.stride()))];
+        if (near + multiple == 0) continue;
+        const int first = steps.at(1, near), last = steps.at(1, near + multiple * steps.stride());
+        EXPECT_TRUE(first == 1 || neighbours.count(first) > 0) << size;
+        EXPECT_TRUE(multiple == 0 || steps.neighbours(first).count(last) > 0) << size;
+      }
+    }
+    EXPECT_EQ(reached, std::vector<int>(static_cast<size_t>(size), 1)) << size;
+    EXPECT_LE(static_cast<double>(neighbours.size()), 4 * std::sqrt(size)) << size;
+  }
+  EXPECT_EQ(TwoSteps(64, 64).neighbours(0).size(), 63u);
+  EXPECT_EQ(TwoSteps(4096, 64).neighbours(0).size(), 189u);
+}
+
 // The first member that notices reports it. The other may only see that the first one left.
 TEST(HostGroup, AMemberWithAnotherSecretIsRefused) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
@@ -308,7 +344,7 @@ TEST(HostGroup, AMemberWithAnotherSecretIsRefused) {
       HostGroup group({.rank = rank,
                        .size = 2,
                        .address = "127.0.0.1",
-                       .rendezvous = std::make_shared<testing::FolderRendezvous>(folder.path),
+                       .rendezvous = std::make_shared<testing::FolderRendezvous>(rank, folder.path),
                        .generation = 3,
                        .secret = rank == 1 ? "another" : "secret"},
                       TimeLimit(20));
@@ -329,11 +365,19 @@ class IntrudedRendezvous final : public Rendezvous {
   IntrudedRendezvous(std::shared_ptr<Rendezvous> rendezvous, std::string said)
       : rendezvous_(std::move(rendezvous)), said_(std::move(said)) {}
 
-  void set(const std::string& key, const Bytes& value) override {
-    // The values contain addresses as the system stores them: family, port, 127.0.0.1.
-    for (size_t i = 0; i + sizeof(sockaddr_in) <= value.size(); ++i) {
+  std::map<int, Bytes> exchange(const std::map<int, Bytes>& own, const TimeLimit& limit) override {
+    for (const auto& [member, entry] : own) visit(entry);
+    return rendezvous_->exchange(own, limit);
+  }
+
+ private:
+  void visit(const Bytes& value) {
+    // The values contain addresses as the system stores them: family, port, 127.0.0.1. The zeros
+    // behind may be missing.
+    constexpr size_t kKnown = offsetof(sockaddr_in, sin_zero);
+    for (size_t i = 0; i + kKnown <= value.size(); ++i) {
       sockaddr_in address{};
-      std::memcpy(&address, value.data() + i, sizeof address);
+      std::memcpy(&address, value.data() + i, kKnown);
       if (address.sin_family != AF_INET || address.sin_addr.s_addr != htonl(INADDR_LOOPBACK)) {
         continue;
       }
@@ -344,13 +388,8 @@ class IntrudedRendezvous final : public Rendezvous {
       [[maybe_unused]] const ssize_t n = send(s.get(), said_.data(), said_.size(), MSG_NOSIGNAL);
       visits_.push_back(std::move(s));
     }
-    rendezvous_->set(key, value);
-  }
-  Bytes get(const std::string& key, const TimeLimit& limit) override {
-    return rendezvous_->get(key, limit);
   }
 
- private:
   const std::shared_ptr<Rendezvous> rendezvous_;
   const std::string said_;
   std::vector<Descriptor> visits_;
@@ -373,7 +412,7 @@ TEST(HostGroup, IntrudersEndNoMember) {
     const testing::TemporaryFolder folder;
     const int failed = testing::on_forks(2, [&](int rank) {
       const auto rendezvous = std::make_shared<IntrudedRendezvous>(
-          std::make_shared<testing::FolderRendezvous>(folder.path), text);
+          std::make_shared<testing::FolderRendezvous>(rank, folder.path), text);
       try {
         HostGroup group({.rank = rank,
                          .size = 2,

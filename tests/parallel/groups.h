@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -142,25 +143,27 @@ inline int on_processes(const LocalGroupOptions& options,
 // A rendezvous by files in a folder.
 class FolderRendezvous final : public Rendezvous {
  public:
-  explicit FolderRendezvous(std::string folder) : folder_(std::move(folder)) {}
-  void set(const std::string& key, const Bytes& value) override {
-    write_atomically(local_files(), path(key), value);
-  }
-  Bytes get(const std::string& key, const TimeLimit& limit) override {
-    while (!local_files().exists(path(key))) {
-      if (limit.reached()) throw Timeout("[test] no member wrote " + key);
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  FolderRendezvous(int rank, std::string folder) : rank_(rank), folder_(std::move(folder)) {}
+  std::map<int, Bytes> exchange(const std::map<int, Bytes>& own, const TimeLimit& limit) override {
+    std::map<int, Bytes> theirs;
+    for (const auto& [member, entry] : own) {
+      write_atomically(local_files(), path(rank_, member), entry);
     }
-    return local_files().read(path(key));
+    for (const auto& [member, entry] : own) {
+      while (!local_files().exists(path(member, rank_))) {
+        if (limit.reached()) throw Timeout("[test] a member does not come");
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+      theirs[member] = local_files().read(path(member, rank_));
+    }
+    return theirs;
   }
 
  private:
-  std::string path(std::string key) const {
-    for (char& c : key) {
-      if (c == '/') c = '_';
-    }
-    return folder_ + "/" + key;
+  std::string path(int from, int to) const {
+    return folder_ + "/" + std::to_string(from) + "-" + std::to_string(to);
   }
+  const int rank_;
   const std::string folder_;
 };
 
@@ -173,7 +176,7 @@ inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
     HostGroupOptions options{.rank = rank,
                              .size = size,
                              .address = network ? address_of(rank) : "127.0.0.1",
-                             .rendezvous = std::make_shared<FolderRendezvous>(folder.path),
+                             .rendezvous = std::make_shared<FolderRendezvous>(rank, folder.path),
                              .generation = 3,
                              .secret = "secret"};
     if (change) change(options);
@@ -199,11 +202,12 @@ inline int on_hosts_of_processes(const std::vector<int>& members,
     const auto h = static_cast<size_t>(host);
     std::unique_ptr<Group> hosts;
     if (place == 0) {
-      const HostGroupOptions options{.rank = host,
-                                     .size = static_cast<int>(members.size()),
-                                     .address = network ? address_of(host) : "127.0.0.1",
-                                     .rendezvous = std::make_shared<FolderRendezvous>(folder.path),
-                                     .secret = "secret"};
+      const HostGroupOptions options{
+          .rank = host,
+          .size = static_cast<int>(members.size()),
+          .address = network ? address_of(host) : "127.0.0.1",
+          .rendezvous = std::make_shared<FolderRendezvous>(host, folder.path),
+          .secret = "secret"};
       hosts = std::make_unique<HostGroup>(options, TimeLimit(20));
     }
     const LocalGroupOptions local{.size = members[h]};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "lockstep/base/error.h"
@@ -75,6 +76,36 @@ TEST(Partition, TheSlowestIsAsFastAsCanBeAndFewSumsRemain) {
     EXPECT_EQ(time(partition[0], partition[1]), best_time) << leaves;
     EXPECT_EQ(sums(partition[0], partition[1]), best_sums) << leaves;
   }
+}
+
+TEST(Partition, CountsPartialSumsAsTheTreeHasThem) {
+  for (int64_t leaves = 1; leaves <= 70; ++leaves) {
+    for (int64_t first = 0; first < leaves; ++first) {
+      for (int64_t count = 0; first + count <= leaves; ++count) {
+        const IndexRange range{first, count};
+        ASSERT_EQ(partial_sums(leaves, range),
+                  static_cast<int64_t>(complete_subtrees(leaves, range).size()))
+            << leaves << ": " << first << " + " << count;
+      }
+    }
+  }
+}
+
+// A search over all partitions would take minutes and gigabytes.
+TEST(Partition, OfThousandsOfWorkersIsFast) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<double> equal(4096, 1);
+  std::vector<double> several = equal;
+  for (size_t w = 0; w < several.size(); ++w) several[w] = 0.5 + static_cast<double>(w % 7);
+  for (const int64_t leaves : {4096, 5000, 8192, 16384, 100000}) {
+    const Counts even = counts(leaves, equal);
+    EXPECT_EQ(*std::max_element(even.begin(), even.end()), (leaves + 4095) / 4096);
+    EXPECT_GE(*std::min_element(even.begin(), even.end()), 1);
+    counts(leaves, several);
+  }
+  counts(100000, {1, 2, 1, 3});  // few workers with many leaves
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(seconds.count(), 20) << "too slow";
 }
 
 TEST(Partition, RefusesLoadsThatAreNone) {

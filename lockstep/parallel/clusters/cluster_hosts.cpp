@@ -31,7 +31,7 @@ constexpr std::string_view launch_word = "cluster ";
 constexpr const char* lock_name = "lock";
 constexpr const char* key_name = "key";
 constexpr const char* script_name = "hosts.sh";
-constexpr size_t most_hosts = 255;
+constexpr size_t most_hosts = 4096;
 // Seconds between questions to Slurm: while hosts are awaited, and otherwise.
 constexpr double look_pause = 1, calm_pause = 5;
 // Seconds until a submitted job shows in Slurm's list, and until one that runs has joined.
@@ -117,7 +117,7 @@ ClusterPlace cluster_place(const std::string& cluster) {
                      .device = profile.device};
   if (profile.scheduler == "local") return place;
   if (static_cast<size_t>(profile.nodes) > most_hosts) {
-    throw InvalidArgument("[cluster] " + cluster + ": at most 255 nodes can work together");
+    throw InvalidArgument("[cluster] " + cluster + ": at most 4,096 nodes can work together");
   }
   place.launch = std::string(launch_word) + cluster;
   for (int64_t i = 1; i <= profile.nodes; ++i) {

@@ -1,6 +1,7 @@
 // Groups of processes on several hosts. Gloo moves the bytes, over TCP.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +15,10 @@ namespace lockstep {
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
-  virtual void set(const std::string& key, const Bytes& value) = 0;
-  // Waits for the key. Throws Timeout.
-  virtual Bytes get(const std::string& key, const TimeLimit& limit) = 0;
+  // Gives `own` entries, by the rank of the member that each one is for. Returns the entries that
+  // these members give for this one, by their ranks. Throws Timeout.
+  virtual std::map<int, Bytes> exchange(const std::map<int, Bytes>& own,
+                                        const TimeLimit& limit) = 0;
 };
 
 struct HostGroupOptions {
@@ -30,12 +32,17 @@ struct HostGroupOptions {
   int64_t generation = 0;
   std::string secret = {};
   std::vector<std::string> names = {};  // member names for error messages
+  // Up to this size every member is connected to every other one. A larger group moves its bytes in
+  // two steps, and a member has about 4 sqrt(size) connections. Equal in all members.
+  int most_direct = 64;
 };
 
-// One member. The death of a peer is detected at once (WorkerLost), a stopped peer at the limit.
+// One member. The death of a peer is detected at once (WorkerLost), a stopped peer at the limit. In
+// a group of two steps only the connected members detect a death; others wait for abort() or their
+// limit.
 class HostGroup final : public Group {
  public:
-  // Connects to all other members. Throws InvalidArgument for a public or invalid address, Timeout
+  // Connects to other members. Throws InvalidArgument for a public or invalid address, Timeout
   // (without names) if members are missing, Error for a member without the secret.
   HostGroup(const HostGroupOptions& options, const TimeLimit& limit);
   ~HostGroup() override;

@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 
 // Measured on Linux and rounded up. A client's own descriptors, and those for each worker and host.
 constexpr int64_t kOwnDescriptors = 40, kDescriptorsEach = 8, kDescriptorsOfAHost = 16;
+// Its connection, and for a moment the one by which it asked.
+constexpr int64_t kDescriptorsOfAJoiningHost = 2;
 // A worker's own descriptors.
 constexpr int64_t kWorkerDescriptors = 40;
 // A client's threads; a worker's threads besides those that compute.
@@ -42,13 +44,15 @@ int64_t open_descriptors() {
 void check_descriptors(const ResourceNeed& need) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  const int64_t more =
-      kOwnDescriptors + kDescriptorsEach * need.workers + kDescriptorsOfAHost * need.hosts;
+  const int64_t more = kOwnDescriptors + kDescriptorsEach * need.workers +
+                       kDescriptorsOfAHost * need.hosts + kDescriptorsOfAJoiningHost * need.joining;
   const int64_t wanted = std::max(open_descriptors() + more, kWorkerDescriptors);
   if (static_cast<int64_t>(limit.rlim_cur) >= wanted) return;
-  throw Error(fmt::format("[workers] {} workers need {} open descriptors, the limit is {} "
+  const int hosts = need.hosts + need.joining;
+  const std::string of_hosts = hosts == 0 ? "" : fmt::format(" here and {} other hosts", hosts);
+  throw Error(fmt::format("[workers] {} workers{} need {} open descriptors, the limit is {} "
                           "(ulimit -n)",
-                          need.workers, wanted, limit.rlim_cur),
+                          need.workers, of_hosts, wanted, limit.rlim_cur),
               fmt::format("raise it (ulimit -n {}), or use fewer workers", wanted));
 }
 

@@ -9,7 +9,8 @@ void raise_descriptor_limit();
 
 struct ResourceNeed {
   int workers = 1, threads = 1;  // on this machine; for each worker
-  int hosts = 0;                 // other hosts
+  int hosts = 0;                 // other hosts that a command starts
+  int joining = 0;               // other hosts that come by themselves
 };
 
 // Throws Error if descriptors (ulimit -n), processes (ulimit -u, pids.max of a control group) or

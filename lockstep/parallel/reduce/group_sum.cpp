@@ -30,13 +30,14 @@ struct GroupSum::State {
         scratch(static_cast<size_t>(p.size())) {}
 
   // One addition of the tree's upper part. Operands are partial sums or results of earlier
-  // additions.
+  // additions, which lie in a few places that are used again.
   struct Operand {
-    const float* partial = nullptr;  // this member's slice; null: result of addition `number`
-    size_t number = 0;
+    const float* partial = nullptr;  // this member's slice; null: the result in `place`
+    size_t place = 0;
   };
   struct Addition {
     Operand left, right;
+    size_t to = 0;  // place
   };
 
   Group& group;
@@ -49,6 +50,7 @@ struct GroupSum::State {
   SumPartition partition;
   std::vector<float*> partials;  // destinations of this member's partial sums
   std::vector<Addition> additions;
+  size_t places = 0;
   Operand top;
   float* total = nullptr;                   // over all members
   uint32_t begun = 0;                       // sums
@@ -65,15 +67,24 @@ struct GroupSum::State {
     const float* sum;
   };
 
-  Operand plan(const IndexRange& node, const std::vector<Root>& roots) {
-    for (const Root& root : roots) {
-      if (root.leaves == node) return {root.sum, 0};
-    }
+  // `roots`: by first leaf. The result of a node lies in `place`, those of its children in the two
+  // places of the next level.
+  Operand plan(const IndexRange& node, const std::vector<Root>& roots, size_t place) {
+    const auto root =
+        std::lower_bound(roots.begin(), roots.end(), node.first,
+                         [](const Root& r, int64_t first) { return r.leaves.first < first; });
+    if (root != roots.end() && root->leaves == node) return {root->sum, 0};
     const int64_t left = tree_split(node.count);
-    const Operand a = plan({node.first, left}, roots);
-    const Operand b = plan({node.first + left, node.count - left}, roots);
-    additions.push_back({a, b});
-    return {nullptr, additions.size() - 1};
+    const size_t next = place / 2 * 2 + 2;
+    const Operand a = plan({node.first, left}, roots, next);
+    const Operand b = plan({node.first + left, node.count - left}, roots, next + 1);
+    add_to(place, a, b);
+    return {nullptr, place};
+  }
+
+  void add_to(size_t place, const Operand& left, const Operand& right) {
+    additions.push_back({left, right, place});
+    places = std::max(places, place + 1);
   }
 
   // Plans the ranges, the destinations of partial sums, and the additions.
@@ -99,14 +110,17 @@ struct GroupSum::State {
       }
     }
     additions.clear();
+    places = 0;
     if (options.order == TreeReduction::Order::tree && tree.order() == options.order) {
-      top = plan({0, leaves}, roots);
+      std::sort(roots.begin(), roots.end(),
+                [](const Root& a, const Root& b) { return a.leaves.first < b.leaves.first; });
+      top = plan({0, leaves}, roots, 0);
       return;
     }
     top = {roots[0].sum, 0};
     for (size_t i = 1; i < roots.size(); ++i) {
-      additions.push_back({top, {roots[i].sum, 0}});
-      top = {nullptr, additions.size() - 1};
+      add_to(i % 2, top, {roots[i].sum, 0});
+      top = {nullptr, i % 2};
     }
   }
 
@@ -116,13 +130,14 @@ struct GroupSum::State {
       std::memcpy(to, top.partial + first, count * sizeof(float));
       return;
     }
-    sums.resize(std::max(sums.size(), additions.size() * kPiece));
+    sums.resize(std::max(sums.size(), places * kPiece));
     const auto add = kernels::table_for({}).add;
     const auto at = [&](const Operand& o) {
-      return o.partial ? o.partial + first : sums.data() + o.number * kPiece;
+      return o.partial ? o.partial + first : sums.data() + o.place * kPiece;
     };
     for (size_t i = 0; i < additions.size(); ++i) {
-      float* const sum = i + 1 < additions.size() ? sums.data() + i * kPiece : to;
+      const bool last = i + 1 == additions.size();
+      float* const sum = last ? to : sums.data() + additions[i].to * kPiece;
       add(at(additions[i].left), at(additions[i].right), sum, count, nullptr);
     }
   }

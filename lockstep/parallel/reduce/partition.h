@@ -16,7 +16,8 @@ namespace lockstep {
 // Partitions leaves among workers in order, one index range each. `loads`: the relative load of
 // each worker, >= 0; a worker with load 0 gets no leaves. The time of the slowest worker (count /
 // load) is minimal, except that every worker with a load gets at least one leaf if there are
-// enough. Among these partitions it chooses one with the fewest partial sums. The result depends
+// enough. Among these partitions it chooses one with the fewest partial sums; with more workers and
+// leaves than can be searched, among those near a partition by proportion. The result depends
 // only on the arguments. Thread-safe. Throws InvalidArgument for a load that is negative or not
 // finite, and if all are 0.
 std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double> loads);
@@ -26,6 +27,8 @@ std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double>
 // worker without a share gets no pieces. Returns the worker of each piece. Workers of equal shares
 // alternate.
 std::vector<int> divide_pieces(std::span<const int64_t> sizes, std::span<const int64_t> shares);
+// The number of partial sums of a range: complete_subtrees(leaves, range).size().
+int64_t partial_sums(int64_t leaves, const IndexRange& range);
 
 // Partitions for the same loads by number of leaves, each computed once. Thread-safe.
 class Partitions {

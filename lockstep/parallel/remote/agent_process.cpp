@@ -23,7 +23,6 @@ namespace lockstep {
 namespace {
 
 constexpr double kTaskLimit = 60;
-constexpr std::chrono::milliseconds kAgentPulse{200};
 // For the last messages to arrive.
 constexpr std::chrono::milliseconds kFarewell{200};
 
@@ -81,7 +80,7 @@ struct HostMain {
     try {
       go_to(start.folder);
       mine.channel_->send(with_prefix(AgentMessage::hello, {}));
-      pulses = quiet_thread([&] { pulse(mine, start.silence, done); });
+      pulses = quiet_thread([&] { pulse(mine, start, done); });
       if (const auto task = mine.receive(TimeLimit(kTaskLimit))) decode<Call<void>> (*task)();
     } catch (...) {
       mine.channel_->send(with_prefix(AgentMessage::failed, encode(TaskError::current())));
@@ -111,11 +110,11 @@ struct HostMain {
   }
 
   // Sends heartbeats to the client, and ends this process when the client's heartbeats stop.
-  static void pulse(HostContext& mine, double silence, const std::atomic<bool>& done) {
+  static void pulse(HostContext& mine, const HostStart& start, const std::atomic<bool>& done) {
     while (!done) {
-      std::this_thread::sleep_for(kAgentPulse);
+      std::this_thread::sleep_for(std::chrono::duration<double>(start.pulse));
       const auto since = TimeLimit::Clock::now() - mine.last_message_.load();
-      if (std::chrono::duration<double>(since).count() > silence) end_without_client();
+      if (std::chrono::duration<double>(since).count() > start.silence) end_without_client();
       try {
         mine.channel_->send(with_prefix(AgentMessage::pulse, {}));
       } catch (const std::exception&) {

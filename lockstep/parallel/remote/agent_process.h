@@ -24,10 +24,11 @@ struct HostStart {
   std::string folder;  // working directory
   std::vector<std::pair<std::string, std::string>> environment;
   double silence = 10;  // seconds without a message after which the client counts as gone
+  double pulse = 0.2;   // seconds between this host's heartbeats
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(ticket, folder, environment, silence);
+    archive(ticket, folder, environment, silence, pulse);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/os/shared_memory.h"
 #include "lockstep/base/time_limit.h"
@@ -29,6 +30,7 @@ class HostMemory {
   virtual HostStatus status(int host) const = 0;
   // What is awaited until all hosts have come, "Slurm: 1 of 2 hosts have come", or "".
   virtual std::string waits_for() const = 0;
+  virtual uint64_t presence(int host) const = 0;  // HostStatus::presence alone
   // Copies the present contents of a region to the host. Returns a number for pushed().
   virtual uint64_t push(int host, const SharedPlace& place) = 0;
   // Whether the copy has arrived; false if the host is lost.
@@ -36,11 +38,20 @@ class HostMemory {
   // Copies the region's contents from the host to this machine. False if `presence` is no longer
   // current, and if nothing arrives for `patience` seconds.
   virtual bool pull(int host, uint64_t presence, const SharedPlace& place, double patience) = 0;
+  struct Pull {
+    int host = 0;
+    uint64_t presence = 0;
+    SharedPlace place;
+  };
+  // The same for short regions of many hosts at once, all within `patience` seconds.
+  virtual std::vector<bool> pull_each(const std::vector<Pull>& pulls, double patience) = 0;
   // Copies the region's changes to this machine periodically. Data that a worker wrote is copied
   // before the worker's end is reported.
   virtual void watch(int host, const SharedPlace& place) = 0;
   // Ends the LocalGroup in this region.
   virtual void end_group(int host, const SharedPlace& place) = 0;
+  // No other host uses the region, so that no other one is told when it is freed.
+  virtual void belongs_to(int host, const SharedPlace& place) = 0;
 };
 
 }  // namespace lockstep::detail

@@ -11,6 +11,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -29,7 +30,10 @@ namespace {
 
 using Clock = TimeLimit::Clock;
 
-constexpr double kPulse = 0.5, kLook = 0.1;
+// Seconds between heartbeats to a host and from it, and between looks at all hosts.
+constexpr double kPulse = 0.5, kHostPulse = 0.2, kLook = 0.1;
+// The client can take the heartbeats of so many hosts. More hosts send them less often.
+constexpr double kFewHosts = 1024;
 
 struct HostProcess {
   std::string name;
@@ -44,6 +48,8 @@ struct HostProcess {
   Clock::time_point last_message = Clock::now();
   std::string reason = {};  // why it was ended by this process, or the error of its task
   bool failed = false;      // its task threw, or it is to end
+  // For the last messages of an ended one, which must come before its loss.
+  std::optional<TimeLimit> last_messages = {};
 
   bool ended() { return command ? command->ended() : failed; }
 };
@@ -53,8 +59,8 @@ constexpr std::string_view kJoin = "join ";
 constexpr uint32_t kSharedKey = 0;
 // Keys of earlier starts that are kept to tell processes that come late.
 constexpr size_t kKeptKeys = 1000;
-// Seconds for the last messages to leave.
-constexpr double kLastMessages = 0.2;
+// Seconds for the last messages to leave, and to arrive from a host that has ended.
+constexpr double kLastMessages = 0.2, kLastArrive = 0.02;
 
 // The arguments of a command that runs this executable on a host.
 std::vector<std::string> command_for(const std::string& launch, const std::string& host,
@@ -162,11 +168,18 @@ struct HostProcesses::State {
   const HostProcessOptions options;
   ChannelServer channel;
   std::map<uint32_t, HostProcess> hosts;
+  // For hosts that come by themselves: those that have not joined, and the last start, by index.
+  std::map<int64_t, uint32_t> awaited, started;
+  std::set<uint32_t> commands;  // hosts that a command has started
   std::deque<WorkerEvent> events;
   uint32_t next = 1;
   TimeLimit look{kLook}, pulse{kPulse};
   Strangers strangers;
   std::map<uint32_t, std::string> joined;  // by the number of a start, also of lost hosts
+
+  // By how much all heartbeats are less frequent.
+  double crowd() const { return std::max(1.0, static_cast<double>(hosts.size()) / kFewHosts); }
+  double silence() const { return options.silence * crowd(); }
 
   // "127.0.0.1:4000"
   std::string address() const {
@@ -195,24 +208,40 @@ struct HostProcesses::State {
       if (before != joined.end()) refusal = before->second + " has joined with this key already";
       return nullptr;
     }
-    for (auto& [n, h] : hosts) {
-      if (request.size >= 0 && request.size != h.size) {
+    if (!hosts.empty()) {
+      const int64_t size = hosts.begin()->second.size;
+      if (request.size >= 0 && request.size != size) {
         refusal = "it is one of " + std::to_string(request.size) + " processes, but the job has " +
-                  std::to_string(h.size) + " such hosts";
+                  std::to_string(size) + " such hosts";
         return nullptr;
       }
-      if (request.index >= 0 && request.index != h.index) continue;
-      if (h.process.empty()) {
-        number = n;
-        refusal.clear();
-        return &h;
-      }
-      refusal = "member " + std::to_string(h.index) + " has joined already: " + h.process;
     }
-    if (refusal.empty()) {
+    const auto free = request.index < 0 ? awaited.begin() : awaited.find(request.index);
+    if (free != awaited.end()) {
+      number = free->second;
+      awaited.erase(free);
+      return &hosts.at(number);
+    }
+    auto taken = request.index < 0 ? started.end() : started.find(request.index);
+    if (request.index < 0 && !started.empty()) taken = std::prev(started.end());
+    if (taken == started.end()) {
       refusal = "the job has no member " + std::to_string(request.index) + " at present";
+    } else {
+      refusal = "member " + std::to_string(taken->first) +
+                " has joined already: " + hosts.at(taken->second).process;
     }
     return nullptr;
+  }
+
+  void forget(uint32_t number, const HostProcess& h) {
+    if (h.command) {
+      commands.erase(number);
+      return;
+    }
+    for (auto* const by_index : {&awaited, &started}) {
+      const auto found = by_index->find(h.index);
+      if (found != by_index->end() && found->second == number) by_index->erase(found);
+    }
   }
 
   void answer_guest(const ChannelServer::Message& message) {
@@ -232,7 +261,8 @@ struct HostProcesses::State {
         if (joined.size() > kKeptKeys) joined.erase(joined.begin());
         HostStart start{.ticket = channel.admit(number),
                         .folder = std::filesystem::current_path().string(),
-                        .environment = own_variables()};
+                        .environment = own_variables(),
+                        .pulse = kHostPulse * crowd()};
         start.environment.insert(start.environment.end(), options.environment.begin(),
                                  options.environment.end());
         answer.start = encode(start);
@@ -283,23 +313,26 @@ struct HostProcesses::State {
         h.reason = reason_of(rest);
         if (h.command) h.command->kill();
         h.failed = true;
+        look = TimeLimit(0);
       }
     }
   }
 
   void look_after() {
-    if (std::any_of(hosts.begin(), hosts.end(), [](auto& entry) { return entry.second.ended(); })) {
-      // The last messages have arrived or will arrive soon, and must come before the loss.
-      for (const TimeLimit limit(0.02); !limit.reached(); channel.wait(limit, {})) take_messages();
-    }
+    double again = kLook;
     std::vector<uint32_t> lost;
     for (auto& [number, h] : hosts) {
       const std::chrono::duration<double> silent = Clock::now() - h.last_message;
       std::string how;
       if (h.ended()) {
+        if (!h.last_messages) h.last_messages.emplace(kLastArrive);
+        if (!h.last_messages->reached()) {
+          again = std::min(again, h.last_messages->left());
+          continue;
+        }
         how = h.command ? "its process " + h.command->how() : "it was ended";
       } else if (!h.arrived && !(how = given_up(h)).empty()) {
-      } else if (h.arrived && silent.count() > options.silence) {
+      } else if (h.arrived && silent.count() > silence()) {
         how = "it no longer responds";
       } else {
         continue;
@@ -316,8 +349,10 @@ struct HostProcesses::State {
       strangers.died(number);
       channel.dismiss(number);
       remove_key(hosts.at(number));
+      forget(number, hosts.at(number));
       hosts.erase(number);
     }
+    look = TimeLimit(again);
   }
 };
 
@@ -385,6 +420,11 @@ uint32_t HostProcesses::start(const std::string& host, int64_t index, int64_t si
     }
   }
   s.strangers.starts(number);
+  if (process.command) {
+    s.commands.insert(number);
+  } else {
+    s.awaited[index] = s.started[index] = number;
+  }
   s.hosts.emplace(number, std::move(process));
   if (s.options.starter) s.options.starter->expect(index);
   return number;
@@ -402,18 +442,17 @@ std::optional<WorkerEvent> HostProcesses::wait(const TimeLimit& limit, int also)
     s.take_messages();
     if (s.look.reached()) {
       // If this process itself was stopped, it could not receive: do not count that as silence.
-      const bool stopped = s.look.late() > s.options.silence / 2;
+      const bool stopped = s.look.late() > s.silence() / 2;
       if (stopped) {
         for (auto& [number, h] : s.hosts) h.last_message = Clock::now();
       }
       s.look_after();
-      s.look = TimeLimit(kLook);
     }
     if (s.pulse.reached()) {
       for (const auto& [number, h] : s.hosts) {
         if (h.arrived) s.channel.send(number, with_prefix(ClientMessage::pulse, {}));
       }
-      s.pulse = TimeLimit(kPulse);
+      s.pulse = TimeLimit(kPulse * s.crowd());
     }
     if (!s.events.empty()) {
       WorkerEvent event = std::move(s.events.front());
@@ -424,12 +463,14 @@ std::optional<WorkerEvent> HostProcesses::wait(const TimeLimit& limit, int also)
     if (limit.reached() || (also >= 0 && poll(&called, 1, 0) > 0)) return std::nullopt;
     std::vector<int> descriptors;
     if (also >= 0) descriptors.push_back(also);
-    for (const auto& [number, h] : s.hosts) {
-      if (h.command) descriptors.push_back(h.command->ended_descriptor());
+    for (const uint32_t number : s.commands) {
+      const HostProcess& h = s.hosts.at(number);
+      if (!h.last_messages) descriptors.push_back(h.command->ended_descriptor());
     }
     s.channel.wait(TimeLimit(std::min(limit.left(), s.look.left() + 0.001)), descriptors);
-    for (auto& [number, h] : s.hosts) {
-      if (h.ended()) s.look = TimeLimit(0);
+    for (const uint32_t number : s.commands) {
+      HostProcess& h = s.hosts.at(number);
+      if (!h.last_messages && h.ended()) s.look = TimeLimit(0);
     }
   }
 }
@@ -441,6 +482,7 @@ void HostProcesses::kill(uint32_t number, const std::string& reason) {
   HostProcess& h = found->second;
   h.lifeline.close();
   h.failed = true;
+  state_->look = TimeLimit(0);
   if (h.command) {
     h.command->kill();
   } else {

@@ -34,7 +34,9 @@ struct HostProcessOptions {
   std::string key_folder = {};
   bool same_processor = false;  // refuse hosts whose processor is of another model than this one's
   double start_limit = 60;      // seconds from its start until an agent's first message
-  double silence = 1.5;         // seconds without a message after which a host counts as lost
+  // Seconds without a message after which a host counts as lost. Grows with the number of hosts
+  // beyond 1,024, as the seconds between heartbeats do.
+  double silence = 1.5;
   // Set in the agent's environment, besides this process's variables that begin with LOCKSTEP_.
   std::vector<std::pair<std::string, std::string>> environment = {};
 };

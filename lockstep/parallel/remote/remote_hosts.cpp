@@ -13,8 +13,6 @@ RemoteHosts::RemoteHosts(SharedMemory& memory, const SharedPlace& bell,
                          const ProcessPoolOptions& options, SupervisorEvents events)
     : state_(std::make_unique<RemoteHostsState>(memory, bell, options, std::move(events))) {
   RemoteHostsState& s = *state_;
-  // Worker numbers have eight bits for the host.
-  if (options.hosts.size() > 255) throw InvalidArgument("[pool] more than 255 hosts");
   for (const auto& host : options.hosts) {
     if (!host.name.empty()) s.statuses.push_back({.name = host.name});
     const int number = host.name.empty() ? 0 : static_cast<int>(s.statuses.size());
@@ -50,7 +48,7 @@ void RemoteHosts::stop() {
     s.ended = true;
     s.changed.notify_all();
   }
-  s.ring();
+  s.wake();
   if (s.thread.joinable()) s.thread.join();
 }
 
@@ -60,10 +58,27 @@ void RemoteHosts::kill(uint32_t worker, const std::string& reason) {
   state_->ask(KillRequest{worker, reason});
 }
 
-void RemoteHosts::ring() { state_->ring(); }
+void RemoteHosts::ring(const SharedPlace& slot) { state_->ring(slot.offset); }
 
 void RemoteHosts::forget(const SharedPlace& place) {
-  if (state_->any_hosts) state_->ask(HostRequest{0, HostOrder(MemoryForget{place})});
+  RemoteHostsState& s = *state_;
+  if (!s.any_hosts) return;
+  int host = 0;
+  {
+    const MutexLock lock(s.mutex);
+    const auto found = s.owners.find(place.offset);
+    if (found != s.owners.end()) {
+      host = found->second;
+      s.owners.erase(found);
+    }
+  }
+  s.ask(HostRequest{host, HostOrder(MemoryForget{place})});
+}
+
+void RemoteHosts::belongs_to(int host, const SharedPlace& place) {
+  if (host == 0) return;
+  const MutexLock lock(state_->mutex);
+  state_->owners[place.offset] = host;
 }
 
 int RemoteHosts::host_of(int slot) const {
@@ -84,6 +99,12 @@ HostStatus RemoteHosts::status(int host) const {
 
 std::string RemoteHosts::waits_for() const {
   return state_->options.starter ? state_->options.starter->waits_for() : "";
+}
+
+uint64_t RemoteHosts::presence(int host) const {
+  if (host == 0) return 1;
+  const MutexLock lock(state_->mutex);
+  return state_->status(host).presence;
 }
 
 uint64_t RemoteHosts::push(int host, const SharedPlace& place) {
@@ -108,27 +129,35 @@ bool RemoteHosts::pull(int host, uint64_t presence, const SharedPlace& place, do
   constexpr size_t kPart = 8 * kPiece;
   for (size_t at = 0; at < place.bytes; at += kPart) {
     const SharedPlace part{place.offset + at, std::min(kPart, place.bytes - at)};
-    if (!pull_part(host, presence, part, TimeLimit(patience))) return false;
+    if (!pull_each({{host, presence, part}}, patience)[0]) return false;
   }
   return true;
 }
 
-bool RemoteHosts::pull_part(int host, uint64_t presence, const SharedPlace& place,
-                            const TimeLimit& limit) {
+std::vector<bool> RemoteHosts::pull_each(const std::vector<Pull>& pulls, double patience) {
   RemoteHostsState& s = *state_;
-  uint64_t number = 0;
-  {
-    const MutexLock lock(s.mutex);
-    number = s.next++;
-    s.pulls[number] = false;
+  const TimeLimit limit(patience);
+  std::vector<uint64_t> numbers;
+  for (const Pull& pull : pulls) {
+    uint64_t number = 0;
+    {
+      const MutexLock lock(s.mutex);
+      number = s.next++;
+      s.pulls[number] = false;
+    }
+    numbers.push_back(number);
+    s.ask(HostRequest{pull.host, HostOrder(MemoryRead{pull.place, number})});
   }
-  s.ask(HostRequest{host, HostOrder(MemoryRead{place, number})});
+  std::vector<bool> came(pulls.size());
   const MutexLock lock(s.mutex);
-  while (!s.pulls[number] && !s.gone(host, presence) && !limit.reached()) {
-    s.changed.wait_until(s.mutex, limit);
+  for (size_t i = 0; i < pulls.size(); ++i) {
+    const Pull& pull = pulls[i];
+    while (!s.pulls[numbers[i]] && !s.gone(pull.host, pull.presence) && !limit.reached()) {
+      s.changed.wait_until(s.mutex, limit);
+    }
+    came[i] = s.pulls[numbers[i]] && !s.gone(pull.host, pull.presence);
+    s.pulls.erase(numbers[i]);
   }
-  const bool came = s.pulls[number] && !s.gone(host, presence);
-  s.pulls.erase(number);
   return came;
 }
 

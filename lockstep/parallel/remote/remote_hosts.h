@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/slot_memory.h"
@@ -29,8 +30,8 @@ class RemoteHosts final : public Supervisor, public HostMemory {
   void stop() override;
   // Whether the worker with this index runs on another host.
   bool far(int slot) const { return host_of(slot) > 0; }
-  // Must be called after writing to a ring of orders, or making room in a ring of reports.
-  void ring();
+  // Must be called after writing to a slot's ring of orders, or making room in its ring of reports.
+  void ring(const SharedPlace& slot);
   // The region was freed on this machine.
   void forget(const SharedPlace& place);
 
@@ -38,15 +39,16 @@ class RemoteHosts final : public Supervisor, public HostMemory {
   int local_rank_of(int slot) const override;
   HostStatus status(int host) const override;
   std::string waits_for() const override;
+  uint64_t presence(int host) const override;
   uint64_t push(int host, const SharedPlace& place) override;
   bool pushed(int host, uint64_t number) const override;
   bool pull(int host, uint64_t presence, const SharedPlace& place, double patience) override;
+  std::vector<bool> pull_each(const std::vector<Pull>& pulls, double patience) override;
   void watch(int host, const SharedPlace& place) override;
   void end_group(int host, const SharedPlace& place) override;
+  void belongs_to(int host, const SharedPlace& place) override;
 
  private:
-  bool pull_part(int host, uint64_t presence, const SharedPlace& place, const TimeLimit& limit);
-
   std::unique_ptr<RemoteHostsState> state_;
 };
 

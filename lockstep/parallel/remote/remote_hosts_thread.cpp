@@ -20,12 +20,8 @@ namespace {
 constexpr size_t kUnderWay = 16 * kPiece;
 // Seconds for hosts that come by themselves.
 constexpr double kJoinLimit = 600;
-// First worker number of a host; the supervisor's numbers lie below.
-constexpr uint32_t kNumbers = 1u << 24;
-
-uint32_t number_of(int host, uint32_t worker) {
-  return static_cast<uint32_t>(host) * kNumbers + worker;
-}
+// The first number of a worker on another host; the local supervisor's numbers lie below.
+constexpr uint32_t kFirstNumber = 1u << 31;
 
 struct End {
   uint32_t number;
@@ -46,7 +42,7 @@ struct RemoteSlot {
   SharedRegion region;
   SlotTicket ticket;
   int host = 0;
-  uint32_t worker = 0;  // its number on its host; 0: not started yet
+  uint32_t worker = 0;  // its number in the pool; 0: not started yet
   MessageReader orders;
   MessageWriter reports;
   bool more = false;                    // reports wait for room
@@ -66,6 +62,7 @@ struct Host {
   std::deque<std::pair<uint64_t, uint64_t>> pushes = {};  // number, and value of `sent` at its end
   uint64_t sent = 0, written = 0;  // bytes of regions: sent, and acknowledged
   std::set<size_t> watched = {};   // places
+  std::set<size_t> slots = {};     // places
 };
 
 HostProcessOptions process_options(const ProcessPoolOptions& options, const std::string& address) {
@@ -101,7 +98,8 @@ class HostLine {
       [[maybe_unused]] const ssize_t n = read(s_.asked.get(), &rings, sizeof rings);
       // Orders are collected before the requests and sent after them. So a request that was made
       // before an order was written takes effect before it.
-      auto orders = collect_orders();
+      std::vector<size_t> rung = take_rung();
+      auto orders = collect_orders(rung);
       std::vector<Request> requests;
       {
         const MutexLock lock(s_.mutex);
@@ -111,12 +109,20 @@ class HostLine {
       for (Request& request : requests) {
         std::visit([this](auto& what) { take(what); }, request);
       }
-      for (auto& [host, order] : orders) of(host).waiting.emplace_back(std::move(order));
+      for (auto& [host, order] : orders) waiting_of(host).emplace_back(std::move(order));
       bool stuck = false;
-      for (Host& host : hosts_) stuck = !send_waiting(host) || stuck;
-      for (auto at = slots_.begin(); at != slots_.end();) {
-        if (at->second.more) write_reports(at->first, at->second);
-        at = report_end(at) ? slots_.erase(at) : std::next(at);
+      for (auto at = waiting_.begin(); at != waiting_.end();) {
+        Host& host = of(*at);
+        stuck = !send_waiting(host) || stuck;
+        at = host.waiting.empty() ? waiting_.erase(at) : std::next(at);
+      }
+      for (const size_t place : rung) {
+        const auto slot = slots_.find(place);
+        if (slot != slots_.end() && slot->second.more) write_reports(place, slot->second);
+      }
+      for (auto at = ending_.begin(); at != ending_.end();) {
+        const auto slot = slots_.find(*at);
+        at = slot == slots_.end() || end_reported(slot) ? ending_.erase(at) : std::next(at);
       }
       auto event = processes_.wait(TimeLimit(stuck ? 0.005 : 0.5), s_.asked.get());
       for (; event; event = processes_.wait(TimeLimit(0), -1)) take(*event);
@@ -132,10 +138,30 @@ class HostLine {
 
   // ---- to the hosts ----
 
-  std::vector<std::pair<int, HostOrder>> collect_orders() {
+  // A host's messages, of which some will wait.
+  std::deque<Waiting>& waiting_of(int host) {
+    waiting_.insert(host);
+    return of(host).waiting;
+  }
+
+  // The slots whose rings have changed, each once.
+  std::vector<size_t> take_rung() LOCKSTEP_EXCLUDES(s_.mutex) {
+    std::vector<size_t> rung;
+    {
+      const MutexLock lock(s_.mutex);
+      rung = std::exchange(s_.rung, {});
+    }
+    std::sort(rung.begin(), rung.end());
+    rung.erase(std::unique(rung.begin(), rung.end()), rung.end());
+    return rung;
+  }
+
+  std::vector<std::pair<int, HostOrder>> collect_orders(const std::vector<size_t>& rung) {
     std::vector<std::pair<int, HostOrder>> all;
-    for (auto& [place, slot] : slots_) {
-      if (slot.worker == 0) continue;
+    for (const size_t place : rung) {
+      const auto found = slots_.find(place);
+      if (found == slots_.end() || found->second.worker == 0) continue;
+      RemoteSlot& slot = found->second;
       while (const auto message = slot.orders.next()) {
         std::span<const std::byte> rest = *message;
         uint64_t number = 0;
@@ -148,7 +174,7 @@ class HostLine {
           all.emplace_back(host, SlotOrder{at, last, std::move(piece), s_.memory.size(), number});
         });
       }
-      if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.events.rung();
+      if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.events.rung(place);
       const uint64_t cancelled = slot.head().cancelled.load();
       if (cancelled != slot.cancelled) all.emplace_back(slot.host, SlotCancel{place, cancelled});
       slot.cancelled = cancelled;
@@ -207,29 +233,34 @@ class HostLine {
         return;
       }
     }
+    by_process_[h.process] = host;
     const size_t place = ticket.slot.offset;
     slots_.erase(place);
     slots_.emplace(place, RemoteSlot(s_.memory.map(ticket.slot), ticket, host));
-    h.waiting.emplace_back(HostOrder(SlotHere{ticket}));
+    h.slots.insert(place);
+    waiting_of(host).emplace_back(HostOrder(SlotHere{ticket}));
   }
 
   void take(KillRequest& what) {
-    for (auto& [place, slot] : slots_) {
-      if (slot.worker == 0 || number_of(slot.host, slot.worker) != what.worker) continue;
-      of(slot.host).waiting.emplace_front(HostOrder(SlotKill{place, what.reason}));
-    }
+    const auto place = by_worker_.find(what.worker);
+    if (place == by_worker_.end()) return;
+    waiting_of(slots_.at(place->second).host)
+        .emplace_front(HostOrder(SlotKill{place->second, what.reason}));
   }
 
   void take(HostRequest& what) {
-    for (Host& host : hosts_) {
-      if (what.host != 0 && what.host != number_of_host(host)) continue;
-      if (host.process == 0) continue;
-      if (auto* const order = std::get_if<HostOrder>(&what.what)) note_place(host, *order);
-      if (what.urgent) {
-        host.waiting.push_front(what.what);
-      } else {
-        host.waiting.push_back(what.what);
-      }
+    if (what.host != 0) return take_for(of(what.host), what);
+    for (Host& host : hosts_) take_for(host, what);
+  }
+
+  void take_for(Host& host, HostRequest& what) {
+    if (host.process == 0) return;
+    if (auto* const order = std::get_if<HostOrder>(&what.what)) note_place(host, *order);
+    auto& waiting = waiting_of(number_of_host(host));
+    if (what.urgent) {
+      waiting.push_front(what.what);
+    } else {
+      waiting.push_back(what.what);
     }
   }
 
@@ -243,9 +274,9 @@ class HostLine {
   // ---- from the hosts ----
 
   void take(const WorkerEvent& event) {
-    const auto host = std::find_if(hosts_.begin(), hosts_.end(),
-                                   [&](const Host& h) { return h.process == event.worker; });
-    if (host == hosts_.end()) return;
+    const auto found = by_process_.find(event.worker);
+    if (found == by_process_.end()) return;
+    Host* const host = &of(found->second);
     if (event.kind == WorkerEvent::Kind::lost) return lose(*host, event.end.how);
     if (event.kind != WorkerEvent::Kind::message) return;
     try {
@@ -257,6 +288,8 @@ class HostLine {
 
   void lose(Host& host, const std::string& how) {
     const int number = number_of_host(host);
+    const std::set<size_t> places = std::move(host.slots);
+    by_process_.erase(host.process);
     host = Host{.name = host.name, .workers = host.workers};
     {
       const MutexLock lock(s_.mutex);
@@ -264,27 +297,35 @@ class HostLine {
       s_.changed.notify_all();
     }
     const std::string why = "host " + host.name + " is lost: " + how;
-    for (auto at = slots_.begin(); at != slots_.end();) {
+    for (const size_t place : places) {
+      const auto at = slots_.find(place);
+      if (at == slots_.end()) continue;
       RemoteSlot& slot = at->second;
-      if (slot.host != number) {
-        ++at;
-      } else if (slot.worker == 0) {
+      if (slot.worker == 0) {
         s_.events.started(slot.ticket, 0, 0, why);
-        at = slots_.erase(at);
+        slots_.erase(at);
       } else {
-        slot.end = End{number_of(number, slot.worker), {.how = why}};
-        at = report_end(at) ? slots_.erase(at) : std::next(at);
+        end_slot(at, {.how = why});
       }
     }
   }
 
   using Place = std::map<size_t, RemoteSlot>::iterator;
 
-  // Reports the worker's end if it is due. True if it did, so that the slot can be erased.
-  bool report_end(Place at) {
+  // Reports the worker's end as soon as its reports are in the ring.
+  void end_slot(Place at, const WorkerEnd& end) {
+    at->second.end = End{at->second.worker, end};
+    if (!end_reported(at)) ending_.insert(at->first);
+  }
+
+  // Reports the worker's end if it is due, and erases the slot then.
+  bool end_reported(Place at) {
     RemoteSlot& slot = at->second;
     if (!slot.end || (slot.more && !slot.end->limit.reached())) return false;
     s_.events.ended(slot.end->number, slot.end->end);
+    by_worker_.erase(slot.end->number);
+    of(slot.host).slots.erase(at->first);
+    slots_.erase(at);
     return true;
   }
 
@@ -300,11 +341,16 @@ class HostLine {
   void take(Host& host, const SlotStarted& what) {
     const auto slot = slots_.find(what.slot);
     if (slot == slots_.end()) return;
-    slot->second.worker = what.worker;
-    const uint32_t number = what.worker == 0 ? 0 : number_of(number_of_host(host), what.worker);
+    const uint32_t number = what.worker == 0 ? 0 : next_number_++;
+    slot->second.worker = number;
     s_.events.started(slot->second.ticket, number, static_cast<pid_t>(what.pid), what.why);
-    if (number == 0) slots_.erase(slot);
-    s_.ring();  // orders may be waiting for it
+    if (number == 0) {
+      host.slots.erase(what.slot);
+      slots_.erase(slot);
+      return;
+    }
+    by_worker_[number] = what.slot;
+    s_.ring(what.slot);  // orders may be waiting for it
   }
 
   void take(Host&, const SlotReport& what) {
@@ -321,10 +367,10 @@ class HostLine {
 
   void write_reports(size_t place, RemoteSlot& slot) {
     slot.more = !slot.reports.flush();
-    s_.events.rung();
+    s_.events.rung(place);
     if (slot.more || slot.came - slot.acknowledged < kReportsAhead / 4) return;
     slot.acknowledged = slot.came;
-    of(slot.host).waiting.emplace_front(HostOrder(SlotRoom{place, slot.acknowledged}));
+    waiting_of(slot.host).emplace_front(HostOrder(SlotRoom{place, slot.acknowledged}));
   }
 
   void take(Host&, const SlotTaken& what) {
@@ -336,8 +382,7 @@ class HostLine {
     const auto slot = slots_.find(what.slot);
     if (what.slot == no_slot) processes_.kill(host.process, what.end.how);
     if (slot == slots_.end()) return;
-    slot->second.end = End{number_of(number_of_host(host), slot->second.worker), what.end};
-    if (report_end(slot)) slots_.erase(slot);
+    end_slot(slot, what.end);
   }
 
   void take(Host& host, const MemoryWritten& what) {
@@ -374,7 +419,12 @@ class HostLine {
   RemoteHostsState& s_;
   HostProcesses processes_;
   std::vector<Host> hosts_;
-  std::map<size_t, RemoteSlot> slots_;  // by place
+  std::map<size_t, RemoteSlot> slots_;    // by place
+  std::set<int> waiting_;                 // hosts for which messages wait
+  std::set<size_t> ending_;               // places of slots whose ends are to be reported
+  std::map<uint32_t, int> by_process_;    // hosts, by the number of their process
+  std::map<uint32_t, size_t> by_worker_;  // places, by number in the pool
+  uint32_t next_number_ = kFirstNumber;
   uint64_t presences_ = 0;
   int64_t strangers_ = 0;
 };

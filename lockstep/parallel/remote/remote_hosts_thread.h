@@ -73,22 +73,37 @@ struct RemoteHostsState {
   std::vector<uint64_t> arrived LOCKSTEP_GUARDED_BY(mutex);
   // Pending ones: whether the contents have arrived.
   std::map<uint64_t, bool> pulls LOCKSTEP_GUARDED_BY(mutex);
+  // Hosts of regions that no other host uses, by place; slots whose rings have changed.
+  std::map<size_t, int> owners LOCKSTEP_GUARDED_BY(mutex);
+  std::vector<size_t> rung LOCKSTEP_GUARDED_BY(mutex);
   uint64_t next LOCKSTEP_GUARDED_BY(mutex) = 1;
   bool ended LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread thread;
   std::promise<void> begun;  // or the error, if hosts cannot be started
 
-  void ring() const {
+  void wake() const {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = write(asked.get(), &one, sizeof one);
   }
 
   void ask(Request request) LOCKSTEP_EXCLUDES(mutex) {
+    bool first = false;
     {
       const MutexLock lock(mutex);
+      first = requests.empty() && rung.empty();
       requests.push_back(std::move(request));
     }
-    ring();
+    if (first) wake();
+  }
+
+  void ring(size_t slot) LOCKSTEP_EXCLUDES(mutex) {
+    bool first = false;
+    {
+      const MutexLock lock(mutex);
+      first = requests.empty() && rung.empty();
+      rung.push_back(slot);
+    }
+    if (first) wake();
   }
 
   HostStatus& status(int host) LOCKSTEP_REQUIRES(mutex) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -41,28 +42,33 @@ ClientGroup::ClientGroup(detail::PoolCore& pool, const ClientGroupOptions& optio
       const detail::HostStatus there = pool_.hosts()->status(part.host);
       cores = there.cores;
       part.presence = there.presence;
+      part.address = there.address;
     }
     part.options.spin = options.threads * part.options.size <= cores;
     part.options.window_bytes = one ? options.window_bytes : 0;
     part.place = ReservedPlace(pool_.memory(), LocalGroup::bytes(part.options));
+    if (part.host != 0) pool_.hosts()->belongs_to(part.host, *part.place);
     part.memory = pool_.memory().map(*part.place);
   }
 }
 
 void ClientGroup::describe(FormOrder& order, size_t rank) const {
-  size_t own = 0;
-  while (own + 1 < parts_.size() && parts_[own + 1].first <= rank) ++own;
+  const auto after = std::upper_bound(parts_.begin(), parts_.end(), rank,
+                                      [](size_t r, const Part& p) { return r < p.first; });
+  const auto own = static_cast<size_t>(after - parts_.begin()) - 1;
   const Part& part = parts_[own];
   order.memory = *part.place;
   order.window_bytes = part.options.window_bytes;
   order.spin = part.options.spin;
   order.rank = static_cast<int32_t>(rank);
-  order.names = options_.names;
-  order.members.clear();
-  for (const Part& p : parts_) order.members.push_back(p.options.size);
   order.host = static_cast<int32_t>(own);
-  order.secret = secret_;
-  if (parts_.size() > 1) order.address = pool_.hosts()->status(part.host).address;
+  if (parts_.size() == 1) return;
+  order.address = part.host == 0 ? pool_.hosts()->status(0).address : part.address;
+}
+
+void ClientGroup::describe(GroupOfWorkers& group) const {
+  for (const Part& part : parts_) group.members.push_back(part.options.size);
+  group.secret = secret_;
 }
 
 std::vector<size_t> ClientGroup::first_ranks() const {
@@ -86,11 +92,18 @@ std::vector<size_t> ClientGroup::missing(std::string& where) {
   std::vector<size_t> ranks;
   std::vector<const Part*> absent;  // hosts whose members are all missing
   bool awaited = false;             // a host waits for other hosts
+  // A host that does not answer is detected as silent elsewhere, shortly after.
+  std::vector<detail::HostMemory::Pull> pulls;
   for (const Part& part : parts_) {
-    // A host that does not answer is detected as silent elsewhere, shortly after.
-    const SharedPlace head{(*part.place).offset, LocalGroup::head_bytes(part.options)};
-    if (part.host != 0 && !pool_.hosts()->pull(part.host, part.presence, head, kPullPatience))
-      continue;
+    if (part.host == 0) continue;
+    pulls.push_back(
+        {part.host, part.presence, {(*part.place).offset, LocalGroup::head_bytes(part.options)}});
+  }
+  std::vector<bool> answered;
+  if (!pulls.empty()) answered = pool_.hosts()->pull_each(pulls, kPullPatience);
+  auto answer = answered.begin();
+  for (const Part& part : parts_) {
+    if (part.host != 0 && !*answer++) continue;
     // The first member of a host may keep its host waiting for other hosts. It is not the cause
     // then.
     const bool abroad = LocalGroup::note(part.memory).load() != 0;

@@ -27,18 +27,21 @@ class ClientGroup {
 
   // Fills in the group's description for the member with this rank.
   void describe(FormOrder& order, size_t rank) const;
+  // Fills in the members of each host, and the secret.
+  void describe(GroupOfWorkers& group) const;
   // The ranks of the first members of the hosts.
   std::vector<size_t> first_ranks() const;
   // Ends the group for all members that wait in it.
   void end();
   // The members that others wait for; `where` is set to the place ("worker 2 has not arrived
-  // at barrier number 17"). Takes up to a few seconds for each other host.
+  // at barrier number 17"). Takes up to a few seconds.
   std::vector<size_t> missing(std::string& where);
 
  private:
   struct Part {
     int host = 0;
     uint64_t presence = 0;  // of the host's process
+    std::string address = {};
     size_t first = 0;
     LocalGroupOptions options;
     ReservedPlace place;

@@ -205,10 +205,9 @@ int64_t PoolWorkers::pid(uint32_t worker) const {
   return found->second.task->pid;
 }
 
-bool PoolWorkers::busy(uint32_t worker) const {
+bool PoolWorkers::busy(uint32_t worker, const std::vector<WorkerStatus>& slots) const {
   const auto found = workers_.find(worker);
   if (found == workers_.end()) return false;
-  const auto slots = pool_->slots();
   const auto slot = static_cast<size_t>(found->second.slot);
   return slot < slots.size() && slots[slot].ready && slots[slot].task != 0 &&
          slots[slot].task != found->second.task->number;

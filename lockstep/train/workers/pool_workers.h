@@ -69,8 +69,8 @@ class PoolWorkers {
   void cancel(uint32_t worker);
   // 0 if the worker still has another task or is lost.
   int64_t pid(uint32_t worker) const;
-  // Whether the pool's worker has another task first.
-  bool busy(uint32_t worker) const;
+  // Whether the pool's worker has another task first. `slots`: those of the pool.
+  bool busy(uint32_t worker, const std::vector<WorkerStatus>& slots) const;
   // Ends all tasks. Afterwards the pool's workers are free, or lost and replaced.
   void end();
   bool own() const { return own_; }  // opened for this training

@@ -31,6 +31,8 @@ constexpr double kOrderPatience = 1;
 // Periods for sending records, for the group's reporter and for other members; the number of
 // records that are kept in case another reporter is needed.
 constexpr double kSendPeriod = 0.02, kLongSendPeriod = 0.25;
+// The periods of other members grow with the group beyond this size.
+constexpr double kFewMembers = 64;
 constexpr size_t kKept = 256;
 
 TrainingOptions options_of(const std::string& text) {
@@ -78,25 +80,26 @@ class TrainingWorker {
     ClientRendezvous(TrainingWorker& worker, int64_t generation)
         : worker_(worker), generation_(generation) {}
 
-    void set(const std::string& key, const Bytes& value) override {
-      worker_.send(RendezvousReport{generation_, key, value});
-    }
-
-    Bytes get(const std::string& key, const TimeLimit& limit) override {
+    std::map<int, Bytes> exchange(const std::map<int, Bytes>& own,
+                                  const TimeLimit& limit) override {
+      worker_.send(RendezvousReport{generation_, {own.begin(), own.end()}});
       for (;;) {
-        const auto found = entries_.find(key);
-        if (found != entries_.end()) return found->second;
         if (worker_.context_.cancelled() || LocalGroup::aborted(worker_.group_memory_)) {
           throw WorkerLost("[group] the group was ended before all members had connected");
         }
         if (limit.reached()) throw Timeout("[group] members are missing");
         const auto order = worker_.receive(std::min(0.02, limit.left()));
         if (!order) continue;
-        const auto* const entry = std::get_if<RendezvousOrder>(&*order);
-        if (entry == nullptr) {
+        const auto* const theirs = std::get_if<RendezvousOrder>(&*order);
+        if (theirs == nullptr) {
           worker_.later_.push_back(*order);
-        } else if (entry->generation == generation_) {
-          entries_.emplace(entry->key, entry->value);
+        } else if (theirs->generation == generation_) {
+          std::map<int, Bytes> entries(theirs->entries.begin(), theirs->entries.end());
+          for (const auto& [member, entry] : own) {
+            if (entries.count(member) == 0)
+              throw DataError("[group] a member's address is missing");
+          }
+          return entries;
         }
       }
     }
@@ -104,7 +107,6 @@ class TrainingWorker {
    private:
     TrainingWorker& worker_;
     const int64_t generation_;
-    std::map<std::string, Bytes> entries_;
   };
 
   std::optional<WorkerOrder> receive(double seconds) {
@@ -175,12 +177,14 @@ class TrainingWorker {
   }
 
   void take(const FormOrder& order) {
-    fail_point("join", order.next);
+    const auto described = decode<GroupOfWorkers>(order.group);
+    fail_point("join", described.next);
     if (order.state >= 0) {
       read_state(states_[order.state].get(), problem_.network, *solver_);
       records_.clear();
     }
-    finished_ = order.next - 1;
+    finished_ = described.next - 1;
+    members_ = described.workers.size();
     generation_ = order.generation;
     rates_.clear();
     group_memory_ = context_.memory().map(order.memory);
@@ -193,13 +197,13 @@ class TrainingWorker {
     // If no group forms, members may be lost. The client then forms another group.
     std::unique_ptr<Group> group;
     try {
-      group = make_worker_group(order, group_memory_,
+      group = make_worker_group(order, described, group_memory_,
                                 std::make_shared<ClientRendezvous>(*this, order.generation));
     } catch (const Error& e) {
       return halt(e.what());
     }
     try {
-      iterations_->join(std::move(group), order.loads, order.limit, order.next);
+      iterations_->join(std::move(group), described.loads, described.limit, described.next);
     } catch (const WorkerLost& e) {
       return halt(e.what());
     } catch (const Timeout& e) {
@@ -211,14 +215,14 @@ class TrainingWorker {
       send(BrokenReport{generation_, e.what()});
       return;
     }
-    iterations_->step().executor().compute_alone(order.alone);
-    if (!order.compares) iterations_->step().leave_out_comparison();
+    iterations_->step().executor().compute_alone(described.alone);
+    if (!described.compares) iterations_->step().leave_out_comparison();
     const std::string route = iterations_->step().executor().route();
     if (order.rank == 0 && !route.empty()) send(NoticeReport{"partial sums travel " + route});
     together_ = joined_ = true;
     reporter_ = order.reporter;
     // Sends records that the former reporter did not send.
-    sent_ = order.known;
+    sent_ = described.known;
     send_records(0);
     iterations_->begin_timing();
   }
@@ -308,9 +312,12 @@ class TrainingWorker {
       rates_.clear();
       return;
     }
-    const double soon = reporter_ ? 0 : kSendPeriod,
-                 later = reporter_ ? kSendPeriod : kLongSendPeriod;
-    send_records(rates_.empty() ? soon : later);
+    // The client reads a bounded number of reports a second, however many members there are.
+    const double crowd = std::max(1.0, static_cast<double>(members_) / kFewMembers);
+    const double soon = reporter_ ? 0 : kSendPeriod * crowd,
+                 later = reporter_ ? kSendPeriod : kLongSendPeriod * crowd;
+    const bool many = finished_ - sent_ > static_cast<int64_t>(kKept / 2);
+    send_records(many ? 0 : rates_.empty() ? soon : later);
   }
 
   // Sends records that were not sent, unless the last report is less than `after` seconds old.
@@ -346,6 +353,7 @@ class TrainingWorker {
   bool scores_ = false, reporter_ = false;
   bool together_ = false, joined_ = false;  // in the present group; in any group so far
   int64_t generation_ = 0, finished_ = 0, sent_ = 0;
+  size_t members_ = 1;        // of the present group
   std::deque<double> rates_;  // of the granted iterations
   std::deque<IterationOutcome> records_;
   TimeLimit::Clock::time_point sent_at_ = TimeLimit::Clock::now();

@@ -13,35 +13,39 @@ constexpr double kRendezvousLimit = 8;
 
 }  // namespace
 
-std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedRegion& memory,
+std::unique_ptr<Group> make_worker_group(const FormOrder& order, const GroupOfWorkers& group,
+                                         const SharedRegion& memory,
                                          std::shared_ptr<Rendezvous> rendezvous) {
   const auto host = static_cast<size_t>(order.host);
-  const int before = std::accumulate(order.members.begin(), order.members.begin() + order.host, 0);
-  LocalGroupOptions own{.size = order.members[host],
+  const int before = std::accumulate(group.members.begin(), group.members.begin() + order.host, 0);
+  const auto name = [&](int rank) {
+    return "worker " + std::to_string(group.workers.at(static_cast<size_t>(rank)));
+  };
+  LocalGroupOptions own{.size = group.members.at(host),
                         .window_bytes = order.window_bytes,
                         .spin = order.spin,
                         .names = {}};
-  own.names.assign(order.names.begin() + before, order.names.begin() + before + own.size);
+  for (int i = 0; i < own.size; ++i) own.names.push_back(name(before + i));
   const int rank = order.rank - before;
   auto local = std::make_unique<LocalGroup>(memory, rank, own);
-  if (order.members.size() == 1) return local;
+  if (group.members.size() == 1) return local;
   CompositeGroupOptions options;
-  options.members.assign(order.members.begin(), order.members.end());
+  options.members.assign(group.members.begin(), group.members.end());
   options.host = order.host;
   std::unique_ptr<Group> hosts;
   if (rank == 0) {
     HostGroupOptions all{.rank = order.host,
-                         .size = static_cast<int>(order.members.size()),
+                         .size = static_cast<int>(group.members.size()),
                          .address = order.address,
                          .rendezvous = std::move(rendezvous),
                          .generation = order.generation,
-                         .secret = order.secret};
+                         .secret = group.secret};
     int first = 0;
-    for (const int32_t members : order.members) {
-      all.names.push_back(order.names[static_cast<size_t>(first)]);
+    for (const int32_t members : group.members) {
+      all.names.push_back(name(first));
       first += members;
     }
-    hosts = std::make_unique<HostGroup>(all, TimeLimit(std::min(order.limit, kRendezvousLimit)));
+    hosts = std::make_unique<HostGroup>(all, TimeLimit(std::min(group.limit, kRendezvousLimit)));
     options.abroad = &LocalGroup::note(memory);
     options.ended = [memory] { return LocalGroup::aborted(memory); };
   }

@@ -41,8 +41,9 @@ struct WorkerIterations::State {
 
 // Sends an order to the present group.
 void WorkerIterations::State::order_all(const auto& what) {
+  const Bytes order = encode(WorkerOrder(what));
   for (const uint32_t worker : parts.group.ranks()) {
-    if (!parts.membership.order(worker, what)) parts.membership.kill(worker, "");
+    if (!parts.membership.send(worker, order)) parts.membership.kill(worker, "");
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/os/shared_memory.h"
 #include "lockstep/parallel/messages/serialize.h"
@@ -75,6 +76,62 @@ struct BeginOrder {
   }
 };
 
+// Values as runs, each with its first value and its length. Within a run the values increase by
+// `step`. Descriptions of large groups stay short so, and the client encodes one for each member.
+template <class T>
+std::vector<std::pair<T, uint32_t>> runs_of(const std::vector<T>& values, T step) {
+  std::vector<std::pair<T, uint32_t>> runs;
+  for (const T& value : values) {
+    if (!runs.empty() && value == runs.back().first + step * static_cast<T>(runs.back().second)) {
+      ++runs.back().second;
+    } else {
+      runs.emplace_back(value, 1);
+    }
+  }
+  return runs;
+}
+
+// Throws DataError for more values than any group has.
+template <class T>
+std::vector<T> values_of(const std::vector<std::pair<T, uint32_t>>& runs, T step) {
+  constexpr size_t kMost = size_t{1} << 24;
+  std::vector<T> values;
+  for (const auto& [first, count] : runs) {
+    if (count > kMost - values.size()) throw DataError("[message] a group with too many members");
+    for (uint32_t i = 0; i < count; ++i) values.push_back(first + step * static_cast<T>(i));
+  }
+  return values;
+}
+
+// What all members of a group are told alike.
+struct GroupOfWorkers {
+  std::vector<uint32_t> workers;        // their numbers, by rank
+  std::vector<double> loads;            // by rank
+  std::vector<int32_t> members;         // number of members by host, whose ranks are consecutive
+  std::string secret;                   // of the group
+  double limit = 0;                     // seconds of an exchange
+  int64_t next = 1;                     // the first iteration
+  bool compares = true;                 // its first shard with the CPU's, if it has not done so
+  int64_t known = 0;                    // records up to this iteration have arrived
+  std::vector<ShardOfIteration> alone;  // shards that are computed alone
+
+  template <class Archive>
+  void save(Archive& archive) const {
+    archive(runs_of<uint32_t>(workers, 1), runs_of<double>(loads, 0), runs_of<int32_t>(members, 0),
+            secret, limit, next, compares, known, alone);
+  }
+  template <class Archive>
+  void load(Archive& archive) {
+    std::vector<std::pair<uint32_t, uint32_t>> of_workers;
+    std::vector<std::pair<double, uint32_t>> of_loads;
+    std::vector<std::pair<int32_t, uint32_t>> of_members;
+    archive(of_workers, of_loads, of_members, secret, limit, next, compares, known, alone);
+    workers = values_of<uint32_t>(of_workers, 1);
+    loads = values_of<double>(of_loads, 0);
+    members = values_of<int32_t>(of_members, 0);
+  }
+};
+
 // A group is formed.
 struct FormOrder {
   int64_t generation = 0;
@@ -82,36 +139,29 @@ struct FormOrder {
   uint64_t window_bytes = 0;
   bool spin = false;  // as in LocalGroupOptions
   int32_t rank = 0;
-  std::vector<std::string> names;       // by rank
-  std::vector<double> loads;            // by rank
-  double limit = 0;                     // seconds of an exchange
-  int64_t next = 1;                     // the first iteration
-  bool compares = true;                 // its first shard with the CPU's, if it has not done so
-  int32_t state = -1;                   // which of the states to read; -1: the worker has its own
-  int64_t known = 0;                    // records up to this iteration have arrived
-  bool reporter = false;                // it sends records immediately, other members less often
-  std::vector<int32_t> members;         // number of members by host, whose ranks are consecutive
-  int32_t host = 0;                     // the worker's host among these
-  std::string address;                  // of the worker's host
-  std::string secret;                   // of the group
-  std::vector<ShardOfIteration> alone;  // shards that are computed alone
+  int32_t state = -1;     // which of the states to read; -1: the worker has its own
+  bool reporter = false;  // it sends records immediately, other members less often
+  int32_t host = 0;       // the worker's host among those of the group
+  std::string address;    // of the worker's host
+  Bytes group;            // a GroupOfWorkers
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(generation, memory, window_bytes, spin, rank, names, loads, limit, next, compares,
-            state, known, reporter, members, host, address, secret, alone);
+    archive(generation, memory, window_bytes, spin, rank, state, reporter, host, address, group);
   }
 };
 
-// An entry that another host's first member has written (see Rendezvous).
+// Addresses of hosts' first members (see Rendezvous), by host: for whom, or from whom.
+using RendezvousEntries = std::vector<std::pair<int32_t, Bytes>>;
+
+// The entries that the other hosts have given for this one.
 struct RendezvousOrder {
   int64_t generation = 0;
-  std::string key;
-  Bytes value;
+  RendezvousEntries entries;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(generation, key, value);
+    archive(generation, entries);
   }
 };
 
@@ -228,15 +278,14 @@ struct ValidatedReport {
   }
 };
 
-// An entry for the first members of the other hosts.
+// A host's entries for the hosts that it will be connected to.
 struct RendezvousReport {
   int64_t generation = 0;
-  std::string key;
-  Bytes value;
+  RendezvousEntries entries;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(generation, key, value);
+    archive(generation, entries);
   }
 };
 

@@ -56,6 +56,7 @@ void ProcessSlots::resize(int workers) {
   for (const auto& slot : slots_) {
     if (slot->index < workers) continue;
     slot->retiring = true;  // it ends when it has no tasks left
+    by_index_.erase(slot->index);
     take_back(*slot);
   }
   work_came();
@@ -97,13 +98,16 @@ std::vector<WorkerStatus> ProcessSlots::slots() {
 }
 
 WorkerSlot* ProcessSlots::slot_of(int index) const {
-  for (const auto& slot : slots_) {
-    if (slot->index == index && !slot->retiring) return slot.get();
-  }
-  return nullptr;
+  const auto found = by_index_.find(index);
+  return found == by_index_.end() ? nullptr : found->second;
 }
 
 WorkerSlot* ProcessSlots::slot_that_runs(const TaskPtr& task) const {
+  if (task->state != TaskState::running) return nullptr;
+  Slot* const present = slot_of(task->worker);
+  if (present != nullptr && !present->sent.empty() && present->sent.front().task == task) {
+    return present;
+  }
   for (const auto& slot : slots_) {
     if (!slot->sent.empty() && slot->sent.front().task == task) return slot.get();
   }
@@ -122,8 +126,13 @@ void ProcessSlots::open_slot(int index) {
   for (const auto& [name, path] : files()) send_file(*slot, name);
   const bool spin = wanted_ * options_.threads < available_cores();
   const SlotTicket ticket{slot->place, bell_place_, index, hosts_.local_rank_of(index), spin};
-  if (hosts_.far(index)) slot->far = [this] { hosts_.ring(); };
+  if (hosts_.far(index)) {
+    slot->far = [this, place = slot->place] { hosts_.ring(place); };
+    hosts_.belongs_to(hosts_.host_of(index), slot->place);
+  }
   supervisor_of(index).start(ticket);
+  by_index_[index] = slot.get();
+  by_place_[slot->place.offset] = slot.get();
   slots_.push_back(std::move(slot));
 }
 
@@ -157,6 +166,7 @@ void ProcessSlots::work_came() {
 }
 
 void ProcessSlots::hand_out() {
+  if (queued() == 0) return;
   while (Slot* const slot = slot_for_more()) give(*slot, take_next(slot->index, slot->retiring));
 }
 
@@ -276,10 +286,12 @@ SupervisorEvents ProcessSlots::reports() {
       .started =
           [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
             const MutexLock lock(mutex);
-            for (const auto& slot : slots_) {
-              if (slot->place.offset != ticket.slot.offset) continue;
+            const auto found = by_place_.find(ticket.slot.offset);
+            if (found != by_place_.end()) {
+              Slot* const slot = found->second;
               slot->worker = worker;
               slot->pid = pid;
+              if (worker != 0) by_worker_[worker] = slot;
               if (worker == 0) slot->lost = WorkerEnd{.how = "could not be started (" + why + ")"};
             }
             work_came();
@@ -288,9 +300,8 @@ SupervisorEvents ProcessSlots::reports() {
       .ended =
           [this](uint32_t worker, const WorkerEnd& end) {
             const MutexLock lock(mutex);
-            for (const auto& slot : slots_) {
-              if (slot->worker == worker) slot->lost = end;
-            }
+            const auto found = by_worker_.find(worker);
+            if (found != by_worker_.end()) found->second->lost = end;
             bell_.ring();
           },
       .failed =
@@ -302,7 +313,14 @@ SupervisorEvents ProcessSlots::reports() {
             bell_.ring();
           },
       .refused = [this](int64_t strangers) { strangers_ += strangers; },
-      .rung = [this] { bell_.ring(); },
+      .rung =
+          [this](size_t slot) {
+            {
+              const MutexLock lock(rung_mutex_);
+              rung_.push_back(slot);
+            }
+            bell_.ring();
+          },
   };
 }
 
@@ -324,7 +342,12 @@ std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options) {
   for (const PoolHost& host : options.hosts) {
     host.name.empty() ? here = host.workers : ++elsewhere;
   }
-  check_resources({.workers = here, .threads = options.threads, .hosts = elsewhere});
+  const bool join =
+      options.launch.starts_with("join ") || options.launch.starts_with("cluster ");
+  check_resources({.workers = here,
+                   .threads = options.threads,
+                   .hosts = join ? 0 : elsewhere,
+                   .joining = join ? elsewhere : 0});
   ProcessPoolOptions own = options;
   start_on_cluster(own);
   return std::make_shared<ProcessSlots>(own);

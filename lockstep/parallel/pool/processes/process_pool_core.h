@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,6 +81,8 @@ class ProcessSlots final : public PoolCore {
   // Fails tasks for workers that no longer exist, or all tasks if no process can be started any
   // more.
   void fail_tasks_without_workers() LOCKSTEP_REQUIRES(mutex);
+  // The slots that may have reports: those of this machine, and those that were rung for.
+  std::vector<Slot*> slots_to_drain() LOCKSTEP_REQUIRES(mutex);
   // Processes arrived reports as far as inboxes have room, but a limited number at a time. Returns
   // whether more may be available.
   bool drain(Slot& slot) LOCKSTEP_REQUIRES(mutex);
@@ -114,6 +117,13 @@ class ProcessSlots final : public PoolCore {
   std::string broken_ LOCKSTEP_GUARDED_BY(mutex);
   std::atomic<int64_t> strangers_{0};
   std::vector<std::unique_ptr<Slot>> slots_ LOCKSTEP_GUARDED_BY(mutex);
+  // The same, without those that are retiring, by the worker's index; and all by place.
+  std::map<int, Slot*> by_index_ LOCKSTEP_GUARDED_BY(mutex);
+  std::map<size_t, Slot*> by_place_ LOCKSTEP_GUARDED_BY(mutex);
+  std::map<uint32_t, Slot*> by_worker_ LOCKSTEP_GUARDED_BY(mutex);  // by the supervisors' numbers
+  // Places of slots on other hosts that have reports, or room for orders.
+  Mutex rung_mutex_;
+  std::vector<size_t> rung_ LOCKSTEP_GUARDED_BY(rung_mutex_);
   LocalSupervisor supervisor_{memory_, own_options(), reports()};
   RemoteHosts hosts_{memory_, bell_place_, options_, reports()};
   std::thread report_thread_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/messages/prefix.h"
@@ -25,21 +26,24 @@ void ProcessSlots::take_reports() {
   while (!stopping()) {
     const uint32_t seen = bell_.rings();
     bool more = false;
-    for (const auto& slot : slots_) {
+    for (Slot* const slot : slots_to_drain()) {
       while (drain(*slot)) {
         if (slot->lost) continue;  // process the rest; nothing arrives any more
         more = true;
         break;
       }
+      if (!slot->far || (!slot->held && !more)) continue;
+      const MutexLock rung(rung_mutex_);
+      rung_.push_back(slot->place.offset);
     }
-    for (size_t i = 0; i < slots_.size();) {
-      if (slots_[i]->lost && !slots_[i]->held) {
-        bury(*slots_[i]);
-        slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
+    std::set<const Slot*> ended;
+    for (const auto& slot : slots_) {
+      if (slot->lost && !slot->held) ended.insert(slot.get());
     }
+    for (const auto& slot : slots_) {
+      if (ended.count(slot.get()) > 0) bury(*slot);
+    }
+    std::erase_if(slots_, [&](const auto& slot) { return ended.count(slot.get()) > 0; });
     reopen_slots();
     fail_tasks_without_workers();
     work_came();
@@ -52,6 +56,26 @@ void ProcessSlots::take_reports() {
       bell_.wait(seen, TimeLimit(wait));
     }
   }
+}
+
+std::vector<WorkerSlot*> ProcessSlots::slots_to_drain() {
+  std::vector<size_t> rung;
+  {
+    const MutexLock lock(rung_mutex_);
+    rung = std::exchange(rung_, {});
+  }
+  std::sort(rung.begin(), rung.end());
+  rung.erase(std::unique(rung.begin(), rung.end()), rung.end());
+  std::vector<Slot*> all;
+  // A lost slot must be drained before it is buried.
+  for (const auto& slot : slots_) {
+    if (!slot->far || slot->lost) all.push_back(slot.get());
+  }
+  for (const size_t place : rung) {
+    const auto found = by_place_.find(place);
+    if (found != by_place_.end() && !found->second->lost) all.push_back(found->second);
+  }
+  return all;
 }
 
 void ProcessSlots::reopen_slots() {
@@ -192,6 +216,10 @@ void ProcessSlots::bury(Slot& slot) {
       fail(task, lost("while it ran"));
     }
   }
+  const auto present = by_index_.find(slot.index);
+  if (present != by_index_.end() && present->second == &slot) by_index_.erase(present);
+  by_place_.erase(slot.place.offset);
+  if (slot.worker != 0) by_worker_.erase(slot.worker);
   memory_.free(slot.place);
   if (slot.retiring || ending) return;
   if (slot.ready) {
@@ -203,7 +231,7 @@ void ProcessSlots::bury(Slot& slot) {
 
 double ProcessSlots::look_after(Slot& slot) {
   if (slot.sent.empty()) return 1;
-  forget_diary(slot.diary.get());
+  if (!slot.far) forget_diary(slot.diary.get());
   Task& task = *slot.sent.front().task;
   if (slot.limit && slot.limit->reached() && !task.cancelling) {
     task.cancelling = true;
@@ -248,6 +276,9 @@ void ProcessSlots::stop_slots() {
     memory_.on_free(nullptr);
   }
   for (const auto& slot : slots_) drain_messages(*slot);
+  by_index_.clear();
+  by_place_.clear();
+  by_worker_.clear();
   slots_.clear();
 }
 

@@ -111,7 +111,7 @@ bool GroupFormation::bring_state(const Base& base) {
       any_ready = any_ready || m.phase != Phase::building;
       const int host = membership.host_of(m);
       if (host == 0 || m.phase == Phase::building || !base.behind(m)) continue;
-      const uint64_t presence = hosts->status(host).presence;
+      const uint64_t presence = hosts->presence(host);
       auto at = brought.find(host);
       if (at != brought.end() && !at->second.lost.empty()) {
         all = false;
@@ -214,7 +214,17 @@ bool GroupFormation::form(const Base& base) {
   for (const uint32_t number : ranks) {
     if (membership.at(number).finished == base.iteration) reporter = number;
   }
-  const std::vector<ShardOfIteration> alone = parts_.losses.choose_alone();
+  // The same for all members, and encoded once.
+  GroupOfWorkers common{.workers = ranks, .loads = loads, .members = {}, .secret = {}, .alone = {}};
+  group.describe(common);
+  // The client ends hanging workers before this limit.
+  common.limit = 4 * std::max(membership.limit(), kAnswerLimit);
+  common.next = base.iteration + 1;
+  // A later worker would keep the others waiting for longer than they accept.
+  common.compares = base.iteration == *first_base_;
+  common.known = std::min(parts_.records.received(), base.iteration);
+  common.alone = parts_.losses.choose_alone();
+  const Bytes encoded = encode(common);
   bool all = true;
   for (size_t r = 0; r < ranks.size(); ++r) {
     WorkerMember& m = membership.at(ranks[r]);
@@ -223,16 +233,9 @@ bool GroupFormation::form(const Base& base) {
     FormOrder f;
     f.generation = group.generation();
     group.describe(f, r);
-    f.loads = loads;
-    // The client ends hanging workers before this limit.
-    f.limit = 4 * std::max(membership.limit(), kAnswerLimit);
-    f.next = base.iteration + 1;
-    // A later worker would keep the others waiting for longer than they accept.
-    f.compares = base.iteration == *first_base_;
     f.state = base.behind(m) ? parts_.state.current() : -1;
-    f.known = std::min(parts_.records.received(), base.iteration);
     f.reporter = ranks[r] == reporter;
-    f.alone = alone;
+    f.group = encoded;
     all = membership.order(ranks[r], f) && all;
     m.phase = Phase::member;
     m.halted = false;

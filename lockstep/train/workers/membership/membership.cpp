@@ -18,6 +18,8 @@ namespace {
 constexpr double kLeastLimit = 10, kShards = 20, kIterations = 4;
 // Seconds that ready workers wait at the beginning for workers with other tasks.
 constexpr double kBusyLimit = 2;
+// Seconds for which a computed limit is used: it reads the status of every worker.
+constexpr double kLimitPeriod = 0.1;
 
 using Phase = WorkerMember::Phase;
 
@@ -58,6 +60,7 @@ void WorkerMembership::start(int slot, bool replaces) {
   m.slot = slot;
   m.status_place = ReservedPlace(pool_.memory(), sizeof(TrainingWorkerStatus));
   m.status_memory = pool_.memory().map(*m.status_place);
+  if (pool_.hosts()) pool_.hosts()->belongs_to(pool_.hosts()->host_of(slot), *m.status_place);
   TrainingTask own = task_;
   // The devices of another host are also assigned in turn.
   const int on_host = pool_.hosts() ? pool_.hosts()->local_rank_of(slot) : slot;
@@ -226,9 +229,11 @@ bool WorkerMembership::others_began(uint32_t worker) const {
 bool WorkerMembership::awaits_first() {
   std::string busy;
   bool building = !free_slots_.empty();
+  const std::vector<WorkerStatus> slots = pool_.slots();
   for (const auto& [number, m] : members_) {
     if (m.phase != Phase::building) continue;
-    if (m.pid != 0 || !workers_.busy(number)) {
+    if (building) break;
+    if (m.pid != 0 || !workers_.busy(number, slots)) {
       building = true;
     } else {
       busy += fmt::format("{}{}", busy.empty() ? "" : ", ", m.slot);
@@ -265,6 +270,13 @@ bool WorkerMembership::awaits_first() {
 
 double WorkerMembership::limit() const {
   if (setup_.options.workers.limit > 0) return setup_.options.workers.limit;
+  if (limit_known_ && !limit_known_->reached()) return limit_;
+  limit_known_.emplace(kLimitPeriod);
+  limit_ = present_limit();
+  return limit_;
+}
+
+double WorkerMembership::present_limit() const {
   std::vector<double> seconds;
   for (const auto& [number, m] : members_) {
     const TrainingWorkerStatus& status = m.status();

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,10 +72,16 @@ class WorkerMembership {
   // that are not ready in time. Returns the next event, if one arrives within `seconds`. Throws
   // Error if there are no workers left.
   std::optional<PoolWorkerEvent> wait(double seconds, bool replace);
+  // The next event, if there is one already. Does nothing else.
+  std::optional<PoolWorkerEvent> next() { return workers_.wait(TimeLimit(0)); }
   // Sends an order. Returns false if the worker cannot be reached.
   template <class Order>
   bool order(uint32_t worker, const Order& what) {
-    return workers_.send(worker, encode(WorkerOrder(what)));
+    return send(worker, encode(WorkerOrder(what)));
+  }
+  // The same for an encoded WorkerOrder.
+  bool send(uint32_t worker, std::span<const std::byte> order) {
+    return workers_.send(worker, order);
   }
   // Ends the worker's process; see PoolWorkers::kill().
   void kill(uint32_t worker, const std::string& reason) { workers_.kill(worker, reason); }
@@ -107,6 +114,7 @@ class WorkerMembership {
   WorkerSummary summary_of(uint32_t worker, const Member& m) const;
   void end_late();
   void look_for_strangers();
+  double present_limit() const;
 
   const IterationsSetup& setup_;
   const std::vector<Device> devices_;
@@ -125,6 +133,8 @@ class WorkerMembership {
   std::string awaited_;                // what the hosts wait for, as last reported
   std::set<std::string> noticed_;      // notices of workers; each is reported once
   std::optional<TimeLimit> patience_;  // the wait for workers with other tasks
+  mutable std::optional<TimeLimit> limit_known_;
+  mutable double limit_ = 0;
 };
 
 }  // namespace lockstep

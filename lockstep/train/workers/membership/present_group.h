@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/train/workers/client_group.h"
+#include "lockstep/train/workers/membership/meeting.h"
 #include "lockstep/train/workers/membership/membership.h"
 
 namespace lockstep {
@@ -33,14 +36,20 @@ class PresentGroup {
   bool idle(int64_t granted) const { return group_ && granted == base_; }
 
   void describe(FormOrder& order, size_t rank) const { group_->describe(order, rank); }
-  // The first member of each host.
-  std::vector<uint32_t> first_members() const;
+  void describe(GroupOfWorkers& group) const { group_->describe(group); }
+  // A host's first member gives addresses to those of other hosts. Returns the first members that
+  // have got all by this, with their entries. Throws DataError for invalid ones.
+  std::vector<std::pair<uint32_t, RendezvousEntries>> meet(uint32_t worker,
+                                                           const RendezvousEntries& entries);
   // The members that others wait for; see ClientGroup::missing().
   std::vector<uint32_t> missing(std::string& where);
 
  private:
   int64_t generation_ = 0;
   std::vector<uint32_t> ranks_;
+  std::vector<uint32_t> first_members_;          // of each host
+  std::map<uint32_t, size_t> hosts_by_members_;  // by first member
+  Meeting meeting_;
   std::optional<ClientGroup> group_;
   int64_t base_ = -1;  // the iteration before the group's first
   bool broken_ = false, far_ = false;

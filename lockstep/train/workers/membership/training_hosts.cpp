@@ -36,7 +36,7 @@ bool TrainingHosts::prepared(const WorkerMember& m) {
   const int number = membership_.host_of(m);
   if (number == 0) return true;
   if (!may_prepare_) return false;
-  const uint64_t presence = there().status(number).presence;
+  const uint64_t presence = there().presence(number);
   if (presence == 0) return false;
   Host& host = hosts_[number];
   if (host.presence != presence) {
@@ -52,6 +52,7 @@ bool TrainingHosts::prepared(const WorkerMember& m) {
       SharedMemory& memory = membership_.pool().memory();
       host.evaluation = ReservedPlace(memory, begin_.evaluation.bytes);
       host.evaluation_memory = memory.map(*host.evaluation);
+      there().belongs_to(number, *host.evaluation);
     }
   }
   return host.images == 0 || there().pushed(number, host.images);
@@ -83,7 +84,7 @@ SharedPlace TrainingHosts::used_status(const WorkerMember& m) const {
 }
 
 bool TrainingHosts::same_agent(int host) {
-  return host == 0 || there().status(host).presence == hosts_[host].presence;
+  return host == 0 || there().presence(host) == hosts_[host].presence;
 }
 
 bool TrainingHosts::note_missing(int host) { return !std::exchange(hosts_[host].missing, true); }
@@ -93,12 +94,14 @@ bool TrainingHosts::pull(int host, const SharedPlace& place, double patience) {
 }
 
 void TrainingHosts::collect_statuses() {
+  std::vector<detail::HostMemory::Pull> pulls;
   for (const auto& [number, m] : membership_.members()) {
     if (m.pid == 0 || membership_.host_of(m) == 0) continue;
-    const int host = membership_.host_of(m);
-    if (hosts_.count(host) == 0) continue;
-    pull(host, used_status(m), kStatusPatience);
+    const auto host = hosts_.find(membership_.host_of(m));
+    if (host == hosts_.end()) continue;
+    pulls.push_back({host->first, host->second.presence, used_status(m)});
   }
+  if (!pulls.empty()) there().pull_each(pulls, kStatusPatience);
 }
 
 void TrainingHosts::push_evaluation(int host) {

@@ -23,9 +23,14 @@ std::string last_lines(std::string text) {
 
 bool WorkerEvents::step(double seconds) {
   parts_.hosts.settle();
-  const auto event = parts_.membership.wait(seconds, parts_.losses.may_replace());
+  auto event = parts_.membership.wait(seconds, parts_.losses.may_replace());
   if (!event) return false;
-  handle(*event);
+  // With many workers many events arrive at once. What is done for all workers is done once then.
+  constexpr int kMost = 256;
+  for (int handled = 0; event;
+       event = ++handled < kMost ? parts_.membership.next() : std::nullopt) {
+    handle(*event);
+  }
   return true;  // while events arrive, no worker counts as late
 }
 
@@ -159,9 +164,8 @@ void WorkerEvents::take(uint32_t worker, const ReadyReport& r) {
 // Messages between the first members of hosts go through the client.
 void WorkerEvents::take(uint32_t worker, const RendezvousReport& r) {
   if (r.generation != parts_.group.generation()) return;
-  for (const uint32_t first : parts_.group.first_members()) {
-    if (first == worker) continue;
-    parts_.membership.order(first, RendezvousOrder{r.generation, r.key, r.value});
+  for (auto& [first, entries] : parts_.group.meet(worker, r.entries)) {
+    parts_.membership.order(first, RendezvousOrder{r.generation, std::move(entries)});
   }
 }
 

@@ -1,0 +1,55 @@
+// The addresses that the first members of hosts give to each other through the client.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/workers/worker_messages.h"
+
+namespace lockstep {
+
+// Each host gives one entry for each host that it will be connected to, which does the same. A host
+// gets its entries in one message when all have come, so that the client sends as many messages as
+// there are hosts. One thread at a time.
+class Meeting {
+ public:
+  explicit Meeting(size_t hosts = 0) : places_(hosts) {}
+
+  // Takes a host's entries. Returns the hosts whose entries are complete by this. Throws DataError
+  // for a host that does not exist.
+  std::vector<size_t> add(size_t host, const RendezvousEntries& entries) {
+    std::vector<size_t> complete;
+    if (places_.at(host).gave) return complete;
+    places_[host].gave = true;
+    places_[host].expected = entries.size();
+    for (const auto& [to, address] : entries) {
+      if (to < 0 || static_cast<size_t>(to) >= places_.size()) {
+        throw DataError("[workers] an address for host " + std::to_string(to) + " of " +
+                        std::to_string(places_.size()));
+      }
+      Place& place = places_[static_cast<size_t>(to)];
+      place.entries.emplace_back(static_cast<int32_t>(host), address);
+      if (static_cast<size_t>(to) != host && place.complete()) {
+        complete.push_back(static_cast<size_t>(to));
+      }
+    }
+    if (places_[host].complete()) complete.push_back(host);
+    return complete;
+  }
+
+  // A complete host's entries, by the hosts that gave them.
+  RendezvousEntries take(size_t host) { return std::exchange(places_.at(host).entries, {}); }
+
+ private:
+  struct Place {
+    bool gave = false;
+    size_t expected = 0;
+    RendezvousEntries entries;
+    bool complete() const { return gave && entries.size() == expected; }
+  };
+  std::vector<Place> places_;
+};
+
+}  // namespace lockstep
