@@ -30,22 +30,22 @@ def write_random_png(path, number):
                        struct.pack(">I", zlib.crc32(kind + data)))
 
 
-def gather_images(data, folder):
+def gather_images(data, folder, images=IMAGES):
     """Fills `folder` with images by class: links into CIFAR-10, or random ones. Says what it is."""
     train_folder = os.path.join(data, "cifar10", "train") if data else ""
     if os.path.isdir(train_folder):
         for name in sorted(os.listdir(train_folder)):
             place = os.path.join(folder, name)
             os.makedirs(place)
-            for image in sorted(os.listdir(os.path.join(train_folder, name)))[:IMAGES // 10]:
+            for image in sorted(os.listdir(os.path.join(train_folder, name)))[:images // 10]:
                 os.symlink(os.path.abspath(os.path.join(train_folder, name, image)),
                            os.path.join(place, image))
-        return f"{IMAGES} images of {train_folder}"
-    for number in range(IMAGES):
+        return f"{images} images of {train_folder}"
+    for number in range(images):
         place = os.path.join(folder, f"class{number % 10}")
         os.makedirs(place, exist_ok=True)
         write_random_png(os.path.join(place, f"{number}.png"), number)
-    return f"{IMAGES} random PNG images (no CIFAR-10: give --data or set LOCKSTEP_TEST_DATA)"
+    return f"{images} random PNG images (no CIFAR-10: give --data or set LOCKSTEP_TEST_DATA)"
 
 
 def train(command, job, out, settings, threads=None, data=None, more=(), limit=None):

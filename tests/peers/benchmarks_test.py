@@ -67,6 +67,12 @@ class Benchmarks(unittest.TestCase):
             found = re.findall(rf"(?m)^{row}( +[\d,]+ +[\d.]+ +[\d.-]+ +[\d.-]+)$", text)
             self.assertEqual(len(found), 2, text)  # sgdm, adam
 
+    def test_large_images(self):
+        text = peer("large_images.py", "--architecture", "resnet20", "--precision", "fp32", "--way",
+                    "channels-last", "--steps", "1", "--rounds", "1")
+        for row in ("Lockstep", r"PyTorch [\d.a-z]+, channels-last"):
+            self.assertRegex(text, rf"(?m)^{row} +[\d,]+\.\d +\d+\.\d\d$")
+
     def test_speed(self):
         # This Python has PyTorch, which may be too old to compile, and neither of the other
         # libraries.
