@@ -70,15 +70,25 @@ class RelayedRendezvous final : public Rendezvous {
   RelayedRendezvous(const Meeting& meeting, int node)
       : meeting_(meeting.number),
         node_(node),
+        rank_(static_cast<int>(std::find(meeting.members.begin(), meeting.members.end(), node) -
+                               meeting.members.begin())),
         sender_(meeting.to_client),
         receiver_(meeting.from_client) {}
 
-  void set(const std::string& key, const Bytes& value) override {
-    sender_.send({meeting_, node_, key, value});
-    entries_[key] = value;
+  std::map<int, Bytes> exchange(const std::map<int, Bytes>& own, const TimeLimit& limit) override {
+    for (const auto& [rank, value] : own)
+      sender_.send({meeting_, node_, key_of(rank_, rank), value});
+    std::map<int, Bytes> theirs;
+    for (const auto& [rank, value] : own) theirs[rank] = get(key_of(rank, rank_), limit);
+    return theirs;
   }
 
-  Bytes get(const std::string& key, const TimeLimit& limit) override {
+ private:
+  static std::string key_of(int from, int to) {
+    return std::to_string(from) + " for " + std::to_string(to);
+  }
+
+  Bytes get(const std::string& key, const TimeLimit& limit) {
     for (;;) {
       const auto found = entries_.find(key);
       if (found != entries_.end()) return found->second;
@@ -89,9 +99,8 @@ class RelayedRendezvous final : public Rendezvous {
     }
   }
 
- private:
   const int64_t meeting_;
-  const int node_;
+  const int node_, rank_;
   const QueueSender<RelayedEntry> sender_;
   const QueueReceiver<RelayedEntry> receiver_;
   std::map<std::string, Bytes> entries_;
