@@ -85,8 +85,14 @@ class Profiles(unittest.TestCase):
         self.assertRegex(self.works("list"), r"(?m)^lab +yes ")
         self.fails('there is no profile "lap"', "default", "lap")
         self.assertEqual(self.works("default"), "lab\n")
+        self.assertEqual(self.works("show", "default"), LAB)
+        self.fails('"default" stands for the profile that is the default', "add", "default")
         self.works("remove", "lab")
         self.assertEqual(self.works("default"), "local\n")
+        self.assertEqual(self.works("show", "default"), self.works("show", "local"))
+        for text in ("default\n", "gone\n"):
+            (self.home / "default_cluster").write_text(text)
+            self.fails("[cluster]", "show", "default")
 
     def test_this_machine(self):
         before = self.works("show", "local")

@@ -92,12 +92,11 @@ int64_t submit_sweep(const SubmitArguments& a, const std::vector<std::string>& s
 
 // What is submitted on the login node of the cluster.
 int submit_there(const SubmitArguments& a) {
-  LoginSubmission submission{
-      .cluster = a.cluster,
-      .job = a.job,
-      .settings = a.settings,
-      .attach = a.attach,
-      .initial_model = a.initial_model};
+  LoginSubmission submission{.cluster = a.cluster,
+                             .job = a.job,
+                             .settings = a.settings,
+                             .attach = a.attach,
+                             .initial_model = a.initial_model};
   if (!a.device.empty()) submission.options = {"--device", a.device};
   if (a.at_once) submission.options.push_back("--at-once");
   return submit_by_login(submission);

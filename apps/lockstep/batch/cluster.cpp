@@ -197,17 +197,17 @@ void add_cluster(Commands& commands) {
       "  show NAME           a profile's fields\n"
       "  add NAME            make a profile from the options below\n"
       "  validate [NAME]     try it step by step; a step that fails says what to do\n"
-      "  default [NAME]      choose the profile that is used where none is named, or show it\n"
+      "  default [NAME]      choose the profile that `default` stands for, or show its name\n"
       "  export NAME [FILE]  write a profile to a new file (NAME.toml)\n"
       "  import FILE [NAME]  make a profile from such a file\n"
       "  remove NAME         remove a profile\n\n"
       "The profile `local` is this machine; it always exists. `lockstep reference clusters` "
       "describes the fields. Where a profile's name is asked for, the path of its file (with "
-      "the ending .toml) serves too.",
+      "the ending .toml) serves too, and `default` stands for the default.",
       {{"lockstep cluster add lab --scheduler slurm --workers 4 --partition debug",
         "the profile lab"},
        {"lockstep cluster validate lab", "try it"},
-       {"lockstep cluster default lab", "use it where no profile is named"},
+       {"lockstep cluster default lab", "--cluster default is lab from now on"},
        {"lockstep cluster export lab lab.toml", "a file for colleagues"}},
       [a] { return cluster_command(*a); });
   sub.add_option("action", a->action, "What to do")

@@ -32,6 +32,10 @@ std::string profile_path(const std::string& name) {
     throw InvalidArgument("[cluster] \"" + name + "\" cannot name a cluster",
                           "use letters, digits, - and _");
   }
+  if (name == default_cluster_word) {
+    throw InvalidArgument("[cluster] \"default\" stands for the profile that is the default",
+                          "choose another name");
+  }
   return join_path(cluster_profiles_folder(), name + profile_ending);
 }
 
@@ -143,11 +147,13 @@ std::vector<std::string> cluster_profile_names() {
 }
 
 std::string cluster_profile_name_of(const std::string& name_or_path) {
+  if (name_or_path == default_cluster_word) return default_cluster_profile();
   if (!name_or_path.ends_with(profile_ending)) return name_or_path;
   return std::filesystem::path(name_or_path).stem().string();
 }
 
 ClusterProfile read_cluster_profile(const std::string& name) {
+  if (name == default_cluster_word) return read_cluster_profile(default_cluster_profile());
   if (name.ends_with(profile_ending)) return read_cluster_profile_file(name);
   const std::string path = profile_path(name);
   if (local_files().exists(path)) return profile_in(read_text(local_files(), path), path);

@@ -13,6 +13,9 @@
 namespace lockstep {
 
 inline constexpr const char* local_cluster_name = "local";
+// Names no profile: wherever a profile is read, it stands for default_cluster_profile(). So a
+// program with Pool({.cluster = "default"}) runs on whatever cluster its user has chosen.
+inline constexpr const char* default_cluster_word = "default";
 
 struct ClusterProfile {
   std::string scheduler = "slurm";  // "slurm", or "local": this machine
@@ -55,7 +58,7 @@ ClusterProfile read_cluster_profile(const std::string& name);
 // The same for the path of a profile's file, whatever its ending.
 ClusterProfile read_cluster_profile_file(const std::string& path);
 
-// "lab" for "lab" and "folder/lab.toml".
+// "lab" for "lab" and "folder/lab.toml", and for "default" if lab is the default.
 std::string cluster_profile_name_of(const std::string& name_or_path);
 
 // Writes a new profile. Throws InvalidArgument for a name that is no plain file name, for wrong
