@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 
 #include "lockstep/base/threads/quiet_thread.h"
@@ -13,22 +14,22 @@ namespace {
 
 std::atomic<bool> wanted = false;
 
-void take(sigset_t signals) {
+void take(sigset_t signals, const std::string& does) {
+  const std::string text = "\n" + does + "; a second signal ends at once\n";
   for (int number = 0; sigwait(&signals, &number) == 0;) {
     if (wanted.exchange(true)) {
       signal(number, SIG_DFL);
       pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
       raise(number);  // ends the process
     }
-    constexpr char text[] = "\nfinishing the iteration; a second signal ends at once\n";
     // A failed write is ignored.
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   }
 }
 
 }  // namespace
 
-void catch_stop_signals() {
+void catch_stop_signals(const char* does) {
   static std::atomic<bool> caught = false;
   if (caught.exchange(true)) return;
   sigset_t signals;
@@ -41,7 +42,7 @@ void catch_stop_signals() {
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // The thread waits until the process ends.
-  quiet_thread([signals] { take(signals); }).detach();
+  quiet_thread([signals, text = std::string(does)] { take(signals, text); }).detach();
 }
 
 bool stop_wanted() { return wanted; }

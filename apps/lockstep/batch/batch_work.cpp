@@ -12,6 +12,7 @@
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/train.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/addresses.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/runs/batch/batch_job.h"
 #include "lockstep/runs/batch/batch_process.h"
@@ -27,6 +28,18 @@ struct WorkerPlaces {
   std::string host_launch = {}, host_address = {};
 };
 
+// A profile's address is that of the machine that submits. The first node of a job uses it if it
+// names a network interface, or if it is an address of this node as well.
+std::string address_here(const std::string& address) {
+  if (address.find_first_not_of("0123456789abcdefABCDEF.:") != std::string::npos) return address;
+  try {
+    interface_of(address);
+    return address;
+  } catch (const Error&) {
+    return "";  // by route
+  }
+}
+
 WorkerPlaces places_of(const BatchJob& job) {
   const ClusterProfile& profile = job.profile;
   if (job.request.cluster.empty()) return {};
@@ -35,7 +48,7 @@ WorkerPlaces places_of(const BatchJob& job) {
   }
   return {.hosts = slurm_training_hosts(profile.workers_per_node()),
           .host_launch = slurm_host_launch(),
-          .host_address = profile.address};
+          .host_address = address_here(profile.address)};
 }
 
 int train_in_batch(const BatchJob& job) {
@@ -69,6 +82,10 @@ int sweep_in_batch(const BatchJob& job) {
     std::string hosts;
     for (const std::string& host : places.hosts) hosts += (hosts.empty() ? "" : ",") + host;
     words.insert(words.end(), {"--hosts", hosts, "--host-launch", places.host_launch});
+    if (!places.host_address.empty()) {
+      words.insert(words.end(), {"--set", "training.host_address=" +
+                                              nlohmann::ordered_json(places.host_address).dump()});
+    }
   }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

@@ -90,7 +90,7 @@ void validate_local(const ClusterProfile& profile, ValidationSteps& steps) {
 }  // namespace
 
 int validate_cluster(const ValidationArguments& a) {
-  catch_stop_signals();
+  catch_stop_signals("ending");
   const ClusterProfile profile = read_cluster_profile(a.name);
   if (!profile.login.empty()) return validate_by_login(a);
   ValidationSteps steps(cluster_profile_name_of(a.name), a.json);

@@ -8,6 +8,7 @@
 
 #include "apps/lockstep/batch/validation_steps.h"
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/clusters/login_node.h"
@@ -21,7 +22,8 @@ using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 LoginNode login_node(const std::string& cluster) {
-  return {cluster_profile_name_of(cluster), read_cluster_profile(cluster)};
+  catch_stop_signals("ending");
+  return {cluster_profile_name_of(cluster), read_cluster_profile(cluster), stop_wanted};
 }
 
 // The files that are sent along, by their names there.
@@ -130,6 +132,7 @@ int submit_by_login(const LoginSubmission& s) {
 int jobs_by_login(const std::string& cluster, const std::vector<std::string>& arguments,
                   const std::string& out) {
   LoginNode node = login_node(cluster);
+  node.ship();  // another version of this command may have submitted the jobs
   std::vector<std::string> all{"jobs"};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return out.empty() ? node.run(all) : node.fetch(all, out);

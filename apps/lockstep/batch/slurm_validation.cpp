@@ -18,6 +18,7 @@
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/addresses.h"
+#include "lockstep/base/os/own_executable.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/slurm.h"
@@ -210,7 +211,7 @@ class HolderJob {
   }
   void cancel() {
     const std::string number = std::exchange(number_, "");
-    if (!number.empty()) Slurm().cancel(number);
+    if (!number.empty()) Slurm().cancel({number});
   }
   const std::string& number() const { return number_; }
   // A command that runs one program on each of the job's nodes.
@@ -366,20 +367,13 @@ std::string compare_nodes(const std::map<std::string, ordered_json>& infos,
   return text_of(infos.begin()->second, "processor");
 }
 
-std::string own_executable() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) throw FileError("[cluster] /proc/self/exe: " + error.message());
-  return path.string();
-}
-
 // The executable on the nodes; a shipped one is copied now.
 std::string executable_on_nodes(const ClusterProfile& profile, const SharedFolder& folder) {
   if (profile.executable == "shared") return own_executable();
   if (profile.executable != "shipped") return profile.executable;
   const std::string copy = folder.file("lockstep");
   std::error_code error;
-  std::filesystem::copy_file(own_executable(), copy, error);
+  std::filesystem::copy_file(own_executable_file, copy, error);
   if (error)
     throw FileError("[cluster] cannot copy this executable to " + copy + ": " + error.message());
   return copy;

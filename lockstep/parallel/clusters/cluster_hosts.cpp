@@ -17,11 +17,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/file_lock.h"
+#include "lockstep/base/os/own_executable.h"
 #include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/parallel/remote/agent_process.h"
 
 namespace lockstep {
@@ -31,11 +33,13 @@ constexpr std::string_view launch_word = "cluster ";
 constexpr const char* lock_name = "lock";
 constexpr const char* key_name = "key";
 constexpr const char* script_name = "hosts.sh";
+constexpr const char* owner_name = "owner";
 constexpr size_t most_hosts = 4096;
 // Seconds between questions to Slurm: while hosts are awaited, and otherwise.
 constexpr double look_pause = 1, calm_pause = 5;
 // Seconds until a submitted job shows in Slurm's list, and until one that runs has joined.
-constexpr double show_limit = 10, join_limit = 60;
+// The process on the node gives up, and says why, before its job is judged.
+constexpr double show_limit = 10, join_limit = 90;
 // Seconds for the job of a host that is lost to end by itself.
 constexpr double lost_limit = 4;
 // Jobs in a row that may end without their host having joined, and the longest pause between them.
@@ -54,14 +58,6 @@ std::string random_word() {
   return word;
 }
 
-std::string own_executable() {
-  std::error_code error;
-  std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  constexpr std::string_view gone = " (deleted)";
-  if (path.ends_with(gone)) path.resize(path.size() - gone.size());
-  return path;
-}
-
 std::string hosts_folder(const ClusterProfile& profile) {
   return profile.folder.empty() ? user_folder(UserFolder::state, "hosts")
                                 : join_path(profile.folder, "hosts");
@@ -70,6 +66,15 @@ std::string hosts_folder(const ClusterProfile& profile) {
 // The folder of a pool is named as its jobs are.
 std::string job_name_of(const std::string& folder) {
   return "lockstep-hosts-" + std::filesystem::path(folder).filename().string();
+}
+
+// Whose process cleans a folder up: locks need not reach other machines, and another cluster does
+// not know the jobs.
+std::string owner_of(const ClusterProfile& profile) {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  const char* const configuration = std::getenv("SLURM_CONF");
+  return std::string(host) + " " + profile.login + " " + (configuration ? configuration : "");
 }
 
 // The end of what a host has printed, as one line.
@@ -120,8 +125,9 @@ ClusterPlace cluster_place(const std::string& cluster) {
     throw InvalidArgument("[cluster] " + cluster + ": at most 4,096 nodes can work together");
   }
   place.launch = std::string(launch_word) + cluster;
+  const std::string name = cluster_profile_name_of(cluster);
   for (int64_t i = 1; i <= profile.nodes; ++i) {
-    place.hosts.push_back(cluster + "-" + std::to_string(i) + ":" +
+    place.hosts.push_back(name + "-" + std::to_string(i) + ":" +
                           std::to_string(profile.workers_per_node()));
   }
   return place;
@@ -135,6 +141,7 @@ struct ClusterHosts::State {
     TimeLimit shows{show_limit};
     std::optional<TimeLimit> joins;  // since its job runs, or since it is lost
     TimeLimit next{0};               // time of the next submission
+    TimeLimit last{most_wait};       // for it to come
     int failures = 0;                // in a row
     std::string problem;
   };
@@ -149,7 +156,6 @@ struct ClusterHosts::State {
   const JobKey key = JobKey::fresh();
   std::string folder, name, address, executable;
   std::optional<FileLock> lock;
-  const TimeLimit last{most_wait};
   const TimeLimit quiet{quiet_time};  // from the constructor, not long before begin()
 
   Mutex mutex;
@@ -222,14 +228,14 @@ struct ClusterHosts::State {
         if (element) host.job = element->job;
         if (!host.expected) continue;
         if (element) {
-          follow(host, useless);
+          follow(host, index, useless);
         } else if (!host.job.empty() && host.shows.reached()) {
-          note_end(host, index);
+          note_end(host, index, "its jobs in Slurm end before it joins");
         }
         if (host.job.empty() && host.expected && host.next.reached()) missing.push_back(index);
       }
     }
-    for (const std::string& job : useless) slurm.cancel(job);
+    if (!useless.empty()) slurm.cancel(useless);
     if (!missing.empty()) submit(missing);
   }
 
@@ -248,7 +254,8 @@ struct ClusterHosts::State {
   }
 
   // A job that runs must join soon; one that was requeued and has to wait for its time is replaced.
-  void follow(Host& host, std::vector<std::string>& useless) LOCKSTEP_REQUIRES(mutex) {
+  void follow(Host& host, int64_t index, std::vector<std::string>& useless)
+      LOCKSTEP_REQUIRES(mutex) {
     const bool runs = host.state.state == "RUNNING" || host.state.state == "COMPLETING";
     if (runs && !host.joins) host.joins.emplace(join_limit);
     const bool late = host.joins && host.joins->reached();
@@ -256,20 +263,23 @@ struct ClusterHosts::State {
     if (!(runs && late) && !requeued) return;
     given_up.insert(host.job);
     useless.push_back(host.job);
-    host.job.clear();
-    host.joins.reset();
+    if (requeued) {
+      host.job.clear();
+      host.joins.reset();
+    } else {
+      note_end(host, index, "it runs on its node and does not reach " + address);
+    }
   }
 
-  // Its job has ended, and the host has not joined.
-  void note_end(Host& host, int64_t index) LOCKSTEP_REQUIRES(mutex) {
+  // Its job is of no more use, and the host has not joined.
+  void note_end(Host& host, int64_t index, const std::string& what) LOCKSTEP_REQUIRES(mutex) {
     host.job.clear();
     host.joins.reset();
     ++host.failures;
     host.next = TimeLimit(std::min(longest_pause, 0.5 * (1 << std::min(host.failures, 8)) - 1));
     if (host.failures < most_failures) return;
     const std::string printed = last_line_of(file("host-" + std::to_string(index) + ".txt"));
-    host.problem = "its jobs in Slurm end before it joins" +
-                   (printed.empty() ? std::string() : ": " + printed);
+    host.problem = what + (printed.empty() ? std::string() : ": " + printed);
     host.expected = false;
   }
 };
@@ -281,7 +291,12 @@ ClusterHosts::ClusterHosts(const std::string& cluster, const ClusterProfile& pro
   const std::string all = hosts_folder(profile);
   check_hosts_folder(all);
   make_folders(local_files(), all);
-  ::chmod(all.c_str(), 0700);
+  struct stat status;
+  if (::chmod(all.c_str(), 0700) != 0 || ::stat(all.c_str(), &status) != 0 ||
+      status.st_uid != ::geteuid()) {
+    throw FileError("[cluster] the folder " + all + " belongs to another user",
+                    "name one of your own in the profile's `folder`");
+  }
   s.folder = join_path(all, random_word());
   s.name = job_name_of(s.folder);
   if (::mkdir(s.folder.c_str(), 0700) != 0) {
@@ -289,6 +304,8 @@ ClusterHosts::ClusterHosts(const std::string& cluster, const ClusterProfile& pro
                     std::system_category().message(errno));
   }
   s.lock = FileLock::take(s.file(lock_name));
+  if (!s.lock) throw FileError("[cluster] " + s.file(lock_name) + " cannot be locked");
+  write_atomically(local_files(), s.file(owner_name), owner_of(profile));
 }
 
 ClusterHosts::~ClusterHosts() { end(); }
@@ -300,9 +317,11 @@ const std::string& ClusterHosts::folder() const { return state_->folder; }
 namespace {
 
 // Cancels what pools have left whose process was killed, and removes their folders.
-void clean_hosts_folder(const Slurm& slurm, const std::string& all) {
+void clean_hosts_folder(const Slurm& slurm, const std::string& all, const std::string& owner) {
   for (const std::string& name : local_files().list(all)) {
     const std::string folder = join_path(all, name);
+    const std::string owned = join_path(folder, owner_name);
+    if (!local_files().exists(owned) || read_text(local_files(), owned) != owner) continue;
     const std::optional<FileLock> lock = local_files().exists(join_path(folder, lock_name))
                                              ? FileLock::take(join_path(folder, lock_name))
                                              : std::nullopt;
@@ -325,6 +344,15 @@ void check_address(const Slurm& slurm, const ClusterProfile& profile, const std:
   }
 }
 
+// With a login the folder must be the same there.
+void check_shared(const ClusterProfile& profile, const std::string& file) {
+  if (profile.login.empty()) return;
+  if (run_tool({.command = {"test", "-r", file}, .login = profile.login}).succeeded) return;
+  throw InvalidArgument("[cluster] " + profile.login + " does not see " + folder_of(file),
+                        "set `folder` to a folder that this machine shares with the cluster, or "
+                        "have the cluster train: lockstep submit");
+}
+
 }  // namespace
 
 void ClusterHosts::begin(const std::string& address) {
@@ -332,17 +360,21 @@ void ClusterHosts::begin(const std::string& address) {
   s.address = address;
   check_address(s.slurm, s.profile, s.cluster);
   try {
-    clean_hosts_folder(s.slurm, folder_of(s.folder));
+    clean_hosts_folder(s.slurm, folder_of(s.folder), owner_of(s.profile));
   } catch (const Error&) {  // another pool does it later
   }
   JobKey members = s.key;
   members.server_secret.clear();
   write_key_file(s.file(key_name), members);
+  check_shared(s.profile, s.file(key_name));
   s.executable = own_executable();
   if (s.profile.executable == "shipped") {
     const std::string copy = s.file("lockstep");
     std::error_code error;
-    std::filesystem::copy_file("/proc/self/exe", copy, error);
+    std::filesystem::copy_file(own_executable_file, copy, error);
+    if (const std::string library = cuda_library_of(s.executable); !error && !library.empty()) {
+      std::filesystem::copy_file(library, s.file(cuda_library_name), error);
+    }
     if (error) throw FileError("[cluster] " + copy + ": " + error.message());
     s.executable = copy;
   } else if (s.profile.executable != "shared") {
@@ -366,6 +398,7 @@ void ClusterHosts::expect(int64_t index) {
     host.next = TimeLimit(longest_pause);
   }
   host.expected = true;
+  host.last = TimeLimit(most_wait);
   state_->changed.notify_all();
 }
 
@@ -380,8 +413,8 @@ void ClusterHosts::came(int64_t index) {
 
 std::string ClusterHosts::problem(int64_t index) {
   const MutexLock guard(state_->mutex);
-  if (state_->last.reached()) return "Slurm has started no host within a week";
-  return state_->hosts[static_cast<size_t>(index)].problem;
+  const State::Host& host = state_->hosts[static_cast<size_t>(index)];
+  return host.last.reached() ? "Slurm has not started it within a week" : host.problem;
 }
 
 std::string ClusterHosts::waits_for() {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <system_error>
 
@@ -15,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/os/own_executable.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/parallel/process/child_process.h"
@@ -27,13 +29,6 @@ namespace fs = std::filesystem;
 // Exit codes of the scripts on the login node, beside those of lockstep (0 to 3 and 130).
 constexpr int no_folder = 73, no_files = 74, no_executable = 127, ssh_failed = 255;
 constexpr double end_of_copy = 30;  // seconds for tar to end after ssh
-
-std::string path_of_this_executable() {
-  std::error_code error;
-  const auto path = fs::read_symlink("/proc/self/exe", error);
-  if (error) throw FileError("[cluster] /proc/self/exe: " + error.message());
-  return path.string();
-}
 
 Descriptor opened(const std::string& path, int flags) {
   Descriptor file(::open(path.c_str(), flags | O_CLOEXEC));
@@ -51,9 +46,13 @@ std::pair<Descriptor, Descriptor> make_pipe() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-int exit_code_of(ChildProcess& child) {
-  constexpr double look = 3600;
+// A command there may take days, so its end has no limit.
+int exit_code_of(ChildProcess& child, const std::function<bool()>& stop_wanted) {
+  constexpr double look = 0.2;
   while (!child.wait(TimeLimit(look))) {
+    if (!stop_wanted || !stop_wanted()) continue;
+    child.kill();
+    throw Cancelled("[cluster] stopped by a signal");
   }
   const std::string prefix = "exited with status ";
   return child.how().starts_with(prefix) ? std::stoi(child.how().substr(prefix.size()))
@@ -111,13 +110,13 @@ void check_readable(const std::string& path) {
 
 }  // namespace
 
-LoginNode::LoginNode(std::string name, ClusterProfile profile)
-    : name_(std::move(name)), profile_(std::move(profile)) {
+LoginNode::LoginNode(std::string name, ClusterProfile profile, std::function<bool()> stop_wanted)
+    : name_(std::move(name)), profile_(std::move(profile)), stop_wanted_(std::move(stop_wanted)) {
   if (profile_.executable == "shared") {
-    executable_ = shell_quoted(path_of_this_executable());
+    executable_ = shell_quoted(own_executable());
   } else if (profile_.executable == "shipped") {
     Digester digester;
-    const auto bytes = local_files().read(path_of_this_executable());
+    const auto bytes = local_files().read(own_executable_file);
     digester.bytes(bytes.data(), bytes.size());
     executable_ = "\"$base\"/shipped/" + digester.finish().to_string() + "/lockstep";
   } else {
@@ -166,7 +165,7 @@ int LoginNode::connect(const std::string& script, int input, int output) const {
       .command = words, .input = input < 0 ? nothing.get() : input, .output = output};
   if (output >= 0) options.descriptors = {STDERR_FILENO};
   ChildProcess child(options);
-  const int code = exit_code_of(child);
+  const int code = exit_code_of(child, stop_wanted_);
   if (code == ssh_failed) {
     throw Error("[cluster] " + profile_.login +
                     " cannot be reached, or the connection was lost: " + content_of(said.get()),
@@ -192,7 +191,7 @@ int LoginNode::checked(int code, const std::string& what) const {
   if (code == no_executable) {
     throw Error("[cluster] " + profile_.login + " cannot run " +
                     (profile_.executable == "shipped"  ? "the executable that was copied there"
-                     : profile_.executable == "shared" ? path_of_this_executable()
+                     : profile_.executable == "shared" ? own_executable()
                                                        : profile_.executable),
                 profile_.executable == "shipped"
                     ? "do the libraries that it needs exist there?"
@@ -204,18 +203,28 @@ int LoginNode::checked(int code, const std::string& what) const {
 
 void LoginNode::ship() {
   if (profile_.executable != "shipped") return;
+  // Another user's file is not run.
   const ToolResult there =
-      run_tool({.command = {"sh", "-c", prologue() + "[ -x " + executable_ + " ] && echo there"},
-                .login = profile_.login});
+      run_tool({.command = {"sh", "-c",
+                            prologue() + "[ -x " + executable_ + " ] && [ -O " + executable_ +
+                                " ] && echo there"},
+                .login = profile_.login,
+                .stop_wanted = stop_wanted_});
   if (there.succeeded && there.output.ends_with("there")) return;
-  const std::string script =
-      prologue() + "folder=" + executable_ +
-      "; folder=${folder%/*}\nmkdir -p \"$folder\" || exit " + std::to_string(no_folder) +
-      "\nnew=\"$folder/new-$$\"\ntrap 'rm -f \"$new\"' EXIT\ncat > \"$new\" && chmod 700 \"$new\" "
-      "&& mv \"$new\" \"$folder/lockstep\" || exit " +
-      std::to_string(no_files) + "\n";
-  const Descriptor executable = opened("/proc/self/exe", O_RDONLY);
-  checked(connect(script, executable.get(), -1), "the executable");
+  const auto copy = [&](const std::string& file, const char* name) {
+    const std::string script =
+        prologue() + "folder=" + executable_ +
+        "; folder=${folder%/*}\nmkdir -p \"$folder\" || exit " + std::to_string(no_folder) +
+        "\nnew=\"$folder/new-$$\"\ntrap 'rm -f \"$new\"' EXIT\ncat > \"$new\" && chmod 700 "
+        "\"$new\" && mv -f \"$new\" \"$folder/\"" +
+        shell_quoted(name) + " || exit " + std::to_string(no_files) + "\n";
+    checked(connect(script, opened(file, O_RDONLY).get(), -1), "the executable");
+  };
+  // The executable comes last, because it shows that all is there.
+  if (const std::string library = cuda_library_of(own_executable()); !library.empty()) {
+    copy(library, cuda_library_name);
+  }
+  copy(own_executable_file, "lockstep");
 }
 
 std::string LoginNode::host_name() {
@@ -255,13 +264,18 @@ int LoginNode::run_with(const LoginFiles& files, const std::vector<std::string>&
     check_readable(path);
     fs::create_symlink(path, scratch.file("attached/" + name));
   }
-  const std::string script = prologue() + in_new_folder() + "tar -xf - || exit " +
+  // tar ends an archive as if it were whole where it fails, so a last file shows that it did not.
+  write("complete", "");
+  const std::string script = prologue() + in_new_folder() + "tar -xif - && rm complete || exit " +
                              std::to_string(no_files) + "\n" + command_line(arguments) +
                              " < /dev/null\n";
   auto [from_tar, to_ssh] = make_pipe();
   const Descriptor nothing = opened("/dev/null", O_RDONLY);
   ChildProcess tar({.descriptors = {STDERR_FILENO},
-                    .command = {"sh", "-c", "exec tar -chf - -C \"$0\" . 2>&3", scratch.path()},
+                    .command = {"sh", "-c",
+                                "{ tar -chf - --exclude=./complete -C \"$0\" . && "
+                                "tar -cf - -C \"$0\" ./complete; } 2>&3",
+                                scratch.path()},
                     .input = nothing.get(),
                     .output = to_ssh.get()});
   to_ssh.close();

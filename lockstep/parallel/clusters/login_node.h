@@ -2,6 +2,7 @@
 // executable, over ssh. Nothing about a job is kept on this machine.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +24,8 @@ struct LoginFiles {
 // a password. A connection that is silent for half a minute is given up. One thread at a time.
 class LoginNode {
  public:
-  // The profile must have a login.
-  LoginNode(std::string name, ClusterProfile profile);
+  // The profile must have a login. Where `stop_wanted` returns true, a command ends with Cancelled.
+  LoginNode(std::string name, ClusterProfile profile, std::function<bool()> stop_wanted = {});
 
   // Copies this executable there unless it is there already, if the profile has it shipped.
   void ship();
@@ -55,6 +56,7 @@ class LoginNode {
 
   const std::string name_;
   const ClusterProfile profile_;
+  const std::function<bool()> stop_wanted_;
   std::string executable_;  // there; a shell expands "$base"
 };
 

@@ -24,21 +24,6 @@ bool is_name_of_variable(const std::string& text) {
                      [](unsigned char c) { return (std::isalnum(c) != 0 && c < 128) || c == '_'; });
 }
 
-// Whether a variable of this name usually holds a secret, such as AWS_SECRET_ACCESS_KEY.
-bool names_credential(std::string name) {
-  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  for (const char* part : {"SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "ACCESS_KEY",
-                           "PRIVATE_KEY", "API_KEY"}) {
-    if (name.find(part) != std::string::npos) return true;
-  }
-  std::istringstream words(name);
-  for (std::string word; std::getline(words, word, '_');) {
-    // Not TOKENIZERS_PARALLELISM.
-    if (word == "TOKEN" || word == "TOKENS") return true;
-  }
-  return false;
-}
-
 void check_environment(const ClusterProfile& profile, const std::string& where) {
   for (const std::string& variable : profile.environment) {
     const size_t equals = variable.find('=');
@@ -172,6 +157,20 @@ void check_paths(const ClusterProfile& profile, const std::string& where) {
 }
 
 }  // namespace
+
+bool names_credential(std::string name) {
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const char* part : {"SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "ACCESS_KEY",
+                           "PRIVATE_KEY", "API_KEY"}) {
+    if (name.find(part) != std::string::npos) return true;
+  }
+  std::istringstream words(name);
+  for (std::string word; std::getline(words, word, '_');) {
+    // Not TOKENIZERS_PARALLELISM.
+    if (word == "TOKEN" || word == "TOKENS") return true;
+  }
+  return false;
+}
 
 void check_cluster_profile(const ClusterProfile& profile, const std::string& where) {
   check_options(profile, where);

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
 #include <limits>
 #include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/clusters/profile_checks.h"
 #include "lockstep/parallel/clusters/tool.h"
 
 namespace lockstep {
@@ -26,6 +26,11 @@ std::vector<std::string> partition_option(const ClusterProfile& profile) {
 std::string script_head(const ClusterProfile& profile, std::vector<std::string> options,
                         const std::vector<std::pair<std::string, std::string>>& environment) {
   refuse_secrets(environment);
+  for (const std::string& option : options) {
+    if (option.find_first_of(" \t\r\n\"'\\") == std::string::npos) continue;
+    throw InvalidArgument("[cluster] Slurm cannot use " + option,
+                          "use folders without blanks and quotes in their paths");
+  }
   for (const std::string& option : partition_option(profile)) options.push_back(option);
   if (!profile.time_limit.empty()) options.push_back("--time=" + profile.time_limit);
   options.insert(options.end(), profile.options.begin(), profile.options.end());
@@ -41,16 +46,10 @@ std::string script_head(const ClusterProfile& profile, std::vector<std::string> 
 
 void refuse_secrets(const std::vector<std::pair<std::string, std::string>>& environment) {
   for (const auto& [name, value] : environment) {
-    std::string upper = name;
-    std::transform(upper.begin(), upper.end(), upper.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    for (const char* part :
-         {"SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY"}) {
-      if (upper.find(part) == std::string::npos) continue;
-      throw InvalidArgument(
-          "[cluster] environment: " + name + " seems to be a secret, which Slurm would store",
-          "give it to the nodes in a file, such as ~/.aws/credentials, or by their role");
-    }
+    if (!names_credential(name)) continue;
+    throw InvalidArgument(
+        "[cluster] environment: " + name + " seems to be a secret, which Slurm would store",
+        "give it to the nodes in a file, such as ~/.aws/credentials, or by their role");
   }
 }
 
@@ -107,19 +106,11 @@ std::string Slurm::submit(const std::string& script) const {
   return last.substr(0, last.find(';'));
 }
 
-SlurmState Slurm::state(const std::string& job) const {
-  const ToolResult result = run_tool(
-      {.command = {"squeue", "--noheader", "--format=%T|%r", "--jobs=" + job}, .login = login_});
-  if (!result.succeeded) {
-    if (result.output.find("Invalid job id") != std::string::npos) return {};
-    throw Error("[cluster] squeue failed: " + result.output, answer_hint);
-  }
-  const size_t bar = result.output.find('|');
-  if (bar == std::string::npos) return {};
-  return {result.output.substr(0, bar), result.output.substr(bar + 1)};
+void Slurm::cancel(const std::vector<std::string>& jobs) const {
+  std::vector<std::string> words{"scancel"};
+  words.insert(words.end(), jobs.begin(), jobs.end());
+  output_of(words, answer_limit);
 }
-
-void Slurm::cancel(const std::string& job) const { output_of({"scancel", job}, answer_limit); }
 
 std::vector<SlurmElement> Slurm::elements(const std::string& name) const {
   std::istringstream lines(output_of(
@@ -176,17 +167,6 @@ std::vector<std::string> Slurm::node_names(const std::string& list) const {
   std::vector<std::string> names;
   for (std::string name; std::getline(lines, name);) names.push_back(name);
   return names;
-}
-
-std::string Slurm::run_on_nodes(const ClusterProfile& profile,
-                                const std::vector<std::string>& command, double seconds) const {
-  const std::string nodes = std::to_string(profile.nodes);
-  std::vector<std::string> words{"srun", "--quiet", "--nodes=" + nodes, "--ntasks=" + nodes,
-                                 "--ntasks-per-node=1"};
-  for (const std::string& option : partition_option(profile)) words.push_back(option);
-  words.insert(words.end(), profile.options.begin(), profile.options.end());
-  words.insert(words.end(), command.begin(), command.end());
-  return output_of(words, seconds);
 }
 
 std::string Slurm::version() const { return output_of({"sinfo", "--version"}, answer_limit); }

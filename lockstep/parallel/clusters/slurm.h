@@ -68,10 +68,9 @@ class Slurm {
 
   // Gives the text of a script to Slurm. Returns the number of Slurm's job.
   std::string submit(const std::string& script) const;
-  SlurmState state(const std::string& job) const;
   // The elements of all arrays of this name that Slurm knows. Others are left out.
   std::vector<SlurmElement> elements(const std::string& name) const;
-  void cancel(const std::string& job) const;
+  void cancel(const std::vector<std::string>& jobs) const;
   // Cancels all jobs of this name, which may be none.
   void cancel_all(const std::string& name) const;
   // The addresses of the nodes in the profile's partition.
@@ -82,10 +81,6 @@ class Slurm {
   void requeue(const std::string& job) const;
   // The names in a list of nodes, such as "n[1-3]".
   std::vector<std::string> node_names(const std::string& list) const;
-  // Runs `command` on `nodes` nodes of the cluster, once on each, within `seconds`. Returns its
-  // output.
-  std::string run_on_nodes(const ClusterProfile& profile, const std::vector<std::string>& command,
-                           double seconds) const;
   // Such as "slurm 22.05.8".
   std::string version() const;
 

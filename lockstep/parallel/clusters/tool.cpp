@@ -33,7 +33,19 @@ std::vector<std::string> tool_environment() {
 }
 
 std::vector<std::string> words_of(const ToolCall& call) {
-  if (!call.login.empty()) return ssh_command(call.login, call.command);
+  if (!call.login.empty()) {
+    // Slurm stores the environment of sbatch, and a login shell's may hold secrets.
+    std::vector<std::string> words{
+        "sh", "-c",
+        "exec env -i PATH=\"$PATH\" HOME=\"$HOME\" USER=\"$USER\" "
+        "LOGNAME=\"$LOGNAME\" ${SLURM_CONF:+SLURM_CONF=\"$SLURM_CONF\"} "
+        "${LOCKSTEP_HOME:+LOCKSTEP_HOME=\"$LOCKSTEP_HOME\"} "
+        "${XDG_STATE_HOME:+XDG_STATE_HOME=\"$XDG_STATE_HOME\"} "
+        "${LD_LIBRARY_PATH:+LD_LIBRARY_PATH=\"$LD_LIBRARY_PATH\"} \"$@\"",
+        "sh"};
+    words.insert(words.end(), call.command.begin(), call.command.end());
+    return ssh_command(call.login, words);
+  }
   std::vector<std::string> words = tool_environment();
   words.insert(words.end(), call.command.begin(), call.command.end());
   return words;

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/own_executable.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/messages/strangers.h"
@@ -73,11 +74,8 @@ std::vector<std::string> command_for(const std::string& launch, const std::strin
     words.push_back(word);
   }
   if (words.empty()) throw InvalidArgument("[hosts] the launch command is empty for " + host);
-  std::error_code none;
-  std::string path = std::filesystem::read_symlink("/proc/self/exe", none).string();
-  // The file was replaced. The agent will report that the new file is another build.
-  constexpr std::string_view kGone = " (deleted)";
-  if (path.ends_with(kGone)) path.resize(path.size() - kGone.size());
+  // If the file was replaced, the agent will report that the new one is another build.
+  const std::string path = own_executable();
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/._+-=@%,:", c) != nullptr;
   };

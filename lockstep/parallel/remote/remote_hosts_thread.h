@@ -86,11 +86,12 @@ struct RemoteHostsState {
     [[maybe_unused]] const ssize_t n = write(asked.get(), &one, sizeof one);
   }
 
+  // The thread takes the two lists apart, so each wakes it.
   void ask(Request request) LOCKSTEP_EXCLUDES(mutex) {
     bool first = false;
     {
       const MutexLock lock(mutex);
-      first = requests.empty() && rung.empty();
+      first = requests.empty();
       requests.push_back(std::move(request));
     }
     if (first) wake();
@@ -100,7 +101,7 @@ struct RemoteHostsState {
     bool first = false;
     {
       const MutexLock lock(mutex);
-      first = requests.empty() && rung.empty();
+      first = rung.empty();
       rung.push_back(slot);
     }
     if (first) wake();

@@ -35,6 +35,10 @@ Attachments::Attachments(const std::vector<std::string>& paths, const std::strin
     const std::string name = fs::absolute(path).lexically_normal().filename().string();
     const std::string copy = join_path(folder, name.empty() ? original.filename().string() : name);
     make_folders(local_files(), folder);
+    if ((fs::canonical(folder).string() + "/").starts_with(original.string() + "/")) {
+      throw InvalidArgument("[batch] " + path + " cannot be attached: it holds the folder of jobs",
+                            "attach a folder below it");
+    }
     if (local_files().exists(copy)) {
       throw InvalidArgument("[batch] two attached files have the name " + name,
                             "tasks and trainings find them by name");

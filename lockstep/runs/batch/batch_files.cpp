@@ -149,14 +149,18 @@ BatchState batch_state(const BatchJob& job, SlurmQueue& queue, bool is_client) {
   // Read after the lock: a process records its last state before it releases the lock.
   BatchState state = recorded_state(job.folder);
   if (lives || has_ended(state.status)) return state;
-  if (local_files().exists(job.file(batch_cancel_name))) {
+  const bool cancelled = local_files().exists(job.file(batch_cancel_name));
+  if (cancelled && slurm_job_of(job.folder).empty()) {
     return {BatchStatus::cancelled, "", state.time};
   }
   if (const std::string slurm_job = slurm_job_of(job.folder); !slurm_job.empty()) {
     BatchState there = state_in_slurm(queue, job.profile.login, slurm_job, state);
     // Slurm was asked after the files were read: the job may have ended in between.
     const BatchState now = recorded_state(job.folder);
-    return has_ended(now.status) ? now : there;
+    if (has_ended(now.status)) return now;
+    if (!cancelled) return there;
+    if (has_ended(there.status)) return {BatchStatus::cancelled, "", state.time};
+    return {there.status, "it is being cancelled: " + there.reason, state.time};
   }
   // Another process may be submitting or resuming it.
   if (!is_client && file_is_locked(job.file(batch_client_lock_name))) return state;

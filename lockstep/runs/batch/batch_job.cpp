@@ -1,6 +1,7 @@
 #include "lockstep/runs/batch/batch_job.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -124,6 +125,23 @@ void keep_executable_of(BatchJob& job, const std::string& jobs_folder) {
   job.digest = kept.digest;
 }
 
+// Jobs for nodes lie where the nodes find them.
+void check_place(const ClusterProfile& profile, const std::string& jobs_folder) {
+  if (!profile.login.empty()) {
+    throw Unsupported(
+        "[batch] jobs for the login " + profile.login + " are submitted by the command alone",
+        "lockstep submit, or submit on the login node");
+  }
+  const std::string wanted =
+      profile.folder.empty() ? jobs_folder : join_path(profile.folder, "jobs");
+  if (std::filesystem::weakly_canonical(wanted) == std::filesystem::weakly_canonical(jobs_folder)) {
+    return;
+  }
+  throw InvalidArgument(
+      "[batch] the profile's folder is " + profile.folder + ", but jobs lie in " + jobs_folder,
+      "set LOCKSTEP_HOME=" + profile.folder + ", for `lockstep jobs` as well");
+}
+
 }  // namespace
 
 std::string BatchJob::file(const std::string& name_inside) const {
@@ -136,6 +154,7 @@ int64_t submit_batch_job(std::string_view content, const BatchRequest& request) 
   BatchJob made;
   if (!request.cluster.empty()) made.profile = read_cluster_profile(request.cluster);
   const std::string all = batch_jobs_folder();
+  if (!made.is_local()) check_place(made.profile, all);
   made.number = make_batch_folder(all);
   made.folder = join_path(all, number_text(made.number));
   const FileLock client = lock_batch_job(made.folder);
@@ -228,7 +247,7 @@ void cancel_batch_job(int64_t number) {
   // A process that lives sees the file.
   if (job.is_local() || file_is_locked(job.file(batch_lock_name))) return;
   if (const std::string slurm_job = slurm_job_of(job.folder); !slurm_job.empty()) {
-    Slurm(job.profile.login).cancel(slurm_job);
+    Slurm(job.profile.login).cancel({slurm_job});
   }
 }
 
@@ -248,7 +267,8 @@ BatchState wait_for_batch_job(int64_t number, double seconds) {
 }
 
 void fetch_batch_job(int64_t number, const std::string& out) {
-  const BatchJob job = batch_job(number);
+  const FileLock client = lock_existing_job(number);  // nobody resumes or removes it meanwhile
+  const BatchJob job = locked_batch_job(number);
   refuse_unended(job);
   if (!local_files().is_folder(job.run_folder())) {
     const std::string what = job.request.kind == BatchKind::training
@@ -263,8 +283,13 @@ void fetch_batch_job(int64_t number, const std::string& out) {
     throw InvalidArgument("[batch] " + out + " exists and is not an empty folder");
   }
   make_folders(local_files(), folder_of(out));
-  std::filesystem::copy(job.run_folder(), out, std::filesystem::copy_options::recursive, error);
+  // Whole or not at all.
+  const std::string part = out + ".part-" + std::to_string(::getpid());
+  std::filesystem::copy(job.run_folder(), part, std::filesystem::copy_options::recursive, error);
+  if (!error) std::filesystem::rename(part, out, error);
   if (error) {
+    std::error_code ignored;
+    std::filesystem::remove_all(part, ignored);
     throw FileError("[batch] cannot copy " + job.run_folder() + " to " + out + ": " +
                     error.message());
   }

@@ -22,7 +22,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds look_pause{100};
-constexpr double end_limit = 120;  // seconds for the checkpoint of a cancelled training
+constexpr double end_limit = 120;        // seconds for the checkpoint of a cancelled training
+constexpr double lost_lock_limit = 120;  // seconds
 constexpr int stopped_exit_code = 130;
 constexpr double time_almost_over = 180;  // seconds; SIGTERM comes 120 seconds before the end
 
@@ -62,10 +63,15 @@ class CancelWatch {
 
 // Whether jobs of this machine wait for the job in a folder.
 bool waits_for(const std::string& folder) {
-  if (!file_is_locked(join_path(folder, batch_lock_name))) return false;
+  // A client may still be submitting it.
+  if (!file_is_locked(join_path(folder, batch_lock_name)) &&
+      !file_is_locked(join_path(folder, batch_client_lock_name))) {
+    return false;
+  }
   try {
+    if (!local_files().exists(join_path(folder, batch_description_name))) return true;
     return read_batch_description(folder).is_local();
-  } catch (const DataError&) {  // it is being made or removed, or it is damaged
+  } catch (const Error&) {  // it is being removed, or it is damaged
     return false;
   }
 }
@@ -91,8 +97,8 @@ bool wait_for_turn(const BatchJob& job, const BatchWork& work) {
   const std::string all = folder_of(job.folder);
   for (const std::string& name : local_files().list(all)) {
     const int64_t number = batch_number_of(name);
-    if (number == 0 || number >= job.number || !waits_for(join_path(all, name))) continue;
-    while (file_is_locked(join_path(join_path(all, name), batch_lock_name))) {
+    if (number == 0 || number >= job.number) continue;
+    while (waits_for(join_path(all, name))) {
       if (is_to_end()) return false;
       std::this_thread::sleep_for(look_pause);
     }
@@ -131,7 +137,12 @@ int end_batch_job(const BatchJob& job, int code) {
 
 int run_batch_job(const std::string& folder, const BatchWork& work) {
   const BatchJob job = read_batch_description(folder);
-  const std::optional<FileLock> lock = FileLock::take(job.file(batch_lock_name));
+  std::optional<FileLock> lock = FileLock::take(job.file(batch_lock_name));
+  // A network file system may keep the lock of a node that was lost for a while.
+  for (const TimeLimit limit(job.is_local() ? 0 : lost_lock_limit); !lock && !limit.reached();) {
+    std::this_thread::sleep_for(10 * look_pause);
+    lock = FileLock::take(job.file(batch_lock_name));
+  }
   if (!lock) {
     throw InvalidArgument("[batch] another process works on job " + std::to_string(job.number));
   }
@@ -145,7 +156,7 @@ int run_batch_job(const std::string& folder, const BatchWork& work) {
   // recorded yet if the client was killed after the submission.
   if (job.is_local()) {
     local_files().remove(job.file(batch_cancel_name));
-  } else if (!current_slurm_job().empty() && slurm_job_of(job.folder).empty()) {
+  } else if (!current_slurm_job().empty() && slurm_job_of(job.folder) != current_slurm_job()) {
     write_atomically(local_files(), job.file(batch_slurm_job_name), current_slurm_job());
   }
   write_batch_state(job, BatchStatus::queued);

@@ -19,10 +19,12 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/clusters/profile_checks.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/parallel/process/spawn_guard.h"
@@ -32,8 +34,6 @@ namespace lockstep {
 namespace {
 
 constexpr double start_limit = 30;  // seconds
-constexpr const char* plain_characters =
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-=@%,:";
 
 using Variables = std::map<std::string, std::string>;
 
@@ -188,20 +188,37 @@ void start_batch_process(const BatchJob& job) {
   throw Error("[batch] the process of the job did not start" + (said.empty() ? "" : ": " + said));
 }
 
+// A name that no other job has.
+std::string name_in_slurm(const BatchJob& job) {
+  Digester digester;
+  const std::string all = job.folder + job.submitted + job.host;
+  digester.bytes(all.data(), all.size());
+  return "lockstep-" + std::to_string(job.number) + "-" +
+         digester.finish().to_string().substr(0, 8);
+}
+
+// The job's process may be doing the same.
+void record_slurm_job(const BatchJob& job, const std::string& number) {
+  try {
+    write_atomically(local_files(), job.file(batch_slurm_job_name), number);
+  } catch (const FileError&) {
+    if (slurm_job_of(job.folder) != number) throw;
+  }
+}
+
 void give_to_slurm(const BatchJob& job) {
   SlurmScript script;
   Variables variables;
   // Slurm carries standard input unencrypted, so keys of hosts go through files of this folder,
   // which only this user can read.
-  if (job.folder.find_first_not_of(plain_characters) == std::string::npos) {
-    variables["LOCKSTEP_KEY_FOLDER"] = job.folder;
-  }
+  variables["LOCKSTEP_KEY_FOLDER"] = job.folder;
   for (const auto& [name, value] : own_environment()) {
     if (name.starts_with("LOCKSTEP_")) variables[name] = value;
   }
+  if (!job.profile.ports.empty()) variables["LOCKSTEP_PORTS"] = job.profile.ports;
   add_profile_environment(job, variables);
   script.environment.assign(variables.begin(), variables.end());
-  script.name = "lockstep-" + std::to_string(job.number);
+  script.name = name_in_slurm(job);
   script.output = job.file(batch_diary_name);
   script.command = shell_quoted(job.executable);
   for (const std::string& word : arguments_of(job)) script.command += " " + shell_quoted(word);
@@ -210,16 +227,29 @@ void give_to_slurm(const BatchJob& job) {
   if (!local_files().exists(path)) {
     write_atomically(local_files(), path, slurm_script(job.profile, script));
   }
-  const std::string number = Slurm(job.profile.login).submit(read_text(local_files(), path));
-  write_atomically(local_files(), job.file(batch_slurm_job_name), number);
+  // Of an earlier submission.
+  if (!slurm_job_of(job.folder).empty()) local_files().remove(job.file(batch_slurm_job_name));
+  const Slurm slurm(job.profile.login);
+  try {
+    const std::string number = slurm.submit(read_text(local_files(), path));
+    // The job may have begun and recorded its number itself.
+    if (slurm_job_of(job.folder) != number) record_slurm_job(job, number);
+  } catch (...) {
+    // Slurm may have the job all the same.
+    try {
+      slurm.cancel_all(script.name);
+    } catch (const Error&) {  // it does not answer
+    }
+    throw;
+  }
 }
 
 }  // namespace
 
 bool may_be_secret(const std::string& name, const std::string& value) {
-  constexpr std::array words{"KEY",  "SECRET",     "TOKEN",  "PASS",   "PWD_",
-                             "AUTH", "CREDENTIAL", "COOKIE", "PRIVATE"};
+  constexpr std::array words{"KEY", "TOKEN", "PASS", "_PWD", "PWD_", "AUTH", "COOKIE", "PRIVATE"};
   if (name.starts_with("LOCKSTEP_") || name.ends_with("_FILE")) return false;
+  if (names_credential(name)) return true;
   std::string upper = name;
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   for (const char* word : words) {

@@ -18,14 +18,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/os/own_executable.h"
 
 namespace lockstep {
 namespace {
 
 constexpr const char* executable_name = "executable";
 constexpr const char* executables_name = "executables";
-constexpr const char* cuda_library_name = "liblockstep_cuda.so";
-constexpr const char* own_executable = "/proc/self/exe";
 constexpr int keep_attempts = 5;
 
 [[noreturn]] void fail_at(const std::string& what, int error) {
@@ -130,23 +129,12 @@ int has_relative_libraries(dl_phdr_info* info, size_t, void* result) {
   return 1;
 }
 
-// The library of CUDA kernels beside the executable, or "" (see engine/kernels/devices.cpp).
-std::string cuda_library(const std::filesystem::path& executable) {
-  const auto folder = executable.parent_path();
-  std::error_code error;
-  for (const auto& place : {folder, folder.parent_path() / "lib"}) {
-    const auto path = place / cuda_library_name;
-    if (std::filesystem::exists(path, error)) return path.string();
-  }
-  return "";
-}
-
 }  // namespace
 
 KeptExecutable keep_executable(const std::string& jobs_folder, const std::string& folder) {
   std::error_code error;
-  const auto original = std::filesystem::read_symlink(own_executable, error);
-  if (error) fail_at(own_executable, error.value());
+  const auto original = std::filesystem::read_symlink(own_executable_file, error);
+  if (error) fail_at(own_executable_file, error.value());
   const std::string digest = own_executable_digest();
   bool relative = false;
   ::dl_iterate_phdr(has_relative_libraries, &relative);
@@ -154,8 +142,8 @@ KeptExecutable keep_executable(const std::string& jobs_folder, const std::string
   const std::string shared = join_path(jobs_folder, executables_name);
   make_folders(local_files(), shared);
   const std::string place = join_path(folder, executable_name);
-  keep_shared(shared, own_executable, digest, place);
-  if (const std::string library = cuda_library(original); !library.empty()) {
+  keep_shared(shared, own_executable_file, digest, place);
+  if (const std::string library = cuda_library_of(original.string()); !library.empty()) {
     keep_shared(shared, library, digest_of_file(library), join_path(folder, cuda_library_name));
   }
   return {place, digest};
@@ -173,6 +161,6 @@ void remove_unused_executables(const std::string& jobs_folder) {
   }
 }
 
-std::string own_executable_digest() { return digest_of_file(own_executable); }
+std::string own_executable_digest() { return digest_of_file(own_executable_file); }
 
 }  // namespace lockstep

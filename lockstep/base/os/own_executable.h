@@ -1,0 +1,20 @@
+// The file that this process runs, and what was installed with it.
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+// The path of this executable, also if the file was replaced since; "" if the system does not say.
+// Never throws.
+std::string own_executable();
+
+// What reads the file itself, as it was when this process started.
+inline constexpr const char* own_executable_file = "/proc/self/exe";
+
+// The library of CUDA kernels that was installed with an executable, beside it or in `lib` beside
+// its folder; "" if there is none. Never throws.
+inline constexpr const char* cuda_library_name = "liblockstep_cuda.so";
+std::string cuda_library_of(const std::string& executable);
+
+}  // namespace lockstep
