@@ -34,7 +34,7 @@ void catch_stop_signals(const char* does) {
   if (caught.exchange(true)) return;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR2}) {
     struct sigaction before = {};
     sigaction(number, nullptr, &before);
     // A shell's background job ignores Ctrl-C, and must continue to do so.

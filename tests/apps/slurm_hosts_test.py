@@ -20,7 +20,17 @@ import unittest
 
 from join_test import family_of, listening
 from slurm_cluster import missing_tools
+from support import COMMAND, JOB
 from slurm_support import LONG, SECRET, SlurmTest
+
+SWEEP = JOB + """
+[sweep]
+trials = 2
+method = "random"
+
+[sweep.parameters]
+width = [2, 4]
+"""
 
 IN_FULL = "--in-full" in sys.argv
 if IN_FULL:
@@ -50,8 +60,8 @@ class SlurmHosts(SlurmTest):
     def jobs_end(self, seconds=30):
         self.until(lambda: not self.jobs(), "jobs are left in Slurm", seconds)
 
-    def finishes(self, process, code=0):
-        text, _ = process.communicate(timeout=300)
+    def finishes(self, process, code=0, limit=300):
+        text, _ = process.communicate(timeout=limit)
         self.assertEqual(process.returncode, code, text)
         return text
 
@@ -153,6 +163,25 @@ class SlurmHosts(SlurmTest):
             for node in self.slurm.names()[:2]:
                 self.slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
+    def test_a_pool_of_a_program(self):
+        program = pathlib.Path(COMMAND).parent.parent / "tests" / "parallel_test"
+        done = subprocess.run([program, "--gtest_filter=ClusterPool.*"], cwd=self.folder, text=True,
+                              env={**self.environment(), "LOCKSTEP_TEST_CLUSTER": "lab"},
+                              capture_output=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("[  PASSED  ] 2 tests", done.stdout)
+        self.jobs_end(5)
+
+    def test_a_sweep(self):
+        (self.folder / "sweep.toml").write_text(SWEEP)
+        self.works("sweep", "sweep.toml", "--out", "usual", "--workers", "1", "--quiet")
+        said = self.works("sweep", "sweep.toml", "--out", "s", "--cluster", "lab").stderr
+        self.assertIn("on 2 hosts", said)
+        for name in ("trials.csv", "model.safetensors"):
+            self.assertEqual((self.folder / "s" / name).read_bytes(),
+                             (self.folder / "usual" / name).read_bytes())
+        self.jobs_end(5)
+
     def test_a_killed_client_leaves_nothing(self):
         training = self.train("a", *LONG)
         self.advances("a", training, 60)
@@ -234,9 +263,8 @@ class SlurmHosts(SlurmTest):
     def test_disturbances_change_no_bit(self):
         count = 56 if IN_FULL else int(os.environ.get("LOCKSTEP_DISTURBANCES", "5"))
         seed = int(os.environ.get("LOCKSTEP_SEED", "1"))
-        epochs = ("--set", f"max_epochs={60 * count}", "--set", "checkpoint_frequency=20",
-                  "--not-recorded")
-        self.works("train", "job.toml", "--out", "usual", "--quiet", *epochs)
+        frequency = ("--set", "checkpoint_frequency=50", "--not-recorded", "--quiet")
+        epochs = ("--set", "max_epochs=100000", *frequency)
         kinds = [self.kill_a_step, self.put_a_node_down, self.ask_a_host_to_leave,
                  self.kill_a_node, "kill the client", self.requeue, self.kill_a_worker,
                  self.restart_the_controller, self.cancel, self.drain_a_node, self.silence_a_node,
@@ -246,8 +274,6 @@ class SlurmHosts(SlurmTest):
         counts = {}
         for i in range(count):
             self.advances("a", training)
-            if training.poll() is not None:
-                break
             kind = kinds[i % len(kinds)] if i < 2 * len(kinds) else dice.choice(kinds)
             name = kind if isinstance(kind, str) else kind.__name__
             counts[name] = counts.get(name, 0) + 1
@@ -259,11 +285,16 @@ class SlurmHosts(SlurmTest):
                 resumed += 1
             else:
                 kind(dice)
-        self.finishes(training)
-        self.assertGreaterEqual(done, min(count, 3), "the training was too short")
-        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+        self.advances("a", training)
+        training.send_signal(signal.SIGINT)
+        self.finishes(training, 130)
+        self.assertEqual(done, count)
+        end = ("--set", f"max_epochs={self.iterations('a') // 2 + 3}", *frequency)
+        self.finishes(self.train("a", "--resume", *end))
+        self.finishes(self.begin("train", "job.toml", "--out", "usual", *end), limit=1200)
+        self.assertTrue(self.receipt("a") == self.receipt("usual"))
         self.jobs_end(30)
-        print(f"{done} disturbances, {resumed} of them of the client: {counts}", file=sys.stderr)
+        print(f"{done} disturbances within {self.iterations('a')} iterations, {resumed} of them of the client: {counts}", file=sys.stderr)
 
 
 if __name__ == "__main__":

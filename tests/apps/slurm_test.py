@@ -96,6 +96,30 @@ class Slurm(SlurmTest):
         self.assertEqual(self.receipt("a"), self.receipt("usual"))
         print(f"{done} disturbances", file=sys.stderr)
 
+    def test_signals_and_another_number_of_nodes_change_no_bit(self):
+        epochs = ("--set", "max_epochs=120", "--set", "checkpoint_frequency=20",
+                  "--set", "verbose_frequency=1000")
+        self.works("train", "job.toml", "--out", "usual", "--quiet", *epochs)
+        number = self.submit(*epochs)
+        self.advances(number)
+        # As two minutes before the end of its time: a checkpoint.
+        job = self.slurm_job(number)
+        self.slurm.run("scancel", "--batch", "--signal=USR2", job)
+        self.until(lambda: "stopped after iteration" in self.works("jobs", "diary", number).stdout,
+                   "the job does not stop")
+        self.until(lambda: self.state(number)["state"] != "running", "the job does not end")
+        # Again, with one node.
+        self.slurm.run("scontrol", "requeuehold", job)
+        self.slurm.run("scontrol", "update", f"JobId={job}", "NumNodes=1-1", "NumTasks=1")
+        self.slurm.run("scontrol", "release", job)
+        self.finishes(number)
+        diary = self.works("jobs", "diary", number).stdout
+        self.assertEqual([line.split("; ")[2].split(" of ")[0] for line in diary.splitlines()
+                          if "training images" in line],
+                         ["4 workers on 2 hosts", "2 workers on 1 host"])
+        self.works("jobs", "fetch", number, "--out", "a")
+        self.assertTrue(self.receipt("a") == self.receipt("usual"))
+
     # ---- disturbances ----
 
     def requeue(self, number):

@@ -15,8 +15,10 @@
 #include "lockstep/parallel/pool/data_queue.h"
 #include "lockstep/parallel/pool/message_inbox.h"
 #include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/parallel/pool/task_context.h"
 #include "lockstep/parallel/process/process_pool_options.h"
+#include "tests/parallel/network.h"
 
 namespace lockstep {
 namespace {
@@ -289,7 +291,7 @@ int written(const std::string& file) {
 // If the client takes nothing, messages wait with their workers and do not fill memory.
 TEST(PoolHosts, AWorkerWaitsForAClientThatIsSlow) {
   constexpr int kMessages = 1000, kBytes = 64 << 10, kInbox = 4;
-  const std::string file = testing::TempDir() + "/poured-" + std::to_string(getpid());
+  const std::string file = ::testing::TempDir() + "/poured-" + std::to_string(getpid());
   std::filesystem::remove(file);
   HostPool pool({{"one", 1}});
   const auto inbox = std::make_shared<detail::MessageInbox>(pool.core, kInbox);
@@ -317,6 +319,77 @@ TEST(PoolHosts, AWorkerWaitsForAClientThatIsSlow) {
   EXPECT_EQ(inbox->waiting(), 0u);
   EXPECT_EQ(written(file), kMessages);
   std::filesystem::remove(file);
+}
+
+// ---- blocks ----
+
+struct BlockPool : HostPool {
+  explicit BlockPool(std::vector<PoolHost> hosts) : HostPool(std::move(hosts)) {}
+  Pool pool{core};
+};
+
+TEST(PoolHosts, ABlockWorksOverHostsAsOnOne) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  const auto work = [](Spmd& block, int64_t n) {
+    std::vector<double> all;
+    std::vector<double> mine(static_cast<size_t>(n));
+    for (size_t i = 0; i < mine.size(); ++i) {
+      mine[i] = 1.0 / (1 + static_cast<double>(i)) + 0.1 * block.index();
+    }
+    for (const double sum : block.plus(mine)) all.push_back(sum);
+    for (const int index : block.gather(block.index())) all.push_back(index);
+    all.push_back(block.broadcast(block.index() + 7.0, 2));
+    const int next = (block.index() + 1) % block.size();
+    const int before = (block.index() + block.size() - 1) % block.size();
+    // Larger than what waits at a worker.
+    std::vector<int> parcel(size_t{100'000}, block.index());
+    for (int round = 0; round < 3; ++round) {
+      parcel = block.send_receive(next, parcel, before, round);
+    }
+    all.push_back(parcel.front());
+    block.barrier();
+    return all;
+  };
+  BlockPool over_hosts(here_and_two());
+  Pool here({.workers = 4});
+  const auto expected = spmd(here, work, int64_t{3000});
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(spmd(over_hosts.pool, work, int64_t{3000}), expected);
+  }
+  BlockPool one_host({{"one", 4}});
+  EXPECT_EQ(spmd(one_host.pool, work, int64_t{3000}), expected);
+}
+
+TEST(PoolHosts, ABlockEndsForAllIfAWorkerThrowsOrIsLost) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  BlockPool pool(here_and_two());
+  for (int faulty = 0; faulty < 4; ++faulty) {
+    for (int way = 0; way < 3; ++way) {
+      const auto begin = std::chrono::steady_clock::now();
+      try {
+        spmd(
+            pool.pool,
+            [](Spmd& block, int who, int how) {
+              block.barrier();
+              if (block.index() == who && how == 2) raise(SIGKILL);
+              if (block.index() == who) throw DataError("[task] it is enough");
+              how == 0 ? block.barrier() : void(block.receive<int>(who));
+            },
+            faulty, way);
+        FAIL() << "it ended well";
+      } catch (const Error& e) {
+        const std::string text = e.what();
+        // On a machine that is too busy, a host may fall silent.
+        const bool silent = text.find("no longer responds") != std::string::npos;
+        const char* const expected = way == 2 ? "SIGKILL" : "it is enough";
+        EXPECT_TRUE(silent || text.find(expected) != std::string::npos) << text;
+      }
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      EXPECT_LT(taken.count(), 10) << faulty << " " << way;
+    }
+  }
+  // The pool still works.
+  EXPECT_EQ(spmd(pool.pool, [](Spmd& block) { return block.plus(1); }), std::vector<int>(4, 4));
 }
 
 TEST(PoolHosts, AHostThatCannotBeReachedIsReported) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <map>
@@ -119,7 +120,8 @@ ClusterPlace cluster_place(const std::string& cluster) {
                      .address = profile.address,
                      .workers = profile.workers,
                      .threads = profile.threads,
-                     .device = profile.device};
+                     .device = profile.device,
+                     .attach = profile.attach};
   if (profile.scheduler == "local") return place;
   if (static_cast<size_t>(profile.nodes) > most_hosts) {
     throw InvalidArgument("[cluster] " + cluster + ": at most 4,096 nodes can work together");
@@ -156,6 +158,7 @@ struct ClusterHosts::State {
   const JobKey key = JobKey::fresh();
   std::string folder, name, address, executable;
   std::optional<FileLock> lock;
+  std::atomic<int> shared = 0;  // number of shared files
   const TimeLimit quiet{quiet_time};  // from the constructor, not long before begin()
 
   Mutex mutex;
@@ -312,7 +315,19 @@ ClusterHosts::~ClusterHosts() { end(); }
 
 const JobKey& ClusterHosts::key() const { return state_->key; }
 
-const std::string& ClusterHosts::folder() const { return state_->folder; }
+// Each file gets a folder of its own, so that it keeps its name.
+std::string ClusterHosts::share(const std::string& path) {
+  State& s = *state_;
+  const std::string folder = s.file("file-" + std::to_string(++s.shared));
+  std::filesystem::create_directory(folder);
+  const std::string copy = join_path(folder, std::filesystem::path(path).filename().string());
+  std::error_code error;
+  std::filesystem::copy(path, copy, std::filesystem::copy_options::recursive, error);
+  if (error) {
+    throw FileError("[cluster] cannot copy " + path + " to " + copy + ": " + error.message());
+  }
+  return copy;
+}
 
 namespace {
 

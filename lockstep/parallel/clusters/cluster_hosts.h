@@ -20,6 +20,7 @@ struct ClusterPlace {
   std::string address;             // of this machine for the hosts
   int64_t workers = 1, threads = 1;
   std::string device;
+  std::vector<std::string> attach;  // files that every pool gets
 };
 
 // By the profile of this name. Throws what read_cluster_profile() throws, and InvalidArgument for
@@ -48,10 +49,8 @@ class ClusterHosts final : public HostStarter {
   void came(int64_t index) override;
   std::string problem(int64_t index) override;
   std::string waits_for() override;
+  std::string share(const std::string& path) override;
   void end() override;
-
-  // A folder that the nodes share, which is removed at the end.
-  const std::string& folder() const;
 
  private:
   struct State;

@@ -60,7 +60,7 @@ std::string slurm_script(const ClusterProfile& profile, const SlurmScript& scrip
       "--open-mode=append",
       "--requeue",
       "--no-kill",
-      "--signal=B:TERM@120",
+      "--signal=B:USR2@120",
       "--nodes=" + std::to_string(profile.nodes),
       "--ntasks-per-node=1",
       "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads)};
@@ -191,7 +191,10 @@ std::vector<std::string> slurm_training_hosts(int64_t workers_per_node) {
 }
 
 std::string slurm_host_launch() {
-  return "srun --overlap --kill-on-bad-exit=0 --nodelist={host} --nodes=1 --ntasks=1";
+  // Since Slurm 22.05 a step does not take this number from its job.
+  const char* const cpus = std::getenv("SLURM_CPUS_PER_TASK");
+  return std::string("srun --overlap --kill-on-bad-exit=0 --nodelist={host} --nodes=1 --ntasks=1") +
+         (cpus ? std::string(" --cpus-per-task=") + cpus : "");
 }
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ struct SlurmHosts {
 // InvalidArgument for an environment that seems to hold secrets.
 std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& hosts);
 
-// The batch script: it may be started again (requeue), and the command gets SIGTERM two minutes
+// The batch script: it may be started again (requeue), and the command gets SIGUSR2 two minutes
 // before its time ends.
 std::string slurm_script(const ClusterProfile& profile, const SlurmScript& script);
 

@@ -33,6 +33,15 @@ int workers_of(int wanted) {
   return wanted > 0 ? wanted : std::min(available_cores(), kMostWorkers);
 }
 
+void attach_to(detail::PoolCore& core, const std::string& path) {
+  std::error_code failed;
+  const auto whole = std::filesystem::canonical(path, failed);
+  if (failed) {
+    throw InvalidArgument("[pool] " + path + " cannot be attached: " + failed.message());
+  }
+  core.attach(whole.filename().string(), whole.string());
+}
+
 // Workers on the nodes of a cluster.
 std::shared_ptr<detail::PoolCore> make_cluster_pool(const PoolOptions& options) {
   if (options.threads || options.workers != 0 || options.threads_per_worker != 1) {
@@ -52,7 +61,14 @@ std::shared_ptr<detail::PoolCore> make_cluster_pool(const PoolOptions& options) 
   }
   own.launch = place.launch;
   own.address = place.address;
-  return detail::make_process_pool(own);
+  auto core = detail::make_process_pool(own);
+  try {
+    for (const std::string& path : place.attach) attach_to(*core, path);
+  } catch (...) {
+    core->stop();
+    throw;
+  }
+  return core;
 }
 
 std::shared_ptr<detail::PoolCore> make_core(const PoolOptions& options, int workers) {
@@ -82,6 +98,11 @@ Pool::Pool(const PoolOptions& options) {
   open_pools.push_back({this, options.threads});
 }
 
+Pool::Pool(std::shared_ptr<detail::PoolCore> core) : core_(std::move(core)) {
+  const MutexLock lock(open_mutex);
+  open_pools.push_back({this, false});
+}
+
 Pool::~Pool() {
   {
     const MutexLock lock(open_mutex);
@@ -101,14 +122,7 @@ void Pool::resize(int workers) {
   core_->resize(workers_of(workers));
 }
 
-void Pool::attach_file(const std::string& path) {
-  std::error_code failed;
-  const auto whole = std::filesystem::canonical(path, failed);
-  if (failed) {
-    throw InvalidArgument("[pool] " + path + " cannot be attached: " + failed.message());
-  }
-  core_->attach(whole.filename().string(), whole.string());
-}
+void Pool::attach_file(const std::string& path) { attach_to(*core_, path); }
 
 void Pool::check_worker(int worker) const {
   if (worker >= 0 && worker < size()) return;

@@ -56,6 +56,8 @@ class Pool {
   // Runtime, for counts out of range, and for an unknown cluster; Error if the cluster's scheduler
   // refuses the workers, which takes up to a minute.
   explicit Pool(const PoolOptions& options = {});
+  // Owns a core that was made elsewhere. For the library's own use.
+  explicit Pool(std::shared_ptr<detail::PoolCore> core);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -69,8 +71,9 @@ class Pool {
   std::vector<WorkerStatus> workers() const;
 
   // Makes a file or folder available to all workers by its name without folders, for tasks
-  // submitted from now on. In a task, attached_file() returns its path. Throws InvalidArgument if
-  // the file does not exist, or if another attached file has the same name.
+  // submitted from now on. In a task, attached_file() returns its path. The nodes of a cluster get
+  // a copy, which exists as long as the pool. Throws InvalidArgument if the file does not exist, or
+  // if another attached file has the same name, FileError if it cannot be copied.
   void attach_file(const std::string& path);
 
   // Runs f(arguments...) on a worker. `f` is a lambda that captures nothing, or any function as in

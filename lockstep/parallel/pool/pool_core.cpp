@@ -91,6 +91,7 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
 }
 
 void PoolCore::attach(const std::string& name, const std::string& path) {
+  share_file(name, path);
   const MutexLock lock(mutex);
   const auto [known, is_new] = files_.emplace(name, path);
   if (known->second != path) {

@@ -1,5 +1,5 @@
 // Blocks of code that all workers of a pool run at once (single program, multiple data). Each
-// worker knows its index and can communicate with the others.
+// worker knows its index and can communicate with the others, also between the nodes of a cluster.
 //
 // The result of a block depends on the number of workers if the work is divided by that
 // number: a sum over workers of sums over their parts rounds differently for another number. For a
@@ -106,8 +106,9 @@ class Spmd {
     });
   }
 
-  // Point-to-point messages. Messages of one sender with one tag arrive in order. send() waits
-  // while a quarter of a megabyte is waiting for the receiver.
+  // Point-to-point messages. Messages of one sender with one tag arrive in order. On one machine
+  // send() waits while a quarter of a megabyte is waiting for the receiver. Between hosts messages
+  // go through the client, which keeps them until the receiver has room.
   template <class T>
   void send(int to, const T& value, int tag = 0) {
     send_bytes(to, tag, encode(value));

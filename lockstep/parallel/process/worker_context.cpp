@@ -37,7 +37,7 @@ constexpr uint64_t kLeastMemory = uint64_t{48} << 20;
 void leave_signals_to_the_client() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
   // Slurm sends signals to all processes of a step.
-  if (std::getenv("SLURM_STEP_ID") != nullptr) signal(SIGUSR2, SIG_IGN);
+  if (std::getenv("SLURM_JOB_ID") != nullptr) signal(SIGUSR2, SIG_IGN);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// The functions are called by the pool's thread for its hosts, except waits_for(), which any thread
-// may call. They do not wait for the scheduler, except begin() and end().
+// The functions are called by the pool's thread for its hosts, except waits_for() and share(), which
+// any thread may call. They do not wait for the scheduler, except begin() and end().
 class HostStarter {
  public:
   virtual ~HostStarter() = default;
@@ -25,6 +25,9 @@ class HostStarter {
   virtual std::string problem(int64_t index) = 0;
   // What is awaited, "Slurm: 1 of 2 hosts have come (Resources)", or "".
   virtual std::string waits_for() = 0;
+  // Copies a file or folder to where the hosts can read it, until end(). Returns its path there.
+  // Throws FileError.
+  virtual std::string share(const std::string& path) = 0;
   // Ends all hosts, also those that have not come yet. Never throws.
   virtual void end() = 0;
 };

@@ -12,6 +12,7 @@
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/resources.h"
 #include "lockstep/parallel/process/worker_context.h"
+#include "lockstep/parallel/remote/host_starter.h"
 
 namespace lockstep::detail {
 namespace {
@@ -123,6 +124,7 @@ bool ProcessSlots::post(Slot& slot, const Bytes& message) {
 
 void ProcessSlots::open_slot(int index) {
   auto slot = std::make_unique<Slot>(memory_, index);
+  if (hosts_.far(index)) slot->far = [this] { hosts_.ring(); };
   for (const auto& [name, path] : files()) send_file(*slot, name);
   const bool spin = wanted_ * options_.threads < available_cores();
   const SlotTicket ticket{slot->place, bell_place_, index, hosts_.local_rank_of(index), spin};
@@ -151,8 +153,21 @@ void ProcessSlots::file_came(const std::string& name) {
   for (const auto& slot : slots_) send_file(*slot, name);
 }
 
+void ProcessSlots::share_file(const std::string& name, const std::string& path) {
+  if (!options_.starter) return;
+  {
+    const MutexLock lock(mutex);
+    if (shared_files_.count(name) > 0) return;
+  }
+  std::string copy = options_.starter->share(path);
+  const MutexLock lock(mutex);
+  shared_files_.emplace(name, std::move(copy));
+}
+
 void ProcessSlots::send_file(Slot& slot, const std::string& name) {
-  slot.send(Order::file, encode(std::pair(name, files().at(name))));
+  const auto shared = shared_files_.find(name);
+  const bool copied = slot.far && shared != shared_files_.end();
+  slot.send(Order::file, encode(std::pair(name, copied ? shared->second : files().at(name))));
 }
 
 void ProcessSlots::work_came() {

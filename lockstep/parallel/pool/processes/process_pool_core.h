@@ -52,6 +52,8 @@ class ProcessSlots final : public PoolCore {
   // Orders: process_pool_core.cpp.
   int wanted() const override LOCKSTEP_REQUIRES(mutex) { return wanted_; }
   std::string broken() const override LOCKSTEP_REQUIRES(mutex) { return broken_; }
+  void share_file(const std::string& name, const std::string& path) override
+      LOCKSTEP_EXCLUDES(mutex);
   void file_came(const std::string& name) override LOCKSTEP_REQUIRES(mutex);
   // The worker learns of the file before any task that it is given later.
   void send_file(Slot& slot, const std::string& name) LOCKSTEP_REQUIRES(mutex);
@@ -113,6 +115,8 @@ class ProcessSlots final : public PoolCore {
   Bell& bell_;  // wakes report_thread_
   int wanted_ LOCKSTEP_GUARDED_BY(mutex) = 0;
   Restarts restarts_ LOCKSTEP_GUARDED_BY(mutex);
+  // Paths for workers on other hosts, by name.
+  std::map<std::string, std::string> shared_files_ LOCKSTEP_GUARDED_BY(mutex);
   // Why there are no workers any more.
   std::string broken_ LOCKSTEP_GUARDED_BY(mutex);
   std::atomic<int64_t> strangers_{0};
