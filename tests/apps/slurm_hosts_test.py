@@ -261,7 +261,7 @@ class SlurmHosts(SlurmTest):
         return str(self.home).encode() in text and not text.startswith(b"srun")
 
     def test_disturbances_change_no_bit(self):
-        count = 56 if IN_FULL else int(os.environ.get("LOCKSTEP_DISTURBANCES", "5"))
+        count = 56 if IN_FULL else int(os.environ.get("LOCKSTEP_DISTURBANCES", "4"))
         seed = int(os.environ.get("LOCKSTEP_SEED", "1"))
         frequency = ("--set", "checkpoint_frequency=50", "--not-recorded", "--quiet")
         epochs = ("--set", "max_epochs=100000", *frequency)

@@ -3,7 +3,7 @@
 
 usage: slurm_test.py PATH_OF_LOCKSTEP [unittest options]
 
-LOCKSTEP_DISTURBANCES is the number of disturbances of a training (default: 6). Exit code 77 if
+LOCKSTEP_DISTURBANCES is the number of disturbances of a training (default: 3). Exit code 77 if
 Slurm is not installed.
 """
 
@@ -71,8 +71,8 @@ class Slurm(SlurmTest):
         self.assertEqual(self.files_with(SECRET.encode()), [])
 
     def test_disturbances_change_no_bit(self):
-        count = int(os.environ.get("LOCKSTEP_DISTURBANCES", "6"))
-        epochs = ("--set", f"max_epochs={70 * count}", "--set", "checkpoint_frequency=20")
+        count = int(os.environ.get("LOCKSTEP_DISTURBANCES", "3"))
+        epochs = ("--set", f"max_epochs={max(60, 40 * count)}", "--set", "checkpoint_frequency=40")
         self.works("train", "job.toml", "--out", "usual", "--quiet", *epochs)
         number = self.submit(*epochs)
         dice = random.Random(int(os.environ.get("LOCKSTEP_SEED", "1")))

@@ -363,7 +363,7 @@ TEST(PoolHosts, ABlockWorksOverHostsAsOnOne) {
 TEST(PoolHosts, ABlockEndsForAllIfAWorkerThrowsOrIsLost) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   BlockPool pool(here_and_two());
-  for (int faulty = 0; faulty < 4; ++faulty) {
+  for (const int faulty : {1, 2}) {  // the first one on its host, and another one
     for (int way = 0; way < 3; ++way) {
       const auto begin = std::chrono::steady_clock::now();
       try {
