@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "apps/lockstep/batch/cluster_cloud.h"
 #include "apps/lockstep/batch/cluster_validation.h"
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
@@ -20,6 +21,7 @@ using nlohmann::ordered_json;
 struct ClusterArguments {
   std::string action, first, second;  // what stands after the action
   ClusterProfile profile;
+  CloudArguments cloud;
   double patience = 120;
   bool json = false;
 };
@@ -109,7 +111,9 @@ constexpr ClusterAction cluster_actions[] = {{"list", 0, 0, "nothing"},
                                              {"default", 0, 1, "at most the name of a profile"},
                                              {"export", 1, 2, "the name of a profile, and a file"},
                                              {"import", 1, 2, "a file, and a name for the profile"},
-                                             {"remove", 1, 1, "the name of a profile"}};
+                                             {"remove", 1, 1, "the name of a profile"},
+                                             {"aws-config", 0, 1, "at most a name"},
+                                             {"jobset", 0, 1, "at most a name"}};
 
 std::string cluster_action_problem(const std::string& action) {
   for (const ClusterAction& known : cluster_actions) {
@@ -129,6 +133,7 @@ void check_words_of(const ClusterArguments& a) {
 
 int cluster_command(const ClusterArguments& a) {
   check_words_of(a);
+  if (act_on_cloud(a.action, a.first, a.cloud)) return 0;
   if (a.action == "list") return list_clusters(a.json);
   if (a.action == "show") return show_cluster(a.first, a.json);
   if (a.action == "add") return add_named_cluster(a.first, a.profile);
@@ -200,7 +205,9 @@ void add_cluster(Commands& commands) {
       "  default [NAME]      choose the profile that `default` stands for, or show its name\n"
       "  export NAME [FILE]  write a profile to a new file (NAME.toml)\n"
       "  import FILE [NAME]  make a profile from such a file\n"
-      "  remove NAME         remove a profile\n\n"
+      "  remove NAME         remove a profile\n"
+      "  aws-config [NAME]   print the configuration of a Slurm cluster for AWS ParallelCluster 3\n"
+      "  jobset [NAME]       print a manifest for Kubernetes: a training as a JobSet\n\n"
       "The profile `local` is this machine; it always exists. `lockstep reference clusters` "
       "describes the fields. Where a profile's name is asked for, the path of its file (with "
       "the ending .toml) serves too, and `default` stands for the default.",
@@ -212,11 +219,12 @@ void add_cluster(Commands& commands) {
       [a] { return cluster_command(*a); });
   sub.add_option("action", a->action, "What to do")
       .required()
-      .type_name("list|show|add|validate|default|export|import|remove")
+      .type_name("list|show|add|validate|default|export|import|remove|aws-config|jobset")
       .check(cluster_action_problem);
   sub.add_option("name", a->first, "Name of the profile; import: the file").type_name("FILE|NAME");
   sub.add_option("other", a->second, "export: the file; import: the name").type_name("FILE|NAME");
   add_profile_options(sub, a->profile);
+  add_cloud_options(sub, a->cloud);
   sub.add_option("--patience", a->patience,
                  "validate: seconds to wait for free nodes (default: 120)")
       .type_name("SECONDS")
