@@ -1,7 +1,7 @@
 // Joining and recovery with thousands of members: the client of a training is real, its hosts are
 // simulated (simulated_hosts.h), on one machine.
 //
-//   membership_scale [--members N] [--failures N] [--seed N]
+//   membership_scale [--members N] [--failures N] [--together N] [--seed N]
 //
 // Prints one line of JSON with the times. Fails if the training does not survive.
 #include <netinet/in.h>
@@ -89,6 +89,7 @@ int64_t lines_of(const char* file) {
 struct Settings {
   int members = 64;
   int64_t failures = 20;
+  int together = 1;
   uint64_t seed = 1;
 };
 
@@ -102,7 +103,8 @@ class Hosts {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     execl("/proc/self/exe", "membership_scale", "--serve", address.c_str(), "--key", key.c_str(),
           "--members", std::to_string(settings.members).c_str(), "--failures",
-          std::to_string(settings.failures).c_str(), "--seed",
+          std::to_string(settings.failures).c_str(), "--together",
+          std::to_string(settings.together).c_str(), "--seed",
           std::to_string(settings.seed).c_str(), static_cast<char*>(nullptr));
     _exit(1);
   }
@@ -214,6 +216,7 @@ int main(int argc, char** argv) {
   CLI::App app("Joining and recovery with simulated hosts");
   app.add_option("--members", settings.members)->check(CLI::Range(2, 100000));
   app.add_option("--failures", settings.failures);
+  app.add_option("--together", settings.together, "Failures at a time");
   app.add_option("--seed", settings.seed);
   app.add_option("--serve", serve);
   app.add_option("--key", key);
@@ -221,7 +224,7 @@ int main(int argc, char** argv) {
   try {
     if (!serve.empty()) {
       testing::run_simulated_hosts(
-          {serve, key, settings.members, settings.failures, settings.seed});
+          {serve, key, settings.members, settings.failures, settings.together, settings.seed});
     }
     testing::measure(settings);
   } catch (const std::exception& e) {

@@ -107,7 +107,7 @@ class SimulatedHosts {
         next_records_ = TimeLimit(kLongSendPeriod * std::max(1.0, options_.hosts / 64.0));
         for (Member& m : members_) send_records(m);
       }
-      if (next_failure_ && next_failure_->reached()) fail_one();
+      if (next_failure_ && next_failure_->reached()) fail_some();
       for (auto at = returns_.begin(); at != returns_.end();) {
         if (!at->second.reached()) {
           ++at;
@@ -377,8 +377,14 @@ class SimulatedHosts {
 
   // ---- failures ----
 
-  void fail_one() {
+  void fail_some() {
     next_failure_.reset();
+    for (int i = 0; i < options_.together; ++i) fail_one();
+    // One of four comes while the group recovers.
+    if (random_() % 4 == 0) next_failure_.emplace(0.001 * static_cast<double>(random_() % 200));
+  }
+
+  void fail_one() {
     std::vector<size_t> candidates;
     for (size_t i = 0; i < members_.size(); ++i) {
       if (members_[i].phase == Member::Phase::present && members_[i].slot) candidates.push_back(i);
@@ -399,8 +405,6 @@ class SimulatedHosts {
                        TimeLimit(kind < 9 ? 0.05 : 1.8 * std::max(1.0, options_.hosts / 1024.0)));
     }
     read(m);
-    // One of four comes while the group recovers.
-    if (random_() % 4 == 0) next_failure_.emplace(0.001 * static_cast<double>(random_() % 200));
   }
 
   const SimulatedHostsOptions options_;

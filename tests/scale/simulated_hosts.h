@@ -12,6 +12,7 @@ struct SimulatedHostsOptions {
   std::string key_file;  // of the job
   int hosts = 1;         // each with one worker
   int64_t failures = 0;  // how many workers and hosts fail
+  int together = 1;      // so many at a time, as when a switch fails
   uint64_t seed = 1;     // of the choice of failures
 };
 
