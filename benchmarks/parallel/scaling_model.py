@@ -12,7 +12,6 @@ import json
 import math
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
@@ -24,20 +23,17 @@ BLOCK = 1024
 
 JOB = """
 [network]
-input = {{ type = "image_input", height = 28, width = 28, channels = 1 }}
-layers = [{layers}]
-
+input = {{ height = 28, width = 28, channels = 1 }}
+layers = [ {layers} ]
 [data]
-source = "digits"
-
+train = "builtin:digits"
 [training]
 mini_batch_size = {batch}
-shard_size = {shard}
+shard_size = 16
 max_iterations = {iterations}
 max_epochs = 1000
 threads = 1
-seed = 1
-check_frequency = 0
+initial_learning_rate = 0.0001
 """
 
 
@@ -57,8 +53,7 @@ def exchange(network, inputs, n, partials=1):
         scatter, gather = 3 * (side - 1), 2 * (side - 1)  # sizes and two steps; two steps
         volume = 2 * partials * gradient * (n - 1) / n
     moved = volume + gradient * (n - 1) / n
-    added = partials * gradient / inputs["added_bytes_per_second"]
-    return (scatter + gather) * latency + moved / bandwidth + added
+    return (scatter + gather) * latency + moved / bandwidth
 
 
 def step(network, inputs, n, shards, cores=None):
@@ -88,10 +83,11 @@ def efficiency(network, inputs, n, shards_of_one):
 
 def print_tables(inputs):
     sizes = [1, 4, 16, 64, 256, 1024, 4096]
-    networks = [{"bytes_per_second": b, "message_seconds": m, "name": name} for name, b, m in
-                [("as measured here", inputs["bytes_per_second"], inputs["message_seconds"]),
-                 ("10 Gbit/s, 50 us (assumed)", 1.1e9, 50e-6),
-                 ("100 Gbit/s, 20 us (assumed)", 11e9, 20e-6)]]
+    networks = [{"name": "as measured here"},
+                {"name": "10 Gbit/s, 50 us, spread 3 % (assumed)", "bytes_per_second": 1.1e9,
+                 "message_seconds": 50e-6, "spread": 0.03},
+                {"name": "100 Gbit/s, 20 us, spread 3 % (assumed)", "bytes_per_second": 11e9,
+                 "message_seconds": 20e-6, "spread": 0.03}]
     for connection in networks:
         used = {**inputs, **{k: v for k, v in connection.items() if k != "name"}}
         print(f"\nEfficiency, {connection['name']}:\n")
@@ -114,36 +110,93 @@ def print_tables(inputs):
 # ---- Measurements ----
 
 MEASURED = [
-    {"name": "small", "parameters": 0, "batch": 64, "shard": 16, "iterations": 200,
-     "layers": "{ type = 'fully_connected', units = 32 }, { type = 'relu' }, "
-               "{ type = 'fully_connected', units = 10 }, { type = 'softmax' }"},
-    {"name": "dense 3 x 4096", "parameters": 0, "batch": 128, "shard": 16, "iterations": 12,
-     "layers": "{ type = 'fully_connected', units = 4096 }, { type = 'relu' }, "
-               "{ type = 'fully_connected', units = 4096 }, { type = 'relu' }, "
-               "{ type = 'fully_connected', units = 4096 }, { type = 'relu' }, "
-               "{ type = 'fully_connected', units = 10 }, { type = 'softmax' }"},
+    {"name": "small, 784-32-10", "units": [32], "batch": 64, "iterations": 400},
+    {"name": "dense 3 x 4096", "units": [4096, 4096, 4096], "batch": 128, "iterations": 10},
 ]
+SHARD = 16  # observations
+RESNET50 = {"name": "like ResNet-50 (computed)", "parameters": 25_600_000,
+            "operations": 12.3e9}  # of one observation, forward and backward
+
+
+def layers_of(units):
+    words = []
+    for n in units:
+        words += [f'{{ type = "fully_connected", units = {n} }}', '{ type = "relu" }']
+    return ", ".join(words + ['{ type = "fully_connected", units = 10 }', '{ type = "softmax" }'])
+
+
+def parameters_of(units):
+    sizes = [784, *units, 10]
+    return sum((a + 1) * b for a, b in zip(sizes, sizes[1:]))
 
 
 def train(lockstep, settings, workers, batch):
-    """Median seconds of an iteration."""
+    """Seconds of the iterations, without the first ones."""
     with tempfile.TemporaryDirectory() as folder:
         here = pathlib.Path(folder)
-        (here / "job.toml").write_text(JOB.format(**{**settings, "batch": batch}))
+        (here / "job.toml").write_text(JOB.format(layers=layers_of(settings["units"]), batch=batch,
+                                                  iterations=settings["iterations"]))
         line = [lockstep, "train", "job.toml", "--out", "out", "--quiet"]
         if workers > 0:
-            line += ["--hosts", ",".join(f"h{i}:1" for i in range(workers)), "--host-launch",
+            line += ["--hosts", ",".join(f"127.0.0.{i + 1}:1" for i in range(workers)), "--host-launch",
                      "env LOCKSTEP_SCALING={host}"]
         environment = {**os.environ, "LOCKSTEP_HOME": str(here / "home")}
         subprocess.run(line, cwd=here, check=True, env=environment, stdout=subprocess.DEVNULL)
         seconds = [record["seconds"] for record in map(json.loads, (here / "out/log.jsonl").open())
-                   if record.get("event", record.get("type")) == "iteration"]
-    return statistics.median(seconds[len(seconds) // 4:])
+                   if "iteration" in record and "seconds" in record]
+    return seconds[len(seconds) // 4:]
+
+
+def sums(exchange_command, floats, count):
+    """Seconds of a sum of two members by messages."""
+    printed = subprocess.run([exchange_command, "--members", "2", "--floats", str(floats), "--sums",
+                              str(count)], check=True, capture_output=True, text=True).stdout
+    return 1e-6 * float(printed.splitlines()[-1].split()[-1])
+
+
+def measure(lockstep, exchange_command):
+    floats = 8_000_000
+    short, long = sums(exchange_command, 2048, 200), sums(exchange_command, floats, 10)
+    inputs = {
+        # By membership_scale, from the medians of 256 to 1,024 members; the others are assumed.
+        "recovery_seconds": 0.01, "recovery_seconds_each": 0.00018,
+        "detection_seconds": 1.5, "hours_between_failures": 5000,
+        "message_seconds": short / 2,
+        "bytes_per_second": floats * BYTES / (long - short),
+        "cores": len(os.sched_getaffinity(0)),
+        "networks": [],
+    }
+    for settings in MEASURED:
+        batch, shards = settings["batch"], settings["batch"] // SHARD
+        print(settings["name"], file=sys.stderr, flush=True)
+        one, two = train(lockstep, settings, 0, batch), train(lockstep, settings, 0, 2 * batch)
+        shard = max((statistics.median(two) - statistics.median(one)) / shards, 1e-9)
+        network = {
+            "name": settings["name"], "parameters": parameters_of(settings["units"]),
+            "shards": shards, "shard_seconds": shard,
+            "update_seconds": max(statistics.median(one) - shards * shard, 0.0),
+            "shards_of_a_worker": [8, 64],
+            "measured_steps": {str(n): statistics.median(train(lockstep, settings, n, batch))
+                               for n in (1, 2, 3, 4)},
+        }
+        inputs["networks"].append(network)
+        inputs["spread"] = statistics.pstdev(one) / statistics.mean(one)
+    dense = inputs["networks"][-1]
+    rate = 6 * dense["parameters"] * SHARD / dense["shard_seconds"]  # operations a second
+    inputs["operations_per_second"] = rate
+    inputs["networks"].append({
+        "name": RESNET50["name"], "parameters": RESNET50["parameters"], "shards": 8,
+        "shard_seconds": SHARD * RESNET50["operations"] / rate,
+        "update_seconds": dense["update_seconds"] * RESNET50["parameters"] / dense["parameters"],
+        "shards_of_a_worker": [2, 8],
+    })
+    json.dump(inputs, sys.stdout, indent=2)
+    print()
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1 and sys.argv[1] == "--measure":
-        measure(sys.argv[2], sys.argv[3])
+        measure(os.path.abspath(sys.argv[2]), os.path.abspath(sys.argv[3]))
     else:
         default = pathlib.Path(__file__).parent / "scaling_inputs.json"
         print_tables(json.loads(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else default)
