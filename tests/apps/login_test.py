@@ -93,11 +93,16 @@ class Login(CommandTest):
         self.works("train", "job.toml", "--out", "usual", "--quiet", "--not-recorded", "--set",
                    "max_epochs=15")
         self.add()
-        number = self.works("submit", "job.toml", "--cluster", "lab", "--set", "max_epochs=15").stdout
+        # The data is on the laptop alone.
+        shutil.copytree(self.folder / "digits", self.machine / "images" / "digits")
+        number = self.works("submit", "job.toml", "--cluster", "lab", "--set", "max_epochs=15", "--set",
+                            f"data.train={self.machine}/images/digits", "--attach",
+                            self.machine / "images").stdout
         self.assertEqual(number, "1\n")
         number = number.strip()
         self.works("cluster", "export", "lab", "lab.toml")
         # The laptop is closed, and lost.
+        shutil.rmtree(self.machine / "images")
         left = sorted(str(path.relative_to(self.machine)) for path in self.machine.rglob("*") if path.is_file())
         self.assertEqual(left, ["lockstep/clusters/lab.toml"])
         shutil.rmtree(self.machine)
@@ -108,6 +113,8 @@ class Login(CommandTest):
         self.assertEqual([(job["number"], job["cluster"]) for job in listed], [(1, "lab")])
         progress = self.advances(number)
         self.assertEqual(progress["max_epochs"], 15)
+        followed = self.jobs("progress", number, "--follow")
+        self.assertIn("15", followed.splitlines()[-1])
         done = self.run_command("jobs", "wait", number, "--cluster", "lab", "--timeout", "120")
         self.assertEqual((done.returncode, done.stdout), (0, "finished\n"), done.stderr)
         self.assertIn("epoch 15/15", self.jobs("diary", number))
@@ -174,6 +181,17 @@ class Login(CommandTest):
         done = self.run_command("cluster", "validate", "lab")
         self.assertEqual(done.returncode, 1)
         self.assertIn("the partition none has no nodes", done.stderr)
+
+    def test_files_that_cannot_be_attached(self):
+        self.add()
+        for name in ("a", "b"):
+            (self.folder / name).mkdir()
+            (self.folder / name / "same").write_text("x")
+        self.refused("nowhere: No such file or directory", "submit", "job.toml", "--cluster", "lab",
+                     "--attach", "nowhere")
+        self.refused("two files have the name same", "submit", "job.toml", "--cluster", "lab",
+                     "--attach", "a/same", "--attach", "b/same")
+        self.assertFalse(self.cluster.exists())
 
     def refused(self, said, *arguments):
         done = self.run_command(*arguments)

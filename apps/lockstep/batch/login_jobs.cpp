@@ -109,20 +109,20 @@ bool has_login(const std::string& cluster) {
 int submit_by_login(const LoginSubmission& s) {
   LoginNode node = login_node(s.cluster);
   SentFiles sent;
-  std::vector<std::string> arguments{"submit", "job.json", "--cluster", node.profile_file()};
+  std::vector<std::string> arguments{"submit", "@/job.json", "--cluster", node.profile_file()};
   arguments.insert(arguments.end(), s.options.begin(), s.options.end());
   std::vector<std::string> attach = s.attach;
   for (const std::string& file : read_cluster_profile(s.cluster).attach) attach.push_back(file);
   for (const std::string& file : attach) {
     const std::string there = sent.add(file);
-    arguments.insert(arguments.end(), {"--attach", there});
+    arguments.insert(arguments.end(), {"--attach", "@/" + there});
   }
   if (cloud::is_address(s.initial_model)) {
     arguments.insert(arguments.end(), {"--initial-model", s.initial_model});
   } else if (!s.initial_model.empty()) {
     // Attached, because the sent files are removed when the job is submitted.
     const std::string there = sent.add(s.initial_model);
-    arguments.insert(arguments.end(), {"--attach", there, "--initial-model", there});
+    arguments.insert(arguments.end(), {"--attach", "@/" + there, "--initial-model", "@/" + there});
   }
   const LoginFiles files{.texts = {{"job.json", job_for_login(s, sent)}}, .attached = sent.files()};
   node.ship();

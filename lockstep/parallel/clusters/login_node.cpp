@@ -146,7 +146,10 @@ std::string LoginNode::in_new_folder() const {
 std::string LoginNode::command_line(const std::vector<std::string>& arguments) const {
   std::string line =
       "[ -x " + executable_ + " ] || exit " + std::to_string(no_executable) + "\n" + executable_;
-  for (const std::string& argument : arguments) line += " " + shell_quoted(argument);
+  for (const std::string& argument : arguments) {
+    line += argument.starts_with("@/") ? " \"$work\"/" + shell_quoted(argument.substr(2))
+                                       : " " + shell_quoted(argument);
+  }
   return line;
 }
 
@@ -257,7 +260,7 @@ int LoginNode::run_with(const LoginFiles& files, const std::vector<std::string>&
   const auto write = [&](const std::string& name, const std::string& text) {
     write_atomically(local_files(), scratch.file(name), text);
   };
-  write(profile_file(), cluster_profile_text(there));
+  write(name_ + ".toml", cluster_profile_text(there));
   for (const auto& [name, text] : files.texts) write(name, text);
   if (!files.attached.empty()) make_folders(local_files(), scratch.file("attached"));
   for (const auto& [name, path] : files.attached) {
@@ -267,8 +270,8 @@ int LoginNode::run_with(const LoginFiles& files, const std::vector<std::string>&
   // tar ends an archive as if it were whole where it fails, so a last file shows that it did not.
   write("complete", "");
   const std::string script = prologue() + in_new_folder() + "tar -xif - && rm complete || exit " +
-                             std::to_string(no_files) + "\n" + command_line(arguments) +
-                             " < /dev/null\n";
+                             std::to_string(no_files) + "\ncd \"$base\"\n" +
+                             command_line(arguments) + " < /dev/null\n";
   auto [from_tar, to_ssh] = make_pipe();
   const Descriptor nothing = opened("/dev/null", O_RDONLY);
   ChildProcess tar({.descriptors = {STDERR_FILENO},

@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// What a command on the login node finds in its working folder, which is removed when it ends.
+// What a command on the login node finds in a folder that is removed when the command ends. An
+// argument "@/NAME" is the path of NAME in this folder.
 struct LoginFiles {
   std::vector<std::pair<std::string, std::string>> texts = {};  // name and content
   // Name in the folder `attached` there, and file or folder here. Links are followed.
@@ -37,15 +38,15 @@ class LoginNode {
   // Runs `lockstep ARGUMENTS` there, with the standard output and errors of this process. Returns
   // its exit code.
   int run(const std::vector<std::string>& arguments);
-  // The same in a new folder with these files, and with the profile as PROFILE_NAME.toml, as it is
-  // for the node itself. Nothing is run unless all files have arrived.
+  // The same with these files, and with the profile as PROFILE_NAME.toml, as it is for the node
+  // itself. Nothing is run unless all files have arrived. The command's working folder remains.
   int run_with(const LoginFiles& files, const std::vector<std::string>& arguments);
   // Runs `lockstep ARGUMENTS --out FOLDER` there and copies this folder to `out`, which must not
   // exist or be empty. `out` appears whole or not at all. Returns the exit code.
   int fetch(const std::vector<std::string>& arguments, const std::string& out);
 
-  // "lab.toml"
-  std::string profile_file() const { return name_ + ".toml"; }
+  // "@/lab.toml"
+  std::string profile_file() const { return "@/" + name_ + ".toml"; }
 
  private:
   std::string prologue() const;
