@@ -23,7 +23,7 @@ namespace lockstep::command {
 namespace {
 
 struct SweepArguments {
-  std::string job, out, host_launch, cluster;
+  std::string job, out, host_launch, host_address, cluster;
   std::vector<std::string> settings, hosts;
   int workers = 0;
   int64_t stop_trial = 0;
@@ -141,6 +141,7 @@ std::string how_to_continue(const SweepArguments& a) {
     line += (i == 0 ? " --hosts " : ",") + shell_word(a.hosts[i]);
   }
   if (!a.host_launch.empty()) line += " --host-launch " + shell_word(a.host_launch);
+  if (!a.host_address.empty()) line += " --host-address " + shell_word(a.host_address);
   if (!a.cluster.empty()) line += " --cluster " + shell_word(a.cluster);
   return line + " --resume";
 }
@@ -202,6 +203,7 @@ int sweep_command(SweepArguments& a) {
   options.lend = !a.no_lending;
   options.hosts = a.hosts;
   options.host_launch = a.host_launch;
+  options.host_address = a.host_address;
   if (!a.cluster.empty()) use_cluster(a.cluster, options);
   if (!a.not_recorded) options.store = default_store_folder();
   options.interrupted = stop_wanted;
@@ -288,6 +290,10 @@ void add_sweep(Commands& commands) {
   sub.add_option("--host-launch", a->host_launch,
                  "Command that starts a program on a host; {host} is its name (default: ssh)")
       .type_name("COMMAND")
+      .needs(hosts);
+  sub.add_option("--host-address", a->host_address,
+                 "Address of this machine for the hosts (default: by route)")
+      .type_name("ADDRESS")
       .needs(hosts);
   sub.add_option("--cluster", a->cluster,
                  "Profile of a cluster whose nodes compute (lockstep cluster)")

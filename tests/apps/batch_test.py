@@ -284,6 +284,13 @@ class BatchJobs(CommandTest):
         self.works("jobs", "fetch", second, "--out", "a")
         self.assertEqual(self.receipt("a"), self.receipt("usual"))
         self.assertIn("2 workers", self.works("jobs", "diary", second).stdout)
+        self.works("cluster", "default", "here")
+        third = self.submit()
+        self.assertEqual(self.state(third)["cluster"], "here")
+        done = self.run_command("submit", "job.toml", "--at-once")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("the default profile is here", done.stderr)
+        self.assertEqual(self.wait(self.submit("--cluster", "local")), "finished\n")
 
     # ---- ends of another kind ----
 

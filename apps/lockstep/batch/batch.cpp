@@ -102,7 +102,24 @@ int submit_there(const SubmitArguments& a) {
   return submit_by_login(submission);
 }
 
-int submit_command(const SubmitArguments& a) {
+// Without --cluster the user's default profile is used, which is this machine at first.
+SubmitArguments with_default_cluster(SubmitArguments a) {
+  if (!a.cluster.empty()) return a;
+  const std::string chosen = default_cluster_profile();
+  if (chosen == "local") return a;
+  if (a.threads > 0 || a.workers > 0 || a.at_once) {
+    throw UsageError(
+        "--threads, --workers and --at-once are for this machine, but the default "
+        "profile is " +
+            chosen,
+        "--cluster local chooses this machine, lockstep cluster default local always");
+  }
+  a.cluster = chosen;
+  return a;
+}
+
+int submit_command(const SubmitArguments& given) {
+  const SubmitArguments a = with_default_cluster(given);
   if (has_login(a.cluster)) return submit_there(a);
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
@@ -365,7 +382,9 @@ void add_submit(Commands& commands) {
       .one_value_each()
       .type_name("FILE")
       .not_empty();
-  sub.add_option("--cluster", a->cluster, "Profile of the cluster that trains (lockstep cluster)")
+  sub.add_option("--cluster", a->cluster,
+                 "Profile of the cluster that trains (lockstep cluster; default: the one that "
+                 "`lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty()
       .excludes(sub.option("--threads"))

@@ -83,8 +83,7 @@ int sweep_in_batch(const BatchJob& job) {
     for (const std::string& host : places.hosts) hosts += (hosts.empty() ? "" : ",") + host;
     words.insert(words.end(), {"--hosts", hosts, "--host-launch", places.host_launch});
     if (!places.host_address.empty()) {
-      words.insert(words.end(), {"--set", "training.host_address=" +
-                                              nlohmann::ordered_json(places.host_address).dump()});
+      words.insert(words.end(), {"--host-address", places.host_address});
     }
   }
   std::vector<char*> arguments;

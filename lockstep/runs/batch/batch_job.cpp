@@ -153,6 +153,11 @@ std::string batch_jobs_folder() { return user_folder(UserFolder::state, "jobs");
 int64_t submit_batch_job(std::string_view content, const BatchRequest& request) {
   BatchJob made;
   if (!request.cluster.empty()) made.profile = read_cluster_profile(request.cluster);
+  if (!made.profile.login.empty()) {
+    throw Unsupported("[batch] the profile " + request.cluster + " reaches its cluster by " +
+                          made.profile.login + ": functions cannot be submitted from here",
+                      "run the program on that login node, with a profile without `login`");
+  }
   const std::string all = batch_jobs_folder();
   if (!made.is_local()) check_place(made.profile, all);
   made.number = make_batch_folder(all);

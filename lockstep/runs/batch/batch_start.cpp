@@ -48,6 +48,7 @@ Variables own_environment() {
 }
 
 void add_profile_environment(const BatchJob& job, Variables& variables) {
+  if (!job.profile.ports.empty()) variables["LOCKSTEP_PORTS"] = job.profile.ports;
   for (const std::string& setting : job.profile.environment) {
     const size_t equals = setting.find('=');
     if (equals != std::string::npos) {
