@@ -335,7 +335,9 @@ int jobs_command(const JobsArguments& a) {
   refuse(a.action == "fetch" && a.numbers.size() > 1, "`lockstep jobs fetch` takes one number");
   refuse(a.timeout != 0 && a.action != "wait", "--timeout is for `lockstep jobs wait`");
   refuse(a.follow && a.action != "progress", "--follow is for `lockstep jobs progress`");
-  if (has_login(a.cluster)) return jobs_by_login(a.cluster, words_of(a), a.out);
+  // Jobs are where `submit` puts them.
+  const std::string cluster = a.cluster.empty() ? default_cluster_profile() : a.cluster;
+  if (a.action != "run" && has_login(cluster)) return jobs_by_login(cluster, words_of(a), a.out);
   if (list) return list_jobs(a.json);
   if (a.action == "run") return run_job_of(a);
   const std::vector<int64_t> numbers = job_numbers(a.numbers);
@@ -426,8 +428,10 @@ void add_jobs(Commands& commands) {
   sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist")
       .type_name("DIR")
       .not_empty();
-  sub.add_option("--cluster", a->cluster,
-                 "Profile of a cluster; if it has a login, the jobs are those there")
+  sub.add_option(
+         "--cluster", a->cluster,
+         "Profile of a cluster; if it has a login, the jobs are those there (default: the one that "
+         "`lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty();
   sub.add_option("--timeout", a->timeout, "wait: the most seconds to wait (default: no limit)")

@@ -172,8 +172,21 @@ class HostsMail final : public BlockMail {
   class Meeting final : public Rendezvous {
    public:
     explicit Meeting(HostsMail& mail) : mail_(mail) {}
-    void set(const std::string& key, const Bytes& value) override { mail_.tell(Entry{key, value}); }
-    Bytes get(const std::string& key, const TimeLimit& limit) override {
+    std::map<int, Bytes> exchange(const std::map<int, Bytes>& own,
+                                  const TimeLimit& limit) override {
+      const auto mine = static_cast<int>(mail_.at_.part);
+      for (const auto& [host, value] : own) mail_.tell(Entry{key_of(mine, host), value});
+      std::map<int, Bytes> theirs;
+      for (const auto& [host, value] : own) theirs[host] = get(key_of(host, mine), limit);
+      return theirs;
+    }
+
+   private:
+    static std::string key_of(int from, int to) {
+      return std::to_string(from) + " for " + std::to_string(to);
+    }
+
+    Bytes get(const std::string& key, const TimeLimit& limit) {
       for (;;) {
         const auto found = mail_.entries_.find(key);
         if (found != mail_.entries_.end()) return found->second;
@@ -185,7 +198,6 @@ class HostsMail final : public BlockMail {
       }
     }
 
-   private:
     HostsMail& mail_;
   };
 

@@ -127,11 +127,6 @@ void keep_executable_of(BatchJob& job, const std::string& jobs_folder) {
 
 // Jobs for nodes lie where the nodes find them.
 void check_place(const ClusterProfile& profile, const std::string& jobs_folder) {
-  if (!profile.login.empty()) {
-    throw Unsupported(
-        "[batch] jobs for the login " + profile.login + " are submitted by the command alone",
-        "lockstep submit, or submit on the login node");
-  }
   const std::string wanted =
       profile.folder.empty() ? jobs_folder : join_path(profile.folder, "jobs");
   if (std::filesystem::weakly_canonical(wanted) == std::filesystem::weakly_canonical(jobs_folder)) {

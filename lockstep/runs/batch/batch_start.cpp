@@ -216,7 +216,6 @@ void give_to_slurm(const BatchJob& job) {
   for (const auto& [name, value] : own_environment()) {
     if (name.starts_with("LOCKSTEP_")) variables[name] = value;
   }
-  if (!job.profile.ports.empty()) variables["LOCKSTEP_PORTS"] = job.profile.ports;
   add_profile_environment(job, variables);
   script.environment.assign(variables.begin(), variables.end());
   script.name = name_in_slurm(job);

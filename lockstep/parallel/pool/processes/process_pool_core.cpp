@@ -124,14 +124,13 @@ bool ProcessSlots::post(Slot& slot, const Bytes& message) {
 
 void ProcessSlots::open_slot(int index) {
   auto slot = std::make_unique<Slot>(memory_, index);
-  if (hosts_.far(index)) slot->far = [this] { hosts_.ring(); };
-  for (const auto& [name, path] : files()) send_file(*slot, name);
-  const bool spin = wanted_ * options_.threads < available_cores();
-  const SlotTicket ticket{slot->place, bell_place_, index, hosts_.local_rank_of(index), spin};
   if (hosts_.far(index)) {
     slot->far = [this, place = slot->place] { hosts_.ring(place); };
     hosts_.belongs_to(hosts_.host_of(index), slot->place);
   }
+  for (const auto& [name, path] : files()) send_file(*slot, name);
+  const bool spin = wanted_ * options_.threads < available_cores();
+  const SlotTicket ticket{slot->place, bell_place_, index, hosts_.local_rank_of(index), spin};
   supervisor_of(index).start(ticket);
   by_index_[index] = slot.get();
   by_place_[slot->place.offset] = slot.get();
