@@ -142,7 +142,7 @@ class Validate(unittest.TestCase):
         try:
             code, steps, _, error = self.validate("--patience", "1")
             self.assertEqual((code, steps), (1, STEPS[:4]))
-            self.assertRegex(error, r"Slurm's job \d+ is still PENDING after 1 seconds \(\w+\)")
+            self.assertRegex(error, r"Slurm's job \d+ is still PENDING after 1 seconds \(.+\)")
         finally:
             self.slurm.run("scancel", taken)
         self.nothing_is_left()
