@@ -141,7 +141,12 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures mea
   }
   const LoweredNetwork lowered = s.lower(kBatch);
   s.output = lowered.graph.shape(lowered.outputs.at(0)).without_batch();
-  if (!s.on_cpu()) s.batch = DeviceBatches::rows_for(lowered.graph, kBatch);
+  if (!s.on_cpu()) {
+    // Of the network alone: neither the type of its inputs nor a loss changes the batches.
+    const std::vector<DType> inputs(s.data.images->inputs().size(), DType::f32);
+    s.batch = DeviceBatches::rows_for(
+        network.lower(kBatch, {.training = false, .inputs = inputs}).graph, kBatch);
+  }
   const auto n = static_cast<size_t>(s.data.images->size());
   s.scratch.resize(static_cast<size_t>(pool.size()));
   s.losses.resize(n);
@@ -423,7 +428,9 @@ Evaluation Evaluator::run(Tensor* outputs) {
   s.begin_metrics();
   const bool in_order = s.metrics && s.metrics->in_order();
   const auto together = s.on_device ? 1 : static_cast<int64_t>(s.runs.size());
-  const int64_t most = in_order ? kBatchesAThread * together : batches;
+  // On a device several chunks make a batch.
+  const int64_t kept = std::max(together, kBatchesAThread * together / s.chunks_of_batch());
+  const int64_t most = in_order ? kept : batches;
   s.kept.resize(in_order ? static_cast<size_t>(most * s.chunks_of_batch()) : 0);
   for (int64_t first = 0; first < batches; first += most) {
     const int64_t end = std::min(first + most, batches);

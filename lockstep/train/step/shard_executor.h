@@ -136,7 +136,7 @@ class ShardExecutor {
 
   // From now on the last part of the sum may be left to the caller of finish(), who then computes
   // unfinished_sum() instead of reading gradient_sum(). So the caller can use each piece of the sum
-  // while it is in a cache, and the sum is never written to memory.
+  // while it is in a cache, and without other members the sum is never written to memory.
   virtual void leave_sum_unfinished(bool leave) { (void)leave; }
   // After finish(): the pieces that are left, until the next begin(); null if the sum is complete.
   virtual UnfinishedSum* unfinished_sum() { return nullptr; }
