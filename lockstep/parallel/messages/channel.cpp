@@ -36,6 +36,9 @@ constexpr int kEnforceDomain = 93;
 constexpr int kHandshakeMilliseconds = 3000, kOnlyHandshakeMilliseconds = 30000;
 constexpr int kHeartbeatMilliseconds = 500, kSilenceMilliseconds = 5000;
 constexpr double kSendLimit = 30;
+// Connections that may wait to be accepted, within the system's limit (net.core.somaxconn). Thousands
+// of hosts that come at once would otherwise try again after seconds.
+constexpr int kBacklog = 4096;
 
 [[noreturn]] void fail(const std::string& what, const zmq::error_t& error) {
   throw Error("[channel] " + what + ": " + error.what());
@@ -241,6 +244,7 @@ ChannelServer::ChannelServer(const ChannelOptions& options)
 
     set_up(s.socket, options, options.endpoint);
     s.socket.set(zmq::sockopt::router_mandatory, 1);
+    s.socket.set(zmq::sockopt::backlog, kBacklog);
     s.socket.set(zmq::sockopt::curve_server, 1);
     s.socket.set(zmq::sockopt::curve_secretkey, s.keys.secret_key);
     s.socket.set(zmq::sockopt::zap_domain, kDomain);

@@ -58,6 +58,7 @@ struct Host {
   std::string name;
   int workers = 1;
   uint32_t process = 0;  // 0: none
+  bool ready = false;    // its agent takes messages
   std::deque<Waiting> waiting = {};
   std::deque<std::pair<uint64_t, uint64_t>> pushes = {};  // number, and value of `sent` at its end
   uint64_t sent = 0, written = 0;  // bytes of regions: sent, and acknowledged
@@ -113,6 +114,10 @@ class HostLine {
       bool stuck = false;
       for (auto at = waiting_.begin(); at != waiting_.end();) {
         Host& host = of(*at);
+        if (host.process != 0 && !host.ready) {  // they are sent when it is
+          at = waiting_.erase(at);
+          continue;
+        }
         stuck = !send_waiting(host) || stuck;
         at = host.waiting.empty() ? waiting_.erase(at) : std::next(at);
       }
@@ -330,6 +335,8 @@ class HostLine {
   }
 
   void take(Host& host, const HostReady& ready) {
+    host.ready = true;
+    waiting_.insert(number_of_host(host));
     const MutexLock lock(s_.mutex);
     HostStatus& status = s_.status(number_of_host(host));
     status.presence = ++presences_;
