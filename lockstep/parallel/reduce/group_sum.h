@@ -69,6 +69,8 @@ class GroupSum {
   // After exchange() every member has all operands, until its next begin(). So it can compute what
   // others have not published if finish_pieces() throws because a member was lost.
 
+  // Marks of pieces stay in the windows, so the windows of a group serve one GroupSum with pieces.
+
   // After begin(): memory of operand_bytes; null if members share none.
   std::byte* operands() const;
   // Instead of finish(): all operands and additional bytes are in place. Throws like collectives.
