@@ -36,8 +36,8 @@ constexpr int kEnforceDomain = 93;
 constexpr int kHandshakeMilliseconds = 3000, kOnlyHandshakeMilliseconds = 30000;
 constexpr int kHeartbeatMilliseconds = 500, kSilenceMilliseconds = 5000;
 constexpr double kSendLimit = 30;
-// Connections that may wait to be accepted, within the system's limit (net.core.somaxconn). Thousands
-// of hosts that come at once would otherwise try again after seconds.
+// Connections that may wait to be accepted, within the system's limit (net.core.somaxconn).
+// Thousands of hosts that come at once would otherwise try again after seconds.
 constexpr int kBacklog = 4096;
 
 [[noreturn]] void fail(const std::string& what, const zmq::error_t& error) {
