@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -298,14 +297,16 @@ void fetch_batch_job(int64_t number, const std::string& out) {
 void remove_batch_job(int64_t number) {
   const std::string all = batch_jobs_folder();
   const std::string folder = folder_of_job(number);
-  std::optional<FileLock> client = lock_existing_job(number);
+  const FileLock client = lock_existing_job(number);
   refuse_unremovable(number);
-  write_atomically(local_files(), join_path(all, last_number_name), number_text(last_number(all)));
+  const std::string last = number_text(last_number(all)), path = join_path(all, last_number_name);
+  if (!local_files().exists(path) || read_text(local_files(), path) != last) {
+    write_atomically(local_files(), path, last);
+  }
   // Without its description the folder is no job, if the rest cannot be removed.
   local_files().remove(join_path(folder, batch_description_name));
   std::error_code error;
   std::filesystem::remove_all(folder, error);
-  client.reset();  // a file in that folder
   if (error) {
     throw FileError("[batch] cannot remove " + folder + ": " + error.message());
   }
