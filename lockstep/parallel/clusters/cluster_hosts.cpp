@@ -232,7 +232,7 @@ struct ClusterHosts::State {
         if (!host.expected) continue;
         if (element) {
           follow(host, index, useless);
-        } else if (!host.job.empty() && host.shows.reached()) {
+        } else if (!host.job.empty() && (has_ended(known, host.job) || host.shows.reached())) {
           note_end(host, index, "its jobs in Slurm end before it joins");
         }
         if (host.job.empty() && host.expected && host.next.reached()) missing.push_back(index);
@@ -247,13 +247,24 @@ struct ClusterHosts::State {
       LOCKSTEP_REQUIRES(mutex) {
     const SlurmElement* found = nullptr;
     for (const SlurmElement& element : known) {
-      if (element.index != index || !element.state.is_alive()) continue;
+      if (element.index != index || !may_come(element)) continue;
       if (given_up.count(element.job) > 0) continue;
       if (found == nullptr || std::atoll(element.job.c_str()) > std::atoll(found->job.c_str())) {
         found = &element;
       }
     }
     return found;
+  }
+
+  // A preempted job that Slurm starts again is pending.
+  static bool may_come(const SlurmElement& element) {
+    return element.state.is_alive() && element.state.state != "PREEMPTED";
+  }
+
+  static bool has_ended(const std::vector<SlurmElement>& known, const std::string& job) {
+    return std::any_of(known.begin(), known.end(), [&](const SlurmElement& element) {
+      return element.job == job && !may_come(element);
+    });
   }
 
   // A job that runs must join soon; one that was requeued and has to wait for its time is replaced.

@@ -114,7 +114,8 @@ void Slurm::cancel(const std::vector<std::string>& jobs) const {
 
 std::vector<SlurmElement> Slurm::elements(const std::string& name) const {
   std::istringstream lines(output_of(
-      {"squeue", "--noheader", "--array", "--name=" + name, "--format=%i|%T|%r"}, answer_limit));
+      {"squeue", "--noheader", "--array", "--states=all", "--name=" + name, "--format=%i|%T|%r"},
+      answer_limit));
   std::vector<SlurmElement> all;
   for (std::string line; std::getline(lines, line);) {
     const size_t below = line.find('_'), bar = line.find('|');

@@ -68,7 +68,7 @@ class Slurm {
 
   // Gives the text of a script to Slurm. Returns the number of Slurm's job.
   std::string submit(const std::string& script) const;
-  // The elements of all arrays of this name that Slurm knows. Others are left out.
+  // The elements of all arrays of this name that Slurm knows, also those that have ended lately.
   std::vector<SlurmElement> elements(const std::string& name) const;
   void cancel(const std::vector<std::string>& jobs) const;
   // Cancels all jobs of this name, which may be none.
