@@ -32,6 +32,7 @@ class SlurmTest(CommandTest):
 
     def setUp(self):
         super().setUp()
+        self.killed_workers = 0
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_home_"))
         self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
         self.addCleanup(self.end_jobs)
@@ -96,13 +97,30 @@ class SlurmTest(CommandTest):
             self.slurm.run("scancel", "--signal=KILL", dice.choice(steps), check=False)
 
     def kill_a_worker(self, dice):
-        workers = subprocess.run(["pgrep", "-f", f"^{COMMAND}.*--lockstep-worker"], text=True,
-                                 capture_output=True).stdout.split()
-        if workers:
+        for _ in range(100):
+            workers = self.workers_on_nodes()
+            if workers:
+                break
+            time.sleep(0.1)
+        try:
+            if workers:
+                os.kill(dice.choice(workers), signal.SIGKILL)
+                self.killed_workers += 1
+        except ProcessLookupError:
+            pass
+
+    def workers_on_nodes(self):
+        """Worker processes that this test's Slurm has started."""
+        ours = f"SLURM_CONF={self.slurm.environment['SLURM_CONF']}".encode()
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
-                os.kill(int(dice.choice(workers)), signal.SIGKILL)
-            except ProcessLookupError:
+                if (b"--lockstep-worker" in (process / "cmdline").read_bytes()
+                        and ours in (process / "environ").read_bytes().split(b"\0")):
+                    found.append(int(process.name))
+            except OSError:  # it has ended
                 pass
+        return sorted(found)
 
     def restart_the_controller(self, _):
         self.slurm.kill("slurmctld")

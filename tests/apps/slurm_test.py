@@ -89,6 +89,7 @@ class Slurm(SlurmTest):
             kind(number) if kind in of_a_job else kind(dice)
             done += 1
         self.assertGreaterEqual(done, min(count, 3), "the training was too short")
+        self.assertGreater(self.killed_workers, 0)
         if self.state(number)["state"] == "failed":
             self.works("jobs", "resume", number)
         self.finishes(number)
@@ -172,6 +173,18 @@ class Slurm(SlurmTest):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("sbatch failed: sbatch: error: invalid partition specified: none", done.stderr)
         self.assertEqual(self.works("jobs", "list", "--json").stdout, "[]\n")
+
+    def test_a_dry_run_submits_nothing(self):
+        script = self.works("submit", "job.toml", "--cluster", "lab", "--dry-run").stdout
+        for line in ("#!/bin/sh\n", "#SBATCH --nodes=2\n", "#SBATCH --requeue\n",
+                     "#SBATCH --signal=B:USR2@120\n", "jobs/NUMBER/executable"):
+            self.assertIn(line, script)
+        self.assertNotIn(SECRET, script)
+        self.assertEqual(self.works("jobs", "list", "--json").stdout, "[]\n")
+        self.assertEqual(self.slurm.run("squeue", "-h").strip(), "")
+        done = self.run_command("submit", "job.toml", "--dry-run")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("the job would run on this machine", done.stderr)
 
 
 if __name__ == "__main__":

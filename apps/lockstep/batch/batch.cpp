@@ -17,6 +17,7 @@
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/cluster_profile.h"
 #include "lockstep/runs/batch/batch_job.h"
+#include "lockstep/runs/batch/batch_start.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/runs/sweeps/job_sweep.h"
 
@@ -29,7 +30,7 @@ struct SubmitArguments {
   std::string job, device, initial_model, cluster;
   std::vector<std::string> settings, attach;
   int threads = 0, workers = 0;
-  bool at_once = false;
+  bool at_once = false, dry_run = false;
 };
 
 struct JobsArguments {
@@ -67,12 +68,19 @@ void add_profile_settings(const SubmitArguments& a, const ClusterProfile& profil
   }
 }
 
+// Prints what Slurm would get.
+int64_t show_script(const BatchRequest& request) {
+  print(batch_script_for(request));
+  return 0;
+}
+
 int64_t submit_training(const SubmitArguments& a, const std::vector<std::string>& settings,
                         BatchRequest& request) {
   const Job job = read_job(local_files(), a.job, settings);
   // A job that cannot be trained is refused here, not in its diary.
   plan_job(job, {.initial_model = request.initial_model, .values = JobValues::sizes_alone});
   request.name = job.name;
+  if (a.dry_run) return show_script(request);
   return submit_batch_job(job.resolved().dump(2) + "\n", request);
 }
 
@@ -87,6 +95,7 @@ int64_t submit_sweep(const SubmitArguments& a, const std::vector<std::string>& s
   request.kind = BatchKind::sweep;
   request.workers = a.workers;
   request.name = tree.value("name", "sweep");
+  if (a.dry_run) return show_script(request);
   return submit_batch_job(tree.dump(2) + "\n", request);
 }
 
@@ -98,7 +107,7 @@ int submit_there(const SubmitArguments& a) {
                              .attach = a.attach,
                              .initial_model = a.initial_model};
   if (!a.device.empty()) submission.options = {"--device", a.device};
-  if (a.at_once) submission.options.push_back("--at-once");
+  if (a.dry_run) submission.options.push_back("--dry-run");
   return submit_by_login(submission);
 }
 
@@ -131,6 +140,10 @@ int submit_command(const SubmitArguments& given) {
   } else if (!a.initial_model.empty()) {
     request.initial_model = std::filesystem::absolute(a.initial_model).string();
   }
+  if (a.dry_run && (a.cluster.empty() || read_cluster_profile(a.cluster).scheduler == "local")) {
+    throw UsageError("--dry-run prints a script for Slurm, and the job would run on this machine",
+                     "lockstep train --dry-run estimates the time of a training");
+  }
   const JobText text = read_job_text(local_files(), a.job, settings);
   int64_t number = 0;
   if (ordered_json::parse(text.tree).contains("sweep")) {
@@ -139,6 +152,7 @@ int submit_command(const SubmitArguments& given) {
     if (a.workers > 0) settings.push_back("training.workers=" + std::to_string(a.workers));
     number = submit_training(a, settings, request);
   }
+  if (a.dry_run) return 0;
   if (const std::string note = logout_note(); batch_job(number).is_local() && !note.empty()) {
     std::fprintf(stderr, "note: %s\n", note.c_str());
   }
@@ -384,6 +398,7 @@ void add_submit(Commands& commands) {
       .one_value_each()
       .type_name("FILE")
       .not_empty();
+  sub.add_flag("--dry-run", a->dry_run, "Print the script for Slurm and submit nothing");
   sub.add_option("--cluster", a->cluster,
                  "Profile of the cluster that trains (lockstep cluster; default: the one that "
                  "`lockstep cluster default` shows)")

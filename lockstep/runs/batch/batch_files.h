@@ -22,6 +22,7 @@ inline constexpr const char* batch_call_name = "call";
 inline constexpr const char* batch_result_name = "result";
 inline constexpr const char* batch_error_name = "error";
 inline constexpr const char* batch_attached_name = "attached";
+inline constexpr const char* batch_executable_name = "executable";
 inline constexpr const char* batch_environment_name = "environment.json";
 inline constexpr const char* batch_script_name = "slurm.sh";
 inline constexpr const char* batch_slurm_job_name = "slurm_job";

@@ -207,7 +207,7 @@ void record_slurm_job(const BatchJob& job, const std::string& number) {
   }
 }
 
-void give_to_slurm(const BatchJob& job) {
+SlurmScript script_of(const BatchJob& job) {
   SlurmScript script;
   Variables variables;
   // Slurm carries standard input unencrypted, so keys of hosts go through files of this folder,
@@ -222,6 +222,11 @@ void give_to_slurm(const BatchJob& job) {
   script.output = job.file(batch_diary_name);
   script.command = shell_quoted(job.executable);
   for (const std::string& word : arguments_of(job)) script.command += " " + shell_quoted(word);
+  return script;
+}
+
+void give_to_slurm(const BatchJob& job) {
+  const SlurmScript script = script_of(job);
   // A job that is resumed keeps its environment.
   const std::string path = job.file(batch_script_name);
   if (!local_files().exists(path)) {
@@ -245,6 +250,19 @@ void give_to_slurm(const BatchJob& job) {
 }
 
 }  // namespace
+
+std::string batch_script_for(const BatchRequest& request) {
+  BatchJob job;
+  job.request = request;
+  job.profile = read_cluster_profile(request.cluster);
+  job.folder = join_path(batch_jobs_folder(), "NUMBER");
+  const std::string& named = job.profile.executable;
+  job.executable =
+      named == "shared" || named == "shipped" ? job.file(batch_executable_name) : named;
+  SlurmScript script = script_of(job);
+  script.name = "lockstep-NUMBER-WORD";
+  return slurm_script(job.profile, script);
+}
 
 bool may_be_secret(const std::string& name, const std::string& value) {
   constexpr std::array words{"KEY", "TOKEN", "PASS", "_PWD", "PWD_", "AUTH", "COOKIE", "PRIVATE"};

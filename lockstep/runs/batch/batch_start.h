@@ -18,6 +18,10 @@ void record_batch_environment(const BatchJob& job);
 // the job to its cluster. Throws Error if it does not start.
 void start_batch_job(const BatchJob& job);
 
+// The script that Slurm would get for a job, with NUMBER where its number will stand. The request
+// must name the profile of a cluster that Slurm manages.
+std::string batch_script_for(const BatchRequest& request);
+
 // Whether a variable may hold a secret, by its name and value.
 bool may_be_secret(const std::string& name, const std::string& value);
 

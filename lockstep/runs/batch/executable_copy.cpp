@@ -19,11 +19,11 @@
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/own_executable.h"
+#include "lockstep/runs/batch/batch_files.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* executable_name = "executable";
 constexpr const char* executables_name = "executables";
 constexpr int keep_attempts = 5;
 
@@ -141,7 +141,7 @@ KeptExecutable keep_executable(const std::string& jobs_folder, const std::string
   if (relative) return {original.string(), digest};
   const std::string shared = join_path(jobs_folder, executables_name);
   make_folders(local_files(), shared);
-  const std::string place = join_path(folder, executable_name);
+  const std::string place = join_path(folder, batch_executable_name);
   keep_shared(shared, own_executable_file, digest, place);
   if (const std::string library = cuda_library_of(original.string()); !library.empty()) {
     keep_shared(shared, library, digest_of_file(library), join_path(folder, cuda_library_name));
