@@ -122,10 +122,28 @@ class Hosts {
   pid_t child_ = -1;
 };
 
+// Removed at the end of its life.
+class Folder {
+ public:
+  Folder() : path_((std::filesystem::temp_directory_path() / "scale_XXXXXX").string()) {
+    if (mkdtemp(path_.data()) == nullptr) throw Error("[scale] no folder");
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 void measure(const Settings& settings) {
-  std::string folder = (std::filesystem::temp_directory_path() / "scale_XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) throw Error("[scale] no folder");
-  const std::string key = folder + "/key";
+  constexpr double most_seconds = 1800;
+  const Folder folder;
+  const std::string key = folder.path() + "/key";
   write_key_file(key, JobKey::fresh());
   const int port = free_port();
   setenv("LOCKSTEP_PORTS", std::to_string(port).c_str(), 1);
@@ -185,6 +203,10 @@ void measure(const Settings& settings) {
       for (const auto& [seconds, when] : formed) recoveries.push_back(seconds + since(when));
       formed.clear();
       if (losses >= settings.failures) ++after;
+      if (since(running) > most_seconds) {
+        throw Timeout("[scale] " + std::to_string(losses) + " of " +
+                      std::to_string(settings.failures) + " failures were noticed");
+      }
       hosts.check();
     }
     whole = since(running);
@@ -202,7 +224,6 @@ void measure(const Settings& settings) {
         static_cast<long>(lines_of("/proc/self/maps")));
     std::fflush(stdout);
   }
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -387,7 +387,9 @@ class SimulatedHosts {
   void fail_one() {
     std::vector<size_t> candidates;
     for (size_t i = 0; i < members_.size(); ++i) {
-      if (members_[i].phase == Member::Phase::present && members_[i].slot) candidates.push_back(i);
+      // The loss of a worker that has no task yet is not reported.
+      const bool works = members_[i].slot && members_[i].reports != 0;
+      if (members_[i].phase == Member::Phase::present && works) candidates.push_back(i);
     }
     if (candidates.size() < 2 || failed_ >= options_.failures) return;
     Member& m = members_[candidates[random_() % candidates.size()]];

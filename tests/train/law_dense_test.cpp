@@ -1,6 +1,6 @@
 // The law for networks of fully connected layers: threads compute several shards of such a network
-// together. A second build adds sums in order of arrival; there each test of the suite Law must
-// fail.
+// together. A second build adds sums in order of arrival; there each test of the suites Law and
+// LawOfWorkers must fail.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -120,7 +120,7 @@ TEST(DenseNetworks, HaveTheSameBitsInFilledMemory) {
   }
 }
 
-TEST(DenseNetworks, HaveTheSameBitsOverWorkers) {
+TEST(LawOfWorkers, OneDigestForDenseNetworks) {
   const TrainingResult one = run(options_of(1));
   for (const int64_t workers : {2, 3}) {
     TrainingOptions options = options_of(2, workers);
@@ -171,7 +171,7 @@ TEST(DenseNetworksInBf16, HaveTheSameBitsInFilledMemory) {
   }
 }
 
-TEST(DenseNetworksInBf16, HaveTheSameBitsOverWorkers) {
+TEST(LawOfWorkers, OneDigestForDenseNetworksInBf16) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   const TrainingResult one = run(bf16_options(1));
   for (const int64_t workers : {2, 3}) {

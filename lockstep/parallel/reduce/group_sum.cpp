@@ -228,7 +228,8 @@ void GroupSum::finish(const TimeLimit& limit) {
 
 std::byte* GroupSum::operands() const {
   const State& s = *state_;
-  return s.group.size() == 1 ? nullptr : s.exchange->operands(s.begun);
+  const bool shared = s.group.size() > 1 && s.tree.order() == TreeReduction::Order::tree;
+  return shared ? s.exchange->operands(s.begun) : nullptr;
 }
 
 void GroupSum::exchange(const TimeLimit& limit) {

@@ -71,7 +71,8 @@ class GroupSum {
 
   // Marks of pieces stay in the windows, so the windows of a group serve one GroupSum with pieces.
 
-  // After begin(): memory of operand_bytes; null if members share none.
+  // After begin(): memory of operand_bytes; null if members share none, or if leaves are added in
+  // order of arrival.
   std::byte* operands() const;
   // Instead of finish(): all operands and additional bytes are in place. Throws like collectives.
   void exchange(const TimeLimit& limit);

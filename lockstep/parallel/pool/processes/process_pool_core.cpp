@@ -174,8 +174,8 @@ void ProcessSlots::work_came() {
   hand_out();
   rebalance();
   for (const auto& slot : slots_) {
-    const bool idle = slot->sent.empty() && !any_queued(slot->index, true);
-    if (slot->retiring && idle) end_process(*slot, "");
+    if (!slot->retiring || !slot->sent.empty()) continue;
+    if (!any_queued(slot->index, true)) end_process(*slot, "");
   }
 }
 

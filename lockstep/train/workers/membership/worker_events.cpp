@@ -31,6 +31,7 @@ bool WorkerEvents::step(double seconds) {
        event = ++handled < kMost ? parts_.membership.next() : std::nullopt) {
     handle(*event);
   }
+  parts_.hosts.settle();
   return true;  // while events arrive, no worker counts as late
 }
 
@@ -158,7 +159,6 @@ void WorkerEvents::handle_loss(const PoolWorkerEvent& event) {
 
 void WorkerEvents::take(uint32_t worker, const ReadyReport& r) {
   parts_.membership.take(worker, r);
-  parts_.hosts.settle();
 }
 
 // Messages between the first members of hosts go through the client.
