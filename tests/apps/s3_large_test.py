@@ -138,10 +138,12 @@ class Commands(S3Test):
 
     def test_outputs(self):
         """What cannot be written to a store is refused with the reason, and no folder `s3:` is made."""
-        self.write((self.folder / "job.toml").read_text() + "\n[sweep]\ntrials = 2\n[sweep.parameters]\nwidth = [2, 4]\n")
+        job = (self.folder / "job.toml").read_text()
+        self.write(job + "\n[sweep]\ntrials = 2\n[sweep.parameters]\nwidth = [2, 4]\n")
         self.refused("cannot be the folder of a sweep: its workers append to files there", "sweep", "job.toml",
                      "--out", "s3://data-1/sweep")
         self.refused("this output needs a local folder", "export-digits", "s3://data-1/digits")
+        self.write(job)
         done = self.s3("submit", "job.toml", "--initial-model", "s3://data-1/none", LOCKSTEP_HOME=str(self.folder / "home"))
         self.assertEqual(done.returncode, 1)
         self.assertNotIn(str(self.folder), done.stderr.split("hint")[0].replace("job.toml", ""))
