@@ -155,7 +155,7 @@ class OneAnswer(SweepTest):
 
     def test_on_hosts_whose_idle_workers_join_other_trials(self):
         # There are fewer trials than workers.
-        how = ["--set", "max_epochs=12", "--set", "sweep.parameters.width=[16]", "--set", "sweep.method=random",
+        how = ["--set", "max_epochs=30", "--set", "sweep.parameters.width=[16]", "--set", "sweep.method=random",
                "--set", "sweep.trials=2"]
         one = self.sweep("one", "--workers", 1, *how)
         told = self.works("sweep", self.shared / "job.toml", "--out", "far", *self.HOSTS,
