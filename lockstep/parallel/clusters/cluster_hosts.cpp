@@ -158,7 +158,7 @@ struct ClusterHosts::State {
   const JobKey key = JobKey::fresh();
   std::string folder, name, address, executable;
   std::optional<FileLock> lock;
-  std::atomic<int> shared = 0;  // number of shared files
+  std::atomic<int> shared = 0;        // number of shared files
   const TimeLimit quiet{quiet_time};  // from the constructor, not long before begin()
 
   Mutex mutex;

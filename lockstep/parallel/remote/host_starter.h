@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// The functions are called by the pool's thread for its hosts, except waits_for() and share(), which
-// any thread may call. They do not wait for the scheduler, except begin() and end().
+// The functions are called by the pool's thread for its hosts, except waits_for() and share(),
+// which any thread may call. They do not wait for the scheduler, except begin() and end().
 class HostStarter {
  public:
   virtual ~HostStarter() = default;

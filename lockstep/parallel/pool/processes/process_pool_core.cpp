@@ -356,8 +356,7 @@ std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options) {
   for (const PoolHost& host : options.hosts) {
     host.name.empty() ? here = host.workers : ++elsewhere;
   }
-  const bool join =
-      options.launch.starts_with("join ") || options.launch.starts_with("cluster ");
+  const bool join = options.launch.starts_with("join ") || options.launch.starts_with("cluster ");
   check_resources({.workers = here,
                    .threads = options.threads,
                    .hosts = join ? 0 : elsewhere,
