@@ -267,19 +267,24 @@ struct ClusterHosts::State {
     });
   }
 
-  // A job that runs must join soon; one that was requeued and has to wait for its time is replaced.
+  // A job that runs must join soon. One that was requeued and has to wait for its time is replaced,
+  // and so is one that Slurm would never start: it is held because its node failed to launch it.
   void follow(Host& host, int64_t index, std::vector<std::string>& useless)
       LOCKSTEP_REQUIRES(mutex) {
     const bool runs = host.state.state == "RUNNING" || host.state.state == "COMPLETING";
     if (runs && !host.joins) host.joins.emplace(join_limit);
     const bool late = host.joins && host.joins->reached();
     const bool requeued = host.joins && host.state.reason == "BeginTime";
-    if (!(runs && late) && !requeued) return;
+    const bool held =
+        host.state.state == "PENDING" && host.state.reason.starts_with("launch failed");
+    if (!(runs && late) && !requeued && !held) return;
     given_up.insert(host.job);
     useless.push_back(host.job);
     if (requeued) {
       host.job.clear();
       host.joins.reset();
+    } else if (held) {
+      note_end(host, index, "Slurm could not start it (" + host.state.reason + ")");
     } else {
       note_end(host, index, "it runs on its node and does not reach " + address);
     }
