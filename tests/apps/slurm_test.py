@@ -72,7 +72,9 @@ class Slurm(SlurmTest):
 
     def test_disturbances_change_no_bit(self):
         count = int(os.environ.get("LOCKSTEP_DISTURBANCES", "3"))
-        epochs = ("--set", f"max_epochs={max(60, 40 * count)}", "--set", "checkpoint_frequency=40")
+        # On idle cores a disturbance takes as long as some thousand iterations.
+        epochs = ("--set", f"max_epochs={1000 * count if count > 10 else 40 * count}",
+                  "--set", "checkpoint_frequency=40", "--set", "verbose_frequency=1000")
         self.works("train", "job.toml", "--out", "usual", "--quiet", *epochs)
         number = self.submit(*epochs)
         dice = random.Random(int(os.environ.get("LOCKSTEP_SEED", "1")))
