@@ -42,7 +42,7 @@ struct JobsArguments {
   bool json = false, follow = false;
 };
 
-// Paths in [data] that do not exist are refused at submission, not in the diary.
+// Refuses paths in [data] that do not exist. Otherwise only the diary would show the error.
 void check_sweep_data(const ordered_json& tree) {
   const std::function<void(const std::string&, const ordered_json&)> check =
       [&](const std::string& field, const ordered_json& value) {
@@ -77,7 +77,7 @@ int64_t show_script(const BatchRequest& request) {
 int64_t submit_training(const SubmitArguments& a, const std::vector<std::string>& settings,
                         BatchRequest& request) {
   const Job job = read_job(local_files(), a.job, settings);
-  // A job that cannot be trained is refused here, not in its diary.
+  // An error of the job is thrown here. Otherwise only the diary would show it.
   plan_job(job, {.initial_model = request.initial_model, .values = JobValues::sizes_alone});
   request.name = job.name;
   if (a.dry_run) return show_script(request);
@@ -99,7 +99,7 @@ int64_t submit_sweep(const SubmitArguments& a, const std::vector<std::string>& s
   return submit_batch_job(tree.dump(2) + "\n", request);
 }
 
-// What is submitted on the login node of the cluster.
+// Submits on the login node of the cluster.
 int submit_there(const SubmitArguments& a) {
   LoginSubmission submission{.cluster = a.cluster,
                              .job = a.job,
@@ -296,7 +296,7 @@ int act_on_job(const JobsArguments& a, int64_t number) {
   return 0;
 }
 
-// An error of one job does not keep the others from being treated; the last one is thrown.
+// After an error of one job the action goes on with the others. An error of the last one is thrown.
 int act_on_jobs(const JobsArguments& a, const std::vector<int64_t>& numbers) {
   int code = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
@@ -328,7 +328,7 @@ int run_job_of(const JobsArguments& a) {
                            a.ready_descriptor);
 }
 
-// The same arguments for the login node of the cluster, without --out.
+// The arguments for the command on the login node of the cluster, without --out.
 std::vector<std::string> words_of(const JobsArguments& a) {
   std::vector<std::string> words{a.action};
   words.insert(words.end(), a.numbers.begin(), a.numbers.end());
@@ -349,7 +349,7 @@ int jobs_command(const JobsArguments& a) {
   refuse(a.action == "fetch" && a.numbers.size() > 1, "`lockstep jobs fetch` takes one number");
   refuse(a.timeout != 0 && a.action != "wait", "--timeout is for `lockstep jobs wait`");
   refuse(a.follow && a.action != "progress", "--follow is for `lockstep jobs progress`");
-  // Jobs are where `submit` puts them.
+  // The same profile as in `submit`.
   const std::string cluster = a.cluster.empty() ? default_cluster_profile() : a.cluster;
   if (a.action != "run" && has_login(cluster)) return jobs_by_login(cluster, words_of(a), a.out);
   if (list) return list_jobs(a.json);
@@ -364,15 +364,16 @@ void add_submit(Commands& commands) {
   auto a = std::make_shared<SubmitArguments>();
   Subcommand sub = commands.add(
       "submit", "Train in the background: a batch job that outlives the terminal",
-      "A job file with a table [sweep] is run as by `lockstep sweep`, others are trained. Prints "
-      "the number of the job alone on standard output. The job is fixed now: later changes "
-      "of the job file, the executable, the environment or attached files have no effect. Jobs run "
-      "one after another, in the order of their numbers. `lockstep jobs` shows, waits for, fetches "
+      "Runs a job file with a table [sweep] as `lockstep sweep` does, and trains any other one. "
+      "Prints only the number of the job on standard output. The job is fixed: later changes of "
+      "the job file, the executable, the environment or attached files have no effect. Jobs on "
+      "this machine run one after another, in the order of their numbers. `lockstep jobs` shows, "
+      "waits for, fetches "
       "and cancels them, also from another terminal. The receipt is that of `lockstep train`.",
-      {{"lockstep submit examples/jobs/digits.toml", "prints a number, such as 1"},
-       {"lockstep submit job.toml --workers 4 --at-once", "beside the jobs that run"},
+      {{"lockstep submit examples/jobs/digits.toml", "print the number of the job, such as 1"},
+       {"lockstep submit job.toml --workers 4 --at-once", "train beside the jobs that run"},
        {"lockstep submit job.toml --cluster lab", "train on the nodes of a cluster"},
-       {"lockstep submit job.toml --attach images", "with a copy of the folder images"}},
+       {"lockstep submit job.toml --attach images", "train with a copy of the folder images"}},
       [a] { return submit_command(*a); });
   sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
   sub.add_option("--set", a->settings,
@@ -393,14 +394,14 @@ void add_submit(Commands& commands) {
       .type_name("MODEL")
       .not_empty();
   sub.add_option("--attach", a->attach,
-                 "A file or folder to copy into the job (any number of times); data that the job "
-                 "reads from there are read from the copy")
+                 "Copy this file or folder into the job (any number of times); the job reads data "
+                 "in it from the copy")
       .one_value_each()
       .type_name("FILE")
       .not_empty();
   sub.add_flag("--dry-run", a->dry_run, "Print the script for Slurm and submit nothing");
   sub.add_option("--cluster", a->cluster,
-                 "Profile of the cluster that trains (lockstep cluster; default: the one that "
+                 "Profile of the cluster that trains (lockstep cluster; default: the profile that "
                  "`lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty()
@@ -416,8 +417,7 @@ void add_jobs(Commands& commands) {
       "Actions, each for jobs that `lockstep submit` or a program (batch() in C++) made:\n\n"
       "  list      all jobs with their states\n"
       "  show      one job\n"
-      "  wait      until they have ended; exit code 0 if they finished, 1 if one failed, 130 if "
-      "one "
+      "  wait      until they have ended; exit code 0 if all finished, 1 if one failed, 130 if one "
       "was cancelled\n"
       "  diary     what its process printed\n"
       "  progress  its newest iteration and validation, or its trials\n"
@@ -425,11 +425,11 @@ void add_jobs(Commands& commands) {
       "  cancel    end it after a checkpoint\n"
       "  resume    continue a job that failed or was cancelled\n"
       "  rm        remove a job that has ended, with its run\n"
-      "  run       work on the job in this process (submit starts it so)\n\n"
+      "  run       work on the job in this process (`submit` starts jobs by this)\n\n"
       "States: queued, running, finished, failed (with the reason), cancelled. A job whose process "
       "was killed, or whose machine was restarted, has failed and can be resumed.",
       {{"lockstep jobs list", "a table"},
-       {"lockstep jobs list --cluster lab", "the jobs that are on the login node of lab"},
+       {"lockstep jobs list --cluster lab", "the jobs on the login node of lab"},
        {"lockstep jobs wait 3 --timeout 60", "wait at most a minute"},
        {"lockstep jobs rm 1 4-9", "remove seven jobs"},
        {"lockstep jobs fetch 3 --out runs/a", "copy the run of job 3"}},
@@ -440,13 +440,13 @@ void add_jobs(Commands& commands) {
       .check(action_problem);
   sub.add_option("numbers", a->numbers, "Numbers of jobs, or ranges such as 3-7")
       .type_name("NUMBER");
-  sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist")
+  sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist, or be empty")
       .type_name("DIR")
       .not_empty();
   sub.add_option(
          "--cluster", a->cluster,
-         "Profile of a cluster; if it has a login, the jobs are those there (default: the one that "
-         "`lockstep cluster default` shows)")
+         "Profile of a cluster; if it has a login, the action runs on the login node (default: the "
+         "profile that `lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty();
   sub.add_option("--timeout", a->timeout, "wait: the most seconds to wait (default: no limit)")

@@ -111,7 +111,8 @@ std::string aws_cluster_config(const AwsClusterOptions& o) {
   return fmt::format(
              "# AWS ParallelCluster 3. Create the cluster: pcluster create-cluster --cluster-name "
              "{0} --cluster-configuration FILE\n"
-             "# Then, on its head node, with lockstep in {1}:\n{2}"
+             "# Then, on its head node, with lockstep in {1} (the first line in every session):\n"
+             "#   export LOCKSTEP_HOME={1}/jobs\n{2}"
              "Region: {3}\n"
              "Image:\n"
              "  Os: {4}\n"
