@@ -37,7 +37,7 @@ constexpr auto look_pause = std::chrono::milliseconds(300);
 constexpr int holder_seconds = 900;  // a job that is not cancelled ends by itself
 // Begins the lines by which nodes answer.
 constexpr const char* answer_mark = "lockstep-node ";
-// Of the environment of this process the nodes get no more.
+// The variables of this process that the nodes get.
 constexpr const char* passed_on = "--export=PATH,HOME,USER,LOGNAME,LANG,TMPDIR,LD_LIBRARY_PATH";
 
 std::vector<std::string> lines_of(const std::string& text) {

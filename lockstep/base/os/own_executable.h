@@ -9,7 +9,7 @@ namespace lockstep {
 // Never throws.
 std::string own_executable();
 
-// What reads the file itself, as it was when this process started.
+// A path at which this process reads its own file, as it was when the process started.
 inline constexpr const char* own_executable_file = "/proc/self/exe";
 
 // The library of CUDA kernels that was installed with an executable, beside it or in `lib` beside

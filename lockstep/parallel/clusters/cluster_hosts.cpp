@@ -38,8 +38,8 @@ constexpr const char* owner_name = "owner";
 constexpr size_t most_hosts = 4096;
 // Seconds between questions to Slurm: while hosts are awaited, and otherwise.
 constexpr double look_pause = 1, calm_pause = 5;
-// Seconds until a submitted job shows in Slurm's list, and until one that runs has joined.
-// The process on the node gives up, and says why, before its job is judged.
+// Seconds until a submitted job shows in Slurm's list, and until one that runs has joined. The
+// process on the node gives up earlier, so that its output has the reason.
 constexpr double show_limit = 10, join_limit = 90;
 // Seconds for the job of a host that is lost to end by itself.
 constexpr double lost_limit = 4;
@@ -69,8 +69,8 @@ std::string job_name_of(const std::string& folder) {
   return "lockstep-hosts-" + std::filesystem::path(folder).filename().string();
 }
 
-// Whose process cleans a folder up: locks need not reach other machines, and another cluster does
-// not know the jobs.
+// The machine, login and Slurm of a pool. Only pools with the same ones clean its folder up: locks
+// need not reach other machines, and another Slurm does not know the jobs.
 std::string owner_of(const ClusterProfile& profile) {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
@@ -290,7 +290,7 @@ struct ClusterHosts::State {
     }
   }
 
-  // Its job is of no more use, and the host has not joined.
+  // The host's job has ended or is cancelled, and the host has not joined.
   void note_end(Host& host, int64_t index, const std::string& what) LOCKSTEP_REQUIRES(mutex) {
     host.job.clear();
     host.joins.reset();
@@ -347,7 +347,7 @@ std::string ClusterHosts::share(const std::string& path) {
 
 namespace {
 
-// Cancels what pools have left whose process was killed, and removes their folders.
+// Cancels the jobs of pools whose process was killed, and removes their folders.
 void clean_hosts_folder(const Slurm& slurm, const std::string& all, const std::string& owner) {
   for (const std::string& name : local_files().list(all)) {
     const std::string folder = join_path(all, name);

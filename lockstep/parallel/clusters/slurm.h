@@ -28,11 +28,11 @@ struct SlurmScript {
 // requeued and replaced one by one.
 struct SlurmHosts {
   std::string name;    // of the jobs in Slurm's lists
-  std::string output;  // file that a host's output is appended to; %a is the host's index
+  std::string output;  // file that a host's output is appended to; %a stands for the host's index
   std::vector<std::string> command;  // of a host, without its index and number
   std::vector<int64_t> indexes;      // of the hosts to start
   int64_t size = 1;                  // number of all hosts
-  // Must not hold secrets, as below.
+  // Must not hold secrets, see refuse_secrets().
   std::vector<std::pair<std::string, std::string>> environment;
 };
 
@@ -77,7 +77,7 @@ class Slurm {
   std::vector<std::string> node_addresses(const ClusterProfile& profile) const;
   // Seconds until the time of a running job ends; infinity without a limit.
   double time_left(const std::string& job) const;
-  // Has Slurm run the calling process's own job again.
+  // Has Slurm start again the job that the calling process belongs to.
   void requeue(const std::string& job) const;
   // The names in a list of nodes, such as "n[1-3]".
   std::vector<std::string> node_names(const std::string& list) const;

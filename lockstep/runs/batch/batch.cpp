@@ -72,8 +72,8 @@ class BatchContext final : public TaskContext {
   const BatchJob& job_;
 };
 
-// SIGTERM (and what clusters send before the end of a job's time) asks the function to stop. A
-// thread receives the signals, as compute threads must not run handlers.
+// SIGINT, SIGTERM and SIGUSR2 (which Slurm sends before the end of a job's time) ask the function
+// to stop. A thread receives the signals, because compute threads must not run handlers.
 void watch_stop_signals() {
   sigset_t signals;
   sigemptyset(&signals);

@@ -42,7 +42,7 @@ class SlurmQueue {
   std::map<std::string, Known> logins_;
 };
 
-// The number that the name of a job's folder is, or 0.
+// The number in the name of a job's folder; 0 if the name is no number of a job.
 int64_t batch_number_of(const std::string& name);
 
 // Reads the job in a folder, without its state. Throws DataError if it is damaged.
@@ -57,8 +57,8 @@ std::string slurm_job_of(const std::string& folder);
 // have not ended what Slurm knows. `is_client`: the caller holds the lock of lock_batch_job().
 BatchState batch_state(const BatchJob& job, SlurmQueue& queue, bool is_client = false);
 
-// Held by whoever submits, resumes, cancels or removes a job. Waits for others, at most 90 seconds:
-// then throws Timeout.
+// The lock of a process that submits, resumes, cancels, fetches or removes a job. Waits for other
+// processes. Throws Timeout after 90 seconds.
 FileLock lock_batch_job(const std::string& folder);
 
 }  // namespace lockstep

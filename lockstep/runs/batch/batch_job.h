@@ -15,10 +15,11 @@
 //   executable        the executable as it was at submission (executable_copy.h)
 //   environment.json  on this machine: the variables at submission, without credentials
 //   lock              locked while the process of the job lives
-//   client_lock       locked while somebody submits, resumes, cancels or removes the job
+//   client_lock       locked while a process submits, resumes, cancels, fetches or removes the job
 //   cancel            exists once the job is to end
-//   slurm.sh          on a cluster: the script that Slurm runs, and slurm_job, Slurm's number for
-//   it
+//   slurm.sh          on a cluster: the script that Slurm runs
+//   slurm_job         on a cluster: Slurm's number for the job
+//   executable_digest if the profile names the executable: its digest at the job's first start
 //
 // A process in a session of its own works on a job. It waits until the jobs before it have ended,
 // for which it needs nothing but their locks; there is no daemon. The lock tells whether that
@@ -51,7 +52,7 @@ struct BatchRequest {
   int64_t workers = 0;                   // of a sweep: trials at once; 0: its default
   bool at_once = false;                  // on this machine: do not wait for the jobs before it
   std::string cluster = {};              // name of the profile, or "": this machine
-  std::vector<std::string> attach = {};  // files and folders; those of the profile come to them
+  std::vector<std::string> attach = {};  // files and folders; the profile's are added
 };
 
 struct BatchJob {
@@ -79,9 +80,10 @@ std::string batch_jobs_folder();
 // Records a job and starts its process, which runs this executable, with the current folder and the
 // current environment. `content` is what job.json or call holds. Attached files are copied; paths
 // of the job's data that name an attached file, or one in an attached folder, then name the copy.
-// Returns when the process holds the job's lock, within 30 seconds, or when the cluster has taken
-// the job. Throws InvalidArgument for files that cannot be attached, and Error with what the
-// process printed if it does not start; the job then does not exist.
+// Returns when the process holds the job's lock, within 30 seconds, or when the cluster has
+// accepted the job. Throws InvalidArgument for files that cannot be attached, Unsupported for a
+// profile with a login, and Error with the process's output if it does not start. After an error
+// there is no job.
 int64_t submit_batch_job(std::string_view content, const BatchRequest& request);
 
 // Starts the process of a job again that failed or was cancelled. It continues from its last
@@ -93,7 +95,7 @@ BatchJob batch_job(int64_t number);
 
 struct BatchJobList {
   std::vector<BatchJob> jobs;                            // by number
-  std::vector<std::pair<int64_t, std::string>> damaged;  // number, and what is wrong
+  std::vector<std::pair<int64_t, std::string>> damaged;  // number, and the error
 };
 // All jobs. The cluster's scheduler is asked once.
 BatchJobList batch_jobs();

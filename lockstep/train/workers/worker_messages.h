@@ -77,7 +77,7 @@ struct BeginOrder {
 };
 
 // Values as runs, each with its first value and its length. Within a run the values increase by
-// `step`. Descriptions of large groups stay short so, and the client encodes one for each member.
+// `step`. So the description of a large group is short.
 template <class T>
 std::vector<std::pair<T, uint32_t>> runs_of(const std::vector<T>& values, T step) {
   std::vector<std::pair<T, uint32_t>> runs;
@@ -103,7 +103,7 @@ std::vector<T> values_of(const std::vector<std::pair<T, uint32_t>>& runs, T step
   return values;
 }
 
-// What all members of a group are told alike.
+// The part of a group's description that is the same for all members.
 struct GroupOfWorkers {
   std::vector<uint32_t> workers;        // their numbers, by rank
   std::vector<double> loads;            // by rank
@@ -143,7 +143,7 @@ struct FormOrder {
   bool reporter = false;  // it sends records immediately, other members less often
   int32_t host = 0;       // the worker's host among those of the group
   std::string address;    // of the worker's host
-  Bytes group;            // a GroupOfWorkers
+  Bytes group;            // an encoded GroupOfWorkers
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -151,7 +151,8 @@ struct FormOrder {
   }
 };
 
-// Addresses of hosts' first members (see Rendezvous), by host: for whom, or from whom.
+// Addresses of the first members of hosts (see Rendezvous), each with the host that it is for, or
+// comes from.
 using RendezvousEntries = std::vector<std::pair<int32_t, Bytes>>;
 
 // The entries that the other hosts have given for this one.

@@ -10,15 +10,15 @@
 
 namespace lockstep {
 
-// Each host gives one entry for each host that it will be connected to, which does the same. A host
-// gets its entries in one message when all have come, so that the client sends as many messages as
-// there are hosts. One thread at a time.
+// Each host gives one entry for each host that it will be connected to, and expects one from each
+// of them. A host gets its entries in one message when all have come, so that the client sends as
+// many messages as there are hosts. One thread at a time.
 class Meeting {
  public:
   explicit Meeting(size_t hosts = 0) : places_(hosts) {}
 
-  // Takes a host's entries. Returns the hosts whose entries are complete by this. Throws DataError
-  // for a host that does not exist.
+  // Takes a host's entries. Returns the hosts whose entries are now complete. Throws DataError for
+  // a host that does not exist.
   std::vector<size_t> add(size_t host, const RendezvousEntries& entries) {
     std::vector<size_t> complete;
     if (places_.at(host).gave) return complete;
