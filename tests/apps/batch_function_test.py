@@ -63,7 +63,7 @@ class BatchFunctions(unittest.TestCase):
         self.assertEqual(self.works("twice", maps), "a 2\nb 42\n")
         self.assertEqual(self.works("diary", job), "adding 3 numbers\n")
         self.assertIn("returns another type", self.fails("text", job))
-        # The command knows these jobs too.
+        # `lockstep jobs` works for these jobs, too.
         listed = self.run_in("list", COMMAND, "jobs", "list")
         self.assertIn("function  finished", listed.stdout)
         self.works("remove", job)

@@ -395,7 +395,7 @@ class BatchJobs(CommandTest):
         (self.home / "jobs").unlink()
 
     def test_a_full_disk(self):
-        """Files may have 2 MB: the copy of the executable does not fit."""
+        """Files may have at most 2 MB, too little for the copy of the executable."""
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
         done = self.run_command("submit", "job.toml", preexec_fn=limit)
         self.assertEqual((done.returncode, done.stdout), (1, ""))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The printed configurations of clusters in the cloud: their structure, and what users get wrong.
+"""The printed configurations of clusters in the cloud: their structure, and wrong options of users.
 
 usage: cloud_test.py PATH_OF_LOCKSTEP [unittest options]
 
-No cloud is asked. The JobSet is checked by its structure alone; what its pods do with the key is
+No cloud is used. The JobSet is checked by its structure alone; the commands of its pods for the key
 run here. aws_schema_test.py checks the AWS configuration by the schema of its own tool.
 """
 

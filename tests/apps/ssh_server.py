@@ -1,4 +1,4 @@
-"""A private ssh server on the loopback, with a client that reaches it as any host."""
+"""A private ssh server on the loopback, with a client that reaches it by the name of any host."""
 
 import os
 import pathlib
