@@ -433,7 +433,7 @@ void exchange_between_nodes(const ClusterProfile& profile, const HolderJob& job,
              "the nodes must reach each other by TCP: LOCKSTEP_INTERFACE=NAME in the profile's "
              "environment names the interface, --ports the ports that are open",
              [&] { return fmt::format("{} pairs", exchange->connect_pairs()); });
-  steps.step("exchange", "another program or faulty hardware is in the way", [&] {
+  steps.step("exchange", "the network or the hardware of these nodes is faulty", [&] {
     return fmt::format("{} MiB on each node, compared", exchange->exchange() >> 20);
   });
   steps.step("bandwidth, latency", "", [&] {

@@ -26,8 +26,9 @@ class Meeting {
     places_[host].expected = entries.size();
     for (const auto& [to, address] : entries) {
       if (to < 0 || static_cast<size_t>(to) >= places_.size()) {
-        throw DataError("[workers] an address for host " + std::to_string(to) + " of " +
-                        std::to_string(places_.size()));
+        throw DataError("[workers] host " + std::to_string(host) + " gave an address for host " +
+                        std::to_string(to) + ", but there are " + std::to_string(places_.size()) +
+                        " hosts");
       }
       Place& place = places_[static_cast<size_t>(to)];
       place.entries.emplace_back(static_cast<int32_t>(host), address);
