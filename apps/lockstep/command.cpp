@@ -74,8 +74,8 @@ const std::vector<Variable>& environment() {
       {"LOCKSTEP_CUDA_LIBRARY", "path of liblockstep_cuda.so if it is not beside the command"},
       {"LOCKSTEP_NCCL", "1: workers with a GPU each exchange gradients from GPU to GPU"},
       {"LOCKSTEP_HOME",
-       "folder of the run store, of batch jobs and of verdicts on GPUs (default: by the XDG "
-       "specification)"},
+       "folder of the run store, of batch jobs, of cluster profiles and of verdicts on GPUs "
+       "(default: by the XDG specification)"},
       {"LOCKSTEP_PORTS", "ports that trainings on several hosts listen at, such as 20000-20100"},
       {"LOCKSTEP_INTERFACE", "network interface for trainings on several hosts, such as eth0"},
       {"LOCKSTEP_KEY_FOLDER",
