@@ -205,7 +205,7 @@ void add_cluster(Commands& commands) {
       "A profile says how batch jobs and trainings reach a cluster. Actions:\n\n"
       "  list                the profiles\n"
       "  show NAME           a profile's fields\n"
-      "  add NAME            make a profile by the options below\n"
+      "  add NAME            make a profile by the options that begin with add:\n"
       "  validate [NAME]     try it step by step; a step that fails says what to do\n"
       "  default [NAME]      choose the profile that `default` stands for, or show its name\n"
       "  export NAME [FILE]  write a profile to a new file (default: NAME.toml)\n"
