@@ -14,6 +14,7 @@
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/comm/composite_group.h"
 #include "lockstep/parallel/comm/host_group.h"
+#include "lockstep/parallel/comm/keyed_rendezvous.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/pool/block_mail.h"
@@ -43,18 +44,9 @@ struct Mailed {
     archive(to, letter);
   }
 };
-struct Entry {  // of the rendezvous
-  std::string key;
-  Bytes value;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(key, value);
-  }
-};
 struct FromMember {
   int from = 0;
-  std::variant<Arrived, Mailed, Entry> what;
+  std::variant<Arrived, Mailed, RendezvousEntry> what;  // ranks of hosts in the entry
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -84,7 +76,7 @@ struct Delivered {
     archive(from, letter);
   }
 };
-using ToMember = std::variant<Begin, Ended, Delivered, Entry>;
+using ToMember = std::variant<Begin, Ended, Delivered, RendezvousEntry>;
 
 struct BlockRank {
   size_t part = 0;  // of BlockTicket::hosts
@@ -118,7 +110,8 @@ class HostsMail final : public BlockMail {
         context_(*TaskContext::current()),
         at_(rank_of(ticket, index)),
         own_(ticket.hosts[at_.part]),
-        memory_(context_.memory().map(own_.group)) {}
+        memory_(context_.memory().map(own_.group)),
+        meeting_(std::make_shared<Meeting>(*this, static_cast<int>(at_.part))) {}
 
   // The client must learn the first error of a block first. Hosts notice within their group that a
   // member is lost, perhaps before the client does: then this waits for the client. And a member
@@ -169,33 +162,18 @@ class HostsMail final : public BlockMail {
   bool ended() const override { return ended_ || LocalGroup::aborted(memory_); }
 
  private:
-  class Meeting final : public Rendezvous {
+  // Used only while the group is made.
+  class Meeting final : public KeyedRendezvous {
    public:
-    explicit Meeting(HostsMail& mail) : mail_(mail) {}
-    std::map<int, Bytes> exchange(const std::map<int, Bytes>& own,
-                                  const TimeLimit& limit) override {
-      const auto mine = static_cast<int>(mail_.at_.part);
-      for (const auto& [host, value] : own) mail_.tell(Entry{key_of(mine, host), value});
-      std::map<int, Bytes> theirs;
-      for (const auto& [host, value] : own) theirs[host] = get(key_of(host, mine), limit);
-      return theirs;
-    }
+    Meeting(HostsMail& mail, int host) : KeyedRendezvous(host), mail_(mail) {}
 
    private:
-    static std::string key_of(int from, int to) {
-      return std::to_string(from) + " for " + std::to_string(to);
-    }
-
-    Bytes get(const std::string& key, const TimeLimit& limit) {
-      for (;;) {
-        const auto found = mail_.entries_.find(key);
-        if (found != mail_.entries_.end()) return found->second;
-        if (mail_.ended() || mail_.context_.cancelled()) {
-          throw WorkerLost("[spmd] the block was ended before all hosts had connected");
-        }
-        if (limit.reached()) throw Timeout("[spmd] hosts did not connect");
-        mail_.take(std::min(0.02, limit.left()));
+    void send(const RendezvousEntry& entry) override { mail_.tell(entry); }
+    void wait(double seconds) override {
+      if (mail_.ended() || mail_.context_.cancelled()) {
+        throw WorkerLost("[spmd] the block was ended before all hosts had connected");
       }
+      mail_.take(seconds);
     }
 
     HostsMail& mail_;
@@ -217,7 +195,7 @@ class HostsMail final : public BlockMail {
       HostGroupOptions all{.rank = options.host,
                            .size = static_cast<int>(ticket_.hosts.size()),
                            .address = address_,
-                           .rendezvous = std::make_shared<Meeting>(*this),
+                           .rendezvous = meeting_,
                            .generation = static_cast<int64_t>(ticket_.to_client),
                            .secret = ticket_.secret};
       int first = 0;
@@ -247,8 +225,8 @@ class HostsMail final : public BlockMail {
         address_ = begin->address;
       } else if (auto* const letter = std::get_if<Delivered>(&what)) {
         came_.push_back(std::move(*letter));
-      } else if (auto* const entry = std::get_if<Entry>(&what)) {
-        entries_.emplace(entry->key, entry->value);
+      } else if (auto* const entry = std::get_if<RendezvousEntry>(&what)) {
+        meeting_->take(std::move(*entry));
       } else {
         ended_ = true;
       }
@@ -266,7 +244,7 @@ class HostsMail final : public BlockMail {
   bool begun_ = false, ended_ = false;
   std::string address_;
   std::vector<Delivered> came_;
-  std::map<std::string, Bytes> entries_;
+  const std::shared_ptr<Meeting> meeting_;
 };
 
 // What members have sent, until the office's thread takes it. The inbox must not call the pool.
@@ -356,12 +334,13 @@ class BlockCarrier {
     if (auto* const mailed = std::get_if<Mailed>(&message.what)) {
       if (mailed->to < 0 || mailed->to >= ticket_.size) return;
       deliver(mailed->to, Delivered{message.from, std::move(mailed->letter)});
-    } else if (const auto* const entry = std::get_if<Entry>(&message.what)) {
-      int first = 0;
-      for (const BlockHost& part : ticket_.hosts) {
-        if (first != message.from) deliver(first, *entry);
-        first += part.members;
+    } else if (auto* const entry = std::get_if<RendezvousEntry>(&message.what)) {
+      if (entry->to < 0 || static_cast<size_t>(entry->to) >= ticket_.hosts.size()) return;
+      int first = 0;  // member of that host
+      for (int host = 0; host < entry->to; ++host) {
+        first += ticket_.hosts[static_cast<size_t>(host)].members;
       }
+      deliver(first, std::move(*entry));
     } else if (++came_ == ticket_.size) {
       for (int i = 0; i < ticket_.size; ++i) {
         const int host = ticket_.hosts[rank_of(ticket_, i).part].host;
