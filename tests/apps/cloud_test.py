@@ -93,7 +93,7 @@ class Cloud(unittest.TestCase):
             self.assertIn(f'partition = "{queue["Name"]}"', shown)
             self.assertIn(f'nodes = {queue["ComputeResources"][0]["MaxCount"]}', shown)
             mount = config["SharedStorage"][0]["MountDir"]
-            self.assertIn(f'folder = "{mount}/jobs"', shown)
+            self.assertIn(f'folder = "{mount}/lockstep"', shown)
         self.assertIn("workers = 16", shown)  # 2 nodes with 8 GPUs
 
     def test_wrong_options_are_refused_by_name(self):

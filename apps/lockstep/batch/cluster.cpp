@@ -182,7 +182,10 @@ void add_profile_options(Subcommand& sub, ClusterProfile& p) {
   sub.add_option("--executable", p.executable,
                  "add: on the nodes: shared (the same path), shipped, or a path (default: shared)")
       .type_name("shared|shipped|PATH");
-  sub.add_option("--folder", p.folder, "add: folder of the jobs on the cluster").type_name("DIR");
+  sub.add_option("--folder", p.folder,
+                 "add: folder on the cluster, for batch jobs and what nodes share (default: the "
+                 "user's)")
+      .type_name("DIR");
   sub.add_option("--address", p.address,
                  "add: address or network interface of this machine for the nodes (default: by "
                  "route)")

@@ -145,7 +145,7 @@ std::string count_usable_nodes(const ClusterProfile& profile) {
 class SharedFolder {
  public:
   explicit SharedFolder(const ClusterProfile& profile) {
-    const std::string all = profile.folder.empty() ? batch_jobs_folder() : profile.folder;
+    const std::string all = batch_jobs_folder_of(profile);
     make_folders(local_files(), all);
     path_ = join_path(all, "validate-XXXXXX");
     if (::mkdtemp(path_.data()) == nullptr) {

@@ -118,7 +118,9 @@ void ClusterProfile::visit(FieldVisitor& v) {
   v.text("executable", executable,
          "the executable on the nodes: \"shared\" (this one under its path), \"shipped\" (a copy "
          "in the job's folder), or a path there");
-  v.text("folder", folder, "folder of the jobs on the cluster; \"\": the user's");
+  v.text("folder", folder,
+         "folder on the cluster: it holds batch jobs in `jobs`, and what trainings share with their "
+         "nodes in `hosts`; \"\": the user's (LOCKSTEP_HOME)");
   v.text("address", address,
          "address or network interface of this machine for the nodes; \"\": by route");
   v.text("ports", ports, "range of ports, such as 20000-20100; \"\": any");
@@ -129,6 +131,10 @@ int64_t ClusterProfile::workers_per_node() const {
   throw InvalidArgument("[cluster] " + std::to_string(workers) +
                             " workers cannot be divided among " + std::to_string(nodes) + " nodes",
                         "every node has the same number of workers");
+}
+
+std::string ClusterProfile::folder_for(const std::string& name) const {
+  return folder.empty() ? user_folder(UserFolder::state, name) : join_path(folder, name);
 }
 
 std::string cluster_profiles_folder() { return user_folder(UserFolder::settings, "clusters"); }

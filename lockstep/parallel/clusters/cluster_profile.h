@@ -34,7 +34,9 @@ struct ClusterProfile {
   // The executable on the nodes: "shared" (this one, under its path), "shipped" (a copy of it in
   // the job's folder), or a path there.
   std::string executable = "shared";
-  std::string folder;   // of the jobs on the cluster; "": the user's folder of batch jobs
+  // On the cluster: holds batch jobs in `jobs` and what pools share with their nodes in `hosts`;
+  // "": the user's folder.
+  std::string folder;
   std::string address;  // address or network interface of this machine for the nodes; "": by route
   std::string ports;    // range of ports for workers and this process, "20000-20100"; "": any
 
@@ -42,6 +44,8 @@ struct ClusterProfile {
 
   // Throws InvalidArgument if the workers cannot be divided among the nodes.
   int64_t workers_per_node() const;
+  // The folder `name` in `folder`, or among the user's files if that is "".
+  std::string folder_for(const std::string& name) const;
 };
 
 // The folder that holds the profiles. Throws InvalidArgument if no variable names a place.

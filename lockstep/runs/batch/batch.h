@@ -7,7 +7,7 @@
 //     std::printf("%lld\n", job.id());
 //   }
 //
-//   lockstep::BatchHandle job(3);              // in any process, later
+//   lockstep::BatchHandle job(3);              // in any process, later; (3, "lab") on a cluster
 //   if (job.wait(60).status == lockstep::BatchStatus::finished) use(job.result<double>());
 //
 // `lockstep jobs` shows, waits for, fetches and cancels these jobs as well. A job keeps the
@@ -55,15 +55,17 @@ namespace detail {
 
 int64_t submit_batch_call(const FunctionId& function, const Bytes& arguments,
                           const std::string& result_type, const BatchOptions& options);
-Bytes batch_result(int64_t id, const std::string& result_type);
+Bytes batch_result(const std::string& jobs_folder, int64_t id, const std::string& result_type);
 
 }  // namespace detail
 
 // A batch job, by its number. A value.
 class BatchHandle {
  public:
-  // Throws InvalidArgument if there is no job of this number.
-  explicit BatchHandle(int64_t id);
+  // The cluster is that of its submission: jobs lie in the folder that its profile names. Throws
+  // InvalidArgument if there is no job of this number or no such profile, Unsupported if the profile
+  // has a login.
+  explicit BatchHandle(int64_t id, const std::string& cluster = {});
 
   int64_t id() const { return id_; }
   BatchState state() const;
@@ -75,7 +77,7 @@ class BatchHandle {
   // returns another type.
   template <class R>
   R result() const {
-    const Bytes bytes = detail::batch_result(id_, typeid(R).name());
+    const Bytes bytes = detail::batch_result(jobs_folder_, id_, typeid(R).name());
     if constexpr (!std::is_void_v<R>) return decode<R>(bytes);
   }
   // What its process has printed so far.
@@ -93,6 +95,7 @@ class BatchHandle {
 
  private:
   int64_t id_;
+  std::string jobs_folder_;
 };
 
 // Submits f(arguments...) as a batch job: `f` is a lambda that captures nothing, or any function as
@@ -104,7 +107,8 @@ BatchHandle submit_batch(const Call<R>& call, const BatchOptions& options = {}) 
   static_assert(detail::can_be_sent<R>,
                 "what the function returns cannot be sent: its type needs serialize()");
   return BatchHandle(
-      detail::submit_batch_call(call.function(), call.arguments(), typeid(R).name(), options));
+      detail::submit_batch_call(call.function(), call.arguments(), typeid(R).name(), options),
+      options.cluster);
 }
 template <class F, class... A>
 BatchHandle batch(F f, const A&... arguments) {

@@ -255,7 +255,7 @@ std::string batch_script_for(const BatchRequest& request) {
   BatchJob job;
   job.request = request;
   job.profile = read_cluster_profile(request.cluster);
-  job.folder = join_path(batch_jobs_folder(), "NUMBER");
+  job.folder = join_path(batch_jobs_folder_of(job.profile), "NUMBER");
   const std::string& named = job.profile.executable;
   job.executable =
       named == "shared" || named == "shipped" ? job.file(batch_executable_name) : named;
