@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/user_folder.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/toml/toml_tree.h"
@@ -118,9 +119,10 @@ void ClusterProfile::visit(FieldVisitor& v) {
   v.text("executable", executable,
          "the executable on the nodes: \"shared\" (this one under its path), \"shipped\" (a copy "
          "in the job's folder), or a path there");
-  v.text("folder", folder,
-         "folder on the cluster: it holds batch jobs in `jobs`, and what trainings share with their "
-         "nodes in `hosts`; \"\": the user's (LOCKSTEP_HOME)");
+  v.text(
+      "folder", folder,
+      "folder on the cluster: it holds batch jobs in `jobs`, and what trainings share with their "
+      "nodes in `hosts`; \"\": the user's (LOCKSTEP_HOME)");
   v.text("address", address,
          "address or network interface of this machine for the nodes; \"\": by route");
   v.text("ports", ports, "range of ports, such as 20000-20100; \"\": any");
@@ -131,6 +133,12 @@ int64_t ClusterProfile::workers_per_node() const {
   throw InvalidArgument("[cluster] " + std::to_string(workers) +
                             " workers cannot be divided among " + std::to_string(nodes) + " nodes",
                         "every node has the same number of workers");
+}
+
+std::vector<std::pair<std::string, std::string>> ClusterProfile::variables() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const std::string& entry : environment) all.push_back(parse_variable(entry));
+  return all;
 }
 
 std::string ClusterProfile::folder_for(const std::string& name) const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/fields.h"
@@ -42,6 +43,8 @@ struct ClusterProfile {
 
   void visit(FieldVisitor& v);
 
+  // `environment` by name and value.
+  std::vector<std::pair<std::string, std::string>> variables() const;
   // Throws InvalidArgument if the workers cannot be divided among the nodes.
   int64_t workers_per_node() const;
   // The folder `name` in `folder`, or among the user's files if that is "".

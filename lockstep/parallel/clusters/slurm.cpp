@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/parallel/clusters/profile_checks.h"
 #include "lockstep/parallel/clusters/tool.h"
 
@@ -22,15 +23,15 @@ std::vector<std::string> partition_option(const ClusterProfile& profile) {
   return {"--partition=" + profile.partition};
 }
 
+// The processors of a node.
+std::string cpus_option(const ClusterProfile& profile) {
+  return "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads);
+}
+
 // The options of the script and of the profile, and the environment.
 std::string script_head(const ClusterProfile& profile, std::vector<std::string> options,
                         const std::vector<std::pair<std::string, std::string>>& environment) {
   refuse_secrets(environment);
-  for (const std::string& option : options) {
-    if (option.find_first_of(" \t\r\n\"'\\") == std::string::npos) continue;
-    throw InvalidArgument("[cluster] Slurm cannot use " + option,
-                          "use folders without blanks and quotes in their paths");
-  }
   for (const std::string& option : partition_option(profile)) options.push_back(option);
   if (!profile.time_limit.empty()) options.push_back("--time=" + profile.time_limit);
   options.insert(options.end(), profile.options.begin(), profile.options.end());
@@ -53,19 +54,35 @@ void refuse_secrets(const std::vector<std::pair<std::string, std::string>>& envi
   }
 }
 
+void check_slurm_path(const std::string& path) {
+  if (path.find_first_of(" \t\r\n%\"'\\") == std::string::npos) return;
+  throw InvalidArgument("[cluster] Slurm cannot use the path " + path,
+                        "give the profile a folder without blanks, quotes and % in its path");
+}
+
 std::string slurm_script(const ClusterProfile& profile, const SlurmScript& script) {
-  std::vector<std::string> options{
-      "--job-name=" + script.name,
-      "--output=" + script.output,
-      "--open-mode=append",
-      "--requeue",
-      "--no-kill",
-      "--signal=B:USR2@120",
-      "--nodes=" + std::to_string(profile.nodes),
-      "--ntasks-per-node=1",
-      "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads)};
+  check_slurm_path(script.output);
+  std::vector<std::string> options{"--job-name=" + script.name,
+                                   "--output=" + script.output,
+                                   "--open-mode=append",
+                                   "--requeue",
+                                   "--no-kill",
+                                   "--signal=B:USR2@120",
+                                   "--nodes=" + std::to_string(profile.nodes),
+                                   "--ntasks-per-node=1",
+                                   cpus_option(profile)};
   return script_head(profile, std::move(options), script.environment) + "exec " + script.command +
          "\n";
+}
+
+std::string slurm_holder_script(const ClusterProfile& profile, const std::string& name,
+                                int seconds) {
+  return script_head(profile,
+                     {"--job-name=" + name, "--output=/dev/null", "--no-requeue",
+                      "--nodes=" + std::to_string(profile.nodes), "--ntasks-per-node=1",
+                      cpus_option(profile)},
+                     {}) +
+         "exec sleep " + std::to_string(seconds) + "\n";
 }
 
 std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& hosts) {
@@ -74,8 +91,7 @@ std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& 
     indexes += (indexes.empty() ? "" : ",") + std::to_string(index);
   }
   for (const std::string& word : hosts.command) command += " " + shell_quoted(word);
-  const std::string cpus =
-      "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads);
+  const std::string cpus = cpus_option(profile);
   return script_head(profile,
                      {"--job-name=" + hosts.name, "--array=" + indexes, "--output=" + hosts.output,
                       "--open-mode=append", "--requeue", "--no-kill", "--signal=USR2@120",
@@ -172,10 +188,7 @@ std::vector<std::string> Slurm::node_names(const std::string& list) const {
 
 std::string Slurm::version() const { return output_of({"sinfo", "--version"}, answer_limit); }
 
-std::string current_slurm_job() {
-  const char* const job = std::getenv("SLURM_JOB_ID");
-  return job ? job : "";
-}
+std::string current_slurm_job() { return variable("SLURM_JOB_ID"); }
 
 std::vector<std::string> slurm_training_hosts(int64_t workers_per_node) {
   const char* const list = std::getenv("SLURM_JOB_NODELIST");

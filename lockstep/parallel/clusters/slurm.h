@@ -14,6 +14,10 @@ namespace lockstep {
 // AWS_SECRET_ACCESS_KEY or MY_TOKEN: what a scheduler gets, others can read.
 void refuse_secrets(const std::vector<std::pair<std::string, std::string>>& environment);
 
+// Throws InvalidArgument for the path of a job's file or folder that Slurm cannot use: with a
+// blank, a quote, a backslash or "%".
+void check_slurm_path(const std::string& path);
+
 // What Slurm runs for a batch job.
 struct SlurmScript {
   std::string name;     // of the job in Slurm's lists
@@ -28,7 +32,7 @@ struct SlurmScript {
 // requeued and replaced one by one.
 struct SlurmHosts {
   std::string name;    // of the jobs in Slurm's lists
-  std::string output;  // file that a host's output is appended to; %a is the host's index
+  std::string output;  // file that a host's output is appended to; "%a" is the host's index
   std::vector<std::string> command;  // of a host, without its index and number
   std::vector<int64_t> indexes;      // of the hosts to start
   int64_t size = 1;                  // number of all hosts
@@ -39,6 +43,11 @@ struct SlurmHosts {
 // The script of the hosts. A host gets SIGUSR2 two minutes before its time ends. Throws
 // InvalidArgument for an environment that seems to hold secrets.
 std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& hosts);
+
+// The script of a job of this name that holds the profile's nodes for so many seconds, and is never
+// started again.
+std::string slurm_holder_script(const ClusterProfile& profile, const std::string& name,
+                                int seconds);
 
 // The batch script: it may be started again (requeue), and the command gets SIGUSR2 two minutes
 // before its time ends.

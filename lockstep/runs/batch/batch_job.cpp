@@ -13,6 +13,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file_lock.h"
+#include "lockstep/base/os/host_name.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
 #include "lockstep/parallel/clusters/slurm.h"
@@ -20,17 +22,11 @@
 #include "lockstep/runs/batch/batch_files.h"
 #include "lockstep/runs/batch/batch_start.h"
 #include "lockstep/runs/batch/executable_copy.h"
-#include "lockstep/runs/folders/run_facts.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds wait_pause{100};
-
-std::string variable_or_nothing(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
 
 std::string number_text(int64_t number) { return std::to_string(number); }
 
@@ -305,7 +301,7 @@ void remove_batch_job(const std::string& all, int64_t number) {
 }
 
 std::string logout_note() {
-  if (variable_or_nothing("XDG_SESSION_ID").empty()) return "";
+  if (variable("XDG_SESSION_ID").empty()) return "";
   std::vector<std::string> places{"/etc/systemd/logind.conf"};
   std::error_code error;
   for (const auto& entry :
@@ -320,7 +316,7 @@ std::string logout_note() {
     } catch (const FileError&) {  // no such file
     }
   }
-  const std::string user = variable_or_nothing("USER");
+  const std::string user = variable("USER");
   if (!ends || std::filesystem::exists("/var/lib/systemd/linger/" + user, error)) return "";
   return "this system ends the processes of a user who logs out, batch jobs included; "
          "`loginctl enable-linger` changes that";
