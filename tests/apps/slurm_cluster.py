@@ -49,6 +49,7 @@ SlurmdTimeout=5
 MessageTimeout=10
 PluginDir={plugins}
 PlugStackConfig={folder}/plugstack.conf
+Prolog={folder}/prolog
 """
 
 
@@ -71,6 +72,8 @@ class SlurmCluster:
         self.daemons = {}
         self.folder.chmod(0o755)  # munge asks for it
         (self.folder / "plugstack.conf").write_text("")
+        (self.folder / "prolog").write_text(f"#!/bin/sh\n[ ! -e {self.folder}/no_launch ]\n")
+        (self.folder / "prolog").chmod(0o755)
         try:
             self.start_munge()
             for attempt in range(ATTEMPTS):
@@ -133,6 +136,16 @@ class SlurmCluster:
     def kill(self, name):
         self.daemons[name].send_signal(signal.SIGKILL)
         self.daemons[name].wait()
+
+    def let_launches_fail(self, fail):
+        """Nodes then fail to launch jobs: Slurm drains the node and holds the job."""
+        if fail:
+            (self.folder / "no_launch").write_text("")
+            return
+        (self.folder / "no_launch").unlink(missing_ok=True)
+        for node in self.names():
+            self.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+        self.wait_until_idle()
 
     def run(self, *command, check=True):
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True,

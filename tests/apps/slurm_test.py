@@ -201,6 +201,32 @@ class Slurm(SlurmTest):
         self.works("jobs", "resume", number)
         self.finishes(number)
 
+    def test_a_job_that_no_node_could_launch_is_released(self):
+        self.works("cluster", "add", "one", "--workers", "2", "--address", "127.0.0.1")
+
+        def submit_held():
+            self.slurm.let_launches_fail(True)
+            number = self.works("submit", "job.toml", "--cluster", "one").stdout.strip()
+            self.until(lambda: "launch failed" in self.slurm.run("squeue", "-h", "-o", "%r"),
+                       "the job is not held")
+            self.slurm.let_launches_fail(False)
+            return number, f"Slurm's job {self.slurm_job(number)} is PENDING (launch failed requeued held)"
+
+        self.addCleanup(self.slurm.let_launches_fail, False)
+        number, held = submit_held()
+        state = self.state(number)
+        self.assertEqual((state["state"], state["reason"]), ("queued", held + ": it was released"))
+        self.finishes(number)
+        # Not again and again.
+        number, held = submit_held()
+        (self.home / "jobs" / number / "releases").write_text("3")
+        self.assertEqual(self.state(number)["reason"], held + " after 3 releases: `lockstep jobs cancel` "
+                         "and `lockstep jobs resume` submit it again")
+        self.works("jobs", "cancel", number)
+        self.assertEqual(self.state(number)["state"], "cancelled")
+        self.works("jobs", "resume", number)
+        self.finishes(number)
+
     # ---- wrong use ----
 
     def test_what_slurm_refuses(self):

@@ -232,8 +232,7 @@ struct ClusterHosts::State {
     if (runs && !host.joins) host.joins.emplace(join_limit);
     const bool late = host.joins && host.joins->reached();
     const bool requeued = host.joins && host.state.reason == "BeginTime";
-    const bool held =
-        host.state.state == "PENDING" && host.state.reason.starts_with("launch failed");
+    const bool held = host.state.is_held_after_launch();
     if (!(runs && late) && !requeued && !held) return;
     given_up.insert(host.job);
     useless.push_back(host.job);

@@ -109,6 +109,10 @@ bool SlurmState::is_alive() const {
   return std::find(alive.begin(), alive.end(), state) != alive.end();
 }
 
+bool SlurmState::is_held_after_launch() const {
+  return state == "PENDING" && reason.starts_with("launch failed");
+}
+
 std::string Slurm::output_of(const std::vector<std::string>& command, double seconds,
                              const std::string& input) const {
   return output_of_tool({.command = command, .login = login_, .input = input, .seconds = seconds},
@@ -177,6 +181,10 @@ double Slurm::time_left(const std::string& job) const {
 
 void Slurm::requeue(const std::string& job) const {
   output_of({"scontrol", "requeue", job}, answer_limit);
+}
+
+void Slurm::release(const std::string& job) const {
+  output_of({"scontrol", "release", job}, answer_limit);
 }
 
 std::vector<std::string> Slurm::node_names(const std::string& list) const {

@@ -59,6 +59,9 @@ struct SlurmState {
   std::string state, reason;
   // Whether the job waits or runs, or will do so again.
   bool is_alive() const;
+  // Whether Slurm holds the job because its node failed to launch it. It then starts no more unless
+  // it is released.
+  bool is_held_after_launch() const;
 };
 
 // One of the jobs of an array.
@@ -88,6 +91,8 @@ class Slurm {
   double time_left(const std::string& job) const;
   // Has Slurm run the calling process's own job again.
   void requeue(const std::string& job) const;
+  // Lets a job start that is held.
+  void release(const std::string& job) const;
   // The names in a list of nodes, such as "n[1-3]".
   std::vector<std::string> node_names(const std::string& list) const;
   // Such as "slurm 22.05.8".

@@ -18,8 +18,9 @@
 //   lock              locked while the process of the job lives
 //   client_lock       locked while somebody submits, resumes, cancels or removes the job
 //   cancel            exists once the job is to end
-//   slurm.sh          on a cluster: the script that Slurm runs, and slurm_job, Slurm's number for
-//   it
+//   slurm.sh          on a cluster: the script that Slurm runs
+//   slurm_job         Slurm's number of the job
+//   releases          how often the job was released after a node had failed to launch it
 //
 // A process in a session of its own works on a job. It waits until the jobs before it have ended,
 // for which it needs nothing but their locks; there is no daemon. The lock tells whether that

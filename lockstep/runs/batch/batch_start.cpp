@@ -224,6 +224,7 @@ void give_to_slurm(const BatchJob& job) {
   }
   // Of an earlier submission.
   if (!slurm_job_of(job.folder).empty()) local_files().remove(job.file(batch_slurm_job_name));
+  local_files().remove(job.file(batch_releases_name));
   const Slurm slurm(job.profile.login);
   try {
     const std::string number = slurm.submit(read_text(local_files(), path));
