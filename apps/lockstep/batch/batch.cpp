@@ -329,12 +329,13 @@ std::string action_problem(const std::string& action) {
 }
 
 // A number, or the folder of a job.
-int run_job_of(const JobsArguments& a, const std::string& cluster) {
-  const std::string& word = a.numbers.front();
-  return work_on_batch_job(
-      word.starts_with("/") ? word
-                            : batch_job(batch_jobs_folder(cluster), job_number(word)).folder,
-      a.ready_descriptor);
+int run_job_of(const JobsArguments& a) {
+  std::string folder = a.numbers.front();
+  if (!folder.starts_with("/")) {
+    const std::string all = batch_jobs_folder(cluster_or_default(a.cluster));
+    folder = batch_job(all, job_number(folder)).folder;
+  }
+  return work_on_batch_job(folder, a.ready_descriptor);
 }
 
 // The same arguments for the login node of the cluster, without --out.
@@ -358,9 +359,9 @@ int jobs_command(const JobsArguments& a) {
   refuse(a.action == "fetch" && a.numbers.size() > 1, "`lockstep jobs fetch` takes one number");
   refuse(a.timeout != 0 && a.action != "wait", "--timeout is for `lockstep jobs wait`");
   refuse(a.follow && a.action != "progress", "--follow is for `lockstep jobs progress`");
+  if (a.action == "run") return run_job_of(a);
   // Jobs are where `submit` puts them.
   const std::string cluster = cluster_or_default(a.cluster);
-  if (a.action == "run") return run_job_of(a, cluster);
   if (has_login(cluster)) return jobs_by_login(cluster, words_of(a), a.out);
   const std::string all = batch_jobs_folder(cluster);
   if (list) return list_jobs(all, a.json);
@@ -453,10 +454,9 @@ void add_jobs(Commands& commands) {
   sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist")
       .type_name("DIR")
       .not_empty();
-  sub.add_option(
-         "--cluster", a->cluster,
-         "Profile of a cluster, whose login or folder has the jobs (default: the one that "
-         "`lockstep cluster default` shows)")
+  sub.add_option("--cluster", a->cluster,
+                 "Profile of a cluster, whose login or folder has the jobs (default: the one that "
+                 "`lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty();
   sub.add_option("--timeout", a->timeout, "wait: the most seconds to wait (default: no limit)")

@@ -270,10 +270,10 @@ const JobKey& ClusterHosts::key() const { return state_->key; }
 std::string ClusterHosts::share(const std::string& path) {
   State& s = *state_;
   const std::string folder = s.folder.file("file-" + std::to_string(++s.shared));
-  std::filesystem::create_directory(folder);
   const std::string copy = join_path(folder, std::filesystem::path(path).filename().string());
   std::error_code error;
-  std::filesystem::copy(path, copy, std::filesystem::copy_options::recursive, error);
+  std::filesystem::create_directory(folder, error);
+  if (!error) std::filesystem::copy(path, copy, std::filesystem::copy_options::recursive, error);
   if (error) {
     throw FileError("[cluster] cannot copy " + path + " to " + copy + ": " + error.message());
   }

@@ -132,19 +132,29 @@ void Slurm::cancel(const std::vector<std::string>& jobs) const {
   output_of(words, answer_limit);
 }
 
-std::vector<SlurmElement> Slurm::elements(const std::string& name) const {
-  std::istringstream lines(output_of(
-      {"squeue", "--noheader", "--array", "--states=all", "--name=" + name, "--format=%i|%T|%r"},
-      answer_limit));
-  std::vector<SlurmElement> all;
+std::map<std::string, SlurmState> Slurm::states(const std::vector<std::string>& options) const {
+  std::vector<std::string> words{"squeue", "--noheader", "--states=all", "--format=%i|%T|%r"};
+  words.insert(words.end(), options.begin(), options.end());
+  std::istringstream lines(output_of(words, answer_limit));
+  std::map<std::string, SlurmState> all;
   for (std::string line; std::getline(lines, line);) {
-    const size_t below = line.find('_'), bar = line.find('|');
-    const size_t next = bar == std::string::npos ? bar : line.find('|', bar + 1);
-    if (below == std::string::npos || next == std::string::npos || below > bar) continue;
-    SlurmElement& element = all.emplace_back();
-    element.job = line.substr(0, bar);
-    element.index = std::atoll(line.c_str() + below + 1);
-    element.state = {line.substr(bar + 1, next - bar - 1), line.substr(next + 1)};
+    const size_t first = line.find('|');
+    const size_t second = first == std::string::npos ? first : line.find('|', first + 1);
+    if (second == std::string::npos) continue;
+    all[line.substr(0, first)] = {line.substr(first + 1, second - first - 1),
+                                  line.substr(second + 1)};
+  }
+  return all;
+}
+
+std::map<std::string, SlurmState> Slurm::own_jobs() const { return states({"--me"}); }
+
+std::vector<SlurmElement> Slurm::elements(const std::string& name) const {
+  std::vector<SlurmElement> all;
+  for (auto& [job, state] : states({"--array", "--name=" + name})) {
+    const size_t below = job.find('_');
+    if (below == std::string::npos) continue;
+    all.push_back({job, std::atoll(job.c_str() + below + 1), std::move(state)});
   }
   return all;
 }

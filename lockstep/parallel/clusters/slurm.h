@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,6 +81,8 @@ class Slurm {
 
   // Gives the text of a script to Slurm. Returns the number of Slurm's job.
   std::string submit(const std::string& script) const;
+  // The states of this user's jobs by their numbers, also of those that have ended lately.
+  std::map<std::string, SlurmState> own_jobs() const;
   // The elements of all arrays of this name that Slurm knows, also those that have ended lately.
   std::vector<SlurmElement> elements(const std::string& name) const;
   void cancel(const std::vector<std::string>& jobs) const;
@@ -99,6 +102,8 @@ class Slurm {
   std::string version() const;
 
  private:
+  // By jobs, of those that options of squeue choose.
+  std::map<std::string, SlurmState> states(const std::vector<std::string>& options) const;
   std::string output_of(const std::vector<std::string>& command, double seconds,
                         const std::string& input = {}) const;
 

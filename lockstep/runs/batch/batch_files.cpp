@@ -4,14 +4,12 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fields.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
-#include "lockstep/parallel/clusters/tool.h"
 
 namespace lockstep {
 namespace {
@@ -145,17 +143,7 @@ SlurmState SlurmQueue::state(const std::string& login, const std::string& job) {
   Known& known = entry->second;
   if (is_new) {
     try {
-      std::istringstream lines(output_of_tool(
-          {.command = {"squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r"},
-           .login = login},
-          "is Slurm installed here, and does its controller run? (sinfo)"));
-      for (std::string line; std::getline(lines, line);) {
-        const size_t first = line.find('|');
-        const size_t second = line.find('|', first + 1);
-        if (first == std::string::npos || second == std::string::npos) continue;
-        known.jobs[line.substr(0, first)] = {line.substr(first + 1, second - first - 1),
-                                             line.substr(second + 1)};
-      }
+      known.jobs = Slurm(login).own_jobs();
     } catch (const Error& error) {
       known.error = error.what();
     }
