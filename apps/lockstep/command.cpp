@@ -13,6 +13,7 @@
 #include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/report/terminal.h"
 #include "lockstep/runs/folders/run_state.h"
 
@@ -162,16 +163,7 @@ std::string shell_word(const std::string& text) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || std::strchr("_-./=:,+@%", c) != nullptr;
   });
-  if (plain) return text;
-  std::string quoted = "'";
-  for (char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
+  return plain ? text : shell_quoted(text);
 }
 
 }  // namespace lockstep::command

@@ -86,7 +86,6 @@ class Cloud(unittest.TestCase):
         config = yaml.safe_load(text)
         commands = re.findall(r"^#   lockstep (cluster add .*)$", text, re.M)
         self.assertEqual(len(commands), 2)
-        home = re.search(r"^#   export LOCKSTEP_HOME=(.*)$", text, re.M)[1]
         for line, queue in zip(commands, config["Scheduling"]["SlurmQueues"]):
             done = self.run_command(*shlex.split(line))
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -94,8 +93,7 @@ class Cloud(unittest.TestCase):
             self.assertIn(f'partition = "{queue["Name"]}"', shown)
             self.assertIn(f'nodes = {queue["ComputeResources"][0]["MaxCount"]}', shown)
             mount = config["SharedStorage"][0]["MountDir"]
-            self.assertEqual(home, f"{mount}/jobs")
-            self.assertIn(f'folder = "{home}"', shown)  # else `submit` refuses the profile
+            self.assertIn(f'folder = "{mount}/lockstep"', shown)
         self.assertIn("workers = 16", shown)  # 2 nodes with 8 GPUs
 
     def test_wrong_options_are_refused_by_name(self):

@@ -111,11 +111,16 @@ int submit_there(const SubmitArguments& a) {
   return submit_by_login(submission);
 }
 
-// Without --cluster the user's default profile is used, which is this machine at first.
-SubmitArguments with_default_cluster(SubmitArguments a) {
-  if (!a.cluster.empty()) return a;
+// Without --cluster the user's default profile is used. It is this machine at first, and then "".
+std::string cluster_or_default(const std::string& cluster) {
+  if (!cluster.empty()) return cluster;
   const std::string chosen = default_cluster_profile();
-  if (chosen == "local") return a;
+  return chosen == local_cluster_name ? "" : chosen;
+}
+
+SubmitArguments with_default_cluster(SubmitArguments a) {
+  const std::string chosen = cluster_or_default(a.cluster);
+  if (chosen == a.cluster) return a;
   if (a.threads > 0 || a.workers > 0 || a.at_once) {
     throw UsageError(
         "--threads, --workers and --at-once are for this machine, but the default "
@@ -153,7 +158,8 @@ int submit_command(const SubmitArguments& given) {
     number = submit_training(a, settings, request);
   }
   if (a.dry_run) return 0;
-  if (const std::string note = logout_note(); batch_job(number).is_local() && !note.empty()) {
+  const bool is_local = batch_job(batch_jobs_folder(a.cluster), number).is_local();
+  if (const std::string note = logout_note(); is_local && !note.empty()) {
     std::fprintf(stderr, "note: %s\n", note.c_str());
   }
   print(std::to_string(number) + "\n");
@@ -173,8 +179,8 @@ ordered_json json_of(const BatchJob& job) {
           {"folder", job.folder}};
 }
 
-int list_jobs(bool as_json) {
-  const BatchJobList list = batch_jobs();
+int list_jobs(const std::string& all, bool as_json) {
+  const BatchJobList list = batch_jobs(all);
   const std::vector<BatchJob>& jobs = list.jobs;
   for (const auto& [number, what] : list.damaged) {
     std::fprintf(stderr, "note: job %lld: %s\n", static_cast<long long>(number),
@@ -237,12 +243,12 @@ int exit_code_of(const BatchState& state) {
 }
 
 // Waits for all jobs, at most `seconds` in all; 0: without a limit.
-int wait_for_jobs(const std::vector<int64_t>& numbers, double seconds) {
+int wait_for_jobs(const std::string& all, const std::vector<int64_t>& numbers, double seconds) {
   constexpr double forever = 1e9;
   const TimeLimit limit(seconds > 0 ? seconds : forever);
   int code = 0;
   for (const int64_t number : numbers) {
-    const BatchState state = wait_for_batch_job(number, limit.left());
+    const BatchState state = wait_for_batch_job(all, number, limit.left());
     if (!has_ended(state.status)) {
       throw Timeout(fmt::format("[jobs] job {} is still {} after {} seconds", number,
                                 to_string(state.status), seconds));
@@ -280,28 +286,29 @@ std::vector<int64_t> job_numbers(const std::vector<std::string>& words) {
   return numbers;
 }
 
-void print_diary(int64_t number) {
-  const std::string diary = batch_job(number).file("diary.txt");
+void print_diary(const std::string& all, int64_t number) {
+  const std::string diary = batch_job(all, number).file("diary.txt");
   if (local_files().exists(diary)) print(read_text(local_files(), diary));
 }
 
-int act_on_job(const JobsArguments& a, int64_t number) {
-  if (a.action == "show") return show_job(batch_job(number), a.json);
-  if (a.action == "progress") return show_batch_progress(number, {a.json, a.follow});
-  if (a.action == "diary") print_diary(number);
-  if (a.action == "fetch") fetch_batch_job(number, a.out);
-  if (a.action == "cancel") cancel_batch_job(number);
-  if (a.action == "resume") resume_batch_job(number);
-  if (a.action == "rm") remove_batch_job(number);
+int act_on_job(const JobsArguments& a, const std::string& all, int64_t number) {
+  if (a.action == "show") return show_job(batch_job(all, number), a.json);
+  if (a.action == "progress") return show_batch_progress(all, number, {a.json, a.follow});
+  if (a.action == "diary") print_diary(all, number);
+  if (a.action == "fetch") fetch_batch_job(all, number, a.out);
+  if (a.action == "cancel") cancel_batch_job(all, number);
+  if (a.action == "resume") resume_batch_job(all, number);
+  if (a.action == "rm") remove_batch_job(all, number);
   return 0;
 }
 
 // After an error of one job the action goes on with the others. An error of the last one is thrown.
-int act_on_jobs(const JobsArguments& a, const std::vector<int64_t>& numbers) {
+int act_on_jobs(const JobsArguments& a, const std::string& all,
+                const std::vector<int64_t>& numbers) {
   int code = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
     try {
-      code = std::max(code, act_on_job(a, numbers[i]));
+      code = std::max(code, act_on_job(a, all, numbers[i]));
     } catch (const Error& error) {
       if (i + 1 == numbers.size()) throw;
       print_error(error.what(), error.hint());
@@ -323,9 +330,12 @@ std::string action_problem(const std::string& action) {
 
 // A number, or the folder of a job.
 int run_job_of(const JobsArguments& a) {
-  const std::string& word = a.numbers.front();
-  return work_on_batch_job(word.starts_with("/") ? word : batch_job(job_number(word)).folder,
-                           a.ready_descriptor);
+  std::string folder = a.numbers.front();
+  if (!folder.starts_with("/")) {
+    const std::string all = batch_jobs_folder(cluster_or_default(a.cluster));
+    folder = batch_job(all, job_number(folder)).folder;
+  }
+  return work_on_batch_job(folder, a.ready_descriptor);
 }
 
 // The arguments for the command on the login node of the cluster, without --out.
@@ -349,13 +359,14 @@ int jobs_command(const JobsArguments& a) {
   refuse(a.action == "fetch" && a.numbers.size() > 1, "`lockstep jobs fetch` takes one number");
   refuse(a.timeout != 0 && a.action != "wait", "--timeout is for `lockstep jobs wait`");
   refuse(a.follow && a.action != "progress", "--follow is for `lockstep jobs progress`");
-  // The same profile as in `submit`.
-  const std::string cluster = a.cluster.empty() ? default_cluster_profile() : a.cluster;
-  if (a.action != "run" && has_login(cluster)) return jobs_by_login(cluster, words_of(a), a.out);
-  if (list) return list_jobs(a.json);
   if (a.action == "run") return run_job_of(a);
+  // The same profile as in `submit`.
+  const std::string cluster = cluster_or_default(a.cluster);
+  if (has_login(cluster)) return jobs_by_login(cluster, words_of(a), a.out);
+  const std::string all = batch_jobs_folder(cluster);
+  if (list) return list_jobs(all, a.json);
   const std::vector<int64_t> numbers = job_numbers(a.numbers);
-  return a.action == "wait" ? wait_for_jobs(numbers, a.timeout) : act_on_jobs(a, numbers);
+  return a.action == "wait" ? wait_for_jobs(all, numbers, a.timeout) : act_on_jobs(a, all, numbers);
 }
 
 }  // namespace
@@ -429,7 +440,7 @@ void add_jobs(Commands& commands) {
       "States: queued, running, finished, failed (with the reason), cancelled. A job whose process "
       "was killed, or whose machine was restarted, has failed and can be resumed.",
       {{"lockstep jobs list", "a table"},
-       {"lockstep jobs list --cluster lab", "the jobs on the login node of lab"},
+       {"lockstep jobs list --cluster lab", "the jobs on the cluster lab"},
        {"lockstep jobs wait 3 --timeout 60", "wait at most a minute"},
        {"lockstep jobs rm 1 4-9", "remove seven jobs"},
        {"lockstep jobs fetch 3 --out runs/a", "copy the run of job 3"}},
@@ -443,10 +454,9 @@ void add_jobs(Commands& commands) {
   sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist, or be empty")
       .type_name("DIR")
       .not_empty();
-  sub.add_option(
-         "--cluster", a->cluster,
-         "Profile of a cluster; if it has a login, the action runs on the login node (default: the "
-         "profile that `lockstep cluster default` shows)")
+  sub.add_option("--cluster", a->cluster,
+                 "Profile of the cluster whose login node or folder has the jobs (default: the "
+                 "profile that `lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty();
   sub.add_option("--timeout", a->timeout, "wait: the most seconds to wait (default: no limit)")

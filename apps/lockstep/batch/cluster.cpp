@@ -184,7 +184,10 @@ void add_profile_options(Subcommand& sub, ClusterProfile& p) {
   sub.add_option("--executable", p.executable,
                  "add: on the nodes: shared (the same path), shipped, or a path (default: shared)")
       .type_name("shared|shipped|PATH");
-  sub.add_option("--folder", p.folder, "add: folder of the jobs, which all nodes share")
+  sub.add_option(
+         "--folder", p.folder,
+         "add: folder on the cluster that all nodes share, for batch jobs and for the hosts of "
+         "trainings (default: the user's)")
       .type_name("DIR");
   sub.add_option(
          "--address", p.address,

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <random>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
@@ -179,17 +178,10 @@ std::vector<std::vector<std::pair<int, int>>> pairs_by_round(int members) {
   return rounds;
 }
 
-std::string fresh_secret() {
-  std::random_device device;
-  std::string secret;
-  for (int i = 0; i < 8; ++i) secret += std::to_string(device());
-  return secret;
-}
-
 }  // namespace
 
 struct NodeExchange::State {
-  explicit State(const NodeExchangeOptions& o) : options(o), secret(fresh_secret()) {
+  explicit State(const NodeExchangeOptions& o) : options(o), secret(fresh_group_secret()) {
     detail::ProcessPoolOptions pool;
     pool.workers = static_cast<int>(o.nodes.size());
     for (const std::string& node : o.nodes) pool.hosts.push_back({.name = node, .workers = 1});

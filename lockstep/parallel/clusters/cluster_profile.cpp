@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/user_folder.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/toml/toml_tree.h"
@@ -122,7 +123,8 @@ void ClusterProfile::visit(FieldVisitor& v) {
          "in the job's folder), or a path there");
   v.text(
       "folder", folder,
-      "folder of the jobs, which all nodes share; \"\": that of the user's jobs (LOCKSTEP_HOME)");
+      "folder on the cluster that all nodes share: it holds batch jobs in `jobs`, and the keys and "
+      "output of hosts in `hosts`; \"\": the user's (LOCKSTEP_HOME)");
   v.text("address", address,
          "address or network interface at which the nodes reach this machine; \"\": the loopback "
          "alone, in batch jobs by route");
@@ -135,6 +137,16 @@ int64_t ClusterProfile::workers_per_node() const {
   throw InvalidArgument("[cluster] " + std::to_string(workers) +
                             " workers cannot be divided among " + std::to_string(nodes) + " nodes",
                         "every node has the same number of workers");
+}
+
+std::vector<std::pair<std::string, std::string>> ClusterProfile::variables() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const std::string& entry : environment) all.push_back(parse_variable(entry));
+  return all;
+}
+
+std::string ClusterProfile::folder_for(const std::string& name) const {
+  return folder.empty() ? user_folder(UserFolder::state, name) : join_path(folder, name);
 }
 
 std::string cluster_profiles_folder() { return user_folder(UserFolder::settings, "clusters"); }

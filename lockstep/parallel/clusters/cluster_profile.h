@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/fields.h"
@@ -34,7 +35,9 @@ struct ClusterProfile {
   // The executable on the nodes: "shared" (this one, under its path), "shipped" (a copy of it in
   // the job's folder), or a path there.
   std::string executable = "shared";
-  std::string folder;  // of the jobs, which all nodes share; "": the user's folder of batch jobs
+  // On the cluster, shared by all nodes: holds batch jobs in `jobs`, and the keys and output of
+  // hosts in `hosts`. "": the user's folder.
+  std::string folder;
   // Address or network interface at which the nodes reach this machine. "": the loopback alone, in
   // batch jobs by route.
   std::string address;
@@ -42,8 +45,12 @@ struct ClusterProfile {
 
   void visit(FieldVisitor& v);
 
+  // `environment` by name and value.
+  std::vector<std::pair<std::string, std::string>> variables() const;
   // Throws InvalidArgument if the workers cannot be divided among the nodes.
   int64_t workers_per_node() const;
+  // The folder `name` in `folder`, or among the user's files if that is "".
+  std::string folder_for(const std::string& name) const;
 };
 
 // The folder that holds the profiles. Throws InvalidArgument if no variable names a place.

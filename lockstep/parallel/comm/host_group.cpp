@@ -1,6 +1,7 @@
 #include "lockstep/parallel/comm/host_group.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gloo/common/error.h>
 #include <gloo/common/logging.h>
 #include <gloo/transport/tcp/device.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <random>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
@@ -53,6 +55,13 @@ std::shared_ptr<gloo::transport::Device> create_device(
 }
 
 }  // namespace
+
+std::string fresh_group_secret() {
+  std::random_device source;
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", source());
+  return text;
+}
 
 bool is_private_address(const std::string& address) {
   in_addr v4{};

@@ -37,6 +37,9 @@ struct HostGroupOptions {
   int most_direct = 64;
 };
 
+// A secret for a new group: 256 random bits as text. Thread-safe.
+std::string fresh_group_secret();
+
 // One member. The death of a peer is detected at once (WorkerLost), a stopped peer at the limit. In
 // a group of two steps only the connected members detect a death; others wait for abort() or their
 // limit.

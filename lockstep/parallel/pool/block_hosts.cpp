@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
-#include <random>
 #include <utility>
 #include <variant>
 
@@ -293,13 +292,6 @@ class BlockInbox final : public Inbox {
   bool closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
-std::string block_secret() {
-  std::random_device source;
-  std::string text;
-  for (int i = 0; i < 8; ++i) text += std::to_string(source()) + " ";
-  return text;
-}
-
 // Carries messages between the members of a block, in a thread of its own.
 class BlockCarrier {
  public:
@@ -377,7 +369,7 @@ class HostsOffice final : public BlockOffice {
       : pool_(std::move(pool)), inbox_(std::make_shared<BlockInbox>()) {
     ticket_.size = size;
     ticket_.limit = limit;
-    ticket_.secret = block_secret();
+    ticket_.secret = fresh_group_secret();
     ticket_.to_client = pool_->add_inbox(inbox_);
     ticket_.from_client = pool_->next_number();
     for (int i = 0; i < size; ++i) {

@@ -7,8 +7,8 @@
 //     std::printf("%lld\n", job.id());
 //   }
 //
-//   lockstep::BatchHandle job(3);              // in any process of the user, later
-//   if (job.wait(60).status == lockstep::BatchStatus::finished) use(job.result<double>());
+//   lockstep::BatchHandle job(3);              // in any process of the user; (3, "lab"): on a
+//   cluster if (job.wait(60).status == lockstep::BatchStatus::finished) use(job.result<double>());
 //
 // `lockstep jobs` shows, waits for, fetches and cancels these jobs as well. A job keeps the
 // executable, the arguments and (on this machine) the environment of its submission, without
@@ -57,7 +57,7 @@ namespace detail {
 
 int64_t submit_batch_call(const FunctionId& function, const Bytes& arguments,
                           const std::string& result_type, const BatchOptions& options);
-Bytes batch_result(int64_t id, const std::string& result_type);
+Bytes batch_result(const std::string& jobs_folder, int64_t id, const std::string& result_type);
 
 }  // namespace detail
 
@@ -65,7 +65,9 @@ Bytes batch_result(int64_t id, const std::string& result_type);
 // is no job of this number (any more).
 class BatchHandle {
  public:
-  explicit BatchHandle(int64_t id);
+  // `cluster`: that of the job's submission; the profile names the folder that has the job. Also
+  // throws InvalidArgument if there is no such profile, Unsupported if the profile has a login.
+  explicit BatchHandle(int64_t id, const std::string& cluster = {});
 
   int64_t id() const { return id_; }
   // The present state. If the scheduler of the job's cluster does not answer, the last recorded
@@ -79,7 +81,7 @@ class BatchHandle {
   // if the job has not ended, is no function, or its function returns another type.
   template <class R>
   R result() const {
-    const Bytes bytes = detail::batch_result(id_, typeid(R).name());
+    const Bytes bytes = detail::batch_result(jobs_folder_, id_, typeid(R).name());
     if constexpr (!std::is_void_v<R>) return decode<R>(bytes);
   }
   // What its process has printed so far.
@@ -99,6 +101,7 @@ class BatchHandle {
 
  private:
   int64_t id_;
+  std::string jobs_folder_;
 };
 
 // Submits f(arguments...) as a batch job: `f` is a lambda that captures nothing, or any function as
@@ -112,7 +115,8 @@ BatchHandle submit_batch(const Call<R>& call, const BatchOptions& options = {}) 
   static_assert(detail::can_be_sent<R>,
                 "what the function returns cannot be sent: its type needs serialize()");
   return BatchHandle(
-      detail::submit_batch_call(call.function(), call.arguments(), typeid(R).name(), options));
+      detail::submit_batch_call(call.function(), call.arguments(), typeid(R).name(), options),
+      options.cluster);
 }
 template <class F, class... A>
 BatchHandle batch(F f, const A&... arguments) {

@@ -1,9 +1,6 @@
 #include "lockstep/train/workers/client_group.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "lockstep/base/threads/cores.h"
@@ -15,13 +12,6 @@ namespace {
 
 // Seconds to wait for a host's report of its members.
 constexpr double kPullPatience = 2;
-
-std::string random_words() {
-  std::random_device source;
-  std::string text;
-  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", source());
-  return text;
-}
 
 }  // namespace
 
@@ -37,7 +27,7 @@ ClientGroup::ClientGroup(detail::PoolCore& pool, const ClientGroupOptions& optio
     parts_.back().options.names.push_back(name_of_worker(options.workers[rank]));
   }
   const bool one = parts_.size() == 1;
-  if (!one) secret_ = random_words();
+  if (!one) secret_ = fresh_group_secret();
   for (Part& part : parts_) {
     int cores = available_cores();
     if (part.host != 0) {
