@@ -122,7 +122,7 @@ void ClusterProfile::visit(FieldVisitor& v) {
   v.text(
       "folder", folder,
       "folder on the cluster: it holds batch jobs in `jobs`, and what trainings share with their "
-      "nodes in `hosts`; \"\": the user's (LOCKSTEP_HOME)");
+      "nodes in `hosts`; \"\": the user's");
   v.text("address", address,
          "address or network interface of this machine for the nodes; \"\": by route");
   v.text("ports", ports, "range of ports, such as 20000-20100; \"\": any");
