@@ -179,8 +179,8 @@ ordered_json json_of(const BatchJob& job) {
           {"folder", job.folder}};
 }
 
-int list_jobs(const std::string& all, bool as_json) {
-  const BatchJobList list = batch_jobs(all);
+int list_jobs(const std::string& jobs_folder, bool as_json) {
+  const BatchJobList list = batch_jobs(jobs_folder);
   const std::vector<BatchJob>& jobs = list.jobs;
   for (const auto& [number, what] : list.damaged) {
     std::fprintf(stderr, "note: job %lld: %s\n", static_cast<long long>(number),
