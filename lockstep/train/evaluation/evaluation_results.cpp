@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kChunk = EvaluatedBatches::kChunk;
+constexpr int64_t kChunkOfResults = EvaluatedBatches::kChunk;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ std::vector<ScoredObservation> EvaluationResults::observations(int64_t chunk, co
   std::vector<ScoredObservation> all;
   for (int64_t i = 0; i < batches_.rows_of_chunk(chunk); ++i) {
     ScoredObservation o;
-    o.index = chunk * kChunk + i;
+    o.index = chunk * kChunkOfResults + i;
     o.scores = {scores + static_cast<size_t>(i) * width, width};
     if (batches_.against() == Against::labels) {
       o.label = batches_.data().images->label(o.index);
@@ -82,8 +82,9 @@ void EvaluationResults::take(const ComputedBatch& batch, float* outputs) {
     if (outputs) std::copy_n(row, width, outputs + (rows.first + i) * width);
   }
   if (!metrics_) return;
-  for (int64_t i = 0; i < rows.count; i += kChunk) {
-    measure((rows.first + i) / kChunk, scores + i * width, targets ? targets + i * width : nullptr);
+  for (int64_t i = 0; i < rows.count; i += kChunkOfResults) {
+    measure((rows.first + i) / kChunkOfResults, scores + i * width,
+            targets ? targets + i * width : nullptr);
   }
 }
 
