@@ -1,5 +1,5 @@
 // Blocks over several hosts. Collectives use the hosts' own memory and a group of the hosts.
-// Everything else goes through the client: letters, the addresses of the hosts' sockets, the
+// Everything else goes through the client: messages, the addresses of the hosts' sockets, the
 // beginning and the end.
 #include <algorithm>
 #include <deque>
@@ -16,7 +16,7 @@
 #include "lockstep/parallel/comm/keyed_rendezvous.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/messages/serialize.h"
-#include "lockstep/parallel/pool/block_mail.h"
+#include "lockstep/parallel/pool/block_members.h"
 #include "lockstep/parallel/pool/task_context.h"
 
 namespace lockstep::detail {
@@ -34,18 +34,18 @@ struct Arrived {
   template <class Archive>
   void serialize(Archive&) {}
 };
-struct Mailed {
+struct Sent {
   int to = 0;
-  BlockLetter letter;
+  BlockMessage message;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(to, letter);
+    archive(to, message);
   }
 };
 struct FromMember {
   int from = 0;
-  std::variant<Arrived, Mailed, RendezvousEntry> what;  // ranks of hosts in the entry
+  std::variant<Arrived, Sent, RendezvousEntry> what;  // ranks of hosts in the entry
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -68,11 +68,11 @@ struct Ended {
 };
 struct Delivered {
   int from = 0;
-  BlockLetter letter;
+  BlockMessage message;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(from, letter);
+    archive(from, message);
   }
 };
 using ToMember = std::variant<Begin, Ended, Delivered, RendezvousEntry>;
@@ -101,9 +101,9 @@ LocalGroupOptions hosts_group_options(int first, int members, bool spin) {
 // The group of a block that an error of this member has ended, until the next block.
 std::unique_ptr<Group> kept;
 
-class HostsMail final : public BlockMail {
+class HostsMember final : public BlockMember {
  public:
-  HostsMail(const BlockTicket& ticket, int index)
+  HostsMember(const BlockTicket& ticket, int index)
       : ticket_(ticket),
         index_(index),
         context_(*TaskContext::current()),
@@ -115,7 +115,7 @@ class HostsMail final : public BlockMail {
   // The client must learn the first error of a block first. Hosts notice within their group that a
   // member is lost, perhaps before the client does: then this waits for the client. And a member
   // with an error of its own keeps the connections, so that no other member notices its end.
-  ~HostsMail() override {
+  ~HostsMember() override {
     if (std::uncaught_exceptions() <= errors_before_ || !group_) return;
     if (!group_->ended()) {
       kept = std::move(group_);
@@ -143,14 +143,14 @@ class HostsMail final : public BlockMail {
 
   Group& group() override { return *group_; }
 
-  void send(int to, const BlockLetter& letter) override { tell(Mailed{to, letter}); }
+  void send(int to, const BlockMessage& message) override { tell(Sent{to, message}); }
   bool sent(int) override { return true; }
 
-  void collect(BlockLetters& letters) override {
+  void collect(BlockMessages& messages) override {
     take(0);
     for (Delivered& came : std::exchange(came_, {})) {
-      letters.at(static_cast<size_t>(came.from))[came.letter.tag].push_back(
-          std::move(came.letter.content));
+      messages.at(static_cast<size_t>(came.from))[came.message.tag].push_back(
+          std::move(came.message.content));
     }
   }
 
@@ -164,18 +164,18 @@ class HostsMail final : public BlockMail {
   // Used only while the group is made.
   class Meeting final : public KeyedRendezvous {
    public:
-    Meeting(HostsMail& mail, int host) : KeyedRendezvous(host), mail_(mail) {}
+    Meeting(HostsMember& member, int host) : KeyedRendezvous(host), member_(member) {}
 
    private:
-    void send(const RendezvousEntry& entry) override { mail_.tell(entry); }
+    void send(const RendezvousEntry& entry) override { member_.tell(entry); }
     void wait(double seconds) override {
-      if (mail_.ended() || mail_.context_.cancelled()) {
+      if (member_.ended() || member_.context_.cancelled()) {
         throw WorkerLost("[spmd] the block was ended before all hosts had connected");
       }
-      mail_.take(seconds);
+      member_.take(seconds);
     }
 
-    HostsMail& mail_;
+    HostsMember& member_;
   };
 
   void make_group() {
@@ -222,8 +222,8 @@ class HostsMail final : public BlockMail {
       if (auto* const begin = std::get_if<Begin>(&what)) {
         begun_ = true;
         address_ = begin->address;
-      } else if (auto* const letter = std::get_if<Delivered>(&what)) {
-        came_.push_back(std::move(*letter));
+      } else if (auto* const delivered = std::get_if<Delivered>(&what)) {
+        came_.push_back(std::move(*delivered));
       } else if (auto* const entry = std::get_if<RendezvousEntry>(&what)) {
         meeting_->take(std::move(*entry));
       } else {
@@ -246,7 +246,7 @@ class HostsMail final : public BlockMail {
   const std::shared_ptr<Meeting> meeting_;
 };
 
-// What members have sent, until the office's thread takes it. The inbox must not call the pool.
+// What members have sent, until the forwarder's thread takes it. The inbox must not call the pool.
 class BlockInbox final : public Inbox {
  public:
   bool take(Bytes& message, bool) override {
@@ -292,11 +292,11 @@ class BlockInbox final : public Inbox {
   bool closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
-// Carries messages between the members of a block, in a thread of its own.
-class BlockCarrier {
+// Forwards messages between the members of a block, in a thread of its own.
+class BlockForwarder {
  public:
-  BlockCarrier(std::shared_ptr<PoolCore> pool, BlockTicket ticket,
-               std::shared_ptr<BlockInbox> inbox)
+  BlockForwarder(std::shared_ptr<PoolCore> pool, BlockTicket ticket,
+                 std::shared_ptr<BlockInbox> inbox)
       : pool_(std::move(pool)),
         ticket_(std::move(ticket)),
         inbox_(std::move(inbox)),
@@ -323,9 +323,9 @@ class BlockCarrier {
 
  private:
   void take(FromMember message) {
-    if (auto* const mailed = std::get_if<Mailed>(&message.what)) {
-      if (mailed->to < 0 || mailed->to >= ticket_.size) return;
-      deliver(mailed->to, Delivered{message.from, std::move(mailed->letter)});
+    if (auto* const sent = std::get_if<Sent>(&message.what)) {
+      if (sent->to < 0 || sent->to >= ticket_.size) return;
+      deliver(sent->to, Delivered{message.from, std::move(sent->message)});
     } else if (auto* const entry = std::get_if<RendezvousEntry>(&message.what)) {
       if (entry->to < 0 || static_cast<size_t>(entry->to) >= ticket_.hosts.size()) return;
       int first = 0;  // member of that host
@@ -363,9 +363,9 @@ class BlockCarrier {
   std::vector<std::deque<Bytes>> waiting_;  // messages to each member
 };
 
-class HostsOffice final : public BlockOffice {
+class HostsClient final : public BlockClient {
  public:
-  HostsOffice(std::shared_ptr<PoolCore> pool, int size, double limit)
+  HostsClient(std::shared_ptr<PoolCore> pool, int size, double limit)
       : pool_(std::move(pool)), inbox_(std::make_shared<BlockInbox>()) {
     ticket_.size = size;
     ticket_.limit = limit;
@@ -386,11 +386,11 @@ class HostsOffice final : public BlockOffice {
       first += part.members;
     }
     // This object may be destroyed under the pool's mutex, for which the thread may be waiting.
-    auto carrier = std::make_shared<BlockCarrier>(pool_, ticket_, inbox_);
-    quiet_thread([carrier] { carrier->run(); }).detach();
+    auto forwarder = std::make_shared<BlockForwarder>(pool_, ticket_, inbox_);
+    quiet_thread([forwarder] { forwarder->run(); }).detach();
   }
 
-  ~HostsOffice() override {
+  ~HostsClient() override {
     pool_->remove_inbox(ticket_.to_client);
     inbox_->close();
     for (const BlockHost& part : ticket_.hosts) pool_->memory().free(part.group);
@@ -398,7 +398,7 @@ class HostsOffice final : public BlockOffice {
 
   const BlockTicket& ticket() const override { return ticket_; }
 
-  // May be called under the pool's mutex, so the carrier tells those who wait for letters.
+  // May be called under the pool's mutex, so the forwarder tells those who wait for messages.
   void end() override {
     for (const BlockHost& part : ticket_.hosts) {
       if (part.host == 0) {
@@ -418,13 +418,13 @@ class HostsOffice final : public BlockOffice {
 
 }  // namespace
 
-std::unique_ptr<BlockMail> make_hosts_mail(const BlockTicket& ticket, int index) {
-  return std::make_unique<HostsMail>(ticket, index);
+std::unique_ptr<BlockMember> make_hosts_member(const BlockTicket& ticket, int index) {
+  return std::make_unique<HostsMember>(ticket, index);
 }
 
-std::unique_ptr<BlockOffice> make_hosts_office(const std::shared_ptr<PoolCore>& pool, int size,
+std::unique_ptr<BlockClient> make_hosts_client(const std::shared_ptr<PoolCore>& pool, int size,
                                                double limit) {
-  return std::make_unique<HostsOffice>(pool, size, limit);
+  return std::make_unique<HostsClient>(pool, size, limit);
 }
 
 }  // namespace lockstep::detail
