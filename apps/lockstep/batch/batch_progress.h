@@ -13,6 +13,7 @@ struct BatchProgressOptions {
 
 // Prints the newest iteration and validation of a training, or the trials of a sweep, by its number
 // in a folder of jobs. Returns the exit code.
-int show_batch_progress(const std::string& jobs_folder, int64_t number, const BatchProgressOptions& options);
+int show_batch_progress(const std::string& jobs_folder, int64_t number,
+                        const BatchProgressOptions& options);
 
 }  // namespace lockstep::command

@@ -180,7 +180,9 @@ BatchHandle::BatchHandle(int64_t id, const std::string& cluster)
 
 BatchState BatchHandle::state() const { return batch_job(jobs_folder_, id_).state; }
 
-BatchState BatchHandle::wait(double seconds) const { return wait_for_batch_job(jobs_folder_, id_, seconds); }
+BatchState BatchHandle::wait(double seconds) const {
+  return wait_for_batch_job(jobs_folder_, id_, seconds);
+}
 
 std::string BatchHandle::diary() const {
   const std::string path = batch_job(jobs_folder_, id_).file(batch_diary_name);

@@ -63,8 +63,8 @@ Bytes batch_result(const std::string& jobs_folder, int64_t id, const std::string
 class BatchHandle {
  public:
   // The cluster is that of its submission: jobs lie in the folder that its profile names. Throws
-  // InvalidArgument if there is no job of this number or no such profile, Unsupported if the profile
-  // has a login.
+  // InvalidArgument if there is no job of this number or no such profile, Unsupported if the
+  // profile has a login.
   explicit BatchHandle(int64_t id, const std::string& cluster = {});
 
   int64_t id() const { return id_; }
