@@ -157,14 +157,36 @@ struct HostGroup::State {
     log.end();
   }
 
-  [[noreturn]] void fail(const std::vector<bool>& arrived, uint64_t step,
-                         const std::string& reason) {
-    broken = true;
-    std::vector<int> missing;
-    for (size_t r = 0; r < arrived.size(); ++r) {
-      if (!arrived[r]) missing.push_back(static_cast<int>(r));
+  // Messages of a move, from members or to them.
+  struct Awaited {
+    std::vector<bool> present;  // by rank: whether it was reported, or none is awaited
+    size_t count = 0;           // of those that have not come
+
+    void add(const MemberBytes& piece) {
+      present[static_cast<size_t>(piece.rank)] = false;
+      ++count;
     }
-    const std::string names = names_of(missing, options.names);
+    void came(int rank) {
+      present[static_cast<size_t>(rank)] = true;
+      --count;
+    }
+  };
+
+  // "rank 2", "one of rank 1, rank 2". Of several messages that come at once, Gloo reports the
+  // member of the last one only.
+  std::string missing(const Awaited& awaited) const {
+    std::vector<int> ranks;
+    for (size_t r = 0; r < size(); ++r) {
+      if (!awaited.present[r]) ranks.push_back(static_cast<int>(r));
+    }
+    const std::string names = names_of(ranks, options.names);
+    if (ranks.size() <= awaited.count) return names;
+    return (awaited.count == 1 ? "one" : std::to_string(awaited.count)) + " of " + names;
+  }
+
+  [[noreturn]] void fail(const Awaited& awaited, uint64_t step, const std::string& reason) {
+    broken = true;
+    const std::string names = missing(awaited);
     // Bytes of later steps wait for those of the steps before.
     const std::string others = step > 0 ? " (or members that these wait for)" : "";
     const std::string hint = "the last collectives were: " + log.text();
@@ -175,8 +197,8 @@ struct HostGroup::State {
                     hint);
     }
     // Gloo does not report which connection broke: it may be one whose data had already arrived.
-    throw WorkerLost("[group] a member was lost during " + log.present() + ", while " + names +
-                         " had not arrived" + others,
+    throw WorkerLost("[group] a member was lost during " + log.present() +
+                         (names.empty() ? "" : ", while " + names + " had not arrived" + others),
                      hint);
   }
 
@@ -199,37 +221,39 @@ struct HostGroup::State {
       out = output.get();
     }
     const uint64_t tag = TwoStepCollectives::kMessages * log.sequence() + step;
-    std::vector<bool> arrived(size(), true);
+    Awaited awaited{.present = std::vector<bool>(size(), true)};
     try {
-      size_t receives = 0, sends = 0;
       for (const MemberBytes& piece : from) {
         if (piece.bytes == 0) continue;
-        arrived[static_cast<size_t>(piece.rank)] = false;
-        ++receives;
+        awaited.add(piece);
         input->recv(piece.rank, tag, piece.offset, piece.bytes);
       }
       for (const MemberBytes& piece : to) {
-        if (piece.bytes == 0) continue;
-        ++sends;
-        output->send(piece.rank, tag, piece.offset, piece.bytes);
+        if (piece.bytes > 0) output->send(piece.rank, tag, piece.offset, piece.bytes);
       }
-      for (; receives > 0; --receives) {
+      while (awaited.count > 0) {
         int rank = 0;
-        if (aborted || !input->waitRecv(&rank, milliseconds(limit))) fail(arrived, step, "");
-        arrived[static_cast<size_t>(rank)] = true;
+        if (aborted || !input->waitRecv(&rank, milliseconds(limit))) fail(awaited, step, "");
+        awaited.came(rank);
       }
-      for (; sends > 0; --sends) {
+      // Bytes leave when the other member wants them, so who does not take them has not come.
+      awaited.present.assign(size(), true);
+      for (const MemberBytes& piece : to) {
+        if (piece.bytes > 0) awaited.add(piece);
+      }
+      while (awaited.count > 0) {
         int rank = 0;
-        if (aborted || !output->waitSend(&rank, milliseconds(limit))) fail(arrived, step, "");
+        if (aborted || !output->waitSend(&rank, milliseconds(limit))) fail(awaited, step, "");
+        awaited.came(rank);
       }
       forget();
     } catch (const gloo::Exception& e) {
       forget();
-      fail(arrived, step, e.what());
+      fail(awaited, step, e.what());
     } catch (const gloo::EnforceNotMet& e) {
       // The received bytes are not those of a member.
       forget();
-      fail(arrived, step, e.what());
+      fail(awaited, step, e.what());
     } catch (...) {
       forget();
       throw;

@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 // Seconds between looks at the end of the group.
-constexpr double kEndPause = 0.02;
+constexpr double kEntryLook = 0.02;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ std::map<int, Bytes> KeyedRendezvous::exchange(const std::map<int, Bytes>& own,
   std::map<int, Bytes> theirs;
   for (const auto& [rank, value] : own) {
     while (came_.count(rank) == 0) {
-      wait(std::min(kEndPause, limit.left()));
+      wait(std::min(kEntryLook, limit.left()));
       if (came_.count(rank) == 0 && limit.reached()) throw Timeout("[group] members are missing");
     }
     theirs[rank] = came_.at(rank);

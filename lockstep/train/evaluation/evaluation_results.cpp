@@ -7,11 +7,6 @@
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
-namespace {
-
-constexpr int64_t kChunkOfResults = EvaluatedBatches::kChunk;
-
-}  // namespace
 
 EvaluationResults::EvaluationResults(EvaluatedBatches& batches, Measures measures)
     : batches_(batches),
@@ -40,7 +35,7 @@ std::vector<ScoredObservation> EvaluationResults::observations(int64_t chunk, co
   std::vector<ScoredObservation> all;
   for (int64_t i = 0; i < batches_.rows_of_chunk(chunk); ++i) {
     ScoredObservation o;
-    o.index = chunk * kChunkOfResults + i;
+    o.index = chunk * EvaluatedBatches::kChunk + i;
     o.scores = {scores + static_cast<size_t>(i) * width, width};
     if (batches_.against() == Against::labels) {
       o.label = batches_.data().images->label(o.index);
@@ -82,8 +77,8 @@ void EvaluationResults::take(const ComputedBatch& batch, float* outputs) {
     if (outputs) std::copy_n(row, width, outputs + (rows.first + i) * width);
   }
   if (!metrics_) return;
-  for (int64_t i = 0; i < rows.count; i += kChunkOfResults) {
-    measure((rows.first + i) / kChunkOfResults, scores + i * width,
+  for (int64_t i = 0; i < rows.count; i += EvaluatedBatches::kChunk) {
+    measure((rows.first + i) / EvaluatedBatches::kChunk, scores + i * width,
             targets ? targets + i * width : nullptr);
   }
 }
