@@ -13,6 +13,7 @@
 #include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/report/terminal.h"
 #include "lockstep/runs/folders/run_state.h"
 
@@ -64,7 +65,7 @@ const std::vector<ExitCode>& exit_codes() {
       {exit_failure, "failure: an invalid job file, unreadable data, not enough memory"},
       {exit_usage, "invalid command line"},
       {exit_not_tested, "verify-device: the device is absent, busy or out of memory"},
-      {exit_stopped, "stopped by Ctrl-C, SIGTERM or max_time, after a checkpoint"}};
+      {exit_stopped, "stopped by Ctrl-C, SIGTERM, SIGUSR2 or max_time, after a checkpoint"}};
   return codes;
 }
 
@@ -74,8 +75,8 @@ const std::vector<Variable>& environment() {
       {"LOCKSTEP_CUDA_LIBRARY", "path of liblockstep_cuda.so if it is not beside the command"},
       {"LOCKSTEP_NCCL", "1: workers with a GPU each exchange gradients from GPU to GPU"},
       {"LOCKSTEP_HOME",
-       "folder of the run store, of batch jobs and of verdicts on GPUs (default: by the XDG "
-       "specification)"},
+       "folder of the run store, of batch jobs, of cluster profiles and of verdicts on GPUs "
+       "(default: by the XDG specification)"},
       {"LOCKSTEP_PORTS", "ports that trainings on several hosts listen at, such as 20000-20100"},
       {"LOCKSTEP_INTERFACE", "network interface for trainings on several hosts, such as eth0"},
       {"LOCKSTEP_KEY_FOLDER",
@@ -162,16 +163,7 @@ std::string shell_word(const std::string& text) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || std::strchr("_-./=:,+@%", c) != nullptr;
   });
-  if (plain) return text;
-  std::string quoted = "'";
-  for (char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
+  return plain ? text : shell_quoted(text);
 }
 
 }  // namespace lockstep::command

@@ -5,7 +5,7 @@ usage: scaling_model.py [INPUTS.json]     prints the tables of docs/internals/sc
        scaling_model.py --measure LOCKSTEP EXCHANGE > INPUTS.json
                                           measures the inputs, and steps with 1 to 4 workers
 
-It is a model: nothing here has run on more than this machine.
+It is a model: no more than one machine has been measured.
 """
 
 import json
@@ -75,7 +75,7 @@ def availability(inputs, n, seconds):
 
 
 def efficiency(network, inputs, n, shards_of_one):
-    """Of n workers that compute n times as many shards as one."""
+    """The efficiency of n workers that compute n times as many shards as one."""
     alone = step(network, inputs, 1, shards_of_one)
     seconds = step(network, inputs, n, shards_of_one * n)
     return alone / seconds * availability(inputs, n, seconds)
@@ -97,7 +97,7 @@ def print_tables(inputs):
             for shards in network["shards_of_a_worker"]:
                 cells = [f"{100 * efficiency(network, used, n, shards):.0f} %" for n in sizes]
                 print(f"| {network['name']} | {shards} | " + " | ".join(cells) + " |")
-    print("\nThe model beside measurements, hosts on the loopback of one machine:\n")
+    print("\nThe model beside measurements, with hosts on the loopback of one machine:\n")
     print("| network | workers | measured, ms | model, ms | model / measured |")
     print("| --- | --- | --- | --- | --- |")
     for network in inputs["networks"]:

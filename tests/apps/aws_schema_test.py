@@ -3,7 +3,7 @@
 
 usage: aws_schema_test.py PATH_OF_LOCKSTEP
 
-Needs the package aws-parallelcluster (PyPI). Exits with 77 without it. Nothing is asked in AWS.
+Needs the package aws-parallelcluster (PyPI). Exits with 77 without it. Makes no request to AWS.
 """
 
 import itertools

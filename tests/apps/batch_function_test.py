@@ -63,11 +63,24 @@ class BatchFunctions(unittest.TestCase):
         self.assertEqual(self.works("twice", maps), "a 2\nb 42\n")
         self.assertEqual(self.works("diary", job), "adding 3 numbers\n")
         self.assertIn("returns another type", self.fails("text", job))
-        # The command knows these jobs too.
+        # `lockstep jobs` works for these jobs, too.
         listed = self.run_in("list", COMMAND, "jobs", "list")
         self.assertIn("function  finished", listed.stdout)
         self.works("remove", job)
         self.assertIn(f"there is no job {job}", self.fails("sum", job))
+
+    def test_jobs_in_the_folder_of_a_profile(self):
+        for name, words in (("own", ("--scheduler", "local", "--folder", self.folder / "own")),
+                            ("far", ("--login", "far.invalid", "--folder", "/far"))):
+            self.run_in("add", COMMAND, "cluster", "add", name, *words)
+        job = self.submit("sum", "--cluster", "own")
+        self.assertEqual(self.works("wait", job, "--cluster", "own"), "finished \n")
+        self.assertEqual(self.works("sum", job, "--cluster", "own"), "42.5\n")
+        self.assertIn("there is no job 1 in", self.fails("sum", job))
+        self.assertTrue((self.folder / "own" / "jobs" / job / "result").exists())
+        for action in (("submit", "sum"), ("state", "1")):
+            self.assertIn("the jobs of the profile far are on far.invalid",
+                          self.fails(*action, "--cluster", "far"))
 
     def test_errors(self):
         failed, crashed = self.submit("fail"), self.submit("crash")

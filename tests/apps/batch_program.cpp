@@ -104,8 +104,9 @@ BatchHandle submit(const Line& line) {
 
 void act(const Line& line) {
   const std::string& action = line.words.at(0);
-  const BatchHandle job =
-      action == "submit" ? submit(line) : BatchHandle(std::stoll(line.words.at(1)));
+  const BatchHandle job = action == "submit"
+                              ? submit(line)
+                              : BatchHandle(std::stoll(line.words.at(1)), line.options.cluster);
   const auto show = [](const BatchState& state) {
     std::printf("%s %s\n", to_string(state.status).c_str(), state.reason.c_str());
   };

@@ -395,7 +395,7 @@ class BatchJobs(CommandTest):
         (self.home / "jobs").unlink()
 
     def test_a_full_disk(self):
-        """Files may have 2 MB: the copy of the executable does not fit."""
+        """Files may have at most 2 MB, too little for the copy of the executable."""
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
         done = self.run_command("submit", "job.toml", preexec_fn=limit)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
@@ -435,7 +435,7 @@ class BatchJobs(CommandTest):
         done = self.works("jobs", "wait", number, "7-9", "--timeout", "10")
         self.assertEqual(done.stdout, f"{number}: finished\n7: finished\n8: finished\n9: finished\n")
         self.fails(1, "error: [batch] there is no job 600 in " + str(self.home / "jobs")
-                   + "\nhint: lockstep jobs list shows all jobs\n", "jobs", "rm", "2-400", "600", "401-500")
+                   + "\nhint: lockstep jobs list shows all jobs; --cluster NAME those of a cluster\n", "jobs", "rm", "2-400", "600", "401-500")
         self.assertEqual([job["number"] for job in self.jobs()], [1])
 
     def test_progress_is_followed(self):
@@ -446,7 +446,7 @@ class BatchJobs(CommandTest):
 
     def test_wrong_arguments(self):
         self.fails(1, f"error: [batch] there is no job 7 in {self.home}/jobs\n"
-                      "hint: lockstep jobs list shows all jobs\n", "jobs", "show", "7")
+                      "hint: lockstep jobs list shows all jobs; --cluster NAME those of a cluster\n", "jobs", "show", "7")
         for arguments, error in (
                 (("jobs", "nothing"), 'action: "nothing" is no action of `lockstep jobs`'),
                 (("jobs", "show"), "`lockstep jobs show` needs the number of a job"),

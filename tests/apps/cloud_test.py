@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The printed configurations of clusters in the cloud: their structure, and what users get wrong.
+"""The printed configurations of clusters in the cloud: their structure, and wrong options of users.
 
 usage: cloud_test.py PATH_OF_LOCKSTEP [unittest options]
 
-No cloud is asked. The JobSet is checked by its structure alone; what its pods do with the key is
+No cloud is used. The JobSet is checked by its structure alone; the commands of its pods for the key
 run here. aws_schema_test.py checks the AWS configuration by the schema of its own tool.
 """
 
@@ -93,7 +93,7 @@ class Cloud(unittest.TestCase):
             self.assertIn(f'partition = "{queue["Name"]}"', shown)
             self.assertIn(f'nodes = {queue["ComputeResources"][0]["MaxCount"]}', shown)
             mount = config["SharedStorage"][0]["MountDir"]
-            self.assertIn(f'folder = "{mount}/jobs"', shown)
+            self.assertIn(f'folder = "{mount}/lockstep"', shown)
         self.assertIn("workers = 16", shown)  # 2 nodes with 8 GPUs
 
     def test_wrong_options_are_refused_by_name(self):

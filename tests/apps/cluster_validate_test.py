@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`lockstep cluster validate` on a real Slurm of three nodes, with faults.
+"""`lockstep cluster validate` on a real Slurm of three nodes, without and with faults.
 
 usage: cluster_validate_test.py PATH_OF_LOCKSTEP [unittest options]
 
@@ -87,7 +87,7 @@ class Validate(unittest.TestCase):
         path.chmod(0o755)
         return str(path)
 
-    def test_all_is_well(self):
+    def test_a_cluster_without_faults(self):
         self.add("--ports", "20000-32000", "--environment", "NCCL_SOCKET_IFNAME=lo",
                  "--executable", self.on_node("n2", "test -z \"$AWS_SECRET_ACCESS_KEY\" || exit 3"))
         code, steps, about, error = self.validate()

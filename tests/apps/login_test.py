@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A cluster from machines that are no login nodes: submit, leave, come back from another one.
+"""A cluster from machines that are no login nodes: a job is submitted from one and fetched from another.
 
 usage: login_test.py PATH_OF_LOCKSTEP [unittest options]
 
@@ -56,7 +56,7 @@ class Login(CommandTest):
         self.slurm.run("scancel", "--state=PENDING", check=False)
 
     def at(self, machine):
-        """From now on commands run on another machine: nothing of the user's is there."""
+        """From now on commands run as on another machine, which has no files of the user."""
         self.machine = self.folder / machine
         self.machine.mkdir(exist_ok=True)
 
@@ -93,7 +93,7 @@ class Login(CommandTest):
         self.works("train", "job.toml", "--out", "usual", "--quiet", "--not-recorded", "--set",
                    "max_epochs=15")
         self.add()
-        # The data is on the laptop alone.
+        # The data are on the first machine alone.
         shutil.copytree(self.folder / "digits", self.machine / "images" / "digits")
         number = self.works("submit", "job.toml", "--cluster", "lab", "--set", "max_epochs=15", "--set",
                             f"data.train={self.machine}/images/digits", "--attach",
@@ -101,7 +101,7 @@ class Login(CommandTest):
         self.assertEqual(number, "1\n")
         number = number.strip()
         self.works("cluster", "export", "lab", "lab.toml")
-        # The laptop is closed, and lost.
+        # The first machine is switched off and lost.
         shutil.rmtree(self.machine / "images")
         left = sorted(str(path.relative_to(self.machine)) for path in self.machine.rglob("*") if path.is_file())
         self.assertEqual(left, ["lockstep/clusters/lab.toml"])
@@ -227,7 +227,7 @@ class Login(CommandTest):
         self.refused("cannot be used", "submit", "job.toml", "--cluster", "lab")
 
     def test_a_disk_that_is_full(self):
-        """A tar that says so stands for it."""
+        """A program in place of tar reports a full disk."""
         programs = self.folder / "bin"
         programs.mkdir()
         (programs / "tar").write_text('#!/bin/sh\necho "tar: job.json: Cannot write: No space left on device" >&2\n'

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Batch jobs of every kind on a real Slurm of two nodes: trainings from S3, sweeps, functions; what is
-fixed at submission; who may join, and where keys are.
+"""Batch jobs of every kind on a real Slurm of two nodes: trainings from S3, sweeps, functions. Nothing
+that was fixed at submission changes, keys stay secret, and strangers cannot join.
 
 usage: slurm_batch_test.py PATH_OF_LOCKSTEP PATH_OF_BATCH_PROGRAM [unittest options]
 
@@ -87,7 +87,7 @@ shuffle = "every-epoch"
 
 
 def process_files(pid):
-    """What others could read of a process."""
+    """The parts of a process that other users could read."""
     for name in ("cmdline", "environ"):
         try:
             yield f"{name} of {pid}", pathlib.Path(f"/proc/{pid}/{name}").read_bytes()

@@ -10,6 +10,7 @@ import time
 
 from free_ports import free_ports
 
+ATTEMPTS = 3
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "srun", "sinfo")
 PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 
@@ -48,11 +49,16 @@ SlurmdTimeout=5
 MessageTimeout=10
 PluginDir={plugins}
 PlugStackConfig={folder}/plugstack.conf
+Prolog={folder}/prolog
 """
 
 
 def missing_tools():
     return [tool for tool in TOOLS if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
+
+
+class PortsTaken(RuntimeError):
+    pass
 
 
 class SlurmCluster:
@@ -65,37 +71,53 @@ class SlurmCluster:
                             "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
         self.daemons = {}
         self.folder.chmod(0o755)  # munge asks for it
-        for name in ("munge", "state", "spool"):
-            (self.folder / name).mkdir(mode=0o755)
         (self.folder / "plugstack.conf").write_text("")
-        key = self.folder / "munge" / "key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o600)
-        port = free_ports(nodes + 1)
+        (self.folder / "prolog").write_text(f"#!/bin/sh\n[ ! -e {self.folder}/no_launch ]\n")
+        (self.folder / "prolog").chmod(0o755)
+        try:
+            self.start_munge()
+            for attempt in range(ATTEMPTS):
+                try:
+                    self.begin(cpus)
+                    return
+                except PortsTaken:  # between the search and the start
+                    if attempt + 1 == ATTEMPTS:
+                        raise
+                    self.stop_slurm()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_munge(self):
+        munge = self.folder / "munge"
+        munge.mkdir(mode=0o755)
+        (munge / "key").write_bytes(os.urandom(128))
+        (munge / "key").chmod(0o600)
+        self.start("munged", "munged", "--foreground", f"--key-file={munge}/key",
+                   f"--socket={munge}/socket", f"--pid-file={munge}/pid", f"--log-file={munge}/log",
+                   f"--seed-file={munge}/seed")
+        for _ in range(100):
+            if (munge / "socket").exists():
+                break
+            time.sleep(0.1)
+
+    def begin(self, cpus):
+        for name in ("state", "spool"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / name).mkdir(mode=0o755)
+        port = free_ports(self.nodes + 1)
         text = CONFIGURATION.format(host=self.host, port=port, folder=self.folder, plugins=PLUGINS,
                                     user=subprocess.check_output(["id", "-un"], text=True).strip())
         for node in self.names():
             (self.folder / "spool" / node).mkdir()
             text += (f"NodeName={node} NodeHostname={self.host} NodeAddr=127.0.0.1 "
                      f"Port={port + int(node[1:])} CPUs={cpus} RealMemory=1000 State=UNKNOWN\n")
-        text += f"PartitionName=debug Nodes=n[1-{nodes}] Default=YES MaxTime=INFINITE State=UP\n"
+        text += f"PartitionName=debug Nodes=n[1-{self.nodes}] Default=YES MaxTime=INFINITE State=UP\n"
         (self.folder / "slurm.conf").write_text(text)
-        munge = self.folder / "munge"
-        try:
-            self.start("munged", "munged", "--foreground", f"--key-file={key}",
-                       f"--socket={munge}/socket", f"--pid-file={munge}/pid",
-                       f"--log-file={munge}/log", f"--seed-file={munge}/seed")
-            for _ in range(100):
-                if (munge / "socket").exists():
-                    break
-                time.sleep(0.1)
-            self.start_controller()
-            for node in self.names():
-                self.start_node(node)
-            self.wait_until_idle()
-        except BaseException:
-            self.stop()
-            raise
+        self.start_controller()
+        for node in self.names():
+            self.start_node(node)
+        self.wait_until_idle()
 
     def names(self):
         return [f"n{i}" for i in range(1, self.nodes + 1)]
@@ -115,6 +137,16 @@ class SlurmCluster:
         self.daemons[name].send_signal(signal.SIGKILL)
         self.daemons[name].wait()
 
+    def let_launches_fail(self, fail):
+        """Nodes then fail to launch jobs: Slurm drains the node and holds the job."""
+        if fail:
+            (self.folder / "no_launch").write_text("")
+            return
+        (self.folder / "no_launch").unlink(missing_ok=True)
+        for node in self.names():
+            self.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+        self.wait_until_idle()
+
     def run(self, *command, check=True):
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True,
                               timeout=60)
@@ -129,15 +161,23 @@ class SlurmCluster:
                 return
             for name, daemon in self.daemons.items():
                 if daemon.poll() is not None:
-                    raise RuntimeError(f"{name} has ended: "
-                                       + (self.folder / f"{name}.out").read_text())
+                    said = (self.folder / f"{name}.out").read_text()
+                    raise (PortsTaken if "Address already in use" in said else RuntimeError)(
+                        f"{name} has ended: {said}")
             time.sleep(0.1)
         raise RuntimeError("Slurm does not come up:\n" + self.run("sinfo", "-N", "-l", check=False))
 
     def stop(self):
         self.run("scancel", "--state=PENDING,RUNNING,SUSPENDED", "--user",
                  subprocess.check_output(["id", "-un"], text=True).strip(), check=False)
-        for name in [*self.names(), "slurmctld", "munged"]:
+        self.stop_slurm()
+        self.end("munged")
+
+    def stop_slurm(self):
+        self.end(*self.names(), "slurmctld")
+
+    def end(self, *names):
+        for name in names:
             daemon = self.daemons.get(name)
             if daemon is None or daemon.poll() is not None:
                 continue

@@ -150,15 +150,17 @@ class SlurmHosts(SlurmTest):
         try:
             self.works("cluster", "add", "whole", "--workers", "2", "--nodes", "2", "--threads", "4",
                        "--address", "127.0.0.1")
-            training = self.begin("train", "job.toml", "--cluster", "whole", "--out", "a")
-            said = ""
-            while "1 of 2 hosts have come (Resources)" not in said:
-                line = training.stdout.readline()
-                self.assertNotEqual(line, "", said)
-                said += line
-            training.send_signal(signal.SIGINT)
-            self.assertIn("stopped", self.finishes(training, 130))
-            self.jobs_end(5)
+            (self.folder / "sweep.toml").write_text(SWEEP)
+            for command, job in (("train", "job.toml"), ("sweep", "sweep.toml")):
+                process = self.begin(command, job, "--cluster", "whole", "--out", command)
+                said = ""
+                while "waits for Slurm: 1 of 2 hosts have come (Resources)" not in said:
+                    line = process.stdout.readline()
+                    self.assertNotEqual(line, "", said)
+                    said += line
+                process.send_signal(signal.SIGINT)
+                self.assertIn("stopped", self.finishes(process, 130))
+                self.jobs_end(5)
         finally:
             for node in self.slurm.names()[:2]:
                 self.slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")

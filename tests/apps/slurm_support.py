@@ -1,4 +1,4 @@
-"""What tests on a real Slurm share: a cluster for each class, and a user's folder for each test."""
+"""The base of tests on a real Slurm: a cluster for each class, and a user's folder for each test."""
 
 import os
 import pathlib

@@ -70,6 +70,40 @@ class Slurm(SlurmTest):
         self.assertEqual(list((self.home / "jobs" / number).glob("lockstep-key-*")), [])
         self.assertEqual(self.files_with(SECRET.encode()), [])
 
+    def test_jobs_lie_in_the_folder_of_the_profile(self):
+        folder = self.folder / "shared"
+        self.works("cluster", "add", "own", "--workers", "2", "--nodes", "2", "--address", "127.0.0.1",
+                   "--folder", folder)
+        script = self.works("submit", "job.toml", "--cluster", "own", "--dry-run").stdout
+        self.assertIn(f"#SBATCH --output={folder}/jobs/NUMBER/diary.txt\n", script)
+        self.assertEqual(self.submit(), "1")
+        number = self.works("submit", "job.toml", "--cluster", "own").stdout.strip()
+        self.assertEqual(number, "1", "each folder has numbers of its own")
+        there = ("--cluster", "own")
+        done = self.run_command("jobs", "wait", number, *there, "--timeout", "120")
+        self.assertEqual((done.returncode, done.stdout), (0, "finished\n"), done.stderr)
+        listed = json.loads(self.works("jobs", "list", "--json", *there).stdout)
+        self.assertEqual([(job["cluster"], job["folder"]) for job in listed],
+                         [("own", str(folder / "jobs" / "1"))])
+        self.assertIn("3 of 3", self.works("jobs", "progress", number, *there).stdout)
+        self.works("cluster", "default", "own")
+        self.assertEqual(json.loads(self.works("jobs", "show", number, "--json").stdout), listed[0])
+        self.works("cluster", "default", "local")
+        self.works("jobs", "fetch", number, *there, "--out", "a")
+        self.finishes("1")
+        self.works("jobs", "fetch", "1", "--out", "usual")
+        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+        self.works("jobs", "rm", number, *there)
+        done = self.run_command("jobs", "show", number, *there)
+        self.assertIn(f"there is no job 1 in {folder}/jobs\n", done.stderr)
+        self.assertEqual(self.state("1")["state"], "finished")
+        # The validation looks at the same folder, and so do trainings of this terminal.
+        self.assertIn(f"{folder}/jobs/validate-", self.works("cluster", "validate", "own").stdout)
+        self.works("train", "job.toml", *there, "--out", "b", "--quiet")
+        self.assertEqual(self.receipt("b"), self.receipt("usual"))
+        self.assertEqual(list((folder / "hosts").iterdir()), [])
+        self.assertFalse((self.home / "hosts").exists())
+
     def test_disturbances_change_no_bit(self):
         count = int(os.environ.get("LOCKSTEP_DISTURBANCES", "3"))
         # On idle cores a disturbance takes as long as some thousand iterations.
@@ -164,6 +198,32 @@ class Slurm(SlurmTest):
         self.slurm.run("scancel", slurm_job)
         self.comes_to(number, "failed")
         self.assertIn(f"Slurm's job {slurm_job} ended", self.state(number)["reason"])
+        self.works("jobs", "resume", number)
+        self.finishes(number)
+
+    def test_a_job_that_no_node_could_launch_is_released(self):
+        self.works("cluster", "add", "one", "--workers", "2", "--address", "127.0.0.1")
+
+        def submit_held():
+            self.slurm.let_launches_fail(True)
+            number = self.works("submit", "job.toml", "--cluster", "one").stdout.strip()
+            self.until(lambda: "launch failed" in self.slurm.run("squeue", "-h", "-o", "%r"),
+                       "the job is not held")
+            self.slurm.let_launches_fail(False)
+            return number, f"Slurm's job {self.slurm_job(number)} is PENDING (launch failed requeued held)"
+
+        self.addCleanup(self.slurm.let_launches_fail, False)
+        number, held = submit_held()
+        state = self.state(number)
+        self.assertEqual((state["state"], state["reason"]), ("queued", held + ": it was released"))
+        self.finishes(number)
+        # Not again and again.
+        number, held = submit_held()
+        (self.home / "jobs" / number / "releases").write_text("3")
+        self.assertEqual(self.state(number)["reason"], held + " after 3 releases: `lockstep jobs cancel` "
+                         "and `lockstep jobs resume` submit it again")
+        self.works("jobs", "cancel", number)
+        self.assertEqual(self.state(number)["state"], "cancelled")
         self.works("jobs", "resume", number)
         self.finishes(number)
 

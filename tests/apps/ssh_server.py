@@ -1,4 +1,4 @@
-"""A private ssh server on the loopback, with a client that reaches it as any host."""
+"""A private ssh server on the loopback, with a client that reaches it by the name of any host."""
 
 import os
 import pathlib
@@ -64,6 +64,8 @@ class SshServer:
         return str(self.folder / "bin")
 
     def start(self):
+        if os.geteuid() == 0:  # a server of root needs this folder, which Debian makes at boot
+            pathlib.Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         with open(self.folder / "log", "a") as log:
             # It restarts itself for each connection, by its full path.
             self.process = subprocess.Popen([SERVER, "-D", "-e", "-f", self.folder / "server"],

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <thread>
+#include <type_traits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
@@ -36,15 +38,32 @@ std::vector<float> whole_sum(int64_t leaves, size_t count) {
   return {tree.result(), tree.result() + count};
 }
 
+void poison(float* values, size_t count) {
+  std::fill_n(values, count, std::numeric_limits<float>::quiet_NaN());
+}
+
+// Fills the sum that all members have read, so that elements are noticed which the next one does
+// not write. Members of a LocalGroup share it.
+template <class G>
+void poison_sum(G& group, GroupSum& sum, size_t count) {
+  if (!std::is_same_v<G, LocalGroup> || group.size() == 1) return poison(sum.result(), count);
+  group.barrier(TimeLimit(30));
+  if (group.rank() == 0) poison(sum.result(), count);
+}
+
 template <class G>
 void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector<double>& loads,
                      int threads) {
   ThreadPool pool(threads);
   GroupSum sum(group, pool, options);
+  int sums = 0;
   for (const int64_t leaves :
        {options.most_leaves, options.most_leaves / 2 + 1, int64_t{1}, options.most_leaves}) {
     const auto runs = partition_shards(leaves, loads);
     sum.begin(leaves, runs);
+    // Nobody reads them any more.
+    for (const GroupSum::Partial& partial : sum.partials()) poison(partial.sum, options.count);
+    for (int64_t j = 0; j < leaves; ++j) std::memset(sum.leaf(j), 0xff, options.leaf_bytes);
     const IndexRange own = runs[static_cast<size_t>(group.rank())];
     for (int64_t i = own.count - 1; i >= 0; --i) {
       const int64_t j = own.first + i;
@@ -75,6 +94,8 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
           throw InternalError("other words");
       }
     }
+    // Not always, because members that wait here are not late for the next sum.
+    if (++sums % 2 == 1) poison_sum(group, sum, options.count);
   }
 }
 
@@ -122,6 +143,15 @@ TEST(GroupSum, OfHosts) {
                                                body(g, {2, 1, 0, 1, 3});
                                              }),
               0);
+    // Bytes of partial sums and slices go through other members.
+    const auto in_two_steps = [](HostGroupOptions& o) { o.most_direct = 1; };
+    EXPECT_EQ(testing::on_hosts(
+                  5,
+                  [&](Group& g) {
+                    body(g, {2, 1, 0, 1, 3});
+                  },
+                  in_two_steps),
+              0);
   }
 }
 
@@ -164,6 +194,10 @@ void sum_pieces_and_compare(LocalGroup& group, const GroupSumOptions& options,
       sum.finish(TimeLimit(30));
     } else {
       sum.exchange(TimeLimit(30));
+      if (i % 4 == 1) {  // all have read the sum before
+        if (group.rank() == 0) poison(sum.whole(), options.count);
+        group.barrier(TimeLimit(30));
+      }
       for (int64_t piece = 0; piece < options.pieces; ++piece) {
         const int64_t k = (piece + group.rank()) % options.pieces;
         if (!sum.claim(k)) continue;
@@ -175,6 +209,11 @@ void sum_pieces_and_compare(LocalGroup& group, const GroupSumOptions& options,
       sum.finish_pieces(TimeLimit(30));
       for (int64_t piece = 0; piece < options.pieces; ++piece) {
         if (!sum.published(piece)) throw InternalError("a piece is missing");
+      }
+      // All pieces are computed, so the operands of this sum are not read again.
+      if (group.rank() == 0) {
+        poison(operand_of(sum, 0, options.count),
+               options.count * static_cast<size_t>(options.most_leaves));
       }
     }
     TreeReduction expected(options.count);

@@ -191,7 +191,8 @@ inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
 // hosts. Returns the number of hosts with failures.
 inline int on_hosts_of_processes(const std::vector<int>& members,
                                  const std::function<void(CompositeGroup&)>& body,
-                                 bool network = false) {
+                                 bool network = false,
+                                 const std::function<void(HostGroupOptions&)>& change = {}) {
   const TemporaryFolder folder;
   SharedMemory arena("lockstep-test");
   std::vector<SharedRegion> memory;
@@ -202,12 +203,12 @@ inline int on_hosts_of_processes(const std::vector<int>& members,
     const auto h = static_cast<size_t>(host);
     std::unique_ptr<Group> hosts;
     if (place == 0) {
-      const HostGroupOptions options{
-          .rank = host,
-          .size = static_cast<int>(members.size()),
-          .address = network ? address_of(host) : "127.0.0.1",
-          .rendezvous = std::make_shared<FolderRendezvous>(host, folder.path),
-          .secret = "secret"};
+      HostGroupOptions options{.rank = host,
+                               .size = static_cast<int>(members.size()),
+                               .address = network ? address_of(host) : "127.0.0.1",
+                               .rendezvous = std::make_shared<FolderRendezvous>(host, folder.path),
+                               .secret = "secret"};
+      if (change) change(options);
       hosts = std::make_unique<HostGroup>(options, TimeLimit(20));
     }
     const LocalGroupOptions local{.size = members[h]};

@@ -16,8 +16,8 @@ TEST(Join, ProcessesThatCannotWorkTogetherAreToldWhy) {
   const JoinRequest same = JoinRequest::of_this_process(3, 4);
   EXPECT_EQ(difference_to_this(same, true), "");
   JoinRequest other = same;
-  other.processor = "GenuineIntel family 6 model 207";
-  EXPECT_NE(difference_to_this(other, true).find("GenuineIntel family 6 model 207, not "),
+  other.processor = "NoVendor family 6 model 207";
+  EXPECT_NE(difference_to_this(other, true).find("NoVendor family 6 model 207, not "),
             std::string::npos);
   EXPECT_EQ(difference_to_this(other, false), "");
   other = same;

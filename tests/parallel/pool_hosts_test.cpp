@@ -376,7 +376,7 @@ TEST(PoolHosts, ABlockEndsForAllIfAWorkerThrowsOrIsLost) {
               how == 0 ? block.barrier() : void(block.receive<int>(who));
             },
             faulty, way);
-        FAIL() << "it ended well";
+        FAIL() << "the block did not fail";
       } catch (const Error& e) {
         const std::string text = e.what();
         // On a machine that is too busy, a host may fall silent.

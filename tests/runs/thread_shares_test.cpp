@@ -80,9 +80,9 @@ TEST(SweepThreads, RatesBesideOtherRunsDoNotCountLater) {
   EXPECT_EQ(shares.divide({a}), (Shares{1}));
 }
 
-// Helpers stay when the number of runs changes, and come back in the next rung. Threads that saved
-// nothing before are no reason.
-TEST(SweepThreads, KeepTheirHelpersWhenTheNumberOfRunsChanges) {
+// A run keeps the threads that have made it faster when the number of runs changes, and in its next
+// rung. It does not keep threads that saved nothing.
+TEST(SweepThreads, ThatMadeARunFasterStayWhenTheNumberOfRunsChanges) {
   ThreadShares shares(8);
   shares.divide({a, b});
   prove(shares, a, 16, 4);

@@ -1,9 +1,10 @@
 // Joining and recovery with thousands of members: the client of a training is real, its hosts are
 // simulated (simulated_hosts.h), on one machine.
 //
-//   membership_scale [--members N] [--failures N] [--together N] [--seed N]
+//   membership_scale [--members N] [--failures N] [--together N] [--seed N] [--limit SECONDS]
 //
-// Prints one line of JSON with the times. Fails if the training does not survive.
+// Prints one line of JSON with the times. Fails if the training does not survive, and at the limit,
+// with what it has come to.
 #include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
@@ -15,15 +16,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/remote/join.h"
 #include "lockstep/parallel/runtime.h"
 #include "lockstep/train/optimizer/solver.h"
@@ -91,6 +96,53 @@ struct Settings {
   int64_t failures = 20;
   int together = 1;
   uint64_t seed = 1;
+  double limit = 1800;  // seconds
+};
+
+// What the client has come to, for the message at the limit.
+struct Progress {
+  std::atomic<const char*> phase{"begins to listen"};
+  std::atomic<int64_t> joins{0}, losses{0}, iterations{0};
+};
+
+// Ends the process at the limit. The client may wait where nothing asks for the time.
+class Watch {
+ public:
+  Watch(const Settings& settings, const Progress& progress)
+      : thread_([this, settings, &progress] {
+          const MutexLock lock(mutex_);
+          for (const TimeLimit limit(settings.limit); !over_; came_.wait_until(mutex_, limit)) {
+            if (limit.reached()) tell(settings, progress);
+          }
+        }) {}
+  ~Watch() {
+    {
+      const MutexLock lock(mutex_);
+      over_ = true;
+      came_.notify_all();
+    }
+    thread_.join();
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  [[noreturn]] static void tell(const Settings& settings, const Progress& progress) {
+    std::fprintf(stderr,
+                 "membership_scale: not done within %g seconds: the client %s; %lld workers have "
+                 "joined groups of %d members, %lld of %lld failures were noticed, %lld iterations "
+                 "are finished\n",
+                 settings.limit, progress.phase.load(), static_cast<long long>(progress.joins),
+                 settings.members, static_cast<long long>(progress.losses),
+                 static_cast<long long>(settings.failures),
+                 static_cast<long long>(progress.iterations));
+    _exit(1);  // the simulated hosts end with this process
+  }
+
+  Mutex mutex_;
+  ConditionVariable came_;
+  bool over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
 };
 
 // The processes of the simulated hosts. They end with this one.
@@ -141,7 +193,8 @@ class Folder {
 };
 
 void measure(const Settings& settings) {
-  constexpr double most_seconds = 1800;
+  Progress progress;
+  const Watch watch(settings, progress);
   const Folder folder;
   const std::string key = folder.path() + "/key";
   write_key_file(key, JobKey::fresh());
@@ -165,14 +218,13 @@ void measure(const Settings& settings) {
   std::vector<double> recoveries, iterations;
   // Losses whose group has formed, but has not finished an iteration: seconds so far, and when.
   std::vector<std::pair<double, Clock::time_point>> formed;
-  int64_t losses = 0, joins = 0;
   IterationsSetup setup{.options = options, .data = problem.data};
   setup.learning_rate = [](int64_t) { return 0.1; };
   setup.on_change = [&](const WorkerChange& change) {
     if (change.joined) {
-      ++joins;
+      ++progress.joins;
     } else {
-      ++losses;
+      ++progress.losses;
       formed.emplace_back(change.seconds, Clock::now());
     }
   };
@@ -184,6 +236,7 @@ void measure(const Settings& settings) {
   const auto began = Clock::now();
   double joined = 0, cpu_joined = 0, whole = 0;
   {
+    progress.phase = "waits for the hosts to join";
     WorkerIterations training(setup, make_call<&scale_problem>(), {.devices = {Device{}}});
     ThreadPool pool(1);
     const TrainingImages images = open_images(problem.network, problem.data, options);
@@ -194,21 +247,20 @@ void measure(const Settings& settings) {
     joined = since(began);
     cpu_joined = processor_seconds();
     const auto running = Clock::now();
+    progress.phase = "trains";
     for (int64_t i = 1, after = 0; after < 20; ++i) {
       const auto before = Clock::now();
-      const int64_t losses_before = losses;
+      const int64_t losses_before = progress.losses;
       const IterationOutcome outcome = training.next(i, i + 100);
       if (outcome.iteration != i) throw Error("[scale] a wrong iteration");
-      if (losses == losses_before) iterations.push_back(since(before));
+      if (progress.losses == losses_before) iterations.push_back(since(before));
       for (const auto& [seconds, when] : formed) recoveries.push_back(seconds + since(when));
       formed.clear();
-      if (losses >= settings.failures) ++after;
-      if (since(running) > most_seconds) {
-        throw Timeout("[scale] " + std::to_string(losses) + " of " +
-                      std::to_string(settings.failures) + " failures were noticed");
-      }
+      progress.iterations = i;
+      if (progress.losses >= settings.failures) ++after;
       hosts.check();
     }
+    progress.phase = "ends the training";
     whole = since(running);
     const double cpu = processor_seconds() - cpu_joined;
     std::printf(
@@ -217,9 +269,9 @@ void measure(const Settings& settings) {
         "\"recovery_median\": %.4f, \"recovery_p95\": %.4f, \"recovery_most\": %.4f, "
         "\"iteration_median\": %.5f, \"memory_mib\": %ld, \"descriptors\": %ld, "
         "\"mappings\": %ld}\n",
-        settings.members, static_cast<long>(losses), static_cast<long>(joins), joined, cpu_joined,
-        whole, cpu, quantile(recoveries, 0.5), quantile(recoveries, 0.95), quantile(recoveries, 1),
-        quantile(iterations, 0.5), static_cast<long>(memory_mib()),
+        settings.members, static_cast<long>(progress.losses), static_cast<long>(progress.joins),
+        joined, cpu_joined, whole, cpu, quantile(recoveries, 0.5), quantile(recoveries, 0.95),
+        quantile(recoveries, 1), quantile(iterations, 0.5), static_cast<long>(memory_mib()),
         static_cast<long>(entries_of("/proc/self/fd")),
         static_cast<long>(lines_of("/proc/self/maps")));
     std::fflush(stdout);
@@ -239,6 +291,7 @@ int main(int argc, char** argv) {
   app.add_option("--failures", settings.failures);
   app.add_option("--together", settings.together, "Failures at a time");
   app.add_option("--seed", settings.seed);
+  app.add_option("--limit", settings.limit, "Seconds until it fails")->check(CLI::PositiveNumber);
   app.add_option("--serve", serve);
   app.add_option("--key", key);
   CLI11_PARSE(app, argc, argv);

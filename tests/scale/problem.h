@@ -1,4 +1,4 @@
-// The problem that the client of simulated hosts trains, or would train.
+// The problem of the training that simulated hosts join.
 #pragma once
 
 #include "lockstep/train/input/training_data.h"

@@ -120,6 +120,24 @@ TEST(DenseNetworks, HaveTheSameBitsInFilledMemory) {
   }
 }
 
+// In a worker: for all its life.
+TrainingProblem dense_problem_in_filled_memory(bool huge) {
+  static const Poisoned memory(huge ? Poison::huge : Poison::not_a_number);
+  return dense_problem();
+}
+
+// Also what members of a host share: the rows that they exchange, and the sum.
+TEST(DenseNetworks, HaveTheSameBitsInFilledMemoryOfWorkers) {
+  const TrainingResult plain = run(options_of(2));
+  for (const bool huge : {false, true}) {
+    const auto call = make_call<&dense_problem_in_filled_memory>(huge);
+    TrainingProblem problem = dense_problem();
+    TrainingOptions options = options_of(2, 3);
+    options.workers.load = {1, 2, 3};
+    expect_same_history(plain, train(call, problem.network, problem.data, options));
+  }
+}
+
 TEST(LawOfWorkers, OneDigestForDenseNetworks) {
   const TrainingResult one = run(options_of(1));
   for (const int64_t workers : {2, 3}) {

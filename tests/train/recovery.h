@@ -40,6 +40,15 @@ inline Failure& failure() {
   return f;
 }
 
+// How often "be killed" happens.
+inline constexpr int kKillsOfAShard = 10;
+
+// In a worker: it will fail so at the fail points.
+void fail_here(Failure failure);
+
+// The problem of the tests of the law. A worker that makes it will fail so.
+TrainingProblem failing_problem(Failure f);
+
 // Longer than the tests of the law: 60 epochs of 4 iterations.
 inline TrainingOptions long_options(int64_t workers, int64_t epochs = 60) {
   TrainingOptions options = law_options(1);
@@ -111,5 +120,9 @@ inline void expect_undisturbed(const TrainingResult& result, const Follower& fol
   EXPECT_EQ(follower.observations.size(), static_cast<size_t>(epochs));
   for (const auto& [epoch, count] : follower.observations) EXPECT_EQ(count, 370) << epoch;
 }
+
+// Trains the problem of the tests of the law by workers that fail so.
+TrainingResult run_with_failure(const TrainingOptions& options, Follower& follower,
+                                const Failure& f = {}, TrainingControl control = {});
 
 }  // namespace lockstep::testing

@@ -42,7 +42,7 @@ struct JobsArguments {
   bool json = false, follow = false;
 };
 
-// Paths in [data] that do not exist are refused at submission, not in the diary.
+// Refuses paths in [data] that do not exist. Otherwise only the diary would show the error.
 void check_sweep_data(const ordered_json& tree) {
   const std::function<void(const std::string&, const ordered_json&)> check =
       [&](const std::string& field, const ordered_json& value) {
@@ -77,7 +77,7 @@ int64_t show_script(const BatchRequest& request) {
 int64_t submit_training(const SubmitArguments& a, const std::vector<std::string>& settings,
                         BatchRequest& request) {
   const Job job = read_job(local_files(), a.job, settings);
-  // A job that cannot be trained is refused here, not in its diary.
+  // An error of the job is thrown here. Otherwise only the diary would show it.
   plan_job(job, {.initial_model = request.initial_model, .values = JobValues::sizes_alone});
   request.name = job.name;
   if (a.dry_run) return show_script(request);
@@ -99,7 +99,7 @@ int64_t submit_sweep(const SubmitArguments& a, const std::vector<std::string>& s
   return submit_batch_job(tree.dump(2) + "\n", request);
 }
 
-// What is submitted on the login node of the cluster.
+// Submits on the login node of the cluster.
 int submit_there(const SubmitArguments& a) {
   LoginSubmission submission{.cluster = a.cluster,
                              .job = a.job,
@@ -111,11 +111,16 @@ int submit_there(const SubmitArguments& a) {
   return submit_by_login(submission);
 }
 
-// Without --cluster the user's default profile is used, which is this machine at first.
-SubmitArguments with_default_cluster(SubmitArguments a) {
-  if (!a.cluster.empty()) return a;
+// Without --cluster the user's default profile is used. It is this machine at first, and then "".
+std::string cluster_or_default(const std::string& cluster) {
+  if (!cluster.empty()) return cluster;
   const std::string chosen = default_cluster_profile();
-  if (chosen == "local") return a;
+  return chosen == local_cluster_name ? "" : chosen;
+}
+
+SubmitArguments with_default_cluster(SubmitArguments a) {
+  const std::string chosen = cluster_or_default(a.cluster);
+  if (chosen == a.cluster) return a;
   if (a.threads > 0 || a.workers > 0 || a.at_once) {
     throw UsageError(
         "--threads, --workers and --at-once are for this machine, but the default "
@@ -153,7 +158,8 @@ int submit_command(const SubmitArguments& given) {
     number = submit_training(a, settings, request);
   }
   if (a.dry_run) return 0;
-  if (const std::string note = logout_note(); batch_job(number).is_local() && !note.empty()) {
+  const bool is_local = batch_job(batch_jobs_folder(a.cluster), number).is_local();
+  if (const std::string note = logout_note(); is_local && !note.empty()) {
     std::fprintf(stderr, "note: %s\n", note.c_str());
   }
   print(std::to_string(number) + "\n");
@@ -173,8 +179,8 @@ ordered_json json_of(const BatchJob& job) {
           {"folder", job.folder}};
 }
 
-int list_jobs(bool as_json) {
-  const BatchJobList list = batch_jobs();
+int list_jobs(const std::string& jobs_folder, bool as_json) {
+  const BatchJobList list = batch_jobs(jobs_folder);
   const std::vector<BatchJob>& jobs = list.jobs;
   for (const auto& [number, what] : list.damaged) {
     std::fprintf(stderr, "note: job %lld: %s\n", static_cast<long long>(number),
@@ -237,12 +243,12 @@ int exit_code_of(const BatchState& state) {
 }
 
 // Waits for all jobs, at most `seconds` in all; 0: without a limit.
-int wait_for_jobs(const std::vector<int64_t>& numbers, double seconds) {
+int wait_for_jobs(const std::string& all, const std::vector<int64_t>& numbers, double seconds) {
   constexpr double forever = 1e9;
   const TimeLimit limit(seconds > 0 ? seconds : forever);
   int code = 0;
   for (const int64_t number : numbers) {
-    const BatchState state = wait_for_batch_job(number, limit.left());
+    const BatchState state = wait_for_batch_job(all, number, limit.left());
     if (!has_ended(state.status)) {
       throw Timeout(fmt::format("[jobs] job {} is still {} after {} seconds", number,
                                 to_string(state.status), seconds));
@@ -280,28 +286,29 @@ std::vector<int64_t> job_numbers(const std::vector<std::string>& words) {
   return numbers;
 }
 
-void print_diary(int64_t number) {
-  const std::string diary = batch_job(number).file("diary.txt");
+void print_diary(const std::string& all, int64_t number) {
+  const std::string diary = batch_job(all, number).file("diary.txt");
   if (local_files().exists(diary)) print(read_text(local_files(), diary));
 }
 
-int act_on_job(const JobsArguments& a, int64_t number) {
-  if (a.action == "show") return show_job(batch_job(number), a.json);
-  if (a.action == "progress") return show_batch_progress(number, {a.json, a.follow});
-  if (a.action == "diary") print_diary(number);
-  if (a.action == "fetch") fetch_batch_job(number, a.out);
-  if (a.action == "cancel") cancel_batch_job(number);
-  if (a.action == "resume") resume_batch_job(number);
-  if (a.action == "rm") remove_batch_job(number);
+int act_on_job(const JobsArguments& a, const std::string& all, int64_t number) {
+  if (a.action == "show") return show_job(batch_job(all, number), a.json);
+  if (a.action == "progress") return show_batch_progress(all, number, {a.json, a.follow});
+  if (a.action == "diary") print_diary(all, number);
+  if (a.action == "fetch") fetch_batch_job(all, number, a.out);
+  if (a.action == "cancel") cancel_batch_job(all, number);
+  if (a.action == "resume") resume_batch_job(all, number);
+  if (a.action == "rm") remove_batch_job(all, number);
   return 0;
 }
 
-// An error of one job does not keep the others from being treated; the last one is thrown.
-int act_on_jobs(const JobsArguments& a, const std::vector<int64_t>& numbers) {
+// After an error of one job the action goes on with the others. An error of the last one is thrown.
+int act_on_jobs(const JobsArguments& a, const std::string& all,
+                const std::vector<int64_t>& numbers) {
   int code = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
     try {
-      code = std::max(code, act_on_job(a, numbers[i]));
+      code = std::max(code, act_on_job(a, all, numbers[i]));
     } catch (const Error& error) {
       if (i + 1 == numbers.size()) throw;
       print_error(error.what(), error.hint());
@@ -323,12 +330,15 @@ std::string action_problem(const std::string& action) {
 
 // A number, or the folder of a job.
 int run_job_of(const JobsArguments& a) {
-  const std::string& word = a.numbers.front();
-  return work_on_batch_job(word.starts_with("/") ? word : batch_job(job_number(word)).folder,
-                           a.ready_descriptor);
+  std::string folder = a.numbers.front();
+  if (!folder.starts_with("/")) {
+    const std::string all = batch_jobs_folder(cluster_or_default(a.cluster));
+    folder = batch_job(all, job_number(folder)).folder;
+  }
+  return work_on_batch_job(folder, a.ready_descriptor);
 }
 
-// The same arguments for the login node of the cluster, without --out.
+// The arguments for the command on the login node of the cluster, without --out.
 std::vector<std::string> words_of(const JobsArguments& a) {
   std::vector<std::string> words{a.action};
   words.insert(words.end(), a.numbers.begin(), a.numbers.end());
@@ -349,13 +359,14 @@ int jobs_command(const JobsArguments& a) {
   refuse(a.action == "fetch" && a.numbers.size() > 1, "`lockstep jobs fetch` takes one number");
   refuse(a.timeout != 0 && a.action != "wait", "--timeout is for `lockstep jobs wait`");
   refuse(a.follow && a.action != "progress", "--follow is for `lockstep jobs progress`");
-  // Jobs are where `submit` puts them.
-  const std::string cluster = a.cluster.empty() ? default_cluster_profile() : a.cluster;
-  if (a.action != "run" && has_login(cluster)) return jobs_by_login(cluster, words_of(a), a.out);
-  if (list) return list_jobs(a.json);
   if (a.action == "run") return run_job_of(a);
+  // The same profile as in `submit`.
+  const std::string cluster = cluster_or_default(a.cluster);
+  if (has_login(cluster)) return jobs_by_login(cluster, words_of(a), a.out);
+  const std::string all = batch_jobs_folder(cluster);
+  if (list) return list_jobs(all, a.json);
   const std::vector<int64_t> numbers = job_numbers(a.numbers);
-  return a.action == "wait" ? wait_for_jobs(numbers, a.timeout) : act_on_jobs(a, numbers);
+  return a.action == "wait" ? wait_for_jobs(all, numbers, a.timeout) : act_on_jobs(a, all, numbers);
 }
 
 }  // namespace
@@ -364,15 +375,16 @@ void add_submit(Commands& commands) {
   auto a = std::make_shared<SubmitArguments>();
   Subcommand sub = commands.add(
       "submit", "Train in the background: a batch job that outlives the terminal",
-      "A job file with a table [sweep] is run as by `lockstep sweep`, others are trained. Prints "
-      "the number of the job alone on standard output. The job is fixed now: later changes "
-      "of the job file, the executable, the environment or attached files have no effect. Jobs run "
-      "one after another, in the order of their numbers. `lockstep jobs` shows, waits for, fetches "
+      "Runs a job file with a table [sweep] as `lockstep sweep` does, and trains any other one. "
+      "Prints only the number of the job on standard output. The job is fixed: later changes of "
+      "the job file, the executable, the environment or attached files have no effect. Jobs on "
+      "this machine run one after another, in the order of their numbers. `lockstep jobs` shows, "
+      "waits for, fetches "
       "and cancels them, also from another terminal. The receipt is that of `lockstep train`.",
-      {{"lockstep submit examples/jobs/digits.toml", "prints a number, such as 1"},
-       {"lockstep submit job.toml --workers 4 --at-once", "beside the jobs that run"},
+      {{"lockstep submit examples/jobs/digits.toml", "print the number of the job, such as 1"},
+       {"lockstep submit job.toml --workers 4 --at-once", "train beside the jobs that run"},
        {"lockstep submit job.toml --cluster lab", "train on the nodes of a cluster"},
-       {"lockstep submit job.toml --attach images", "with a copy of the folder images"}},
+       {"lockstep submit job.toml --attach images", "train with a copy of the folder images"}},
       [a] { return submit_command(*a); });
   sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
   sub.add_option("--set", a->settings,
@@ -393,14 +405,14 @@ void add_submit(Commands& commands) {
       .type_name("MODEL")
       .not_empty();
   sub.add_option("--attach", a->attach,
-                 "A file or folder to copy into the job (any number of times); data that the job "
-                 "reads from there are read from the copy")
+                 "Copy this file or folder into the job (any number of times); the job reads data "
+                 "in it from the copy")
       .one_value_each()
       .type_name("FILE")
       .not_empty();
   sub.add_flag("--dry-run", a->dry_run, "Print the script for Slurm and submit nothing");
   sub.add_option("--cluster", a->cluster,
-                 "Profile of the cluster that trains (lockstep cluster; default: the one that "
+                 "Profile of the cluster that trains (lockstep cluster; default: the profile that "
                  "`lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty()
@@ -416,8 +428,7 @@ void add_jobs(Commands& commands) {
       "Actions, each for jobs that `lockstep submit` or a program (batch() in C++) made:\n\n"
       "  list      all jobs with their states\n"
       "  show      one job\n"
-      "  wait      until they have ended; exit code 0 if they finished, 1 if one failed, 130 if "
-      "one "
+      "  wait      until they have ended; exit code 0 if all finished, 1 if one failed, 130 if one "
       "was cancelled\n"
       "  diary     what its process printed\n"
       "  progress  its newest iteration and validation, or its trials\n"
@@ -425,11 +436,11 @@ void add_jobs(Commands& commands) {
       "  cancel    end it after a checkpoint\n"
       "  resume    continue a job that failed or was cancelled\n"
       "  rm        remove a job that has ended, with its run\n"
-      "  run       work on the job in this process (submit starts it so)\n\n"
+      "  run       work on the job in this process (`submit` starts jobs by this)\n\n"
       "States: queued, running, finished, failed (with the reason), cancelled. A job whose process "
       "was killed, or whose machine was restarted, has failed and can be resumed.",
       {{"lockstep jobs list", "a table"},
-       {"lockstep jobs list --cluster lab", "the jobs that are on the login node of lab"},
+       {"lockstep jobs list --cluster lab", "the jobs on the cluster lab"},
        {"lockstep jobs wait 3 --timeout 60", "wait at most a minute"},
        {"lockstep jobs rm 1 4-9", "remove seven jobs"},
        {"lockstep jobs fetch 3 --out runs/a", "copy the run of job 3"}},
@@ -440,13 +451,12 @@ void add_jobs(Commands& commands) {
       .check(action_problem);
   sub.add_option("numbers", a->numbers, "Numbers of jobs, or ranges such as 3-7")
       .type_name("NUMBER");
-  sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist")
+  sub.add_option("--out", a->out, "fetch: the folder for the run; it must not exist, or be empty")
       .type_name("DIR")
       .not_empty();
-  sub.add_option(
-         "--cluster", a->cluster,
-         "Profile of a cluster; if it has a login, the jobs are those there (default: the one that "
-         "`lockstep cluster default` shows)")
+  sub.add_option("--cluster", a->cluster,
+                 "Profile of the cluster whose login node or folder has the jobs (default: the "
+                 "profile that `lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty();
   sub.add_option("--timeout", a->timeout, "wait: the most seconds to wait (default: no limit)")

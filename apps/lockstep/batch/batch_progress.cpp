@@ -186,10 +186,11 @@ std::string line_of(const Rows& rows) {
 
 }  // namespace
 
-int show_batch_progress(int64_t number, const BatchProgressOptions& options) {
+int show_batch_progress(const std::string& jobs_folder, int64_t number,
+                        const BatchProgressOptions& options) {
   std::string before;
   for (;; std::this_thread::sleep_for(std::chrono::seconds(1))) {
-    const BatchJob job = batch_job(number);
+    const BatchJob job = batch_job(jobs_folder, number);
     const Shown shown = progress_now(job);
     if (!options.follow) {
       if (options.json) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep::command {
 
@@ -10,8 +11,9 @@ struct BatchProgressOptions {
   bool follow = false;  // a line for each step, until the job ends
 };
 
-// Prints the newest iteration and validation of a training, or the trials of a sweep. Returns the
-// exit code.
-int show_batch_progress(int64_t number, const BatchProgressOptions& options);
+// Prints the newest iteration and validation of a training, or the trials of a sweep, by its number
+// in a folder of jobs. Returns the exit code.
+int show_batch_progress(const std::string& jobs_folder, int64_t number,
+                        const BatchProgressOptions& options);
 
 }  // namespace lockstep::command

@@ -21,7 +21,7 @@
 namespace lockstep::command {
 namespace {
 
-// Where the workers of a job are: of a job of Slurm on all its nodes.
+// The places of a job's workers. A job of Slurm has workers on all its nodes.
 struct WorkerPlaces {
   int workers = 0;  // here; 0: as the job says
   std::vector<std::string> hosts = {};

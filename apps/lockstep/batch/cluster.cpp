@@ -50,7 +50,7 @@ int list_clusters(bool as_json) {
       line = fmt::format("{:<{}}  {:<7}  {:<9}  {:>5}  {:>7}  {:>7}  {:<9}  {}", name, width,
                          name == chosen ? "yes" : "", p.scheduler, p.nodes, p.workers, p.threads,
                          printable(p.partition), printable(p.login));
-    } catch (const Error& error) {  // the other profiles are of use
+    } catch (const Error& error) {  // the other profiles can be used
       all.push_back({{"name", name}, {"default", name == chosen}, {"error", error.what()}});
       line = fmt::format("{:<{}}  {}", name, width, printable(error.what()));
     }
@@ -152,9 +152,10 @@ int cluster_command(const ClusterArguments& a) {
 }
 
 void add_profile_options(Subcommand& sub, ClusterProfile& p) {
-  sub.add_option("--scheduler", p.scheduler, "add: the engine that starts jobs (default: slurm)")
+  sub.add_option("--scheduler", p.scheduler,
+                 "add: what starts jobs: Slurm, or this machine (default: slurm)")
       .type_name("slurm|local");
-  sub.add_option("--login", p.login, "add: the scheduler's commands run there, by ssh")
+  sub.add_option("--login", p.login, "add: login node, which ssh reaches without a password")
       .type_name("USER@HOST");
   sub.add_option("--partition", p.partition, "add: partition of the cluster")
       .type_name("PARTITION");
@@ -176,18 +177,25 @@ void add_profile_options(Subcommand& sub, ClusterProfile& p) {
                  "add: a variable of the workers, such as NCCL_SOCKET_IFNAME=ib0")
       .one_value_each()
       .type_name("NAME=VALUE");
-  sub.add_option("--attach", p.attach, "add: a file that every job gets")
+  sub.add_option("--attach", p.attach,
+                 "add: a file or folder that every batch job and every pool gets")
       .one_value_each()
       .type_name("FILE");
   sub.add_option("--executable", p.executable,
                  "add: on the nodes: shared (the same path), shipped, or a path (default: shared)")
       .type_name("shared|shipped|PATH");
-  sub.add_option("--folder", p.folder, "add: folder of the jobs on the cluster").type_name("DIR");
-  sub.add_option("--address", p.address,
-                 "add: address or network interface of this machine for the nodes (default: by "
-                 "route)")
+  sub.add_option(
+         "--folder", p.folder,
+         "add: folder on the cluster that all nodes share, for batch jobs and for the hosts of "
+         "trainings (default: the user's)")
+      .type_name("DIR");
+  sub.add_option(
+         "--address", p.address,
+         "add: address or network interface at which the nodes reach this machine (default: "
+         "the loopback, in batch jobs by route)")
       .type_name("ADDRESS");
-  sub.add_option("--ports", p.ports, "add: range of ports, such as 20000-20100 (default: any)")
+  sub.add_option("--ports", p.ports,
+                 "add: range of ports to listen at, such as 20000-20100 (default: any)")
       .type_name("FIRST-LAST");
 }
 
@@ -200,21 +208,22 @@ void add_cluster(Commands& commands) {
       "A profile says how batch jobs and trainings reach a cluster. Actions:\n\n"
       "  list                the profiles\n"
       "  show NAME           a profile's fields\n"
-      "  add NAME            make a profile from the options below\n"
+      "  add NAME            make a profile by the options that begin with add:\n"
       "  validate [NAME]     try it step by step; a step that fails says what to do\n"
       "  default [NAME]      choose the profile that `default` stands for, or show its name\n"
-      "  export NAME [FILE]  write a profile to a new file (NAME.toml)\n"
+      "  export NAME [FILE]  write a profile to a new file (default: NAME.toml)\n"
       "  import FILE [NAME]  make a profile from such a file\n"
       "  remove NAME         remove a profile\n"
       "  aws-config [NAME]   print the configuration of a Slurm cluster for AWS ParallelCluster 3\n"
       "  jobset [NAME]       print a manifest for Kubernetes: a training as a JobSet\n\n"
       "The profile `local` is this machine; it always exists. `lockstep reference clusters` "
-      "describes the fields. Where a profile's name is asked for, the path of its file (with "
-      "the ending .toml) serves too, and `default` stands for the default.",
+      "describes the fields. The path of a profile's file (with the ending .toml) can stand for "
+      "its "
+      "name, and `default` stands for the default profile.",
       {{"lockstep cluster add lab --scheduler slurm --workers 4 --partition debug",
-        "the profile lab"},
+        "make the profile lab"},
        {"lockstep cluster validate lab", "try it"},
-       {"lockstep cluster default lab", "--cluster default is lab from now on"},
+       {"lockstep cluster default lab", "make lab the default"},
        {"lockstep cluster export lab lab.toml", "a file for colleagues"}},
       [a] { return cluster_command(*a); });
   sub.add_option("action", a->action, "What to do")

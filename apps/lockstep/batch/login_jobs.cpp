@@ -135,6 +135,8 @@ int jobs_by_login(const std::string& cluster, const std::vector<std::string>& ar
   node.ship();  // another version of this command may have submitted the jobs
   std::vector<std::string> all{"jobs"};
   all.insert(all.end(), arguments.begin(), arguments.end());
+  // As submit_by_login() does, whatever default profile the user has there.
+  all.insert(all.end(), {"--cluster", local_cluster_name});
   return out.empty() ? node.run(all) : node.fetch(all, out);
 }
 

@@ -1,5 +1,5 @@
-// `submit`, `jobs` and `cluster validate` with a profile that has a login: they are done by the
-// executable on the login node.
+// `submit`, `jobs` and `cluster validate` with a profile that has a login: the executable on the
+// login node does their work.
 #pragma once
 
 #include <string>
@@ -19,12 +19,12 @@ struct LoginSubmission {
   std::vector<std::string> options = {};  // of `submit`, such as --at-once
 };
 
-// Reads the job here, sends it with the attached files, and submits it there, which prints its
-// number. Returns the exit code.
+// Reads the job here, sends it with the attached files to the login node, and submits it there,
+// where the command prints its number. Returns the exit code.
 int submit_by_login(const LoginSubmission& submission);
 
-// Runs `lockstep jobs ARGUMENTS` there. With `out` the run is copied to this folder of this
-// machine. Returns the exit code.
+// Runs `lockstep jobs ARGUMENTS` on the login node. With `out` the run is copied to this folder of
+// this machine. Returns the exit code.
 int jobs_by_login(const std::string& cluster, const std::vector<std::string>& arguments,
                   const std::string& out);
 

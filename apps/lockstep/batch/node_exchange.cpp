@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <random>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/parallel/comm/host_group.h"
+#include "lockstep/parallel/comm/keyed_rendezvous.h"
 #include "lockstep/parallel/pool/data_queue.h"
 #include "lockstep/parallel/pool/message_inbox.h"
 #include "lockstep/parallel/pool/pool_core.h"
@@ -27,13 +27,11 @@ constexpr size_t most_waiting = 10'000;
 // An entry of a rendezvous on its way through the client.
 struct RelayedEntry {
   int64_t meeting = 0;
-  int sender = 0;  // index of the node
-  std::string key;
-  Bytes value;
+  RendezvousEntry entry;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(meeting, sender, key, value);
+    archive(meeting, entry);
   }
 };
 
@@ -65,45 +63,25 @@ struct MeetingResult {
 };
 
 // The members exchange the addresses of their sockets through the client.
-class RelayedRendezvous final : public Rendezvous {
+class RelayedRendezvous final : public KeyedRendezvous {
  public:
-  RelayedRendezvous(const Meeting& meeting, int node)
-      : meeting_(meeting.number),
-        node_(node),
-        rank_(static_cast<int>(std::find(meeting.members.begin(), meeting.members.end(), node) -
-                               meeting.members.begin())),
+  RelayedRendezvous(const Meeting& meeting, int rank)
+      : KeyedRendezvous(rank),
+        meeting_(meeting.number),
         sender_(meeting.to_client),
         receiver_(meeting.from_client) {}
 
-  std::map<int, Bytes> exchange(const std::map<int, Bytes>& own, const TimeLimit& limit) override {
-    for (const auto& [rank, value] : own)
-      sender_.send({meeting_, node_, key_of(rank_, rank), value});
-    std::map<int, Bytes> theirs;
-    for (const auto& [rank, value] : own) theirs[rank] = get(key_of(rank, rank_), limit);
-    return theirs;
-  }
-
  private:
-  static std::string key_of(int from, int to) {
-    return std::to_string(from) + " for " + std::to_string(to);
-  }
-
-  Bytes get(const std::string& key, const TimeLimit& limit) {
-    for (;;) {
-      const auto found = entries_.find(key);
-      if (found != entries_.end()) return found->second;
-      check_cancelled();
-      if (limit.reached()) throw Timeout("[group] members are missing");
-      const auto entry = receiver_.poll(std::min(look_interval, limit.left()));
-      if (entry && entry->meeting == meeting_) entries_[entry->key] = entry->value;
-    }
+  void send(const RendezvousEntry& entry) override { sender_.send({meeting_, entry}); }
+  void wait(double seconds) override {
+    check_cancelled();
+    auto relayed = receiver_.poll(seconds);
+    if (relayed && relayed->meeting == meeting_) take(std::move(relayed->entry));
   }
 
   const int64_t meeting_;
-  const int node_, rank_;
   const QueueSender<RelayedEntry> sender_;
   const QueueReceiver<RelayedEntry> receiver_;
-  std::map<std::string, Bytes> entries_;
 };
 
 // What member `rank` sends: the same on every node that computes it.
@@ -164,15 +142,14 @@ void measure_pair(Group& group, MeetingResult& result, const TimeLimit& limit) {
 MeetingResult meet(const Meeting& meeting, int rank) {
   const TimeLimit limit(meeting.limit);
   const auto member = static_cast<size_t>(rank);
-  HostGroup group(
-      {.rank = rank,
-       .size = static_cast<int>(meeting.members.size()),
-       .address = meeting.addresses[member],
-       .rendezvous = std::make_shared<RelayedRendezvous>(meeting, meeting.members[member]),
-       .generation = meeting.number,
-       .secret = meeting.secret,
-       .names = meeting.names},
-      TimeLimit(std::min(connect_limit, meeting.limit)));
+  HostGroup group({.rank = rank,
+                   .size = static_cast<int>(meeting.members.size()),
+                   .address = meeting.addresses[member],
+                   .rendezvous = std::make_shared<RelayedRendezvous>(meeting, rank),
+                   .generation = meeting.number,
+                   .secret = meeting.secret,
+                   .names = meeting.names},
+                  TimeLimit(std::min(connect_limit, meeting.limit)));
   group.barrier(limit);
   MeetingResult result;
   if (meeting.check) result.received = check_contents(group, meeting, limit);
@@ -201,17 +178,10 @@ std::vector<std::vector<std::pair<int, int>>> pairs_by_round(int members) {
   return rounds;
 }
 
-std::string fresh_secret() {
-  std::random_device device;
-  std::string secret;
-  for (int i = 0; i < 8; ++i) secret += std::to_string(device());
-  return secret;
-}
-
 }  // namespace
 
 struct NodeExchange::State {
-  explicit State(const NodeExchangeOptions& o) : options(o), secret(fresh_secret()) {
+  explicit State(const NodeExchangeOptions& o) : options(o), secret(fresh_group_secret()) {
     detail::ProcessPoolOptions pool;
     pool.workers = static_cast<int>(o.nodes.size());
     for (const std::string& node : o.nodes) pool.hosts.push_back({.name = node, .workers = 1});
@@ -223,13 +193,10 @@ struct NodeExchange::State {
     inbox = std::make_shared<detail::MessageInbox>(core, most_waiting);
     to_client = core->add_inbox(inbox);
     from_client = core->next_number();
-    // An entry goes to all other nodes, which ignore those of other meetings.
     inbox->after_each([this](const Bytes& message) {
-      const auto entry = decode<RelayedEntry>(message);
-      for (int node = 0; node < static_cast<int>(options.nodes.size()); ++node) {
-        if (node == entry.sender || !meets(entry, node)) continue;
-        core->send_to(node, from_client, message, TimeLimit(connect_limit));
-      }
+      const auto relayed = decode<RelayedEntry>(message);
+      const int node = node_of(relayed);
+      if (node >= 0) core->send_to(node, from_client, message, TimeLimit(connect_limit));
     });
   }
   ~State() {
@@ -237,11 +204,13 @@ struct NodeExchange::State {
     core->stop();
   }
 
-  bool meets(const RelayedEntry& entry, int node) {
+  // The node that an entry is for; -1: none.
+  int node_of(const RelayedEntry& relayed) {
     const MutexLock lock(meetings_mutex);
-    const auto found = meetings.find(entry.meeting);
-    return found != meetings.end() &&
-           std::find(found->second.begin(), found->second.end(), node) != found->second.end();
+    const auto found = meetings.find(relayed.meeting);
+    const auto rank = static_cast<size_t>(relayed.entry.to);
+    if (found == meetings.end() || rank >= found->second.size()) return -1;
+    return found->second[rank];
   }
 
   // Waits until all have ended. Throws the error of the first that failed.

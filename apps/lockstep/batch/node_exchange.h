@@ -27,7 +27,7 @@ struct NodePair {
   double bandwidth = 0;  // bytes per second in each direction, both at once
 };
 
-// A process on each node, until the end of its life. Each function names the node that fails.
+// A process on each node, as long as this object exists. Each function names the node that fails.
 // Throws Timeout at the limit, Cancelled if a stop is wanted. One thread at a time.
 class NodeExchange {
  public:
@@ -42,6 +42,7 @@ class NodeExchange {
   // All nodes together: each sends known bytes to all, which compare them. Returns the number of
   // bytes that each received.
   int64_t exchange();
+  // Measures latency and bandwidth of each two nodes.
   std::vector<NodePair> measure_pairs();
 
  private:

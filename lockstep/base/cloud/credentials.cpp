@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
 
@@ -27,11 +27,6 @@ namespace lockstep::cloud {
 namespace {
 
 constexpr std::time_t renew_before = 300;  // seconds before keys expire
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string stripped(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");

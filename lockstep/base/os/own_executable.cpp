@@ -1,5 +1,6 @@
 #include "lockstep/base/os/own_executable.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -14,11 +15,22 @@ std::string own_executable() {
   return path;
 }
 
-std::string cuda_library_of(const std::string& executable) {
+std::vector<std::string> library_folders_of(const std::string& executable) {
   const std::filesystem::path folder = std::filesystem::path(executable).parent_path();
+  std::vector<std::string> all;
+  for (const auto& place :
+       {folder, folder.parent_path() / "lib", folder.parent_path() / LOCKSTEP_LIBRARY_FOLDER}) {
+    if (std::find(all.begin(), all.end(), place.string()) == all.end()) {
+      all.push_back(place.string());
+    }
+  }
+  return all;
+}
+
+std::string cuda_library_of(const std::string& executable) {
   std::error_code error;
-  for (const auto& place : {folder, folder.parent_path() / "lib"}) {
-    const auto path = place / cuda_library_name;
+  for (const std::string& folder : library_folders_of(executable)) {
+    const auto path = std::filesystem::path(folder) / cuda_library_name;
     if (std::filesystem::exists(path, error)) return path.string();
   }
   return "";

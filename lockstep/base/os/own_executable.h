@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -9,11 +10,14 @@ namespace lockstep {
 // Never throws.
 std::string own_executable();
 
-// What reads the file itself, as it was when this process started.
+// A path at which this process reads its own file, as it was when the process started.
 inline constexpr const char* own_executable_file = "/proc/self/exe";
 
-// The library of CUDA kernels that was installed with an executable, beside it or in `lib` beside
-// its folder; "" if there is none. Never throws.
+// The folders where libraries that were installed with an executable can lie, in the order of the
+// search: its own, and those of libraries beside it. Never throws.
+std::vector<std::string> library_folders_of(const std::string& executable);
+
+// The library of CUDA kernels in these folders; "" if there is none. Never throws.
 inline constexpr const char* cuda_library_name = "liblockstep_cuda.so";
 std::string cuda_library_of(const std::string& executable);
 

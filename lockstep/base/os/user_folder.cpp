@@ -1,18 +1,13 @@
 #include "lockstep/base/os/user_folder.h"
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/os/variable.h"
 
 namespace lockstep {
 namespace {
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
 
 struct UserPlace {
   const char *variable, *below_home;

@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
-#include <system_error>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/own_executable.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/backends/support.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
@@ -19,14 +19,8 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr const char* kLibrary = "liblockstep_cuda.so";
 constexpr const char* kLibraryVariable = "LOCKSTEP_CUDA_LIBRARY";
 constexpr const char* kNcclVariable = "LOCKSTEP_NCCL";
-
-std::string environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
 
 // Turns a message of dlerror() into a reason.
 Reason explain(const std::string& path, std::string said) {
@@ -44,35 +38,31 @@ BackendLibrary refused(const std::string& path, const std::string& text, const s
 }
 
 BackendLibrary find_backend() {
-  if (const std::string named = environment(kLibraryVariable); !named.empty()) {
+  if (const std::string named = variable(kLibraryVariable); !named.empty()) {
     BackendLibrary opened = open_backend(named);
     if (!opened.backend) opened.reason.text += std::string(" (named by ") + kLibraryVariable + ")";
     return opened;
   }
-  std::error_code error;
-  const auto executable = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string executable = own_executable();
   std::string folders;
-  if (!error) {
-    const auto folder = executable.parent_path();
-    for (const auto& place :
-         {folder, folder.parent_path() / "lib", folder.parent_path() / LOCKSTEP_LIBRARY_FOLDER}) {
-      const auto path = place / kLibrary;
-      if (std::filesystem::exists(path, error)) return open_backend(path.string());
-      if (folders.find(place.string()) == folders.npos) folders += place.string() + ", ";
+  if (!executable.empty()) {
+    if (const std::string path = cuda_library_of(executable); !path.empty()) {
+      return open_backend(path);
     }
+    for (const std::string& folder : library_folders_of(executable)) folders += folder + ", ";
   }
-  BackendLibrary opened = open_backend(kLibrary);  // on the system's search path
-  const std::string missing = std::string(kLibrary) + " cannot be loaded: cannot open";
+  BackendLibrary opened = open_backend(cuda_library_name);  // on the system's search path
+  const std::string missing = std::string(cuda_library_name) + " cannot be loaded: cannot open";
   if (opened.backend || !opened.reason.text.starts_with(missing)) return opened;
 #ifdef LOCKSTEP_WITH_CUDA
-  return refused(
-      kLibrary,
-      std::string(kLibrary) + " was not found in " + folders + "or the system's library folders",
-      std::string("set its path in ") + kLibraryVariable);
+  return refused(cuda_library_name,
+                 std::string(cuda_library_name) + " was not found in " + folders +
+                     "or the system's library folders",
+                 std::string("set its path in ") + kLibraryVariable);
 #else
-  return refused(kLibrary,
-                 std::string("this build has no ") + kLibrary + ", and none was found in " +
-                     folders + "or the system's library folders",
+  return refused(cuda_library_name,
+                 std::string("this build has no ") + cuda_library_name +
+                     ", and none was found in " + folders + "or the system's library folders",
                  "build with -DLOCKSTEP_CUDA=ON on a machine with nvcc and cuDNN");
 #endif
 }
@@ -92,7 +82,7 @@ const BackendLibrary& backend_library() {
 // The library and its dependencies take 190 MiB, so it is not opened without a driver.
 bool driver_is_there() {
   static const bool there = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
-  return there || !environment(kLibraryVariable).empty();
+  return there || !variable(kLibraryVariable).empty();
 }
 
 const Gpus& gpus() {
@@ -210,7 +200,7 @@ void load(Device device) {
   register_device_memory(device, backend_library().backend->memory(device.index));
   register_table(device, &table);
   // The self-test has one GPU, so it says nothing about links between GPUs.
-  if (environment(kNcclVariable) == "1") {
+  if (variable(kNcclVariable) == "1") {
     register_device_groups(device, backend_library().backend->groups(device.index));
   }
 }

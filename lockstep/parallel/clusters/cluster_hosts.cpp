@@ -1,15 +1,10 @@
 #include "lockstep/parallel/clusters/cluster_hosts.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -17,12 +12,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
-#include "lockstep/base/os/file_lock.h"
-#include "lockstep/base/os/own_executable.h"
-#include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/clusters/hosts_folder.h"
+#include "lockstep/parallel/clusters/node_executable.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/parallel/remote/agent_process.h"
@@ -31,15 +25,11 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view launch_word = "cluster ";
-constexpr const char* lock_name = "lock";
-constexpr const char* key_name = "key";
-constexpr const char* script_name = "hosts.sh";
-constexpr const char* owner_name = "owner";
 constexpr size_t most_hosts = 4096;
 // Seconds between questions to Slurm: while hosts are awaited, and otherwise.
 constexpr double look_pause = 1, calm_pause = 5;
-// Seconds until a submitted job shows in Slurm's list, and until one that runs has joined.
-// The process on the node gives up, and says why, before its job is judged.
+// Seconds until a submitted job shows in Slurm's list, and until one that runs has joined. The
+// process on the node gives up earlier, so that its output has the reason.
 constexpr double show_limit = 10, join_limit = 90;
 // Seconds for the job of a host that is lost to end by itself.
 constexpr double lost_limit = 4;
@@ -50,33 +40,6 @@ constexpr double longest_pause = 8;
 constexpr double most_wait = 7 * 86'400;
 // A shorter wait is not worth a notice.
 constexpr double quiet_time = 1.5;
-
-std::string random_word() {
-  constexpr const char* letters = "abcdefghijklmnopqrstuvwxyz0123456789";
-  std::random_device source;
-  std::string word;
-  for (int i = 0; i < 10; ++i) word += letters[source() % 36];
-  return word;
-}
-
-std::string hosts_folder(const ClusterProfile& profile) {
-  return profile.folder.empty() ? user_folder(UserFolder::state, "hosts")
-                                : join_path(profile.folder, "hosts");
-}
-
-// The folder of a pool is named as its jobs are.
-std::string job_name_of(const std::string& folder) {
-  return "lockstep-hosts-" + std::filesystem::path(folder).filename().string();
-}
-
-// Whose process cleans a folder up: locks need not reach other machines, and another cluster does
-// not know the jobs.
-std::string owner_of(const ClusterProfile& profile) {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  const char* const configuration = std::getenv("SLURM_CONF");
-  return std::string(host) + " " + profile.login + " " + (configuration ? configuration : "");
-}
 
 // The end of what a host has printed, as one line.
 std::string last_line_of(const std::string& path) {
@@ -90,25 +53,23 @@ std::string last_line_of(const std::string& path) {
   }
 }
 
-std::vector<std::pair<std::string, std::string>> variables_of(const ClusterProfile& profile) {
-  std::vector<std::pair<std::string, std::string>> all;
-  for (const std::string& entry : profile.environment) {
-    const size_t at = entry.find('=');
-    all.emplace_back(entry.substr(0, at), entry.substr(at + 1));
-  }
-  return all;
-}
-
 std::vector<int64_t> indexes_to(int64_t size) {
   std::vector<int64_t> all;
   for (int64_t i = 0; i < size; ++i) all.push_back(i);
   return all;
 }
 
-void check_hosts_folder(const std::string& folder) {
-  if (folder.find_first_of(" \t\r\n%\"'\\") == std::string::npos) return;
-  throw InvalidArgument("[cluster] Slurm cannot use the folder " + folder,
-                        "give the profile a folder without blanks, quotes and % in its path");
+// The script of the hosts of a pool with this folder, which listens at `address`.
+std::string script_of(const ClusterProfile& profile, const std::string& folder,
+                      const std::string& address, const std::vector<int64_t>& indexes,
+                      int64_t size) {
+  return slurm_hosts_script(profile, {.name = hosts_job_name(folder),
+                                      .output = join_path(folder, host_output_name("%a")),
+                                      .command = {node_executable(profile, folder), host_argument,
+                                                  address, join_path(folder, hosts_key_name)},
+                                      .indexes = indexes,
+                                      .size = size,
+                                      .environment = {}});
 }
 
 }  // namespace
@@ -149,15 +110,22 @@ struct ClusterHosts::State {
   };
 
   State(const std::string& c, const ClusterProfile& p, int64_t n)
-      : cluster(c), profile(p), slurm(p.login), size(n), hosts(static_cast<size_t>(n)) {}
+      : cluster(c),
+        profile(p),
+        slurm(p.login),
+        size(n),
+        folder(p),
+        name(hosts_job_name(folder.path())),
+        hosts(static_cast<size_t>(n)) {}
 
   const std::string cluster;
   const ClusterProfile profile;
   const Slurm slurm;
   const int64_t size;
   const JobKey key = JobKey::fresh();
-  std::string folder, name, address, executable;
-  std::optional<FileLock> lock;
+  HostsFolder folder;
+  const std::string name;             // of the jobs in Slurm
+  std::string address;                // "": nothing was begun
   std::atomic<int> shared = 0;        // number of shared files
   const TimeLimit quiet{quiet_time};  // from the constructor, not long before begin()
 
@@ -169,20 +137,9 @@ struct ClusterHosts::State {
   bool ended LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread thread;
 
-  std::string file(const std::string& inside) const { return join_path(folder, inside); }
-
-  SlurmHosts script_for(const std::vector<int64_t>& indexes) const {
-    return {.name = name,
-            .output = file("host-%a.txt"),
-            .command = {executable, host_argument, address, file(key_name)},
-            .indexes = indexes,
-            .size = size,
-            .environment = {}};
-  }
-
   void submit(const std::vector<int64_t>& indexes) LOCKSTEP_EXCLUDES(mutex) {
-    const std::string script = slurm_hosts_script(profile, script_for(indexes));
-    write_atomically(local_files(), file(script_name), script);
+    const std::string script = script_of(profile, folder.path(), address, indexes, size);
+    write_atomically(local_files(), folder.file(hosts_script_name), script);
     const std::string array = slurm.submit(script);
     const MutexLock guard(mutex);
     for (const int64_t index : indexes) {
@@ -275,8 +232,7 @@ struct ClusterHosts::State {
     if (runs && !host.joins) host.joins.emplace(join_limit);
     const bool late = host.joins && host.joins->reached();
     const bool requeued = host.joins && host.state.reason == "BeginTime";
-    const bool held =
-        host.state.state == "PENDING" && host.state.reason.starts_with("launch failed");
+    const bool held = host.state.is_held_after_launch();
     if (!(runs && late) && !requeued && !held) return;
     given_up.insert(host.job);
     useless.push_back(host.job);
@@ -290,42 +246,21 @@ struct ClusterHosts::State {
     }
   }
 
-  // Its job is of no more use, and the host has not joined.
+  // The host's job has ended or is cancelled, and the host has not joined.
   void note_end(Host& host, int64_t index, const std::string& what) LOCKSTEP_REQUIRES(mutex) {
     host.job.clear();
     host.joins.reset();
     ++host.failures;
     host.next = TimeLimit(std::min(longest_pause, 0.5 * (1 << std::min(host.failures, 8)) - 1));
     if (host.failures < most_failures) return;
-    const std::string printed = last_line_of(file("host-" + std::to_string(index) + ".txt"));
+    const std::string printed = last_line_of(folder.file(host_output_name(std::to_string(index))));
     host.problem = what + (printed.empty() ? std::string() : ": " + printed);
     host.expected = false;
   }
 };
 
 ClusterHosts::ClusterHosts(const std::string& cluster, const ClusterProfile& profile, int64_t size)
-    : state_(std::make_unique<State>(cluster, profile, size)) {
-  State& s = *state_;
-  refuse_secrets(variables_of(profile));
-  const std::string all = hosts_folder(profile);
-  check_hosts_folder(all);
-  make_folders(local_files(), all);
-  struct stat status;
-  if (::chmod(all.c_str(), 0700) != 0 || ::stat(all.c_str(), &status) != 0 ||
-      status.st_uid != ::geteuid()) {
-    throw FileError("[cluster] the folder " + all + " belongs to another user",
-                    "name one of your own in the profile's `folder`");
-  }
-  s.folder = join_path(all, random_word());
-  s.name = job_name_of(s.folder);
-  if (::mkdir(s.folder.c_str(), 0700) != 0) {
-    throw FileError("[cluster] cannot make the folder " + s.folder + ": " +
-                    std::system_category().message(errno));
-  }
-  s.lock = FileLock::take(s.file(lock_name));
-  if (!s.lock) throw FileError("[cluster] " + s.file(lock_name) + " cannot be locked");
-  write_atomically(local_files(), s.file(owner_name), owner_of(profile));
-}
+    : state_(std::make_unique<State>(cluster, profile, size)) {}
 
 ClusterHosts::~ClusterHosts() { end(); }
 
@@ -334,11 +269,11 @@ const JobKey& ClusterHosts::key() const { return state_->key; }
 // Each file gets a folder of its own, so that it keeps its name.
 std::string ClusterHosts::share(const std::string& path) {
   State& s = *state_;
-  const std::string folder = s.file("file-" + std::to_string(++s.shared));
-  std::filesystem::create_directory(folder);
+  const std::string folder = s.folder.file("file-" + std::to_string(++s.shared));
   const std::string copy = join_path(folder, std::filesystem::path(path).filename().string());
   std::error_code error;
-  std::filesystem::copy(path, copy, std::filesystem::copy_options::recursive, error);
+  std::filesystem::create_directory(folder, error);
+  if (!error) std::filesystem::copy(path, copy, std::filesystem::copy_options::recursive, error);
   if (error) {
     throw FileError("[cluster] cannot copy " + path + " to " + copy + ": " + error.message());
   }
@@ -346,22 +281,6 @@ std::string ClusterHosts::share(const std::string& path) {
 }
 
 namespace {
-
-// Cancels what pools have left whose process was killed, and removes their folders.
-void clean_hosts_folder(const Slurm& slurm, const std::string& all, const std::string& owner) {
-  for (const std::string& name : local_files().list(all)) {
-    const std::string folder = join_path(all, name);
-    const std::string owned = join_path(folder, owner_name);
-    if (!local_files().exists(owned) || read_text(local_files(), owned) != owner) continue;
-    const std::optional<FileLock> lock = local_files().exists(join_path(folder, lock_name))
-                                             ? FileLock::take(join_path(folder, lock_name))
-                                             : std::nullopt;
-    if (!lock) continue;  // its process lives
-    slurm.cancel_all(job_name_of(folder));
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-  }
-}
 
 // Without an address the pool listens at the loopback, which other machines cannot reach.
 void check_address(const Slurm& slurm, const ClusterProfile& profile, const std::string& cluster) {
@@ -391,26 +310,14 @@ void ClusterHosts::begin(const std::string& address) {
   s.address = address;
   check_address(s.slurm, s.profile, s.cluster);
   try {
-    clean_hosts_folder(s.slurm, folder_of(s.folder), owner_of(s.profile));
+    s.folder.clean_up_after_others(s.slurm);
   } catch (const Error&) {  // another pool does it later
   }
   JobKey members = s.key;
   members.server_secret.clear();
-  write_key_file(s.file(key_name), members);
-  check_shared(s.profile, s.file(key_name));
-  s.executable = own_executable();
-  if (s.profile.executable == "shipped") {
-    const std::string copy = s.file("lockstep");
-    std::error_code error;
-    std::filesystem::copy_file(own_executable_file, copy, error);
-    if (const std::string library = cuda_library_of(s.executable); !error && !library.empty()) {
-      std::filesystem::copy_file(library, s.file(cuda_library_name), error);
-    }
-    if (error) throw FileError("[cluster] " + copy + ": " + error.message());
-    s.executable = copy;
-  } else if (s.profile.executable != "shared") {
-    s.executable = s.profile.executable;
-  }
+  write_key_file(s.folder.file(hosts_key_name), members);
+  check_shared(s.profile, s.folder.file(hosts_key_name));
+  ship_executable(s.profile, s.folder.path());
   s.submit(indexes_to(s.size));
   s.thread = quiet_thread([&s] { s.watch(); });
 }
@@ -484,29 +391,14 @@ void ClusterHosts::end() {
   } catch (const std::exception&) {
     // The key is removed, so the hosts cannot join; another pool cancels what waits.
   }
-  std::error_code ignored;
-  std::filesystem::remove(s.file(key_name), ignored);
-  if (cancelled) std::filesystem::remove_all(s.folder, ignored);
-  s.lock.reset();
+  s.folder.leave(cancelled);
 }
 
 std::string cluster_hosts_script(const std::string& cluster) {
   const ClusterProfile profile = read_cluster_profile(cluster);
-  const std::string folder = join_path(hosts_folder(profile), "NAME");
-  check_hosts_folder(folder);
-  const bool path = profile.executable != "shared" && profile.executable != "shipped";
-  const std::string executable = path                              ? profile.executable
-                                 : profile.executable == "shipped" ? join_path(folder, "lockstep")
-                                                                   : own_executable();
-  return slurm_hosts_script(
-      profile, {.name = job_name_of(folder),
-                .output = join_path(folder, "host-%a.txt"),
-                .command = {executable, host_argument,
-                            (profile.address.empty() ? "127.0.0.1" : profile.address) + ":PORT",
-                            join_path(folder, key_name)},
-                .indexes = indexes_to(profile.nodes),
-                .size = profile.nodes,
-                .environment = {}});
+  const std::string address = profile.address.empty() ? "127.0.0.1" : profile.address;
+  return script_of(profile, join_path(hosts_folder_of(profile), "NAME"), address + ":PORT",
+                   indexes_to(profile.nodes), profile.nodes);
 }
 
 void start_on_cluster(detail::ProcessPoolOptions& options) {
@@ -518,7 +410,7 @@ void start_on_cluster(detail::ProcessPoolOptions& options) {
   if (profile.scheduler == "local" || size == 0) {
     throw InvalidArgument("[cluster] \"" + cluster + "\" starts no hosts");
   }
-  for (auto& variable : variables_of(profile)) options.environment.push_back(std::move(variable));
+  for (auto& variable : profile.variables()) options.environment.push_back(std::move(variable));
   if (options.address.empty()) options.address = profile.address;
   options.ports = profile.ports;
   options.starter = std::make_shared<ClusterHosts>(cluster, profile, size);

@@ -23,19 +23,19 @@ struct ClusterPlace {
   std::vector<std::string> attach;  // files that every pool gets
 };
 
-// By the profile of this name. Throws what read_cluster_profile() throws, and InvalidArgument for
-// more nodes than a pool can have hosts.
+// The place that the profile of this name describes. Throws what read_cluster_profile() throws, and
+// InvalidArgument for more nodes than a pool can have hosts.
 ClusterPlace cluster_place(const std::string& cluster);
 
-// The script that Slurm would get for the hosts of the profile, with words in capitals for what is
-// known once a pool listens.
+// The script that Slurm would get for the hosts of the profile. Words in capitals stand for values
+// that are known only once a pool listens.
 std::string cluster_hosts_script(const std::string& cluster);
 
 // Each host is one job of an array, on one node. While the pool awaits a host, its job is submitted
 // again when it has ended, and replaced when it runs without joining. Keys go through a file in a
 // folder that the nodes share and other users cannot read. The jobs end with the pool. If this
-// process is killed, running hosts end after ten seconds without it; what still waits in Slurm then
-// is cancelled by the next pool of the user, and ends by itself once it gets a node.
+// process is killed, running hosts end ten seconds later. The next pool of the user cancels jobs
+// that still wait in Slurm; such a job also ends by itself once it gets a node.
 class ClusterHosts final : public HostStarter {
  public:
   // `size`: the number of hosts. Throws Error if the folder cannot be made, InvalidArgument if

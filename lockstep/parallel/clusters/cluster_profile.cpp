@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/user_folder.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/toml/toml_tree.h"
@@ -99,9 +100,11 @@ std::string default_name_path() { return user_folder(UserFolder::settings, "defa
 }  // namespace
 
 void ClusterProfile::visit(FieldVisitor& v) {
-  v.text("scheduler", scheduler, "the engine that starts jobs; local: this machine",
-         {"slurm", "local"});
-  v.text("login", login, "\"user@host\": the scheduler's commands run there; \"\": here");
+  v.text("scheduler", scheduler, "what starts jobs: Slurm, or this machine", {"slurm", "local"});
+  v.text(
+      "login", login,
+      "\"user@host\": the login node, which ssh reaches without a password; \"\": Slurm's commands "
+      "run here");
   v.text("partition", partition, "partition of the cluster; \"\": the scheduler's default");
   v.integer("workers", workers, "worker processes of a job, on all nodes together",
             {.min = 1, .max = 100'000});
@@ -114,14 +117,19 @@ void ClusterProfile::visit(FieldVisitor& v) {
   v.texts("options", options, "more options of sbatch, such as --mem=4G");
   v.texts("environment", environment,
           "variables of the workers, such as NCCL_SOCKET_IFNAME=ib0; credentials are refused");
-  v.texts("attach", attach, "files that every job gets");
+  v.texts("attach", attach, "files and folders that every batch job and every pool gets");
   v.text("executable", executable,
          "the executable on the nodes: \"shared\" (this one under its path), \"shipped\" (a copy "
          "in the job's folder), or a path there");
-  v.text("folder", folder, "folder of the jobs on the cluster; \"\": the user's");
+  v.text(
+      "folder", folder,
+      "folder on the cluster that all nodes share: it holds batch jobs in `jobs`, and the keys and "
+      "output of hosts in `hosts`; \"\": the user's (LOCKSTEP_HOME)");
   v.text("address", address,
-         "address or network interface of this machine for the nodes; \"\": by route");
-  v.text("ports", ports, "range of ports, such as 20000-20100; \"\": any");
+         "address or network interface at which the nodes reach this machine; \"\": the loopback "
+         "alone, in batch jobs by route");
+  v.text("ports", ports,
+         "range of ports that workers and this machine listen at, such as 20000-20100; \"\": any");
 }
 
 int64_t ClusterProfile::workers_per_node() const {
@@ -129,6 +137,16 @@ int64_t ClusterProfile::workers_per_node() const {
   throw InvalidArgument("[cluster] " + std::to_string(workers) +
                             " workers cannot be divided among " + std::to_string(nodes) + " nodes",
                         "every node has the same number of workers");
+}
+
+std::vector<std::pair<std::string, std::string>> ClusterProfile::variables() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const std::string& entry : environment) all.push_back(parse_variable(entry));
+  return all;
+}
+
+std::string ClusterProfile::folder_for(const std::string& name) const {
+  return folder.empty() ? user_folder(UserFolder::state, name) : join_path(folder, name);
 }
 
 std::string cluster_profiles_folder() { return user_folder(UserFolder::settings, "clusters"); }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/fields.h"
@@ -13,13 +14,13 @@
 namespace lockstep {
 
 inline constexpr const char* local_cluster_name = "local";
-// Names no profile: wherever a profile is read, it stands for default_cluster_profile(). So a
-// program with Pool({.cluster = "default"}) runs on whatever cluster its user has chosen.
+// Names no profile: where a profile is read, it stands for default_cluster_profile(). So a program
+// with Pool({.cluster = "default"}) runs on the cluster that its user has chosen.
 inline constexpr const char* default_cluster_word = "default";
 
 struct ClusterProfile {
   std::string scheduler = "slurm";  // "slurm", or "local": this machine
-  // "user@host": the scheduler's commands run there, by ssh; "": here.
+  // "user@host": the login node, where the scheduler's commands run by ssh; "": they run here.
   std::string login;
   std::string partition;             // "": the scheduler's default
   int64_t workers = 1;               // worker processes of a job, on all nodes together
@@ -30,18 +31,26 @@ struct ClusterProfile {
   std::vector<std::string> options;  // more options of sbatch
   // "NAME=VALUE": variables of the workers. Slurm stores them, so credentials are refused.
   std::vector<std::string> environment;
-  std::vector<std::string> attach;  // files that every job gets
+  std::vector<std::string> attach;  // files and folders that every batch job and every pool gets
   // The executable on the nodes: "shared" (this one, under its path), "shipped" (a copy of it in
   // the job's folder), or a path there.
   std::string executable = "shared";
-  std::string folder;   // of the jobs on the cluster; "": the user's folder of batch jobs
-  std::string address;  // address or network interface of this machine for the nodes; "": by route
-  std::string ports;    // range of ports for workers and this process, "20000-20100"; "": any
+  // On the cluster, shared by all nodes: holds batch jobs in `jobs`, and the keys and output of
+  // hosts in `hosts`. "": the user's folder.
+  std::string folder;
+  // Address or network interface at which the nodes reach this machine. "": the loopback alone, in
+  // batch jobs by route.
+  std::string address;
+  std::string ports;  // range of ports for workers and this process, "20000-20100"; "": any
 
   void visit(FieldVisitor& v);
 
+  // `environment` by name and value.
+  std::vector<std::pair<std::string, std::string>> variables() const;
   // Throws InvalidArgument if the workers cannot be divided among the nodes.
   int64_t workers_per_node() const;
+  // The folder `name` in `folder`, or among the user's files if that is "".
+  std::string folder_for(const std::string& name) const;
 };
 
 // The folder that holds the profiles. Throws InvalidArgument if no variable names a place.

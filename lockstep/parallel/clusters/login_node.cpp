@@ -124,7 +124,7 @@ LoginNode::LoginNode(std::string name, ClusterProfile profile, std::function<boo
   }
 }
 
-// The folder of the profile holds everything there; otherwise the places are those of the user.
+// All files there lie in the profile's folder; without it, in the user's places.
 std::string LoginNode::prologue() const {
   std::string text = "umask 077\n";
   if (profile_.folder.empty()) {
@@ -267,7 +267,7 @@ int LoginNode::run_with(const LoginFiles& files, const std::vector<std::string>&
     check_readable(path);
     fs::create_symlink(path, scratch.file("attached/" + name));
   }
-  // tar ends an archive as if it were whole where it fails, so a last file shows that it did not.
+  // After a failure tar ends the archive as if it were complete, so a last file shows that it is.
   write("complete", "");
   const std::string script = prologue() + in_new_folder() + "tar -xif - && rm complete || exit " +
                              std::to_string(no_files) + "\ncd \"$base\"\n" +

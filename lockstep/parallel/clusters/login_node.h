@@ -1,5 +1,5 @@
-// The login node of a cluster: jobs are submitted and looked after there, by this command's own
-// executable, over ssh. Nothing about a job is kept on this machine.
+// The login node of a cluster: over ssh, this command's own executable submits jobs there and acts
+// on them. Nothing about a job is kept on this machine.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// What a command on the login node finds in a folder that is removed when the command ends. An
-// argument "@/NAME" is the path of NAME in this folder.
+// The files of a command on the login node. They lie in a folder that is removed when the command
+// ends. An argument "@/NAME" is the path of NAME in this folder.
 struct LoginFiles {
   std::vector<std::pair<std::string, std::string>> texts = {};  // name and content
   // Name in the folder `attached` there, and file or folder here. Links are followed.
@@ -25,21 +25,22 @@ struct LoginFiles {
 // a password. A connection that is silent for half a minute is given up. One thread at a time.
 class LoginNode {
  public:
-  // The profile must have a login. Where `stop_wanted` returns true, a command ends with Cancelled.
+  // The profile must have a login. A command ends with Cancelled if `stop_wanted` returns true.
   LoginNode(std::string name, ClusterProfile profile, std::function<bool()> stop_wanted = {});
 
-  // Copies this executable there unless it is there already, if the profile has it shipped.
+  // If the profile's executable is "shipped": copies this one there, unless it is there already.
   void ship();
-  // The executable there, after ship(), and what it prints for these arguments within 30 seconds.
+  // Runs the executable there, after ship(). Returns what it prints within 30 seconds.
   std::string output_of(const std::vector<std::string>& arguments);
-  // Reaches the node; what it calls itself.
+  // The node's own name. Throws if the node cannot be reached.
   std::string host_name();
 
   // Runs `lockstep ARGUMENTS` there, with the standard output and errors of this process. Returns
   // its exit code.
   int run(const std::vector<std::string>& arguments);
-  // The same with these files, and with the profile as PROFILE_NAME.toml, as it is for the node
-  // itself. Nothing is run unless all files have arrived. The command's working folder remains.
+  // The same with these files, and with the profile as PROFILE_NAME.toml, without its login and
+  // with the executable there. Nothing is run unless all files have arrived. The command's working
+  // folder remains.
   int run_with(const LoginFiles& files, const std::vector<std::string>& arguments);
   // Runs `lockstep ARGUMENTS --out FOLDER` there and copies this folder to `out`, which must not
   // exist or be empty. `out` appears whole or not at all. Returns the exit code.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/parallel/clusters/profile_checks.h"
 #include "lockstep/parallel/clusters/tool.h"
 
@@ -22,15 +23,15 @@ std::vector<std::string> partition_option(const ClusterProfile& profile) {
   return {"--partition=" + profile.partition};
 }
 
+// The processors of a node.
+std::string cpus_option(const ClusterProfile& profile) {
+  return "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads);
+}
+
 // The options of the script and of the profile, and the environment.
 std::string script_head(const ClusterProfile& profile, std::vector<std::string> options,
                         const std::vector<std::pair<std::string, std::string>>& environment) {
   refuse_secrets(environment);
-  for (const std::string& option : options) {
-    if (option.find_first_of(" \t\r\n\"'\\") == std::string::npos) continue;
-    throw InvalidArgument("[cluster] Slurm cannot use " + option,
-                          "use folders without blanks and quotes in their paths");
-  }
   for (const std::string& option : partition_option(profile)) options.push_back(option);
   if (!profile.time_limit.empty()) options.push_back("--time=" + profile.time_limit);
   options.insert(options.end(), profile.options.begin(), profile.options.end());
@@ -53,19 +54,35 @@ void refuse_secrets(const std::vector<std::pair<std::string, std::string>>& envi
   }
 }
 
+void check_slurm_path(const std::string& path) {
+  if (path.find_first_of(" \t\r\n%\"'\\") == std::string::npos) return;
+  throw InvalidArgument("[cluster] Slurm cannot use the path " + path,
+                        "give the profile a folder without blanks, quotes and % in its path");
+}
+
 std::string slurm_script(const ClusterProfile& profile, const SlurmScript& script) {
-  std::vector<std::string> options{
-      "--job-name=" + script.name,
-      "--output=" + script.output,
-      "--open-mode=append",
-      "--requeue",
-      "--no-kill",
-      "--signal=B:USR2@120",
-      "--nodes=" + std::to_string(profile.nodes),
-      "--ntasks-per-node=1",
-      "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads)};
+  check_slurm_path(script.output);
+  std::vector<std::string> options{"--job-name=" + script.name,
+                                   "--output=" + script.output,
+                                   "--open-mode=append",
+                                   "--requeue",
+                                   "--no-kill",
+                                   "--signal=B:USR2@120",
+                                   "--nodes=" + std::to_string(profile.nodes),
+                                   "--ntasks-per-node=1",
+                                   cpus_option(profile)};
   return script_head(profile, std::move(options), script.environment) + "exec " + script.command +
          "\n";
+}
+
+std::string slurm_holder_script(const ClusterProfile& profile, const std::string& name,
+                                int seconds) {
+  return script_head(profile,
+                     {"--job-name=" + name, "--output=/dev/null", "--no-requeue",
+                      "--nodes=" + std::to_string(profile.nodes), "--ntasks-per-node=1",
+                      cpus_option(profile)},
+                     {}) +
+         "exec sleep " + std::to_string(seconds) + "\n";
 }
 
 std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& hosts) {
@@ -74,8 +91,7 @@ std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& 
     indexes += (indexes.empty() ? "" : ",") + std::to_string(index);
   }
   for (const std::string& word : hosts.command) command += " " + shell_quoted(word);
-  const std::string cpus =
-      "--cpus-per-task=" + std::to_string(profile.workers_per_node() * profile.threads);
+  const std::string cpus = cpus_option(profile);
   return script_head(profile,
                      {"--job-name=" + hosts.name, "--array=" + indexes, "--output=" + hosts.output,
                       "--open-mode=append", "--requeue", "--no-kill", "--signal=USR2@120",
@@ -91,6 +107,10 @@ bool SlurmState::is_alive() const {
                              "RESIZING",  "SIGNALING",   "SPECIAL_EXIT", "STAGE_OUT",
                              "STOPPED",   "PREEMPTED",   "RESV_DEL_HOLD"};
   return std::find(alive.begin(), alive.end(), state) != alive.end();
+}
+
+bool SlurmState::is_held_after_launch() const {
+  return state == "PENDING" && reason.starts_with("launch failed");
 }
 
 std::string Slurm::output_of(const std::vector<std::string>& command, double seconds,
@@ -112,19 +132,29 @@ void Slurm::cancel(const std::vector<std::string>& jobs) const {
   output_of(words, answer_limit);
 }
 
-std::vector<SlurmElement> Slurm::elements(const std::string& name) const {
-  std::istringstream lines(output_of(
-      {"squeue", "--noheader", "--array", "--states=all", "--name=" + name, "--format=%i|%T|%r"},
-      answer_limit));
-  std::vector<SlurmElement> all;
+std::map<std::string, SlurmState> Slurm::states(const std::vector<std::string>& options) const {
+  std::vector<std::string> words{"squeue", "--noheader", "--states=all", "--format=%i|%T|%r"};
+  words.insert(words.end(), options.begin(), options.end());
+  std::istringstream lines(output_of(words, answer_limit));
+  std::map<std::string, SlurmState> all;
   for (std::string line; std::getline(lines, line);) {
-    const size_t below = line.find('_'), bar = line.find('|');
-    const size_t next = bar == std::string::npos ? bar : line.find('|', bar + 1);
-    if (below == std::string::npos || next == std::string::npos || below > bar) continue;
-    SlurmElement& element = all.emplace_back();
-    element.job = line.substr(0, bar);
-    element.index = std::atoll(line.c_str() + below + 1);
-    element.state = {line.substr(bar + 1, next - bar - 1), line.substr(next + 1)};
+    const size_t first = line.find('|');
+    const size_t second = first == std::string::npos ? first : line.find('|', first + 1);
+    if (second == std::string::npos) continue;
+    all[line.substr(0, first)] = {line.substr(first + 1, second - first - 1),
+                                  line.substr(second + 1)};
+  }
+  return all;
+}
+
+std::map<std::string, SlurmState> Slurm::own_jobs() const { return states({"--me"}); }
+
+std::vector<SlurmElement> Slurm::elements(const std::string& name) const {
+  std::vector<SlurmElement> all;
+  for (auto& [job, state] : states({"--array", "--name=" + name})) {
+    const size_t below = job.find('_');
+    if (below == std::string::npos) continue;
+    all.push_back({job, std::atoll(job.c_str() + below + 1), std::move(state)});
   }
   return all;
 }
@@ -163,6 +193,10 @@ void Slurm::requeue(const std::string& job) const {
   output_of({"scontrol", "requeue", job}, answer_limit);
 }
 
+void Slurm::release(const std::string& job) const {
+  output_of({"scontrol", "release", job}, answer_limit);
+}
+
 std::vector<std::string> Slurm::node_names(const std::string& list) const {
   std::istringstream lines(output_of({"scontrol", "show", "hostnames", list}, answer_limit));
   std::vector<std::string> names;
@@ -172,10 +206,7 @@ std::vector<std::string> Slurm::node_names(const std::string& list) const {
 
 std::string Slurm::version() const { return output_of({"sinfo", "--version"}, answer_limit); }
 
-std::string current_slurm_job() {
-  const char* const job = std::getenv("SLURM_JOB_ID");
-  return job ? job : "";
-}
+std::string current_slurm_job() { return variable("SLURM_JOB_ID"); }
 
 std::vector<std::string> slurm_training_hosts(int64_t workers_per_node) {
   const char* const list = std::getenv("SLURM_JOB_NODELIST");

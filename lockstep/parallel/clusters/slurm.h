@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,10 @@ namespace lockstep {
 // Throws InvalidArgument for variables whose names are those of secrets, such as
 // AWS_SECRET_ACCESS_KEY or MY_TOKEN: what a scheduler gets, others can read.
 void refuse_secrets(const std::vector<std::pair<std::string, std::string>>& environment);
+
+// Throws InvalidArgument for the path of a job's file or folder that Slurm cannot use: with a
+// blank, a quote, a backslash or "%".
+void check_slurm_path(const std::string& path);
 
 // What Slurm runs for a batch job.
 struct SlurmScript {
@@ -28,17 +33,22 @@ struct SlurmScript {
 // requeued and replaced one by one.
 struct SlurmHosts {
   std::string name;    // of the jobs in Slurm's lists
-  std::string output;  // file that a host's output is appended to; %a is the host's index
+  std::string output;  // file that a host's output is appended to; "%a" stands for the host's index
   std::vector<std::string> command;  // of a host, without its index and number
   std::vector<int64_t> indexes;      // of the hosts to start
   int64_t size = 1;                  // number of all hosts
-  // Must not hold secrets, as below.
+  // Must not hold secrets, see refuse_secrets().
   std::vector<std::pair<std::string, std::string>> environment;
 };
 
 // The script of the hosts. A host gets SIGUSR2 two minutes before its time ends. Throws
 // InvalidArgument for an environment that seems to hold secrets.
 std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& hosts);
+
+// The script of a job of this name that holds the profile's nodes for so many seconds, and is never
+// started again.
+std::string slurm_holder_script(const ClusterProfile& profile, const std::string& name,
+                                int seconds);
 
 // The batch script: it may be started again (requeue), and the command gets SIGUSR2 two minutes
 // before its time ends.
@@ -50,6 +60,9 @@ struct SlurmState {
   std::string state, reason;
   // Whether the job waits or runs, or will do so again.
   bool is_alive() const;
+  // Whether Slurm holds the job because its node failed to launch it. It then starts no more unless
+  // it is released.
+  bool is_held_after_launch() const;
 };
 
 // One of the jobs of an array.
@@ -68,6 +81,8 @@ class Slurm {
 
   // Gives the text of a script to Slurm. Returns the number of Slurm's job.
   std::string submit(const std::string& script) const;
+  // The states of this user's jobs by their numbers, also of those that have ended lately.
+  std::map<std::string, SlurmState> own_jobs() const;
   // The elements of all arrays of this name that Slurm knows, also those that have ended lately.
   std::vector<SlurmElement> elements(const std::string& name) const;
   void cancel(const std::vector<std::string>& jobs) const;
@@ -77,14 +92,18 @@ class Slurm {
   std::vector<std::string> node_addresses(const ClusterProfile& profile) const;
   // Seconds until the time of a running job ends; infinity without a limit.
   double time_left(const std::string& job) const;
-  // Has Slurm run the calling process's own job again.
+  // Has Slurm start again the job that the calling process belongs to.
   void requeue(const std::string& job) const;
+  // Lets a job start that is held.
+  void release(const std::string& job) const;
   // The names in a list of nodes, such as "n[1-3]".
   std::vector<std::string> node_names(const std::string& list) const;
   // Such as "slurm 22.05.8".
   std::string version() const;
 
  private:
+  // By jobs, of those that options of squeue choose.
+  std::map<std::string, SlurmState> states(const std::vector<std::string>& options) const;
   std::string output_of(const std::vector<std::string>& command, double seconds,
                         const std::string& input = {}) const;
 

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/comm/host_group.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gloo/common/error.h>
 #include <gloo/common/logging.h>
 #include <gloo/transport/tcp/device.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <random>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
@@ -21,13 +23,11 @@
 #include "lockstep/parallel/comm/connections.h"
 #include "lockstep/parallel/comm/guarded_gloo.h"
 #include "lockstep/parallel/comm/listening_ports.h"
+#include "lockstep/parallel/comm/two_step_collectives.h"
 #include "lockstep/parallel/comm/two_steps.h"
 
 namespace lockstep {
 namespace {
-
-// Bytes that a member may pass on for another one, so that no size can overflow.
-constexpr size_t kMostPassing = size_t{1} << 40;
 
 std::chrono::milliseconds milliseconds(const TimeLimit& limit) {
   return std::chrono::milliseconds(std::max(1, limit.milliseconds_left()));
@@ -56,6 +56,13 @@ std::shared_ptr<gloo::transport::Device> create_device(
 
 }  // namespace
 
+std::string fresh_group_secret() {
+  std::random_device source;
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", source());
+  return text;
+}
+
 bool is_private_address(const std::string& address) {
   in_addr v4{};
   if (inet_pton(AF_INET, address.c_str(), &v4) == 1) {
@@ -72,16 +79,16 @@ bool is_private_address(const std::string& address) {
 }
 
 struct HostGroup::State {
-  explicit State(const HostGroupOptions& o) : options(o), steps(o.size, o.most_direct) {}
-
-  // Bytes for another member or from it, in a buffer.
-  struct Piece {
-    int rank = 0;
-    size_t offset = 0, bytes = 0;
-  };
+  explicit State(const HostGroupOptions& o)
+      : options(o),
+        steps(o.size, o.most_direct),
+        two_steps(steps, o.rank,
+                  [this](auto mine, const auto& to, auto all, const auto& from, uint64_t step,
+                         const TimeLimit& limit) { move(mine, to, all, from, step, limit); }) {}
 
   const HostGroupOptions options;
   const TwoSteps steps;
+  const TwoStepCollectives two_steps;  // used unless the group is direct
   std::shared_ptr<Connections> context;
   CollectiveLog log;
   // The buffers of the present exchange, which abort() reads.
@@ -132,7 +139,7 @@ struct HostGroup::State {
   void check_members(const TimeLimit& limit) {
     log.begin("greeting", size() * sizeof(Digest));
     std::vector<Digest> sent, received;
-    std::vector<Piece> pieces;
+    std::vector<MemberBytes> pieces;
     for (const int r : steps.neighbours(options.rank)) {
       pieces.push_back({r, sent.size() * sizeof(Digest), sizeof(Digest)});
       sent.push_back(token(own(), static_cast<size_t>(r)));
@@ -150,30 +157,55 @@ struct HostGroup::State {
     log.end();
   }
 
-  [[noreturn]] void fail(const std::vector<bool>& arrived, const std::string& reason) {
-    broken = true;
-    std::vector<int> missing;
-    for (size_t r = 0; r < arrived.size(); ++r) {
-      if (!arrived[r]) missing.push_back(static_cast<int>(r));
+  // Messages of a move, from members or to them.
+  struct Awaited {
+    std::vector<bool> present;  // by rank: whether it was reported, or none is awaited
+    size_t count = 0;           // of those that have not come
+
+    void add(const MemberBytes& piece) {
+      present[static_cast<size_t>(piece.rank)] = false;
+      ++count;
     }
-    const std::string names = names_of(missing, options.names);
+    void came(int rank) {
+      present[static_cast<size_t>(rank)] = true;
+      --count;
+    }
+  };
+
+  // "rank 2", "one of rank 1, rank 2". Of several messages that come at once, Gloo reports the
+  // member of the last one only.
+  std::string missing(const Awaited& awaited) const {
+    std::vector<int> ranks;
+    for (size_t r = 0; r < size(); ++r) {
+      if (!awaited.present[r]) ranks.push_back(static_cast<int>(r));
+    }
+    const std::string names = names_of(ranks, options.names);
+    if (ranks.size() <= awaited.count) return names;
+    return (awaited.count == 1 ? "one" : std::to_string(awaited.count)) + " of " + names;
+  }
+
+  [[noreturn]] void fail(const Awaited& awaited, uint64_t step, const std::string& reason) {
+    broken = true;
+    const std::string names = missing(awaited);
+    // Bytes of later steps wait for those of the steps before.
+    const std::string others = step > 0 ? " (or members that these wait for)" : "";
     const std::string hint = "the last collectives were: " + log.text();
     if (aborted) throw WorkerLost("[group] the group was ended during " + log.present(), hint);
     if (reason.find("imed out") != std::string::npos) {
-      throw Timeout(
-          "[group] " + log.present() + " did not complete in time: " + names + " did not arrive",
-          hint);
+      throw Timeout("[group] " + log.present() + " did not complete in time: " + names +
+                        " did not arrive" + others,
+                    hint);
     }
     // Gloo does not report which connection broke: it may be one whose data had already arrived.
-    throw WorkerLost("[group] a member was lost during " + log.present() + ", while " + names +
-                         " had not arrived",
+    throw WorkerLost("[group] a member was lost during " + log.present() +
+                         (names.empty() ? "" : ", while " + names + " had not arrived" + others),
                      hint);
   }
 
-  // Sends pieces of one buffer and receives pieces into another one. `step` distinguishes the
-  // messages of one collective, 0 to 3.
-  void move(std::span<const std::byte> mine, const std::vector<Piece>& to, std::span<std::byte> all,
-            const std::vector<Piece>& from, uint64_t step, const TimeLimit& limit) {
+  // See TwoStepCollectives::Move.
+  void move(std::span<const std::byte> mine, const std::vector<MemberBytes>& to,
+            std::span<std::byte> all, const std::vector<MemberBytes>& from, uint64_t step,
+            const TimeLimit& limit) {
     if (broken) throw WorkerLost("[group] the group was ended before " + log.present());
     // Gloo writes from this thread, too, and a write to a dead peer would raise SIGPIPE.
     const NoBrokenPipe none;
@@ -188,173 +220,77 @@ struct HostGroup::State {
       in = input.get();
       out = output.get();
     }
-    const uint64_t tag = 4 * log.sequence() + step;
-    std::vector<bool> arrived(size(), true);
+    const uint64_t tag = TwoStepCollectives::kMessages * log.sequence() + step;
+    Awaited awaited{.present = std::vector<bool>(size(), true)};
     try {
-      size_t receives = 0, sends = 0;
-      for (const Piece& piece : from) {
+      for (const MemberBytes& piece : from) {
         if (piece.bytes == 0) continue;
-        arrived[static_cast<size_t>(piece.rank)] = false;
-        ++receives;
+        awaited.add(piece);
         input->recv(piece.rank, tag, piece.offset, piece.bytes);
       }
-      for (const Piece& piece : to) {
-        if (piece.bytes == 0) continue;
-        ++sends;
-        output->send(piece.rank, tag, piece.offset, piece.bytes);
+      for (const MemberBytes& piece : to) {
+        if (piece.bytes > 0) output->send(piece.rank, tag, piece.offset, piece.bytes);
       }
-      for (; receives > 0; --receives) {
+      while (awaited.count > 0) {
         int rank = 0;
-        if (aborted || !input->waitRecv(&rank, milliseconds(limit))) fail(arrived, "");
-        arrived[static_cast<size_t>(rank)] = true;
+        if (aborted || !input->waitRecv(&rank, milliseconds(limit))) fail(awaited, step, "");
+        awaited.came(rank);
       }
-      for (; sends > 0; --sends) {
+      // Bytes leave when the other member wants them, so who does not take them has not come.
+      awaited.present.assign(size(), true);
+      for (const MemberBytes& piece : to) {
+        if (piece.bytes > 0) awaited.add(piece);
+      }
+      while (awaited.count > 0) {
         int rank = 0;
-        if (aborted || !output->waitSend(&rank, milliseconds(limit))) fail(arrived, "");
+        if (aborted || !output->waitSend(&rank, milliseconds(limit))) fail(awaited, step, "");
+        awaited.came(rank);
       }
       forget();
     } catch (const gloo::Exception& e) {
       forget();
-      fail(arrived, e.what());
+      fail(awaited, step, e.what());
     } catch (const gloo::EnforceNotMet& e) {
       // The received bytes are not those of a member.
       forget();
-      fail(arrived, e.what());
+      fail(awaited, step, e.what());
     } catch (...) {
       forget();
       throw;
     }
   }
 
-  // The bytes of all members, at their places in an array in order of ranks.
-  std::vector<Piece> places_of(std::span<const size_t> counts) const {
-    std::vector<Piece> places(size());
-    size_t offset = 0;
-    for (size_t r = 0; r < size(); ++r) {
-      places[r] = {static_cast<int>(r), offset, counts[r]};
-      offset += counts[r];
-    }
-    return places;
-  }
-
   void exchange(std::span<const std::byte> mine, std::span<const size_t> to,
                 std::span<std::byte> all, std::span<const size_t> from, const TimeLimit& limit) {
-    std::vector<Piece> sent = places_of(to), received = places_of(from);
+    std::vector<MemberBytes> sent = places_of(to), received = places_of(from);
     if (to[own()] > 0) {
       std::memcpy(all.data() + received[own()].offset, mine.data() + sent[own()].offset, to[own()]);
     }
     if (size() == 1) return;
-    if (!steps.direct()) return exchange_in_two_steps(mine, sent, all, received, limit);
+    if (!steps.direct()) {
+      return in_two_steps([&] { two_steps.exchange(mine, sent, all, received, limit); });
+    }
     sent[own()].bytes = received[own()].bytes = 0;
     move(mine, sent, all, received, 0, limit);
   }
 
-  // The ranks at a distance of the first or second step, for pieces of a message each.
-  int nearer(int near) const { return steps.at(options.rank, near); }
-  int further(int multiple) const { return steps.at(options.rank, multiple * steps.stride()); }
-
-  // A member on the way of the bytes learns their sizes first. In each message the parts are
-  // ordered by the other step's distance.
-  void exchange_in_two_steps(std::span<const std::byte> mine, const std::vector<Piece>& to,
-                             std::span<std::byte> all, const std::vector<Piece>& from,
-                             const TimeLimit& limit) {
-    const int stride = steps.stride(), multiples = steps.multiples();
-    const auto row = static_cast<size_t>(multiples);
-    const auto at = [&](int near, int multiple) {
-      return static_cast<size_t>(near) * row + static_cast<size_t>(multiple);
-    };
-    const auto part = [](const std::vector<Piece>& pieces, int rank) {
-      return pieces[static_cast<size_t>(rank)];
-    };
-    // The first step, by its distance.
-    std::vector<uint64_t> sizes(static_cast<size_t>(stride) * row, 0), passing(sizes.size(), 0);
-    std::vector<std::byte> packed;
-    std::vector<Piece> give(static_cast<size_t>(stride)), take(give.size()), size_to, size_from;
-    for (int near = 0; near < stride; ++near) {
-      Piece& piece = give[static_cast<size_t>(near)];
-      piece = {nearer(near), packed.size(), 0};
-      for (int multiple = 0; multiple < multiples && steps.has(near, multiple); ++multiple) {
-        const Piece bytes = part(to, steps.at(nearer(near), multiple * stride));
-        if (near + multiple == 0) continue;  // this member itself
-        sizes[at(near, multiple)] = bytes.bytes;
-        packed.insert(packed.end(), mine.begin() + static_cast<std::ptrdiff_t>(bytes.offset),
-                      mine.begin() + static_cast<std::ptrdiff_t>(bytes.offset + bytes.bytes));
-      }
-      piece.bytes = packed.size() - piece.offset;
-      if (near == 0) continue;
-      const size_t offset = at(near, 0) * sizeof(uint64_t), bytes = row * sizeof(uint64_t);
-      size_to.push_back({nearer(near), offset, bytes});
-      size_from.push_back({nearer(-near), offset, bytes});
-    }
-    std::copy_n(sizes.begin(), row, passing.begin());
-    move(std::as_bytes(std::span(sizes)), size_to, std::as_writable_bytes(std::span(passing)),
-         size_from, 0, limit);
-    size_t total_bytes = 0;
-    for (int near = 0; near < stride; ++near) {
-      size_t bytes = 0;
-      for (int multiple = 0; multiple < multiples; ++multiple) {
-        bytes += passing[at(near, multiple)];
-        if (passing[at(near, multiple)] > kMostPassing || bytes > kMostPassing) {
-          broken = true;
-          throw Error("[group] a member announced too many bytes");
-        }
-      }
-      take[static_cast<size_t>(near)] = {nearer(-near), total_bytes, bytes};
-      total_bytes += bytes;
-    }
-    std::vector<std::byte> brought(total_bytes);
-    std::copy_n(packed.begin(), static_cast<std::ptrdiff_t>(give[0].bytes), brought.begin());
-    give[0].bytes = take[0].bytes = 0;
-    move(packed, give, brought, take, 1, limit);
-    // The second step, by its distance.
-    std::vector<size_t> next;
-    for (const Piece& piece : take) next.push_back(piece.offset);
-    std::vector<std::byte> sorted;
-    sorted.reserve(total_bytes);
-    std::vector<Piece> pass, last;
-    size_t arriving = 0;
-    for (int multiple = 0; multiple < multiples; ++multiple) {
-      Piece piece{further(multiple), sorted.size(), 0};
-      Piece coming{further(-multiple), arriving, 0};
-      for (int near = 0; near < stride && steps.has(near, multiple); ++near) {
-        const size_t bytes = passing[at(near, multiple)];
-        const auto begin =
-            brought.begin() + static_cast<std::ptrdiff_t>(next[static_cast<size_t>(near)]);
-        sorted.insert(sorted.end(), begin, begin + static_cast<std::ptrdiff_t>(bytes));
-        next[static_cast<size_t>(near)] += bytes;
-        if (near + multiple > 0) {
-          coming.bytes += part(from, steps.at(options.rank, -near - multiple * stride)).bytes;
-        }
-      }
-      piece.bytes = sorted.size() - piece.offset;
-      arriving += coming.bytes;
-      pass.push_back(piece);
-      last.push_back(coming);
-    }
-    if (pass[0].bytes != last[0].bytes) {
+  // After an error between the steps, members would wait for bytes that this one does not pass on.
+  template <class Collective>
+  void in_two_steps(const Collective& collective) {
+    try {
+      collective();
+    } catch (...) {
       broken = true;
-      throw InvalidArgument("[group] the sizes of an exchange differ between members");
-    }
-    std::vector<std::byte> arrived(arriving);
-    std::copy_n(sorted.begin(), static_cast<std::ptrdiff_t>(pass[0].bytes), arrived.begin());
-    pass[0].bytes = last[0].bytes = 0;
-    move(sorted, pass, arrived, last, 2, limit);
-    size_t read = 0;
-    for (int multiple = 0; multiple < multiples; ++multiple) {
-      for (int near = 0; near < stride && steps.has(near, multiple); ++near) {
-        if (near + multiple == 0) continue;
-        const Piece place = part(from, steps.at(options.rank, -near - multiple * stride));
-        std::copy_n(arrived.begin() + static_cast<std::ptrdiff_t>(read), place.bytes,
-                    all.begin() + static_cast<std::ptrdiff_t>(place.offset));
-        read += place.bytes;
-      }
+      throw;
     }
   }
 
   void gather(std::span<const std::byte> mine, std::span<const size_t> counts,
               std::span<std::byte> all, const TimeLimit& limit) {
-    if (size() > 1 && !steps.direct()) return gather_in_two_steps(mine, counts, all, limit);
-    std::vector<Piece> from = places_of(counts), to;
+    if (size() > 1 && !steps.direct()) {
+      return in_two_steps([&] { two_steps.gather(mine, counts, all, limit); });
+    }
+    std::vector<MemberBytes> from = places_of(counts), to;
     if (!mine.empty()) std::memcpy(all.data() + from[own()].offset, mine.data(), mine.size());
     if (size() == 1) return;
     from[own()].bytes = 0;
@@ -362,75 +298,6 @@ struct HostGroup::State {
       if (r != options.rank) to.push_back({r, 0, mine.size()});  // the same bytes for all
     }
     move(mine, to, all, from, 0, limit);
-  }
-
-  // In the first step each member gets the bytes of the members shortly before it, and in the
-  // second one it passes them on.
-  void gather_in_two_steps(std::span<const std::byte> mine, std::span<const size_t> counts,
-                           std::span<std::byte> all, const TimeLimit& limit) {
-    const std::vector<Piece> places = places_of(counts);
-    const auto place = [&](int rank) { return places[static_cast<size_t>(rank)]; };
-    if (!mine.empty()) {
-      std::memcpy(all.data() + place(options.rank).offset, mine.data(), mine.size());
-    }
-    const int stride = steps.stride();
-    std::vector<Piece> give, take;
-    for (int near = 1; near < stride; ++near) {
-      give.push_back({nearer(near), 0, mine.size()});
-      take.push_back(place(nearer(-near)));
-    }
-    move(mine, give, all, take, 0, limit);
-    std::vector<std::byte> packed, arrived;
-    give.clear();
-    take.clear();
-    size_t arriving = 0;
-    for (int multiple = 1; multiple < steps.multiples(); ++multiple) {
-      // Every message is the beginning of the same bytes.
-      Piece to{further(multiple), 0, 0}, from{further(-multiple), arriving, 0};
-      for (int near = 0; near < stride && steps.has(near, multiple); ++near) {
-        const Piece own_part = place(nearer(-near));
-        to.bytes += own_part.bytes;
-        from.bytes += place(steps.at(options.rank, -near - multiple * stride)).bytes;
-        if (multiple > 1) continue;
-        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(own_part.offset);
-        packed.insert(packed.end(), begin, begin + static_cast<std::ptrdiff_t>(own_part.bytes));
-      }
-      arriving += from.bytes;
-      give.push_back(to);
-      take.push_back(from);
-    }
-    arrived.resize(arriving);
-    move(packed, give, arrived, take, 1, limit);
-    size_t read = 0;
-    for (int multiple = 1; multiple < steps.multiples(); ++multiple) {
-      for (int near = 0; near < stride && steps.has(near, multiple); ++near) {
-        const Piece to = place(steps.at(options.rank, -near - multiple * stride));
-        std::copy_n(arrived.begin() + static_cast<std::ptrdiff_t>(read), to.bytes,
-                    all.begin() + static_cast<std::ptrdiff_t>(to.offset));
-        read += to.bytes;
-      }
-    }
-  }
-
-  void send_in_two_steps(std::span<std::byte> data, int root, const TimeLimit& limit) {
-    const int distance = steps.at(options.rank, -root);  // from the root
-    const int near = distance % steps.stride(), multiple = distance / steps.stride();
-    std::vector<Piece> give, take;
-    if (distance == 0) {
-      for (int step = 1; step < steps.stride(); ++step) {
-        give.push_back({nearer(step), 0, data.size()});
-      }
-    } else if (multiple == 0) {
-      take.push_back({root, 0, data.size()});
-    }
-    move(data, give, data, take, 0, limit);
-    give.clear();
-    take.clear();
-    for (int step = 1; multiple == 0 && step < steps.multiples() && steps.has(near, step); ++step) {
-      give.push_back({further(step), 0, data.size()});
-    }
-    if (multiple > 0) take.push_back({steps.at(root, near), 0, data.size()});
-    move(data, give, data, take, 1, limit);
   }
 
   void forget() LOCKSTEP_EXCLUDES(mutex) {
@@ -486,9 +353,9 @@ void HostGroup::send_from(std::span<std::byte> data, int root, const TimeLimit& 
   State& s = *state_;
   s.log.begin("broadcast", data.size());
   if (s.size() > 1 && !s.steps.direct()) {
-    s.send_in_two_steps(data, root, limit);
+    s.in_two_steps([&] { s.two_steps.send_from(data, root, limit); });
   } else if (s.size() > 1) {
-    std::vector<State::Piece> to, from;
+    std::vector<MemberBytes> to, from;
     if (s.options.rank != root) from.push_back({root, 0, data.size()});
     for (int r = 0; s.options.rank == root && r < s.options.size; ++r) {
       if (r != root) to.push_back({r, 0, data.size()});

@@ -37,9 +37,12 @@ struct HostGroupOptions {
   int most_direct = 64;
 };
 
+// A secret for a new group: 256 random bits as text. Thread-safe.
+std::string fresh_group_secret();
+
 // One member. The death of a peer is detected at once (WorkerLost), a stopped peer at the limit. In
 // a group of two steps only the connected members detect a death; others wait for abort() or their
-// limit.
+// limit. So do all if the peer dies in the middle of a message, which Gloo may not report.
 class HostGroup final : public Group {
  public:
   // Connects to other members. Throws InvalidArgument for a public or invalid address, Timeout

@@ -11,7 +11,7 @@ namespace lockstep {
 // first step is the whole way. A value type.
 class TwoSteps {
  public:
-  // Of groups up to `most_direct` members every member is one step away.
+  // In a group of up to `most_direct` members every other member is one step away.
   TwoSteps(int size, int most_direct)
       : size_(size),
         stride_(size <= most_direct ? size : static_cast<int>(std::ceil(std::sqrt(size)))) {}

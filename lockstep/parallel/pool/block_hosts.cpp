@@ -1,10 +1,9 @@
 // Blocks over several hosts. Collectives use the hosts' own memory and a group of the hosts.
-// Everything else goes through the client: letters, the addresses of the hosts' sockets, the
+// Everything else goes through the client: messages, the addresses of the hosts' sockets, the
 // beginning and the end.
 #include <algorithm>
 #include <deque>
 #include <exception>
-#include <random>
 #include <utility>
 #include <variant>
 
@@ -14,9 +13,10 @@
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/comm/composite_group.h"
 #include "lockstep/parallel/comm/host_group.h"
+#include "lockstep/parallel/comm/keyed_rendezvous.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/messages/serialize.h"
-#include "lockstep/parallel/pool/block_mail.h"
+#include "lockstep/parallel/pool/block_members.h"
 #include "lockstep/parallel/pool/task_context.h"
 
 namespace lockstep::detail {
@@ -34,27 +34,18 @@ struct Arrived {
   template <class Archive>
   void serialize(Archive&) {}
 };
-struct Mailed {
+struct Sent {
   int to = 0;
-  BlockLetter letter;
+  BlockMessage message;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(to, letter);
-  }
-};
-struct Entry {  // of the rendezvous
-  std::string key;
-  Bytes value;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(key, value);
+    archive(to, message);
   }
 };
 struct FromMember {
   int from = 0;
-  std::variant<Arrived, Mailed, Entry> what;
+  std::variant<Arrived, Sent, RendezvousEntry> what;  // ranks of hosts in the entry
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -77,14 +68,14 @@ struct Ended {
 };
 struct Delivered {
   int from = 0;
-  BlockLetter letter;
+  BlockMessage message;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(from, letter);
+    archive(from, message);
   }
 };
-using ToMember = std::variant<Begin, Ended, Delivered, Entry>;
+using ToMember = std::variant<Begin, Ended, Delivered, RendezvousEntry>;
 
 struct BlockRank {
   size_t part = 0;  // of BlockTicket::hosts
@@ -110,20 +101,21 @@ LocalGroupOptions hosts_group_options(int first, int members, bool spin) {
 // The group of a block that an error of this member has ended, until the next block.
 std::unique_ptr<Group> kept;
 
-class HostsMail final : public BlockMail {
+class HostsMember final : public BlockMember {
  public:
-  HostsMail(const BlockTicket& ticket, int index)
+  HostsMember(const BlockTicket& ticket, int index)
       : ticket_(ticket),
         index_(index),
         context_(*TaskContext::current()),
         at_(rank_of(ticket, index)),
         own_(ticket.hosts[at_.part]),
-        memory_(context_.memory().map(own_.group)) {}
+        memory_(context_.memory().map(own_.group)),
+        meeting_(std::make_shared<Meeting>(*this, static_cast<int>(at_.part))) {}
 
   // The client must learn the first error of a block first. Hosts notice within their group that a
   // member is lost, perhaps before the client does: then this waits for the client. And a member
   // with an error of its own keeps the connections, so that no other member notices its end.
-  ~HostsMail() override {
+  ~HostsMember() override {
     if (std::uncaught_exceptions() <= errors_before_ || !group_) return;
     if (!group_->ended()) {
       kept = std::move(group_);
@@ -151,14 +143,14 @@ class HostsMail final : public BlockMail {
 
   Group& group() override { return *group_; }
 
-  void send(int to, const BlockLetter& letter) override { tell(Mailed{to, letter}); }
+  void send(int to, const BlockMessage& message) override { tell(Sent{to, message}); }
   bool sent(int) override { return true; }
 
-  void collect(BlockLetters& letters) override {
+  void collect(BlockMessages& messages) override {
     take(0);
     for (Delivered& came : std::exchange(came_, {})) {
-      letters.at(static_cast<size_t>(came.from))[came.letter.tag].push_back(
-          std::move(came.letter.content));
+      messages.at(static_cast<size_t>(came.from))[came.message.tag].push_back(
+          std::move(came.message.content));
     }
   }
 
@@ -169,36 +161,21 @@ class HostsMail final : public BlockMail {
   bool ended() const override { return ended_ || LocalGroup::aborted(memory_); }
 
  private:
-  class Meeting final : public Rendezvous {
+  // Used only while the group is made.
+  class Meeting final : public KeyedRendezvous {
    public:
-    explicit Meeting(HostsMail& mail) : mail_(mail) {}
-    std::map<int, Bytes> exchange(const std::map<int, Bytes>& own,
-                                  const TimeLimit& limit) override {
-      const auto mine = static_cast<int>(mail_.at_.part);
-      for (const auto& [host, value] : own) mail_.tell(Entry{key_of(mine, host), value});
-      std::map<int, Bytes> theirs;
-      for (const auto& [host, value] : own) theirs[host] = get(key_of(host, mine), limit);
-      return theirs;
-    }
+    Meeting(HostsMember& member, int host) : KeyedRendezvous(host), member_(member) {}
 
    private:
-    static std::string key_of(int from, int to) {
-      return std::to_string(from) + " for " + std::to_string(to);
-    }
-
-    Bytes get(const std::string& key, const TimeLimit& limit) {
-      for (;;) {
-        const auto found = mail_.entries_.find(key);
-        if (found != mail_.entries_.end()) return found->second;
-        if (mail_.ended() || mail_.context_.cancelled()) {
-          throw WorkerLost("[spmd] the block was ended before all hosts had connected");
-        }
-        if (limit.reached()) throw Timeout("[spmd] hosts did not connect");
-        mail_.take(std::min(0.02, limit.left()));
+    void send(const RendezvousEntry& entry) override { member_.tell(entry); }
+    void wait(double seconds) override {
+      if (member_.ended() || member_.context_.cancelled()) {
+        throw WorkerLost("[spmd] the block was ended before all hosts had connected");
       }
+      member_.take(seconds);
     }
 
-    HostsMail& mail_;
+    HostsMember& member_;
   };
 
   void make_group() {
@@ -217,7 +194,7 @@ class HostsMail final : public BlockMail {
       HostGroupOptions all{.rank = options.host,
                            .size = static_cast<int>(ticket_.hosts.size()),
                            .address = address_,
-                           .rendezvous = std::make_shared<Meeting>(*this),
+                           .rendezvous = meeting_,
                            .generation = static_cast<int64_t>(ticket_.to_client),
                            .secret = ticket_.secret};
       int first = 0;
@@ -245,10 +222,10 @@ class HostsMail final : public BlockMail {
       if (auto* const begin = std::get_if<Begin>(&what)) {
         begun_ = true;
         address_ = begin->address;
-      } else if (auto* const letter = std::get_if<Delivered>(&what)) {
-        came_.push_back(std::move(*letter));
-      } else if (auto* const entry = std::get_if<Entry>(&what)) {
-        entries_.emplace(entry->key, entry->value);
+      } else if (auto* const delivered = std::get_if<Delivered>(&what)) {
+        came_.push_back(std::move(*delivered));
+      } else if (auto* const entry = std::get_if<RendezvousEntry>(&what)) {
+        meeting_->take(std::move(*entry));
       } else {
         ended_ = true;
       }
@@ -266,10 +243,10 @@ class HostsMail final : public BlockMail {
   bool begun_ = false, ended_ = false;
   std::string address_;
   std::vector<Delivered> came_;
-  std::map<std::string, Bytes> entries_;
+  const std::shared_ptr<Meeting> meeting_;
 };
 
-// What members have sent, until the office's thread takes it. The inbox must not call the pool.
+// What members have sent, until the forwarder's thread takes it. The inbox must not call the pool.
 class BlockInbox final : public Inbox {
  public:
   bool take(Bytes& message, bool) override {
@@ -315,18 +292,11 @@ class BlockInbox final : public Inbox {
   bool closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
-std::string block_secret() {
-  std::random_device source;
-  std::string text;
-  for (int i = 0; i < 8; ++i) text += std::to_string(source()) + " ";
-  return text;
-}
-
-// Carries messages between the members of a block, in a thread of its own.
-class BlockCarrier {
+// Forwards messages between the members of a block, in a thread of its own.
+class BlockForwarder {
  public:
-  BlockCarrier(std::shared_ptr<PoolCore> pool, BlockTicket ticket,
-               std::shared_ptr<BlockInbox> inbox)
+  BlockForwarder(std::shared_ptr<PoolCore> pool, BlockTicket ticket,
+                 std::shared_ptr<BlockInbox> inbox)
       : pool_(std::move(pool)),
         ticket_(std::move(ticket)),
         inbox_(std::move(inbox)),
@@ -353,15 +323,16 @@ class BlockCarrier {
 
  private:
   void take(FromMember message) {
-    if (auto* const mailed = std::get_if<Mailed>(&message.what)) {
-      if (mailed->to < 0 || mailed->to >= ticket_.size) return;
-      deliver(mailed->to, Delivered{message.from, std::move(mailed->letter)});
-    } else if (const auto* const entry = std::get_if<Entry>(&message.what)) {
-      int first = 0;
-      for (const BlockHost& part : ticket_.hosts) {
-        if (first != message.from) deliver(first, *entry);
-        first += part.members;
+    if (auto* const sent = std::get_if<Sent>(&message.what)) {
+      if (sent->to < 0 || sent->to >= ticket_.size) return;
+      deliver(sent->to, Delivered{message.from, std::move(sent->message)});
+    } else if (auto* const entry = std::get_if<RendezvousEntry>(&message.what)) {
+      if (entry->to < 0 || static_cast<size_t>(entry->to) >= ticket_.hosts.size()) return;
+      int first = 0;  // member of that host
+      for (int host = 0; host < entry->to; ++host) {
+        first += ticket_.hosts[static_cast<size_t>(host)].members;
       }
+      deliver(first, std::move(*entry));
     } else if (++came_ == ticket_.size) {
       for (int i = 0; i < ticket_.size; ++i) {
         const int host = ticket_.hosts[rank_of(ticket_, i).part].host;
@@ -392,13 +363,13 @@ class BlockCarrier {
   std::vector<std::deque<Bytes>> waiting_;  // messages to each member
 };
 
-class HostsOffice final : public BlockOffice {
+class HostsClient final : public BlockClient {
  public:
-  HostsOffice(std::shared_ptr<PoolCore> pool, int size, double limit)
+  HostsClient(std::shared_ptr<PoolCore> pool, int size, double limit)
       : pool_(std::move(pool)), inbox_(std::make_shared<BlockInbox>()) {
     ticket_.size = size;
     ticket_.limit = limit;
-    ticket_.secret = block_secret();
+    ticket_.secret = fresh_group_secret();
     ticket_.to_client = pool_->add_inbox(inbox_);
     ticket_.from_client = pool_->next_number();
     for (int i = 0; i < size; ++i) {
@@ -415,11 +386,11 @@ class HostsOffice final : public BlockOffice {
       first += part.members;
     }
     // This object may be destroyed under the pool's mutex, for which the thread may be waiting.
-    auto carrier = std::make_shared<BlockCarrier>(pool_, ticket_, inbox_);
-    quiet_thread([carrier] { carrier->run(); }).detach();
+    auto forwarder = std::make_shared<BlockForwarder>(pool_, ticket_, inbox_);
+    quiet_thread([forwarder] { forwarder->run(); }).detach();
   }
 
-  ~HostsOffice() override {
+  ~HostsClient() override {
     pool_->remove_inbox(ticket_.to_client);
     inbox_->close();
     for (const BlockHost& part : ticket_.hosts) pool_->memory().free(part.group);
@@ -427,7 +398,7 @@ class HostsOffice final : public BlockOffice {
 
   const BlockTicket& ticket() const override { return ticket_; }
 
-  // May be called under the pool's mutex, so the carrier tells those who wait for letters.
+  // May be called under the pool's mutex, so the forwarder tells those who wait for messages.
   void end() override {
     for (const BlockHost& part : ticket_.hosts) {
       if (part.host == 0) {
@@ -447,13 +418,13 @@ class HostsOffice final : public BlockOffice {
 
 }  // namespace
 
-std::unique_ptr<BlockMail> make_hosts_mail(const BlockTicket& ticket, int index) {
-  return std::make_unique<HostsMail>(ticket, index);
+std::unique_ptr<BlockMember> make_hosts_member(const BlockTicket& ticket, int index) {
+  return std::make_unique<HostsMember>(ticket, index);
 }
 
-std::unique_ptr<BlockOffice> make_hosts_office(const std::shared_ptr<PoolCore>& pool, int size,
+std::unique_ptr<BlockClient> make_hosts_client(const std::shared_ptr<PoolCore>& pool, int size,
                                                double limit) {
-  return std::make_unique<HostsOffice>(pool, size, limit);
+  return std::make_unique<HostsClient>(pool, size, limit);
 }
 
 }  // namespace lockstep::detail

@@ -1,5 +1,5 @@
-// Pools of workers that run functions: threads of this process, processes of this machine, or of
-// the nodes of a cluster.
+// Pools of workers that run functions: threads of this process, processes of this machine, or
+// processes on the nodes of a cluster.
 //
 //   lockstep::Pool pool({.workers = 4});
 //   auto future = pool.submit([](int a, int b) { return a + b; }, 1, 2);
@@ -30,8 +30,9 @@ struct PoolOptions {
   uint64_t memory_bytes = 0;   // limit for the data of each worker process; 0: no limit
   std::vector<std::pair<std::string, std::string>> environment = {};  // of worker processes
   uint64_t seed = 0;                                                  // of task_random()
-  // The profile of a cluster (`lockstep cluster add`), whose nodes then have the workers, as many
-  // as it says with its threads. The size of such a pool does not change. "": this machine.
+  // Name of the profile of a cluster (`lockstep cluster add`): the workers are processes on the
+  // cluster's nodes. The profile sets their number and threads, so `workers`, `threads` and
+  // `threads_per_worker` must have their defaults. "": this machine.
   std::string cluster = {};
 };
 
@@ -52,11 +53,13 @@ inline constexpr bool can_be_submitted = [] {
 // workers also end with this process, however it ends.
 class Pool {
  public:
-  // Returns at once, while the workers start. Throws InvalidArgument for processes without a
-  // Runtime, for counts out of range, and for an unknown cluster; Error if the cluster's scheduler
-  // refuses the workers, which takes up to a minute.
+  // Returns while the workers start. On a cluster it first submits them to the scheduler, whose
+  // commands get 30 seconds each. Throws InvalidArgument for processes without a Runtime, for
+  // counts out of range, for an unknown cluster and for options that the profile sets, Error if the
+  // scheduler refuses the workers, Timeout if it does not answer, and FileError if the files for
+  // the nodes cannot be written.
   explicit Pool(const PoolOptions& options = {});
-  // Owns a core that was made elsewhere. For the library's own use.
+  // Owns a core that was made elsewhere. Only for use by the library.
   explicit Pool(std::shared_ptr<detail::PoolCore> core);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -65,7 +68,7 @@ class Pool {
   int size() const;  // number of workers
   // More workers: starts them. Fewer workers: the last ones end once they have completed their
   // running tasks and the tasks that were submitted to them by index. Throws InvalidArgument for a
-  // pool on a cluster.
+  // pool on a cluster, and for a number out of range.
   void resize(int workers);
   // The status of every worker, by index.
   std::vector<WorkerStatus> workers() const;

@@ -122,7 +122,8 @@ class PoolCore {
   virtual int wanted() const LOCKSTEP_REQUIRES(mutex) = 0;
   // Why the pool cannot run any task; empty if it can.
   virtual std::string broken() const LOCKSTEP_REQUIRES(mutex) { return {}; }
-  // A file will be attached: for what takes long. Throws FileError.
+  // Called before a file is attached, without the mutex, for work that takes long. Throws
+  // FileError.
   virtual void share_file(const std::string&, const std::string&) LOCKSTEP_EXCLUDES(mutex) {}
   // A file was attached.
   virtual void file_came(const std::string& name) LOCKSTEP_REQUIRES(mutex) = 0;

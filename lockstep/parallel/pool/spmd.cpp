@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/messages/serialize.h"
-#include "lockstep/parallel/pool/block_mail.h"
+#include "lockstep/parallel/pool/block_members.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/task_context.h"
 
@@ -17,14 +17,14 @@ struct Spmd::State {
       : size(ticket.size),
         seconds(ticket.limit),
         index(task_worker()),
-        mail(detail::make_block_mail(ticket, index)),
-        letters(static_cast<size_t>(ticket.size)) {}
+        member(detail::make_block_member(ticket, index)),
+        messages(static_cast<size_t>(ticket.size)) {}
 
   const int size;
   const double seconds;
   const int index;
-  const std::unique_ptr<detail::BlockMail> mail;
-  detail::BlockLetters letters;
+  const std::unique_ptr<detail::BlockMember> member;
+  detail::BlockMessages messages;
 
   TimeLimit limit() const { return TimeLimit(seconds); }
 
@@ -38,9 +38,9 @@ struct Spmd::State {
   template <class Holds>
   void wait(const char* what, int other, const Holds& holds) {
     for (const TimeLimit until = limit();;) {
-      mail->collect(letters);
+      member->collect(messages);
       if (holds()) return;
-      if (mail->ended()) {
+      if (member->ended()) {
         throw WorkerLost(std::string("[spmd] the block was ended during ") + what);
       }
       check_cancelled();
@@ -48,7 +48,7 @@ struct Spmd::State {
         throw Timeout(std::string("[spmd] ") + what + ": worker " + std::to_string(other) +
                       " did not respond in time");
       }
-      mail->wait(std::min(until.left(), 0.1));
+      member->wait(std::min(until.left(), 0.1));
     }
   }
 };
@@ -57,7 +57,7 @@ Spmd::Spmd(const detail::SpmdTicket& ticket) {
   if (TaskContext::current() == nullptr)
     throw InvalidArgument("[spmd] this is not a task of a pool");
   state_ = std::make_unique<State>(decode<detail::BlockTicket>(ticket.content));
-  state_->mail->come_together();
+  state_->member->come_together();
 }
 
 Spmd::~Spmd() = default;
@@ -65,37 +65,37 @@ Spmd::~Spmd() = default;
 int Spmd::index() const { return state_->index; }
 int Spmd::size() const { return state_->size; }
 
-void Spmd::barrier() { state_->mail->group().barrier(state_->limit()); }
+void Spmd::barrier() { state_->member->group().barrier(state_->limit()); }
 
 std::vector<Bytes> Spmd::gather_bytes(const Bytes& mine) {
-  return state_->mail->group().gather_each(mine, state_->limit());
+  return state_->member->group().gather_each(mine, state_->limit());
 }
 
-Group& Spmd::group() { return state_->mail->group(); }
+Group& Spmd::group() { return state_->member->group(); }
 
 Bytes Spmd::broadcast_bytes(Bytes mine, int root) {
   State& s = *state_;
   s.check_index(root);
   const TimeLimit limit = s.limit();
   size_t bytes = mine.size();
-  s.mail->group().broadcast(std::as_writable_bytes(std::span(&bytes, 1)), root, limit);
+  s.member->group().broadcast(std::as_writable_bytes(std::span(&bytes, 1)), root, limit);
   mine.resize(bytes);
-  s.mail->group().broadcast(mine, root, limit);
+  s.member->group().broadcast(mine, root, limit);
   return mine;
 }
 
 void Spmd::send_bytes(int to, int tag, const Bytes& content) {
   State& s = *state_;
   s.check_index(to);
-  s.mail->send(to, {tag, content});
+  s.member->send(to, {tag, content});
   // Collects arriving messages meanwhile, because their senders may wait for this worker.
-  s.wait("send", to, [&] { return s.mail->sent(to); });
+  s.wait("send", to, [&] { return s.member->sent(to); });
 }
 
 Bytes Spmd::receive_bytes(int from, int tag) {
   State& s = *state_;
   s.check_index(from);
-  auto& waiting = s.letters[static_cast<size_t>(from)][tag];
+  auto& waiting = s.messages[static_cast<size_t>(from)][tag];
   s.wait("receive", from, [&] { return !waiting.empty(); });
   Bytes content = std::move(waiting.front());
   waiting.pop_front();
@@ -104,20 +104,20 @@ Bytes Spmd::receive_bytes(int from, int tag) {
 
 bool Spmd::probe(int from, int tag) {
   state_->check_index(from);
-  state_->mail->collect(state_->letters);
-  return !state_->letters[static_cast<size_t>(from)][tag].empty();
+  state_->member->collect(state_->messages);
+  return !state_->messages[static_cast<size_t>(from)][tag].empty();
 }
 
 namespace detail {
 
 struct SpmdMemory::State {
   State(std::shared_ptr<PoolCore> core, int size, double limit)
-      : pool(std::move(core)), office(make_block_office(pool, size, limit)) {
-    ticket.content = encode(office->ticket());
+      : pool(std::move(core)), client(make_block_client(pool, size, limit)) {
+    ticket.content = encode(client->ticket());
   }
 
   const std::shared_ptr<PoolCore> pool;
-  const std::unique_ptr<BlockOffice> office;
+  const std::unique_ptr<BlockClient> client;
   SpmdTicket ticket;
   std::atomic<int> reason{-1};
 };
@@ -135,7 +135,7 @@ int SpmdMemory::reason() const { return state_->reason; }
 
 void SpmdMemory::start_all(const std::function<void(int)>& start) {
   const MutexLock one_block(state_->pool->blocks);
-  for (int i = 0; i < state_->office->ticket().size; ++i) {
+  for (int i = 0; i < state_->client->ticket().size; ++i) {
     try {
       start(i);
     } catch (...) {
@@ -150,7 +150,7 @@ void SpmdMemory::end(int index) {
   State& s = *state_;
   int none = -1;
   s.reason.compare_exchange_strong(none, index);
-  s.office->end();
+  s.client->end();
 }
 
 }  // namespace detail

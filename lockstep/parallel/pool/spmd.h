@@ -1,5 +1,5 @@
 // Blocks of code that all workers of a pool run at once (single program, multiple data). Each
-// worker knows its index and can communicate with the others, also between the nodes of a cluster.
+// worker knows its index and can communicate with the others, on the nodes of a cluster as well.
 //
 // The result of a block depends on the number of workers if the work is divided by that
 // number: a sum over workers of sums over their parts rounds differently for another number. For a

@@ -41,8 +41,9 @@ void check_cancelled();
 int task_worker();
 int pool_workers();
 
-// The path of a file that was attached to the pool (Pool::attach_file()), by its name. Throws
-// InvalidArgument for an unknown name, and outside of tasks.
+// The path of a file that was attached to the pool (Pool::attach_file()) or to the batch job
+// (BatchOptions::attach), by its name. Throws InvalidArgument for an unknown name, and outside of
+// tasks and functions of batch jobs.
 std::string attached_file(const std::string& name);
 
 // A sequence of random numbers. It is a function of seed and task only, not of the worker. Copies

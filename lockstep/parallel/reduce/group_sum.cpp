@@ -8,6 +8,7 @@
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/parallel/reduce/sum_exchange.h"
 
@@ -55,6 +56,14 @@ struct GroupSum::State {
   float* total = nullptr;                   // over all members
   uint32_t begun = 0;                       // sums
   std::vector<std::vector<float>> scratch;  // by thread
+
+  // In tests: fills the operands of the sum before, which nobody reads any more, because all
+  // members have finished it. Nobody writes operands there before this member has begun another
+  // sum.
+  void fill_former_operands() const {
+    std::byte* const former = exchange->operands(begun - 1);
+    if (former != nullptr && group.rank() == 0) fill_with_poison(former, options.operand_bytes);
+  }
 
   IndexRange own() const { return partition.runs[static_cast<size_t>(group.rank())]; }
 
@@ -192,6 +201,7 @@ void GroupSum::begin(int64_t leaves, std::span<const IndexRange> runs) {
   const bool same =
       leaves == s.leaves && std::equal(runs.begin(), runs.end(), known.begin(), known.end());
   if (!same) s.plan_sum(leaves, runs);
+  if (poison() != Poison::none) s.fill_former_operands();
   if (s.own().count > 0) s.tree.begin(leaves, s.own(), s.partials);
 }
 

@@ -68,8 +68,9 @@ class GroupSum {
   //
   // After exchange() every member has all operands, until its next begin(). So it can compute what
   // others have not published if finish_pieces() throws because a member was lost.
-
-  // Marks of pieces stay in the windows, so the windows of a group serve one GroupSum with pieces.
+  //
+  // Marks of pieces stay in the windows, so only one GroupSum with pieces may use a group's
+  // windows.
 
   // After begin(): memory of operand_bytes; null if members share none, or if leaves are added in
   // order of arrival.
@@ -78,8 +79,8 @@ class GroupSum {
   void exchange(const TimeLimit& limit);
   // The sum, all elements, for writing after exchange().
   float* whole() const;
-  // Whether this call is the first for the piece, of all members and threads: the caller has to
-  // compute it. The functions for pieces are thread-safe.
+  // Whether this call is the first for the piece among all members and threads; the caller must
+  // then compute it. The functions for pieces are thread-safe.
   bool claim(int64_t piece);
   // Tells the others that the piece is in place.
   void publish(int64_t piece);

@@ -91,7 +91,8 @@ struct HostMain {
     _exit(1);
   }
 
-  // A scheduler takes the host back: says so, so that the client need not wait for the silence.
+  // Reports that a scheduler takes the host back. Without this the client would wait for its
+  // silence.
   [[noreturn]] static void leave_at(const sigset_t& signals) {
     int number = 0;
     while (sigwait(&signals, &number) != 0) {

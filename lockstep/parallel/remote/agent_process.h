@@ -66,9 +66,8 @@ struct HostRun {
 
 // Runs the task of the client whose start message this is, and never returns.
 [[noreturn]] void run_as_host(const Bytes& start, const HostRun& how);
-// Joins with these arguments, after `host_argument`: address and key file of a process that the
-// client's command started, or these with index and number of the hosts of one that a scheduler
-// started for the client.
+// Joins with the arguments that follow `host_argument`: the address and the key file. If a
+// scheduler has started the process, its index and the number of hosts follow.
 [[noreturn]] void run_as_started_host(int count, char** arguments);
 
 // The build id of this process.

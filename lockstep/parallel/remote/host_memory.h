@@ -28,7 +28,7 @@ class HostMemory {
   virtual int host_of(int slot) const = 0;
   virtual int local_rank_of(int slot) const = 0;
   virtual HostStatus status(int host) const = 0;
-  // What is awaited until all hosts have come, "Slurm: 1 of 2 hosts have come", or "".
+  // What the hosts wait for until all have come, "Slurm: 1 of 2 hosts have come", or "".
   virtual std::string waits_for() const = 0;
   virtual uint64_t presence(int host) const = 0;  // HostStatus::presence alone
   // Copies the present contents of a region to the host. Returns a number for pushed().
@@ -50,7 +50,7 @@ class HostMemory {
   virtual void watch(int host, const SharedPlace& place) = 0;
   // Ends the LocalGroup in this region.
   virtual void end_group(int host, const SharedPlace& place) = 0;
-  // No other host uses the region, so that no other one is told when it is freed.
+  // Says that no other host uses the region. No other host is then told when it is freed.
   virtual void belongs_to(int host, const SharedPlace& place) = 0;
 };
 

@@ -17,6 +17,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/own_executable.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/messages/strangers.h"
@@ -100,19 +101,6 @@ std::string reason_of(std::span<const std::byte> encoded) {
   } catch (const DataError& e) {
     return std::string("it sent an invalid message: ") + e.what();
   }
-}
-
-// This process's LOCKSTEP_ variables, which launch commands do not pass on.
-std::vector<std::pair<std::string, std::string>> own_variables() {
-  std::vector<std::pair<std::string, std::string>> all;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t at = text.find('=');
-    if (text.starts_with("LOCKSTEP_") && at != std::string::npos) {
-      all.emplace_back(text.substr(0, at), text.substr(at + 1));
-    }
-  }
-  return all;
 }
 
 // The end of a command's output, as one line.
@@ -259,7 +247,8 @@ struct HostProcesses::State {
         if (joined.size() > kKeptKeys) joined.erase(joined.begin());
         HostStart start{.ticket = channel.admit(number),
                         .folder = std::filesystem::current_path().string(),
-                        .environment = own_variables(),
+                        // Launch commands do not pass variables on.
+                        .environment = variables_with("LOCKSTEP_"),
                         .pulse = kHostPulse * crowd()};
         start.environment.insert(start.environment.end(), options.environment.begin(),
                                  options.environment.end());

@@ -26,7 +26,7 @@ struct HostProcessOptions {
   // "join FILE": no command; the hosts come by themselves (`lockstep worker`), with the key in
   // FILE.
   std::string launch = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 {host}";
-  // If set, this has the hosts started, which come by themselves; `launch` is not used.
+  // If set, it has the hosts started, and they come by themselves; `launch` is then not used.
   std::shared_ptr<HostStarter> starter = {};
   PortRange ports = ports_to_use();  // to listen at
   // A folder that all hosts share, for key files that this user alone can read. "": keys go through
@@ -34,8 +34,8 @@ struct HostProcessOptions {
   std::string key_folder = {};
   bool same_processor = false;  // refuse hosts whose processor is of another model than this one's
   double start_limit = 60;      // seconds from its start until an agent's first message
-  // Seconds without a message after which a host counts as lost. Grows with the number of hosts
-  // beyond 1,024, as the seconds between heartbeats do.
+  // Seconds without a message after which a host counts as lost. With more than 1,024 hosts it is
+  // longer in proportion, as the time between heartbeats is.
   double silence = 1.5;
   // Set in the agent's environment, besides this process's variables that begin with LOCKSTEP_.
   std::vector<std::pair<std::string, std::string>> environment = {};

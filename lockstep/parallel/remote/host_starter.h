@@ -1,4 +1,4 @@
-// What has a scheduler start the hosts of a pool. They join by themselves (join.h).
+// The interface by which a scheduler starts the hosts of a pool. They join by themselves (join.h).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class HostStarter {
   virtual void came(int64_t index) = 0;
   // Why the host that is expected will not come; "" while it may.
   virtual std::string problem(int64_t index) = 0;
-  // What is awaited, "Slurm: 1 of 2 hosts have come (Resources)", or "".
+  // What the hosts wait for, "Slurm: 1 of 2 hosts have come (Resources)", or "".
   virtual std::string waits_for() = 0;
   // Copies a file or folder to where the hosts can read it, until end(). Returns its path there.
   // Throws FileError.

@@ -14,6 +14,7 @@
 #include "lockstep/base/os/addresses.h"
 #include "lockstep/base/os/build_id.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/os/host_name.h"
 #include "lockstep/base/os/processor.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/remote/agent_process.h"
@@ -59,11 +60,6 @@ int64_t number_of(const char* name, const char* text) {
 std::string host_in(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
   return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 }  // namespace
@@ -143,6 +139,7 @@ JoinRequest JoinRequest::of_this_process(int64_t index, int64_t size) {
   request.size = size;
   request.pid = getpid();
   request.host = host_name();
+  if (request.host.empty()) request.host = "unknown";
   request.build = build_of_this();
   request.processor = processor_vendor() + " " + processor_model();
   return request;

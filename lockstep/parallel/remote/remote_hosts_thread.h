@@ -73,7 +73,7 @@ struct RemoteHostsState {
   std::vector<uint64_t> arrived LOCKSTEP_GUARDED_BY(mutex);
   // Pending ones: whether the contents have arrived.
   std::map<uint64_t, bool> pulls LOCKSTEP_GUARDED_BY(mutex);
-  // Hosts of regions that no other host uses, by place; slots whose rings have changed.
+  // Hosts of regions that no other host uses, by place; places of slots whose rings have changed.
   std::map<size_t, int> owners LOCKSTEP_GUARDED_BY(mutex);
   std::vector<size_t> rung LOCKSTEP_GUARDED_BY(mutex);
   uint64_t next LOCKSTEP_GUARDED_BY(mutex) = 1;
@@ -86,7 +86,8 @@ struct RemoteHostsState {
     [[maybe_unused]] const ssize_t n = write(asked.get(), &one, sizeof one);
   }
 
-  // The thread takes the two lists apart, so each wakes it.
+  // The thread empties the lists of requests and of changed slots each by itself, so the first
+  // entry of either wakes it.
   void ask(Request request) LOCKSTEP_EXCLUDES(mutex) {
     bool first = false;
     {
@@ -116,7 +117,7 @@ struct RemoteHostsState {
   }
 };
 
-// Runs until the state is marked as ended. Keeps `begun` once hosts can come. Throws what
+// Runs until the state is marked as ended. Fulfils `begun` once hosts can come. Throws what
 // HostProcesses throws.
 void run_remote_hosts(RemoteHostsState& state);
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "lockstep/base/os/host_name.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/tensorboard/crc32c.h"
 
@@ -157,11 +158,10 @@ void EventValues::text(std::string_view tag, std::string_view markdown) {
 }
 
 EventFile::EventFile(FileSystem& files, const std::string& folder, int64_t first_step) {
-  char host[256] = {};
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  const std::string host = host_name();
   const std::string prefix =
       "events.out.tfevents." + std::to_string(static_cast<int64_t>(wall_clock())) + "." +
-      (host[0] == '\0' ? "localhost" : host) + "." + std::to_string(::getpid()) + ".";
+      (host.empty() ? "localhost" : host) + "." + std::to_string(::getpid()) + ".";
   for (int number = 0; path_.empty() || files.exists(path_); ++number) {
     path_ = join_path(folder, prefix + std::to_string(number));
   }

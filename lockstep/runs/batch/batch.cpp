@@ -72,8 +72,8 @@ class BatchContext final : public TaskContext {
   const BatchJob& job_;
 };
 
-// SIGTERM (and what clusters send before the end of a job's time) asks the function to stop. A
-// thread receives the signals, as compute threads must not run handlers.
+// SIGINT, SIGTERM and SIGUSR2 (which Slurm sends before the end of a job's time) ask the function
+// to stop. A thread receives the signals, because compute threads must not run handlers.
 void watch_stop_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -147,8 +147,8 @@ int64_t submit_batch_call(const FunctionId& function, const Bytes& arguments,
                            .attach = options.attach});
 }
 
-Bytes batch_result(int64_t id, const std::string& result_type) {
-  const BatchJob job = batch_job(id);
+Bytes batch_result(const std::string& jobs_folder, int64_t id, const std::string& result_type) {
+  const BatchJob job = batch_job(jobs_folder, id);
   const BatchCall call = read_call(job);
   if (call.result_type != result_type) {
     throw InvalidArgument("[batch] the function of job " + id_text(id) +
@@ -173,24 +173,29 @@ Bytes batch_result(int64_t id, const std::string& result_type) {
 
 }  // namespace detail
 
-BatchHandle::BatchHandle(int64_t id) : id_(id) { batch_job(id); }
+BatchHandle::BatchHandle(int64_t id, const std::string& cluster)
+    : id_(id), jobs_folder_(batch_jobs_folder(cluster)) {
+  batch_job(jobs_folder_, id);
+}
 
-BatchState BatchHandle::state() const { return batch_job(id_).state; }
+BatchState BatchHandle::state() const { return batch_job(jobs_folder_, id_).state; }
 
-BatchState BatchHandle::wait(double seconds) const { return wait_for_batch_job(id_, seconds); }
+BatchState BatchHandle::wait(double seconds) const {
+  return wait_for_batch_job(jobs_folder_, id_, seconds);
+}
 
 std::string BatchHandle::diary() const {
-  const std::string path = batch_job(id_).file(batch_diary_name);
+  const std::string path = batch_job(jobs_folder_, id_).file(batch_diary_name);
   return local_files().exists(path) ? read_text(local_files(), path) : "";
 }
 
-void BatchHandle::fetch(const std::string& out) const { fetch_batch_job(id_, out); }
+void BatchHandle::fetch(const std::string& out) const { fetch_batch_job(jobs_folder_, id_, out); }
 
-void BatchHandle::cancel() const { cancel_batch_job(id_); }
+void BatchHandle::cancel() const { cancel_batch_job(jobs_folder_, id_); }
 
-void BatchHandle::resume() const { resume_batch_job(id_); }
+void BatchHandle::resume() const { resume_batch_job(jobs_folder_, id_); }
 
-void BatchHandle::remove() const { remove_batch_job(id_); }
+void BatchHandle::remove() const { remove_batch_job(jobs_folder_, id_); }
 
 std::string batch_output_folder() {
   const auto* context = dynamic_cast<const BatchContext*>(TaskContext::current());

@@ -1,19 +1,20 @@
 // Batch jobs in C++: a function of the user's program runs in a process of its own that outlives
-// the terminal, on this machine or on a cluster. Another process fetches its result later.
+// the terminal, on this machine or on a cluster. Another process can fetch its result later.
 //
 //   int main(int argc, char** argv) {
-//     lockstep::Runtime runtime(argc, argv);   // the job's process runs the function in here
+//     lockstep::Runtime runtime(argc, argv);   // the job's process runs the function here
 //     auto job = lockstep::batch<&train_all>(27);
 //     std::printf("%lld\n", job.id());
 //   }
 //
-//   lockstep::BatchHandle job(3);              // in any process, later
-//   if (job.wait(60).status == lockstep::BatchStatus::finished) use(job.result<double>());
+//   lockstep::BatchHandle job(3);              // in any process of the user; (3, "lab"): on a
+//   cluster if (job.wait(60).status == lockstep::BatchStatus::finished) use(job.result<double>());
 //
 // `lockstep jobs` shows, waits for, fetches and cancels these jobs as well. A job keeps the
-// executable, the arguments and (on this machine) the environment of its submission. Functions are
-// thread-safe, and may be called by several processes at once. They throw FileError if a file
-// cannot be read or written.
+// executable, the arguments and (on this machine) the environment of its submission, without
+// variables that look like credentials. All functions are thread-safe, and several processes may
+// call them at once. They throw FileError if a file cannot be read or written, and DataError if the
+// files of the job are damaged.
 #pragma once
 
 #include <cstdint>
@@ -28,26 +29,27 @@ namespace lockstep {
 
 enum class BatchStatus {
   queued,     // it waits for the jobs before it, or for the cluster
-  running,    // it is being worked on
+  running,    // its process works on it
   finished,   // it is complete
-  failed,     // an error ended it, or its process was killed
+  failed,     // an error ended it, or its process or its job in Slurm was killed
   cancelled,  // it was ended by a request
 };
 
 // "queued", "running", ...
 std::string to_string(BatchStatus status);
+// Whether the status is finished, failed or cancelled.
 bool has_ended(BatchStatus status);
 
 struct BatchState {
   BatchStatus status = BatchStatus::queued;
   std::string reason = {};  // why it failed, or what it waits for; else ""
-  std::string time = {};    // when the state was recorded, "2026-11-23T20:23:14Z"
+  std::string time = {};    // when the state was recorded, UTC: "2026-11-23T20:23:14Z"
 };
 
 struct BatchOptions {
   std::string cluster = {};              // name of a profile (`lockstep cluster`); "": this machine
-  std::vector<std::string> attach = {};  // files and folders: copied now, see attached_file()
-  std::string name = {};                 // for lists of jobs; "": "function"
+  std::vector<std::string> attach = {};  // files and folders to copy now; see attached_file()
+  std::string name = {};                 // that lists of jobs show; "": "function"
   bool at_once = false;                  // on this machine: do not wait for the jobs before it
 };
 
@@ -55,56 +57,66 @@ namespace detail {
 
 int64_t submit_batch_call(const FunctionId& function, const Bytes& arguments,
                           const std::string& result_type, const BatchOptions& options);
-Bytes batch_result(int64_t id, const std::string& result_type);
+Bytes batch_result(const std::string& jobs_folder, int64_t id, const std::string& result_type);
 
 }  // namespace detail
 
-// A batch job, by its number. A value.
+// A batch job, by its number. A value type. All functions but id() throw InvalidArgument if there
+// is no job of this number (any more).
 class BatchHandle {
  public:
-  // Throws InvalidArgument if there is no job of this number.
-  explicit BatchHandle(int64_t id);
+  // `cluster`: that of the job's submission; the profile names the folder that has the job. Also
+  // throws InvalidArgument if there is no such profile, Unsupported if the profile has a login.
+  explicit BatchHandle(int64_t id, const std::string& cluster = {});
 
   int64_t id() const { return id_; }
+  // The present state. If the scheduler of the job's cluster does not answer, the last recorded
+  // status with the scheduler's error as its reason.
   BatchState state() const;
-  // Waits until the job has ended, at most `seconds`. Returns its state then, whether it has ended
-  // or not.
+  // Waits until the job has ended, at most `seconds` (>= 0). Returns the state at the end of the
+  // wait, which need not be an end of the job.
   BatchState wait(double seconds) const;
-  // What the function returned; as often as wanted. Throws the function's error if it failed,
-  // Cancelled if it was cancelled, and InvalidArgument if the job has not ended or its function
-  // returns another type.
+  // What the function returned. Can be called again. Throws the function's error if it failed,
+  // Error if its process ended without one, Cancelled if the job was cancelled, and InvalidArgument
+  // if the job has not ended, is no function, or its function returns another type.
   template <class R>
   R result() const {
-    const Bytes bytes = detail::batch_result(id_, typeid(R).name());
+    const Bytes bytes = detail::batch_result(jobs_folder_, id_, typeid(R).name());
     if constexpr (!std::is_void_v<R>) return decode<R>(bytes);
   }
   // What its process has printed so far.
   std::string diary() const;
-  // Copies what the function has written to batch_output_folder() into the folder `out`, which must
-  // not exist or be empty. The job must have ended.
+  // Copies what the function has written to batch_output_folder() into the folder `out`. Throws
+  // InvalidArgument unless the job has ended and `out` is empty or does not exist. `out` appears
+  // whole or not at all.
   void fetch(const std::string& out) const;
-  // Asks the job to end (task_cancelled()), and ends it after two minutes. Returns at once. Does
-  // nothing for a job that has ended.
+  // Asks the function to end (task_cancelled() returns true), and ends its process after two
+  // minutes. Does not wait for this. Does nothing for a job that has ended.
   void cancel() const;
-  // Calls the function again, after a failure or a cancellation, with the same output folder.
+  // Calls the function again, with the same output folder. Throws InvalidArgument unless the job
+  // has failed or was cancelled, and Error if its process does not start.
   void resume() const;
-  // Removes a job that has ended with everything that it holds.
+  // Removes the job with all its files. Throws InvalidArgument unless the job has ended.
   void remove() const;
 
  private:
   int64_t id_;
+  std::string jobs_folder_;
 };
 
 // Submits f(arguments...) as a batch job: `f` is a lambda that captures nothing, or any function as
-// in batch<&function>(arguments...). Returns when the job is queued. Throws InvalidArgument without
-// a Runtime, for an unknown cluster and for files that cannot be attached, and Error if the process
-// does not start or the cluster refuses the job; there is no job then.
+// in batch<&function>(arguments...). Returns when the job's process has started, or when the
+// cluster has accepted the job; each may take 30 seconds. Throws InvalidArgument without a Runtime,
+// for an unknown cluster and for files that cannot be attached, Unsupported for a profile with a
+// login, Timeout if the scheduler does not answer, and Error if the process does not start or the
+// cluster refuses the job. After an error there is no job.
 template <class R>
 BatchHandle submit_batch(const Call<R>& call, const BatchOptions& options = {}) {
   static_assert(detail::can_be_sent<R>,
                 "what the function returns cannot be sent: its type needs serialize()");
   return BatchHandle(
-      detail::submit_batch_call(call.function(), call.arguments(), typeid(R).name(), options));
+      detail::submit_batch_call(call.function(), call.arguments(), typeid(R).name(), options),
+      options.cluster);
 }
 template <class F, class... A>
 BatchHandle batch(F f, const A&... arguments) {
@@ -123,8 +135,9 @@ BatchHandle batch_with(const BatchOptions& options, const A&... arguments) {
   return submit_batch(make_call<F>(arguments...), options);
 }
 
-// In a function that runs as a batch job: a folder for what it writes. It is empty at first, and
-// kept when the job is resumed or its cluster starts it again. Throws InvalidArgument elsewhere.
+// In a function that runs as a batch job: the folder for the files that it writes. The folder is
+// empty at first. It keeps its files when the job is resumed or its cluster starts it again. Throws
+// InvalidArgument elsewhere.
 std::string batch_output_folder();
 
 }  // namespace lockstep

@@ -4,14 +4,12 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fields.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
-#include "lockstep/parallel/clusters/tool.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +17,7 @@ namespace {
 constexpr const char* batch_format = "2";
 constexpr const char* first_batch_format = "1";  // trainings alone
 constexpr double client_limit = 90;              // seconds
+constexpr int64_t most_releases = 3;             // of a job that Slurm holds
 
 constexpr std::array<std::pair<BatchStatus, const char*>, 5> status_names{
     {{BatchStatus::queued, "queued"},
@@ -66,19 +65,39 @@ BatchState recorded_state(const std::string& folder) {
   throw DataError("[batch] " + path + " names no known state");
 }
 
+// Lets a job start that Slurm holds because its node failed to launch it. The next node may be
+// sound; a job that fails everywhere is given up. Returns what became of it.
+std::string release_held_job(const BatchJob& job, const std::string& slurm_job) {
+  const std::string path = job.file(batch_releases_name);
+  const int64_t before =
+      local_files().exists(path) ? batch_number_of(read_text(local_files(), path)) : 0;
+  if (before >= most_releases) {
+    return " after " + std::to_string(before) +
+           " releases: `lockstep jobs cancel` and `lockstep jobs resume` submit it again";
+  }
+  try {
+    write_atomically(local_files(), path, std::to_string(before + 1));
+    Slurm(job.profile.login).release(slurm_job);
+    return ": it was released";
+  } catch (const Error& error) {
+    return std::string(": it cannot be released: ") + error.what();
+  }
+}
+
 // The state of a job of Slurm whose process does not live, or is starting.
-BatchState state_in_slurm(SlurmQueue& queue, const std::string& login, const std::string& slurm_job,
+BatchState state_in_slurm(SlurmQueue& queue, const BatchJob& job, const std::string& slurm_job,
                           const BatchState& recorded) {
   SlurmState slurm;
   try {
-    slurm = queue.state(login, slurm_job);
+    slurm = queue.state(job.profile.login, slurm_job);
   } catch (const Error& error) {
     return {recorded.status, error.what(), recorded.time};
   }
   if (slurm.is_alive()) {
-    const std::string reason = slurm.reason == "None" ? "" : " (" + slurm.reason + ")";
-    return {BatchStatus::queued, "Slurm's job " + slurm_job + " is " + slurm.state + reason,
-            recorded.time};
+    std::string reason = "Slurm's job " + slurm_job + " is " + slurm.state;
+    if (slurm.reason != "None") reason += " (" + slurm.reason + ")";
+    if (slurm.is_held_after_launch()) reason += release_held_job(job, slurm_job);
+    return {BatchStatus::queued, reason, recorded.time};
   }
   return {BatchStatus::failed,
           "Slurm's job " + slurm_job +
@@ -124,17 +143,7 @@ SlurmState SlurmQueue::state(const std::string& login, const std::string& job) {
   Known& known = entry->second;
   if (is_new) {
     try {
-      std::istringstream lines(output_of_tool(
-          {.command = {"squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r"},
-           .login = login},
-          "is Slurm installed here, and does its controller run? (sinfo)"));
-      for (std::string line; std::getline(lines, line);) {
-        const size_t first = line.find('|');
-        const size_t second = line.find('|', first + 1);
-        if (first == std::string::npos || second == std::string::npos) continue;
-        known.jobs[line.substr(0, first)] = {line.substr(first + 1, second - first - 1),
-                                             line.substr(second + 1)};
-      }
+      known.jobs = Slurm(login).own_jobs();
     } catch (const Error& error) {
       known.error = error.what();
     }
@@ -154,7 +163,7 @@ BatchState batch_state(const BatchJob& job, SlurmQueue& queue, bool is_client) {
     return {BatchStatus::cancelled, "", state.time};
   }
   if (const std::string slurm_job = slurm_job_of(job.folder); !slurm_job.empty()) {
-    BatchState there = state_in_slurm(queue, job.profile.login, slurm_job, state);
+    BatchState there = state_in_slurm(queue, job, slurm_job, state);
     // Slurm was asked after the files were read: the job may have ended in between.
     const BatchState now = recorded_state(job.folder);
     if (has_ended(now.status)) return now;

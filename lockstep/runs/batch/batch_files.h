@@ -26,6 +26,7 @@ inline constexpr const char* batch_executable_name = "executable";
 inline constexpr const char* batch_environment_name = "environment.json";
 inline constexpr const char* batch_script_name = "slurm.sh";
 inline constexpr const char* batch_slurm_job_name = "slurm_job";
+inline constexpr const char* batch_releases_name = "releases";
 
 // What Slurm knows of its jobs, asked once for all jobs of a login. One thread at a time.
 class SlurmQueue {
@@ -42,7 +43,7 @@ class SlurmQueue {
   std::map<std::string, Known> logins_;
 };
 
-// The number that the name of a job's folder is, or 0.
+// The number in the name of a job's folder; 0 if the name is no number of a job.
 int64_t batch_number_of(const std::string& name);
 
 // Reads the job in a folder, without its state. Throws DataError if it is damaged.
@@ -54,11 +55,12 @@ void write_batch_state(const BatchJob& job, BatchStatus status, const std::strin
 // Slurm's number of the job in a folder, or "" if it is not one of a cluster.
 std::string slurm_job_of(const std::string& folder);
 // The state of a job: what is recorded, whether its process lives, and for jobs of a cluster that
-// have not ended what Slurm knows. `is_client`: the caller holds the lock of lock_batch_job().
+// have not ended what Slurm knows. A job that Slurm holds because its node failed to launch it is
+// released, up to three times. `is_client`: the caller holds the lock of lock_batch_job().
 BatchState batch_state(const BatchJob& job, SlurmQueue& queue, bool is_client = false);
 
-// Held by whoever submits, resumes, cancels or removes a job. Waits for others, at most 90 seconds:
-// then throws Timeout.
+// The lock of a process that submits, resumes, cancels, fetches or removes a job. Waits for other
+// processes. Throws Timeout after 90 seconds.
 FileLock lock_batch_job(const std::string& folder);
 
 }  // namespace lockstep

@@ -13,7 +13,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file_lock.h"
-#include "lockstep/base/os/user_folder.h"
+#include "lockstep/base/os/host_name.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
 #include "lockstep/parallel/clusters/slurm.h"
@@ -21,17 +22,11 @@
 #include "lockstep/runs/batch/batch_files.h"
 #include "lockstep/runs/batch/batch_start.h"
 #include "lockstep/runs/batch/executable_copy.h"
-#include "lockstep/runs/folders/run_facts.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds wait_pause{100};
-
-std::string variable_or_nothing(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
 
 std::string number_text(int64_t number) { return std::to_string(number); }
 
@@ -63,8 +58,8 @@ int64_t make_batch_folder(const std::string& all) {
   }
 }
 
-std::string folder_of_job(int64_t number) {
-  return join_path(batch_jobs_folder(), number_text(number));
+std::string folder_of_job(const std::string& all, int64_t number) {
+  return join_path(all, number_text(number));
 }
 
 void refuse_unended(const BatchJob& job) {
@@ -75,32 +70,31 @@ void refuse_unended(const BatchJob& job) {
           ", or cancel it: lockstep jobs cancel " + number_text(job.number));
 }
 
-[[noreturn]] void refuse_unknown(int64_t number) {
-  throw InvalidArgument(
-      "[batch] there is no job " + number_text(number) + " in " + batch_jobs_folder(),
-      "lockstep jobs list shows all jobs");
+[[noreturn]] void refuse_unknown(const std::string& all, int64_t number) {
+  throw InvalidArgument("[batch] there is no job " + number_text(number) + " in " + all,
+                        "lockstep jobs list shows all jobs; --cluster NAME those of a cluster");
 }
 
-FileLock lock_existing_job(int64_t number) {
-  const std::string folder = folder_of_job(number);
-  if (!local_files().is_folder(folder)) refuse_unknown(number);
+FileLock lock_existing_job(const std::string& all, int64_t number) {
+  const std::string folder = folder_of_job(all, number);
+  if (!local_files().is_folder(folder)) refuse_unknown(all, number);
   return lock_batch_job(folder);
 }
 
 // The job, for a caller that holds its client lock.
-BatchJob locked_batch_job(int64_t number) {
-  const std::string folder = folder_of_job(number);
-  if (!local_files().exists(join_path(folder, batch_description_name))) refuse_unknown(number);
+BatchJob locked_batch_job(const std::string& all, int64_t number) {
+  const std::string folder = folder_of_job(all, number);
+  if (!local_files().exists(join_path(folder, batch_description_name))) refuse_unknown(all, number);
   SlurmQueue queue;
   return read_batch_job(folder, queue, true);
 }
 
 // Of a damaged job its locks tell whether it has ended.
-void refuse_unremovable(int64_t number) {
-  const std::string folder = folder_of_job(number);
+void refuse_unremovable(const std::string& all, int64_t number) {
+  const std::string folder = folder_of_job(all, number);
   try {
     if (local_files().exists(join_path(folder, batch_description_name))) {
-      refuse_unended(locked_batch_job(number));
+      refuse_unended(locked_batch_job(all, number));
       return;
     }
   } catch (const DataError&) {
@@ -124,36 +118,31 @@ void keep_executable_of(BatchJob& job, const std::string& jobs_folder) {
   job.digest = kept.digest;
 }
 
-// Jobs for nodes lie where the nodes find them.
-void check_place(const ClusterProfile& profile, const std::string& jobs_folder) {
-  const std::string wanted =
-      profile.folder.empty() ? jobs_folder : join_path(profile.folder, "jobs");
-  if (std::filesystem::weakly_canonical(wanted) == std::filesystem::weakly_canonical(jobs_folder)) {
-    return;
-  }
-  throw InvalidArgument(
-      "[batch] the profile's folder is " + profile.folder + ", but jobs lie in " + jobs_folder,
-      "set LOCKSTEP_HOME=" + profile.folder + ", for `lockstep jobs` as well");
-}
-
 }  // namespace
 
 std::string BatchJob::file(const std::string& name_inside) const {
   return join_path(folder, name_inside);
 }
 
-std::string batch_jobs_folder() { return user_folder(UserFolder::state, "jobs"); }
+std::string batch_jobs_folder_of(const ClusterProfile& profile) {
+  return profile.folder_for("jobs");
+}
+
+std::string batch_jobs_folder(const std::string& cluster) {
+  const ClusterProfile profile = cluster.empty() ? ClusterProfile() : read_cluster_profile(cluster);
+  if (!profile.login.empty()) {
+    throw Unsupported("[batch] the jobs of the profile " + cluster + " are on " + profile.login +
+                          ": a program cannot reach them from here",
+                      "run the program on that login node, with a profile without `login`; "
+                      "`lockstep submit` and `lockstep jobs` work from here");
+  }
+  return batch_jobs_folder_of(profile);
+}
 
 int64_t submit_batch_job(std::string_view content, const BatchRequest& request) {
   BatchJob made;
   if (!request.cluster.empty()) made.profile = read_cluster_profile(request.cluster);
-  if (!made.profile.login.empty()) {
-    throw Unsupported("[batch] the profile " + request.cluster + " reaches its cluster by " +
-                          made.profile.login + ": functions cannot be submitted from here",
-                      "run the program on that login node, with a profile without `login`");
-  }
-  const std::string all = batch_jobs_folder();
-  if (!made.is_local()) check_place(made.profile, all);
+  const std::string all = batch_jobs_folder(request.cluster);
   made.number = make_batch_folder(all);
   made.folder = join_path(all, number_text(made.number));
   const FileLock client = lock_batch_job(made.folder);
@@ -189,9 +178,9 @@ int64_t submit_batch_job(std::string_view content, const BatchRequest& request) 
   return made.number;
 }
 
-void resume_batch_job(int64_t number) {
-  const FileLock client = lock_existing_job(number);
-  const BatchJob job = locked_batch_job(number);
+void resume_batch_job(const std::string& all, int64_t number) {
+  const FileLock client = lock_existing_job(all, number);
+  const BatchJob job = locked_batch_job(all, number);
   refuse_unended(job);
   if (job.state.status == BatchStatus::finished) {
     throw InvalidArgument("[batch] job " + number_text(number) + " is finished");
@@ -206,15 +195,14 @@ void resume_batch_job(int64_t number) {
   }
 }
 
-BatchJob batch_job(int64_t number) {
-  const std::string folder = folder_of_job(number);
-  if (!local_files().exists(join_path(folder, batch_description_name))) refuse_unknown(number);
+BatchJob batch_job(const std::string& all, int64_t number) {
+  const std::string folder = folder_of_job(all, number);
+  if (!local_files().exists(join_path(folder, batch_description_name))) refuse_unknown(all, number);
   SlurmQueue queue;
   return read_batch_job(folder, queue);
 }
 
-BatchJobList batch_jobs() {
-  const std::string all = batch_jobs_folder();
+BatchJobList batch_jobs(const std::string& all) {
   BatchJobList list;
   if (!local_files().exists(all)) return list;
   std::vector<int64_t> numbers;
@@ -238,9 +226,9 @@ BatchJobList batch_jobs() {
   return list;
 }
 
-void cancel_batch_job(int64_t number) {
-  const FileLock client = lock_existing_job(number);
-  const BatchJob job = locked_batch_job(number);
+void cancel_batch_job(const std::string& all, int64_t number) {
+  const FileLock client = lock_existing_job(all, number);
+  const BatchJob job = locked_batch_job(all, number);
   if (has_ended(job.state.status)) return;
   write_atomically(local_files(), job.file(batch_cancel_name), "");
   // A process that lives sees the file.
@@ -250,9 +238,9 @@ void cancel_batch_job(int64_t number) {
   }
 }
 
-BatchState wait_for_batch_job(int64_t number, double seconds) {
+BatchState wait_for_batch_job(const std::string& all, int64_t number, double seconds) {
   const TimeLimit limit(seconds);
-  const BatchJob job = batch_job(number);
+  const BatchJob job = batch_job(all, number);
   // Slurm's controller is not asked more often than once a second.
   const auto pause = job.is_local() ? wait_pause : 10 * wait_pause;
   for (;;) {
@@ -265,9 +253,9 @@ BatchState wait_for_batch_job(int64_t number, double seconds) {
   }
 }
 
-void fetch_batch_job(int64_t number, const std::string& out) {
-  const FileLock client = lock_existing_job(number);  // nobody resumes or removes it meanwhile
-  const BatchJob job = locked_batch_job(number);
+void fetch_batch_job(const std::string& all, int64_t number, const std::string& out) {
+  const FileLock client = lock_existing_job(all, number);  // nobody resumes or removes it meanwhile
+  const BatchJob job = locked_batch_job(all, number);
   refuse_unended(job);
   if (!local_files().is_folder(job.run_folder())) {
     const std::string what = job.request.kind == BatchKind::training
@@ -294,11 +282,10 @@ void fetch_batch_job(int64_t number, const std::string& out) {
   }
 }
 
-void remove_batch_job(int64_t number) {
-  const std::string all = batch_jobs_folder();
-  const std::string folder = folder_of_job(number);
-  const FileLock client = lock_existing_job(number);
-  refuse_unremovable(number);
+void remove_batch_job(const std::string& all, int64_t number) {
+  const std::string folder = folder_of_job(all, number);
+  const FileLock client = lock_existing_job(all, number);
+  refuse_unremovable(all, number);
   const std::string last = number_text(last_number(all)), path = join_path(all, last_number_name);
   if (!local_files().exists(path) || read_text(local_files(), path) != last) {
     write_atomically(local_files(), path, last);
@@ -314,7 +301,7 @@ void remove_batch_job(int64_t number) {
 }
 
 std::string logout_note() {
-  if (variable_or_nothing("XDG_SESSION_ID").empty()) return "";
+  if (variable("XDG_SESSION_ID").empty()) return "";
   std::vector<std::string> places{"/etc/systemd/logind.conf"};
   std::error_code error;
   for (const auto& entry :
@@ -329,7 +316,7 @@ std::string logout_note() {
     } catch (const FileError&) {  // no such file
     }
   }
-  const std::string user = variable_or_nothing("USER");
+  const std::string user = variable("USER");
   if (!ends || std::filesystem::exists("/var/lib/systemd/linger/" + user, error)) return "";
   return "this system ends the processes of a user who logs out, batch jobs included; "
          "`loginctl enable-linger` changes that";

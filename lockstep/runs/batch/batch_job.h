@@ -1,8 +1,9 @@
 // Batch jobs: trainings, sweeps and functions that outlive the terminal from which they were
 // submitted, on this machine or on a cluster.
 //
-// Each job has a folder of its own, named by its number, in the user's folder of batch jobs
-// (LOCKSTEP_HOME/jobs; otherwise XDG_STATE_HOME/lockstep/jobs or ~/.local/state/lockstep/jobs):
+// Each job has a folder of its own, named by its number, in a folder of jobs: `jobs` in the folder
+// of the cluster's profile, otherwise in the user's folder (LOCKSTEP_HOME/jobs, or
+// XDG_STATE_HOME/lockstep/jobs, or ~/.local/state/lockstep/jobs):
 //
 //   batch.json        what was submitted: kind, name, time, host, options, profile of the cluster
 //   job.json          the resolved training job, or the job of the sweep, with absolute paths
@@ -15,10 +16,12 @@
 //   executable        the executable as it was at submission (executable_copy.h)
 //   environment.json  on this machine: the variables at submission, without credentials
 //   lock              locked while the process of the job lives
-//   client_lock       locked while somebody submits, resumes, cancels or removes the job
+//   client_lock       locked while a process submits, resumes, cancels, fetches or removes the job
 //   cancel            exists once the job is to end
-//   slurm.sh          on a cluster: the script that Slurm runs, and slurm_job, Slurm's number for
-//   it
+//   slurm.sh          on a cluster: the script that Slurm runs
+//   slurm_job         on a cluster: Slurm's number for the job
+//   executable_digest if the profile names the executable: its digest at the job's first start
+//   releases          how often the job was released after a node had failed to launch it
 //
 // A process in a session of its own works on a job. It waits until the jobs before it have ended,
 // for which it needs nothing but their locks; there is no daemon. The lock tells whether that
@@ -51,7 +54,7 @@ struct BatchRequest {
   int64_t workers = 0;                   // of a sweep: trials at once; 0: its default
   bool at_once = false;                  // on this machine: do not wait for the jobs before it
   std::string cluster = {};              // name of the profile, or "": this machine
-  std::vector<std::string> attach = {};  // files and folders; those of the profile come to them
+  std::vector<std::string> attach = {};  // files and folders; the profile's are added
 };
 
 struct BatchJob {
@@ -72,47 +75,54 @@ struct BatchJob {
   std::string run_folder() const { return file("run"); }
 };
 
-// The folder that holds all batch jobs of the user. Throws InvalidArgument if neither LOCKSTEP_HOME
-// nor XDG_STATE_HOME nor HOME is set.
-std::string batch_jobs_folder();
+// The folder that holds the batch jobs of a profile. Throws InvalidArgument if the profile names no
+// folder and neither LOCKSTEP_HOME nor XDG_STATE_HOME nor HOME is set.
+std::string batch_jobs_folder_of(const ClusterProfile& profile);
+// The same for the name of a profile; "": this machine. Throws also what read_cluster_profile()
+// throws, and Unsupported for a profile with a login, whose jobs are there.
+std::string batch_jobs_folder(const std::string& cluster);
 
 // Records a job and starts its process, which runs this executable, with the current folder and the
 // current environment. `content` is what job.json or call holds. Attached files are copied; paths
 // of the job's data that name an attached file, or one in an attached folder, then name the copy.
-// Returns when the process holds the job's lock, within 30 seconds, or when the cluster has taken
-// the job. Throws InvalidArgument for files that cannot be attached, and Error with what the
-// process printed if it does not start; the job then does not exist.
+// Returns when the process holds the job's lock, within 30 seconds, or when the cluster has
+// accepted the job. Throws what batch_jobs_folder() throws, InvalidArgument for files that cannot
+// be attached, and Error with the process's output if it does not start. After an error there is no
+// job.
 int64_t submit_batch_job(std::string_view content, const BatchRequest& request);
+
+// In the following functions `all` is the folder of jobs, and `number` that of a job there. They
+// throw InvalidArgument if there is no such job.
 
 // Starts the process of a job again that failed or was cancelled. It continues from its last
 // checkpoint. Throws InvalidArgument if the job is queued, running or finished.
-void resume_batch_job(int64_t number);
+void resume_batch_job(const std::string& all, int64_t number);
 
-// The job with this number. Throws InvalidArgument if there is none, DataError if it is damaged.
-BatchJob batch_job(int64_t number);
+// Throws DataError if the job is damaged.
+BatchJob batch_job(const std::string& all, int64_t number);
 
 struct BatchJobList {
   std::vector<BatchJob> jobs;                            // by number
-  std::vector<std::pair<int64_t, std::string>> damaged;  // number, and what is wrong
+  std::vector<std::pair<int64_t, std::string>> damaged;  // number, and the error
 };
 // All jobs. The cluster's scheduler is asked once.
-BatchJobList batch_jobs();
+BatchJobList batch_jobs(const std::string& all);
 
 // Asks the job to end. A training writes a checkpoint first. Returns at once. Does nothing for a
 // job that has ended.
-void cancel_batch_job(int64_t number);
+void cancel_batch_job(const std::string& all, int64_t number);
 
 // Waits until the job has ended, at most `seconds`. Returns its state then, whether it has ended or
 // not.
-BatchState wait_for_batch_job(int64_t number, double seconds);
+BatchState wait_for_batch_job(const std::string& all, int64_t number, double seconds);
 
 // Copies the run folder of a job that has ended into the folder `out`, which must not exist or be
 // empty. Throws InvalidArgument otherwise.
-void fetch_batch_job(int64_t number, const std::string& out);
+void fetch_batch_job(const std::string& all, int64_t number, const std::string& out);
 
 // Removes a job that has ended, or is damaged, with everything that it holds. Throws
 // InvalidArgument otherwise.
-void remove_batch_job(int64_t number);
+void remove_batch_job(const std::string& all, int64_t number);
 
 // A note for submitters where the system ends the processes of a user who logs out, else "".
 std::string logout_note();

@@ -22,16 +22,16 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds look_pause{100};
-constexpr double end_limit = 120;        // seconds for the checkpoint of a cancelled training
+constexpr double end_limit = 120;        // seconds for a cancelled job to end
 constexpr double lost_lock_limit = 120;  // seconds
 constexpr int stopped_exit_code = 130;
-constexpr double time_almost_over = 180;  // seconds; SIGTERM comes 120 seconds before the end
+constexpr double time_almost_over = 180;  // seconds; SIGUSR2 comes 120 seconds before the end
 
 bool cancel_requested(const BatchJob& job) {
   return local_files().exists(job.file(batch_cancel_name));
 }
 
-// Asks the training to end when the job is cancelled. A thread watches for that.
+// Asks the work to end when the job is cancelled. A thread looks for the request.
 class CancelWatch {
  public:
   CancelWatch(const BatchJob& job, const std::function<void()>& request_stop)

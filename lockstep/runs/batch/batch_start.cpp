@@ -22,6 +22,7 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/profile_checks.h"
@@ -39,22 +40,13 @@ using Variables = std::map<std::string, std::string>;
 
 Variables own_environment() {
   Variables variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
-  }
+  for (auto& [name, value] : variables_with("")) variables[name] = std::move(value);
   return variables;
 }
 
 void add_profile_environment(const BatchJob& job, Variables& variables) {
   if (!job.profile.ports.empty()) variables["LOCKSTEP_PORTS"] = job.profile.ports;
-  for (const std::string& setting : job.profile.environment) {
-    const size_t equals = setting.find('=');
-    if (equals != std::string::npos) {
-      variables[setting.substr(0, equals)] = setting.substr(equals + 1);
-    }
-  }
+  for (auto& [name, value] : job.profile.variables()) variables[name] = std::move(value);
 }
 
 // The environment of a job's process on this machine, as "NAME=VALUE".
@@ -213,9 +205,7 @@ SlurmScript script_of(const BatchJob& job) {
   // Slurm carries standard input unencrypted, so keys of hosts go through files of this folder,
   // which only this user can read.
   variables["LOCKSTEP_KEY_FOLDER"] = job.folder;
-  for (const auto& [name, value] : own_environment()) {
-    if (name.starts_with("LOCKSTEP_")) variables[name] = value;
-  }
+  for (auto& [name, value] : variables_with("LOCKSTEP_")) variables[name] = std::move(value);
   add_profile_environment(job, variables);
   script.environment.assign(variables.begin(), variables.end());
   script.name = name_in_slurm(job);
@@ -234,6 +224,7 @@ void give_to_slurm(const BatchJob& job) {
   }
   // Of an earlier submission.
   if (!slurm_job_of(job.folder).empty()) local_files().remove(job.file(batch_slurm_job_name));
+  local_files().remove(job.file(batch_releases_name));
   const Slurm slurm(job.profile.login);
   try {
     const std::string number = slurm.submit(read_text(local_files(), path));
@@ -255,7 +246,7 @@ std::string batch_script_for(const BatchRequest& request) {
   BatchJob job;
   job.request = request;
   job.profile = read_cluster_profile(request.cluster);
-  job.folder = join_path(batch_jobs_folder(), "NUMBER");
+  job.folder = join_path(batch_jobs_folder_of(job.profile), "NUMBER");
   const std::string& named = job.profile.executable;
   job.executable =
       named == "shared" || named == "shipped" ? job.file(batch_executable_name) : named;

@@ -83,7 +83,7 @@ std::string profile_command(const AwsClusterOptions& o, const Queue& q, int64_t 
                             int64_t threads, const char* device) {
   return fmt::format(
       "#   lockstep cluster add {0}-{1} --scheduler slurm --partition {1} --nodes {2} --workers {3}"
-      " --threads {4} --device {5} --folder {6}/jobs\n",
+      " --threads {4} --device {5} --folder {6}/lockstep\n",
       o.name, q.name, q.nodes, workers, threads, device, kShared);
 }
 
@@ -111,7 +111,7 @@ std::string aws_cluster_config(const AwsClusterOptions& o) {
   return fmt::format(
              "# AWS ParallelCluster 3. Create the cluster: pcluster create-cluster --cluster-name "
              "{0} --cluster-configuration FILE\n"
-             "# Then, on its head node, with lockstep in {1}:\n{2}"
+             "# Then, on its head node, with lockstep in {1}/bin:\n{2}"
              "Region: {3}\n"
              "Image:\n"
              "  Os: {4}\n"

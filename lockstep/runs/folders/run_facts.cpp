@@ -1,7 +1,6 @@
 #include "lockstep/runs/folders/run_facts.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
@@ -78,12 +77,6 @@ RunNotes notes_of(const ordered_json& json) {
 std::string make_run_id() {
   std::random_device source;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
-}
-
-std::string host_name() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0) return "";
-  return name;
 }
 
 ordered_json to_json(const RunFacts& f) {

@@ -54,8 +54,6 @@ struct RunNotes {
 
 // 32 random hexadecimal digits.
 std::string make_run_id();
-// The name of this machine.
-std::string host_name();
 
 // Read what a folder contains. Missing, damaged and later files give empty values. Thread-safe.
 RunFacts read_run_facts(FileSystem& files, const std::string& folder);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/host_name.h"
 #include "lockstep/base/utc_time.h"
 #include "lockstep/runs/store/run_store.h"
 #include "lockstep/train/state/fingerprint.h"

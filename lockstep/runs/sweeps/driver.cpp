@@ -58,6 +58,7 @@ class Driver {
       lend_threads();
       wait();
       collect();
+      report_wait();
       notify([](SweepObserver& o) { o.tick(); });
     }
   }
@@ -232,6 +233,16 @@ class Driver {
     }
   }
 
+  // Reports what runs wait for when it changes.
+  void report_wait() {
+    if (!setup_.waits_for) return;
+    std::string awaited = setup_.waits_for();
+    if (!awaited.empty() && awaited != awaited_) {
+      notify([&](SweepObserver& o) { o.notice("waits for " + awaited); });
+    }
+    awaited_ = std::move(awaited);
+  }
+
   // Takes runs that have ended. Their order does not matter: decisions wait for all.
   void collect() {
     std::vector<Active> ended;
@@ -391,6 +402,7 @@ class Driver {
   std::map<TrialRun, Trouble> troubles_;
   std::map<TrialRun, int64_t> saved_;
   std::vector<int64_t> stopped_;  // trials, by request
+  std::string awaited_;           // as last reported
   Clock::time_point asked_;
   bool ending_ = false;
 };

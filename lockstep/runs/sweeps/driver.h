@@ -87,6 +87,9 @@ struct SweepSetup {
   // active run so many of them. Called before a run is submitted, and several times a second.
   std::function<void(const std::vector<TrialRun>& runs, const std::vector<int64_t>& counts)>
       assign = {};
+  // What runs wait for before they can begin, "Slurm: 1 of 2 hosts have come (Resources)", or "".
+  // Asked several times a second.
+  std::function<std::string()> waits_for = {};
   // Of a sweep that continues: its decisions by number. Whether they may be other ones now, and
   // what is called for a trial that gets other parameters, before it begins again.
   std::map<int64_t, SweepDecision> recorded = {};

@@ -152,10 +152,7 @@ class Lending {
       : options_(options_of_hosts(options, job_of(trials.text()))),
         pool_(open_training_pool(options_)),
         slots_(static_cast<int>(options_.workers.count),
-               [hosts = pool_->hosts()](int slot) {
-                 const int host = hosts ? hosts->host_of(slot) : 0;
-                 return host == 0 || hosts->status(host).presence > 0;
-               }),
+               [this](int slot) { return is_present(slot); }),
         offer_({.pool = pool_, .threads = options_.threads, .of = [this](const TrialRun& run) {
                   return slots_.of(run);
                 }}) {
@@ -170,13 +167,30 @@ class Lending {
     setup.assign = [this](const std::vector<TrialRun>& runs, const std::vector<int64_t>& counts) {
       slots_.assign(runs, counts);
     };
+    setup.waits_for = [this] { return waits_for(); };
   }
 
  private:
+  bool is_present(int slot) const {
+    const detail::HostMemory* const hosts = pool_->hosts();
+    const int host = hosts ? hosts->host_of(slot) : 0;
+    return host == 0 || hosts->presence(host) > 0;
+  }
+
+  // Until all hosts have come. The loss of one later keeps no trial waiting.
+  std::string waits_for() {
+    for (int slot = 0; !all_came_ && slot < options_.workers.count; ++slot) {
+      if (!is_present(slot)) return pool_->hosts()->waits_for();
+    }
+    all_came_ = true;
+    return "";
+  }
+
   const TrainingOptions options_;
   const std::shared_ptr<detail::PoolCore> pool_;
   WorkerSlots slots_;
   LendingOffer offer_;
+  bool all_came_ = false;
 };
 
 class JobSweep {

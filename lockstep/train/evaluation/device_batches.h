@@ -47,8 +47,8 @@ class DeviceBatches {
   DeviceBatches(const DeviceBatches&) = delete;
   DeviceBatches& operator=(const DeviceBatches&) = delete;
 
-  // Makes more places for so many batches, at most kMostPlaces in all, while the device has much
-  // more free memory than they need: a training needs some, too.
+  // Makes further places, at most one for each of `batches` and kMostPlaces in all. Stops when the
+  // device's free memory is less than four times that of a place: a training needs some, too.
   void make_places(int64_t batches);
   size_t places() const { return places_.size(); }
   // The host's memory of a place: inputs and labels or targets, which the caller fills while no
@@ -58,7 +58,7 @@ class DeviceBatches {
   const float* scores(size_t place) const;
   const float* losses(size_t place) const;
 
-  // Adds a batch behind the work of the default stream so far.
+  // Adds the place's batch to the device's work, behind the present work of the default stream.
   void begin(size_t place);
   // Waits for the place's batch, if there is one.
   void wait(size_t place) const;

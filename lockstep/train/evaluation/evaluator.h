@@ -2,47 +2,26 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/example_cache.h"
-#include "lockstep/engine/kernels/interface/choice.h"
-#include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/train/evaluation/evaluated_batches.h"
 #include "lockstep/train/evaluation/evaluation.h"
-#include "lockstep/train/input/training_data.h"
+#include "lockstep/train/evaluation/evaluation_results.h"
 
 namespace lockstep {
-
-// Measures besides loss and accuracy. They need labels or targets.
-struct Measures {
-  std::vector<MetricPtr> metrics = {};  // metrics that fit the data, see metrics_for()
-  bool confusion = false;               // only with labels
-};
 
 // Evaluates observations in batches of a fixed size, the last one padded. A score therefore does
 // not depend on other observations, their number, or threads. Every observation counts once. On the
 // CPU batches have kBatch observations; on other devices the network sets a larger size.
 class Evaluator {
  public:
-  static constexpr int64_t kBatch = 64;
+  static constexpr int64_t kBatch = EvaluatedBatches::kChunk;
 
-  // The evaluated data: cached images with noise, and labels or other images to compare with.
-  struct Data {
-    std::shared_ptr<const ExampleCache> images;
-    std::shared_ptr<const ExampleCache> targets =
-        {};  // null: those of the examples, or labels, if the network's loss uses them
-    InputNoise noise = {};
-    uint64_t seed = 0;       // of the noise
-    TrainingLoss loss = {};  // in place of the network's
-    // Where a device other than the CPU evaluates the network's own loss: the type of products, and
-    // the choice of algorithms, else that of the thread.
-    DType precision = DType::f32;
-    std::optional<kernels::Choice> choice = {};
-  };
+  using Data = EvaluatedData;
 
   // The network and the pool must outlive the Evaluator. Takes no memory of a device and compiles
   // nothing until the first batch is evaluated, or prepare() is called.

@@ -23,7 +23,7 @@ struct ShardExchange {
   size_t losses = 0, scores = 0, statistics = 0;  // returned
   ShardStaging bytes;
 
-  // Each part takes round_up(bytes). The maps of images begin so far behind the images.
+  // Each part takes round_up(bytes). The maps of images begin at this distance behind the images.
   ShardExchange(const ShardPlans& plans, int64_t rows) {
     const auto n = static_cast<size_t>(rows), outputs = static_cast<size_t>(plans.outputs());
     const auto place = [](size_t& block, size_t size) {

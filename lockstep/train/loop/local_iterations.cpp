@@ -110,8 +110,7 @@ void LocalIterations::begin(const IterationsStart& start) {
   if (start.first > 0) s.make_queue(start.first, {});
   s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,
                                 start.metrics);
-  // On a device, whose memory shows now whether it suffices. Elsewhere the first validation does
-  // it.
+  // On a device this shows whether its memory suffices. On the CPU the first validation prepares.
   if (s.evaluator && start.network.device() != Device{}) s.evaluator->prepare();
 }
 

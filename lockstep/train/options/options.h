@@ -76,10 +76,10 @@ struct PrecisionOptions {
   // "precision": the number format of products. "fp32". "tf32": GPUs round the factors of
   // convolutions and fully connected layers to 11 significant bits; CPUs refuse it. "bf16":
   // convolutions, fully connected layers, normalisation, pooling and the layers between them store
-  // and multiply bfloat16. Parameters, sums, gradients of parameters and losses stay fp32, on CPUs
-  // also validation (GPUs round the gradients of convolution weights, too, once for each shard).
-  // bf16 needs a processor with bf16 instructions (AVX-512 BF16) or a GPU. "fp16": the same with
-  // IEEE half precision, only on GPUs; see loss_scale.
+  // and multiply bfloat16. Parameters, sums, gradients of parameters and losses stay fp32. CPUs
+  // also validate in fp32, GPUs in bf16. (GPUs round the gradients of convolution weights to
+  // bfloat16, once for each shard.) bf16 needs a processor with bf16 instructions (AVX-512 BF16) or
+  // a GPU. "fp16": the same with IEEE half precision, only on GPUs; see loss_scale.
   std::string type = "fp32";
   // Power of two by which losses are multiplied until their gradients have been summed, so that
   // gradients below fp16's smallest number are not lost. 0: 128 for fp16, else 1.

@@ -79,7 +79,8 @@ void ShardSums::set_roots(size_t s, std::span<const ShardSubtree> subtrees) {
     for (const int p : sums_[s].parameters) {
       const GradientLayout::Entry& entry = layout_.entries[static_cast<size_t>(p)];
       writes.push_back(subtrees[i].sum + entry.offset);
-      // Other members may still read the sum before.
+      // Other members may still read the sum before. What they share is filled elsewhere, see
+      // ThreadExecutor::fill_piece().
       if (poison() != Poison::none && !shared_) fill_with_poison(writes.back(), entry.spec.bytes());
     }
   }

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/engine/device/poison.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/reduce/partition.h"
 #include "lockstep/train/step/shards.h"
@@ -239,12 +240,23 @@ void ThreadExecutor::divide_pieces(const ShardIteration& it) {
 }
 
 // The rows of a piece lie one after another in the sum.
+float* ThreadExecutor::shared_elements(const ParameterPart& part) const {
+  const size_t offset = program().gradient_layout().entries[part.parameter].offset;
+  return sum_->whole() + offset / sizeof(float) + part.elements.first;
+}
+
+void ThreadExecutor::fill_piece(int64_t piece) const {
+  for (const ParameterPart& part : parts(piece)) {
+    fill_with_poison(shared_elements(part),
+                     static_cast<size_t>(part.elements.count) * sizeof(float));
+  }
+}
+
 void ThreadExecutor::use_published(int64_t piece, GradientUser& user, int thread) {
   for (const ParameterPart& part : parts(piece)) {
     const IndexRange& e = part.elements;
-    const size_t first = program().gradient_layout().entries[part.parameter].offset / sizeof(float);
-    user.use({part.parameter, e.first, 1, e.count, e.count, e.count},
-             sum_->whole() + first + e.first, thread);
+    user.use({part.parameter, e.first, 1, e.count, e.count, e.count}, shared_elements(part),
+             thread);
   }
 }
 
@@ -267,9 +279,14 @@ void ThreadExecutor::compute_shared(GradientUser& user,
     sum_->publish(piece);
     then(piece, thread);
   };
+  // No other member writes the piece, unless it has lost this one.
+  const auto compute_claimed = [&](int64_t piece, int thread) {
+    if (poison() != Poison::none) fill_piece(piece);
+    compute(piece, thread);
+  };
   for_each_piece(static_cast<int64_t>(own_pieces_.size()), [&](int64_t i, int thread) {
     const int64_t piece = own_pieces_[static_cast<size_t>(i)];
-    if (sum_->claim(piece)) compute(piece, thread);
+    if (sum_->claim(piece)) compute_claimed(piece, thread);
     for (size_t k = next; k < pieces_of_others_.size(); k = next) {
       if (!sum_->published(pieces_of_others_[k])) break;
       if (next.compare_exchange_strong(k, k + 1)) use(pieces_of_others_[k], thread);
@@ -279,7 +296,7 @@ void ThreadExecutor::compute_shared(GradientUser& user,
     const auto others = static_cast<int64_t>(pieces_of_others_.size());
     for_each_piece(others, [&](int64_t i, int thread) {
       const int64_t piece = pieces_of_others_[static_cast<size_t>(others - 1 - i)];
-      if (sum_->claim(piece)) compute(piece, thread);
+      if (sum_->claim(piece)) compute_claimed(piece, thread);
     });
   }
   ThreadTimer(profile_, 0)(&StepAccounts::waiting);

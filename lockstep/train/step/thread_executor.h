@@ -64,6 +64,10 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   // compute() of a member that shares the sum with others.
   void compute_shared(GradientUser& user,
                       const std::function<void(int64_t piece, int thread)>& then);
+  // Where members share the sum: a part of a piece.
+  float* shared_elements(const ParameterPart& part) const;
+  // In tests: fills the memory of a piece that this member is to compute.
+  void fill_piece(int64_t piece) const;
   // Uses a piece that another member has computed.
   void use_published(int64_t piece, GradientUser& user, int thread);
   // Calls compute_piece(i, thread) for [0, count): pieces of the sum.

@@ -1,25 +1,17 @@
 #include "lockstep/train/workers/client_group.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/parallel/comm/host_group.h"
+#include "lockstep/parallel/comm/two_steps.h"
 
 namespace lockstep {
 namespace {
 
 // Seconds to wait for a host's report of its members.
 constexpr double kPullPatience = 2;
-
-std::string random_words() {
-  std::random_device source;
-  std::string text;
-  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", source());
-  return text;
-}
 
 }  // namespace
 
@@ -32,10 +24,10 @@ ClientGroup::ClientGroup(detail::PoolCore& pool, const ClientGroupOptions& optio
           {.host = host, .first = rank, .options = {.size = 0}, .place = {}, .memory = {}});
     }
     ++parts_.back().options.size;
-    parts_.back().options.names.push_back(options.names[rank]);
+    parts_.back().options.names.push_back(name_of_worker(options.workers[rank]));
   }
   const bool one = parts_.size() == 1;
-  if (!one) secret_ = random_words();
+  if (!one) secret_ = fresh_group_secret();
   for (Part& part : parts_) {
     int cores = available_cores();
     if (part.host != 0) {
@@ -62,7 +54,16 @@ void ClientGroup::describe(FormOrder& order, size_t rank) const {
   order.spin = part.options.spin;
   order.rank = static_cast<int32_t>(rank);
   order.host = static_cast<int32_t>(own);
+  const auto first = options_.workers.begin() + static_cast<std::ptrdiff_t>(part.first);
+  order.workers.assign(first, first + part.options.size);
+  order.neighbours.clear();
   if (parts_.size() == 1) return;
+  if (rank == part.first) {
+    const TwoSteps steps(static_cast<int>(parts_.size()), HostGroupOptions{}.most_direct);
+    for (const int host : steps.neighbours(order.host)) {
+      order.neighbours.push_back(options_.workers[parts_[static_cast<size_t>(host)].first]);
+    }
+  }
   order.address = part.host == 0 ? pool_.hosts()->status(0).address : part.address;
 }
 

@@ -13,10 +13,10 @@
 namespace lockstep {
 
 struct ClientGroupOptions {
-  std::vector<std::string> names = {};  // of the members, by rank
-  std::vector<int> hosts = {};          // of the members; members of one host are consecutive
-  size_t window_bytes = 0;              // of members that share a host
-  int64_t threads = 1;                  // of each
+  std::vector<uint32_t> workers = {};  // numbers of the members, by rank
+  std::vector<int> hosts = {};         // of the members; members of one host are consecutive
+  size_t window_bytes = 0;             // of members that share a host
+  int64_t threads = 1;                 // of each
 };
 
 // One thread at a time.

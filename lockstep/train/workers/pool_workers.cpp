@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/workers.h"
@@ -41,8 +42,7 @@ std::shared_ptr<detail::PoolCore> open_training_pool(const TrainingOptions& opti
   own.same_processor = true;  // as the fingerprint of the numerics asks
   own.memory_bytes = static_cast<uint64_t>(options.workers.memory_mib) << 20;
   for (const std::string& entry : options.workers.environment) {
-    const size_t at = entry.find('=');
-    own.environment.emplace_back(entry.substr(0, at), entry.substr(at + 1));
+    own.environment.push_back(parse_variable(entry));
   }
   return detail::make_process_pool(own);
 }

@@ -184,7 +184,7 @@ class TrainingWorker {
       records_.clear();
     }
     finished_ = described.next - 1;
-    members_ = described.workers.size();
+    members_ = described.loads.size();
     generation_ = order.generation;
     rates_.clear();
     group_memory_ = context_.memory().map(order.memory);

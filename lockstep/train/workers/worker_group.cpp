@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
+#include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/composite_group.h"
+#include "lockstep/parallel/comm/two_steps.h"
 
 namespace lockstep {
 namespace {
@@ -18,14 +21,11 @@ std::unique_ptr<Group> make_worker_group(const FormOrder& order, const GroupOfWo
                                          std::shared_ptr<Rendezvous> rendezvous) {
   const auto host = static_cast<size_t>(order.host);
   const int before = std::accumulate(group.members.begin(), group.members.begin() + order.host, 0);
-  const auto name = [&](int rank) {
-    return "worker " + std::to_string(group.workers.at(static_cast<size_t>(rank)));
-  };
   LocalGroupOptions own{.size = group.members.at(host),
                         .window_bytes = order.window_bytes,
                         .spin = order.spin,
                         .names = {}};
-  for (int i = 0; i < own.size; ++i) own.names.push_back(name(before + i));
+  for (const uint32_t worker : order.workers) own.names.push_back(name_of_worker(worker));
   const int rank = order.rank - before;
   auto local = std::make_unique<LocalGroup>(memory, rank, own);
   if (group.members.size() == 1) return local;
@@ -40,10 +40,14 @@ std::unique_ptr<Group> make_worker_group(const FormOrder& order, const GroupOfWo
                          .rendezvous = std::move(rendezvous),
                          .generation = order.generation,
                          .secret = group.secret};
-    int first = 0;
-    for (const int32_t members : group.members) {
-      all.names.push_back(name(first));
-      first += members;
+    for (int i = 0; i < all.size; ++i) all.names.push_back("host " + std::to_string(i + 1));
+    const std::set<int> neighbours = TwoSteps(all.size, all.most_direct).neighbours(order.host);
+    if (neighbours.size() != order.neighbours.size()) {
+      throw DataError("[group] the description of the group names other hosts");
+    }
+    auto worker = order.neighbours.begin();
+    for (const int h : neighbours) {
+      all.names[static_cast<size_t>(h)] = name_of_worker(*worker++);
     }
     hosts = std::make_unique<HostGroup>(all, TimeLimit(std::min(group.limit, kRendezvousLimit)));
     options.abroad = &LocalGroup::note(memory);

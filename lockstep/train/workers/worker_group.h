@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Makes a member as the order and its description of the group say. `memory` is that of its host's
+// Makes a member as the order and the group's description say. `memory` is that of its host's
 // LocalGroup, whose note is 1 while the first member there waits for other hosts. `rendezvous`: for
 // the first member of each host, if there are several hosts. Throws what HostGroup throws.
 std::unique_ptr<Group> make_worker_group(const FormOrder& order, const GroupOfWorkers& group,

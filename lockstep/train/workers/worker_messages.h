@@ -21,6 +21,9 @@
 
 namespace lockstep {
 
+// "worker 3"
+inline std::string name_of_worker(uint32_t worker) { return "worker " + std::to_string(worker); }
+
 // The task of a worker process.
 struct TrainingTask {
   Call<TrainingProblem> problem;
@@ -76,13 +79,13 @@ struct BeginOrder {
   }
 };
 
-// Values as runs, each with its first value and its length. Within a run the values increase by
-// `step`. Descriptions of large groups stay short so, and the client encodes one for each member.
+// Values as runs of equal ones, each with its length. So the description of a large group is short.
+// The client sends one to each member.
 template <class T>
-std::vector<std::pair<T, uint32_t>> runs_of(const std::vector<T>& values, T step) {
+std::vector<std::pair<T, uint32_t>> runs_of(const std::vector<T>& values) {
   std::vector<std::pair<T, uint32_t>> runs;
   for (const T& value : values) {
-    if (!runs.empty() && value == runs.back().first + step * static_cast<T>(runs.back().second)) {
+    if (!runs.empty() && value == runs.back().first) {
       ++runs.back().second;
     } else {
       runs.emplace_back(value, 1);
@@ -93,19 +96,19 @@ std::vector<std::pair<T, uint32_t>> runs_of(const std::vector<T>& values, T step
 
 // Throws DataError for more values than any group has.
 template <class T>
-std::vector<T> values_of(const std::vector<std::pair<T, uint32_t>>& runs, T step) {
+std::vector<T> values_of(const std::vector<std::pair<T, uint32_t>>& runs) {
   constexpr size_t kMost = size_t{1} << 24;
   std::vector<T> values;
-  for (const auto& [first, count] : runs) {
+  for (const auto& [value, count] : runs) {
     if (count > kMost - values.size()) throw DataError("[message] a group with too many members");
-    for (uint32_t i = 0; i < count; ++i) values.push_back(first + step * static_cast<T>(i));
+    values.insert(values.end(), count, value);
   }
   return values;
 }
 
-// What all members of a group are told alike.
+// The part of a group's description that is the same for all members. It does not name the workers:
+// every worker that was ever replaced would make it longer, and no member needs the names of all.
 struct GroupOfWorkers {
-  std::vector<uint32_t> workers;        // their numbers, by rank
   std::vector<double> loads;            // by rank
   std::vector<int32_t> members;         // number of members by host, whose ranks are consecutive
   std::string secret;                   // of the group
@@ -117,18 +120,15 @@ struct GroupOfWorkers {
 
   template <class Archive>
   void save(Archive& archive) const {
-    archive(runs_of<uint32_t>(workers, 1), runs_of<double>(loads, 0), runs_of<int32_t>(members, 0),
-            secret, limit, next, compares, known, alone);
+    archive(runs_of(loads), runs_of(members), secret, limit, next, compares, known, alone);
   }
   template <class Archive>
   void load(Archive& archive) {
-    std::vector<std::pair<uint32_t, uint32_t>> of_workers;
     std::vector<std::pair<double, uint32_t>> of_loads;
     std::vector<std::pair<int32_t, uint32_t>> of_members;
-    archive(of_workers, of_loads, of_members, secret, limit, next, compares, known, alone);
-    workers = values_of<uint32_t>(of_workers, 1);
-    loads = values_of<double>(of_loads, 0);
-    members = values_of<int32_t>(of_members, 0);
+    archive(of_loads, of_members, secret, limit, next, compares, known, alone);
+    loads = values_of(of_loads);
+    members = values_of(of_members);
   }
 };
 
@@ -143,15 +143,20 @@ struct FormOrder {
   bool reporter = false;  // it sends records immediately, other members less often
   int32_t host = 0;       // the worker's host among those of the group
   std::string address;    // of the worker's host
-  Bytes group;            // a GroupOfWorkers
+  // Numbers of workers, for their names in errors: those of the host, and for its first member also
+  // the first members of the hosts that it is connected to (TwoSteps::neighbours()).
+  std::vector<uint32_t> workers, neighbours;
+  Bytes group;  // an encoded GroupOfWorkers
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(generation, memory, window_bytes, spin, rank, state, reporter, host, address, group);
+    archive(generation, memory, window_bytes, spin, rank, state, reporter, host, address, workers,
+            neighbours, group);
   }
 };
 
-// Addresses of hosts' first members (see Rendezvous), by host: for whom, or from whom.
+// Addresses of the first members of hosts (see Rendezvous), each with the host that it is for, or
+// comes from.
 using RendezvousEntries = std::vector<std::pair<int32_t, Bytes>>;
 
 // The entries that the other hosts have given for this one.

@@ -253,6 +253,13 @@ bool takes_narrow(const Case& c) {
   return c.op->takes_narrow(0) && c.inputs[0].dtype == DType::f32;
 }
 
+std::vector<DType> narrow_types(const kernels::Table& table) {
+  std::vector<DType> types;
+  if (table.bf16) types.push_back(DType::bf16);
+  if (table.f16) types.push_back(DType::f16);
+  return types;
+}
+
 Case in_narrow(DType dtype, Case c) {
   c.smooth = false;  // rounding can make different values equal
   for (size_t i = 0; i < c.inputs.size(); ++i) {

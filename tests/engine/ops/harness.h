@@ -72,6 +72,8 @@ std::ostream& operator<<(std::ostream& to, const Case& c);
 // Same, with bf16 or f16 for the inputs that the op accepts in these types. Values are rounded to
 // be exact in the type. Only if takes_narrow(c).
 bool takes_narrow(const Case& c);
+// The narrow types that a table has kernels for.
+std::vector<DType> narrow_types(const kernels::Table& table);
 Case in_narrow(DType dtype, Case c);
 
 // Each check reports differences through GoogleTest. The first two run a case with images twice:

@@ -83,7 +83,8 @@ class ProcessSlots final : public PoolCore {
   // Fails tasks for workers that no longer exist, or all tasks if no process can be started any
   // more.
   void fail_tasks_without_workers() LOCKSTEP_REQUIRES(mutex);
-  // The slots that may have reports: those of this machine, and those that were rung for.
+  // The slots that may have reports: those of this machine, and those of other hosts that have
+  // announced a change.
   std::vector<Slot*> slots_to_drain() LOCKSTEP_REQUIRES(mutex);
   // Processes arrived reports as far as inboxes have room, but a limited number at a time. Returns
   // whether more may be available.

@@ -67,7 +67,7 @@ std::vector<WorkerSlot*> ProcessSlots::slots_to_drain() {
   std::sort(rung.begin(), rung.end());
   rung.erase(std::unique(rung.begin(), rung.end()), rung.end());
   std::vector<Slot*> all;
-  // A lost slot must be drained before it is buried.
+  // The last reports of a lost slot come before its end.
   for (const auto& slot : slots_) {
     if (!slot->far || slot->lost) all.push_back(slot.get());
   }

@@ -189,10 +189,9 @@ bool GroupFormation::form(const Base& base) {
   std::sort(ranks.begin(), ranks.end(),
             [&](uint32_t a, uint32_t b) { return membership.at(a).slot < membership.at(b).slot; });
   std::vector<double> loads;
-  ClientGroupOptions of_group{.threads = setup.options.threads};
+  ClientGroupOptions of_group{.workers = ranks, .threads = setup.options.threads};
   for (const uint32_t number : ranks) {
     loads.push_back(load_of(setup.options, membership.at(number).slot));
-    of_group.names.push_back(name_of_worker(number));
     of_group.hosts.push_back(membership.host_of(membership.at(number)));
   }
   if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) {
@@ -215,7 +214,7 @@ bool GroupFormation::form(const Base& base) {
     if (membership.at(number).finished == base.iteration) reporter = number;
   }
   // The same for all members, and encoded once.
-  GroupOfWorkers common{.workers = ranks, .loads = loads, .members = {}, .secret = {}, .alone = {}};
+  GroupOfWorkers common{.loads = loads, .members = {}, .secret = {}, .alone = {}};
   group.describe(common);
   // The client ends hanging workers before this limit.
   common.limit = 4 * std::max(membership.limit(), kAnswerLimit);

@@ -10,15 +10,15 @@
 
 namespace lockstep {
 
-// Each host gives one entry for each host that it will be connected to, which does the same. A host
-// gets its entries in one message when all have come, so that the client sends as many messages as
-// there are hosts. One thread at a time.
+// Each host gives one entry for each host that it will be connected to, and expects one from each
+// of them. A host gets its entries in one message when all have come, so that the client sends as
+// many messages as there are hosts. One thread at a time.
 class Meeting {
  public:
   explicit Meeting(size_t hosts = 0) : places_(hosts) {}
 
-  // Takes a host's entries. Returns the hosts whose entries are complete by this. Throws DataError
-  // for a host that does not exist.
+  // Takes a host's entries. Returns the hosts whose entries are now complete. Throws DataError for
+  // a host that does not exist.
   std::vector<size_t> add(size_t host, const RendezvousEntries& entries) {
     std::vector<size_t> complete;
     if (places_.at(host).gave) return complete;
@@ -26,8 +26,9 @@ class Meeting {
     places_[host].expected = entries.size();
     for (const auto& [to, address] : entries) {
       if (to < 0 || static_cast<size_t>(to) >= places_.size()) {
-        throw DataError("[workers] an address for host " + std::to_string(to) + " of " +
-                        std::to_string(places_.size()));
+        throw DataError("[workers] host " + std::to_string(host) + " gave an address for host " +
+                        std::to_string(to) + ", but there are " + std::to_string(places_.size()) +
+                        " hosts");
       }
       Place& place = places_[static_cast<size_t>(to)];
       place.entries.emplace_back(static_cast<int32_t>(host), address);

@@ -18,9 +18,6 @@
 
 namespace lockstep {
 
-// "worker 3"
-inline std::string name_of_worker(uint32_t worker) { return "worker " + std::to_string(worker); }
-
 // A present worker.
 struct WorkerMember {
   enum class Phase { building, ready, member };

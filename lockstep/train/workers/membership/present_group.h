@@ -37,8 +37,8 @@ class PresentGroup {
 
   void describe(FormOrder& order, size_t rank) const { group_->describe(order, rank); }
   void describe(GroupOfWorkers& group) const { group_->describe(group); }
-  // A host's first member gives addresses to those of other hosts. Returns the first members that
-  // have got all by this, with their entries. Throws DataError for invalid ones.
+  // A host's first member gives addresses to those of other hosts. Returns the first members
+  // whose entries are now complete, with these entries. Throws DataError for invalid ones.
   std::vector<std::pair<uint32_t, RendezvousEntries>> meet(uint32_t worker,
                                                            const RendezvousEntries& entries);
   // The members that others wait for; see ClientGroup::missing().

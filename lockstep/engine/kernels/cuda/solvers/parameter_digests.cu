@@ -114,8 +114,8 @@ __device__ void fetch(const uint64_t* sums, int64_t first, int64_t blocks, uint6
   }
 }
 
-// A thread block per parameter combines the sums of its blocks in order. Their memory answers much
-// later than a step takes, so the sums come in tiles.
+// A thread block per parameter combines the sums of its blocks in order. To read a sum takes much
+// longer than a step, so other threads read the sums ahead, in tiles.
 __global__ void finish_digests(ParameterDigests all) {
   auto* const shared = shared_memory<uint64_t>();  // two tiles, then the sums at the end
   const int lane = static_cast<int>(threadIdx.x);

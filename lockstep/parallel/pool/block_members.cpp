@@ -1,5 +1,5 @@
 // Blocks on one machine.
-#include "lockstep/parallel/pool/block_mail.h"
+#include "lockstep/parallel/pool/block_members.h"
 
 #include <atomic>
 #include <new>
@@ -25,20 +25,20 @@ struct alignas(cache_line) Door {
   Bell bell;
 };
 
-size_t mail_bytes(int size) {
+size_t rings_bytes(int size) {
   const auto n = static_cast<size_t>(size);
   return sizeof(Head) + n * sizeof(Door) + n * n * ByteRing::bytes(kRing);
 }
-Head& head_of_mail(const SharedRegion& mail) {
-  return *std::launder(reinterpret_cast<Head*>(mail.get()));
+Head& head_of(const SharedRegion& rings) {
+  return *std::launder(reinterpret_cast<Head*>(rings.get()));
 }
-Bell& bell_of(const SharedRegion& mail, int index) {
-  return std::launder(reinterpret_cast<Door*>(mail.get() + sizeof(Head)))[index].bell;
+Bell& bell_of(const SharedRegion& rings, int index) {
+  return std::launder(reinterpret_cast<Door*>(rings.get() + sizeof(Head)))[index].bell;
 }
-ByteRing ring_of(const SharedRegion& mail, int size, int from, int to) {
+ByteRing ring_of(const SharedRegion& rings, int size, int from, int to) {
   const auto n = static_cast<size_t>(size);
   const size_t number = static_cast<size_t>(from) * n + static_cast<size_t>(to);
-  return ByteRing(mail.get() + sizeof(Head) + n * sizeof(Door) + number * ByteRing::bytes(kRing),
+  return ByteRing(rings.get() + sizeof(Head) + n * sizeof(Door) + number * ByteRing::bytes(kRing),
                   kRing);
 }
 
@@ -49,26 +49,26 @@ LocalGroupOptions block_group_options(int size) {
           .names = block_member_names(0, size)};
 }
 
-class LocalMail final : public BlockMail {
+class LocalMember final : public BlockMember {
  public:
-  LocalMail(const BlockTicket& ticket, int index)
+  LocalMember(const BlockTicket& ticket, int index)
       : size_(ticket.size),
         index_(index),
-        mail_(TaskContext::current()->memory().map(ticket.mail)),
+        rings_(TaskContext::current()->memory().map(ticket.rings)),
         group_(TaskContext::current()->memory().map(ticket.hosts.front().group), index,
                block_group_options(ticket.size)) {
     for (int i = 0; i < size_; ++i) {
-      writers_.emplace_back(ring_of(mail_, size_, index, i));
-      readers_.emplace_back(ring_of(mail_, size_, i, index));
+      writers_.emplace_back(ring_of(rings_, size_, index, i));
+      readers_.emplace_back(ring_of(rings_, size_, i, index));
     }
   }
 
   void come_together() override {
-    head_of_mail(mail_).came.fetch_add(1);
-    for (int i = 0; i < size_; ++i) bell_of(mail_, i).ring();
+    head_of(rings_).came.fetch_add(1);
+    for (int i = 0; i < size_; ++i) bell_of(rings_, i).ring();
     for (;;) {
-      seen_ = bell_of(mail_, index_).rings();
-      if (head_of_mail(mail_).came.load() == size_) return;
+      seen_ = bell_of(rings_, index_).rings();
+      if (head_of(rings_).came.load() == size_) return;
       if (ended()) {
         throw WorkerLost("[spmd] the block was ended before all workers had joined");
       }
@@ -79,70 +79,70 @@ class LocalMail final : public BlockMail {
 
   Group& group() override { return group_; }
 
-  void send(int to, const BlockLetter& letter) override {
-    writers_[static_cast<size_t>(to)].push(encode(letter));
-    bell_of(mail_, to).ring();
+  void send(int to, const BlockMessage& message) override {
+    writers_[static_cast<size_t>(to)].push(encode(message));
+    bell_of(rings_, to).ring();
   }
 
   bool sent(int to) override {
     const bool done = writers_[static_cast<size_t>(to)].flush();
-    bell_of(mail_, to).ring();
+    bell_of(rings_, to).ring();
     return done;
   }
 
-  void collect(BlockLetters& letters) override {
-    seen_ = bell_of(mail_, index_).rings();
+  void collect(BlockMessages& messages) override {
+    seen_ = bell_of(rings_, index_).rings();
     for (int i = 0; i < size_; ++i) {
       MessageReader& reader = readers_[static_cast<size_t>(i)];
       while (const auto message = reader.next()) {
-        auto letter = decode<BlockLetter>(*message);
-        letters[static_cast<size_t>(i)][letter.tag].push_back(std::move(letter.content));
+        auto read = decode<BlockMessage>(*message);
+        messages[static_cast<size_t>(i)][read.tag].push_back(std::move(read.content));
       }
-      if (reader.took()) bell_of(mail_, i).ring();
+      if (reader.took()) bell_of(rings_, i).ring();
     }
   }
 
-  void wait(double seconds) override { bell_of(mail_, index_).wait(seen_, TimeLimit(seconds)); }
+  void wait(double seconds) override { bell_of(rings_, index_).wait(seen_, TimeLimit(seconds)); }
 
-  bool ended() const override { return head_of_mail(mail_).ended.load() != 0; }
+  bool ended() const override { return head_of(rings_).ended.load() != 0; }
 
  private:
   const int size_, index_;
-  const SharedRegion mail_;
+  const SharedRegion rings_;
   LocalGroup group_;
   std::vector<MessageWriter> writers_;
   std::vector<MessageReader> readers_;
   uint32_t seen_ = 0;
 };
 
-class LocalOffice final : public BlockOffice {
+class LocalClient final : public BlockClient {
  public:
-  LocalOffice(std::shared_ptr<PoolCore> pool, int size, double limit) : pool_(std::move(pool)) {
+  LocalClient(std::shared_ptr<PoolCore> pool, int size, double limit) : pool_(std::move(pool)) {
     SharedMemory& memory = pool_->memory();
     ticket_.size = size;
     ticket_.limit = limit;
     ticket_.hosts = {{0, size, memory.reserve(LocalGroup::bytes(block_group_options(size)))}};
-    ticket_.mail = memory.reserve(mail_bytes(size));
+    ticket_.rings = memory.reserve(rings_bytes(size));
     group_ = memory.map(ticket_.hosts.front().group);
-    mail_ = memory.map(ticket_.mail);
+    rings_ = memory.map(ticket_.rings);
   }
-  ~LocalOffice() override {
+  ~LocalClient() override {
     pool_->memory().free(ticket_.hosts.front().group);
-    pool_->memory().free(ticket_.mail);
+    pool_->memory().free(ticket_.rings);
   }
 
   const BlockTicket& ticket() const override { return ticket_; }
 
   void end() override {
-    head_of_mail(mail_).ended = 1;
+    head_of(rings_).ended = 1;
     LocalGroup::abort(group_);
-    for (int i = 0; i < ticket_.size; ++i) bell_of(mail_, i).ring();
+    for (int i = 0; i < ticket_.size; ++i) bell_of(rings_, i).ring();
   }
 
  private:
   const std::shared_ptr<PoolCore> pool_;
   BlockTicket ticket_;
-  SharedRegion group_, mail_;
+  SharedRegion group_, rings_;
 };
 
 }  // namespace
@@ -153,15 +153,15 @@ std::vector<std::string> block_member_names(int first, int members) {
   return names;
 }
 
-std::unique_ptr<BlockMail> make_block_mail(const BlockTicket& ticket, int index) {
-  if (ticket.hosts.size() > 1 || ticket.to_client != 0) return make_hosts_mail(ticket, index);
-  return std::make_unique<LocalMail>(ticket, index);
+std::unique_ptr<BlockMember> make_block_member(const BlockTicket& ticket, int index) {
+  if (ticket.hosts.size() > 1 || ticket.to_client != 0) return make_hosts_member(ticket, index);
+  return std::make_unique<LocalMember>(ticket, index);
 }
 
-std::unique_ptr<BlockOffice> make_block_office(const std::shared_ptr<PoolCore>& pool, int size,
+std::unique_ptr<BlockClient> make_block_client(const std::shared_ptr<PoolCore>& pool, int size,
                                                double limit) {
-  if (pool->hosts() != nullptr) return make_hosts_office(pool, size, limit);
-  return std::make_unique<LocalOffice>(pool, size, limit);
+  if (pool->hosts() != nullptr) return make_hosts_client(pool, size, limit);
+  return std::make_unique<LocalClient>(pool, size, limit);
 }
 
 }  // namespace lockstep::detail

@@ -1,0 +1,52 @@
+#include "lockstep/train/evaluation/evaluation.h"
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/train/evaluation/evaluator.h"
+#include "lockstep/train/input/targets.h"
+#include "lockstep/train/options/options.h"
+#include "lockstep/train/state/fingerprint.h"
+
+namespace lockstep {
+namespace {
+
+Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options,
+                    Measures measures, Tensor* outputs) {
+  refuse_stray_environment();
+  const OrdinaryArithmetic arithmetic;
+  TrainingOptions resources;
+  resources.threads = options.threads;
+  ThreadPool pool(static_cast<int>(resources.resolved().threads));
+  // Outputs do not depend on targets, which need not fit the network then.
+  const bool compares = outputs == nullptr;
+  const auto images = cache_for(network, data, 0, CachedImages::exact, compares);
+  const auto targets = target_cache_for(network, compares ? options.targets : nullptr, images, 0);
+  return Evaluator(network, {images, targets, options.noise, options.seed}, pool,
+                   std::move(measures))
+      .run(outputs);
+}
+
+}  // namespace
+
+Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
+  check_fits(network, *data, options.targets);
+  const auto problem = metric_problem(network, *data, options.targets);
+  if (options.confusion && target_spec(*data, options.targets)) {
+    throw InvalidArgument(
+        "[evaluate] a confusion matrix needs classes, but the targets are images");
+  }
+  return evaluate(
+      network, data, options,
+      {metrics_for(options.metrics, options.custom_metrics, problem), options.confusion}, nullptr);
+}
+
+Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
+  Tensor outputs;
+  evaluate(network, data, options, {}, &outputs);
+  return outputs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// The results of an evaluation, by observation, and what follows from them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "lockstep/engine/nn/metrics/metric.h"
+#include "lockstep/train/evaluation/batch_evaluator.h"
+#include "lockstep/train/evaluation/evaluated_batches.h"
+#include "lockstep/train/evaluation/evaluation.h"
+#include "lockstep/train/evaluation/metric_run.h"
+
+namespace lockstep {
+
+// Measures besides loss and accuracy. They need labels or targets.
+struct Measures {
+  std::vector<MetricPtr> metrics = {};  // metrics that fit the data, see metrics_for()
+  bool confusion = false;               // only with labels
+};
+
+// Sums in a fixed order, whoever has computed the batches.
+class EvaluationResults {
+ public:
+  // The batches must outlive it.
+  EvaluationResults(EvaluatedBatches& batches, Measures measures);
+
+  bool wants_scores() const {
+    return batches_.against() != Against::nothing && !measures_.metrics.empty();
+  }
+
+  // Losses and predicted classes by observation, which take() writes and summarize() reads.
+  std::vector<double>& losses() { return losses_; }
+  std::vector<int64_t>& predicted() { return predicted_; }
+  // Has take() write them elsewhere, to memory that several processes share perhaps.
+  void write_to(double* losses, int64_t* predicted);
+  void write_here() { write_to(losses_.data(), predicted_.data()); }
+
+  // Begins an evaluation with metrics. Without it take() leaves them out.
+  void begin_metrics();
+  bool has_metrics() const { return metrics_.has_value(); }
+  // Whether there are metrics that take the observations in order.
+  bool in_order() const { return metrics_ && metrics_->in_order(); }
+  // Takes a batch. `outputs`, if not null: where the scores of all observations lie. Thread-safe
+  // for different batches.
+  void take(const ComputedBatch& batch, float* outputs);
+  // For metrics in order: the chunks that take() gets now are from `first` on, and below `end`. It
+  // keeps their scores. The chunks before, which are all there, go to those metrics.
+  void next_round(int64_t first, int64_t end);
+  // Takes a chunk of a computed evaluation for all metrics. Chunks come in order.
+  void add(int64_t chunk, const float* scores, const float* targets);
+
+  // The result, and the end of the metrics.
+  Evaluation summarize();
+
+ private:
+  struct Kept {
+    std::vector<float> scores, targets;
+  };
+
+  std::vector<ScoredObservation> observations(int64_t chunk, const float* scores,
+                                              const float* targets) const;
+  void measure(int64_t chunk, const float* scores, const float* targets);
+
+  EvaluatedBatches& batches_;
+  const Measures measures_;
+  std::vector<double> losses_;
+  std::vector<int64_t> predicted_;
+  double* losses_to_ = nullptr;
+  int64_t* predicted_to_ = nullptr;
+  std::optional<MetricRun> metrics_;
+  // For metrics in order: the present round of chunks.
+  int64_t round_ = 0;
+  std::vector<Kept> kept_;
+};
+
+}  // namespace lockstep

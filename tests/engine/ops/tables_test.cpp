@@ -1,0 +1,440 @@
+// The tables of kernels of every device: what they support, and the functions that are no op's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/base/error.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/kernels/backends/kernel_info.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/solvers/gradient_threshold.h"
+#include "lockstep/engine/kernels/solvers/parameter_digests.h"
+#include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/ops/cases.h"
+
+namespace lockstep::optest {
+namespace {
+
+class Tables : public testing::TestWithParam<Device> {};
+
+void check_reorder(Device device) {
+  const auto& table = kernels::table_for(device);
+  for (const auto& dims : std::vector<std::vector<int64_t>>{
+           {1, 1, 1, 1}, {2, 11, 5, 3}, {3, 16, 4, 4}, {1, 33, 3, 7}, {2, 3, 6, 5}}) {
+    const Array values = random_array(dims, 100);
+    const TensorSpec plain{shape_of(values), DType::f32, nullptr};
+    const TensorSpec blocked = image_layout(device, plain.shape);
+    const Tensor from = tensor_of(values).to(device), there(blocked, device), back(plain, device);
+    run_pass(table.reorder(plain, blocked), {from}, {there});
+    run_pass(table.reorder(blocked, plain), {there}, {back});
+    EXPECT_EQ(back.to_vector(), from.to_vector()) << blocked.to_string();
+    EXPECT_EQ(there.to_vector(), from.to_vector()) << blocked.to_string();
+  }
+  if (!testing::Test::HasFailure()) {
+    ++support()["reorder                   " + name_of_device(device) + "  f32"].forward;
+  }
+}
+
+void check_accumulate(Device device) {
+  for (const auto& dims : std::vector<std::vector<int64_t>>{{1}, {1000}, {2, 11, 5, 3}}) {
+    const Array a = random_array(dims, 101), b = random_array(dims, 102);
+    const Tensor x = tensor_of(a).to(device), y = tensor_of(b).to(device);
+    run_pass(kernels::table_for(device).accumulate(x.spec()), {x, y}, {x});  // in place
+    EXPECT_LE(relative_error(array_of(x), reference::addition({a, b})), 1e-7);
+    EXPECT_EQ(relative_error(array_of(y), b), 0);
+    if (!kernels::table_for(device).bf16) continue;
+    const Tensor u = tensor_of(a, DType::bf16).to(device), v = tensor_of(b, DType::bf16).to(device);
+    const Array expected = reference::addition({array_of(u), array_of(v)});
+    run_pass(kernels::table_for(device).accumulate(u.spec()), {u, v}, {u});
+    EXPECT_LE(relative_error(array_of(u), expected), 0x1p-8);
+  }
+  if (!testing::Test::HasFailure()) {
+    ++support()["accumulate                " + name_of_device(device) + "  f32"].forward;
+  }
+}
+
+void check_zero(Device device) {
+  const Shape shape{2, 11, 5, 3};
+  for (const TensorSpec& spec :
+       {TensorSpec{shape, DType::f32, nullptr}, image_layout(device, shape),
+        TensorSpec{shape, DType::u8, nullptr}}) {
+    const size_t bytes = spec.bytes();
+    const Tensor ones = Tensor::from(std::vector<uint8_t>(bytes, 1), {static_cast<int64_t>(bytes)});
+    const Tensor there = ones.to(device);
+    const Tensor seen = Tensor::view(there.raw(), spec, nullptr, device);
+    run_pass(kernels::table_for(device).zero(spec), {}, {seen});
+    const Tensor back = there.to({});
+    for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(back.data<uint8_t>()[i], 0) << "byte " << i;
+  }
+  if (!testing::Test::HasFailure()) {
+    ++support()["zero                      " + name_of_device(device) + "  f32"].forward;
+  }
+}
+
+// Parameter updates compared with their formulas in double precision. Updates in parts give the
+// same bits.
+template <class Update, class Formula>
+void check_update(Device device, const char* name, int arrays, Update update, Formula formula) {
+  for (int64_t count : {1, 7, 16, 1000, 1027}) {
+    std::vector<Array> before;
+    for (int k = 0; k < arrays; ++k) {
+      before.push_back(random_array({count}, 110 + static_cast<uint64_t>(k), 0.1, 2));
+    }
+    std::vector<Array> expected = before;
+    for (int64_t i = 0; i < count; ++i) {
+      std::vector<double*> at;
+      for (Array& array : expected) at.push_back(&array[i]);
+      formula(at);
+    }
+    const auto run = [&](std::vector<int64_t> cuts) {
+      std::vector<Tensor> tensors;
+      for (const Array& array : before) tensors.push_back(tensor_of(array).to(device));
+      cuts.push_back(count);
+      int64_t from = 0;
+      for (int64_t to : cuts) {
+        std::vector<float*> at;
+        for (Tensor& t : tensors) at.push_back(static_cast<float*>(t.raw()) + from);
+        update(at, static_cast<size_t>(to - from));
+        from = to;
+      }
+      return tensors;
+    };
+    const std::vector<Tensor> whole = run({}), parts = run({count / 3, count / 3 + count / 2});
+    for (size_t k = 0; k < whole.size(); ++k) {
+      SCOPED_TRACE(std::string(name) + ", array " + std::to_string(k));
+      EXPECT_LE(relative_error(array_of(whole[k]), expected[k]), 1e-6);
+      EXPECT_EQ(parts[k].to_vector(), whole[k].to_vector());
+    }
+  }
+  std::string row = name;
+  row.resize(26, ' ');
+  if (!testing::Test::HasFailure()) ++support()[row + name_of_device(device) + "  f32"].forward;
+}
+
+// The law fixes the order of norms: sums of blocks have the same bits on every device.
+void check_block_squares(Device device) {
+  void* const stream = device.is_cpu() ? nullptr : memory_of(device).default_stream();
+  for (int64_t count : {1, 7, 1023, 1024, 1025, 70000}) {
+    SCOPED_TRACE(count);
+    const auto n = static_cast<size_t>(count);
+    const Tensor x = tensor_of(random_array({count}, 115, -2, 2)), there = x.to(device);
+    std::vector<double> expected(kernels::norm_blocks(n));
+    for (size_t i = 0; i < n; ++i) {
+      const auto value = static_cast<double>(x.data<float>()[i]);
+      expected[i / kernels::kNormBlock] += value * value;
+    }
+    // Tensors have no f64 type, so two f32 elements hold one f64.
+    const Tensor sums = Tensor::zeros({static_cast<int64_t>(2 * expected.size())}).to(device);
+    kernels::table_for(device).block_squares(static_cast<const float*>(there.raw()), n,
+                                             static_cast<double*>(sums.raw()), stream);
+    const Tensor back = sums.to({});
+    EXPECT_EQ(0, std::memcmp(back.raw(), expected.data(), back.bytes()));
+  }
+  if (!testing::Test::HasFailure()) {
+    ++support()["block_squares             " + name_of_device(device) + "  f32"].forward;
+  }
+}
+
+void check_updates(Device device) {
+  const auto& table = kernels::table_for(device);
+  void* const stream = device.is_cpu() ? nullptr : memory_of(device).default_stream();
+  const kernels::SgdmUpdate sgdm{
+      .observations = 12, .rate = 0.25f, .momentum = 0.75f, .l2 = 0.125f};
+  check_update(
+      device, "sgdm", 3,
+      [&](const auto& a, size_t n) { table.sgdm(a[0], a[1], a[2], n, sgdm, stream); },
+      [](const auto& a) {
+        const double g = *a[2] / 12 + 0.125 * *a[0];
+        *a[1] = 0.75 * *a[1] - 0.25 * g;
+        *a[0] += *a[1];
+      });
+  const kernels::AdamUpdate adam{.observations = 3,
+                                 .rate = 0.0625f,
+                                 .beta1 = 0.75f,
+                                 .beta2 = 0.875f,
+                                 .root_correction = 1.5f,
+                                 .epsilon = 0.03125f,
+                                 .l2 = 0.5f,
+                                 .decay = 0.25f};
+  check_update(
+      device, "adam", 4,
+      [&](const auto& a, size_t n) { table.adam(a[0], a[1], a[2], a[3], n, adam, stream); },
+      [](const auto& a) {
+        const double g = *a[3] / 3 + 0.5 * *a[0];
+        *a[1] = 0.75 * *a[1] + 0.25 * g;
+        *a[2] = 0.875 * *a[2] + 0.125 * g * g;
+        *a[0] -= 0.0625 * *a[1] / (std::sqrt(*a[2]) * 1.5 + 0.03125) + 0.25 * *a[0];
+      });
+  const kernels::RmspropUpdate rmsprop{
+      .observations = 3, .rate = 0.0625f, .decay = 0.875, .epsilon = 0.03125f, .l2 = 0.5f};
+  check_update(
+      device, "rmsprop", 3,
+      [&](const auto& a, size_t n) { table.rmsprop(a[0], a[1], a[2], n, rmsprop, stream); },
+      [](const auto& a) {
+        const double g = *a[2] / 3 + 0.5 * *a[0];
+        *a[1] = 0.875 * *a[1] + 0.125 * g * g;
+        *a[0] -= 0.0625 * g / (std::sqrt(*a[1]) + 0.03125);
+      });
+  check_update(
+      device, "add", 2, [&](const auto& a, size_t n) { table.add(a[0], a[1], a[0], n, stream); },
+      [](const auto& a) { *a[0] += *a[1]; });
+  check_update(
+      device, "limit", 1, [&](const auto& a, size_t n) { table.limit(a[0], n, 0.75f, stream); },
+      [](const auto& a) { *a[0] = std::clamp(*a[0], -0.75, 0.75); });
+  check_update(
+      device, "divide", 1, [&](const auto& a, size_t n) { table.divide(a[0], n, 3, stream); },
+      [](const auto& a) { *a[0] /= 3; });
+  check_block_squares(device);
+}
+
+// Updates of all parameters at once, on back ends with such a kernel, have the bits of single
+// updates.
+void check_updates_of_all(Device device) {
+  const auto& table = kernels::table_for(device);
+  if (!table.sgdm_of_all) return;
+  void* const stream = memory_of(device).default_stream();
+  const auto there = [&](const auto& entries) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(entries.data());
+    const size_t count = entries.size() * sizeof entries[0];
+    return Tensor::from(std::vector<uint8_t>(bytes, bytes + count), {static_cast<int64_t>(count)})
+        .to(device);
+  };
+  const std::vector<kernels::AdamUpdate> updates{{12, 0.25f, 0.75, 0.875, 1.5f, 0.03125f, 0.5f, 0},
+                                                 {12, 0.5f, 0.75, 0.875, 1.5f, 0.03125f, 0, 0.25f}};
+  const int64_t sizes[] = {2500, 3};
+  std::vector<Tensor> one, all;
+  std::vector<kernels::ParameterArrays> arrays;
+  std::vector<kernels::UpdateBlock> blocks;
+  for (int64_t p = 0; p < 2; ++p) {
+    for (int k = 0; k < 4; ++k) {
+      Array values = random_array({sizes[p]}, static_cast<uint64_t>(4 * p + k));
+      for (double& x : values.values) x = k == 2 ? std::abs(x) : x;
+      one.push_back(tensor_of(values).to(device));
+      all.push_back(tensor_of(values).to(device));
+    }
+    const auto data = [&](std::vector<Tensor>& of, size_t k) {
+      return static_cast<float*>(of[static_cast<size_t>(4 * p) + k].raw());
+    };
+    table.adam(data(one, 0), data(one, 1), data(one, 2), data(one, 3),
+               static_cast<size_t>(sizes[p]), updates[static_cast<size_t>(p)], stream);
+    arrays.push_back({data(all, 0), data(all, 1), data(all, 2), data(all, 3), sizes[p]});
+    for (int64_t i = 0; i < sizes[p]; i += kernels::kUpdateBlock) blocks.push_back({p, i});
+  }
+  const Tensor a = there(arrays), u = there(updates), b = there(blocks);
+  table.adam_of_all(
+      {static_cast<const kernels::ParameterArrays*>(a.raw()),
+       static_cast<const kernels::AdamUpdate*>(u.raw()),
+       static_cast<const kernels::UpdateBlock*>(b.raw()), static_cast<int64_t>(blocks.size())},
+      stream);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(relative_error(array_of(all[i]), array_of(one[i])), 0) << i;
+  }
+}
+
+// A tensor of bytes on a device.
+template <class Entry>
+Tensor bytes_on(Device device, const std::vector<Entry>& entries) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(entries.data());
+  const size_t count = entries.size() * sizeof(Entry);
+  return Tensor::from(std::vector<uint8_t>(bytes, bytes + count), {static_cast<int64_t>(count)})
+      .to(device);
+}
+
+void note_support(Device device, std::string kernel) {
+  kernel.resize(26, ' ');
+  if (!testing::Test::HasFailure()) ++support()[kernel + name_of_device(device) + "  f32"].forward;
+}
+
+// What an iteration does besides: sums of 5 leaves, ((0 + 1) + (2 + 3)) + 4; copies; digests.
+void check_iteration(Device device) {
+  const auto& table = kernels::table_for(device);
+  void* const stream = device.is_cpu() ? nullptr : memory_of(device).default_stream();
+  std::vector<Tensor> leaves, there;
+  std::vector<const float*> addresses;
+  constexpr int64_t count = 1000;
+  for (uint64_t j = 0; j < 5; ++j) {
+    const Array values = random_array({count}, 130 + j);
+    leaves.push_back(tensor_of(values));
+    there.push_back(tensor_of(values).to(device));
+    addresses.push_back(static_cast<const float*>(there.back().raw()));
+  }
+  const Tensor list = bytes_on(device, addresses);
+  auto* const first = static_cast<float*>(there[0].raw());
+  table.sum_leaves(static_cast<const float* const*>(list.raw()), 5, first, count, stream);
+  const Tensor sum = there[0].to({});
+  for (int64_t i = 0; i < count; ++i) {
+    const auto leaf = [&](size_t j) { return leaves[j].data<float>()[i]; };
+    ASSERT_EQ(sum.data<float>()[i], ((leaf(0) + leaf(1)) + (leaf(2) + leaf(3))) + leaf(4));
+  }
+  note_support(device, "sum_leaves");
+
+  const std::vector<kernels::CopyPiece> pieces{{there[1].raw(), there[2].raw(), 4 * count - 3}};
+  const Tensor piece_list = bytes_on(device, pieces);
+  table.copy_pieces(static_cast<const kernels::CopyPiece*>(piece_list.raw()), 1, stream);
+  const Tensor copied = there[2].to({});
+  EXPECT_EQ(0, std::memcmp(copied.raw(), leaves[1].raw(), 4 * count - 3));
+  EXPECT_EQ(copied.data<float>()[count - 1] == leaves[1].data<float>()[count - 1], false);
+  note_support(device, "copy_pieces");
+
+  const auto at = [&](size_t j) { return static_cast<float*>(there[j].raw()); };
+  const std::vector<kernels::ParameterArrays> arrays{{at(3), at(4), nullptr, nullptr, count},
+                                                     {at(1), nullptr, nullptr, nullptr, 5}};
+  const std::vector<kernels::DigestedParameter> parameters{{0, 0}, {7, 16}};
+  std::vector<kernels::UpdateBlock> blocks;
+  for (int64_t b = 0; b < kernels::digested_blocks(8 * count); ++b) blocks.push_back({0, 1024 * b});
+  ASSERT_EQ(blocks.size(), 7u);
+  const Tensor a = bytes_on(device, arrays), p = bytes_on(device, parameters),
+               b = bytes_on(device, blocks);
+  const Tensor sums = Tensor::zeros({7 * 16}).to(device), results = Tensor::zeros({10}).to(device);
+  table.parameter_digests(
+      {static_cast<const kernels::ParameterArrays*>(a.raw()),
+       static_cast<const kernels::DigestedParameter*>(p.raw()), 2,
+       static_cast<const kernels::UpdateBlock*>(b.raw()), 7, static_cast<uint64_t*>(sums.raw()),
+       static_cast<std::byte*>(results.raw())},
+      stream);
+  Digester digester;
+  digester.bytes(leaves[3].raw(), 4 * count);
+  digester.bytes(leaves[4].raw(), 4 * count);
+  const Digest digest = digester.finish();
+  const Tensor back = results.to({});
+  const auto* const bytes = static_cast<const std::byte*>(back.raw());
+  EXPECT_EQ(0, std::memcmp(bytes, &digest.high, 8));
+  EXPECT_EQ(0, std::memcmp(bytes + 8, &digest.low, 8));
+  EXPECT_EQ(0, std::memcmp(bytes + 16, leaves[1].raw(), 20)) << "short arrays are returned";
+  note_support(device, "parameter_digests");
+}
+
+// Images reflected in x, shifted down by one pixel, and unchanged: whole pixels are exact.
+TEST_P(Tables, ImagesAreChangedByTheirMaps) {
+  const Device device = GetParam();
+  const auto& table = kernels::table_for(device);
+  ASSERT_TRUE(table.augment_images) << "refused, or missing";
+  constexpr int64_t channels = 2, height = 3, width = 5, plane = height * width;
+  constexpr int64_t one = ImageMap::kOne;
+  const std::vector<ImageMap> maps{{.xx = -one}, {.shift_y = 1}, {}};
+  std::vector<uint8_t> pixels(static_cast<size_t>(3 * channels * plane)), expected;
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i + 1);
+  for (int64_t i = 0; i < 3 * channels * plane; ++i) {
+    const int64_t image = i / (channels * plane), x = i % width, y = i / width % height;
+    const int64_t from = image == 0 ? i + width - 1 - 2 * x : image == 1 ? i - width : i;
+    expected.push_back(image == 1 && y == 0 ? 0 : pixels[static_cast<size_t>(from)]);
+  }
+  const auto there = [&](const void* data, size_t count) {
+    const auto* bytes = static_cast<const uint8_t*>(data);
+    return Tensor::from(std::vector<uint8_t>(bytes, bytes + count), {static_cast<int64_t>(count)})
+        .to(device);
+  };
+  const Tensor source = there(pixels.data(), pixels.size());
+  const Tensor result = there(pixels.data(), pixels.size());
+  const Tensor map_bytes = there(maps.data(), maps.size() * sizeof maps[0]);
+  table.augment_images(
+      {static_cast<const uint8_t*>(source.raw()), static_cast<const ImageMap*>(map_bytes.raw()),
+       static_cast<uint8_t*>(result.raw()), 3, kernels::planar(channels, height, width)},
+      device.is_cpu() ? nullptr : memory_of(device).default_stream());
+  const Tensor back = result.to({});
+  EXPECT_EQ(0, std::memcmp(back.raw(), expected.data(), expected.size()));
+  if (!HasFailure())
+    ++support()["augment_images            " + name_of_device(device) + "  u8"].forward;
+}
+
+TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndInParts) {
+  check_updates(GetParam());
+  check_updates_of_all(GetParam());
+}
+
+TEST_P(Tables, TheRestOfAnIterationIsExact) { check_iteration(GetParam()); }
+
+TEST_P(Tables, ReorderKeepsEveryElement) { check_reorder(GetParam()); }
+
+TEST_P(Tables, AccumulateAddsInPlace) { check_accumulate(GetParam()); }
+
+TEST_P(Tables, ZeroFillsEveryByte) { check_zero(GetParam()); }
+
+// A table that counts calls of the ops' kernels and forwards them.
+int calls[std::size(kernels::kKernels)];
+const kernels::Table* counted;
+
+template <kernels::KernelId id, auto entry, class Problem>
+kernels::Kernel count(const Problem& problem) {
+  ++calls[static_cast<size_t>(id)];
+  return (counted->*entry)(problem);
+}
+
+template <kernels::KernelId id, auto entry, class Problem>
+void count_calls(kernels::Kernel (*&kernel)(const Problem&)) {
+  kernel = count<id, entry, Problem>;
+}
+
+kernels::Table counting_table(Device device) {
+  counted = &kernels::table_for(device);
+  std::memset(calls, 0, sizeof calls);
+  kernels::Table t = *counted;
+  kernels::for_each_kernel([&]<kernels::KernelId id, auto entry>() {
+    if constexpr (kernels::info_of(id).op) count_calls<id, entry>(t.*entry);
+  });
+  return t;
+}
+
+// The functions of a table that are no op's kernel, each with a test in this file.
+constexpr const char* functions[] = {
+    "reorder",    "accumulate",        "zero",        "sgdm",           "adam",
+    "rmsprop",    "sgdm_of_all",       "adam_of_all", "rmsprop_of_all", "add",
+    "sum_leaves", "parameter_digests", "copy_pieces", "block_squares",  "limit",
+    "divide",     "augment_images"};
+
+TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
+  const Device device = GetParam();
+  support().clear();
+  if (!device.is_cpu()) memory_of(device).activate();
+  const kernels::Table table = counting_table(device);
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(c);
+    std::vector<TensorSpec> specs;
+    for (const Input& input : c.inputs) {
+      specs.push_back({shape_of(input.value), input.dtype, nullptr});
+    }
+    c.op->compile(table, specs);
+    check_forward(device, c);
+    check_gradients(device, c);
+    if (!takes_narrow(c) || !c.op->offered_by(table)) continue;
+    for (const DType dtype : narrow_types(table)) {
+      check_forward(device, in_narrow(dtype, c));
+      check_gradients(device, in_narrow(dtype, c));
+    }
+  }
+  check_reorder(device);
+  check_accumulate(device);
+  check_zero(device);
+  check_updates(device);
+  check_iteration(device);
+  for (size_t i = 0; i < std::size(calls); ++i) {
+    const kernels::KernelInfo& kernel = kernels::kKernels[i];
+    if (kernel.op) {
+      EXPECT_GT(calls[i], 0) << "no case uses " << kernel.name << " of kernels::Table";
+    } else {
+      EXPECT_EQ(std::count(std::begin(functions), std::end(functions), kernel.name), 1)
+          << "no test of " << kernel.name;
+    }
+  }
+  std::printf("%-26s%-5s%-7s%-9s%s\n", "op", "on", "dtype", "forward", "gradient");
+  for (const auto& [row, checks] : support()) {
+    std::printf("%s  %7d %9d\n", row.c_str(), checks.forward, checks.gradient);
+    EXPECT_GT(checks.forward, 0) << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Tables, testing::ValuesIn(devices()),
+                         [](const auto& device) { return name_of_device(device.param); });
+
+}  // namespace
+}  // namespace lockstep::optest
