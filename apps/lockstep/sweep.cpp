@@ -173,6 +173,10 @@ void use_cluster(const std::string& cluster, JobSweepOptions& options) {
     options.workers = static_cast<int>(place.workers);
   }
   if (!place.hosts.empty()) options.host_threads = place.threads;
+  // A sweep that is continued keeps its device.
+  if (place.device != "cpu" && !options.resume) {
+    options.settings.push_back("training.device=" + nlohmann::json(place.device).dump());
+  }
 }
 
 int sweep_command(SweepArguments& a) {

@@ -373,6 +373,14 @@ class Use(SweepTest):
         self.assertIn("JOB is missing", self.run_command("sweep", "--out", "s").stderr)
         self.assertIn("contains no sweep", self.run_command("sweep", "--out", "s", "--resume").stderr)
 
+    def test_the_device_of_the_profile_is_used(self):
+        (self.folder / "gpus.toml").write_text('scheduler = "local"\nworkers = 1\ndevice = "cuda"\n')
+        arguments = self.arguments("sweep", self.write_job(), "--cluster", "gpus.toml", "--out", "gpus")
+        done = subprocess.run(arguments, cwd=self.folder, capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, "cuda|GPU")
+
 
 if __name__ == "__main__":
     unittest.main()

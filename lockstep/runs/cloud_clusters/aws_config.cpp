@@ -78,13 +78,13 @@ std::string queue_text(const AwsClusterOptions& o, const Queue& q) {
   return text + access_to(o.bucket, 6);
 }
 
-// The command that makes a queue's profile.
+// The command that makes a queue's profile; `devices` are its options for the workers' devices.
 std::string profile_command(const AwsClusterOptions& o, const Queue& q, int64_t workers,
-                            int64_t threads, const char* device) {
+                            int64_t threads, const std::string& devices) {
   return fmt::format(
       "#   lockstep cluster add {0}-{1} --scheduler slurm --partition {1} --nodes {2} --workers {3}"
-      " --threads {4} --device {5} --folder {6}/lockstep\n",
-      o.name, q.name, q.nodes, workers, threads, device, kShared);
+      " --threads {4} {5} --folder {6}/lockstep\n",
+      o.name, q.name, q.nodes, workers, threads, devices, kShared);
 }
 
 }  // namespace
@@ -95,12 +95,13 @@ std::string aws_cluster_config(const AwsClusterOptions& o) {
   if (!o.cpu_instance.empty()) {
     const Queue cpu{"cpu", o.cpu_instance, o.cpu_nodes, false};
     queues += queue_text(o, cpu);
-    commands += profile_command(o, cpu, o.cpu_nodes, o.cpu_threads, "cpu");
+    commands += profile_command(o, cpu, o.cpu_nodes, o.cpu_threads, "--device cpu");
   }
   if (!o.gpu_instance.empty()) {
     const Queue gpu{"gpu", o.gpu_instance, o.gpu_nodes, o.efa};
     queues += queue_text(o, gpu);
-    commands += profile_command(o, gpu, o.gpu_nodes * o.gpus, 1, "cuda");
+    commands += profile_command(o, gpu, o.gpu_nodes * o.gpus, 1,
+                                fmt::format("--device cuda --option=--gpus-per-node={}", o.gpus));
   }
   const std::string storage =
       o.storage == "efs" ? "    StorageType: Efs\n"
