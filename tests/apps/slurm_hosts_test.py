@@ -165,6 +165,18 @@ class SlurmHosts(SlurmTest):
             for node in self.slurm.names()[:2]:
                 self.slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
+    def test_hosts_that_a_node_could_not_launch_are_replaced(self):
+        self.works("train", "job.toml", "--out", "usual", "--quiet")
+        self.addCleanup(self.slurm.let_launches_fail, False)
+        self.slurm.let_launches_fail(True)
+        training = self.train("a")
+        self.until(lambda: "launch failed" in self.slurm.run("squeue", "-h", "-o", "%r"),
+                   "no job is held")
+        self.slurm.let_launches_fail(False)
+        self.finishes(training)
+        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+        self.jobs_end(5)
+
     def test_a_pool_of_a_program(self):
         program = pathlib.Path(COMMAND).parent.parent / "tests" / "parallel_test"
         done = subprocess.run([program, "--gtest_filter=ClusterPool.*"], cwd=self.folder, text=True,

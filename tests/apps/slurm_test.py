@@ -236,6 +236,17 @@ class Slurm(SlurmTest):
         self.assertIn("sbatch failed: sbatch: error: invalid partition specified: none", done.stderr)
         self.assertEqual(self.works("jobs", "list", "--json").stdout, "[]\n")
 
+    def test_a_folder_that_slurm_cannot_use(self):
+        folder = self.folder / "my folder"
+        self.works("cluster", "add", "own", "--workers", "2", "--address", "127.0.0.1", "--folder", folder)
+        for command in (("submit", "job.toml", "--cluster", "own"), ("cluster", "validate", "own"),
+                        ("train", "job.toml", "--cluster", "own", "--out", "a")):
+            done = self.run_command(*command)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"Slurm cannot use the path {folder}/", done.stderr)
+            self.assertIn("give the profile a folder without blanks", done.stderr)
+        self.assertEqual(self.works("jobs", "list", "--cluster", "own", "--json").stdout, "[]\n")
+
     def test_a_dry_run_submits_nothing(self):
         script = self.works("submit", "job.toml", "--cluster", "lab", "--dry-run").stdout
         for line in ("#!/bin/sh\n", "#SBATCH --nodes=2\n", "#SBATCH --requeue\n",

@@ -235,6 +235,7 @@ void validate_slurm(const ClusterProfile& profile, double patience, ValidationSt
   std::string executable;
   steps.step("shared folder", "the folder of jobs must be the same on all nodes: --folder DIR",
              [&] {
+               check_slurm_path(folder.path());
                write_atomically(local_files(), folder.file("seen"), "seen");
                refuse_failed_nodes(job.ask(nodes, {"cat", folder.file("seen")}),
                                    "do not see " + folder.path());
