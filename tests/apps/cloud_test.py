@@ -95,7 +95,7 @@ class Cloud(unittest.TestCase):
             mount = config["SharedStorage"][0]["MountDir"]
             self.assertIn(f'folder = "{mount}/lockstep"', shown)
         self.assertIn("workers = 16", shown)  # 2 nodes with 8 GPUs
-        self.assertIn('options = ["--gpus-per-node=8"]', shown)
+        self.assertIn('options = "--gpus-per-node=8"', shown)
 
     def test_wrong_options_are_refused_by_name(self):
         self.refused("--region is needed", "aws-config")

@@ -158,6 +158,11 @@ bool is_about_the_folder(const Error& error) {
          text.find("[run] the network") == std::string::npos;
 }
 
+// A device that is not here, which another machine may have: it is no result of the trial.
+bool is_about_the_device(const Unsupported& error) {
+  return std::string(error.what()).find("[device]") != std::string::npos;
+}
+
 bool is_about_the_sweep(const Error& error) {
   return std::string(error.what()).find("[sweep]") != std::string::npos;
 }
@@ -291,6 +296,7 @@ TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
     if (is_about_the_folder(error) || is_about_the_sweep(error)) throw;
     return failed(TrialState::unbuildable, error, all.file, follower);
   } catch (const Unsupported& error) {
+    if (is_about_the_device(error)) throw;
     return failed(TrialState::unbuildable, error, all.file, follower);
   }
 }
