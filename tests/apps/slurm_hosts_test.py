@@ -152,7 +152,7 @@ class SlurmHosts(SlurmTest):
                        "--address", "127.0.0.1")
             (self.folder / "sweep.toml").write_text(SWEEP)
             for command, job in (("train", "job.toml"), ("sweep", "sweep.toml")):
-                process = self.begin(command, job, "--cluster", "whole", "--out", command)
+                process = self.begin(command, job, "--cluster", "whole", "--out", command, *LONG)
                 said = ""
                 while "waits for Slurm: 1 of 2 hosts have come (Resources)" not in said:
                     line = process.stdout.readline()

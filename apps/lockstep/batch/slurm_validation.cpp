@@ -17,6 +17,7 @@
 #include "apps/lockstep/batch/slurm_nodes.h"
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/parallel/clusters/node_executable.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/parallel/clusters/tool.h"
