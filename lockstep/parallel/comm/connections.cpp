@@ -60,7 +60,9 @@ void Connections::connect(const std::set<int>& neighbours, Rendezvous& rendezvou
   std::map<int, Bytes> own;
   size_t bytes = 0;
   for (const int r : neighbours) {
-    const std::vector<char> address = transportContext_->createPair(r)->address().bytes();
+    const auto& connection = transportContext_->createPair(r);
+    connections_.insert(connection.get());
+    const std::vector<char> address = connection->address().bytes();
     bytes = address.size();
     own[r] = without_zeros(address);
   }
@@ -68,6 +70,10 @@ void Connections::connect(const std::set<int>& neighbours, Rendezvous& rendezvou
   for (const int r : neighbours) {
     transportContext_->getPair(r)->connect(with_zeros(theirs.at(r), bytes));
   }
+}
+
+bool Connections::has(const gloo::transport::Pair* connection) const {
+  return connections_.count(connection) > 0;
 }
 
 }  // namespace lockstep

@@ -21,6 +21,11 @@ class Connections final : public gloo::Context {
   // Throws what Gloo throws, what the rendezvous throws, and DataError for an invalid address.
   void connect(const std::set<int>& neighbours, Rendezvous& rendezvous,
                std::shared_ptr<gloo::transport::Device> device, const TimeLimit& limit);
+  // After connect(): whether this is one of the connections. Thread-safe.
+  bool has(const gloo::transport::Pair* connection) const;
+
+ private:
+  std::set<const gloo::transport::Pair*> connections_;
 };
 
 }  // namespace lockstep

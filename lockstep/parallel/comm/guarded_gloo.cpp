@@ -11,8 +11,12 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
+
+#include "lockstep/base/threads/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +24,7 @@ namespace {
 using gloo::transport::tcp::Handler;
 
 // Ends a connection whose handler has thrown: shuts it down, which the other side detects, and
-// reads nothing more. Threads that wait for it here wait until their limit. Pair::close() would
+// reads nothing more. Threads that wait for it here are not woken by this. Pair::close() would
 // take the connection's lock, which another thread may hold while it waits for this one.
 void silence(int epoll, Handler* handler) {
   std::ifstream registered("/proc/self/fdinfo/" + std::to_string(epoll));
@@ -45,7 +49,32 @@ void silence(int epoll, Handler* handler) {
   }
 }
 
+struct Listeners {
+  Mutex mutex;
+  std::set<const ConnectionFailures::Failed*> all LOCKSTEP_GUARDED_BY(mutex);
+};
+
+Listeners& listeners() {
+  static Listeners* const listeners = new Listeners;  // devices' threads may outlive statics
+  return *listeners;
+}
+
+void tell_of_failure(const gloo::transport::Pair* connection) {
+  const MutexLock lock(listeners().mutex);
+  for (const auto* failed : listeners().all) (*failed)(connection);
+}
+
 }  // namespace
+
+ConnectionFailures::ConnectionFailures(Failed failed) : failed_(std::move(failed)) {
+  const MutexLock lock(listeners().mutex);
+  listeners().all.insert(&failed_);
+}
+
+ConnectionFailures::~ConnectionFailures() {
+  const MutexLock lock(listeners().mutex);
+  listeners().all.erase(&failed_);
+}
 
 std::shared_ptr<gloo::transport::Device> create_guarded_device(
     const gloo::transport::tcp::attr& attributes) {
@@ -73,8 +102,9 @@ void Loop::run() {
       try {
         handler->handleEvents(static_cast<int>(event.events));
       } catch (const std::exception&) {
-        if (dynamic_cast<gloo::transport::Pair*>(handler) != nullptr) {
+        if (const auto* const pair = dynamic_cast<gloo::transport::Pair*>(handler)) {
           lockstep::silence(fd_, handler);
+          lockstep::tell_of_failure(pair);
         } else {  // it stays registered and may throw again: limits the rate
           std::this_thread::sleep_for(std::chrono::milliseconds(kMilliseconds));
         }

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstring>
 #include <random>
+#include <optional>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
@@ -95,7 +96,7 @@ struct HostGroup::State {
   Mutex mutex;
   gloo::transport::UnboundBuffer* in LOCKSTEP_GUARDED_BY(mutex) = nullptr;
   gloo::transport::UnboundBuffer* out LOCKSTEP_GUARDED_BY(mutex) = nullptr;
-  std::atomic<bool> aborted{false};
+  std::atomic<bool> aborted{false}, failed{false};  // ended by this member; a connection failed
   bool broken = false;
 
   size_t size() const { return static_cast<size_t>(options.size); }
@@ -113,6 +114,11 @@ struct HostGroup::State {
       context->setTimeout(milliseconds(TimeLimit(limit.left() / 5)));
       const ListeningPorts ports(ports_to_use());
       context->connect(steps.neighbours(options.rank), *options.rendezvous, device, limit);
+      failures.emplace([this](const gloo::transport::Pair* connection) {
+        if (!context->has(connection)) return;
+        failed = true;
+        wake();
+      });
     } catch (const gloo::Exception&) {
       apart();
     } catch (const gloo::EnforceNotMet&) {
@@ -233,7 +239,8 @@ struct HostGroup::State {
       }
       while (awaited.count > 0) {
         int rank = 0;
-        if (aborted || !input->waitRecv(&rank, milliseconds(limit))) fail(awaited, step, "");
+        if (aborted || failed || !input->waitRecv(&rank, milliseconds(limit)))
+          fail(awaited, step, "");
         awaited.came(rank);
       }
       // Bytes leave when the other member wants them, so who does not take them has not come.
@@ -243,7 +250,8 @@ struct HostGroup::State {
       }
       while (awaited.count > 0) {
         int rank = 0;
-        if (aborted || !output->waitSend(&rank, milliseconds(limit))) fail(awaited, step, "");
+        if (aborted || failed || !output->waitSend(&rank, milliseconds(limit)))
+          fail(awaited, step, "");
         awaited.came(rank);
       }
       forget();
@@ -304,6 +312,16 @@ struct HostGroup::State {
     const MutexLock lock(mutex);
     in = out = nullptr;
   }
+
+  // Ends the waits of the present exchange. Thread-safe.
+  void wake() LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    if (in != nullptr) in->abortWaitRecv();
+    if (out != nullptr) out->abortWaitSend();
+  }
+
+  // Destroyed first: it uses the members above.
+  std::optional<ConnectionFailures> failures;
 };
 
 HostGroup::HostGroup(const HostGroupOptions& options, const TimeLimit& limit)
@@ -366,11 +384,8 @@ void HostGroup::send_from(std::span<std::byte> data, int root, const TimeLimit& 
 }
 
 void HostGroup::abort() {
-  State& s = *state_;
-  s.aborted = true;
-  const MutexLock lock(s.mutex);
-  if (s.in != nullptr) s.in->abortWaitRecv();
-  if (s.out != nullptr) s.out->abortWaitSend();
+  state_->aborted = true;
+  state_->wake();
 }
 
 bool HostGroup::ended() const { return state_->aborted; }
