@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <random>
 #include <optional>
+#include <random>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
