@@ -136,6 +136,7 @@ std::vector<Case> convolution_cases() {
       convolution("lanes_1x1_many_channels_without_bias", {16, 32, 3, 4}, {70, 32, 1, 1}, {},
                   false),
       convolution("lanes_1x1_stride_2", {16, 17, 8, 7}, {32, 17, 1, 1}, {.stride = {2, 2}}),
+      convolution("wide_images", {1, 3, 2, 750}, {5, 3, 3, 3}, {.padding = padding(1)}),
       convolution("kernel_1x1", {3, 33, 5, 4}, {11, 33, 1, 1}),
       convolution("kernel_1x1_stride_2", {2, 16, 7, 6}, {17, 16, 1, 1}, {.stride = {2, 2}}),
       convolution("kernel_1x1_stride_3_batch_1", {1, 7, 8, 5}, {3, 7, 1, 1}, {.stride = {3, 3}}),

@@ -71,6 +71,7 @@ std::vector<Case> transposed_convolution_cases() {
       transposed("doubles_32_to_16", {2, 32, 4, 4}, {32, 16, 2, 2}, {.stride = {2, 2}}),
       transposed("doubles_8_to_1_same", {3, 8, 5, 4}, {8, 1, 3, 3},
                  {.stride = {2, 2}, .padding = same_padding}),
+      transposed("wide_images", {1, 3, 2, 750}, {3, 5, 3, 3}, {.padding = padding(1)}),
       transposed("odd_channels", {2, 11, 5, 3}, {11, 7, 3, 3}, {.padding = padding(1)}),
       transposed("channels_17_to_33", {2, 17, 3, 4}, {17, 33, 3, 3}, {.stride = {2, 2}}),
       transposed("channels_16_to_16_same", {2, 16, 4, 5}, {16, 16, 3, 3},

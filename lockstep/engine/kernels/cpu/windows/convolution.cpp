@@ -312,7 +312,8 @@ Kernel make_convolution(const ConvolutionProblem& p) {
   const auto diff_w = any_desc(weights);
   const auto bias = p.bias ? plain_desc(bias_shape) : dnnl::memory::desc();
   const bool in_f32 =
-      type == DType::bf16 && leaves_gradients_unwritten(p.window, p.src.shape, p.dst);
+      type == DType::bf16 && (leaves_gradients_unwritten(p.window, p.src.shape, p.dst) ||
+                              may_never_be_made(p.window, p.dst));
   const bool own_bias = p.bias && (in_f32 || p.dst.elements() / p.dst[1] > kMostSummedInF32);
   const auto diff_bias = own_bias ? dnnl::memory::desc() : bias;
 
@@ -364,16 +365,17 @@ Kernel make_convolution(const ConvolutionProblem& p) {
                                 wide.weights_seen}};
   if (p.bias && !own_bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
   const TensorSpec diff_dst = spec_of(filters.diff_dst_desc());
-  kernel.backward.push_back(primitive_pass(
-      dnnl::convolution_backward_weights(filters), scratch_of(filters),
-      {{DNNL_ARG_SRC, input(0, spec_or(wide.src, filters.src_desc())), wide.src_seen},
-       {DNNL_ARG_DIFF_DST, diff_output(0, diff_dst)}},
-      writes));
   if (in_f32) {
     ConvolutionProblem weights_alone = p;
     weights_alone.src = {p.src.shape, DType::f32, nullptr};
     weights_alone.bias = false;
-    kernel.backward.back() = convolution(weights_alone).backward.back();
+    kernel.backward.push_back(convolution(weights_alone).backward.back());
+  } else {
+    kernel.backward.push_back(primitive_pass(
+        dnnl::convolution_backward_weights(filters), scratch_of(filters),
+        {{DNNL_ARG_SRC, input(0, spec_or(wide.src, filters.src_desc())), wide.src_seen},
+         {DNNL_ARG_DIFF_DST, diff_output(0, diff_dst)}},
+        writes));
   }
   if (own_bias) kernel.backward.push_back(bias_gradient(diff_dst));
   return kernel;
