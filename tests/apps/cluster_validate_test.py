@@ -171,6 +171,15 @@ class Validate(unittest.TestCase):
         self.on_node("n3", planted % (COMMAND, build))
         self.fails_in("same build and numerics", "the executable on n3 is another build than this one")
 
+    def test_long_answers_of_nodes_are_told_apart(self):
+        long = f's/"processor":"/&{"x" * 5000}/'
+        self.add("--executable", self.on_node("n0", ""))
+        (self.folder / "bin" / "lockstep").write_text(
+            f'#!/bin/sh\nif [ "$1" = info ]; then {COMMAND} "$@" | sed \'{long}\'; exit; fi\n'
+            f'exec {COMMAND} "$@"\n')
+        code, steps, _, error = self.validate()
+        self.assertEqual((code, steps, error), (0, STEPS, ""))
+
     def test_a_node_that_cannot_join(self):
         self.add("--executable",
                  self.on_node("n3", 'if [ "$1" != info ]; then echo "no key file here"; exit 1; fi'))

@@ -179,13 +179,15 @@ std::vector<NodeAnswer> NodeHolder::ask(const std::vector<std::string>& nodes,
                                         const std::vector<std::string>& program) const {
   std::vector<std::string> command = step(nodes.size());
   command.push_back("--ntasks-per-node=1");
-  // Its output becomes one line with the node's name and the exit code.
-  command.insert(
-      command.end(),
-      {"/bin/sh", "-c",
-       "text=$(\"$@\" 2>&1); code=$?; printf '%s%s %s %s\\n' '" + std::string(answer_mark) +
-           "' \"$SLURMD_NODENAME\" $code \"$(printf %s \"$text\" | tr '\\n' ' ')\"",
-       "sh"});
+  // Its output becomes lines with the node's name and the exit code. srun mixes longer ones (above
+  // 1,024 bytes) with those of other nodes.
+  command.insert(command.end(),
+                 {"/bin/sh", "-c",
+                  "text=$(\"$@\" 2>&1); code=$?; "
+                  "{ printf %s \"$text\" | tr '\\n' ' ' | fold -b -w 800; echo; } | "
+                  "while IFS= read -r line; do printf '%s%s %s %s\\n' '" +
+                      std::string(answer_mark) + "' \"$SLURMD_NODENAME\" $code \"$line\"; done",
+                  "sh"});
   command.insert(command.end(), program.begin(), program.end());
   const ToolResult result = call_tool(command, slurm_node_limit);
   std::vector<NodeAnswer> answers;
@@ -196,10 +198,17 @@ std::vector<NodeAnswer> NodeHolder::ask(const std::vector<std::string>& nodes,
       continue;
     }
     std::istringstream words(line.substr(std::string(answer_mark).size()));
-    NodeAnswer answer;
-    words >> answer.node >> answer.code;
-    std::getline(words >> std::ws, answer.text);
-    answers.push_back(std::move(answer));
+    std::string node, piece;
+    int code = 0;
+    words >> node >> code;
+    words.get();  // the blank before the piece
+    std::getline(words, piece);
+    auto answer = std::find_if(answers.begin(), answers.end(),
+                               [&](const NodeAnswer& a) { return a.node == node; });
+    if (answer == answers.end()) {
+      answer = answers.insert(answers.end(), NodeAnswer{.node = node, .text = {}, .code = code});
+    }
+    answer->text += piece;
   }
   std::sort(answers.begin(), answers.end(),
             [](const NodeAnswer& a, const NodeAnswer& b) { return a.node < b.node; });
