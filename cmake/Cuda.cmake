@@ -30,8 +30,8 @@ else()
   endif()
 endif()
 # Machine code for the A100 and the H100 and their like; later GPUs compile the last one's
-# intermediate code when they load it.
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+# intermediate code when they load it. CUDAARCHS in the environment names others (see CMake).
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual CACHE STRING "GPUs to build for")
 endif()
 if(NOT lockstep_cuda_missing)
