@@ -130,6 +130,7 @@ class Validate(unittest.TestCase):
 
     def test_a_node_that_is_down_and_nodes_that_are_taken(self):
         self.add()
+        self.slurm.wait_until_idle()
         # A node that is only down is used again when it registers the next time.
         self.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=burnt")
         try:
