@@ -7,6 +7,7 @@
 
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/stop_signals.h"
+#include "apps/lockstep/train.h"
 #include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
@@ -174,9 +175,7 @@ void use_cluster(const std::string& cluster, JobSweepOptions& options) {
   }
   if (!place.hosts.empty()) options.host_threads = place.threads;
   // A sweep that is continued keeps its device.
-  if (place.device != "cpu" && !options.resume) {
-    options.settings.push_back("training.device=" + nlohmann::json(place.device).dump());
-  }
+  if (!options.resume) add_device_setting(place.device, options.settings);
 }
 
 int sweep_command(SweepArguments& a) {

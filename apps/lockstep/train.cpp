@@ -72,9 +72,7 @@ void add_cluster_settings(const TrainArguments& a, std::vector<std::string>& set
   const ClusterPlace place = cluster_place(a.cluster);
   settings.push_back("training.workers=" + std::to_string(place.workers));
   settings.push_back("training.threads=" + std::to_string(place.threads));
-  if (place.device != "cpu") {
-    settings.push_back("training.device=" + nlohmann::json(place.device).dump());
-  }
+  add_device_setting(place.device, settings);
   if (place.hosts.empty()) return;
   settings.push_back("training.hosts=" + nlohmann::json(place.hosts).dump());
   settings.push_back("training.host_launch=" + nlohmann::json(place.launch).dump());
@@ -356,6 +354,10 @@ int work(const TrainArguments& a) {
 }
 
 }  // namespace
+
+void add_device_setting(const std::string& device, std::vector<std::string>& settings) {
+  if (device != "cpu") settings.push_back("training.device=" + nlohmann::json(device).dump());
+}
 
 int train_command(const TrainArguments& a) {
   try {

@@ -22,6 +22,10 @@ struct TrainArguments {
   std::string initial_model;
 };
 
+// Adds the setting for the device of a cluster's profile. The profile's default, "cpu", leaves the
+// job's own device.
+void add_device_setting(const std::string& device, std::vector<std::string>& settings);
+
 // Trains as the arguments say. Returns the exit code. Throws what run_job() throws.
 int train_command(const TrainArguments& arguments);
 

@@ -435,7 +435,8 @@ class BatchJobs(CommandTest):
         done = self.works("jobs", "wait", number, "7-9", "--timeout", "10")
         self.assertEqual(done.stdout, f"{number}: finished\n7: finished\n8: finished\n9: finished\n")
         self.fails(1, "error: [batch] there is no job 600 in " + str(self.home / "jobs")
-                   + "\nhint: lockstep jobs list shows all jobs; --cluster NAME those of a cluster\n", "jobs", "rm", "2-400", "600", "401-500")
+                   + "\nhint: lockstep jobs list shows all jobs; --cluster NAME those of a cluster\n",
+                   "jobs", "rm", "2-400", "600", "401-500")
         self.assertEqual([job["number"] for job in self.jobs()], [1])
 
     def test_progress_is_followed(self):
@@ -446,7 +447,8 @@ class BatchJobs(CommandTest):
 
     def test_wrong_arguments(self):
         self.fails(1, f"error: [batch] there is no job 7 in {self.home}/jobs\n"
-                      "hint: lockstep jobs list shows all jobs; --cluster NAME those of a cluster\n", "jobs", "show", "7")
+                      "hint: lockstep jobs list shows all jobs; --cluster NAME those of a cluster\n",
+                   "jobs", "show", "7")
         for arguments, error in (
                 (("jobs", "nothing"), 'action: "nothing" is no action of `lockstep jobs`'),
                 (("jobs", "show"), "`lockstep jobs show` needs the number of a job"),

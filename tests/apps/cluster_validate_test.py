@@ -130,11 +130,10 @@ class Validate(unittest.TestCase):
 
     def test_a_node_that_is_down_and_nodes_that_are_taken(self):
         self.add()
-        # A node that is only down is used again when it registers the next time.
-        self.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=burnt")
+        self.slurm.run("scontrol", "update", "nodename=n2", "state=down", "reason=burnt")
         try:
             self.fails_in("nodes", "2 of 3 nodes of the default partition can work, the profile asks "
-                          "for 3: n2 is drain", "(burnt)")
+                          "for 3: n2 is down (burnt)")
         finally:
             self.slurm.run("scontrol", "update", "nodename=n2", "state=resume", check=False)
         self.slurm.wait_until_idle()
@@ -174,10 +173,11 @@ class Validate(unittest.TestCase):
 
     def test_long_answers_of_nodes_are_told_apart(self):
         long = f's/"processor":"/&{"x" * 5000}/'
-        self.add("--executable", self.on_node("n0", ""))
-        (self.folder / "bin" / "lockstep").write_text(
-            f'#!/bin/sh\nif [ "$1" = info ]; then {COMMAND} "$@" | sed \'{long}\'; exit; fi\n'
-            f'exec {COMMAND} "$@"\n')
+        path = self.folder / "lockstep"
+        path.write_text(f'#!/bin/sh\nif [ "$1" = info ]; then {COMMAND} "$@" | sed \'{long}\'; exit; fi\n'
+                        f'exec {COMMAND} "$@"\n')
+        path.chmod(0o755)
+        self.add("--executable", str(path))
         code, steps, _, error = self.validate()
         self.assertEqual((code, steps, error), (0, STEPS, ""))
 

@@ -39,7 +39,7 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
-ReturnToService=2
+ReturnToService=1
 SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 KillWait=2

@@ -379,7 +379,8 @@ class Use(SweepTest):
         done = subprocess.run(arguments, cwd=self.folder, capture_output=True, text=True, timeout=300,
                               env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, "cuda|GPU")
+        self.assertIn("[device] cuda:0 cannot be used: ", done.stderr)
+        self.assertNotIn("unbuildable", (self.folder / "gpus" / "sweep.jsonl").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

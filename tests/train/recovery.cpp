@@ -72,6 +72,7 @@ void fail_here(Failure f) {
 
 TrainingProblem failing_problem(Failure f) {
   fail_here(std::move(f));
+  fail_as_told("problem", 0, -1);
   return law_problem();
 }
 

@@ -46,7 +46,8 @@ inline constexpr int kKillsOfAShard = 10;
 // In a worker: it will fail so at the fail points.
 void fail_here(Failure failure);
 
-// The problem of the tests of the law. A worker that makes it will fail so.
+// The problem of the tests of the law. A worker that makes it will fail so, now if the place is
+// "problem".
 TrainingProblem failing_problem(Failure f);
 
 // Longer than the tests of the law: 60 epochs of 4 iterations.

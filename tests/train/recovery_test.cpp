@@ -50,13 +50,15 @@ TEST(Recovery, AKilledWorkerIsReplacedAndTheOthersGoOn) {
     victim = before.rbegin()->second;
     kill(victim, SIGKILL);
   };
-  const TrainingResult result = run_with_failure(long_options(3), follower);
+  // The replacement takes longer than the others, also on busy cores.
+  const TrainingResult result =
+      run_with_failure(long_options(3), follower, {"problem", "slow", 4, -1, -1});
   expect_undisturbed(result, follower, 60);
   const auto lost = losses(follower);
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].pid, victim);
   EXPECT_EQ(lost[0].how, "was killed by signal 9 (SIGKILL)");
-  EXPECT_GE(lost[0].members, 2);  // on busy cores the replacement may already be there
+  EXPECT_EQ(lost[0].members, 2);
   std::printf("the others went on after %.1f ms\n", lost[0].seconds * 1000);
   EXPECT_LT(lost[0].seconds, 0.5);
   EXPECT_EQ(follower.present.size(), 3u) << "no replacement came";

@@ -11,6 +11,7 @@
 #include "apps/lockstep/batch/batch_work.h"
 #include "apps/lockstep/batch/login_jobs.h"
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/train.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -63,9 +64,7 @@ void check_sweep_data(const ordered_json& tree) {
 void add_profile_settings(const SubmitArguments& a, const ClusterProfile& profile,
                           std::vector<std::string>& settings) {
   settings.push_back("training.threads=" + std::to_string(profile.threads));
-  if (a.device.empty() && profile.device != "cpu") {
-    settings.push_back("training.device=\"" + profile.device + "\"");
-  }
+  if (a.device.empty()) add_device_setting(profile.device, settings);
 }
 
 // Prints what Slurm would get.
@@ -379,8 +378,8 @@ void add_submit(Commands& commands) {
       "Prints only the number of the job on standard output. The job is fixed: later changes of "
       "the job file, the executable, the environment or attached files have no effect. Jobs on "
       "this machine run one after another, in the order of their numbers. `lockstep jobs` shows, "
-      "waits for, fetches "
-      "and cancels them, also from another terminal. The receipt is that of `lockstep train`.",
+      "waits for, fetches and cancels them, also from another terminal. The receipt is that of "
+      "`lockstep train`.",
       {{"lockstep submit examples/jobs/digits.toml", "print the number of the job, such as 1"},
        {"lockstep submit job.toml --workers 4 --at-once", "train beside the jobs that run"},
        {"lockstep submit job.toml --cluster lab", "train on the nodes of a cluster"},

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/base/numeric/random_hex.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/keyed_rendezvous.h"
 #include "lockstep/parallel/pool/data_queue.h"
@@ -181,7 +182,7 @@ std::vector<std::vector<std::pair<int, int>>> pairs_by_round(int members) {
 }  // namespace
 
 struct NodeExchange::State {
-  explicit State(const NodeExchangeOptions& o) : options(o), secret(fresh_group_secret()) {
+  explicit State(const NodeExchangeOptions& o) : options(o), secret(random_hex(8)) {
     detail::ProcessPoolOptions pool;
     pool.workers = static_cast<int>(o.nodes.size());
     for (const std::string& node : o.nodes) pool.hosts.push_back({.name = node, .workers = 1});

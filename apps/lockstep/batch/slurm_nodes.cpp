@@ -17,7 +17,7 @@
 namespace lockstep::command {
 namespace {
 
-constexpr double tool_limit = 30, silence_limit = 10;  // seconds
+constexpr double silence_limit = 10;  // seconds
 constexpr auto look_pause = std::chrono::milliseconds(300);
 constexpr int holder_seconds = 900;  // a job that is not cancelled ends by itself
 // Begins the lines by which nodes answer.
@@ -39,19 +39,8 @@ std::vector<std::string> words_of(const std::string& line, char separator) {
   return words;
 }
 
-ToolResult call_tool(std::vector<std::string> command, double seconds = tool_limit,
-                     const std::string& input = "") {
-  return run_tool({.command = std::move(command),
-                   .input = input,
-                   .seconds = seconds,
-                   .stop_wanted = stop_wanted});
-}
-
-std::string output_of_call(std::vector<std::string> command, double seconds = tool_limit) {
-  const std::string name = command.front();
-  const ToolResult result = call_tool(std::move(command), seconds);
-  if (!result.succeeded) throw Error("[cluster] " + name + " failed: " + result.output);
-  return result.output;
+std::string output_of_call(const std::vector<std::string>& command) {
+  return output_of_tool({.command = command, .stop_wanted = stop_wanted}, "");
 }
 
 bool is_usable(const std::string& state) {
@@ -189,7 +178,8 @@ std::vector<NodeAnswer> NodeHolder::ask(const std::vector<std::string>& nodes,
                       std::string(answer_mark) + "' \"$SLURMD_NODENAME\" $code \"$line\"; done",
                   "sh"});
   command.insert(command.end(), program.begin(), program.end());
-  const ToolResult result = call_tool(command, slurm_node_limit);
+  const ToolResult result =
+      run_tool({.command = command, .seconds = slurm_node_limit, .stop_wanted = stop_wanted});
   std::vector<NodeAnswer> answers;
   std::string rest;
   for (const std::string& line : lines_of(result.output)) {

@@ -37,7 +37,7 @@ class NodeHolder {
   void cancel();
   const std::string& number() const { return number_; }
 
-  // Words that run a program on so many of its nodes.
+  // The beginning of a command (srun) that runs a program on `nodes` of the job's nodes.
   std::vector<std::string> step(size_t nodes) const;
   // Runs a program once on each of the nodes. Throws if a node does not answer.
   std::vector<NodeAnswer> ask(const std::vector<std::string>& nodes,

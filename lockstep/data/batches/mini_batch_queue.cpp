@@ -22,6 +22,7 @@
 #include "lockstep/data/batches/free_mini_batches.h"
 #include "lockstep/data/batches/mini_batch_rows.h"
 #include "lockstep/data/batches/mini_batch_tensors.h"
+#include "lockstep/data/batches/queue_check.h"
 
 namespace lockstep {
 namespace {
@@ -33,23 +34,19 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-void require(bool holds, const std::string& message, const std::string& hint = {}) {
-  if (!holds) throw InvalidArgument("[mini-batch queue] " + message, hint);
-}
-
 void check(const ExampleCache* cache, const MiniBatchQueueOptions& options, int64_t first_epoch,
            int64_t first_batch) {
-  require(cache != nullptr, "the cache is null");
+  require_in_queue(cache != nullptr, "the cache is null");
   const int64_t n = cache->size();
-  require(n > 0, "there are no observations (" + cache->store()->describe() + ")");
+  require_in_queue(n > 0, "there are no observations (" + cache->store()->describe() + ")");
   check_mini_batches(n, options);
   const int64_t per_epoch = batches_per_epoch(n, options);
-  require(first_epoch >= 0 && first_epoch <= options.max_epochs,
-          "cannot start at epoch " + std::to_string(first_epoch) + " of " +
-              std::to_string(options.max_epochs));
-  require(first_batch >= 0 && first_batch <= per_epoch,
-          "cannot start at mini-batch " + std::to_string(first_batch) + " of " +
-              std::to_string(per_epoch) + " in an epoch");
+  require_in_queue(first_epoch >= 0 && first_epoch <= options.max_epochs,
+                   "cannot start at epoch " + std::to_string(first_epoch) + " of " +
+                       std::to_string(options.max_epochs));
+  require_in_queue(first_batch >= 0 && first_batch <= per_epoch,
+                   "cannot start at mini-batch " + std::to_string(first_batch) + " of " +
+                       std::to_string(per_epoch) + " in an epoch");
   MiniBatchRows::check(*cache, options);
 }
 
@@ -372,8 +369,8 @@ bool MiniBatchQueue::has_data() const { return state_->taken_by_caller() < state
 
 std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
   State& state = *state_;
-  require(has_data(), "there is no further mini-batch after the last epoch",
-          "check has_data() before next(), or raise max_epochs");
+  require_in_queue(has_data(), "there is no further mini-batch after the last epoch",
+                   "check has_data() before next(), or raise max_epochs");
   std::unique_ptr<MiniBatch> batch;
   bool wake = false;
   {
@@ -419,9 +416,9 @@ bool MiniBatchQueue::help(bool ahead) {
 }
 
 void MiniBatchQueue::reset(int64_t epoch) {
-  require(epoch >= 0 && epoch <= state_->options.max_epochs,
-          "cannot go to epoch " + std::to_string(epoch) + " of " +
-              std::to_string(state_->options.max_epochs));
+  require_in_queue(epoch >= 0 && epoch <= state_->options.max_epochs,
+                   "cannot go to epoch " + std::to_string(epoch) + " of " +
+                       std::to_string(state_->options.max_epochs));
   state_ = std::make_unique<State>(state_->cache, state_->options, epoch, 0);
   state_->start();
 }

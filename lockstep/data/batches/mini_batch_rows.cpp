@@ -5,14 +5,11 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/batches/queue_check.h"
 #include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {
-
-void require_fit(bool holds, const std::string& message, const std::string& hint = {}) {
-  if (!holds) throw InvalidArgument("[mini-batch queue] " + message, hint);
-}
 
 bool same_size(const CachedValue& a, const CachedValue& b) {
   return a.height() == b.height() && a.width() == b.width();
@@ -50,21 +47,21 @@ MiniBatchRows::MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOpti
 
 void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions& options) {
   const CachedTargets targets = targets_of(cache, options.targets.get());
-  require_fit(!targets || targets.cache->size() == cache.size(),
-              "there are " + std::to_string(targets ? targets.cache->size() : 0) + " targets for " +
-                  std::to_string(cache.size()) + " observations");
+  require_in_queue(!targets || targets.cache->size() == cache.size(),
+                   "there are " + std::to_string(targets ? targets.cache->size() : 0) +
+                       " targets for " + std::to_string(cache.size()) + " observations");
   if (!cache.has_images()) {
     if (options.augmentation.any()) check_images(*cache.store(), "augmentation");
     if (options.noise.any()) check_images(*cache.store(), "noise");
   }
-  require_fit(options.augment_inputs || !options.noise.any(),
-              "noise needs augmented images, but augment_inputs is off",
-              "set augment_inputs, or remove the noise");
+  require_in_queue(options.augment_inputs || !options.noise.any(),
+                   "noise needs augmented images, but augment_inputs is off",
+                   "set augment_inputs, or remove the noise");
   const CachedValue* image = nullptr;
   for (const CachedValue& input : cache.inputs()) {
     if (input.kind == ValueKind::array) continue;
     if (image == nullptr) image = &input;
-    require_fit(
+    require_in_queue(
         same_size(*image, input) || !options.augmentation.moves(),
         "images are translated, rotated, scaled or sheared, but the images of an example have "
         "different sizes",
@@ -72,15 +69,16 @@ void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions
   }
   if (!targets || targets.value->kind == ValueKind::array) return;
   const bool of_one_size = image == nullptr || same_size(*image, *targets.value);
-  require_fit(
+  require_in_queue(
       of_one_size || !options.augmentation.moves(),
       "images are translated, rotated, scaled or sheared, but their targets have another size",
       "only reflections are possible for targets of another size");
   const bool cut = cache.images() == CachedImages::windowed;
-  require_fit(cut == (targets.cache->images() == CachedImages::windowed),
-              "images and targets must both be cut at random, or neither");
-  require_fit(of_one_size || !cut, "images are cut at random, but their targets have another size",
-              "random crops need targets of the size of the network's input");
+  require_in_queue(cut == (targets.cache->images() == CachedImages::windowed),
+                   "images and targets must both be cut at random, or neither");
+  require_in_queue(of_one_size || !cut,
+                   "images are cut at random, but their targets have another size",
+                   "random crops need targets of the size of the network's input");
 }
 
 void MiniBatchRows::begin(MiniBatch& batch) const {

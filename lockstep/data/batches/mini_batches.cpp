@@ -4,15 +4,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/data/batches/queue_check.h"
 
 namespace lockstep {
-namespace {
-
-void check_sizes(bool holds, const std::string& message, const std::string& hint = {}) {
-  if (!holds) throw InvalidArgument("[mini-batch queue] " + message, hint);
-}
-
-}  // namespace
 
 std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int64_t epoch) {
   if (shuffle != Shuffle::never) {
@@ -26,25 +20,26 @@ std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int6
 
 int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options) {
   const int64_t size = options.mini_batch_size;
-  check_sizes(size >= 1 && size <= int64_t{1} << 31,
-              "mini_batch_size is " + std::to_string(size) + ", but must be 1 to 2^31");
+  require_in_queue(size >= 1 && size <= int64_t{1} << 31,
+                   "mini_batch_size is " + std::to_string(size) + ", but must be 1 to 2^31");
   return n / size + (options.drop_last || n % size == 0 ? 0 : 1);
 }
 
 void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
   const int64_t per_epoch = batches_per_epoch(n, options);
-  check_sizes(per_epoch > 0,
-              "a mini-batch of " + std::to_string(options.mini_batch_size) +
-                  " observations is larger than the data (" + std::to_string(n) +
-                  ") and partial mini-batches are dropped, so an epoch would be empty",
-              "choose a mini_batch_size of at most " + std::to_string(n) +
-                  " or keep the last, partial mini-batch");
-  check_sizes(options.threads >= 1 && options.threads <= 1024,
-              "threads is " + std::to_string(options.threads) + ", but must be 1 to 1024");
-  check_sizes(options.prefetch >= 1 && options.prefetch <= 1 << 20,
-              "prefetch is " + std::to_string(options.prefetch) + ", but must be 1 to 2^20");
-  check_sizes(options.max_epochs >= 1 && options.max_epochs <= int64_t{1} << 31,
-              "max_epochs is " + std::to_string(options.max_epochs) + ", but must be 1 to 2^31");
+  require_in_queue(per_epoch > 0,
+                   "a mini-batch of " + std::to_string(options.mini_batch_size) +
+                       " observations is larger than the data (" + std::to_string(n) +
+                       ") and partial mini-batches are dropped, so an epoch would be empty",
+                   "choose a mini_batch_size of at most " + std::to_string(n) +
+                       " or keep the last, partial mini-batch");
+  require_in_queue(options.threads >= 1 && options.threads <= 1024,
+                   "threads is " + std::to_string(options.threads) + ", but must be 1 to 1024");
+  require_in_queue(options.prefetch >= 1 && options.prefetch <= 1 << 20,
+                   "prefetch is " + std::to_string(options.prefetch) + ", but must be 1 to 2^20");
+  require_in_queue(
+      options.max_epochs >= 1 && options.max_epochs <= int64_t{1} << 31,
+      "max_epochs is " + std::to_string(options.max_epochs) + ", but must be 1 to 2^31");
   // These calls throw for invalid ranges.
   draw_augmentation(options.augmentation, options.seed, 0, 0);
   add_noise(options.noise, options.seed, 0, 0, nullptr, 0);

@@ -5,10 +5,10 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <random>
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/random_hex.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/host_name.h"
 #include "lockstep/base/os/variable.h"
@@ -18,14 +18,6 @@ namespace {
 
 constexpr const char* lock_name = "lock";
 constexpr const char* owner_name = "owner";
-
-std::string random_word() {
-  constexpr const char* letters = "abcdefghijklmnopqrstuvwxyz0123456789";
-  std::random_device source;
-  std::string word;
-  for (int i = 0; i < 10; ++i) word += letters[source() % 36];
-  return word;
-}
 
 // The machine, login and Slurm of a pool. Only pools with the same ones clean its folder up: locks
 // need not reach other machines, and another Slurm does not know the jobs.
@@ -56,7 +48,7 @@ HostsFolder::HostsFolder(const ClusterProfile& profile) : owner_(owner_of(profil
     throw FileError("[cluster] the folder " + all + " belongs to another user",
                     "name one of your own in the profile's `folder`");
   }
-  path_ = join_path(all, random_word());
+  path_ = join_path(all, random_hex(2));
   if (::mkdir(path_.c_str(), 0700) != 0) {
     throw FileError("[cluster] cannot make the folder " + path_ + ": " +
                     std::system_category().message(errno));

@@ -32,6 +32,11 @@ std::string cpus_option(const ClusterProfile& profile) {
 std::string script_head(const ClusterProfile& profile, std::vector<std::string> options,
                         const std::vector<std::pair<std::string, std::string>>& environment) {
   refuse_secrets(environment);
+  for (const std::string& option : options) {
+    if (option.find_first_of(" \t\r\n\"'\\") == std::string::npos) continue;
+    throw InvalidArgument("[cluster] Slurm cannot use " + option,
+                          "use folders without blanks and quotes in their paths");
+  }
   for (const std::string& option : partition_option(profile)) options.push_back(option);
   if (!profile.time_limit.empty()) options.push_back("--time=" + profile.time_limit);
   options.insert(options.end(), profile.options.begin(), profile.options.end());

@@ -45,8 +45,8 @@ struct SlurmHosts {
 // InvalidArgument for an environment that seems to hold secrets.
 std::string slurm_hosts_script(const ClusterProfile& profile, const SlurmHosts& hosts);
 
-// The script of a job of this name that holds the profile's nodes for so many seconds, and is never
-// started again.
+// The script of a job that holds the profile's nodes for `seconds`. Slurm does not start the job
+// again.
 std::string slurm_holder_script(const ClusterProfile& profile, const std::string& name,
                                 int seconds);
 

@@ -1,7 +1,6 @@
 #include "lockstep/parallel/comm/host_group.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <gloo/common/error.h>
 #include <gloo/common/logging.h>
 #include <gloo/transport/tcp/device.h>
@@ -12,7 +11,6 @@
 #include <atomic>
 #include <cstring>
 #include <optional>
-#include <random>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
@@ -56,13 +54,6 @@ std::shared_ptr<gloo::transport::Device> create_device(
 }
 
 }  // namespace
-
-std::string fresh_group_secret() {
-  std::random_device source;
-  std::string text;
-  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", source());
-  return text;
-}
 
 bool is_private_address(const std::string& address) {
   in_addr v4{};

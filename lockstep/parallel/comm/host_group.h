@@ -27,8 +27,9 @@ struct HostGroupOptions {
   // encrypts nor authenticates.
   std::string address = "127.0.0.1";
   std::shared_ptr<Rendezvous> rendezvous = {};
-  // The group's number and secret, equal in all members. They keep out members of other groups and
-  // accidental connections. They are no defence against attackers; a private network is.
+  // The group's number and secret (such as random_hex(8)), equal in all members. They keep out
+  // members of other groups and accidental connections. They are no defence against attackers; a
+  // private network is.
   int64_t generation = 0;
   std::string secret = {};
   std::vector<std::string> names = {};  // member names for error messages
@@ -36,9 +37,6 @@ struct HostGroupOptions {
   // two steps, and a member has about 4 sqrt(size) connections. Equal in all members.
   int most_direct = 64;
 };
-
-// A secret for a new group: 256 random bits as text. Thread-safe.
-std::string fresh_group_secret();
 
 // One member. The death of a peer is detected at once (WorkerLost), a stopped peer at the limit. In
 // a group of two steps only the connected members detect a death; others wait for abort() or their

@@ -31,8 +31,7 @@ class KeyedRendezvous : public Rendezvous {
 
  private:
   virtual void send(const RendezvousEntry& entry) = 0;
-  // Waits up to so many seconds for entries, and calls take() for each. Throws if the group has
-  // ended.
+  // Waits for entries, at most `seconds`, and calls take() for each. Throws if the group has ended.
   virtual void wait(double seconds) = 0;
 
   const int rank_;

@@ -9,6 +9,7 @@
 #include <zmq.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/random_hex.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
@@ -29,7 +30,7 @@ Bytes ask_as_guest(const ChannelTicket& ticket, const Bytes& question, const Tim
     zmq::context_t context(1);
     zmq::socket_t socket(context, ZMQ_DEALER), events(context, ZMQ_PAIR);
     channel::set_up(socket, {}, ticket.endpoint);
-    channel::set_up_sender(socket, std::string(channel::kGuest) + channel::random_name(), ticket);
+    channel::set_up_sender(socket, std::string(channel::kGuest) + random_hex(4), ticket);
     socket.set(zmq::sockopt::reconnect_ivl, 100);
     if (zmq_socket_monitor(socket.handle(), channel::kMonitor,
                            ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |

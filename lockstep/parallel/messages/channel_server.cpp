@@ -12,6 +12,7 @@
 #include <zmq_addon.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/random_hex.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/messages/channel.h"
@@ -195,7 +196,7 @@ ChannelServer::ChannelServer(const ChannelOptions& options)
         throw zmq::error_t();
       }
       // The abstract name space needs no file, so nothing is left behind however the client ends.
-      s.socket.bind("ipc://@lockstep-" + channel::random_name());
+      s.socket.bind("ipc://@lockstep-" + random_hex(4));
     } else {
       s.bind(options.endpoint);
     }

@@ -1,9 +1,6 @@
 #include "lockstep/parallel/messages/channel_socket.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
-#include <random>
 
 #include "lockstep/base/error.h"
 
@@ -19,11 +16,6 @@ constexpr int kHeartbeatMilliseconds = 500, kSilenceMilliseconds = 5000;
 
 void fail(const std::string& what, const zmq::error_t& error) {
   throw Error("[channel] " + what + ": " + error.what());
-}
-
-std::string random_name() {
-  std::random_device source;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
 }
 
 void set_up(zmq::socket_t& socket, const ChannelOptions& options, const std::string& endpoint) {

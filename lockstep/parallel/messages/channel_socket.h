@@ -18,9 +18,6 @@ inline constexpr const char* kMonitor = "inproc://lockstep-monitor";
 // Throws Error with the reason.
 [[noreturn]] void fail(const std::string& what, const zmq::error_t& error);
 
-// "a3f0..."
-std::string random_name();
-
 // Sets the options of both ends.
 void set_up(zmq::socket_t& socket, const ChannelOptions& options, const std::string& endpoint);
 // Sets a sender's name and keys.

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/random_hex.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
@@ -292,7 +293,7 @@ class BlockInbox final : public Inbox {
   bool closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
-// Forwards messages between the members of a block, in a thread of its own.
+// The thread that forwards messages between the members of a block.
 class BlockForwarder {
  public:
   BlockForwarder(std::shared_ptr<PoolCore> pool, BlockTicket ticket,
@@ -369,7 +370,7 @@ class HostsClient final : public BlockClient {
       : pool_(std::move(pool)), inbox_(std::make_shared<BlockInbox>()) {
     ticket_.size = size;
     ticket_.limit = limit;
-    ticket_.secret = fresh_group_secret();
+    ticket_.secret = random_hex(8);
     ticket_.to_client = pool_->add_inbox(inbox_);
     ticket_.from_client = pool_->next_number();
     for (int i = 0; i < size; ++i) {

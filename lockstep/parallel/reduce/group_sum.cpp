@@ -57,9 +57,8 @@ struct GroupSum::State {
   uint32_t begun = 0;                       // sums
   std::vector<std::vector<float>> scratch;  // by thread
 
-  // In tests: fills the operands of the sum before, which nobody reads any more, because all
-  // members have finished it. Nobody writes operands there before this member has begun another
-  // sum.
+  // In tests: fills the operands of the previous sum. All members have finished that sum, so no
+  // member reads them. No member writes operands there before this one has begun another sum.
   void fill_former_operands() const {
     std::byte* const former = exchange->operands(begun - 1);
     if (former != nullptr && group.rank() == 0) fill_with_poison(former, options.operand_bytes);

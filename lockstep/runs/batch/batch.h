@@ -7,8 +7,9 @@
 //     std::printf("%lld\n", job.id());
 //   }
 //
-//   lockstep::BatchHandle job(3);              // in any process of the user; (3, "lab"): on a
-//   cluster if (job.wait(60).status == lockstep::BatchStatus::finished) use(job.result<double>());
+//   // In any process of the user. On a cluster: job(3, "lab").
+//   lockstep::BatchHandle job(3);
+//   if (job.wait(60).status == lockstep::BatchStatus::finished) use(job.result<double>());
 //
 // `lockstep jobs` shows, waits for, fetches and cancels these jobs as well. A job keeps the
 // executable, the arguments and (on this machine) the environment of its submission, without

@@ -1,11 +1,9 @@
 #include "lockstep/runs/folders/run_facts.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/random_hex.h"
 
 namespace lockstep {
 namespace {
@@ -74,10 +72,7 @@ RunNotes notes_of(const ordered_json& json) {
 
 }  // namespace
 
-std::string make_run_id() {
-  std::random_device source;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
-}
+std::string make_run_id() { return random_hex(4); }
 
 ordered_json to_json(const RunFacts& f) {
   ordered_json json = ordered_json::object();

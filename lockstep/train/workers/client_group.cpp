@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/numeric/random_hex.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/two_steps.h"
@@ -27,7 +28,7 @@ ClientGroup::ClientGroup(detail::PoolCore& pool, const ClientGroupOptions& optio
     parts_.back().options.names.push_back(name_of_worker(options.workers[rank]));
   }
   const bool one = parts_.size() == 1;
-  if (!one) secret_ = fresh_group_secret();
+  if (!one) secret_ = random_hex(8);
   for (Part& part : parts_) {
     int cores = available_cores();
     if (part.host != 0) {

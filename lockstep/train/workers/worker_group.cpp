@@ -25,6 +25,9 @@ std::unique_ptr<Group> make_worker_group(const FormOrder& order, const GroupOfWo
                         .window_bytes = order.window_bytes,
                         .spin = order.spin,
                         .names = {}};
+  if (order.workers.size() != static_cast<size_t>(own.size)) {
+    throw DataError("[group] the description of the group names other workers of its host");
+  }
   for (const uint32_t worker : order.workers) own.names.push_back(name_of_worker(worker));
   const int rank = order.rank - before;
   auto local = std::make_unique<LocalGroup>(memory, rank, own);

@@ -97,32 +97,29 @@ void update_blocks(const kernels::Updates<Update>& all, void* stream, Body body)
 }
 
 kernels::Table make_table() {
-  using kernels::Table;
-  return [] {
-    Table t = kernels_behind();
-    t.tf32 = true;
-    kernels::for_each_kernel([&]<kernels::KernelId, auto entry>() {
-      put_on_device<entry>(t.*entry);
+  kernels::Table t = kernels_behind();
+  t.tf32 = true;
+  kernels::for_each_kernel([&]<kernels::KernelId, auto entry>() {
+    put_on_device<entry>(t.*entry);
+  });
+  if (t.sgdm_of_all) return t;
+  // The CPU has no kernels for all parameters at once.
+  t.sgdm_of_all = [](const kernels::Updates<kernels::SgdmUpdate>& all, void* stream) {
+    update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
+      cpu.sgdm(p.w, p.first, p.gradient_sum, p.count, u, nullptr);
     });
-    if (t.sgdm_of_all) return t;
-    // The CPU has no kernels for all parameters at once.
-    t.sgdm_of_all = [](const kernels::Updates<kernels::SgdmUpdate>& all, void* stream) {
-      update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
-        cpu.sgdm(p.w, p.first, p.gradient_sum, p.count, u, nullptr);
-      });
-    };
-    t.adam_of_all = [](const kernels::Updates<kernels::AdamUpdate>& all, void* stream) {
-      update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
-        cpu.adam(p.w, p.first, p.second, p.gradient_sum, p.count, u, nullptr);
-      });
-    };
-    t.rmsprop_of_all = [](const kernels::Updates<kernels::RmspropUpdate>& all, void* stream) {
-      update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
-        cpu.rmsprop(p.w, p.first, p.gradient_sum, p.count, u, nullptr);
-      });
-    };
-    return t;
-  }();
+  };
+  t.adam_of_all = [](const kernels::Updates<kernels::AdamUpdate>& all, void* stream) {
+    update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
+      cpu.adam(p.w, p.first, p.second, p.gradient_sum, p.count, u, nullptr);
+    });
+  };
+  t.rmsprop_of_all = [](const kernels::Updates<kernels::RmspropUpdate>& all, void* stream) {
+    update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
+      cpu.rmsprop(p.w, p.first, p.gradient_sum, p.count, u, nullptr);
+    });
+  };
+  return t;
 }
 
 }  // namespace

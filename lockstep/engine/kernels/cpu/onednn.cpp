@@ -232,14 +232,16 @@ bool leaves_gradients_unwritten(const Window& window, const Shape& image, const 
   return false;
 }
 
-bool may_never_be_made(const Window& window, const Shape& result) {
+bool weights_gradient_fails_in_bf16(const Window& window, const Shape& image, const Shape& result) {
   constexpr int64_t most_columns = 736;
   static const bool amx = [] {
     constexpr auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
     return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
   }();
-  const auto last = static_cast<size_t>(window.axes() - 1);
-  return amx && window.kernel[last] > 1 && result[2 + window.axes() - 1] > most_columns;
+  const int columns = window.axes() - 1;  // the last axis
+  const bool is_never_made =
+      amx && window.kernel[static_cast<size_t>(columns)] > 1 && result[2 + columns] > most_columns;
+  return is_never_made || leaves_gradients_unwritten(window, image, result);
 }
 
 Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,

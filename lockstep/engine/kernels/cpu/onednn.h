@@ -123,11 +123,11 @@ struct WindowDims {
 // window extends beyond it (seen for 33 channels, depth 4, kernel 3, stride 3, padding 1).
 bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result);
 
-// Whether oneDNN 2.6 may never finish making the primitive for the gradient of a convolution's
-// weights in bf16. Its kernel for AMX does this for windows of 3 columns with stride 1 and results
-// of more than 736 columns and several rows. This function treats all windows of several columns in
-// the same way.
-bool may_never_be_made(const Window& window, const Shape& result);
+// Whether oneDNN 2.6 cannot compute the gradient of a convolution's weights in bf16: it leaves
+// gradients unwritten, or does not finish making the primitive. The second case occurs with AMX for
+// windows of 3 columns with stride 1 and results of more than 736 columns and several rows. This
+// function treats all windows of several columns in the same way.
+bool weights_gradient_fails_in_bf16(const Window& window, const Shape& image, const Shape& result);
 
 // Whether oneDNN's reorder may write beyond its destination. The generic kernel of 2.6 iterates up
 // to the source's padded size of a dimension, even if a blocked destination has less padding. Seen

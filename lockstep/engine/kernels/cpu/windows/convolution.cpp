@@ -312,8 +312,7 @@ Kernel make_convolution(const ConvolutionProblem& p) {
   const auto diff_w = any_desc(weights);
   const auto bias = p.bias ? plain_desc(bias_shape) : dnnl::memory::desc();
   const bool in_f32 =
-      type == DType::bf16 && (leaves_gradients_unwritten(p.window, p.src.shape, p.dst) ||
-                              may_never_be_made(p.window, p.dst));
+      type == DType::bf16 && weights_gradient_fails_in_bf16(p.window, p.src.shape, p.dst);
   const bool own_bias = p.bias && (in_f32 || p.dst.elements() / p.dst[1] > kMostSummedInF32);
   const auto diff_bias = own_bias ? dnnl::memory::desc() : bias;
 

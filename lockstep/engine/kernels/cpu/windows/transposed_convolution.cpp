@@ -103,8 +103,7 @@ struct Described {
 // The gradient of the weights only, over all observations at once.
 Pass weights_gradient(const TransposedConvolutionProblem& p) {
   // oneDNN computes it as a convolution from the results to the images.
-  if (p.src.dtype == DType::bf16 && (leaves_gradients_unwritten(p.window, p.dst, p.src.shape) ||
-                                     may_never_be_made(p.window, p.src.shape))) {
+  if (p.src.dtype == DType::bf16 && weights_gradient_fails_in_bf16(p.window, p.dst, p.src.shape)) {
     TransposedConvolutionProblem in_f32 = p;
     in_f32.src = {p.src.shape, DType::f32, nullptr};
     return weights_gradient(in_f32);
