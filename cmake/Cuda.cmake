@@ -1,9 +1,21 @@
 # The GPUs' kernels: a shared library of its own, lockstep_cuda, which the executable loads when a GPU
 # is asked for. Nothing else is linked with CUDA.
 
+# A quarter of the build's time, so AUTO builds it where it can be used: on a machine with a GPU, and
+# where CUDAARCHS names the GPUs to build for.
+set(lockstep_gpu_found OFF)
+foreach(sign IN ITEMS /proc/driver/nvidia /dev/nvidiactl /dev/dxg) # the last: in Windows' subsystem
+  if(EXISTS "${sign}")
+    set(lockstep_gpu_found ON)
+  endif()
+endforeach()
+
 set(lockstep_cuda_missing "")
 if(LOCKSTEP_CUDA STREQUAL "OFF")
   set(lockstep_cuda_missing "LOCKSTEP_CUDA is OFF")
+elseif(LOCKSTEP_CUDA STREQUAL "AUTO" AND NOT lockstep_gpu_found AND NOT DEFINED ENV{CUDAARCHS}
+       AND NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(lockstep_cuda_missing "this machine has no GPU (-DLOCKSTEP_CUDA=ON builds it all the same)")
 elseif(LOCKSTEP_SANITIZE)
   set(lockstep_cuda_missing "sanitizers do not look into GPU code")
 else()
