@@ -122,7 +122,10 @@ class Profiles(unittest.TestCase):
         self.fails("lab.toml", "import", "lab.toml", "b")
         hint = self.fails('the profile "lab" exists', "import", "other.toml", "lab")
         self.assertIn("give another name: lockstep cluster import other.toml NAME", hint)
-        self.works("import", "other.toml")
+        said = self.works("import", "other.toml")
+        self.assertRegex(said, r"(?m)^attach +nothing$")
+        self.assertRegex(said, r"(?m)^login +none: ")
+        self.assertRegex(said, r"(?m)^executable +shared: ")
         self.works("import", "other.toml", "third")
         self.assertEqual(self.names(), ["lab", "local", "other", "third"])
         self.assertEqual(self.works("show", "third"), LAB)
@@ -132,6 +135,15 @@ class Profiles(unittest.TestCase):
                          ["home", "lab.toml", "other.toml"])
         # The file serves without an import.
         self.assertEqual(self.works("show", "other.toml"), LAB)
+
+    def test_import_shows_what_a_file_makes_this_machine_send_and_run(self):
+        (self.folder / "foreign.toml").write_text(
+            'login = "me@elsewhere"\nexecutable = "/tmp/theirs"\nattach = ["/etc/shadow", "/b"]\n')
+        said = self.works("import", "foreign.toml")
+        self.assertRegex(said, r"(?m)^profile +foreign$")
+        self.assertRegex(said, r"(?m)^login +me@elsewhere: ssh runs")
+        self.assertRegex(said, r"(?m)^executable +/tmp/theirs: this file runs on the nodes$")
+        self.assertRegex(said, r"(?m)^attach +/etc/shadow, /b: copied for every batch job and pool$")
 
     def test_fields_are_checked(self):
         for arguments, said in (
@@ -146,27 +158,69 @@ class Profiles(unittest.TestCase):
                 (("--ports", "70000"), "ports: "),
                 (("--folder", "jobs"), 'folder: "jobs" is no absolute path'),
                 (("--executable", "bin/lockstep"), "neither shared nor shipped nor an absolute path"),
-                (("--option", "mem"), '"mem" is no option of sbatch'),
+                (("--option", "mem"), '"mem" is not an option of sbatch'),
                 (("--option=--partition=x",), "use the field partition"),
                 (("--option=-N4",), "use the field nodes"),
                 (("--option=--export=ALL",), "use the field environment"),
+                # sbatch divides the lines of the script into words.
+                (("--option=--mem=4G --export=ALL",), "is more than one word"),
+                (("--option=--mem=4G\t--export=ALL",), "is more than one word"),
+                (("--option=--comment='a",), "is more than one word"),
+                (("--option=--comment=a\\b",), "is more than one word"),
+                (("--option=--comment=a#b",), "is more than one word"),
+                (("--option=--mem 4G",), "such as --mem=4G"),
+                # It takes the beginning of a name for the whole, and letters without values together.
+                (("--option=--expor=ALL",), '"--expor=ALL", for sbatch --export, is set by lockstep'),
+                (("--option=--export-f=x",), "use the field environment"),
+                (("--option=--wra=ls",), "the job is the script"),
+                (("--option=--part=x",), "use the field partition"),
+                (("--option=--p=x",), "use the field partition"),
+                (("--option=-spdebug",), "use the field partition"),
+                (("--option=-HN4",), "use the field nodes"),
+                (("--option=--",), '"--" is not an option of sbatch'),
+                # What the script itself gives, and what sbatch answers without taking a job.
+                (("--option=--output=/tmp/x",), "jobs diary"),
+                (("--option=-e/tmp/x",), "jobs diary"),
+                (("--option=--job-name=x",), "set by lockstep itself"),
+                (("--option=-Jx",), "set by lockstep itself"),
+                (("--option=--no-req",), "set by lockstep itself"),
+                (("--option=--signal=B:TERM@1",), "set by lockstep itself"),
+                (("--option=--test-only",), "instead of taking the job"),
+                (("--option=-h",), "instead of taking the job"),
+                (("--option=-Mother",), "the field login"),
                 (("--environment", "NCCL"), "sets no variable"),
                 (("--environment", "1A=b"), "sets no variable"),
                 (("--environment", "A=b\nc"), "sets no variable")):
             self.fails(said, "add", "b", *arguments)
+        for number, option in enumerate(("--time-min=5", "--nodelist=n1", "--nodefile=x", "-wn1", "-C=epyc&gpu",
+                                         "--wait-all-nodes=1", "--ntasks-per-core=1", "-HQ", "--gres=gpu:a100:2")):
+            self.works("add", f"good{number}", "--option=" + option)
+            self.works("remove", f"good{number}")
         for name in ("", "a/b", "..", "a b", "x" * 65):
             self.fails("", "add", name, code=1 if name else 2)
         self.assertEqual(self.names(), ["local"])
 
     def test_credentials_are_refused_and_not_repeated(self):
         for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "HF_TOKEN",
-                     "PGPASSWORD", "my_secret", "TOKEN"):
+                     "PGPASSWORD", "my_secret", "TOKEN", "GITHUB_PAT", "gh_pat", "DB_PASS", "KUBE_CREDS"):
             said = self.fails(f"{name} looks like a credential", "add", "b",
                               f"--environment={name}=x9y8z7")
             self.assertNotIn("x9y8z7", said)
-        self.works("add", "b", "--environment=TOKENIZERS_PARALLELISM=false")
+        for value in ("ghp_16C7e42F292c6912E7710c838347Ae178B4a", "http://me:x9y8z7pw@proxy:3128",
+                      "https://store/blob?sv=1&sig=x9y8z7"):
+            said = self.fails("SETTING looks like a credential", "add", "b", f"--environment=SETTING={value}")
+            self.assertNotIn(value[-6:], said)
+        self.works("add", "b", "--environment=TOKENIZERS_PARALLELISM=false",
+                   "--environment=NCCL_SOCKET_IFNAME=ib0", "--environment=COMPAT_PATH=/a:/b",
+                   "--environment=HTTP_PROXY=http://proxy:3128")
+        # Where a secret lies is no secret: the hint asks for such a file.
+        hint = self.fails("AWS_SHARED_CREDENTIALS_FILE", "add", "c", "--environment=HF_TOKEN=x")
+        self.assertIn("keep credentials in files", hint)
+        self.works("add", "c", "--environment=AWS_SHARED_CREDENTIALS_FILE=/shared/me/keys",
+                   "--environment=AWS_WEB_IDENTITY_TOKEN_FILE=/run/token",
+                   "--environment=GOOGLE_APPLICATION_CREDENTIALS=/shared/me/key.json")
         (self.folder / "b.toml").write_text('environment = ["DB_PASSWORD=x9y8z7"]\n')
-        self.assertNotIn("x9y8z7", self.fails("looks like a credential", "import", "b.toml", "c"))
+        self.assertNotIn("x9y8z7", self.fails("looks like a credential", "import", "b.toml", "d"))
 
     def test_files_of_other_versions_and_damaged_ones(self):
         self.add_lab()

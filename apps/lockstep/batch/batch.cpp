@@ -131,8 +131,18 @@ SubmitArguments with_default_cluster(SubmitArguments a) {
   return a;
 }
 
+// The user may not have looked into a file that stands for a profile.
+void tell_what_a_file_attaches(const std::string& cluster) {
+  if (!cluster.ends_with(".toml")) return;
+  for (const std::string& file : read_cluster_profile(cluster).attach) {
+    std::fprintf(stderr, "note: %s attaches %s\n", printable(cluster).c_str(),
+                 printable(file).c_str());
+  }
+}
+
 int submit_command(const SubmitArguments& given) {
   const SubmitArguments a = with_default_cluster(given);
+  tell_what_a_file_attaches(a.cluster);
   if (has_login(a.cluster)) return submit_there(a);
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");

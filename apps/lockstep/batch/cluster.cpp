@@ -75,6 +75,20 @@ int add_named_cluster(const std::string& name, ClusterProfile profile) {
   return 0;
 }
 
+// A file may come from anyone: what it makes this machine send, and what it makes others run.
+void show_imported(const std::string& name, const ClusterProfile& p) {
+  std::string attached;
+  for (const std::string& file : p.attach) attached += (attached.empty() ? "" : ", ") + file;
+  const bool is_path = p.executable != "shared" && p.executable != "shipped";
+  print_table({{"profile", name},
+               {"login", p.login.empty() ? "none: the scheduler's commands run here"
+                                         : p.login + ": ssh runs the scheduler's commands there"},
+               {"executable", is_path ? p.executable + ": this file runs on the nodes"
+                                      : p.executable + ": this lockstep runs on the nodes"},
+               {"attach", attached.empty() ? "nothing"
+                                           : attached + ": copied for every batch job and pool"}});
+}
+
 int import_cluster(const std::string& file, const std::string& name) {
   const std::string wanted = name.empty() ? std::filesystem::path(file).stem().string() : name;
   const std::vector<std::string> names = cluster_profile_names();
@@ -86,7 +100,9 @@ int import_cluster(const std::string& file, const std::string& name) {
         "give another name: lockstep cluster import " + shell_word(file) + " NAME");
   }
   // The file's name need not end as a profile's does.
-  add_cluster_profile(wanted, read_cluster_profile_file(file));
+  const ClusterProfile profile = read_cluster_profile_file(file);
+  add_cluster_profile(wanted, profile);
+  show_imported(wanted, profile);
   return 0;
 }
 
@@ -212,7 +228,7 @@ void add_cluster(Commands& commands) {
       "  validate [NAME]     try it step by step; a step that fails says what to do\n"
       "  default [NAME]      choose the profile that `default` stands for, or show its name\n"
       "  export NAME [FILE]  write a profile to a new file (default: NAME.toml)\n"
-      "  import FILE [NAME]  make a profile from such a file\n"
+      "  import FILE [NAME]  make a profile from such a file, and print what it attaches and runs\n"
       "  remove NAME         remove a profile\n"
       "  aws-config [NAME]   print the configuration of a Slurm cluster for AWS ParallelCluster 3\n"
       "  jobset [NAME]       print a manifest for Kubernetes: a training as a JobSet\n\n"

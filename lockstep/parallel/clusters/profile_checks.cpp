@@ -5,10 +5,12 @@
 #include <cctype>
 #include <charconv>
 #include <optional>
-#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/variable.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep {
 namespace {
@@ -34,52 +36,94 @@ void check_environment(const ClusterProfile& profile, const std::string& where) 
                    "\"" + name.substr(0, 40) + "\" sets no variable in one line",
                    "for example NCCL_SOCKET_IFNAME=ib0");
     }
-    if (names_credential(name)) {
+    if (holds_credential(name, variable.substr(equals + 1))) {
       refuse_field(where, "environment",
                    name +
                        " looks like a credential, and Slurm stores the "
                        "variables of jobs where others may read them",
-                   "keep credentials in files that the nodes read, such as ~/.aws/credentials");
+                   "keep credentials in files that the nodes read, such as ~/.aws/credentials; "
+                   "AWS_SHARED_CREDENTIALS_FILE can name another");
     }
   }
 }
 
-// Options of sbatch that this program sets itself, by what sets them.
+// Options of sbatch that a profile cannot give, by what serves instead.
 struct OwnOption {
   const char *name, *letter, *instead;
 };
-constexpr std::array own_options{OwnOption{"partition", "p", "use the field partition"},
-                                 OwnOption{"nodes", "N", "use the field nodes"},
-                                 OwnOption{"time", "t", "use the field time_limit"},
-                                 OwnOption{"export", "", "use the field environment"},
-                                 OwnOption{"export-file", "", "use the field environment"},
-                                 OwnOption{"ntasks", "n", "use the field workers"},
-                                 OwnOption{"ntasks-per-node", "", "use the field workers"},
-                                 OwnOption{"cpus-per-task", "c", "use the field threads"},
-                                 OwnOption{"array", "a", "each job is one of Slurm's"},
-                                 OwnOption{"parsable", "", "it is always given"},
-                                 OwnOption{"wrap", "", "the job is the script"},
-                                 OwnOption{"wait", "W", "use `lockstep jobs wait`"}};
+constexpr const char* diary_instead = "`lockstep jobs diary` shows the output";
+constexpr const char* always_instead = "each job already has the setting that it needs";
+constexpr const char* question_instead = "sbatch would answer instead of taking the job";
+constexpr std::array own_options{
+    OwnOption{"partition", "p", "use the field partition"},
+    OwnOption{"nodes", "N", "use the field nodes"},
+    OwnOption{"time", "t", "use the field time_limit"},
+    OwnOption{"export", "", "use the field environment"},
+    OwnOption{"export-file", "", "use the field environment"},
+    OwnOption{"ntasks", "n", "use the field workers"},
+    OwnOption{"ntasks-per-node", "", "use the field workers"},
+    OwnOption{"cpus-per-task", "c", "use the field threads"},
+    OwnOption{"array", "a", "each job is one of Slurm's"},
+    OwnOption{"wait", "W", "use `lockstep jobs wait`"},
+    OwnOption{"output", "o", diary_instead},
+    OwnOption{"error", "e", diary_instead},
+    OwnOption{"input", "i", "a job has no input"},
+    OwnOption{"wrap", "", "the job is the script"},
+    OwnOption{"clusters", "M", "name its login node in the field login"},
+    OwnOption{"job-name", "J", always_instead},
+    OwnOption{"open-mode", "", always_instead},
+    OwnOption{"parsable", "", always_instead},
+    OwnOption{"requeue", "", always_instead},
+    OwnOption{"no-requeue", "", always_instead},
+    OwnOption{"no-kill", "k", always_instead},
+    OwnOption{"signal", "", always_instead},
+    OwnOption{"test-only", "", question_instead},
+    OwnOption{"help", "h", question_instead},
+    OwnOption{"usage", "", question_instead},
+    OwnOption{"version", "V", question_instead}};
+// Letters of sbatch without a value: other letters may follow in the same word.
+constexpr std::string_view letters_alone = "HhIkOQsuVvW";
 
-bool is_option(const std::string& text, const OwnOption& option) {
-  const std::string name = text.substr(0, text.find('='));
-  return name == std::string("--") + option.name ||
-         (*option.letter != '\0' && !text.starts_with("--") &&
-          text.starts_with(std::string("-") + option.letter));
+// Whether a word gives an own option. sbatch takes the beginning of a long name for the whole.
+bool gives_option(const std::string& word, const OwnOption& option) {
+  if (word.starts_with("--")) {
+    return std::string_view(option.name).starts_with(word.substr(2, word.find('=') - 2));
+  }
+  for (size_t i = 1; i < word.size(); ++i) {
+    if (word[i] == *option.letter) return true;
+    if (letters_alone.find(word[i]) == std::string_view::npos) return false;
+  }
+  return false;
+}
+
+// The script holds options in lines, where sbatch divides words, joins what is quoted, and takes
+// what follows # for a comment.
+bool is_one_word(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isspace(c) != 0 || std::iscntrl(c) != 0 ||
+           std::string_view("\"'\\#").find(static_cast<char>(c)) != std::string_view::npos;
+  });
 }
 
 void check_options(const ClusterProfile& profile, const std::string& where) {
   for (const std::string& option : profile.options) {
-    const bool plain = option.size() > 1 && option.starts_with("-") &&
-                       option.find_first_of("\n\r") == std::string::npos;
-    if (!plain) {
-      refuse_field(where, "options", "\"" + option + "\" is no option of sbatch",
+    if (option.size() < 2 || !option.starts_with("-") || option == "--") {
+      refuse_field(where, "options", "\"" + printable(option) + "\" is not an option of sbatch",
                    "for example --mem=4G");
     }
+    if (!is_one_word(option)) {
+      refuse_field(where, "options", "\"" + printable(option) + "\" is more than one word",
+                   "give each option as one word without quotes, backslashes and #, such as "
+                   "--mem=4G");
+    }
     for (const OwnOption& own : own_options) {
-      if (is_option(option, own)) {
-        refuse_field(where, "options", "\"" + option + "\" is set by lockstep itself", own.instead);
-      }
+      if (!gives_option(option, own)) continue;
+      const std::string name = std::string("--") + own.name;
+      const bool whole = option == name || option.starts_with(name + "=");
+      refuse_field(where, "options",
+                   "\"" + option + "\"" + (whole ? "" : ", for sbatch " + name + ",") +
+                       " is set by lockstep itself",
+                   own.instead);
     }
   }
 }
@@ -157,20 +201,6 @@ void check_paths(const ClusterProfile& profile, const std::string& where) {
 }
 
 }  // namespace
-
-bool names_credential(std::string name) {
-  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  for (const char* part : {"SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "ACCESS_KEY",
-                           "PRIVATE_KEY", "API_KEY"}) {
-    if (name.find(part) != std::string::npos) return true;
-  }
-  std::istringstream words(name);
-  for (std::string word; std::getline(words, word, '_');) {
-    // Not TOKENIZERS_PARALLELISM.
-    if (word == "TOKEN" || word == "TOKENS") return true;
-  }
-  return false;
-}
 
 void check_cluster_profile(const ClusterProfile& profile, const std::string& where) {
   check_options(profile, where);

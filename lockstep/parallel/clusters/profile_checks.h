@@ -11,7 +11,4 @@ namespace lockstep {
 // variables are not repeated.
 void check_cluster_profile(const ClusterProfile& profile, const std::string& where);
 
-// Whether a variable of this name usually holds a secret, such as AWS_SECRET_ACCESS_KEY.
-bool names_credential(std::string name);
-
 }  // namespace lockstep

@@ -52,7 +52,7 @@ std::string script_head(const ClusterProfile& profile, std::vector<std::string> 
 
 void refuse_secrets(const std::vector<std::pair<std::string, std::string>>& environment) {
   for (const auto& [name, value] : environment) {
-    if (!names_credential(name)) continue;
+    if (!holds_credential(name, value)) continue;
     throw InvalidArgument(
         "[cluster] environment: " + name + " seems to be a secret, which Slurm would store",
         "give it to the nodes in a file, such as ~/.aws/credentials, or by their role");

@@ -25,7 +25,6 @@
 #include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/clusters/profile_checks.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/parallel/process/spawn_guard.h"
@@ -60,7 +59,7 @@ std::vector<std::string> environment_of(const BatchJob& job) {
       if (value.is_string()) variables[name] = value.get<std::string>();
     }
     for (const auto& [name, value] : own_environment()) {
-      if (may_be_secret(name, value)) variables[name] = value;
+      if (may_hold_secret(name, value)) variables[name] = value;
     }
   } else {
     variables = own_environment();
@@ -255,24 +254,10 @@ std::string batch_script_for(const BatchRequest& request) {
   return slurm_script(job.profile, script);
 }
 
-bool may_be_secret(const std::string& name, const std::string& value) {
-  constexpr std::array words{"KEY", "TOKEN", "PASS", "_PWD", "PWD_", "AUTH", "COOKIE", "PRIVATE"};
-  if (name.starts_with("LOCKSTEP_") || name.ends_with("_FILE")) return false;
-  if (names_credential(name)) return true;
-  std::string upper = name;
-  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  for (const char* word : words) {
-    if (upper.find(word) != std::string::npos) return true;
-  }
-  // A URL with a user's name and password.
-  const size_t scheme = value.find("://");
-  return scheme != std::string::npos && value.find('@', scheme) != std::string::npos;
-}
-
 void record_batch_environment(const BatchJob& job) {
   auto recorded = nlohmann::ordered_json::object();
   for (const auto& [name, value] : own_environment()) {
-    if (!may_be_secret(name, value)) recorded[name] = value;
+    if (!may_hold_secret(name, value)) recorded[name] = value;
   }
   write_atomically(
       local_files(), job.file(batch_environment_name),

@@ -22,7 +22,4 @@ void start_batch_job(const BatchJob& job);
 // must name the profile of a cluster that Slurm manages.
 std::string batch_script_for(const BatchRequest& request);
 
-// Whether a variable may hold a secret, by its name and value.
-bool may_be_secret(const std::string& name, const std::string& value);
-
 }  // namespace lockstep
