@@ -232,7 +232,9 @@ class BatchJobs(CommandTest):
             return done.stdout.strip()
 
         number = run("submit", "job.toml", *LONG, BATCH_TEST="first", AWS_SECRET_ACCESS_KEY=SECRET,
-                     PROXY=f"http://user:{SECRET}@host")
+                     PROXY=f"http://user:{SECRET}@host", GITHUB_PAT=SECRET, my_dsn=SECRET,
+                     PLAIN=f"ghp_{SECRET}_0123", KEYS_FILE="/a/file")
+        self.assertIn(b"KEYS_FILE", (self.home / "jobs" / number / "environment.json").read_bytes())
         self.begins(number)
         self.assertIn(b"BATCH_TEST=first", self.environment_of(number))
         self.assertIn(f"AWS_SECRET_ACCESS_KEY={SECRET}".encode(), self.environment_of(number))
@@ -360,6 +362,43 @@ class BatchJobs(CommandTest):
         self.assertEqual(numbers, [1, 2, 3, 4, 5, 6])
         for number in numbers:
             self.assertEqual(self.wait(str(number)), "finished\n")
+
+    def test_a_submission_that_was_killed_is_listed_and_removed(self):
+        big = self.folder / "big"
+        with open(big, "wb") as file:
+            file.truncate(2 << 30)  # copying it takes a while
+        submitting = subprocess.Popen([COMMAND, "submit", "job.toml", "--attach", "big"], cwd=self.folder,
+                                      env={**os.environ, "LOCKSTEP_HOME": str(self.home)})
+        attached = self.home / "jobs" / "1" / "attached"
+        while not attached.exists() and submitting.poll() is None:
+            # While its process lives, it is not listed.
+            self.assertEqual(self.works("jobs", "list").stderr, "")
+        submitting.kill()
+        self.assertEqual(submitting.wait(), -signal.SIGKILL)
+        self.assertFalse((self.home / "jobs" / "1" / "batch.json").exists())
+        listed = self.works("jobs", "list")
+        self.assertRegex(listed.stderr, r"\Anote: job 1: .*is incomplete: the process that submitted .*"
+                                        r"lockstep jobs rm 1 removes")
+        for action in ("show", "diary", "wait"):
+            done = self.run_command("jobs", action, "1")
+            self.assertIn("is incomplete", done.stderr)
+            self.assertIn("lockstep jobs rm 1", done.stderr)
+        # So does a copy of the executable that was never finished, when it is old.
+        (self.home / "jobs" / "executables").mkdir(exist_ok=True)
+        unfinished = [self.home / "jobs" / "executables" / f"x.making-{i}" for i in (1, 2)]
+        for path in unfinished:
+            path.touch()
+        os.utime(unfinished[0], (1e9, 1e9))
+        self.works("jobs", "rm", "1")
+        self.assertEqual([path.exists() for path in unfinished], [False, True])
+        self.assertFalse((self.home / "jobs" / "1").exists())
+        self.assertEqual(self.works("jobs", "list").stderr, "")
+        # Killed before it had its lock: a while later it is listed, too.
+        (self.home / "jobs" / "5").mkdir()
+        self.assertEqual(self.works("jobs", "list").stderr, "")
+        os.utime(self.home / "jobs" / "5", (1e9, 1e9))
+        self.assertIn("job 5", self.works("jobs", "list").stderr)
+        self.works("jobs", "rm", "5")
 
     def test_a_damaged_job(self):
         number = self.submit()

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <thread>
@@ -27,6 +28,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds wait_pause{100};
+constexpr int lockless_seconds = 60;  // that making a folder and locking it never takes
 
 std::string number_text(int64_t number) { return std::to_string(number); }
 
@@ -70,7 +72,30 @@ void refuse_unended(const BatchJob& job) {
           ", or cancel it: lockstep jobs cancel " + number_text(job.number));
 }
 
+// Whether the process that made or removed a job's folder was killed at it. That process holds the
+// lock, but for a moment after it has made the folder.
+bool is_abandoned(const std::string& folder) {
+  const std::string lock = join_path(folder, batch_client_lock_name);
+  const std::string description = join_path(folder, batch_description_name);
+  struct stat status;
+  if (::stat(folder.c_str(), &status) != 0) return false;
+  if (!local_files().exists(lock)) return std::time(nullptr) - status.st_mtime > lockless_seconds;
+  if (file_is_locked(lock)) return false;
+  return local_files().is_folder(folder) && !local_files().exists(description);
+}
+
+std::string said_of(const Error& error) {
+  return error.what() + (error.hint().empty() ? "" : "; " + error.hint());
+}
+
+DataError abandoned_error(int64_t number) {
+  return DataError("[batch] job " + number_text(number) +
+                       " is incomplete: the process that submitted or removed it was killed",
+                   "lockstep jobs rm " + number_text(number) + " removes what is left of it");
+}
+
 [[noreturn]] void refuse_unknown(const std::string& all, int64_t number) {
+  if (is_abandoned(folder_of_job(all, number))) throw abandoned_error(number);
   throw InvalidArgument("[batch] there is no job " + number_text(number) + " in " + all,
                         "lockstep jobs list shows all jobs; --cluster NAME those of a cluster");
 }
@@ -213,13 +238,16 @@ BatchJobList batch_jobs(const std::string& all) {
   SlurmQueue queue;
   for (const int64_t number : numbers) {
     const std::string folder = join_path(all, number_text(number));
-    // Without a description it is being made or removed.
-    if (!local_files().exists(join_path(folder, batch_description_name))) continue;
+    if (!local_files().exists(join_path(folder, batch_description_name))) {
+      // Another process may be making or removing it.
+      if (is_abandoned(folder)) list.damaged.emplace_back(number, said_of(abandoned_error(number)));
+      continue;
+    }
     try {
       list.jobs.push_back(read_batch_job(folder, queue));
     } catch (const DataError& error) {
       if (local_files().exists(join_path(folder, batch_description_name))) {
-        list.damaged.emplace_back(number, error.what());
+        list.damaged.emplace_back(number, said_of(error));
       }
     }
   }

@@ -102,8 +102,9 @@ void resume_batch_job(const std::string& all, int64_t number);
 BatchJob batch_job(const std::string& all, int64_t number);
 
 struct BatchJobList {
-  std::vector<BatchJob> jobs;                            // by number
-  std::vector<std::pair<int64_t, std::string>> damaged;  // number, and the error
+  std::vector<BatchJob> jobs;  // by number
+  // Number, and the error with its hint. Also what a killed process has left of a job.
+  std::vector<std::pair<int64_t, std::string>> damaged;
 };
 // All jobs. The cluster's scheduler is asked once.
 BatchJobList batch_jobs(const std::string& all);

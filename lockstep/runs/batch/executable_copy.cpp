@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <ctime>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -26,6 +27,7 @@ namespace {
 
 constexpr const char* executables_name = "executables";
 constexpr int keep_attempts = 5;
+constexpr int making_seconds = 3600;  // that a copy never takes
 
 [[noreturn]] void fail_at(const std::string& what, int error) {
   throw FileError("[batch] " + what + ": " + std::system_category().message(error));
@@ -154,10 +156,11 @@ void remove_unused_executables(const std::string& jobs_folder) {
   for (const auto& entry :
        std::filesystem::directory_iterator(join_path(jobs_folder, executables_name), error)) {
     struct stat status;
-    if (::stat(entry.path().c_str(), &status) == 0 && status.st_nlink == 1 &&
-        entry.path().string().find(".making-") == std::string::npos) {
-      ::unlink(entry.path().c_str());
-    }
+    if (::stat(entry.path().c_str(), &status) != 0 || status.st_nlink != 1) continue;
+    // One that is being made. If its process was killed, it is not written any more.
+    const bool in_making = entry.path().string().find(".making-") != std::string::npos;
+    if (in_making && std::time(nullptr) - status.st_mtime < making_seconds) continue;
+    ::unlink(entry.path().c_str());
   }
 }
 
