@@ -51,6 +51,24 @@ TEST(ImageShards, ArchivesHoldTheirMembers) {
   }
 }
 
+// The second archive's images would be lost silently.
+TEST(ImageShards, ArchivesThatWereJoinedAreRefused) {
+  std::string archive;
+  add_member(archive, "a/1.png", "one");
+  end_archive(archive);
+  // Padding of zeros, as GNU tar writes it, is no other archive.
+  EXPECT_EQ(members_of(as_bytes(archive + std::string(7168, '\0')), "x.tar").size(), 1U);
+  for (const size_t padding : {0, 512, 7168, 100}) {
+    const std::string joined = archive + std::string(padding, '\0') + archive;
+    const std::string said = message_of<DataError>([&] { members_of(as_bytes(joined), "x.tar"); });
+    EXPECT_NE(said.find("x.tar goes on after the end of its archive (byte " +
+                        std::to_string(archive.size() + padding) + ")"),
+              std::string::npos)
+        << said;
+  }
+  EXPECT_THROW(members_of(as_bytes(archive + "x"), "x.tar"), DataError);
+}
+
 TEST(ImageShards, FactsGiveDigestAndStatisticsOfReadingEverything) {
   const TemporaryFolder folder;
   folder.write("a/1.png", encode_png(patterned(3, 4, 3, 1)));

@@ -79,9 +79,7 @@ class TarReader {
     while (at_ + tar_block <= bytes_.size() && bytes_[at_] != '\0') read_entry();
     // Archives end with zeros; a cut one would otherwise lose images silently.
     if (at_ + tar_block > bytes_.size()) refuse("it ends too early");
-    for (const char c : bytes_.substr(at_, tar_block)) {
-      if (c != '\0') refuse("a header begins with zeros");
-    }
+    refuse_after_end();
     return std::move(members_);
   }
 
@@ -89,6 +87,20 @@ class TarReader {
   [[noreturn]] void refuse(const std::string& what) const {
     throw DataError("[shards] " + printable(name_) + " is no valid tar archive: " + what +
                     " (byte " + std::to_string(at_) + ")");
+  }
+
+  // After its end an archive holds zeros alone. The members of an archive that was appended by cat
+  // would otherwise be lost silently, as other readers lose them.
+  void refuse_after_end() {
+    const size_t first = bytes_.find_first_not_of('\0', at_);
+    if (first == std::string_view::npos) return;
+    if (first < at_ + tar_block) refuse("a header begins with zeros");
+    at_ = first;
+    throw DataError("[shards] " + printable(name_) +
+                        " goes on after the end of its archive (byte " + std::to_string(first) +
+                        ")",
+                    "if archives were joined by cat, keep them apart, or join them by "
+                    "tar --concatenate");
   }
 
   std::string text(const TarField& field) const {
