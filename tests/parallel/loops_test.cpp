@@ -37,6 +37,18 @@ TEST_P(Loops, MapKeepsTheOrder) {
   EXPECT_THROW(parallel_map(pool, -1, [](int64_t i) { return i; }), InvalidArgument);
 }
 
+// What has a state is refused by the compiler: tests/broken/sent_functions.cpp.
+struct Square {
+  double operator()(int64_t i, double factor) const { return factor * static_cast<double>(i * i); }
+};
+
+TEST_P(Loops, FunctionObjectsWithoutStateRun) {
+  Pool pool(options(2));
+  EXPECT_EQ(parallel_map(pool, 4, Square(), 2.5), (std::vector<double>{0, 2.5, 10, 22.5}));
+  EXPECT_EQ(parallel_reduce_with({.chunk = 2}, pool, 5, Square(), std::plus<>(), 2.5), 75);
+  EXPECT_EQ(pool.submit(Square(), 3, 2.5).get(), 22.5);
+}
+
 TEST_P(Loops, TheFirstErrorByIndexIsThrown) {
   Pool pool(options(3));
   for (int repeat = 0; repeat < 5; ++repeat) {

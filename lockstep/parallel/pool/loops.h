@@ -1,6 +1,6 @@
 // Loops whose passes are distributed in chunks to the free workers of a pool. Results do not depend
-// on the distribution. Thread-safe. Arguments are sent with every chunk: keep large values on the
-// workers instead (worker_value.h).
+// on the distribution. Thread-safe. Functions have no state (Pool::submit()). Arguments are sent
+// with every chunk: keep large values on the workers instead (worker_value.h).
 #pragma once
 
 #include <algorithm>
@@ -74,7 +74,7 @@ void parallel_for_with(const LoopOptions& options, Pool& pool, int64_t n, F f,
     futures.push_back(pool.submit_with(
         options.submit,
         [](int64_t from, int64_t to, const detail::Sent<A>&... a) {
-          for (int64_t i = from; i < to; ++i) detail::pass(F{}, i, a...);
+          for (int64_t i = from; i < to; ++i) detail::pass(detail::function_of_type<F>(), i, a...);
         },
         first, std::min(n, first + chunk), arguments...));
   }
@@ -100,7 +100,8 @@ auto parallel_map_with(const LoopOptions& options, Pool& pool, int64_t n, F f,
         options.submit,
         [](int64_t from, int64_t to, const detail::Sent<A>&... a) {
           std::vector<R> results;
-          for (int64_t i = from; i < to; ++i) results.push_back(detail::pass(F{}, i, a...));
+          for (int64_t i = from; i < to; ++i)
+            results.push_back(detail::pass(detail::function_of_type<F>(), i, a...));
           return results;
         },
         first, std::min(n, first + chunk), arguments...));
@@ -136,7 +137,9 @@ auto parallel_reduce_with(const LoopOptions& options, Pool& pool, int64_t n, F f
         options.submit,
         [](int64_t from, int64_t to, const detail::Sent<A>&... a) {
           return detail::reduce_tree<R>(
-              from, to - from, [&](int64_t i) { return detail::pass(F{}, i, a...); }, C{});
+              from, to - from,
+              [&](int64_t i) { return detail::pass(detail::function_of_type<F>(), i, a...); },
+              detail::function_of_type<C>());
         },
         first, std::min(n, first + chunk), arguments...));
   }

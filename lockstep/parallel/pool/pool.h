@@ -79,10 +79,11 @@ class Pool {
   // if another attached file has the same name, FileError if it cannot be copied.
   void attach_file(const std::string& path);
 
-  // Runs f(arguments...) on a worker. `f` is a lambda that captures nothing, or any function as in
-  // submit<&function>(arguments...). Arguments and result are sent as bytes (serialize.h). A task
-  // that waits for other tasks of its own pool may wait forever, since no worker may be free to run
-  // them.
+  // Runs f(arguments...) on a worker. `f` is a lambda that captures nothing or another function
+  // object without state, or any function as in submit<&function>(arguments...). The compiler
+  // rejects others, because only the type of `f` is sent: what `f` needs are its arguments.
+  // Arguments and result are sent as bytes (serialize.h). A task that waits for other tasks of its
+  // own pool may wait forever, since no worker may be free to run them.
   template <class F, class... A>
   auto submit(F f, const A&... arguments) {
     return submit_with(SubmitOptions{}, f, arguments...);
@@ -116,7 +117,7 @@ class Pool {
   Future<R> start(const Call<R>& call, const SubmitOptions& options, int worker,
                   std::function<void()> on_failure = {}) {
     static_assert(detail::can_be_sent<R>,
-                  "what the function returns cannot be sent: its type "
+                  "lockstep: what the function returns cannot be sent: its type "
                   "needs serialize()");
     return {core_,
             submit_call(call.function(), call.arguments(), options, worker, std::move(on_failure))};

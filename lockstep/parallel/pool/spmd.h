@@ -160,7 +160,8 @@ class SpmdMemory {
 
 }  // namespace detail
 
-// Runs f(block, arguments...) on every worker of the pool at once; begins when all are free.
+// Runs f(block, arguments...) on every worker of the pool at once; begins when all are free. `f`
+// has no state (Pool::submit()).
 // Returns the workers' results by index (nothing for void). If a worker throws or is lost, the
 // block ends for all: workers that wait in a call end at once, others are cancelled as by
 // Future::cancel(). The error of the first one is rethrown. Throws InvalidArgument for a limit that
@@ -173,7 +174,7 @@ auto spmd_with(const SpmdOptions& options, Pool& pool, F, const A&... arguments)
   const auto call = make_call(
       [](const detail::SpmdTicket& ticket, const detail::Sent<A>&... a) {
         Spmd block(ticket);
-        return F{}(block, a...);
+        return detail::function_of_type<F>()(block, a...);
       },
       memory->ticket(), arguments...);
   std::vector<Future<R>> futures;

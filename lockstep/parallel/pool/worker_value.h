@@ -67,8 +67,8 @@ class WorkerValue {
   std::shared_ptr<void> owner_;  // owner of the values, on the client
 };
 
-// Creates f(arguments...) on every worker and keeps it there. Waits for all workers. The pool must
-// outlive the value. Throws what f throws.
+// Creates f(arguments...) on every worker and keeps it there. `f` has no state (Pool::submit()).
+// Waits for all workers. The pool must outlive the value. Throws what f throws.
 template <class F, class... A>
 auto make_on_workers(Pool& pool, F, const A&... arguments) {
   using T = std::invoke_result_t<F, detail::Sent<A>...>;
@@ -78,7 +78,8 @@ auto make_on_workers(Pool& pool, F, const A&... arguments) {
   value.owner_ = detail::owner_of_values(pool, value.number_);
   fetch_all(pool.submit_on_all(
       [](uint64_t number, const detail::Sent<A>&... a) {
-        detail::keep_value(number, task_worker(), std::make_shared<T>(F{}(a...)));
+        detail::keep_value(number, task_worker(),
+                           std::make_shared<T>(detail::function_of_type<F>()(a...)));
       },
       value.number_, arguments...));
   return value;

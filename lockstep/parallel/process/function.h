@@ -75,12 +75,35 @@ using Sent = std::conditional_t<std::is_convertible_v<std::decay_t<A>, const cha
 template <class F>
 inline constexpr bool says_all_by_type = std::is_empty_v<F>&& std::is_default_constructible_v<F>;
 
+// The function object of a type, in the process that runs it. Nothing else makes one from a type,
+// so the compiler rejects all functions that would lose what they hold, whoever takes them.
+template <class F>
+F function_of_type() {
+  constexpr bool pointer = std::is_pointer_v<F> || std::is_member_pointer_v<F>;
+  if constexpr (says_all_by_type<F>) {
+    return F{};
+  } else {
+    static_assert(!pointer,
+                  "lockstep: a pointer to a function cannot be sent to workers. Wrap the function: "
+                  "[](int64_t i) { return function(i); }, or name it where the caller has a form "
+                  "for that: submit<&function>(arguments...)");
+    static_assert(pointer || std::is_empty_v<F>,
+                  "lockstep: a function that is sent to workers cannot have captures or data "
+                  "members, because only its type is sent. Pass these values as arguments after "
+                  "the function, and give the function parameters for them");
+    static_assert(pointer || !std::is_empty_v<F>,
+                  "lockstep: a function that is sent to workers is made there by its default "
+                  "constructor. Give it one; a lambda needs [] without a capture default");
+    __builtin_unreachable();
+  }
+}
+
 // Runs an F on encoded arguments of these types.
 template <class F, class... A>
 struct ObjectThunk {
   using R = std::invoke_result_t<F, A...>;
   static R run(std::span<const std::byte> bytes) {
-    return std::apply(F{}, decode<std::tuple<A...>>(bytes));
+    return std::apply(function_of_type<F>(), decode<std::tuple<A...>>(bytes));
   }
   static Bytes packed(std::span<const std::byte> bytes) { return pack<R>(&run, bytes); }
   static inline const FunctionId id =
@@ -121,20 +144,22 @@ class Call {
 //   Call<int> sum = make_call<&add>(1, 2);
 template <auto F, class... A>
 auto make_call(const A&... arguments) {
+  static_assert(std::is_pointer_v<decltype(F)>,
+                "lockstep: a function is named by its address: submit<&function>(arguments...); "
+                "pass lambdas and function objects as the first argument instead");
   using Arguments = decltype(detail::arguments_of(F));
-  static_assert(std::tuple_size_v<Arguments> == sizeof...(A), "wrong number of arguments");
+  static_assert(std::tuple_size_v<Arguments> == sizeof...(A),
+                "lockstep: wrong number of arguments");
   using R = decltype(std::apply(F, std::declval<Arguments>()));
   return Call<R>(detail::Thunk<F, R>::id, encode(Arguments(arguments...)));
 }
 
-// The same for a lambda that captures nothing: make_call([](int a, int b) { return a + b; }, 1, 2).
+// The same for a function object without state: make_call([](int a, int b) { return a + b; }, 1,
+// 2).
 template <class F, class... A>
 auto make_call(F, const A&... arguments) {
-  static_assert(detail::says_all_by_type<F>,
-                "a function that is sent captures nothing: give it what it needs as arguments; "
-                "name other functions as make_call<&function>(arguments...)");
   static_assert((detail::can_be_sent<detail::Sent<A>> && ...),
-                "an argument cannot be sent: its type needs serialize()");
+                "lockstep: an argument cannot be sent: its type needs serialize()");
   using Thunk = detail::ObjectThunk<F, detail::Sent<A>...>;
   return Call<typename Thunk::R>(Thunk::id, encode(std::tuple<detail::Sent<A>...>(arguments...)));
 }

@@ -105,16 +105,17 @@ class BatchHandle {
   std::string jobs_folder_;
 };
 
-// Submits f(arguments...) as a batch job: `f` is a lambda that captures nothing, or any function as
-// in batch<&function>(arguments...). Returns when the job's process has started, or when the
-// cluster has accepted the job; each may take 30 seconds. Throws InvalidArgument without a Runtime,
-// for an unknown cluster and for files that cannot be attached, Unsupported for a profile with a
-// login, Timeout if the scheduler does not answer, and Error if the process does not start or the
-// cluster refuses the job. After an error there is no job.
+// Submits f(arguments...) as a batch job: `f` is a function object without state, such as a lambda
+// that captures nothing, or any function as in batch<&function>(arguments...). Returns when the
+// job's process has started, or when the cluster has accepted the job; each may take 30 seconds.
+// Throws InvalidArgument without a Runtime, for an unknown cluster and for files that cannot be
+// attached, Unsupported for a profile with a login, Timeout if the scheduler does not answer, and
+// Error if the process does not start or the cluster refuses the job. After an error there is no
+// job.
 template <class R>
 BatchHandle submit_batch(const Call<R>& call, const BatchOptions& options = {}) {
   static_assert(detail::can_be_sent<R>,
-                "what the function returns cannot be sent: its type needs serialize()");
+                "lockstep: what the function returns cannot be sent: its type needs serialize()");
   return BatchHandle(
       detail::submit_batch_call(call.function(), call.arguments(), typeid(R).name(), options),
       options.cluster);
