@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -14,14 +13,12 @@
 #include <iterator>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/process/spawn_guard.h"
+#include "lockstep/parallel/process/spawn.h"
 
 namespace lockstep {
 namespace {
 
-// First descriptor of a child, and the largest number of them. Descriptors to be passed are first
-// moved above this range.
-constexpr int kFirst = 3, kMost = 16;
+constexpr int kMost = 16;  // descriptors that are passed
 
 [[noreturn]] void fail(const std::string& what, int number) {
   throw Error(
@@ -31,10 +28,7 @@ constexpr int kFirst = 3, kMost = 16;
 
 // This executable, opened once because the file under its name may change later.
 int executable() {
-  static const Descriptor opened = [] {
-    const Descriptor low(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
-    return Descriptor(fcntl(low.get(), F_DUPFD_CLOEXEC, kFirst + kMost + 1));
-  }();
+  static const Descriptor opened(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   if (!opened) fail("/proc/self/exe cannot be opened", errno);
   return opened.get();
 }
@@ -47,65 +41,35 @@ std::string described(int status) {
          (name ? " (SIG" + std::string(name) + ")" : "");
 }
 
-struct Actions {
-  posix_spawn_file_actions_t value;
-  Actions() { posix_spawn_file_actions_init(&value); }
-  ~Actions() { posix_spawn_file_actions_destroy(&value); }
-};
-
-struct Attributes {
-  posix_spawnattr_t value;
-  Attributes() { posix_spawnattr_init(&value); }
-  ~Attributes() { posix_spawnattr_destroy(&value); }
-};
-
 }  // namespace
 
 ChildProcess::ChildProcess(const ChildOptions& options) {
   if (options.descriptors.size() > static_cast<size_t>(kMost)) {
     throw InvalidArgument("[process] at most " + std::to_string(kMost) + " descriptors are passed");
   }
-  // Copies above the target range, so that dup2 to a target closes no other source.
-  std::vector<Descriptor> moved;
-  Actions actions;
-  const auto pass = [&](int descriptor, int place) {
-    moved.emplace_back(fcntl(descriptor, F_DUPFD_CLOEXEC, kFirst + kMost + 1));
-    if (!moved.back()) fail("a descriptor cannot be passed", errno);
-    posix_spawn_file_actions_adddup2(&actions.value, moved.back().get(), place);
-  };
-  if (options.input >= 0) pass(options.input, STDIN_FILENO);
-  if (options.output >= 0) pass(options.output, STDOUT_FILENO);
-  if (options.output >= 0) pass(options.output, STDERR_FILENO);
-  int next = kFirst;
-  for (const int descriptor : options.descriptors) pass(descriptor, next++);
+  SpawnRequest request;
+  request.descriptors = {options.input, options.output, options.output};
+  request.descriptors.insert(request.descriptors.end(), options.descriptors.begin(),
+                             options.descriptors.end());
   const bool other = !options.command.empty();
-  if (!other) posix_spawn_file_actions_adddup2(&actions.value, executable(), next++);
-  posix_spawn_file_actions_addclosefrom_np(&actions.value, next);
-  Attributes attributes;
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes.value, &none);
-  posix_spawnattr_setsigdefault(&attributes.value, &all);
-  int flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-  // A command runs in its own session. In this program's session Ctrl-C would end it, and it would
-  // stop when it asks the terminal for a password.
-  if (other) flags |= POSIX_SPAWN_SETSID;
-  posix_spawnattr_setflags(&attributes.value, static_cast<short>(flags));
-
-  std::vector<std::string> words{program_invocation_short_name};
-  if (other) words = options.command;
-  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  const std::string path = other ? words[0] : "/proc/self/fd/" + std::to_string(next - 1);
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  const auto spawn = other ? posix_spawnp : posix_spawn;
-  const int error = [&] {
-    const SpawnGuard guard;
-    return spawn(&pid_, path.c_str(), &actions.value, &attributes.value, arguments.data(), environ);
-  }();
-  if (error != 0) fail(other ? path + " cannot be started" : "a worker cannot be started", error);
+  if (other) {
+    request.program = options.command[0];
+    request.words = options.command;
+    // A command runs in its own session. In this program's session Ctrl-C would end it, and it
+    // would stop when it asks the terminal for a password.
+    request.new_session = true;
+  } else {
+    request.program = "/proc/self/fd/" + std::to_string(request.descriptors.size());
+    request.words = {program_invocation_short_name};
+    request.descriptors.push_back(executable());
+  }
+  request.words.insert(request.words.end(), options.arguments.begin(), options.arguments.end());
+  const Spawned spawned = spawn(request);
+  if (spawned.error != 0) {
+    fail(other ? options.command[0] + " cannot be started" : "a worker cannot be started",
+         spawned.error);
+  }
+  pid_ = spawned.process;
   ended_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!ended_) {
     const int number = errno;

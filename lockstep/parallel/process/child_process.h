@@ -22,7 +22,8 @@ struct ChildOptions {
 
 // A child process that runs this executable (by an open descriptor, so that changes of the file
 // have no effect) or a command. It starts with default signal handlers and no blocked signals. The
-// destructor kills it. One thread at a time.
+// destructor kills it, and so does the end of the thread that made it (see spawn.h). One thread at
+// a time.
 class ChildProcess {
  public:
   // Throws Error if the system refuses.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +26,7 @@
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/parallel/clusters/tool.h"
-#include "lockstep/parallel/process/spawn_guard.h"
+#include "lockstep/parallel/process/spawn.h"
 #include "lockstep/runs/batch/batch_files.h"
 
 namespace lockstep {
@@ -80,62 +79,31 @@ std::string executable_of(const BatchJob& job) {
   return job.executable.empty() ? "/proc/self/exe" : job.executable;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// What spawned processes need; frees itself.
-struct SpawnSettings {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  SpawnSettings() {
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-  }
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-};
-
-// Starts the job's executable in a new session, with default signal handlers. Its output goes to
-// the diary. It gets `ready` as descriptor 3.
+// Starts the job's executable in a new session. Its output goes to the diary. It gets `ready` as
+// descriptor 3.
 pid_t spawn_batch_process(const BatchJob& job, int ready) {
-  SpawnSettings with;
-  const std::string diary = job.file(batch_diary_name);
-  posix_spawn_file_actions_adddup2(&with.actions, ready, 3);
-  posix_spawn_file_actions_addopen(&with.actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&with.actions, 1, diary.c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                                   0600);
-  posix_spawn_file_actions_adddup2(&with.actions, 1, 2);
-  posix_spawn_file_actions_addclosefrom_np(&with.actions, 4);
-  if (local_files().is_folder(job.directory)) {
-    posix_spawn_file_actions_addchdir_np(&with.actions, job.directory.c_str());
+  const std::string path = job.file(batch_diary_name);
+  const Descriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Descriptor diary(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!nothing || !diary) {
+    throw FileError("[batch] cannot open " + (nothing ? path : "/dev/null") + ": " +
+                    std::system_category().message(errno));
   }
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&with.attributes, &none);
-  posix_spawnattr_setsigdefault(&with.attributes, &all);
-  posix_spawnattr_setflags(&with.attributes,
-                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<std::string> words = arguments_of(job), variables = environment_of(job);
-  words.insert(words.begin(), "lockstep");
-  words.insert(words.end(), {"--ready-descriptor", "3"});
-  pid_t pid = -1;
-  const SpawnGuard guard;
-  const int error = posix_spawn(&pid, executable_of(job).c_str(), &with.actions, &with.attributes,
-                                pointers_to(words).data(), pointers_to(variables).data());
-  if (error != 0) {
-    throw Error("[batch] the process of the job cannot be started: " + executable_of(job) + ": " +
-                std::system_category().message(error));
+  SpawnRequest request{.program = executable_of(job),
+                       .words = arguments_of(job),
+                       .environment = environment_of(job),
+                       .descriptors = {nothing.get(), diary.get(), diary.get(), ready},
+                       .new_session = true,
+                       .ends_with_caller = false};
+  request.words.insert(request.words.begin(), "lockstep");
+  request.words.insert(request.words.end(), {"--ready-descriptor", "3"});
+  if (local_files().is_folder(job.directory)) request.folder = job.directory;
+  const Spawned spawned = spawn(request);
+  if (spawned.error != 0) {
+    throw Error("[batch] the process of the job cannot be started: " + request.program + ": " +
+                std::system_category().message(spawned.error));
   }
-  return pid;
+  return spawned.process;
 }
 
 // Waits for the byte that says that the process holds the job's lock.

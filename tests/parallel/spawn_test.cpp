@@ -1,6 +1,6 @@
 // A child that does not reach its program is killed within the limits, so the thread that starts
 // it continues. The child waits in a file action, where a FIFO that no process writes is opened.
-#include "lockstep/parallel/process/spawn_guard.h"
+#include "lockstep/parallel/process/spawn.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

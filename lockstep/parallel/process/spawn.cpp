@@ -1,0 +1,224 @@
+#include "lockstep/parallel/process/spawn.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstddef>
+#include <cstdlib>
+#include <fstream>
+
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/os/descriptor.h"
+
+namespace lockstep {
+namespace {
+
+// Seconds between two looks at the child.
+constexpr double kLook = 0.1;
+
+constexpr size_t kStackBytes = size_t{128} << 10;
+constexpr const char* kUsualPath = "/bin:/usr/bin";
+// Descriptors up to here are closed one by one where Linux does not know close_range().
+constexpr int kMostDescriptors = 1 << 16;
+
+// The children that a thread of this process has started and that have not been reaped.
+std::set<pid_t> children_of(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/children");
+  std::set<pid_t> found;
+  for (pid_t child = 0; file >> child;) found.insert(child);
+  return found;
+}
+
+// What a child needs. It shares the memory of this process and may only use what is ready here:
+// another thread may have been holding the lock of the allocator.
+struct Child {
+  std::vector<char*> programs;  // to be tried in turn
+  std::vector<char*> words, variables;
+  std::vector<int> descriptors;  // beyond the places that they will have; -1: stays
+  const char* folder = nullptr;
+  bool new_session = false, ends_with_caller = true;
+  pid_t parent = 0;
+  int error = 0;  // its answer, as errno
+};
+
+// Without wrappers, which sanitizers replace by functions that are not for this place.
+template <class... A>
+long call(long number, A... arguments) {
+  return syscall(number, arguments...);
+}
+
+void close_from(int first) {
+  if (call(SYS_close_range, static_cast<unsigned>(first), UINT_MAX, 0u) == 0) return;
+  for (int i = first; i < kMostDescriptors; ++i) call(SYS_close, i);
+}
+
+// The layout of the kernel's sigaction differs from the library's; all zeros is the default.
+void reset_signals() {
+  const std::array<std::byte, 64> standard{};
+  for (int i = 1; i <= 64; ++i) call(SYS_rt_sigaction, i, standard.data(), nullptr, size_t{8});
+}
+
+void set_blocked_signals(uint64_t blocked, uint64_t* before) {
+  call(SYS_rt_sigprocmask, SIG_SETMASK, &blocked, before, sizeof blocked);
+}
+
+// The thread's state of a sanitizer is that of the caller, who returns from other functions.
+#define LOCKSTEP_IN_CHILD \
+  __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread")))
+
+// Runs in the child, on a stack of its own, while the caller waits. Returns only on failure.
+LOCKSTEP_IN_CHILD int begin_child(Child& child) {
+  if (child.ends_with_caller) {
+    // Before anything that takes time. The parent may have ended already.
+    call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (call(SYS_getppid) != child.parent) call(SYS_exit_group, 1);
+  }
+  for (size_t i = 0; i < child.descriptors.size(); ++i) {
+    if (child.descriptors[i] < 0) continue;
+    if (call(SYS_dup3, child.descriptors[i], static_cast<int>(i), 0) < 0) return errno;
+  }
+  close_from(static_cast<int>(child.descriptors.size()));
+  fail_point("child before its program");
+  reset_signals();
+  if (child.new_session && call(SYS_setsid) < 0) return errno;
+  if (child.folder != nullptr && call(SYS_chdir, child.folder) != 0) return errno;
+  set_blocked_signals(0, nullptr);
+  // As execvp(): what cannot be run in one folder may be in the next one.
+  int error = ENOENT;
+  for (char* const program : child.programs) {
+    call(SYS_execve, program, child.words.data(), child.variables.data());
+    if (errno != ENOENT && errno != ENOTDIR && errno != EACCES) return errno;
+    if (errno == EACCES) error = EACCES;
+  }
+  return error;
+}
+
+LOCKSTEP_IN_CHILD int child_main(void* content) {
+  auto& child = *static_cast<Child*>(content);
+  child.error = begin_child(child);
+  call(SYS_exit_group, 127);
+  return 127;
+}
+
+#undef LOCKSTEP_IN_CHILD
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  return pointers;
+}
+
+// The files that may be the program.
+std::vector<std::string> places_of(const std::string& program) {
+  if (program.empty() || program.find('/') != std::string::npos) return {program};
+  const char* const set = std::getenv("PATH");
+  const std::string folders = set != nullptr ? set : kUsualPath;
+  std::vector<std::string> places;
+  for (size_t begin = 0; begin <= folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string folder = folders.substr(begin, end - begin);
+    places.push_back((folder.empty() ? "." : folder) + "/" + program);
+    begin = end + 1;
+  }
+  return places;
+}
+
+}  // namespace
+
+bool is_stopped(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  // The state follows the name, which is in parentheses and may itself contain parentheses.
+  const size_t end = line.rfind(')');
+  return end != std::string::npos && end + 2 < line.size() && line[end + 2] == 'T';
+}
+
+SpawnGuard::SpawnGuard(const SpawnLimits& limits)
+    : caller_(gettid()),
+      earlier_(children_of(caller_)),
+      thread_([this, limits] { watch(limits); }) {}
+
+SpawnGuard::~SpawnGuard() {
+  {
+    MutexLock lock(mutex_);
+    returned_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void SpawnGuard::watch(const SpawnLimits& limits) {
+  const TimeLimit start(limits.start);
+  TimeLimit stopped(limits.stopped);
+  MutexLock lock(mutex_);
+  while (!returned_) {
+    changed_.wait_until(mutex_, TimeLimit(kLook));
+    if (returned_) return;
+    for (const pid_t child : children_of(caller_)) {
+      if (earlier_.contains(child)) continue;
+      if (!is_stopped(child)) stopped = TimeLimit(limits.stopped);
+      // The caller cannot reap the child before it returns, so the number is still the child's.
+      if (stopped.reached() || start.reached()) ::kill(child, SIGKILL);
+    }
+  }
+}
+
+Spawned spawn(const SpawnRequest& request) {
+  Child child;
+  std::vector<std::string> programs = places_of(request.program), words = request.words;
+  std::vector<std::string> variables = request.environment.value_or(std::vector<std::string>());
+  child.programs = pointers_to(programs);
+  child.words = pointers_to(words);
+  child.words.push_back(nullptr);
+  child.variables = pointers_to(variables);
+  if (!request.environment) {
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      child.variables.push_back(*variable);
+    }
+  }
+  child.variables.push_back(nullptr);
+  // Copies beyond the places, so that none is overwritten before its turn.
+  std::vector<Descriptor> copies;
+  const auto places = static_cast<int>(request.descriptors.size());
+  for (const int descriptor : request.descriptors) {
+    if (descriptor < 0) {
+      child.descriptors.push_back(-1);
+      continue;
+    }
+    copies.emplace_back(fcntl(descriptor, F_DUPFD_CLOEXEC, places));
+    if (!copies.back()) return {.error = errno};
+    child.descriptors.push_back(copies.back().get());
+  }
+  child.folder = request.folder.empty() ? nullptr : request.folder.c_str();
+  child.new_session = request.new_session;
+  child.ends_with_caller = request.ends_with_caller;
+  child.parent = getpid();
+
+  std::vector<std::max_align_t> stack(kStackBytes / sizeof(std::max_align_t));
+  const SpawnGuard guard;
+  // No handler of this process may run in the child.
+  uint64_t before = 0;
+  set_blocked_signals(~uint64_t{0}, &before);
+  const pid_t process =
+      clone(&child_main, stack.data() + stack.size(), CLONE_VM | CLONE_VFORK | SIGCHLD, &child);
+  const int refused = errno;
+  set_blocked_signals(before, nullptr);
+  if (process < 0) return {.error = refused};
+  if (child.error == 0) return {.process = process};
+  while (waitpid(process, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return {.error = child.error};
+}
+
+}  // namespace lockstep
