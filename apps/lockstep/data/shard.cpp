@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <thread>
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/cloud/object_store.h"
@@ -11,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/image_index.h"
@@ -109,7 +109,7 @@ int shard_command(const ShardArguments& a) {
   index.root_name = root_name_of(a.folder);
   index.images.resize(order.size());
   ShardWriter writer(target, static_cast<uint64_t>(a.megabytes) << 20);
-  ThreadPool pool(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  ThreadPool pool(std::min(available_cores(), 1024));
   constexpr size_t at_once = 64;
   for (size_t first = 0; first < order.size(); first += at_once) {
     const size_t count = std::min(at_once, order.size() - first);

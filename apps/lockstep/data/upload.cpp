@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <thread>
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/cloud/multipart.h"
@@ -17,6 +17,7 @@
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/image_index.h"
 #include "lockstep/data/datastores/image_listing.h"
@@ -148,7 +149,7 @@ int upload_command(const UploadArguments& a) {
   }
   int64_t written = 0, present = 0;
   std::map<std::string, ImageFacts> facts;  // of images
-  ThreadPool pool(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  ThreadPool pool(std::min(available_cores(), 1024));
   for (size_t next = 0; next < files.size();) {
     std::vector<cloud::NewObject> batch;
     std::vector<std::pair<std::string, std::string>> images;  // path and contents

@@ -2,7 +2,10 @@
 
 #include <sched.h>
 
+#include <optional>
 #include <thread>
+
+#include "lockstep/base/threads/cpu_quota.h"
 
 namespace lockstep {
 
@@ -26,9 +29,11 @@ std::vector<int> own_cores() {
 }
 
 int available_cores() {
-  if (const auto cores = own_cores(); !cores.empty()) return static_cast<int>(cores.size());
-  const unsigned count = std::thread::hardware_concurrency();
-  return count > 0 ? static_cast<int>(count) : 1;
+  static const std::optional<double> quota = cpu_quota();
+  if (const auto cores = own_cores(); !cores.empty()) {
+    return cores_within(static_cast<int>(cores.size()), quota);
+  }
+  return cores_within(static_cast<int>(std::thread::hardware_concurrency()), quota);
 }
 
 std::vector<int> all_cores() {

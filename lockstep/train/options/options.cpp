@@ -122,7 +122,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.effect(FieldEffect::speed);
   v.texts("metrics", validation.metrics, metrics_help.c_str());
   v.integer("streams", streams, "GPU: streams that share the shards", {.min = 1, .max = 64});
-  v.integer("threads", threads, "compute threads (of each worker); 0: one for each processor",
+  v.integer("threads", threads,
+            "compute threads (of each worker); 0: one for each processor that they may use",
             {.min = 0, .max = 1024});
   v.integer("workers", workers.count, "worker processes; 0: the threads of one process",
             {.min = 0, .max = 1024});
