@@ -1,6 +1,8 @@
 #include "lockstep/parallel/runtime.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -13,8 +15,23 @@
 #include "lockstep/parallel/start_mode.h"
 
 namespace lockstep {
+namespace {
+
+// Without this a program that is started with closed descriptors (`>&-`, some daemons) would have a
+// file of its own as standard output, and write its messages there.
+void open_standard_descriptors() {
+  int opened = 0;
+  do {
+    opened = open("/dev/null", O_RDWR);
+    if (opened < 0) opened = open("/", O_RDONLY);  // a root folder without devices
+  } while (opened >= 0 && opened <= STDERR_FILENO);
+  if (opened >= 0) close(opened);
+}
+
+}  // namespace
 
 Runtime::Runtime(int argc, char** argv) {
+  open_standard_descriptors();
   begin_ordinary_arithmetic();
   set_has_runtime();
   // With SIGXFSZ ignored, a write beyond the file size limit fails with an error, as on a full

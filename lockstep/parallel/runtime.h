@@ -13,9 +13,11 @@ namespace lockstep {
 
 class Runtime {
  public:
-  // Must come before anything that depends on threads, files or arguments. Raises the process's
-  // soft limit on open descriptors to the hard limit. Ignores SIGXFSZ, so that a write beyond the
-  // file size limit is an error and not a signal.
+  // Must come before anything that depends on threads, files or arguments. Opens those of the
+  // descriptors 0 to 2 that are closed on /dev/null, so that no other file takes their place, here
+  // and in all processes that are started from here. Raises the process's soft limit on open
+  // descriptors to the hard limit. Ignores SIGXFSZ, so that a write beyond the file size limit is
+  // an error and not a signal.
   Runtime(int argc, char** argv);
   // Whether a Runtime exists, so that worker processes can be started.
   static bool present();

@@ -281,6 +281,24 @@ class Command(CommandTest):
             self.assertEqual(len(r["shards_by_thread"]), threads)
             self.assertTrue(all(n > 0 for n in r["shards_by_thread"]), r)
 
+    def test_closed_descriptors_change_no_file(self):
+        """Nothing that is printed goes into a file that has taken the place of standard output."""
+        self.works("train", "job.toml", "--out", "usual")
+        files = {path.name for path in (self.folder / "usual").iterdir()}
+        expected = (self.folder / "usual" / "receipt.jsonl").read_bytes()
+        for number, (closed, options) in enumerate([("<&- >&- 2>&-", []), ("<&- >&- 2>&-", ["--workers", "2"]),
+                                                    (">&-", []), ("2>&-", []), ("<&- 2>&-", ["--quiet"])]):
+            with self.subTest(closed=closed, options=options):
+                out = self.folder / str(number)
+                done = subprocess.run(["sh", "-c", 'exec "$@" ' + closed, "sh", COMMAND, "train", "job.toml",
+                                       "--out", out, *options], cwd=self.folder, capture_output=True, timeout=300)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual((out / "receipt.jsonl").read_bytes(), expected)
+                self.assertEqual({path.name for path in out.iterdir()}, files)
+                for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines():
+                    json.loads(line)
+                self.works("evaluate", out / "model.safetensors", "digits")
+
     def test_trainings_that_start_at_once_get_folders_of_their_own(self):
         command = [COMMAND, "train", "job.toml", "--json", "--quiet", "--threads", "1"]
         running = [subprocess.Popen(command, cwd=self.folder, text=True, stdout=subprocess.PIPE,

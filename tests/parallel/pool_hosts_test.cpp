@@ -272,6 +272,75 @@ TEST(PoolHosts, AHostThatFallsSilentIsLostWithinTwoSeconds) {
   EXPECT_NE(how.find("no longer responds"), std::string::npos) << how;
 }
 
+// A launch command that does something else at its first starts, and then runs what it is given.
+// Counts its starts.
+class Launcher {
+ public:
+  Launcher(const std::string& first, int times) {
+    std::string pattern = (std::filesystem::temp_directory_path() / "launch.XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    std::ofstream(folder_ / "script")
+        << "host=$1; shift\n"
+        << "echo >> " << (folder_ / "starts").string() << "\n"
+        << "if [ $(wc -l < " << (folder_ / "starts").string() << ") -le " << times << " ]; then\n"
+        << first << "\nfi\n"
+        << "exec env HOST=$host \"$@\"\n";
+  }
+  ~Launcher() { std::filesystem::remove_all(folder_); }
+
+  std::string command() const { return "sh " + (folder_ / "script").string() + " {host}"; }
+  int starts() const {
+    std::ifstream file(folder_ / "starts");
+    int lines = 0;
+    for (std::string line; std::getline(file, line);) ++lines;
+    return lines;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+// As at any other time: see AHostWhoseAgentIsKilledIsLostAtOnce.
+TEST(PoolHosts, AHostThatIsLostWhileItStartsIsReplaced) {
+  for (const char* const first : {"kill -KILL $$", "kill -TERM $$", "kill -STOP $$", "exit 255"}) {
+    const Launcher launcher(first, 2);
+    HostPool pool({{"", 1}, {"two", 2}}, launcher.command());
+    EXPECT_EQ(host_of(pool, pool.submit_to<&where>(1)), "two") << first;
+    EXPECT_EQ(host_of(pool, pool.submit_to<&where>(2)), "two") << first;
+    EXPECT_EQ(launcher.starts(), 3) << first;
+  }
+}
+
+// From before it has joined until after its workers are ready.
+TEST(PoolHosts, AHostMayBeLostAtAnyTimeOfItsStart) {
+  for (const char* const seconds : {"0.02", "0.05", "0.1", "0.15", "0.2", "0.3"}) {
+    const Launcher launcher("exec timeout -s KILL " + std::string(seconds) + " \"$@\"", 1);
+    HostPool pool({{"", 1}, {"two", 1}}, launcher.command());
+    const TaskPtr task = pool.submit_to<&where>(1);
+    pool.wait(task);
+    // Where it was quick, the task was done before, or lost while it ran.
+    if (task->state == TaskState::finished) continue;
+    EXPECT_NE(task->error.message.find("while it ran task"), std::string::npos)
+        << seconds << ": " << task->error.message;
+  }
+}
+
+TEST(PoolHosts, AHostThatNeverStartsIsGivenUp) {
+  for (const auto& [launch, starts] : {std::pair("exit 1", 8), std::pair("exit 127", 1)}) {
+    const Launcher launcher(launch, 1000);
+    HostPool pool({{"", 1}, {"two", 1}}, launcher.command());
+    const TaskPtr task = pool.submit_to<&where>(1);
+    pool.wait(task);
+    EXPECT_EQ(task->state, TaskState::failed);
+    EXPECT_NE(task->error.message.find("[pool] workers end before they are ready: could not be "
+                                       "started (host two is lost: its process exited"),
+              std::string::npos)
+        << task->error.message;
+    EXPECT_GE(launcher.starts(), starts);
+    EXPECT_LE(launcher.starts(), starts + 1) << "the next one may be on its way";
+  }
+}
+
 // Sends `messages` messages. Writes the number of sent messages to a file now and then.
 void pour(QueueSender<std::vector<int>> queue, int messages, std::string file) {
   std::vector<int> content(size_t{16} << 10);

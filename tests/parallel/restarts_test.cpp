@@ -21,6 +21,19 @@ TEST(Restarts, AreGivenUpSoonerWhereProcessesEndByThemselves) {
   EXPECT_EQ(failures_until_hopeless(true), 30);
 }
 
+// A host that does not answer takes long to fail, and so would all attempts.
+TEST(Restarts, AreGivenUpSoonerWhereAttemptsTakeLong) {
+  Restarts slow(0);
+  EXPECT_FALSE(slow.plan_after_failure(3, false));
+  EXPECT_FALSE(slow.plan_after_failure(3, false));
+  EXPECT_TRUE(slow.plan_after_failure(3, false));
+  EXPECT_FALSE(slow.plan_after_failure(4, false)) << "another one";
+  slow.succeeded(3);
+  EXPECT_FALSE(slow.plan_after_failure(3, false)) << "the count begins again";
+  Restarts outside(0);
+  for (int i = 1; i < 30; ++i) EXPECT_FALSE(outside.plan_after_failure(3, true)) << i;
+}
+
 TEST(Restarts, SlowDownHoweverProcessesEnd) {
   for (const bool outside : {false, true}) {
     Restarts restarts;

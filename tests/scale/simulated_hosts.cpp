@@ -225,7 +225,7 @@ class SimulatedHosts {
   void take(Member& m, const SlotHere& order) {
     m.slot = order.ticket.slot.offset;
     m.worker = next_worker_++;
-    report(m, SlotStarted{*m.slot, m.worker, 100000 + static_cast<int64_t>(m.worker), ""});
+    report(m, SlotStarted{*m.slot, m.worker, 100000 + static_cast<int64_t>(m.worker), {}});
     report(m, SlotReport{*m.slot, true, with_prefix(Report::ready, encode(ReadyNote{}))});
   }
 

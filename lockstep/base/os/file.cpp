@@ -260,7 +260,11 @@ class LocalFiles : public FileSystem {
     int fd;
     do fd = ::openat(at.folder, at.name, flags | O_CLOEXEC, 0666);
     while (fd < 0 && errno == EINTR);
-    return Descriptor(fd);
+    if (fd < 0 || fd > STDERR_FILENO) return Descriptor(fd);
+    // A program without a Runtime may have closed its standard output: what it prints must not go
+    // into this file.
+    const Descriptor low(fd);
+    return Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   }
 
   // Returns false if the path does not exist.

@@ -107,6 +107,8 @@ bool ChildProcess::own_fault() const {
   return std::find(std::begin(kFaults), std::end(kFaults), WTERMSIG(status_)) != std::end(kFaults);
 }
 
+int ChildProcess::exit_status() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1; }
+
 bool ChildProcess::signalled() const { return WIFSIGNALED(status_); }
 
 bool ChildProcess::killed() const { return signalled() && WTERMSIG(status_) == SIGKILL; }

@@ -42,6 +42,7 @@ class ChildProcess {
   // After its end: whether it ended by its own fault (see WorkerEnd), by a signal, and by SIGKILL.
   // The system sends SIGKILL, too.
   bool own_fault() const;
+  int exit_status() const;  // -1: a signal has ended it
   bool signalled() const;
   bool killed() const;
   // Whether it is stopped, for example by SIGSTOP.

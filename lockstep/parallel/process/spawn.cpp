@@ -41,7 +41,7 @@ std::set<pid_t> children_of(pid_t thread) {
 
 // What a child needs. It shares the memory of this process and may only use what is ready here:
 // another thread may have been holding the lock of the allocator.
-struct Child {
+struct NewProcess {
   std::vector<char*> programs;  // to be tried in turn
   std::vector<char*> words, variables;
   std::vector<int> descriptors;  // beyond the places that they will have; -1: stays
@@ -53,23 +53,24 @@ struct Child {
 
 // Without wrappers, which sanitizers replace by functions that are not for this place.
 template <class... A>
-long call(long number, A... arguments) {
+long system_call(long number, A... arguments) {
   return syscall(number, arguments...);
 }
 
 void close_from(int first) {
-  if (call(SYS_close_range, static_cast<unsigned>(first), UINT_MAX, 0u) == 0) return;
-  for (int i = first; i < kMostDescriptors; ++i) call(SYS_close, i);
+  if (system_call(SYS_close_range, static_cast<unsigned>(first), UINT_MAX, 0u) == 0) return;
+  for (int i = first; i < kMostDescriptors; ++i) system_call(SYS_close, i);
 }
 
 // The layout of the kernel's sigaction differs from the library's; all zeros is the default.
 void reset_signals() {
   const std::array<std::byte, 64> standard{};
-  for (int i = 1; i <= 64; ++i) call(SYS_rt_sigaction, i, standard.data(), nullptr, size_t{8});
+  for (int i = 1; i <= 64; ++i)
+    system_call(SYS_rt_sigaction, i, standard.data(), nullptr, size_t{8});
 }
 
 void set_blocked_signals(uint64_t blocked, uint64_t* before) {
-  call(SYS_rt_sigprocmask, SIG_SETMASK, &blocked, before, sizeof blocked);
+  system_call(SYS_rt_sigprocmask, SIG_SETMASK, &blocked, before, sizeof blocked);
 }
 
 // The thread's state of a sanitizer is that of the caller, who returns from other functions.
@@ -77,26 +78,26 @@ void set_blocked_signals(uint64_t blocked, uint64_t* before) {
   __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread")))
 
 // Runs in the child, on a stack of its own, while the caller waits. Returns only on failure.
-LOCKSTEP_IN_CHILD int begin_child(Child& child) {
+LOCKSTEP_IN_CHILD int begin_child(NewProcess& child) {
   if (child.ends_with_caller) {
     // Before anything that takes time. The parent may have ended already.
-    call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if (call(SYS_getppid) != child.parent) call(SYS_exit_group, 1);
+    system_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (system_call(SYS_getppid) != child.parent) system_call(SYS_exit_group, 1);
   }
   for (size_t i = 0; i < child.descriptors.size(); ++i) {
     if (child.descriptors[i] < 0) continue;
-    if (call(SYS_dup3, child.descriptors[i], static_cast<int>(i), 0) < 0) return errno;
+    if (system_call(SYS_dup3, child.descriptors[i], static_cast<int>(i), 0) < 0) return errno;
   }
   close_from(static_cast<int>(child.descriptors.size()));
   fail_point("child before its program");
   reset_signals();
-  if (child.new_session && call(SYS_setsid) < 0) return errno;
-  if (child.folder != nullptr && call(SYS_chdir, child.folder) != 0) return errno;
+  if (child.new_session && system_call(SYS_setsid) < 0) return errno;
+  if (child.folder != nullptr && system_call(SYS_chdir, child.folder) != 0) return errno;
   set_blocked_signals(0, nullptr);
   // As execvp(): what cannot be run in one folder may be in the next one.
   int error = ENOENT;
   for (char* const program : child.programs) {
-    call(SYS_execve, program, child.words.data(), child.variables.data());
+    system_call(SYS_execve, program, child.words.data(), child.variables.data());
     if (errno != ENOENT && errno != ENOTDIR && errno != EACCES) return errno;
     if (errno == EACCES) error = EACCES;
   }
@@ -104,9 +105,9 @@ LOCKSTEP_IN_CHILD int begin_child(Child& child) {
 }
 
 LOCKSTEP_IN_CHILD int child_main(void* content) {
-  auto& child = *static_cast<Child*>(content);
+  auto& child = *static_cast<NewProcess*>(content);
   child.error = begin_child(child);
-  call(SYS_exit_group, 127);
+  system_call(SYS_exit_group, 127);
   return 127;
 }
 
@@ -175,7 +176,7 @@ void SpawnGuard::watch(const SpawnLimits& limits) {
 }
 
 Spawned spawn(const SpawnRequest& request) {
-  Child child;
+  NewProcess child;
   std::vector<std::string> programs = places_of(request.program), words = request.words;
   std::vector<std::string> variables = request.environment.value_or(std::vector<std::string>());
   child.programs = pointers_to(programs);

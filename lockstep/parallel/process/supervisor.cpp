@@ -92,12 +92,12 @@ void LocalSupervisor::run() {
 
 void LocalSupervisor::start(Workers& workers, const SlotTicket& ticket) {
   uint32_t number = 0;
-  std::string why;
+  WorkerEnd why;
   try {
     number = workers.start(make_call<&serve_pool>(ticket),
                            cores_of_worker(ticket.local_rank, options_.workers, options_.threads));
   } catch (const std::exception& e) {
-    why = e.what();
+    why.how = e.what();
   }
   reports_.started(ticket, number, number == 0 ? 0 : workers.pid(number), why);
 }

@@ -20,9 +20,8 @@ namespace lockstep::detail {
 
 // Callbacks to the owner of a supervisor, in the supervisor's thread.
 struct SupervisorEvents {
-  // A process serves the ticket. If `worker` is 0, none could be started for the reason `why`.
-  std::function<void(const SlotTicket&, uint32_t worker, pid_t pid, const std::string& why)>
-      started;
+  // A process serves the ticket. If `worker` is 0, none could be started; `why` says how it failed.
+  std::function<void(const SlotTicket&, uint32_t worker, pid_t pid, const WorkerEnd& why)> started;
   // The process has ended.
   std::function<void(uint32_t worker, const WorkerEnd& end)> ended;
   // No process can be started or monitored any more.

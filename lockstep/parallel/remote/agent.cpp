@@ -282,7 +282,7 @@ class HostAgent {
   SupervisorEvents reports() {
     return {
         .started =
-            [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
+            [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const WorkerEnd& why) {
               const MutexLock lock(mutex_);
               Slot* const slot = slot_at(ticket.slot.offset);
               if (slot == nullptr) return;

@@ -151,7 +151,7 @@ struct SlotStarted {
   size_t slot = 0;
   uint32_t worker = 0;
   int64_t pid = 0;
-  std::string why;
+  WorkerEnd why;  // if `worker` is 0
 
   template <class Archive>
   void serialize(Archive& archive) {

@@ -36,6 +36,10 @@ using Clock = TimeLimit::Clock;
 constexpr double kPulse = 0.5, kHostPulse = 0.2, kLook = 0.1;
 // The client can take the heartbeats of so many hosts. More hosts send them less often.
 constexpr double kFewHosts = 1024;
+// Seconds between looks whether the command of a host that has not come is stopped.
+constexpr double kLookForStop = 1;
+// Exit statuses of shells and of ssh: there is no such program, or it cannot be run.
+constexpr int kCannotRun = 126, kNotFound = 127;
 
 struct HostProcess {
   std::string name;
@@ -50,10 +54,30 @@ struct HostProcess {
   Clock::time_point last_message = Clock::now();
   std::string reason = {};  // why it was ended by this process, or the error of its task
   bool failed = false;      // its task threw, or it is to end
+  bool outside = false, hopeless = false;  // see WorkerEnd
+  bool stopped = false;                    // its command was, at the last look
+  TimeLimit look_for_stop{kLookForStop};
   // For the last messages of an ended one, which must come before its loss.
   std::optional<TimeLimit> last_messages = {};
 
   bool ended() { return command ? command->ended() : failed; }
+  // For one that has ended.
+  std::string end() {
+    if (!command) return "it was ended";
+    if (reason.empty()) {
+      outside = command->signalled() && !command->own_fault();
+      const int status = command->exit_status();
+      hopeless = hopeless || status == kCannotRun || status == kNotFound;
+    }
+    return "its process " + command->how();
+  }
+  // Whether its command was stopped (SIGSTOP) at two looks one after the other.
+  bool is_stopped() {
+    if (!command || !look_for_stop.reached()) return false;
+    look_for_stop = TimeLimit(kLookForStop);
+    const bool before = std::exchange(stopped, command->stopped());
+    return before && stopped;
+  }
 };
 
 constexpr std::string_view kJoin = "join ";
@@ -94,9 +118,11 @@ std::vector<std::string> command_for(const std::string& launch, const std::strin
   return words;
 }
 
-std::string reason_of(std::span<const std::byte> encoded) {
+// `outside`: whether a signal has asked it to leave.
+std::string reason_of(std::span<const std::byte> encoded, bool& outside) {
   try {
     const auto error = decode<TaskError>(encoded);
+    outside = error.kind == "WorkerLost";
     return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
   } catch (const DataError& e) {
     return std::string("it sent an invalid message: ") + e.what();
@@ -173,10 +199,14 @@ struct HostProcesses::State {
   }
   bool by_itself() const { return options.starter || options.launch.starts_with(kJoin); }
   // Why a host that has not joined is given up, or "".
-  std::string given_up(const HostProcess& host) const {
-    const std::string late = "it sent no message after its start";
-    if (!options.starter || !host.process.empty()) return host.hello.reached() ? late : "";
-    return options.starter->problem(host.index);
+  std::string given_up(HostProcess& host) const {
+    const bool by_starter = options.starter && host.process.empty();
+    std::string why = by_starter             ? options.starter->problem(host.index)
+                      : host.hello.reached() ? "it sent no message after its start"
+                                             : "";
+    // Those that come by themselves had a long time, and a scheduler has tried several times.
+    if (!why.empty()) host.hopeless = by_itself() && host.process.empty();
+    return why;
   }
 
   // The host that a process may join as. If there is none, `refusal` says why.
@@ -235,6 +265,8 @@ struct HostProcesses::State {
     try {
       const auto request = decode<JoinRequest>(message.content);
       answer.refusal = difference_to_this(request, options.same_processor);
+      const auto refused = hosts.find(message.key);
+      if (!answer.refusal.empty() && refused != hosts.end()) refused->second.hopeless = true;
       uint32_t number = 0;
       HostProcess* const host = answer.refusal.empty()
                                     ? place_for(message.key, request, number, answer.refusal)
@@ -297,7 +329,7 @@ struct HostProcesses::State {
                           .worker = found->first,
                           .content = Bytes(rest.begin(), rest.end())});
       } else if (says == AgentMessage::failed && h.reason.empty()) {
-        h.reason = reason_of(rest);
+        h.reason = reason_of(rest, h.outside);
         if (h.command) h.command->kill();
         h.failed = true;
         look = TimeLimit(0);
@@ -317,10 +349,11 @@ struct HostProcesses::State {
           again = std::min(again, h.last_messages->left());
           continue;
         }
-        how = h.command ? "its process " + h.command->how() : "it was ended";
+        how = h.end();
       } else if (!h.arrived && !(how = given_up(h)).empty()) {
-      } else if (h.arrived && silent.count() > silence()) {
-        how = "it no longer responds";
+      } else if (h.arrived ? silent.count() > silence() : h.is_stopped()) {
+        how = h.arrived ? "it no longer responds" : "its process was stopped";
+        h.outside = true;
       } else {
         continue;
       }
@@ -332,7 +365,9 @@ struct HostProcesses::State {
     for (const uint32_t number : lost) {
       events.push_back({.kind = WorkerEvent::Kind::lost,
                         .worker = number,
-                        .end = {.how = hosts.at(number).reason}});
+                        .end = {.how = hosts.at(number).reason,
+                                .outside = hosts.at(number).outside,
+                                .hopeless = hosts.at(number).hopeless}});
       strangers.died(number);
       channel.dismiss(number);
       remove_key(hosts.at(number));

@@ -234,7 +234,7 @@ class HostLine {
         h.process = processes_.start(h.name, host - 1, static_cast<int64_t>(hosts_.size()),
                                      make_call<&serve_as_host>(setup));
       } catch (const std::exception& e) {
-        s_.events.started(ticket, 0, 0, e.what());
+        s_.events.started(ticket, 0, 0, {.how = e.what(), .hopeless = true});
         return;
       }
     }
@@ -282,7 +282,7 @@ class HostLine {
     const auto found = by_process_.find(event.worker);
     if (found == by_process_.end()) return;
     Host* const host = &of(found->second);
-    if (event.kind == WorkerEvent::Kind::lost) return lose(*host, event.end.how);
+    if (event.kind == WorkerEvent::Kind::lost) return lose(*host, event.end);
     if (event.kind != WorkerEvent::Kind::message) return;
     try {
       std::visit([&](auto&& what) { take(*host, what); }, decode<HostReport>(event.content));
@@ -291,7 +291,7 @@ class HostLine {
     }
   }
 
-  void lose(Host& host, const std::string& how) {
+  void lose(Host& host, const WorkerEnd& how) {
     const int number = number_of_host(host);
     const std::set<size_t> places = std::move(host.slots);
     by_process_.erase(host.process);
@@ -301,16 +301,17 @@ class HostLine {
       s_.status(number).presence = 0;
       s_.changed.notify_all();
     }
-    const std::string why = "host " + host.name + " is lost: " + how;
+    WorkerEnd end = how;
+    end.how = "host " + host.name + " is lost: " + how.how;
     for (const size_t place : places) {
       const auto at = slots_.find(place);
       if (at == slots_.end()) continue;
       RemoteSlot& slot = at->second;
       if (slot.worker == 0) {
-        s_.events.started(slot.ticket, 0, 0, why);
+        s_.events.started(slot.ticket, 0, 0, end);
         slots_.erase(at);
       } else {
-        end_slot(at, {.how = why});
+        end_slot(at, end);
       }
     }
   }

@@ -298,7 +298,7 @@ std::string ProcessSlots::running_diary(const TaskPtr& task) {
 SupervisorEvents ProcessSlots::reports() {
   return {
       .started =
-          [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
+          [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const WorkerEnd& why) {
             const MutexLock lock(mutex);
             const auto found = by_place_.find(ticket.slot.offset);
             if (found != by_place_.end()) {
@@ -306,7 +306,10 @@ SupervisorEvents ProcessSlots::reports() {
               slot->worker = worker;
               slot->pid = pid;
               if (worker != 0) by_worker_[worker] = slot;
-              if (worker == 0) slot->lost = WorkerEnd{.how = "could not be started (" + why + ")"};
+              if (worker == 0) {
+                slot->lost = why;
+                slot->lost->how = "could not be started (" + why.how + ")";
+              }
             }
             work_came();
             bell_.ring();

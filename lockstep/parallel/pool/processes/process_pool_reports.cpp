@@ -91,12 +91,10 @@ void ProcessSlots::reopen_slots() {
 
 void ProcessSlots::start_failed(int index, const WorkerEnd& end) {
   const bool often = restarts_.plan_after_failure(index, end.outside) || end.hopeless;
-  // Failures on another host are reported at once: they are seldom temporary.
-  if (!often && !hosts_.far(index)) return;
+  if (!often) return;
   const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + end.how,
                         end.hint};
   fail_queued(index, error);
-  if (!often) return;
   const bool some = std::any_of(slots_.begin(), slots_.end(),
                                 [](const auto& slot) { return slot->ready && !slot->retiring; });
   if (!some) fail_all_queued(error);

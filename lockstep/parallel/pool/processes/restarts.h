@@ -13,18 +13,27 @@ namespace lockstep::detail {
 // Replacement times by worker index. A process that has ended is replaced at once. If several in a
 // row end before they are ready, the first few are replaced at once and the others after growing
 // delays. Ends caused from outside say little about the next process, so more of them are
-// tolerated. One thread at a time.
+// tolerated; fewer are if each attempt takes long, such as a connection to a host that does not
+// answer. The same for processes of this machine and of others. One thread at a time.
 class Restarts {
  public:
-  void plan(int index) { planned_.emplace_back(index, TimeLimit(delay(failed_[index].all))); }
+  // `patience`: seconds of failures after which few attempts are enough to give up.
+  explicit Restarts(double patience = 15) : patience_(patience) {}
+
+  void plan(int index) {
+    const auto failed = failed_.find(index);
+    planned_.emplace_back(index,
+                          TimeLimit(failed == failed_.end() ? 0 : delay(failed->second.all)));
+  }
   // A process ended before it was ready; plans the next. Returns true once too many in a row have
   // failed, and after each further failure: tasks that wait for this worker must then fail.
   bool plan_after_failure(int index, bool outside) {
-    Failed& failed = failed_[index];
+    Failed& failed = failed_.try_emplace(index, patience_).first->second;
     ++failed.all;
     if (!outside) ++failed.by_themselves;
     plan(index);
-    return failed.by_themselves >= kHopeless || failed.all >= kHopelessOutside;
+    const int most = failed.long_ago.reached() ? kHopelessIfSlow : kHopeless;
+    return failed.by_themselves >= most || failed.all >= kHopelessOutside;
   }
   void succeeded(int index) { failed_.erase(index); }
 
@@ -45,9 +54,11 @@ class Restarts {
   }
 
  private:
-  static constexpr int kAtOnce = 3, kHopeless = 8, kHopelessOutside = 30;
+  static constexpr int kAtOnce = 3, kHopeless = 8, kHopelessIfSlow = 3, kHopelessOutside = 30;
   struct Failed {
+    explicit Failed(double patience) : long_ago(patience) {}
     int all = 0, by_themselves = 0;
+    TimeLimit long_ago;  // since the first of them
   };
 
   // Seconds: 0.1, 0.2, 0.4, ... 6.4.
@@ -55,6 +66,7 @@ class Restarts {
     return failed < kAtOnce ? 0 : 0.1 * static_cast<double>(1 << std::min(failed - kAtOnce, 6));
   }
 
+  const double patience_;
   std::map<int, Failed> failed_;  // failures in a row
   std::vector<std::pair<int, TimeLimit>> planned_;
 };
