@@ -28,7 +28,7 @@ seed = 5
 initial_learning_rate = { low = 0.001, high = 1.0, scale = "log" }
 """
 SECRET = "secret-1b7e33c9"
-LONG = ("--set", "max_epochs=5000", "--set", "checkpoint_frequency=100")
+LONG = ("--set", "max_epochs=100000", "--set", "checkpoint_frequency=100")
 
 
 class BatchJobs(CommandTest):

@@ -33,7 +33,7 @@ def write_model(path, header, data):
 
 
 class Faults(CommandTest):
-    LONG = ("--set", "max_epochs=2000", "--set", "checkpoint_frequency=20", "--set", "checkpoints_kept=3")
+    LONG = ("--set", "max_epochs=100000", "--set", "checkpoint_frequency=20", "--set", "checkpoints_kept=3")
 
     def refused(self, done, *parts):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)

@@ -24,7 +24,7 @@ from slurm_cluster import missing_tools as missing_slurm
 from support import COMMAND, CommandTest
 
 SECRET = "secret-9f4c1d7a"
-LONG = ("--set", "max_epochs=5000", "--set", "checkpoint_frequency=50")
+LONG = ("--set", "max_epochs=100000", "--set", "checkpoint_frequency=50")
 
 
 class Login(CommandTest):
@@ -257,10 +257,11 @@ class Login(CommandTest):
         for _ in range(100):
             serving = subprocess.run(["pgrep", "-P", str(self.ssh.process.pid)], text=True,
                                      capture_output=True).stdout.split()
-            if serving:
+            # A session that serves the command has a process of its own.
+            if serving and all(subprocess.run(["pgrep", "-P", pid], capture_output=True).returncode == 0
+                               for pid in serving):
                 break
             time.sleep(0.05)
-        time.sleep(0.5)
         for pid in serving:
             os.kill(int(pid), 9)
         out, error = waiting.communicate(timeout=60)

@@ -100,9 +100,9 @@ max_epochs = 1
                                     "--set", "max_epochs=100000"], cwd=self.folder, stderr=subprocess.PIPE, text=True)
         try:
             limit = time.monotonic() + 60
-            while not (self.folder / "out" / "run.json").exists() and time.monotonic() < limit:
+            receipt = self.folder / "out" / "receipt.jsonl"
+            while not (receipt.exists() and receipt.stat().st_size > 0) and time.monotonic() < limit:
                 time.sleep(0.02)
-            time.sleep(0.5)
             stop.touch()
             _, error = process.communicate(timeout=60)
         finally:

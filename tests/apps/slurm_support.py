@@ -12,7 +12,8 @@ from slurm_cluster import SlurmCluster
 from support import COMMAND, CommandTest
 
 SECRET = "secret-9f4c1d7a"
-LONG = ("--set", "max_epochs=5000", "--set", "checkpoint_frequency=50")
+# A training that does not end before the test is done with it.
+LONG = ("--set", "max_epochs=100000", "--set", "checkpoint_frequency=50", "--set", "verbose_frequency=1000")
 
 
 class SlurmTest(CommandTest):

@@ -53,6 +53,19 @@ class Slurm(SlurmTest):
         diary = self.works("jobs", "diary", number).stdout
         self.assertEqual((done.returncode, done.stdout), (0, "finished\n"), done.stderr + diary)
 
+    def ends_and_compares(self, number):
+        """Cancels a long job, finishes its training here, and compares it with one that nothing disturbed."""
+        self.works("jobs", "cancel", number)
+        done = self.run_command("jobs", "wait", number, "--timeout", "120")
+        diary = self.works("jobs", "diary", number).stdout
+        self.assertEqual((done.returncode, done.stdout), (130, "cancelled\n"), done.stderr + diary)
+        self.works("jobs", "fetch", number, "--out", "a")
+        epochs = self.iterations(number) // 2 + 3  # an epoch has two iterations
+        until_there = (*LONG, "--set", f"max_epochs={epochs}", "--quiet")
+        self.works("train", "job.toml", "--out", "a", "--resume", *until_there)
+        self.works("train", "job.toml", "--out", "usual", *until_there)
+        self.assertTrue(self.receipt("a") == self.receipt("usual"))
+
     def slurm_job(self, number):
         return (self.home / "jobs" / number / "slurm_job").read_text()
 
@@ -106,38 +119,25 @@ class Slurm(SlurmTest):
 
     def test_disturbances_change_no_bit(self):
         count = int(os.environ.get("LOCKSTEP_DISTURBANCES", "3"))
-        # On idle cores a disturbance takes as long as some thousand iterations.
-        epochs = ("--set", f"max_epochs={1000 * count if count > 10 else 40 * count}",
-                  "--set", "checkpoint_frequency=40", "--set", "verbose_frequency=1000")
-        self.works("train", "job.toml", "--out", "usual", "--quiet", *epochs)
-        number = self.submit(*epochs)
+        number = self.submit(*LONG)
         dice = random.Random(int(os.environ.get("LOCKSTEP_SEED", "1")))
         kinds = [self.requeue, self.kill_a_step, self.kill_a_worker, self.restart_the_controller,
                  self.kill_a_node, self.kill_the_batch_process]
         of_a_job = (self.requeue, self.kill_the_batch_process)
-        done = 0
         for i in range(count):
             self.advances(number)
-            if self.state(number)["state"] == "finished":
-                break
             # Each kind once, then by chance.
             kind = kinds[i] if i < len(kinds) else dice.choice(kinds)
             kind(number) if kind in of_a_job else kind(dice)
-            done += 1
-        self.assertGreaterEqual(done, min(count, 3), "the training was too short")
         self.assertGreater(self.killed_workers, 0)
         if self.state(number)["state"] == "failed":
             self.works("jobs", "resume", number)
-        self.finishes(number)
-        self.works("jobs", "fetch", number, "--out", "a")
-        self.assertEqual(self.receipt("a"), self.receipt("usual"))
-        print(f"{done} disturbances", file=sys.stderr)
+        self.advances(number)
+        self.ends_and_compares(number)
+        print(f"{count} disturbances within {self.iterations(number)} iterations", file=sys.stderr)
 
     def test_signals_and_another_number_of_nodes_change_no_bit(self):
-        epochs = ("--set", "max_epochs=120", "--set", "checkpoint_frequency=20",
-                  "--set", "verbose_frequency=1000")
-        self.works("train", "job.toml", "--out", "usual", "--quiet", *epochs)
-        number = self.submit(*epochs)
+        number = self.submit(*LONG)
         self.advances(number)
         # As two minutes before the end of its time: a checkpoint.
         job = self.slurm_job(number)
@@ -149,13 +149,13 @@ class Slurm(SlurmTest):
         self.slurm.run("scontrol", "requeuehold", job)
         self.slurm.run("scontrol", "update", f"JobId={job}", "NumNodes=1-1", "NumTasks=1")
         self.slurm.run("scontrol", "release", job)
-        self.finishes(number)
+        self.until(lambda: "on 1 host" in self.works("jobs", "diary", number).stdout, "the job does not continue", 200)
+        self.advances(number)
         diary = self.works("jobs", "diary", number).stdout
         self.assertEqual([line.split("; ")[2].split(" of ")[0] for line in diary.splitlines()
                           if "training images" in line],
                          ["4 workers on 2 hosts", "2 workers on 1 host"])
-        self.works("jobs", "fetch", number, "--out", "a")
-        self.assertTrue(self.receipt("a") == self.receipt("usual"))
+        self.ends_and_compares(number)
 
     # ---- disturbances ----
 
@@ -192,14 +192,16 @@ class Slurm(SlurmTest):
         self.assertIn("stopped after iteration", self.works("jobs", "diary", running).stdout)
 
     def test_a_job_that_slurm_ended_has_failed_and_resumes(self):
-        number = self.submit("--set", "max_epochs=150", "--set", "checkpoint_frequency=20")
+        number = self.submit(*LONG)
         self.advances(number)
         slurm_job = self.slurm_job(number)
         self.slurm.run("scancel", slurm_job)
         self.comes_to(number, "failed")
         self.assertIn(f"Slurm's job {slurm_job} ended", self.state(number)["reason"])
         self.works("jobs", "resume", number)
-        self.finishes(number)
+        self.comes_to(number, "running")
+        self.advances(number)
+        self.ends_and_compares(number)
 
     def test_a_job_that_no_node_could_launch_is_released(self):
         self.works("cluster", "add", "one", "--workers", "2", "--address", "127.0.0.1")

@@ -17,6 +17,8 @@ from small_job import small_job
 
 COMMAND = sys.argv.pop(1)
 LIMIT = 120
+ENDLESS = ("--set", "max_epochs=100000")
+ITERATIONS_OF_AN_EPOCH = 90
 JOB = small_job(dropout=True, max_epochs=3, validation_frequency="epoch", checkpoint_frequency=20,
                 checkpoints_kept=3)
 
@@ -87,12 +89,29 @@ class Workers(unittest.TestCase):
         except FileNotFoundError:
             return 0
 
-    def await_checkpoint(self, name, child):
-        for _ in range(2000):
-            if self.checkpoints(name) > 0 or child.poll() is not None:
-                break
+    def until(self, holds, child):
+        """Waits for what a training that has no end of its own will do."""
+        end = time.monotonic() + LIMIT
+        while not holds():
+            if child.poll() is not None or time.monotonic() > end:
+                child.kill()
+                self.fail(f"status {child.returncode}: {child.communicate()[1]}")
             time.sleep(0.005)
-        self.assertIsNone(child.poll(), "it has ended too early")
+
+    def await_checkpoint(self, name, child):
+        self.until(lambda: self.checkpoints(name) > 0, child)
+
+    def events(self, name, kind):
+        with open(os.path.join(self.out(name), "log.jsonl")) as file:
+            lines = [line for line in file if '"event"' in line and line.endswith("\n")]
+        return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+    def is_that_of_one(self, name):
+        """Continues a training to the end of an epoch, and compares it with one in one process."""
+        epochs = f"max_epochs={self.receipt(name).count(b'{') // ITERATIONS_OF_AN_EPOCH + 1}"
+        self.train(name, "--resume", "--set", epochs)
+        self.train("one", "--set", epochs)
+        self.assertEqual(self.receipt(name), self.receipt("one"))
 
     def test_receipts_are_the_same_however_many_there_are(self):
         self.train("one")
@@ -123,6 +142,21 @@ class Workers(unittest.TestCase):
         self.train("loaded", *self.HOSTS, "127.0.0.2:2", "--worker-load", "1,3")
         self.assertEqual(self.receipt("loaded"), self.receipt("one"))
 
+    def test_a_host_that_is_lost_while_it_starts_is_replaced(self):
+        """As one that is lost later."""
+        self.train("one")
+        for number, first in enumerate(("kill -KILL $$", "exec timeout -s KILL 0.15 \"$@\"", "exit 255")):
+            starts = os.path.join(self.folder.name, f"starts{number}")
+            launch = os.path.join(self.folder.name, f"launch{number}")
+            with open(launch, "w") as file:
+                file.write(f"host=$1; shift\necho >> {starts}\n[ $(wc -l < {starts}) -gt 2 ] || {first}\n"
+                           "exec env HOST=$host \"$@\"\n")
+            name = f"lost{number}"
+            self.train(name, "--host-launch", f"sh {launch} {{host}}", "--hosts", "localhost:1,127.0.0.2:2")
+            self.assertEqual(self.receipt(name), self.receipt("one"))
+            with open(starts) as file:
+                self.assertGreaterEqual(len(file.readlines()), 3, first)
+
     def test_a_host_that_cannot_be_reached_is_told(self):
         _, errors = self.train("far", "--host-launch", "sh -c true", "--hosts", "127.0.0.2", code=1)
         self.assertIn("host 127.0.0.2 is lost", errors)
@@ -133,7 +167,7 @@ class Workers(unittest.TestCase):
         self.assertIn("hosts must name each host once, received `127.0.0.2:0`", errors)
 
     def test_a_killed_client_leaves_nothing_on_other_hosts(self):
-        child = self.start("far", *self.HOSTS, "localhost:1,127.0.0.2:2", "--set", "training.max_epochs=100")
+        child = self.start("far", *self.HOSTS, "localhost:1,127.0.0.2:2", *ENDLESS)
         self.await_checkpoint("far", child)
         agents = [pid for pid in children_of(child.pid) if children_of(pid)]
         self.assertEqual(len(agents), 1)
@@ -148,25 +182,23 @@ class Workers(unittest.TestCase):
         self.assertFalse([pid for pid in there if alive(pid)])
 
     def test_a_killed_worker_is_told_and_replaced(self):
-        self.train("one", "--set", "max_epochs=20")
-        child = self.start("killed", "--workers", "3", "--set", "max_epochs=20")
+        child = self.start("killed", "--workers", "3", *ENDLESS)
         self.await_checkpoint("killed", child)
         victim = children_of(child.pid)[-1]
         os.kill(victim, signal.SIGKILL)
+        self.until(lambda: len(self.events("killed", "worker joined")) == 4, child)
+        child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=LIMIT)
-        self.assertEqual(child.returncode, 0, errors)
+        self.assertEqual(child.returncode, 130, errors)
         self.assertRegex(errors, rf"worker \d \(process {victim}\) was killed by signal 9 \(SIGKILL\) "
                                  r"after iteration \d+: 2 workers continued after \d+ ms")
         self.assertRegex(errors, r"worker \d \(process \d+\) joined after iteration \d+: 3 workers now")
-        self.assertEqual(self.receipt("killed"), self.receipt("one"))
-        events = [e for e in self.log("killed") if "event" in e]
-        lost = [e for e in events if e["event"] == "worker lost"]
-        self.assertEqual([(e["pid"], e["members"]) for e in lost], [(victim, 2)])
-        self.assertEqual(len([e for e in events if e["event"] == "worker joined"]), 4)
+        self.assertEqual([(e["pid"], e["members"]) for e in self.events("killed", "worker lost")], [(victim, 2)])
+        self.assertEqual(len(self.events("killed", "worker joined")), 4)
+        self.is_that_of_one("killed")
 
     def test_a_killed_client_leaves_nothing_and_is_resumed_on_another_number(self):
-        self.train("one", "--set", "max_epochs=20")
-        child = self.start("again", "--workers", "4", "--set", "max_epochs=20")
+        child = self.start("again", "--workers", "4", *ENDLESS)
         self.await_checkpoint("again", child)
         workers = children_of(child.pid)
         self.assertEqual(len(workers), 4)
@@ -178,14 +210,8 @@ class Workers(unittest.TestCase):
                 break
             time.sleep(0.005)
         self.assertFalse([w for w in workers if alive(w)])
-        for number in (3, 1):
-            more = ["--workers", str(number), "--set", "max_epochs=20", "--resume"]
-            if number == 1:
-                more[:2] = []
-            else:
-                more += ["--set", "training.max_time=0.2"]
-            self.train("again", *more, code=130 if number == 3 else 0)
-        self.assertEqual(self.receipt("again"), self.receipt("one"))
+        self.train("again", "--workers", "3", "--resume", *ENDLESS, "--set", "training.max_time=0.2", code=130)
+        self.is_that_of_one("again")
 
     def test_signals_for_all_stop_them_with_a_checkpoint(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -193,14 +219,14 @@ class Workers(unittest.TestCase):
                 self.stop_by(number, f"stopped{number}")
 
     def stop_by(self, number, name):
-        child = self.start(name, "--workers", "2", "--set", "max_epochs=100")
+        child = self.start(name, "--workers", "2", *ENDLESS)
         self.await_checkpoint(name, child)
         workers = children_of(child.pid)
         for pid in workers + [child.pid]:  # as a terminal does, or a user who ends a job
             os.kill(pid, number)
         _, errors = child.communicate(timeout=LIMIT)
         self.assertEqual(child.returncode, 130, errors)
-        self.assertRegex(errors, r"hint: continue with: lockstep train \S+ --set max_epochs=100 "
+        self.assertRegex(errors, r"hint: continue with: lockstep train \S+ --set max_epochs=100000 "
                                  r"--workers 2 --out \S+ --resume")
         self.assertFalse([w for w in workers if alive(w)])
         self.assertNotIn("worker lost", str(self.log(name)))
