@@ -185,7 +185,7 @@ class OneAnswer(SweepTest):
         client = self.begin("killed", *self.HOSTS, "127.0.0.2:3", "--resume")
         killed, draw = 0, random.Random(2)
         while client.poll() is None:
-            time.sleep(0.3)
+            time.sleep(0.3 if killed else 0.01)
             agents = [int(w) for w in self.read_children(client.pid)]
             workers = [int(w) for agent in agents for w in self.read_children(agent)]
             if workers and killed < 3:
@@ -228,7 +228,7 @@ class OneAnswer(SweepTest):
         client = self.begin(name, "--workers", 3, "--resume")
         killed = 0
         while client.poll() is None:
-            time.sleep(0.4 if results < 10 else 1.5)
+            time.sleep(0.01 if killed == 0 else 0.4 if results < 10 else 1.5)
             children = pathlib.Path(f"/proc/{client.pid}/task").glob("*/children")
             workers = [int(w) for c in children for w in self.read(c).split()]
             if workers and killed < results:

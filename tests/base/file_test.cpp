@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -160,6 +161,25 @@ TEST_F(Files, AFileBeyondTheLimitOfSizesIsAnError) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_NE(hint.find("ulimit -f"), std::string::npos);
   EXPECT_TRUE(files_.list(folder_).empty()) << "no half of a file";
+}
+
+// In a program whose standard output is closed, what it prints must not go into a file.
+TEST_F(Files, NoFileTakesThePlaceOfStandardOutput) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(standard);
+    const auto file = files_.open(path("receipt"), false);
+    for (const int standard : {STDOUT_FILENO, STDERR_FILENO}) {
+      if (write(standard, "printed\n", 8) != -1) _exit(2);
+    }
+    file->append(as_bytes("recorded\n"));
+    file->sync();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read_text(files_, path("receipt")), "recorded\n");
 }
 
 // A folder that is moved or replaced while files in it are written.

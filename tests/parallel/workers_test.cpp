@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,12 +15,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/process/child_process.h"
+#include "lockstep/parallel/process/spawn.h"
 
 namespace lockstep {
 namespace {
@@ -304,6 +313,102 @@ TEST(Workers, EndWithTheirClientHoweverThatEnds) {
   for (const pid_t pid : pids) EXPECT_FALSE(alive(pid));
   close(numbers[0]);
   close(numbers[1]);
+}
+
+// Stops this process, which is a child that has not run its program yet.
+template <bool last>
+void stop_new_child(const char* place, int64_t, int64_t) {
+  if (std::strcmp(place, last ? "child before its program" : "child at its birth") == 0) {
+    syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+  }
+}
+
+std::vector<pid_t> children_of(pid_t process) {
+  std::vector<pid_t> found;
+  std::error_code gone;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task", gone)) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t child = 0; file >> child;) found.push_back(child);
+  }
+  return found;
+}
+
+// In a client that holds a lock and starts children: which of them are stopped, and when.
+struct Stopped {
+  const char* name;
+  FailPointHook hook;
+  std::vector<std::string> command;  // empty: a worker
+};
+
+class AStoppedChild : public ::testing::TestWithParam<Stopped> {};
+
+// The client is killed. No child may remain, which nobody would continue or end any more, and so no
+// lock.
+TEST_P(AStoppedChild, EndsWithItsClient) {
+  const Stopped& stopped = GetParam();
+  std::string folder = (std::filesystem::temp_directory_path() / "stopped.XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/lock";
+  // The child's end is told to this process then.
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  const pid_t client = fork();
+  if (client == 0) {
+    const auto lock = FileLock::take(path);
+    set_fail_point_hook(stopped.hook);
+    SharedMemory memory("lockstep-test");
+    Workers workers(memory);
+    std::optional<ChildProcess> command;
+    if (stopped.command.empty()) {
+      workers.start(make_call<&end_suddenly>());
+    } else {
+      command.emplace(ChildOptions{.command = stopped.command});
+    }
+    pause();
+    _exit(lock ? 0 : 1);
+  }
+  pid_t child = 0;
+  const TimeLimit limit(kLimit);
+  while (child == 0 && !limit.reached()) {
+    for (const pid_t one : children_of(client)) {
+      if (is_stopped(one)) child = one;
+    }
+  }
+  ASSERT_NE(child, 0) << "no child was stopped";
+  EXPECT_TRUE(file_is_locked(path));
+  kill(client, SIGKILL);
+  waitpid(client, nullptr, 0);
+  int status = 0;
+  pid_t ended = 0;
+  while (ended == 0 && !limit.reached()) ended = waitpid(child, &status, WNOHANG);
+  EXPECT_EQ(ended, child) << "it remains";
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  EXPECT_FALSE(file_is_locked(path));
+  if (ended != child) kill(child, SIGKILL);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  std::filesystem::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Processes, AStoppedChild,
+    ::testing::Values(Stopped{"AtItsBirth", &stop_new_child<false>, {}},
+                      Stopped{"BeforeItsProgram", &stop_new_child<true>, {}},
+                      Stopped{"InItsProgram", nullptr, {"sh", "-c", "kill -STOP $$"}}),
+    [](const auto& stopped) { return std::string(stopped.param.name); });
+
+// What a child keeps of its client, from before its program on.
+TEST(ChildProcesses, HaveOnlyTheirDescriptors) {
+  const Descriptor secret(memfd_create("secret", 0));  // not closed when the program begins
+  const Descriptor said(memfd_create("said", 0));
+  ChildProcess child({.descriptors = {said.get()},
+                      .command = {"sh", "-c", "ls -l /proc/$$/fd >&3"},
+                      .input = STDIN_FILENO});
+  ASSERT_TRUE(child.wait(TimeLimit(kLimit)));
+  std::string text(10000, ' ');
+  const ssize_t n = pread(said.get(), text.data(), text.size(), 0);
+  ASSERT_GT(n, 0);
+  EXPECT_NE(text.find("said"), std::string::npos);
+  EXPECT_EQ(text.find("secret"), std::string::npos) << text;
 }
 
 TEST(Workers, EndWithTheObject) {

@@ -146,6 +146,10 @@ TEST(Recovery, GrantsOfAnEndedGroupAreIgnored) {
     int killed = 0;
     const int64_t epochs = slow == 1 ? 10 : 100;
     follower.on_iteration = [&](const IterationRecord& r) {
+      // There is time for replacements to join, however slow the machine is.
+      if (killed < 3 && follower.present.size() < 3) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
       if (r.iteration % 8 != 5 || follower.present.size() < 3 || killed == 6) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(killed));
       kill(follower.first_present(), SIGKILL);

@@ -83,6 +83,7 @@ LOCKSTEP_IN_CHILD int begin_child(NewProcess& child) {
     // Before anything that takes time. The parent may have ended already.
     system_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (system_call(SYS_getppid) != child.parent) system_call(SYS_exit_group, 1);
+    fail_point("child at its birth");
   }
   for (size_t i = 0; i < child.descriptors.size(); ++i) {
     if (child.descriptors[i] < 0) continue;
