@@ -1,12 +1,10 @@
 // Advisory locks on files (flock). The system releases a lock when its process ends, however it
-// ends, so a lock tells whether a process works on something.
+// ends, so a lock tells whether a process works on something. Child processes never hold it.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-
-#include "lockstep/base/os/descriptor.h"
 
 namespace lockstep {
 
@@ -18,9 +16,14 @@ class FileLock {
   // FileError if the file cannot be opened or locked.
   static std::optional<FileLock> take(const std::string& path);
 
+  ~FileLock();
+  FileLock(FileLock&&) noexcept;
+  FileLock& operator=(FileLock&&) noexcept;
+
  private:
-  explicit FileLock(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
-  Descriptor descriptor_;  // closing it releases the lock
+  struct Held;
+  explicit FileLock(std::unique_ptr<Held> held);
+  std::unique_ptr<Held> held_;
 };
 
 // Whether a process holds the lock. False if there is no such file. Thread-safe.

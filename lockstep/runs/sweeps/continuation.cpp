@@ -1,9 +1,5 @@
 #include "lockstep/runs/sweeps/continuation.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -39,17 +35,12 @@ void set_aside(const std::string& sweep, int64_t repeats, int64_t trial) {
 
 }  // namespace
 
-SweepLock::SweepLock(const std::string& folder) {
-  const std::string path = join_path(folder, run_lock_name);
-  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) throw FileError("[sweep] cannot open " + path);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
-  ::close(lock_);
+SweepLock::SweepLock(const std::string& folder)
+    : lock_(FileLock::take(join_path(folder, run_lock_name))) {
+  if (lock_) return;
   throw InvalidArgument("[sweep] another process runs the sweep in " + folder,
                         "wait for it, or choose another folder with --out");
 }
-
-SweepLock::~SweepLock() { ::close(lock_); }
 
 std::string trial_folder(const std::string& sweep, int64_t trial, int64_t repeat) {
   std::string name = "trials/" + std::to_string(trial);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "lockstep/base/os/file_lock.h"
 #include "lockstep/runs/sweeps/driver.h"
 #include "lockstep/runs/sweeps/schedule.h"
 
@@ -14,12 +16,9 @@ namespace lockstep {
 class SweepLock {
  public:
   explicit SweepLock(const std::string& folder);
-  ~SweepLock();
-  SweepLock(const SweepLock&) = delete;
-  SweepLock& operator=(const SweepLock&) = delete;
 
  private:
-  int lock_;
+  std::optional<FileLock> lock_;
 };
 
 // The folder of a run, below the sweep's: trials/7, or trials/7-2 for the second repeat.
