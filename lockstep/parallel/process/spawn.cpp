@@ -19,6 +19,7 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/apart_thread.h"
 
 namespace lockstep {
 namespace {
@@ -51,6 +52,48 @@ struct NewProcess {
   int error = 0;  // its answer, as errno
 };
 
+// A pipe whose writing end no child has: it closes when this process ends, however it ends. Then
+// the system sends SIGCONT to the process group, and so to a child that has been stopped before it
+// could ask for the end of its parent. The child goes on and finds that its parent is gone.
+class WakeAtEnd {
+ public:
+  WakeAtEnd() {
+    const std::string path = path_of_reading_end();
+    if (path.empty()) return;
+    end_ = Descriptor(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!end_) return;
+    fcntl(end_.get(), F_SETSIG, SIGCONT);
+    fcntl(end_.get(), F_SETOWN, -getpgrp());
+    fcntl(end_.get(), F_SETFL, O_NONBLOCK | O_ASYNC);
+  }
+  // Only while a child is started: nothing else shall be continued.
+  ~WakeAtEnd() {
+    if (end_) fcntl(end_.get(), F_SETFL, O_NONBLOCK);
+  }
+  WakeAtEnd(const WakeAtEnd&) = delete;
+  WakeAtEnd& operator=(const WakeAtEnd&) = delete;
+
+ private:
+  // "" where there is none. Through this path an end is opened that does not share its state.
+  static std::string path_of_reading_end() {
+    static Mutex mutex;
+    static pid_t process = 0;
+    static std::string path;
+    const MutexLock lock(mutex);
+    if (process == getpid()) return path;
+    process = getpid();
+    path.clear();
+    ApartThread::of_this_process().run([&] {
+      int ends[2];
+      if (gettid() == getpid() || pipe2(ends, O_CLOEXEC) != 0) return;
+      path = "/proc/self/task/" + std::to_string(gettid()) + "/fd/" + std::to_string(ends[0]);
+    });
+    return path;
+  }
+
+  Descriptor end_;
+};
+
 // Without wrappers, which sanitizers replace by functions that are not for this place.
 template <class... A>
 long system_call(long number, A... arguments) {
@@ -79,11 +122,12 @@ void set_blocked_signals(uint64_t blocked, uint64_t* before) {
 
 // Runs in the child, on a stack of its own, while the caller waits. Returns only on failure.
 LOCKSTEP_IN_CHILD int begin_child(NewProcess& child) {
+  fail_point("child at its birth");
   if (child.ends_with_caller) {
     // Before anything that takes time. The parent may have ended already.
     system_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (system_call(SYS_getppid) != child.parent) system_call(SYS_exit_group, 1);
-    fail_point("child at its birth");
+    fail_point("child with its signal");
   }
   for (size_t i = 0; i < child.descriptors.size(); ++i) {
     if (child.descriptors[i] < 0) continue;
@@ -209,6 +253,8 @@ Spawned spawn(const SpawnRequest& request) {
 
   std::vector<std::max_align_t> stack(kStackBytes / sizeof(std::max_align_t));
   const SpawnGuard guard;
+  std::optional<WakeAtEnd> wake;
+  if (request.ends_with_caller) wake.emplace();
   // No handler of this process may run in the child.
   uint64_t before = 0;
   set_blocked_signals(~uint64_t{0}, &before);
