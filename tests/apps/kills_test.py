@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Trainings whose workers and clients get signals at random moments. No bit may change.
 
-usage: kills_test.py PATH_OF_LOCKSTEP [--kills N] [--seed S] [--seconds T] [unittest options]
+usage: kills_test.py PATH_OF_LOCKSTEP [--kills N] [--seed S] [--seconds T] [--vary] [unittest options]
+
+With --vary the job is drawn from the seed, too: solver, frequencies, data order.
 
 Signals go to random workers: SIGKILL, SIGSEGV, SIGSTOP with an early SIGCONT, SIGSTOP alone, SIGTERM
 (which workers ignore). Sometimes the client is killed or stopped, and the training is resumed with
@@ -34,12 +36,30 @@ def option(name, otherwise):
 
 KILLS, SEED = option("--kills", 30), option("--seed", 1)
 SECONDS = option("--seconds", 1000000)  # after this time no further training begins
+VARY = "--vary" in sys.argv
+if VARY:
+    sys.argv.remove("--vary")
 COMMAND = sys.argv.pop(1)
 # Limits of one training, and the seconds after which it counts as hanging.
 KILLS_EACH, LIMIT = 40, 300
 STOPPED = 130  # the command's status when it is stopped
-JOB = small_job(dropout=True, max_epochs=6, validation_frequency="epoch", checkpoint_frequency=20,
-                checkpoints_kept=3)
+
+
+def job_of(chance):
+    options = {"max_epochs": 6, "validation_frequency": "epoch", "checkpoint_frequency": 20,
+               "checkpoints_kept": 3}
+    if VARY:
+        options |= {"solver": chance.choice(["sgdm", "adam", "adamw", "rmsprop"]),
+                    "seed": chance.randrange(1000),
+                    "validation_frequency": chance.choice([7, 30, "epoch"]),
+                    "checkpoint_frequency": chance.choice([3, 20, 50]),
+                    "checkpoints_kept": chance.choice([1, 3]),
+                    "gradient_threshold": chance.choice([0.05, 1.0]),
+                    "last_mini_batch": chance.choice(["keep", "drop"])}
+    return small_job(dropout=not VARY or chance.random() < 0.5, **options)
+
+
+JOB = job_of(random.Random(SEED))
 
 
 def is_worker(pid):

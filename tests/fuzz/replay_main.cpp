@@ -1,6 +1,6 @@
 // Runs a target without libFuzzer:
 //
-//   replay_X N             the seeds, and N mutations of them, always the same ones
+//   replay_X N [FIRST]     the seeds, and N mutations of them, from number FIRST on (0)
 //   replay_X FILE...       files, such as those on which the fuzzer found a defect
 //   replay_X --seeds DIR   writes the seeds, for the fuzzer to begin with
 #include <cstdio>
@@ -57,11 +57,12 @@ Bytes mutated(const std::vector<Bytes>& seeds, std::mt19937_64& random) {
   return bytes;
 }
 
-void replay(int64_t mutations) {
+// Each mutation is a function of the seeds and its number.
+void replay(int64_t mutations, int64_t first) {
   const std::vector<Bytes> seeds = fuzz::seeds();
   for (const Bytes& seed : seeds) fuzz::parse(seed);  // the seeds are valid, so this must not throw
-  std::mt19937_64 random(1);
-  for (int64_t i = 0; i < mutations; ++i) {
+  for (int64_t i = first; i < first + mutations; ++i) {
+    std::mt19937_64 random(static_cast<uint64_t>(i));
     const Bytes bytes = mutated(seeds, random);
     try {
       fuzz::run_target(bytes);
@@ -82,8 +83,8 @@ int main(int argc, char** argv) {
     const std::string first = argc > 1 ? argv[1] : "";
     char* end = nullptr;
     const long long mutations = std::strtoll(first.c_str(), &end, 10);
-    if (argc == 2 && *end == '\0') {
-      replay(mutations);
+    if ((argc == 2 || argc == 3) && *end == '\0' && !first.empty()) {
+      replay(mutations, argc == 3 ? std::strtoll(argv[2], nullptr, 10) : 0);
     } else if (argc == 3 && first == "--seeds") {
       make_folders(local_files(), argv[2]);
       int number = 0;

@@ -1,9 +1,15 @@
 #include "tests/random_networks/law.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/parallel/process/function.h"
@@ -60,6 +66,26 @@ TrainingProblem problem_of(const std::string& text) {
   return {std::move(network), std::move(data)};
 }
 
+// The first process that computes a shard of iteration 2 is killed.
+std::string& mark_of_death() {
+  static std::string path;
+  return path;
+}
+
+void die_once(const char* place, int64_t iteration, int64_t) {
+  if (std::string_view(place) == "backward" && iteration == 2 &&
+      std::filesystem::create_directory(mark_of_death())) {
+    ::kill(::getpid(), SIGKILL);
+  }
+}
+
+// Of workers alone: the client must live.
+TrainingProblem deadly_problem_of(const std::string& text, const std::string& mark) {
+  mark_of_death() = mark;
+  set_fail_point_hook(die_once);
+  return problem_of(text);
+}
+
 // The digests of all iterations, and the exception at the end.
 struct Outcome {
   std::vector<std::string> digests;
@@ -94,14 +120,15 @@ struct Way {
   std::string name;
   int64_t threads = 1, workers = 0;
   std::vector<double> load = {};
-  bool stops = false;
+  bool stops = false, loses = false;  // the training; a worker
   Poison pattern = Poison::none;
 };
 
 void train_on(Outcome& outcome, const std::string& text, const TrainingOptions& options,
-              TrainingControl control) {
-  const auto call = make_call<&problem_of>(text);
-  TrainingProblem problem = call();
+              TrainingControl control, const std::string& mark = {}) {
+  const auto call =
+      mark.empty() ? make_call<&problem_of>(text) : make_call<&deadly_problem_of>(text, mark);
+  TrainingProblem problem = problem_of(text);
   Follower follower(outcome);
   control.observers = {&follower};
   train(call, problem.network, problem.data, options, control);
@@ -123,7 +150,11 @@ Outcome outcome_of(const Json& description, const Way& way) {
   TrainingControl control;
   try {
     if (!way.stops) {
-      train_on(outcome, text, options, control);
+      const std::string mark = way.loses ? folder.path + "/died" : "";
+      train_on(outcome, text, options, control, mark);
+      if (way.loses && outcome.digests.size() > 1 && !std::filesystem::exists(mark)) {
+        outcome.error = "no worker has died";
+      }
       return outcome;
     }
     control.checkpoint_folder = folder.path + "/checkpoints";
@@ -174,6 +205,7 @@ std::vector<std::string> broken_laws(const Json& description, bool workers) {
   if (workers) {
     ways.push_back({.name = "2 workers", .workers = 2});
     ways.push_back({.name = "3 workers, loads 2, 0, 1", .workers = 3, .load = {2, 0, 1}});
+    ways.push_back({.name = "2 workers, one of which is lost", .workers = 2, .loses = true});
   }
   std::vector<std::string> broken;
   for (const Way& way : ways) {

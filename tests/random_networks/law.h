@@ -1,5 +1,5 @@
-// The law on random networks: the result is the same for any threads and workers, any stop, and any
-// previous contents of memory.
+// The law on random networks: the result is the same for any threads and workers, any stop, any
+// loss of a worker, and any previous contents of memory.
 #pragma once
 
 #include <nlohmann/json.hpp>
