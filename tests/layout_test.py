@@ -17,7 +17,7 @@ FAMILIES = ["elementwise", "images", "losses", "matrices", "normalization", "red
 # Components in order, each with its modules in order. A module is a folder with its subfolders. "."
 # is the component's own folder without its modules. Families of one place form one module.
 COMPONENTS = [
-    ("lockstep/base", [".", "numeric", "threads", "os", "toml", "cloud", "cloud/reading"]),
+    ("lockstep/base", [".", "numeric", "threads", "os", "json", "toml", "cloud", "cloud/reading"]),
     ("lockstep/engine", ["device", "tensor", "kernels/interface", "kernels/FAMILY",
                          "kernels/backends", "kernels/cpu", "kernels/cuda", "kernels/self_test", "kernels",
                          "autograd", "ops", "plan", "nn", "formats"]),
@@ -39,7 +39,6 @@ MOST_FILES = 24
 # forward declarations (nlohmann/json_fwd.hpp).
 HEAVY = {
     "CLI/": [],
-    "httplib.h": [],
     "cereal/": ["lockstep/parallel/messages/serialize.h"],
     "hwy/": ["lockstep/engine/kernels/cpu/batch_lanes/vectors.h",
              "lockstep/engine/kernels/cpu/matrices/tiles.h",
@@ -49,6 +48,13 @@ HEAVY = {
                           "lockstep/runs/jobs/job_source.h",
                           "lockstep/train/state/checkpoint.h"],
     "toml++/": [],
+}
+
+# What one place alone may call: parsers of bytes from outside, which must bound the nesting.
+ONE_PLACE = {
+    re.compile(r"(?i)json\s*::\s*(parse|accept|sax_parse|from_(cbor|msgpack|ubjson|bson|bjdata))\s*\("):
+        ["lockstep/base/json/json_text.cpp"],
+    re.compile(r"\btoml::parse(_file)?\s*\("): ["lockstep/base/toml/toml_tree.cpp"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -106,6 +112,9 @@ def problems(root):
         if file.suffix == ".cpp" and own.is_file() and first != own.relative_to(root).as_posix():
             found.append(f"{path}:1: its own header is not its first include")
         for number, line in enumerate(lines, 1):
+            for call, places in ONE_PLACE.items():
+                if path.startswith(("lockstep/", "apps/")) and path not in places and call.search(line):
+                    found.append(f"{path}:{number}: only {places[0]} calls this parser: use its function")
             match = INCLUDE.match(line)
             if not match:
                 continue
@@ -195,6 +204,15 @@ class Rules(unittest.TestCase):
              "root"])
         self.assertEqual(len(self.check(self.header | {
             "tests/base/b_test.cpp": '#include "a.h"\n'})), 1)
+
+    def test_refuses_parsers_of_foreign_bytes_outside_their_place(self):
+        line = "  auto a = nlohmann::ordered_json::parse(text, nullptr, false);\n"
+        self.assertEqual(self.check({"lockstep/base/b.cpp": line, "lockstep/base/json/json_text.cpp": line,
+                                     "tests/base/a_test.cpp": line}),
+                         ["lockstep/base/b.cpp:1: only lockstep/base/json/json_text.cpp calls this parser: "
+                          "use its function"])
+        for other in ("json::parse (x)", "json::from_cbor(x)", "Json::accept(x)", "toml::parse_file(x)"):
+            self.assertEqual(len(self.check({"lockstep/base/b.cpp": other})), 1, other)
 
     def test_refuses_unknown_modules_and_headers_without_guard(self):
         self.assertEqual(len(self.check({"lockstep/attic/a.cpp": ""})), 1)

@@ -14,6 +14,7 @@
 #include "apps/lockstep/train.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/clusters/cluster_profile.h"
@@ -89,7 +90,7 @@ int64_t submit_sweep(const SubmitArguments& a, const std::vector<std::string>& s
     throw UsageError("--initial-model is for trainings, and " + printable(a.job) + " is a sweep");
   }
   check_job_sweep({.job = a.job, .settings = settings, .folder = "run"});
-  const auto tree = ordered_json::parse(text.tree);
+  const auto tree = parse_json<ordered_json>(text.tree);
   check_sweep_data(tree);
   request.kind = BatchKind::sweep;
   request.workers = a.workers;
@@ -160,7 +161,7 @@ int submit_command(const SubmitArguments& given) {
   }
   const JobText text = read_job_text(local_files(), a.job, settings);
   int64_t number = 0;
-  if (ordered_json::parse(text.tree).contains("sweep")) {
+  if (parse_json<ordered_json>(text.tree).contains("sweep")) {
     number = submit_sweep(a, settings, text, request);
   } else {
     if (a.workers > 0) settings.push_back("training.workers=" + std::to_string(a.workers));

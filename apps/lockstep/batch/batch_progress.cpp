@@ -10,6 +10,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/batch/batch_job.h"
@@ -31,7 +32,7 @@ struct BatchProgress {
 BatchProgress progress_of(const BatchJob& job) {
   BatchProgress progress;
   const auto description =
-      ordered_json::parse(read_text(local_files(), job.file("job.json")), nullptr, false);
+      parse_json_or_discard<ordered_json>(read_text(local_files(), job.file("job.json")));
   const ordered_json::json_pointer epochs("/training/max_epochs");
   if (description.contains(epochs) && description[epochs].is_number_integer()) {
     progress.last_epoch = description[epochs].get<int64_t>();
@@ -42,7 +43,7 @@ BatchProgress progress_of(const BatchJob& job) {
   for (size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {
     const size_t before = text.rfind('\n', end - 1);
     const size_t begin = before == std::string::npos ? 0 : before + 1;
-    auto line = ordered_json::parse(text.substr(begin, end - begin), nullptr, false);
+    auto line = parse_json_or_discard<ordered_json>(text.substr(begin, end - begin));
     if (line.is_object() && line.contains("seconds") && progress.iteration.is_null()) {
       progress.iteration = std::move(line);
     } else if (line.is_object() && line.contains("validation_loss") &&

@@ -11,6 +11,7 @@
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/parallel/clusters/login_node.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/state/fingerprint.h"
@@ -65,7 +66,7 @@ class SentFiles {
 // The job as the login node reads it: settings applied, paths absolute or among the sent files.
 std::string job_for_login(const LoginSubmission& s, const SentFiles& sent) {
   const JobText text = read_job_text(local_files(), s.job, s.settings);
-  auto tree = ordered_json::parse(text.tree);
+  auto tree = parse_json<ordered_json>(text.tree);
   if (!tree.contains("name")) tree["name"] = fs::path(text.file).stem().string();
   const std::function<void(ordered_json&)> replace = [&](ordered_json& value) {
     if (value.is_string() && value.get<std::string>().starts_with("/")) {
@@ -90,7 +91,7 @@ std::string compare_builds(const std::string& output) {
   const size_t begin = output.find('{');
   const auto info = begin == std::string::npos
                         ? ordered_json()
-                        : ordered_json::parse(output.substr(begin), nullptr, false);
+                        : parse_json_or_discard<ordered_json>(output.substr(begin));
   if (!info.is_object() || !info.contains("fingerprint")) {
     throw Error("[cluster] another program answers there: " + output.substr(0, 200));
   }

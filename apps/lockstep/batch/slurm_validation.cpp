@@ -17,6 +17,7 @@
 #include "apps/lockstep/batch/slurm_nodes.h"
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/parallel/clusters/node_executable.h"
 #include "lockstep/parallel/clusters/slurm.h"
@@ -86,7 +87,7 @@ std::map<std::string, ordered_json> infos_of(const std::vector<NodeAnswer>& answ
     const size_t begin = answer.text.find('{'), end = answer.text.rfind('}');
     ordered_json info;
     if (begin != std::string::npos && end != std::string::npos && begin < end) {
-      info = ordered_json::parse(answer.text.substr(begin, end - begin + 1), nullptr, false);
+      info = parse_json_or_discard<ordered_json>(answer.text.substr(begin, end - begin + 1));
     }
     if (!info.is_object() || !info.contains("fingerprint") || !info.contains("processor")) {
       throw Error("[cluster] " + answer.node +

@@ -4,6 +4,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/engine/nn/architectures.h"
 #include "lockstep/runs/jobs/architecture_job.h"
 
@@ -19,7 +20,7 @@ struct ArchitectureArguments {
 
 // "10", or "512,256" for a list.
 json value_of(const std::string& text) {
-  const json value = json::parse("[" + text + "]", nullptr, /*allow_exceptions=*/false);
+  const json value = parse_json_or_discard<json>("[" + text + "]");
   if (value.is_discarded() || value.empty()) return text;
   return value.size() == 1 ? value[0] : value;
 }

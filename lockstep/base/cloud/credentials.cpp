@@ -15,6 +15,7 @@
 
 #include "lockstep/base/cloud/http.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/variable.h"
@@ -79,7 +80,7 @@ std::time_t parsed_time(const std::string& text) {
 // Keys from a JSON document. `place` appears in messages, the document never does.
 Credentials parsed_keys(const std::string& text, const std::string& place, const char* access,
                         const char* secret, const char* token) {
-  const auto document = nlohmann::json::parse(text, nullptr, false);
+  const auto document = parse_json_or_discard<nlohmann::json>(text);
   const auto field = [&](const char* name) {
     const bool there =
         document.is_object() && document.contains(name) && document[name].is_string();

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 
@@ -54,13 +55,11 @@ json parse_metadata(const std::map<std::string, std::string>& metadata, const ch
   if (found == metadata.end()) {
     damaged_model(path, std::string("is not a Lockstep model: its metadata has no ") + key);
   }
-  const auto watch = [&](int depth, json::parse_event_t, json&) {
-    if (depth > deepest_network) damaged_model(path, std::string(key) + " is nested too deeply");
-    return true;
-  };
-  json value = json::parse(found->second, watch, false);
-  if (value.is_discarded()) damaged_model(path, std::string(key) + " in its metadata is not JSON");
-  return value;
+  try {
+    return parse_json<json>(found->second, {.deepest = deepest_network});
+  } catch (const JsonError& error) {
+    damaged_model(path, std::string(key) + " in its metadata is damaged: " + error.what());
+  }
 }
 
 Network read_network(const json& description, const SafetensorsFile& file,

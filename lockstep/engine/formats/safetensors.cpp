@@ -5,8 +5,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -36,35 +38,17 @@ std::string quoted(const std::string& name) {
   return json(name.substr(0, longest)).dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-// Parses the header's JSON. Rejects duplicate keys and deep nesting, whose processing would be
-// recursive.
-json parse_header(const char* text, size_t size, const std::string& file) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    const auto level = static_cast<size_t>(std::max(depth, 0));
-    if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth >= deepest_header) damaged(file, "the header is nested too deeply");
-      if (keys.size() < level + 2) keys.resize(level + 2);
-      keys[level + 1].clear();
-    } else if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys[level].insert(key).second)
-        damaged(file, "the header contains " + quoted(key) + " twice");
-    }
-    return true;
-  };
-  // The parser would treat a zero byte as the end of its input.
-  if (std::find(text, text + size, '\0') != text + size) {
-    damaged(file, "the header holds a zero byte");
-  }
+json parse_header(std::string_view text, const std::string& file) {
   try {
-    json header = json::parse(text, text + size, watch);
+    json header = parse_json<json>(text, {.deepest = deepest_header, .unique_keys = true});
     if (!header.is_object()) damaged(file, "the header is not a JSON object");
     return header;
-  } catch (const json::exception& error) {
-    const auto* parse = dynamic_cast<const json::parse_error*>(&error);
-    damaged(file, "the header is not JSON" +
-                      (parse ? " (byte " + std::to_string(length_bytes + parse->byte) + ")" : ""));
+  } catch (const JsonError& error) {
+    using Kind = JsonError::Kind;
+    if (error.kind() == Kind::depth) damaged(file, "the header is nested too deeply");
+    if (error.kind() != Kind::syntax) damaged(file, std::string("the header: ") + error.what());
+    damaged(file,
+            "the header is not JSON (byte " + std::to_string(length_bytes + error.byte()) + ")");
   }
 }
 
@@ -200,8 +184,9 @@ SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::st
     damaged(file, "claims a header of " + std::to_string(length) + " bytes and has " +
                       std::to_string(rest) + " after its first 8");
   }
-  const json header = parse_header(reinterpret_cast<const char*>(bytes.data()) + length_bytes,
-                                   static_cast<size_t>(length), file);
+  const json header = parse_header(
+      {reinterpret_cast<const char*>(bytes.data()) + length_bytes, static_cast<size_t>(length)},
+      file);
 
   SafetensorsFile result;
   std::vector<Entry> entries;

@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "lockstep/base/json/json_text.h"
+
 namespace lockstep {
 
 void MachineUse::refresh() {
@@ -50,7 +52,7 @@ nlohmann::ordered_json MachineUse::json() const {
           {"busy", busy_ < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(busy_)},
           {"memory", memory_},
           {"memory_bytes", 1024 * memory_kib_},
-          {"gpus", nlohmann::ordered_json::parse(gpus_)}};
+          {"gpus", parse_json<nlohmann::ordered_json>(gpus_)}};
 }
 
 }  // namespace lockstep

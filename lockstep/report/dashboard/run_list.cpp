@@ -14,6 +14,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/threads/mutex.h"
@@ -78,7 +79,7 @@ void find_runs(const std::filesystem::path& folder, int levels, std::vector<std:
 ordered_json parsed(const std::string& path) {
   try {
     if (!local_files().exists(path)) return nullptr;
-    ordered_json json = ordered_json::parse(read_text(local_files(), path), nullptr, false);
+    ordered_json json = parse_json_or_discard<ordered_json>(read_text(local_files(), path));
     if (json.is_object()) return json;
   } catch (const Error&) {  // it was removed, or cannot be read: shown without it
   }
@@ -132,7 +133,7 @@ void Entry::read_log(const std::string& path) {
 }
 
 void Entry::read_line(std::string_view line) {
-  const ordered_json json = ordered_json::parse(line, nullptr, false);
+  const ordered_json json = parse_json_or_discard<ordered_json>(line);
   if (!json.is_object()) return;
   const auto take = [&](const char* from, const char* to) {
     const auto found = json.find(from);

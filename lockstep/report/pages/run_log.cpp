@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/json/json_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -133,7 +135,7 @@ bool RunLog::State::iteration(std::string_view text) {
 
 void RunLog::State::line(std::string_view text) {
   if (iteration(text)) return;
-  ordered_json json = ordered_json::parse(text, nullptr, false);
+  ordered_json json = parse_json_or_discard<ordered_json>(text);
   if (!json.is_object()) return;
   ++added;
   const auto number = json.find("iteration");

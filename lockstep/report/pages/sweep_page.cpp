@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/pages/run_log.h"
@@ -101,8 +102,7 @@ RecordedSweep record_of(const std::string& folder) {
   RecordedSweep record;
   for (size_t begin = 0, end; (end = all.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const ordered_json json =
-        ordered_json::parse(all.begin() + static_cast<std::ptrdiff_t>(begin),
-                            all.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+        parse_json_or_discard<ordered_json>(std::string_view(all).substr(begin, end - begin));
     if (json.is_object()) record.line(json);
   }
   return record;
@@ -136,7 +136,7 @@ ordered_json curve_of(const std::string& run, const std::string& metric) {
 
 ordered_json object_of(const std::string& path) {
   if (!local_files().exists(path)) return nullptr;
-  ordered_json json = ordered_json::parse(read_text(local_files(), path), nullptr, false);
+  ordered_json json = parse_json_or_discard<ordered_json>(read_text(local_files(), path));
   return json.is_object() ? json : ordered_json();
 }
 

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 
 namespace lockstep {
@@ -64,7 +65,7 @@ std::string Attachments::place_of(const std::string& path) const {
 }
 
 std::string Attachments::job_with_places(const std::string& job) const {
-  auto tree = nlohmann::ordered_json::parse(job, nullptr, false);
+  auto tree = parse_json_or_discard<nlohmann::ordered_json>(job);
   if (copies_.empty() || !tree.is_object() || !tree.contains("data")) return job;
   replace_texts(tree["data"], [this](const std::string& text) {
     return text.starts_with("/") ? place_of(text) : text;

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fields.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
 
@@ -38,7 +39,7 @@ std::string text_at(const nlohmann::json& object, const char* key) {
 }
 
 nlohmann::json read_batch_json(const std::string& path) {
-  auto read = nlohmann::json::parse(read_text(local_files(), path), nullptr, false);
+  auto read = parse_json_or_discard<nlohmann::json>(read_text(local_files(), path));
   const bool known = read.is_object() && (text_at(read, "lockstep.batch") == batch_format ||
                                           text_at(read, "lockstep.batch") == first_batch_format);
   if (!known) {

@@ -20,6 +20,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/quiet_thread.h"
@@ -52,7 +53,7 @@ std::vector<std::string> environment_of(const BatchJob& job) {
   Variables variables;
   const std::string path = job.file(batch_environment_name);
   if (local_files().exists(path)) {
-    const auto recorded = nlohmann::json::parse(read_text(local_files(), path), nullptr, false);
+    const auto recorded = parse_json_or_discard<nlohmann::json>(read_text(local_files(), path));
     if (!recorded.is_object()) throw DataError("[batch] " + path + " is damaged");
     for (const auto& [name, value] : recorded.items()) {
       if (value.is_string()) variables[name] = value.get<std::string>();

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/numeric/random_hex.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ ordered_json object_in(FileSystem& files, const std::string& path, const char* k
                        const char* format) {
   try {
     if (!files.exists(path) || files.is_folder(path)) return {};
-    ordered_json read = ordered_json::parse(read_text(files, path), nullptr, false);
+    ordered_json read = parse_json_or_discard<ordered_json>(read_text(files, path));
     if (!read.is_object() || read.value(key, std::string()) != format) return {};
     return read;
   } catch (const ordered_json::exception&) {
@@ -80,7 +81,7 @@ ordered_json to_json(const RunFacts& f) {
   ordered_json variables = ordered_json::object(), fingerprint = ordered_json::object(),
                scores = ordered_json::object();
   for (const auto& [name, value] : f.variables) {
-    variables[name] = ordered_json::parse(value, nullptr, false);
+    variables[name] = parse_json_or_discard<ordered_json>(value);
   }
   for (const auto& [name, value] : f.fingerprint) fingerprint[name] = value;
   for (const RunScore& score : f.scores) scores[score.name] = score.value;
@@ -139,7 +140,7 @@ void write_run_notes(FileSystem& files, const std::string& folder, const RunNote
 std::string to_text(const RunNotes& notes) { return dumped(json_of(notes), -1); }
 
 RunNotes run_notes_of(const std::string& text) {
-  return notes_of(ordered_json::parse(text, nullptr, false));
+  return notes_of(parse_json_or_discard<ordered_json>(text));
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/runs/jobs/job_difference.h"
 
 namespace lockstep {
@@ -99,7 +100,7 @@ void RunFolder::adopt(const nlohmann::ordered_json& description, bool resume) {
     write_atomically(*inside_, path, description.dump(2) + "\n");
     return;
   }
-  const auto there = nlohmann::ordered_json::parse(read_text(*inside_, path), nullptr, false);
+  const auto there = parse_json_or_discard<nlohmann::ordered_json>(read_text(*inside_, path));
   if (there.is_discarded()) throw DataError("[run] " + path + " is damaged: not JSON");
   const JobDifference difference = job_difference(description, there);
   if (!difference.what.empty()) {

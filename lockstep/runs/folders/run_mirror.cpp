@@ -11,6 +11,7 @@
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/os/user_folder.h"
@@ -60,7 +61,7 @@ MirroredFiles parsed_pointer(const std::string& text, const std::string& address
   const auto damaged = [&](const std::string& what) {
     return DataError("[run] " + printable(address) + "/" + pointer_name + " is damaged: " + what);
   };
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json_or_discard<nlohmann::json>(text);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_array() ||
       json.value("version", nlohmann::json()) != 1) {
     throw damaged("it is no pointer of this version");

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/utc_time.h"
 #include "lockstep/runs/folders/run_folder.h"
@@ -35,7 +36,7 @@ std::optional<RunState> noted(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, run_state_name);
   if (!files.exists(path) || files.is_folder(path)) return std::nullopt;
   try {
-    const json read = json::parse(read_text(files, path));
+    const json read = parse_json<json>(read_text(files, path));
     if (read.at("lockstep.state") != format) return std::nullopt;
     for (const auto& [status, name] : names()) {
       if (name != read.at("state")) continue;
@@ -43,7 +44,7 @@ std::optional<RunState> noted(FileSystem& files, const std::string& folder) {
                       read.at("time").get<std::string>(), read.at("iteration").get<int64_t>()};
     }
   } catch (const json::exception&) {
-  } catch (const FileError&) {
+  } catch (const DataError&) {  // also what is not JSON
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/text.h"
@@ -399,16 +400,16 @@ JobText read_job_text(FileSystem& files, const std::string& path,
 
 JobText with_settings(const JobText& text, const std::vector<std::string>& settings) {
   const OrdinaryArithmetic arithmetic;
-  JobSource source{json::parse(text.tree), {}};
+  JobSource source{parse_json<json>(text.tree), {}};
   return text_of(source, text.file, settings);
 }
 
 Job job_of(const JobText& text, const std::vector<std::pair<std::string, std::string>>& fields) {
   const OrdinaryArithmetic arithmetic;
-  JobSource source{json::parse(text.tree), {}};
+  JobSource source{parse_json<json>(text.tree), {}};
   return in_file(text.file, [&] {
     for (const auto& [key, value] : fields) {
-      set_field(source, key, json::parse(value),
+      set_field(source, key, parse_json<json>(value),
                 [&](const std::string& name) { return home_of(source.tree, name); });
     }
     Job job = read_tree(source, text.file, {});
@@ -418,13 +419,13 @@ Job job_of(const JobText& text, const std::vector<std::pair<std::string, std::st
 }
 
 std::string field_of_key(const JobText& text, const std::string& key) {
-  JobSource source{json::parse(text.tree), {}};
+  JobSource source{parse_json<json>(text.tree), {}};
   return set_field(source, key, json::object(),
                    [&](const std::string& name) { return home_of(source.tree, name); });
 }
 
 Job read_resolved_job(const std::string& text) {
-  JobSource source{json::parse(text), {}};
+  JobSource source{parse_json<json>(text), {}};
   return read_tree(source, "the client's job", {});
 }
 

@@ -1,6 +1,9 @@
 #include "lockstep/runs/jobs/job_source.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
 
 namespace lockstep {
@@ -38,16 +41,12 @@ JobSource read_job_source(FileSystem& files, const std::string& path) {
   }
   JobSource source;
   if (path.ends_with(".json")) {
-    const auto watch = [&](int depth, json::parse_event_t, json&) {
-      if (depth > deepest) bad_syntax(path, "", "is nested too deeply");
-      return true;
-    };
     try {
-      source.tree = json::parse(text, watch);
-    } catch (const json::parse_error& error) {
-      bad_syntax(path, ", byte " + std::to_string(error.byte), "this is not JSON");
-    } catch (const json::exception&) {
-      bad_syntax(path, "", "it contains a number that is too large");
+      source.tree = parse_json<json>(text, {.deepest = deepest});
+    } catch (const JsonError& error) {
+      const bool syntax = error.kind() == JsonError::Kind::syntax;
+      bad_syntax(path, syntax ? ", byte " + std::to_string(error.byte()) : "",
+                 syntax ? "this is not JSON" : error.what());
     }
     if (!source.tree.is_object()) bad_syntax(path, "", "it must be a JSON object");
     return source;
@@ -79,6 +78,10 @@ std::string set_field(JobSource& source, const std::string& key, json value,
   if (key.find('.') == std::string::npos) {
     const std::string home = home_of(key);
     if (!home.empty()) path = home + "." + key;
+  }
+  if (std::count(path.begin(), path.end(), '.') >= deepest) {
+    throw InvalidArgument("[--set] " + key.substr(0, 100) + "...: a key has at most " +
+                          std::to_string(deepest) + " parts");
   }
   json* at = &source.tree;
   std::string pointer;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/suggest.h"
 
 namespace lockstep {
@@ -294,7 +295,8 @@ ordered_json sweep_table_json(const SweepOptions& options) {
   for (const SweepParameter& p : options.parameters) {
     ordered_json& one = parameters[p.name] = ordered_json::object();
     if (!p.values.empty()) {
-      for (const std::string& value : p.values) one["values"].push_back(ordered_json::parse(value));
+      for (const std::string& value : p.values)
+        one["values"].push_back(parse_json<ordered_json>(value));
     } else {
       one["low"] = p.low;
       one["high"] = p.high;
@@ -304,7 +306,8 @@ ordered_json sweep_table_json(const SweepOptions& options) {
     }
     for (const SweepCondition& c : p.when) {
       ordered_json& condition = one["when"][c.parameter];
-      for (const std::string& value : c.values) condition.push_back(ordered_json::parse(value));
+      for (const std::string& value : c.values)
+        condition.push_back(parse_json<ordered_json>(value));
       if (!c.values.empty()) continue;
       condition = ordered_json::object();
       if (std::isfinite(c.low)) condition["low"] = c.low;
@@ -334,6 +337,6 @@ std::string toml(const json& value) {
 
 }  // namespace
 
-std::string toml_of_json(const std::string& text) { return toml(json::parse(text)); }
+std::string toml_of_json(const std::string& text) { return toml(parse_json<json>(text)); }
 
 }  // namespace lockstep

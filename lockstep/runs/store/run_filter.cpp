@@ -9,6 +9,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/suggest.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ const std::vector<std::string> own_fields{
     "threads", "workers", "data",    "receipt",   "sweep",  "trial"};
 
 RunValue value_of_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json_or_discard<nlohmann::json>(text);
   if (json.is_boolean()) return json.get<bool>() ? 1.0 : 0.0;
   if (json.is_number()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/runs/folders/run_folder.h"
 
 namespace lockstep {
@@ -47,7 +48,7 @@ void add_job(FileSystem& files, const std::string& folder, StoredRun& run) {
   if (!files.exists(path)) return;
   ordered_json job;
   try {
-    job = ordered_json::parse(read_text(files, path), nullptr, false);
+    job = parse_json_or_discard<ordered_json>(read_text(files, path));
   } catch (const FileError&) {
   }
   if (!job.is_object()) return;
@@ -95,7 +96,8 @@ void add_log(FileSystem& files, const std::string& folder, StoredRun& run, Metri
   }
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const auto line = ordered_json::parse(text.data() + begin, text.data() + end, nullptr, false);
+    const auto line =
+        parse_json_or_discard<ordered_json>(std::string_view(text).substr(begin, end - begin));
     begin = end + 1;
     if (!line.is_object() || line.contains("event") || line.contains("phase")) continue;
     const auto iteration = line.find("iteration");
@@ -131,7 +133,7 @@ void add_receipt(FileSystem& files, const std::string& folder, StoredRun& run) {
     std::string text = read_text(files, path);
     text.resize(text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n'));
     const size_t begin = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-    const auto line = ordered_json::parse(text.substr(begin), nullptr, false);
+    const auto line = parse_json_or_discard<ordered_json>(text.substr(begin));
     if (line.is_object() && line.contains("chain") && line["chain"].is_string()) {
       run.receipt = line["chain"].get<std::string>();
     }
@@ -165,7 +167,7 @@ RunStatus status_of(const std::string& name) {
 // The first entries had the facts beside the other fields, and variables as JSON text.
 ordered_json facts_of_first_form(ordered_json entry) {
   for (ordered_json& value : entry.at("variables")) {
-    value = ordered_json::parse(value.get<std::string>());
+    value = parse_json<ordered_json>(value.get<std::string>());
   }
   return entry;
 }
@@ -229,7 +231,7 @@ std::string to_text(const StoredRun& run) {
 StoredRun stored_run_of(const std::string& text) {
   StoredRun run;
   try {
-    const ordered_json j = ordered_json::parse(text);
+    const ordered_json j = parse_json<ordered_json>(text);
     run.folder = j.at("folder").get<std::string>();
     run.name = j.at("name").get<std::string>();
     run.state = {status_of(j.at("state").get<std::string>()), j.at("reason").get<std::string>(),
@@ -248,6 +250,8 @@ StoredRun stored_run_of(const std::string& text) {
     for (const auto& [name, bytes] : j.at("artefacts").items()) {
       run.artefacts.push_back({name, bytes.get<int64_t>()});
     }
+  } catch (const JsonError& e) {
+    throw DataError(std::string("[store] an entry is damaged: ") + e.what());
   } catch (const ordered_json::exception& e) {
     throw DataError(std::string("[store] an entry is damaged: ") + e.what());
   }

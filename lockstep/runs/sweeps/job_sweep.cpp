@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/formats/model.h"
@@ -40,7 +41,7 @@ struct Stored {
 };
 
 Stored read_stored(const std::string& path) {
-  const json stored = json::parse(read_text(local_files(), path), nullptr, false);
+  const json stored = parse_json_or_discard<json>(read_text(local_files(), path));
   try {
     if (stored.at("lockstep.sweep") != sweep_version) {
       throw DataError("[sweep] " + path + " is of a later version of Lockstep");
@@ -56,12 +57,12 @@ void write_stored(const std::string& path, const Stored& stored) {
   const ordered_json written{{"lockstep.sweep", sweep_version},
                              {"file", stored.text.file},
                              {"settings", stored.settings},
-                             {"job", ordered_json::parse(stored.text.tree)}};
+                             {"job", parse_json<ordered_json>(stored.text.tree)}};
   write_atomically(local_files(), path, written.dump(2) + "\n");
 }
 
 SweepOptions sweep_options_of(const JobText& text) {
-  const json tree = json::parse(text.tree);
+  const json tree = parse_json<json>(text.tree);
   if (!tree.contains("sweep")) {
     throw InvalidArgument(text.file + ": [sweep] is missing",
                           "`lockstep reference sweep` describes this table");
@@ -71,7 +72,7 @@ SweepOptions sweep_options_of(const JobText& text) {
 
 // A sweep continues with the same job. Its end alone may be later.
 void check_same(const JobText& here, const JobText& there) {
-  json a = json::parse(here.tree), b = json::parse(there.tree);
+  json a = parse_json<json>(here.tree), b = parse_json<json>(there.tree);
   const auto refuse = [](const std::string& what) {
     throw InvalidArgument("[sweep] the folder contains a sweep of another job: " + what,
                           "continue with the same job, or choose another folder with --out");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +47,7 @@ std::string sweep_time() {
 
 ordered_json to_json(const TrialParameters& parameters) {
   ordered_json object = ordered_json::object();
-  for (const auto& [name, value] : parameters) object[name] = ordered_json::parse(value);
+  for (const auto& [name, value] : parameters) object[name] = parse_json<ordered_json>(value);
   return object;
 }
 
@@ -120,7 +121,7 @@ std::vector<ordered_json> read_sweep_record(FileSystem& files, const std::string
   const std::string text = complete_lines(read_text(files, path));
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
-    ordered_json line = ordered_json::parse(text.substr(begin, end - begin), nullptr, false);
+    ordered_json line = parse_json_or_discard<ordered_json>(text.substr(begin, end - begin));
     if (!line.is_object()) {
       throw DataError("[sweep] " + path + ", line " + std::to_string(lines.size() + 1) +
                           ": this is not a JSON object",

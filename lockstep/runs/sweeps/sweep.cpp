@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/runs/sweeps/continuation.h"
 #include "lockstep/runs/sweeps/driver.h"
@@ -60,13 +61,13 @@ bool SweepTrial::uses(const std::string& name) const {
 }
 
 double SweepTrial::number(const std::string& name) const {
-  const json value = json::parse(value_of(*this, name));
+  const json value = parse_json<json>(value_of(*this, name));
   if (value.is_number()) return value.get<double>();
   throw InvalidArgument("[sweep] the parameter `" + name + "` is no number: " + value.dump());
 }
 
 std::string SweepTrial::text(const std::string& name) const {
-  const json value = json::parse(value_of(*this, name));
+  const json value = parse_json<json>(value_of(*this, name));
   if (value.is_string()) return value.get<std::string>();
   throw InvalidArgument("[sweep] the parameter `" + name + "` is no text: " + value.dump());
 }

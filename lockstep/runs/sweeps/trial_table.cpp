@@ -6,6 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json/json_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -28,7 +30,7 @@ std::string cell(double value) { return std::isfinite(value) ? json(value).dump(
 
 // A value as people read it: text without quotes.
 std::string plain(const std::string& value) {
-  const json parsed = json::parse(value);
+  const json parsed = parse_json<json>(value);
   return parsed.is_string() ? parsed.get<std::string>() : value;
 }
 
@@ -55,7 +57,7 @@ std::vector<size_t> groups_of(const SweepParameter& p, const std::vector<std::st
   }
   std::vector<std::pair<double, size_t>> order;
   for (size_t i = 0; i < values.size(); ++i) {
-    order.emplace_back(json::parse(values[i]).get<double>(), i);
+    order.emplace_back(parse_json<json>(values[i]).get<double>(), i);
   }
   std::sort(order.begin(), order.end());
   const size_t count = std::clamp<size_t>(values.size() / 4, 2, 5);

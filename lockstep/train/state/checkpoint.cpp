@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/state/fingerprint.h"
@@ -288,7 +289,11 @@ CheckedFile read_checked(FileSystem& files, const std::string& path, const std::
   if (checkpoint_checksum(tensors, text("lockstep.position")) != text("lockstep.checksum")) {
     throw DataError(where + "it is damaged: the checksum differs");
   }
-  checked.position = nlohmann::ordered_json::parse(text("lockstep.position"));
+  try {
+    checked.position = parse_json<nlohmann::ordered_json>(text("lockstep.position"));
+  } catch (const JsonError& error) {
+    throw DataError(where + "it is damaged: its position: " + error.what());
+  }
   return checked;
 }
 

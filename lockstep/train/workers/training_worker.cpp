@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/fields.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/pool/task_context.h"
@@ -36,7 +37,7 @@ constexpr double kFewMembers = 64;
 constexpr size_t kKept = 256;
 
 TrainingOptions options_of(const std::string& text) {
-  const nlohmann::json object = nlohmann::json::parse(text);
+  const nlohmann::json object = parse_json<nlohmann::json>(text);
   TrainingOptions options;
   FieldReader reader(object, "training");
   options.visit(reader);

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/user_folder.h"
@@ -131,7 +132,7 @@ StoredVerdict read_verdict(const std::string& folder, const VerdictKey& key) {
   const std::optional<std::string> text = read_own(path, stored.problem);
   if (text) {
     try {
-      const auto object = ordered_json::parse(*text);
+      const auto object = parse_json<ordered_json>(*text);
       if (object.at("digest").get<std::string>() != digest_of_text(dumped(object.at("content")))) {
         throw DataError("its digest is wrong");
       }
@@ -139,7 +140,7 @@ StoredVerdict read_verdict(const std::string& folder, const VerdictKey& key) {
       if (dumped(content.at("device")) != dumped(json_of(key))) {
         throw DataError("it is for another device");
       }
-      stored.verdict = parse_verdict(nlohmann::json::parse(dumped(content.at("verdict"))));
+      stored.verdict = parse_verdict(parse_json<nlohmann::json>(dumped(content.at("verdict"))));
     } catch (const nlohmann::json::exception&) {
       stored.problem = "it is damaged";
     } catch (const DataError& error) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/runs/sweeps/methods/sobol.h"
 
@@ -98,10 +99,10 @@ class Activity {
       if (!holds(*other)) return false;
       if (!c.values.empty()) {
         return std::any_of(c.values.begin(), c.values.end(), [&](const std::string& wanted) {
-          return json::parse(wanted) == json::parse(*value);
+          return parse_json<json>(wanted) == parse_json<json>(*value);
         });
       }
-      const json number = json::parse(*value);
+      const json number = parse_json<json>(*value);
       return number.is_number() && number.get<double>() >= c.low && number.get<double>() <= c.high;
     });
   }
@@ -124,7 +125,7 @@ double parameter_position(const SweepParameter& p, const std::string& value) {
     return (double(found - p.values.begin()) + 0.5) / double(p.values.size());
   }
   if (p.low == p.high && !p.integer) return 0.5;
-  const double number = json::parse(value).get<double>() + (p.integer ? 0.5 : 0);
+  const double number = parse_json<json>(value).get<double>() + (p.integer ? 0.5 : 0);
   const double high = p.integer ? p.high + 1 : p.high;
   const double position =
       p.logarithmic ? (std::log(number) - std::log(p.low)) / (std::log(high) - std::log(p.low))
