@@ -13,6 +13,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/report/progress.h"
@@ -130,8 +131,11 @@ int run_info_command(const InfoArguments& a) {
                           "use the folder that lockstep train wrote");
   }
   const std::string receipt = join_path(a.run, "receipt.jsonl");
-  const auto iterations =
-      files.exists(receipt) ? static_cast<int64_t>(read_receipt(files, receipt).size()) : 0;
+  const Receipt read = files.exists(receipt) ? read_whole_receipt(files, receipt) : Receipt{};
+  const auto iterations = static_cast<int64_t>(read.lines.size());
+  if (!read.rest_note.empty()) {
+    std::fprintf(stderr, "note: %s\n", printable(read.rest_note).c_str());
+  }
   const std::string model = join_path(a.run, run_model_name);
   const bool has_model = files.exists(model);
   if (a.as_json) {

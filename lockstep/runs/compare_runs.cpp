@@ -7,6 +7,8 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/runs/jobs/job_difference.h"
@@ -21,6 +23,8 @@ struct RunOnDisk {
   std::string folder;
   Job job;
   std::vector<ReceiptLine> receipt;
+  std::optional<PopulationLine> population;
+  std::string note;
 };
 
 RunOnDisk open_run(const std::string& folder) {
@@ -29,8 +33,14 @@ RunOnDisk open_run(const std::string& folder) {
     throw InvalidArgument("[run] " + folder + " is not a run folder: there is no job.json",
                           "use the folder that lockstep train wrote");
   }
-  return {folder, read_job(local_files(), job),
-          read_receipt(local_files(), join_path(folder, "receipt.jsonl"))};
+  RunOnDisk run;
+  run.folder = folder;
+  run.job = read_job(local_files(), job);
+  Receipt receipt = read_whole_receipt(local_files(), join_path(folder, "receipt.jsonl"));
+  run.receipt = std::move(receipt.lines);
+  run.population = receipt.population;
+  run.note = std::move(receipt.rest_note);
+  return run;
 }
 
 // Compares the computed iterations with the receipt.
@@ -150,8 +160,12 @@ Verification verify_run(const std::string& folder, int64_t iteration,
   require_iteration(run, iteration);
   Follower follower(run, iteration, options);
   replay(run, iteration, options, follower);
-  return {iteration, follower.from, follower.differs, follower.what,
-          run.receipt[static_cast<size_t>(iteration - 1)]};
+  return {iteration,
+          follower.from,
+          follower.differs,
+          follower.what,
+          run.receipt[static_cast<size_t>(iteration - 1)],
+          run.note};
 }
 
 RunDifference compare_runs(const std::string& folder_a, const std::string& folder_b,
@@ -160,6 +174,11 @@ RunDifference compare_runs(const std::string& folder_a, const std::string& folde
   RunDifference d;
   d.job = job_difference(a.job.resolved(), b.job.resolved()).what;
   d.common = static_cast<int64_t>(std::min(a.receipt.size(), b.receipt.size()));
+  d.more_a = static_cast<int64_t>(a.receipt.size()) - d.common;
+  d.more_b = static_cast<int64_t>(b.receipt.size()) - d.common;
+  for (const RunOnDisk* run : {&a, &b}) {
+    if (!run->note.empty()) d.notes.push_back(run->note);
+  }
   for (int64_t i = 0; i < d.common && d.iteration == 0; ++i) {
     const ReceiptLine &x = a.receipt[static_cast<size_t>(i)],
                       &y = b.receipt[static_cast<size_t>(i)];
@@ -175,7 +194,18 @@ RunDifference compare_runs(const std::string& folder_a, const std::string& folde
     d.iteration = x.iteration;
     d.epoch = x.epoch;
   }
-  if (d.iteration == 0) return d;
+  if (d.iteration == 0) {
+    // The network that they leave depends on it too.
+    const bool both = a.population && b.population && d.more_a == 0 && d.more_b == 0;
+    if (both && (a.population->observations != b.population->observations ||
+                 a.population->digest != b.population->digest)) {
+      d.what = "population statistics";
+      d.why = a.population->observations != b.population->observations
+                  ? "they are of other images"
+                  : "their digests differ: other libraries, or a fault";
+    }
+    return d;
+  }
   Follower of_a(a, d.iteration, options_a), of_b(b, d.iteration, options_b);
   d.tensors =
       compare(replay(a, d.iteration, options_a, of_a), replay(b, d.iteration, options_b, of_b));

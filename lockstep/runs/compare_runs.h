@@ -25,6 +25,7 @@ struct Verification {
   int64_t differs = 0;  // the first iteration with another result; 0: none
   std::string what;     // its difference: "the loss is 0.3 in the receipt, but 0.4 now"
   ReceiptLine line;     // the receipt's line of `iteration`
+  std::string note;     // what follows the last line of the receipt (receipt_rest_note()), or ""
 };
 
 // Computes an iteration of the run in a folder again, in this process, from the newest checkpoint
@@ -47,11 +48,15 @@ struct RunDifference {
   int64_t common = 0;     // iterations in both receipts
   int64_t iteration = 0;  // the first that differs; 0: none of the common ones
   int64_t epoch = 0;
-  std::string what;  // "observations", "loss" or "digest": the first that differs
-  std::string why;   // the probable cause
+  int64_t more_a = 0, more_b = 0;  // iterations that only one of the receipts has
+  // "observations", "loss", "digest" or, if all iterations are equal, "population statistics": the
+  // first that differs.
+  std::string what;
+  std::string why;  // the probable cause
   // The tensors that differ after that iteration, computed again for both runs, in the order of the
   // network: parameters, the solver's arrays for them, and network state.
   std::vector<TensorDifference> tensors;
+  std::vector<std::string> notes;  // what follows the last lines of the receipts
 };
 
 // Compares the runs in two folders by their receipts. If they diverge, computes the first different

@@ -252,6 +252,11 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   control.pool = options.pool;
   control.dry_run = options.dry_run;
   control.profile = options.profile;
+  if (folder.resumed() && folder.files().exists(folder.file("receipt.jsonl"))) {
+    const std::string path = folder.file("receipt.jsonl"),
+                      rest = receipt_rest_note(read_text(folder.files(), path), path);
+    if (!rest.empty()) notice(rest + "; the training drops it");
+  }
   const auto call = make_call<&job_problem>(plan.job.resolved().dump(), options.initial_model);
   const auto run = [&] {
     result.training = train(call, network, plan.training, plan.job.training, control);

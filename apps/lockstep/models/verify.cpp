@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/lockstep/command.h"
+#include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/compare_runs.h"
 #include "lockstep/runs/folders/run_state.h"
@@ -44,10 +45,16 @@ void note_unfinished(const std::string& run) {
   std::fprintf(stderr, "note: %s %s\n", run.c_str(), describe(state).c_str());
 }
 
+// What follows the last line of a receipt.
+void note_rest(const std::string& note) {
+  if (!note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
+}
+
 int verify_command(const VerifyArguments& a) {
   note_unfinished(a.run);
   const Verification v =
       verify_run(a.run, a.iteration, {a.threads, a.initial_model, progress_of("computing again")});
+  note_rest(v.note);
   const std::string from = v.from > 0 ? fmt::format("the checkpoint after iteration {}", v.from)
                                       : std::string("the beginning");
   if (v.differs > 0) {
@@ -73,9 +80,20 @@ int diff_command(const DiffArguments& a) {
   for (const std::string& run : {a.a, a.b}) note_unfinished(run);
   const RunDifference d = compare_runs(a.a, a.b, {a.threads, a.initial_model_a, progress_of(a.a)},
                                        {a.threads, a.initial_model_b, progress_of(a.b)});
-  if (d.iteration == 0) {
-    print(fmt::format("equal in all {} common iterations\n", format_count(d.common)));
+  for (const std::string& note : d.notes) note_rest(note);
+  if (d.iteration == 0 && d.what.empty()) {
+    std::string text = fmt::format("equal in all {} common iterations", format_count(d.common));
+    for (const auto& [run, more] : {std::pair{a.a, d.more_a}, {a.b, d.more_b}}) {
+      if (more > 0) text += fmt::format("; {} has {} more", printable(run), format_count(more));
+    }
+    print(text + "\n");
     return 0;
+  }
+  if (d.iteration == 0) {
+    print_table({{"first difference", "at the end, after all iterations"},
+                 {"what", d.what},
+                 {"why", d.why}});
+    return exit_failure;
   }
   std::vector<std::pair<std::string, std::string>> rows{
       {"first difference",

@@ -11,9 +11,11 @@
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/runs/runs.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/store/run_filter.h"
+#include "lockstep/train/state/receipt.h"
 
 namespace lockstep::command {
 namespace {
@@ -102,6 +104,14 @@ void add_scores(const std::vector<StoredRun>& runs, std::vector<std::string>& fi
   }
 }
 
+// What follows the last line of a run's receipt.
+void note_rest_of_receipt(const std::string& folder) {
+  const std::string path = join_path(folder, "receipt.jsonl");
+  if (!local_files().exists(path)) return;
+  const std::string note = receipt_rest_note(read_text(local_files(), path), path);
+  if (!note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
+}
+
 }  // namespace
 
 std::string aligned(const TextTable& table) {
@@ -173,13 +183,13 @@ int show_runs(const RunsArguments& a) {
   RunStore store = open_store();
   ordered_json list = ordered_json::array();
   for (const StoredRun& run : chosen_runs(store, a)) {
-    ordered_json json = ordered_json::parse(to_text(run));
+    ordered_json json = parse_json<ordered_json>(to_text(run));
     json["number"] = run.number;
     json["tags"] = run.notes.tags;
     json["note"] = run.notes.note;
     json["archived"] = run.notes.archived;
     for (auto& [name, value] : json["options"].items()) {
-      value = ordered_json::parse(value.get<std::string>(), nullptr, false);
+      value = parse_json_or_discard<ordered_json>(value.get<std::string>());
     }
     const ordered_json facts = json.at("facts");
     json.erase("facts");
@@ -193,6 +203,7 @@ int show_runs(const RunsArguments& a) {
     }
     json["metrics"] = metrics;
     if (a.json) {
+      note_rest_of_receipt(run.folder);
       list.push_back(std::move(json));
       continue;
     }
@@ -216,6 +227,7 @@ int show_runs(const RunsArguments& a) {
       rows.emplace_back("file " + file.name, format_count(file.bytes) + " bytes");
     }
     print_table(rows);
+    note_rest_of_receipt(run.folder);
   }
   if (a.json) print(list.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   return 0;
@@ -289,7 +301,7 @@ int export_runs(const RunsArguments& a) {
     size_t begin = 0;
     for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
       const auto line =
-          nlohmann::json::parse(text.data() + begin, text.data() + end, nullptr, false);
+          parse_json_or_discard<nlohmann::json>(std::string_view(text).substr(begin, end - begin));
       begin = end + 1;
       if (!line.is_object() || line.contains("event") || line.contains("phase")) continue;
       const bool validation = line.contains("validation_loss");

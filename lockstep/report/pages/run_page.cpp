@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 #include "lockstep/engine/nn/network.h"
@@ -15,6 +16,7 @@
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/options/solver_info.h"
+#include "lockstep/train/state/receipt.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +32,7 @@ ordered_json json_of(const std::string& folder, const char* name, ordered_json& 
   const std::string path = join_path(folder, name);
   try {
     if (!local_files().exists(path)) return nullptr;
-    ordered_json json = ordered_json::parse(read_text(local_files(), path), nullptr, false);
+    ordered_json json = parse_json_or_discard<ordered_json>(read_text(local_files(), path));
     if (json.is_object()) return json;
     notes.push_back(std::string(name) + " is damaged and left out");
   } catch (const Error& e) {
@@ -65,7 +67,7 @@ bool same_value(const ordered_json& value, const ordered_json& by_default) {
 
 // The default of a field, in a training with the job's solver.
 ordered_json default_of(const FieldInfo& field, const ordered_json& table) {
-  ordered_json value = ordered_json::parse(field.default_value, nullptr, false);
+  ordered_json value = parse_json_or_discard<ordered_json>(field.default_value);
   if (value.is_discarded()) value = field.default_value;
   const auto solver = table.find("solver");
   if (solver == table.end() || !solver->is_string()) return value;
@@ -146,10 +148,16 @@ ordered_json network_of_job(const ordered_json& job) {
 }
 
 // The digest after the last iteration, from the end of the receipt; "" if there is none.
-std::string last_digest(const std::string& folder) {
+std::string last_digest(const std::string& folder, bool running, ordered_json& notes) {
   const std::string path = join_path(folder, "receipt.jsonl");
   if (!local_files().exists(path)) return {};
-  const std::string text = read_text(local_files(), path);
+  std::string text = read_text(local_files(), path);
+  // Of a run that writes, a line may be under way.
+  if (const std::string note = receipt_rest_note(text, path); !note.empty() && !running) {
+    notes.push_back(printable(note));
+  }
+  const size_t end = text.rfind('\n');
+  text.resize(end == std::string::npos ? 0 : end);
   const size_t at = text.rfind(R"("digest":")");
   return at == std::string::npos ? "" : printable(text.substr(at + 10, 32));
 }
@@ -267,7 +275,7 @@ ordered_json run_data(const std::string& folder) {
     }
   }
   data["log"] = log_of(folder).columns();
-  data["digest"] = last_digest(folder);
+  data["digest"] = last_digest(folder, state.status == RunStatus::running, notes);
   data["notes"] = std::move(notes);
   return data;
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/train/state/receipt_check.h"
 
@@ -26,7 +27,7 @@ std::string log_up_to(FileSystem& files, const std::string& path, const Training
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
     const std::string line = text.substr(begin, end - begin);
     begin = end + 1;
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto json = parse_json_or_discard<nlohmann::json>(line);
     if (json.is_discarded() || !json.is_object()) continue;
     const auto number = json.find("iteration");
     const bool of_iteration = number != json.end() && number->is_number_integer();
@@ -64,18 +65,38 @@ Digest receipt_link(const Digest& chain, const PopulationRecord& record) {
   return digester.finish();
 }
 
-std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path) {
+std::string receipt_rest_note(std::string_view text, const std::string& path) {
+  const size_t last = text.rfind('\n');
+  const size_t rest = text.size() - (last == std::string_view::npos ? 0 : last + 1);
+  if (rest == 0) return {};
+  return fmt::format(
+      "{}: {} byte{} its last whole line and {} no part of the receipt: a line was cut off, or "
+      "something was appended",
+      path, rest, rest == 1 ? " follows" : "s follow", rest == 1 ? "is" : "are");
+}
+
+Receipt read_whole_receipt(FileSystem& files, const std::string& path) {
   const std::string text = read_text(files, path);
-  std::vector<ReceiptLine> lines;
+  Receipt receipt;
+  receipt.rest_note = receipt_rest_note(text, path);
+  std::vector<ReceiptLine>& lines = receipt.lines;
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const std::string where =
-        "[receipt] " + path + ", line " + std::to_string(lines.size() + 1) + ": ";
+    const std::string where = "[receipt] " + path + ", line " +
+                              std::to_string(lines.size() + (receipt.population ? 2 : 1)) + ": ";
     const std::string_view here = std::string_view(text).substr(begin, end - begin);
     begin = end + 1;
-    if (here.starts_with(R"({"phase":)")) break;  // follows the iterations
+    if (receipt.population) {
+      throw DataError(where +
+                      "it follows the population statistics, the end of a receipt: it was "
+                      "appended");
+    }
     ReceiptLine line;
     try {
+      if (here.starts_with(R"({"phase":)")) {
+        receipt.population = parse_population_line(here, lines);
+        continue;
+      }
       line = parse_receipt_line(here);
     } catch (const DataError& e) {
       throw DataError(where + e.what());
@@ -91,7 +112,11 @@ std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path
     }
     lines.push_back(line);
   }
-  return lines;
+  return receipt;
+}
+
+std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path) {
+  return read_whole_receipt(files, path).lines;
 }
 
 ReceiptLine line_of(const IterationRecord& r) {
@@ -225,10 +250,8 @@ void ReceiptWriter::validation(const ValidationRecord& r) {
 }
 
 void ReceiptWriter::population(const PopulationRecord& r) {
-  state_->receipt.pending += fmt::format(
-      R"({{"phase":"population statistics","iteration":{},"observations":"{}","digest":"{}","chain":"{}"}})"
-      "\n",
-      r.iteration, r.observations.to_string(), r.digest.to_string(), r.chain.to_string());
+  state_->receipt.pending +=
+      population_text({r.iteration, r.observations, r.digest, r.chain}) + "\n";
   state_->log.pending += fmt::format(
       R"({{"phase":"population statistics","iteration":{},"layers":{},"passes":{},"seconds":{:.6f}}})"
       "\n",

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/digest.h"
@@ -30,9 +32,29 @@ Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observ
 // The chain after population statistics. `chain` of the record is not used.
 Digest receipt_link(const Digest& chain, const PopulationRecord& record);
 
-// The iterations of a receipt. Thread-safe. Throws FileError, and DataError naming the line if it
-// is invalid, is out of sequence or does not fit its chain.
+// The last line of a receipt whose network has batch normalisation, written at the end.
+struct PopulationLine {
+  int64_t iteration = 0;
+  Digest observations, digest, chain;
+};
+
+// All of a receipt.
+struct Receipt {
+  std::vector<ReceiptLine> lines;
+  std::optional<PopulationLine> population;
+  std::string rest_note;  // see receipt_rest_note()
+};
+
+// Thread-safe. Throws FileError, and DataError naming the line if it is invalid, is out of sequence
+// or does not fit its chain.
+Receipt read_whole_receipt(FileSystem& files, const std::string& path);
+// The iterations alone.
 std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path);
+
+// Names the bytes after the last whole line of a receipt: "runs/a/receipt.jsonl: 12 bytes follow
+// ...". They are no part of it: a crash cut a line off, or something was appended. "" if there are
+// none. `text` is the content of the file.
+std::string receipt_rest_note(std::string_view text, const std::string& path);
 
 // Writes receipt.jsonl and log.jsonl in `folder`. The log contains every iteration and validation
 // with times. If a training resumes, its receipt must be complete up to the resumed iteration.

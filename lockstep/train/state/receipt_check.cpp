@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 
 namespace lockstep {
@@ -71,7 +72,7 @@ std::string receipt_text(const ReceiptLine& line) {
 }
 
 ReceiptLine parse_receipt_line(std::string_view text) {
-  const json object = json::parse(text, nullptr, false);
+  const json object = parse_json_or_discard<json>(text);
   if (object.is_discarded() || !object.is_object()) throw DataError("it is not a JSON object");
   const ReceiptLine line{.iteration = whole(object, "iteration"),
                          .epoch = whole(object, "epoch"),
@@ -81,6 +82,31 @@ ReceiptLine parse_receipt_line(std::string_view text) {
                          .chain = digest(object, "chain")};
   if (receipt_text(line) != text) {
     throw DataError("it does not have the form of a receipt line: it was changed");
+  }
+  return line;
+}
+
+std::string population_text(const PopulationLine& line) {
+  return fmt::format(
+      R"({{"phase":"population statistics","iteration":{},"observations":"{}","digest":"{}","chain":"{}"}})",
+      line.iteration, line.observations.to_string(), line.digest.to_string(),
+      line.chain.to_string());
+}
+
+PopulationLine parse_population_line(std::string_view text, const std::vector<ReceiptLine>& lines) {
+  const json object = parse_json_or_discard<json>(text);
+  if (!object.is_object()) throw DataError("it is not a JSON object");
+  const PopulationLine line{whole(object, "iteration"), digest(object, "observations"),
+                            digest(object, "digest"), digest(object, "chain")};
+  if (population_text(line) != text) {
+    throw DataError("it does not have the form of a receipt line: it was changed");
+  }
+  PopulationRecord record;
+  record.iteration = line.iteration;
+  record.observations = line.observations;
+  record.digest = line.digest;
+  if (!lines.empty() && receipt_link(lines.back().chain, record) != line.chain) {
+    throw DataError("it does not match its chain: it, or the line before it, was changed");
   }
   return line;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/state/receipt.h"
@@ -33,6 +34,10 @@ std::string receipt_text(const ReceiptLine& line);
 // The inverse of receipt_text(). Throws DataError for text that receipt_text() would not write; the
 // message ("it has no loss") follows a place. Does not check the numbers and digests themselves.
 ReceiptLine parse_receipt_line(std::string_view text);
+
+// The line of population statistics as text, and the inverse, as above. It must follow `lines`.
+std::string population_text(const PopulationLine& line);
+PopulationLine parse_population_line(std::string_view text, const std::vector<ReceiptLine>& lines);
 
 // The expected content of a receipt.
 struct ReceiptExpectation {
