@@ -17,8 +17,6 @@ find_package(hwy 1.0 CONFIG REQUIRED)
 find_package(cppzmq REQUIRED)
 find_package(cereal REQUIRED)
 find_package(Gloo 0.5 REQUIRED CONFIG)
-# The dashboard's server. Debian's package has no CMake package.
-find_library(LOCKSTEP_HTTPLIB cpp-httplib REQUIRED)
 find_package(SQLite3 3.35 REQUIRED)
 find_package(CLI11 REQUIRED) # the command only
 
@@ -38,6 +36,5 @@ set(lockstep_private_dependencies
     hwy::hwy
     cppzmq
     gloo
-    "${LOCKSTEP_HTTPLIB}"
     SQLite::SQLite3
     ${CMAKE_DL_LIBS})

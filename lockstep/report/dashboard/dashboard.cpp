@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/dashboard/machine_use.h"
@@ -67,8 +68,14 @@ struct Watch {
 
 class Source {
  public:
-  Source(const RunList& list, const MachineUse& machine, std::vector<Watch> watched, int64_t since)
-      : list_(list), machine_(machine), watched_(std::move(watched)), version_(since) {}
+  // `owner` keeps the list and the machine.
+  Source(std::shared_ptr<const void> owner, const RunList& list, const MachineUse& machine,
+         std::vector<Watch> watched, int64_t since)
+      : owner_(std::move(owner)),
+        list_(list),
+        machine_(machine),
+        watched_(std::move(watched)),
+        version_(since) {}
 
   std::string next() {
     std::string text;
@@ -91,6 +98,7 @@ class Source {
   }
 
  private:
+  const std::shared_ptr<const void> owner_;
   const RunList& list_;
   const MachineUse& machine_;
   std::vector<Watch> watched_;
@@ -108,16 +116,13 @@ int64_t whole_number(const std::string& text) {
 
 }  // namespace
 
-struct Dashboard::State {
-  explicit State(const DashboardOptions& options)
-      : list(options.folders),
-        server(
-            options.port, [this](const WebRequest& request) { return answer(request); },
-            kIntervalMs, [this] { refresh(); }) {}
+// What requests are answered from. The server's threads share it, because one that waits for a disk
+// may outlive the dashboard.
+struct Dashboard::State : std::enable_shared_from_this<Dashboard::State> {
+  explicit State(const DashboardOptions& options) : list(options.folders) {}
 
   RunList list;
   MachineUse machine;
-  WebServer server;  // the last: its threads use the others
 
   void refresh() {
     list.refresh();
@@ -146,8 +151,9 @@ WebResponse Dashboard::State::events(const WebRequest& request) {
     watched.push_back({id, join_path(folder, "log.jsonl"), {}});
     watched.back().log.skip_to(whole_number(one.substr(std::min(colon + 1, one.size()))));
   }
-  const auto source = std::make_shared<Source>(list, machine, std::move(watched),
-                                               whole_number(request.parameter("since")));
+  const auto source =
+      std::make_shared<Source>(shared_from_this(), list, machine, std::move(watched),
+                               whole_number(request.parameter("since")));
   return {.events = [source] { return source->next(); }};
 }
 
@@ -166,7 +172,7 @@ WebResponse Dashboard::State::post(const WebRequest& request) {
     return {.body = "{}"};
   }
   if (request.path == "/api/notes") {
-    const auto json = nlohmann::json::parse(request.body, nullptr, false);
+    const auto json = parse_json_or_discard<nlohmann::json>(request.body);
     if (!json.is_object() || !json.contains("tags") || !json["tags"].is_array() ||
         !json.contains("note") || !json["note"].is_string()) {
       throw InvalidArgument("[dashboard] notes need \"tags\" and \"note\"");
@@ -219,9 +225,14 @@ WebResponse Dashboard::State::answer(const WebRequest& request) {
   return {.status = 404, .body = "{}"};
 }
 
-Dashboard::Dashboard(DashboardOptions options) : state_(std::make_unique<State>(options)) {}
+Dashboard::Dashboard(DashboardOptions options) {
+  const auto state = std::make_shared<State>(options);
+  server_ = std::make_unique<WebServer>(
+      options.port, [state](const WebRequest& request) { return state->answer(request); },
+      kIntervalMs, [state] { state->refresh(); });
+}
 Dashboard::~Dashboard() = default;
 
-std::string Dashboard::address() const { return state_->server.address(); }
+std::string Dashboard::address() const { return server_->address(); }
 
 }  // namespace lockstep

@@ -7,12 +7,15 @@
 
 namespace lockstep {
 
+class WebServer;
+
 struct DashboardOptions {
   std::vector<std::string> folders;  // of runs, or with runs in them; see RunList
   int port = 0;                      // on 127.0.0.1; 0: any free one
 };
 
-// Serves until destruction, in its own threads. Runs are only read, except that a user may
+// Serves until destruction, in its own threads; the destructor waits for nobody longer than a few
+// seconds, for browsers not at all. Runs are only read, except that a user may
 // request that a run stops (see stop_request.h) and write tags and a note (notes.json). Throws
 // Error if the port is in use. Thread-safe.
 class Dashboard {
@@ -27,7 +30,7 @@ class Dashboard {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<WebServer> server_;
 };
 
 }  // namespace lockstep

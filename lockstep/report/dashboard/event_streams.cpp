@@ -1,9 +1,6 @@
 #include "lockstep/report/dashboard/event_streams.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <exception>
@@ -12,16 +9,17 @@
 #include <vector>
 
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/base/threads/quiet_thread.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kMostStreams = 200;
 constexpr size_t kMostPending = size_t{32} << 20;  // bytes that a browser has not read
 constexpr int kIntervalsBetweenSigns = 20;         // of life, on a stream without events
+constexpr double kEndSeconds = 0.5;
 
 struct OpenStream {
-  int socket = -1;
+  Descriptor socket;
   EventSource source;
   std::string pending = {};
   int quiet = 0;
@@ -29,7 +27,7 @@ struct OpenStream {
   // Returns false if the stream has ended.
   bool step() {
     char ignored[256];
-    const ssize_t got = ::recv(socket, ignored, sizeof ignored, MSG_DONTWAIT);
+    const ssize_t got = ::recv(socket.get(), ignored, sizeof ignored, MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
       return false;
     }
@@ -47,7 +45,7 @@ struct OpenStream {
   bool write() {
     while (!pending.empty()) {
       const ssize_t sent =
-          ::send(socket, pending.data(), pending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+          ::send(socket.get(), pending.data(), pending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
       pending.erase(0, static_cast<size_t>(sent));
     }
@@ -55,54 +53,50 @@ struct OpenStream {
   }
 };
 
-void close_socket(int socket) {
-  ::shutdown(socket, SHUT_RDWR);
-  ::close(socket);
-}
-
 }  // namespace
 
 struct EventStreams::State {
   double interval = 1;  // seconds
+  size_t most = 0;
   std::function<void()> before;
   mutable Mutex mutex;
-  ConditionVariable changed;
+  ConditionVariable changed, ended;
   std::vector<OpenStream> fresh LOCKSTEP_GUARDED_BY(mutex);
   size_t open LOCKSTEP_GUARDED_BY(mutex) = 0;  // with those in `fresh`
-  bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
+  bool ending LOCKSTEP_GUARDED_BY(mutex) = false, done LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread thread;
 
   void run();
 };
 
-EventStreams::EventStreams(int interval_ms, std::function<void()> before_each_interval)
-    : state_(std::make_unique<State>()) {
+EventStreams::EventStreams(int interval_ms, std::function<void()> before_each_interval, size_t most)
+    : state_(std::make_shared<State>()) {
   state_->interval = interval_ms / 1000.0;
+  state_->most = most;
   state_->before = std::move(before_each_interval);
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  state_->thread = quiet_thread([state = state_] { state->run(); });
 }
 
 EventStreams::~EventStreams() {
+  State& s = *state_;
+  bool done = false;
   {
-    const MutexLock lock(state_->mutex);
-    state_->ending = true;
+    MutexLock lock(s.mutex);
+    s.ending = true;
+    s.changed.notify_all();
+    const TimeLimit limit(kEndSeconds);
+    while (!s.done && !limit.reached()) s.ended.wait_until(s.mutex, limit);
+    done = s.done;
   }
-  state_->changed.notify_all();
-  state_->thread.join();
+  done ? s.thread.join() : s.thread.detach();
 }
 
-bool EventStreams::add(int socket, EventSource source) {
-  {
-    const MutexLock lock(state_->mutex);
-    if (!state_->ending && state_->open < kMostStreams) {
-      ++state_->open;
-      state_->fresh.push_back({socket, std::move(source)});
-      state_->changed.notify_all();
-      return true;
-    }
-  }
-  close_socket(socket);
-  return false;
+void EventStreams::add(Descriptor socket, EventSource source) {
+  const MutexLock lock(state_->mutex);
+  if (state_->ending || state_->open >= state_->most) return;
+  ++state_->open;
+  state_->fresh.push_back({std::move(socket), std::move(source)});
+  state_->changed.notify_all();
 }
 
 size_t EventStreams::size() const {
@@ -133,17 +127,16 @@ void EventStreams::State::run() {
         going = stream.step();
       } catch (const std::exception&) {
       }
-      if (going) {
-        kept.push_back(std::move(stream));
-      } else {
-        close_socket(stream.socket);
-      }
+      if (going) kept.push_back(std::move(stream));
     }
     streams = std::move(kept);
     const MutexLock lock(mutex);
     open = streams.size() + fresh.size();
   }
-  for (const OpenStream& stream : streams) close_socket(stream.socket);
+  streams.clear();
+  const MutexLock lock(mutex);
+  done = true;
+  ended.notify_all();
 }
 
 }  // namespace lockstep

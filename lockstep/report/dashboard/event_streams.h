@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/base/os/descriptor.h"
+
 namespace lockstep {
 
 // What a stream tells its browser: called every interval by the streams' thread, it returns
@@ -17,21 +19,22 @@ using EventSource = std::function<std::string()>;
 class EventStreams {
  public:
   // `before_each_interval` is called once before the sources of all streams.
-  EventStreams(int interval_ms, std::function<void()> before_each_interval);
-  // Closes all streams.
+  EventStreams(int interval_ms, std::function<void()> before_each_interval, size_t most);
+  // Closes all streams. Waits for sources half a second at most; one that lasts longer (a disk that
+  // hangs) goes on in the streams' thread, so sources must own what they use.
   ~EventStreams();
   EventStreams(const EventStreams&) = delete;
   EventStreams& operator=(const EventStreams&) = delete;
 
   // Takes over a connected socket whose response headers are sent. The stream ends when the browser
-  // closes it, when the browser reads too slowly, or when the source throws. Returns false, and
-  // closes the socket, if there are too many streams.
-  bool add(int socket, EventSource source);
+  // closes it, when the browser reads too slowly, or when the source throws. Closes the socket if
+  // there are too many streams.
+  void add(Descriptor socket, EventSource source);
   size_t size() const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace lockstep

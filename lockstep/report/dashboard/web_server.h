@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "lockstep/report/dashboard/event_streams.h"
@@ -27,10 +26,16 @@ struct WebResponse {
   EventSource events = {};  // if set: the response is a stream of these events
 };
 
-// Answers in its own threads (cpp-httplib). Every connection carries one request. A request is
-// refused with 403 unless its Host is this server, its Origin, if it has one, too, and it carries
-// the token: as a cookie, or as the parameter `token` of the first page, which sets the cookie. Not
-// thread-safe.
+// One thread owns all connections and never waits for one of them; four threads call the handler.
+// A connection carries one request. A request is refused with 403 unless its Host is this server,
+// its Origin, if it has one, too, and it carries the token: as a cookie, or as the parameter
+// `token` of the first page, which sets the cookie. This is decided when its head has arrived,
+// before its body is read.
+//
+// Strangers on this machine can open connections, so what they cost is bounded: 64 connections and
+// streams at once, 5 seconds and 32 KiB for the head of a request, 1,280 new connections a second,
+// and no descriptor of the last 256 (or the last half) that the process may have. Of more
+// connections, the one that has waited longest for its request is closed. Not thread-safe.
 class WebServer {
  public:
   using Handler = std::function<WebResponse(const WebRequest&)>;
@@ -39,7 +44,8 @@ class WebServer {
   // exceptions become status 400 (errors of Lockstep) or 500. `before_events` as in EventStreams.
   // Throws Error if the port is in use.
   WebServer(int port, Handler handler, int event_interval_ms, std::function<void()> before_events);
-  // Ends all connections.
+  // Ends all connections. Waits for a handler half a second at most; one that lasts longer (a disk
+  // that hangs) goes on in its thread, so a handler must own what it uses.
   ~WebServer();
   WebServer(const WebServer&) = delete;
   WebServer& operator=(const WebServer&) = delete;
@@ -50,7 +56,8 @@ class WebServer {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  static void end(State& state);
+  std::shared_ptr<State> state_;  // shared with its threads
 };
 
 }  // namespace lockstep
