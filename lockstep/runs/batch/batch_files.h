@@ -8,10 +8,10 @@
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/runs/batch/batch_job.h"
+#include "lockstep/runs/folders/run_folder.h"
 
 namespace lockstep {
 
-inline constexpr const char* batch_description_name = "batch.json";
 inline constexpr const char* batch_state_name = "state.json";
 inline constexpr const char* batch_diary_name = "diary.txt";
 inline constexpr const char* batch_lock_name = "lock";

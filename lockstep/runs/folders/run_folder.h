@@ -38,6 +38,12 @@ inline constexpr const char* run_lock_name = "lock";
 inline constexpr const char* run_file_names[] = {"job.json", run_model_name, "receipt.jsonl",
                                                  "log.jsonl", "checkpoints"};
 
+// The folder of a batch job has a job.json and a state.json too; its run is in a folder inside.
+inline constexpr const char* batch_description_name = "batch.json";
+inline bool is_batch_folder(FileSystem& files, const std::string& folder) {
+  return files.exists(join_path(folder, batch_description_name));
+}
+
 // A run folder that this process owns until destruction. Not thread-safe.
 class RunFolder {
  public:

@@ -80,7 +80,7 @@ RunState run_state(FileSystem& files, const std::string& folder, bool own_lock) 
   const auto holds = [&](const char* name) { return files.exists(join_path(folder, name)); };
   bool any = false;
   for (const char* name : run_file_names) any = any || holds(name);
-  if (!any) return {};
+  if (!any || is_batch_folder(files, folder)) return {};
   RunState state =
       noted(files, folder)
           .value_or(RunState{holds(run_model_name) ? RunStatus::finished : RunStatus::interrupted});
