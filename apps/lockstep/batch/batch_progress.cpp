@@ -14,6 +14,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/batch/batch_job.h"
+#include "lockstep/runs/folders/growing_lines.h"
 #include "lockstep/runs/sweeps/record.h"
 
 namespace lockstep::command {
@@ -39,20 +40,22 @@ BatchProgress progress_of(const BatchJob& job) {
   }
   const std::string log = join_path(job.run_folder(), "log.jsonl");
   if (!local_files().exists(log)) return progress;
-  const std::string text = read_text(local_files(), log);
-  for (size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {
-    const size_t before = text.rfind('\n', end - 1);
-    const size_t begin = before == std::string::npos ? 0 : before + 1;
-    auto line = parse_json_or_discard<ordered_json>(text.substr(begin, end - begin));
-    if (line.is_object() && line.contains("seconds") && progress.iteration.is_null()) {
-      progress.iteration = std::move(line);
-    } else if (line.is_object() && line.contains("validation_loss") &&
-               progress.validation.is_null()) {
-      progress.validation = std::move(line);
+  // Only the last of each kind is parsed: logs have many lines.
+  std::string iteration, validation;
+  GrowingLines().follow(log, [&](std::string_view line) {
+    if (line.find("\"validation_loss\"") != std::string_view::npos) {
+      validation = line;
+    } else if (line.find("\"seconds\"") != std::string_view::npos &&
+               line.find("\"loss\"") != std::string_view::npos) {
+      iteration = line;
     }
-    if (!progress.iteration.is_null() && !progress.validation.is_null()) break;
-    end = before;
-  }
+  });
+  const auto object_of = [](const std::string& text) {
+    auto json = parse_json_or_discard<ordered_json>(text);
+    return json.is_object() ? json : ordered_json();
+  };
+  progress.iteration = object_of(iteration);
+  progress.validation = object_of(validation);
   return progress;
 }
 

@@ -14,6 +14,7 @@
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
+#include "lockstep/runs/folders/growing_lines.h"
 #include "lockstep/runs/store/run_filter.h"
 #include "lockstep/train/state/receipt.h"
 
@@ -297,15 +298,13 @@ int export_runs(const RunsArguments& a) {
   };
   for (const StoredRun& run : runs) {
     const std::string path = join_path(run.folder, "log.jsonl");
-    const std::string text = read_text(local_files(), path);
-    size_t begin = 0;
-    for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-      const auto line =
-          parse_json_or_discard<nlohmann::json>(std::string_view(text).substr(begin, end - begin));
-      begin = end + 1;
-      if (!line.is_object() || line.contains("event") || line.contains("phase")) continue;
+    if (!local_files().exists(path)) throw FileError("[runs] there is no " + path);
+    GrowingLines lines;
+    lines.follow(path, [&](std::string_view text) {
+      const auto line = parse_json_or_discard<nlohmann::json>(text);
+      if (!line.is_object() || line.contains("event") || line.contains("phase")) return;
       const bool validation = line.contains("validation_loss");
-      if (!validation && !line.contains("loss")) continue;
+      if (!validation && !line.contains("loss")) return;
       const bool joins = validation && !table.rows.empty() &&
                          table.rows.back()[0] == std::to_string(run.number) &&
                          table.rows.back()[1] == cell(line, "iteration");
@@ -319,13 +318,16 @@ int export_runs(const RunsArguments& a) {
       for (size_t i = validation ? 7 : 3; i < (validation ? fixed : 7); ++i) {
         row[i] = cell(line, table.head[i].c_str());
       }
-      if (!validation || !line.contains("validation_metrics")) continue;
+      if (!validation || !line.contains("validation_metrics")) return;
       for (const auto& [name, value] : line["validation_metrics"].items()) {
         const auto [at, fresh] = metric_columns.try_emplace(name, table.head.size());
         if (fresh) table.head.push_back("validation_" + name);
         row.resize(std::max(row.size(), at->second + 1));
         row[at->second] = value.is_null() ? "" : value.dump();
       }
+    });
+    if (lines.overlong()) {
+      std::fprintf(stderr, "note: %s\n", printable(overlong_note(path)).c_str());
     }
   }
   for (auto& row : table.rows) row.resize(table.head.size());

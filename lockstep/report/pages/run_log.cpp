@@ -1,12 +1,10 @@
 #include "lockstep/report/pages/run_log.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/json/json_text.h"
+#include "lockstep/runs/folders/growing_lines.h"
 
 namespace lockstep {
 namespace {
@@ -64,8 +63,9 @@ ordered_json changes(const std::vector<Change>& list, size_t most) {
 }  // namespace
 
 struct RunLog::State {
-  std::string rest;  // an incomplete line
-  int64_t position = 0, added = 0, last = 0;
+  GrowingLines lines;
+  std::string rest;  // of add(): an incomplete line
+  int64_t added = 0, last = 0;
   bool restarted = false;
   std::vector<int64_t> iterations;
   std::vector<float> losses, accuracies;
@@ -86,11 +86,11 @@ RunLog::~RunLog() = default;
 RunLog::RunLog(RunLog&&) noexcept = default;
 RunLog& RunLog::operator=(RunLog&&) noexcept = default;
 
-int64_t RunLog::position() const { return state_->position; }
+int64_t RunLog::position() const { return state_->lines.position(); }
 bool RunLog::restarted() const { return state_->restarted; }
 int64_t RunLog::added() const { return state_->added; }
 int64_t RunLog::last_iteration() const { return state_->last; }
-void RunLog::skip_to(int64_t position) { state_->position = position; }
+void RunLog::skip_to(int64_t position) { state_->lines.skip_to(position); }
 
 void RunLog::clear() {
   State& s = *state_;
@@ -171,25 +171,25 @@ void RunLog::add(std::string_view text) {
 }
 
 void RunLog::follow(const std::string& path, int64_t most) {
-  State& s = *state_;
-  s.restarted = false;
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (file < 0) return;
-  struct stat status {};
-  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(file);
-    return;
+  const bool before = state_->lines.overlong();
+  state_->restarted = false;
+  GrowingLines lines = std::move(state_->lines);
+  // The first line of a file that was written anew comes after it is known to be new.
+  lines.follow(
+      path,
+      [&](std::string_view line) {
+        if (lines.restarted() && !state_->restarted) *state_ = State();
+        state_->restarted = lines.restarted();
+        state_->line(line);
+      },
+      most);
+  if (lines.restarted() && !state_->restarted) *state_ = State();
+  state_->restarted = lines.restarted();
+  state_->lines = std::move(lines);
+  if (state_->lines.overlong() && (!before || state_->restarted)) {
+    state_->events.push_back({{"event", "notice"}, {"text", overlong_note("the log")}});
+    ++state_->added;
   }
-  if (status.st_size < s.position) {
-    *state_ = State();
-    s.restarted = true;
-  }
-  std::string piece(static_cast<size_t>(std::min<int64_t>(most, status.st_size - s.position)), 0);
-  const ssize_t got = ::pread(file, piece.data(), piece.size(), s.position);
-  ::close(file);
-  if (got <= 0) return;
-  s.position += got;
-  add(std::string_view(piece).substr(0, static_cast<size_t>(got)));
 }
 
 std::vector<size_t> RunLog::State::selected(size_t most) const {
@@ -243,7 +243,7 @@ ordered_json RunLog::columns(size_t most) const {
   json["images"] = s.images;
   json["iterations"] = s.iterations.size();
   json["last"] = s.last;
-  json["position"] = s.position - static_cast<int64_t>(s.rest.size());
+  json["position"] = s.lines.position();
   return json;
 }
 

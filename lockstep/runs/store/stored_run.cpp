@@ -1,13 +1,19 @@
 #include "lockstep/runs/store/stored_run.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
+#include "lockstep/runs/folders/growing_lines.h"
 #include "lockstep/runs/folders/run_folder.h"
 
 namespace lockstep {
@@ -85,24 +91,15 @@ class Metrics {
   std::map<std::string, bool> better_;
 };
 
-void add_log(FileSystem& files, const std::string& folder, StoredRun& run, Metrics& metrics) {
-  const std::string path = join_path(folder, "log.jsonl");
-  if (!files.exists(path)) return;
-  std::string text;
-  try {
-    text = read_text(files, path);
-  } catch (const FileError&) {
-    return;
-  }
-  size_t begin = 0;
-  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const auto line =
-        parse_json_or_discard<ordered_json>(std::string_view(text).substr(begin, end - begin));
-    begin = end + 1;
-    if (!line.is_object() || line.contains("event") || line.contains("phase")) continue;
-    const auto iteration = line.find("iteration");
-    if (iteration == line.end() || !iteration->is_number_integer()) continue;
-    const auto number = iteration->get<int64_t>();
+// What the lines of a log say.
+class LogSummary {
+ public:
+  void line(std::string_view text) {
+    const auto line = parse_json_or_discard<ordered_json>(text);
+    if (!line.is_object() || line.contains("event") || line.contains("phase")) return;
+    const auto found = line.find("iteration");
+    if (found == line.end() || !found->is_number_integer()) return;
+    const auto number = found->get<int64_t>();
     if (line.contains("validation_loss")) {
       metrics.add("validation.loss", line["validation_loss"], number);
       if (line.contains("validation_accuracy")) {
@@ -113,31 +110,55 @@ void add_log(FileSystem& files, const std::string& folder, StoredRun& run, Metri
           metrics.add("validation." + name, value, number);
         }
       }
-      continue;
+      return;
     }
-    if (!line.contains("loss")) continue;
+    if (!line.contains("loss")) return;
     metrics.add("training.loss", line["loss"], number);
     if (line.contains("accuracy")) metrics.add("training.accuracy", line["accuracy"], number);
-    run.iteration = number;
+    iteration = number;
     if (line.contains("epoch") && line["epoch"].is_number_integer()) {
-      run.epoch = line["epoch"].get<int64_t>();
+      epoch = line["epoch"].get<int64_t>();
     }
   }
+
+  Metrics metrics;
+  int64_t iteration = 0, epoch = 0;
+};
+
+void add_summary(const LogSummary& log, StoredRun& run) {
+  run.iteration = log.iteration;
+  run.epoch = log.epoch;
+  Metrics metrics = log.metrics;
+  for (const RunScore& score : run.facts.scores) {
+    metrics.add(score.name, score.value, run.iteration);
+  }
+  run.metrics = metrics.all();
+}
+
+// The last bytes of a file, or "".
+std::string tail_of(const std::string& path) {
+  constexpr std::streamoff most = 4096;
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(path, failed)) return {};
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  if (!file || size <= 0) return {};
+  std::string text(static_cast<size_t>(std::min(size, most)), '\0');
+  file.seekg(size - static_cast<std::streamoff>(text.size()));
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
 }
 
 // The last chain of the receipt, from its last complete line.
-void add_receipt(FileSystem& files, const std::string& folder, StoredRun& run) {
-  const std::string path = join_path(folder, "receipt.jsonl");
-  if (!files.exists(path)) return;
-  try {
-    std::string text = read_text(files, path);
-    text.resize(text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n'));
-    const size_t begin = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-    const auto line = parse_json_or_discard<ordered_json>(text.substr(begin));
-    if (line.is_object() && line.contains("chain") && line["chain"].is_string()) {
-      run.receipt = line["chain"].get<std::string>();
-    }
-  } catch (const FileError&) {
+void add_receipt(const std::string& folder, StoredRun& run) {
+  std::string text = tail_of(join_path(folder, "receipt.jsonl"));
+  text.resize(text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n'));
+  const size_t begin = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+  const auto line = parse_json_or_discard<ordered_json>(std::string_view(text).substr(begin));
+  run.receipt.clear();
+  if (line.is_object() && line.contains("chain") && line["chain"].is_string()) {
+    run.receipt = line["chain"].get<std::string>();
   }
 }
 
@@ -154,6 +175,12 @@ void add_artefacts(const std::string& folder, StoredRun& run) {
   }
   std::sort(run.artefacts.begin(), run.artefacts.end(),
             [](const Artefact& a, const Artefact& b) { return a.name < b.name; });
+}
+
+std::string absolute_folder(const std::string& folder) {
+  std::string path = std::filesystem::absolute(folder).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
 }
 
 RunStatus status_of(const std::string& name) {
@@ -184,8 +211,7 @@ bool larger_values_are_better(const std::string& metric) {
 
 StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own_lock) {
   StoredRun run;
-  run.folder = std::filesystem::absolute(folder).lexically_normal().string();
-  while (run.folder.size() > 1 && run.folder.back() == '/') run.folder.pop_back();
+  run.folder = absolute_folder(folder);
   run.state = run_state(files, folder, own_lock);
   if (run.state.status == RunStatus::none) {
     throw InvalidArgument("[store] " + folder + " is not a run folder",
@@ -194,15 +220,63 @@ StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own
   run.facts = read_run_facts(files, folder);
   run.notes = read_run_notes(files, folder);
   add_job(files, folder, run);
-  Metrics metrics;
-  add_log(files, folder, run, metrics);
-  for (const RunScore& score : run.facts.scores) {
-    metrics.add(score.name, score.value, run.iteration);
-  }
-  run.metrics = metrics.all();
-  add_receipt(files, folder, run);
+  LogSummary log;
+  GrowingLines().follow(join_path(folder, "log.jsonl"),
+                        [&](std::string_view line) { log.line(line); });
+  add_summary(log, run);
+  add_receipt(folder, run);
   add_artefacts(folder, run);
   return run;
+}
+
+struct StoredRunFollower::State {
+  // What tells that a file has changed.
+  struct Mark {
+    int64_t size = -1, seconds = 0, nanoseconds = 0;
+    friend bool operator==(const Mark&, const Mark&) = default;
+  };
+
+  std::string folder;
+  StoredRun run;
+  Mark job, receipt;
+  GrowingLines lines;
+  LogSummary log;
+
+  bool changed(Mark& mark, const char* name) const {
+    struct stat s {};
+    const bool there = ::stat(join_path(folder, name).c_str(), &s) == 0;
+    const Mark now = there ? Mark{s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec} : Mark{-2, 0, 0};
+    return std::exchange(mark, now) != now;
+  }
+};
+
+StoredRunFollower::StoredRunFollower(const std::string& folder) : state_(new State) {
+  state_->folder = folder;
+  state_->run.folder = absolute_folder(folder);
+}
+StoredRunFollower::~StoredRunFollower() = default;
+StoredRunFollower::StoredRunFollower(StoredRunFollower&&) noexcept = default;
+
+const StoredRun& StoredRunFollower::read() {
+  State& s = *state_;
+  FileSystem& files = local_files();
+  s.run.state = run_state(files, s.folder);
+  s.run.facts = read_run_facts(files, s.folder);
+  s.run.notes = read_run_notes(files, s.folder);
+  if (s.changed(s.job, "job.json")) {
+    s.run.options.clear();
+    s.run.name.clear();
+    add_job(files, s.folder, s.run);
+  }
+  bool anew = false;
+  s.lines.follow(join_path(s.folder, "log.jsonl"), [&](std::string_view line) {
+    if (s.lines.restarted() && !std::exchange(anew, true)) s.log = {};
+    s.log.line(line);
+  });
+  if (s.lines.restarted() && !anew) s.log = {};
+  add_summary(s.log, s.run);
+  if (s.changed(s.receipt, "receipt.jsonl")) add_receipt(s.folder, s.run);
+  return s.run;
 }
 
 std::string to_text(const StoredRun& run) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,21 @@ struct StoredRun {
 // The run in a folder. Files that are damaged or missing leave their parts empty. Throws
 // InvalidArgument if the folder contains no run. Thread-safe. `own_lock`: see run_state().
 StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own_lock = false);
+
+// A run in a folder of this machine that is read again from time to time: of a log only what was
+// appended, and files that have not changed not at all. Without artefacts. Not thread-safe.
+class StoredRunFollower {
+ public:
+  explicit StoredRunFollower(const std::string& folder);
+  ~StoredRunFollower();
+  StoredRunFollower(StoredRunFollower&&) noexcept;
+
+  const StoredRun& read();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // All but the number as JSON text, and the reverse. Throws DataError.
 std::string to_text(const StoredRun& run);

@@ -1,0 +1,86 @@
+#include "lockstep/runs/folders/growing_lines.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+class GrowingLinesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep_lines_XXXXXX";
+    folder_ = ::mkdtemp(name);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& text, bool anew = false) {
+    std::ofstream(path(), std::ios::binary | (anew ? std::ios::trunc : std::ios::app)) << text;
+  }
+  std::string path() const { return folder_ + "/log.jsonl"; }
+  std::vector<std::string> next(int64_t most = INT64_MAX) {
+    std::vector<std::string> found;
+    lines_.follow(
+        path(), [&](std::string_view line) { found.emplace_back(line); }, most);
+    return found;
+  }
+  using Lines = std::vector<std::string>;
+
+  GrowingLines lines_;
+  std::string folder_;
+};
+
+TEST_F(GrowingLinesTest, WholeLinesAlone) {
+  EXPECT_EQ(next(), Lines{});
+  write("a\n\nb");
+  EXPECT_EQ(next(), (Lines{"a", ""}));
+  EXPECT_EQ(lines_.position(), 3);
+  EXPECT_EQ(next(), Lines{});
+  write("c\nd\n");
+  EXPECT_EQ(next(), (Lines{"bc", "d"}));
+  write("1234\n5678\n");
+  EXPECT_EQ(next(3), Lines{});
+  EXPECT_EQ(next(3), Lines{"1234"});
+  EXPECT_EQ(next(), Lines{"5678"});
+  write("x\n", true);
+  EXPECT_EQ(next(), Lines{"x"});
+  EXPECT_TRUE(lines_.restarted());
+  EXPECT_EQ(next(), Lines{});
+  EXPECT_FALSE(lines_.restarted());
+}
+
+TEST_F(GrowingLinesTest, LongLinesOverManyPieces) {
+  const std::string longest(GrowingLines::longest - 10, 'x'), some((size_t{1} << 20) + 17, 'y');
+  write(longest + "\n" + some + "\nz\n");
+  const Lines found = next();
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0], longest);
+  EXPECT_EQ(found[1], some);
+  EXPECT_FALSE(lines_.overlong());
+}
+
+// A file may be sparse and claim any size.
+TEST_F(GrowingLinesTest, ALineWithoutEndIsNotRead) {
+  write("a\n");
+  std::filesystem::resize_file(path(), uintmax_t{20} << 30);
+  EXPECT_EQ(next(), Lines{"a"});
+  EXPECT_TRUE(lines_.overlong());
+  EXPECT_LE(lines_.bytes_read(), int64_t{18} << 20);
+  EXPECT_EQ(next(), Lines{});
+  EXPECT_LE(lines_.bytes_read(), int64_t{18} << 20);
+  write("b\n", true);
+  EXPECT_EQ(next(), Lines{"b"});
+  EXPECT_FALSE(lines_.overlong());
+}
+
+TEST_F(GrowingLinesTest, OtherThanFiles) {
+  std::filesystem::create_directory(path());
+  EXPECT_EQ(next(), Lines{});
+}
+
+}  // namespace
+}  // namespace lockstep
