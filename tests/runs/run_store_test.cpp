@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +93,66 @@ TEST_F(Store, KeepsWhatTheFolderSays) {
   EXPECT_EQ(number_of(a, "network.layers.fc.units"), 10);
   EXPECT_FALSE(a.artefacts.empty());
   EXPECT_EQ(to_text(stored_run_of(to_text(a))), to_text(a));
+}
+
+// A run that is read again from time to time says what its folder says.
+TEST_F(Store, FollowsAFolder) {
+  const std::string a = run("a");
+  StoredRunFollower follower(a);
+  const auto same = [&] {
+    StoredRun read = read_stored_run(local_files(), a);
+    read.artefacts.clear();
+    EXPECT_EQ(to_text(follower.read()), to_text(read));
+    EXPECT_EQ(follower.read().notes, read.notes);
+  };
+  same();
+  std::ofstream(a + "/log.jsonl", std::ios::app) << R"(och":2,"loss":0.125}
+{"iteration":4,"epoch":3,"validation_loss":0.0625,"validation_accuracy":0.5}
+)";
+  std::ofstream(a + "/receipt.jsonl") << "{\"chain\":\"abc\"}\n{\"chain";
+  write_run_notes(local_files(), a, {{"good"}, "note", false});
+  same();
+  EXPECT_EQ(number_of(follower.read(), "validation.loss.best"), 0.0625);
+  EXPECT_EQ(follower.read().receipt, "abc");
+  write(a + "/log.jsonl", "{\"iteration\":1,\"epoch\":1,\"loss\":7}\n");
+  write(a + "/job.json", R"({"name":"other"})");
+  same();
+  EXPECT_EQ(number_of(follower.read(), "training.loss"), 7);
+  fs::remove_all(a);
+  EXPECT_EQ(follower.read().state.status, RunStatus::none);
+}
+
+// Jobs, notes and paths are nobody else's business, whatever the umask is.
+TEST_F(Store, IsPrivate) {
+  const auto mode = [](const std::string& file) {
+    return static_cast<unsigned>(fs::status(file).permissions()) & 0777u;
+  };
+  const mode_t before = ::umask(0);
+  {
+    RunStore store(home());
+    record(store, run("a"));
+    for (const char* part : {"", "-wal", "-shm"}) EXPECT_EQ(mode(path() + part), 0600u) << part;
+  }
+  EXPECT_EQ(mode(home()), 0700u);
+  // A store that an earlier version has made.
+  fs::permissions(path(), static_cast<fs::perms>(0644));
+  { RunStore{home()}; }
+  EXPECT_EQ(mode(path()), 0600u);
+  // One that a group shares.
+  fs::permissions(path(), static_cast<fs::perms>(0660));
+  { RunStore{home()}; }
+  EXPECT_EQ(mode(path()), 0660u);
+  ::umask(before);
+}
+
+// A batch job's folder has a job.json and a state.json too.
+TEST_F(Store, TheFolderOfABatchJobIsNotARun) {
+  const std::string job = folder_ + "/jobs/1";
+  write(job + "/batch.json", "{}");
+  write(job + "/job.json", "{}");
+  write(job + "/state.json", "{}");
+  EXPECT_EQ(run_state(local_files(), job).status, RunStatus::none);
+  EXPECT_THROW(read_stored_run(local_files(), job), InvalidArgument);
 }
 
 // The first entries had the facts of run.json among their own fields, and variables as texts.

@@ -213,7 +213,8 @@ class LocalFiles : public FileSystem {
     const Place at = anchor_.place(folder);
     if (::mkdirat(at.folder, at.name, 0777) == 0) return;
     const int error = errno;
-    if (error != EEXIST || !is_folder(folder)) fail("make folder", folder, error);
+    if (error != EEXIST) fail("make folder", folder, error);
+    if (!is_folder(folder)) fail("make folder", folder, ENOTDIR);
   }
 
   bool exists(const std::string& path) override {

@@ -1,10 +1,14 @@
 #include "lockstep/runs/store/run_store.h"
 
+#include <sys/stat.h>
 #include <sys/statfs.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/user_folder.h"
@@ -69,10 +73,40 @@ void refuse_network_disks(const std::string& folder) {
   }
 }
 
+// Jobs, notes and paths are the user's own. A file that its group can write is shared on purpose.
+// SQLite gives its other files the mode of the first.
+void make_private(const std::string& path) {
+  const auto fail = [&] {
+    throw FileError(
+        "[store] " + path + " cannot be written: " + std::system_category().message(errno),
+        "check the permissions of its folder; LOCKSTEP_HOME names another folder for the store");
+  };
+  // Not opened: closing a file releases the locks of SQLite in this process.
+  if (::mknod(path.c_str(), S_IFREG | 0600, 0) == 0) return;
+  if (errno == ENOSYS || errno == EOPNOTSUPP) return;  // SQLite makes it
+  if (errno != EEXIST) fail();
+  for (const char* part : {"", "-wal", "-shm"}) {
+    const std::string file = path + part;
+    struct stat status {};
+    const bool mine = ::lstat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+                      status.st_uid == ::geteuid();
+    if (mine && (status.st_mode & 022) == 0 && (status.st_mode & 077) != 0) {
+      ::chmod(file.c_str(), status.st_mode & 0700);
+    }
+  }
+  if (::access(path.c_str(), W_OK) != 0) fail();
+}
+
 std::string path_in(const std::string& folder) {
+  if (!local_files().exists(folder)) {
+    make_folders(local_files(), folder);
+    ::chmod(folder.c_str(), 0700);
+  }
   make_folders(local_files(), folder);
   refuse_network_disks(folder);
-  return join_path(folder, store_file_name);
+  const std::string path = join_path(folder, store_file_name);
+  make_private(path);
+  return path;
 }
 
 StoredRun run_of(const Statement& row) {
