@@ -52,6 +52,43 @@ class Runs(CommandTest):
         self.assertEqual(run["metrics"]["training.loss"]["best"], min(losses))
         self.assertIn("test.accuracy", run["metrics"])
 
+    def test_a_home_that_cannot_be_written(self):
+        if os.getuid() != 0:
+            self.skipTest("needs root, to become somebody else")
+        self.home.mkdir()
+        os.chmod(self.folder, 0o755)
+        done = self.run_command("runs", "list", preexec_fn=lambda: os.setuid(65534))
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn(f"{self.store} cannot be written: Permission denied\nhint: ", done.stderr)
+
+    def test_bytes_after_a_receipt_are_named(self):
+        for name in "ab":
+            self.train(name, "--set", "checkpoint_frequency=1")
+        self.assertEqual(self.works("diff", "a", "b").stderr, "")
+        with open(self.folder / "b/receipt.jsonl", "a", encoding="utf-8") as receipt:
+            receipt.write('{"iteration":5')
+        note = ("note: {}receipt.jsonl: 14 bytes follow its last whole line and are no part of the receipt: a line was "
+                "cut off, or something was appended\n")
+        b = str((self.folder / "b").resolve()) + "/"
+        for arguments, path in ((("diff", "a", "b"), "b/"), (("diff", "b", "a"), "b/"),
+                                (("verify", "b", "--iteration", "2"), "b/"), (("info", "b"), "b/"),
+                                (("runs", "show", "b"), b), (("runs", "show", "b", "--json"), b)):
+            done = self.works(*arguments)
+            self.assertEqual(done.stderr, note.format(path), arguments)
+        self.works("report", "b")
+        self.assertIn("14 bytes follow its last whole line", (self.folder / "b/report.html").read_text())
+        done = self.run_command("train", "job.toml", "--out", "b", "--resume", "--set", "max_epochs=3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("14 bytes follow its last whole line", done.stderr)
+        self.assertIn("the training drops it", done.stderr)
+        done = self.works("diff", "a", "b")
+        self.assertEqual(done.stderr, "")
+        self.assertRegex(done.stdout, r"^equal in all 4 common iterations; b has 2 more\n$")
+        # Whole lines that do not belong there are refused.
+        with open(self.folder / "a/receipt.jsonl", "a", encoding="utf-8") as receipt:
+            receipt.write("{}\n")
+        self.assertIn("receipt.jsonl, line 5: ", self.run_command("diff", "a", "b").stderr)
+
     def test_left_out(self):
         self.train("a", "--not-recorded")
         self.assertFalse(self.store.exists())

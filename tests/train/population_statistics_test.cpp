@@ -168,6 +168,24 @@ TEST(PopulationStatistics, OneNetworkForThreadsMemoryStopsAndResumes) {
     return options;
   };
   const Outcome one = run(in("one"), options_of(1));
+  {
+    const testing::TemporaryFolder damaged;
+    const std::string path = join_path(damaged.path, "receipt.jsonl");
+    write_atomically(local_files(), path, one.receipt);
+    const Receipt read = read_whole_receipt(local_files(), path);
+    ASSERT_TRUE(read.population);
+    EXPECT_EQ(read.population->chain, one.result.population->chain);
+    const auto refused = [&](const std::string& text) {
+      write_atomically(local_files(), path, text);
+      EXPECT_THROW(read_whole_receipt(local_files(), path), DataError) << text;
+    };
+    refused(one.receipt + "{}\n");
+    refused(one.receipt + one.receipt);
+    const size_t at = one.receipt.rfind("\"digest\":\"") + 10;
+    std::string changed = one.receipt;
+    changed[at] = changed[at] == '0' ? '1' : '0';
+    refused(changed);
+  }
   EXPECT_NE(one.receipt.find(R"({"phase":"population statistics","iteration":6,)"),
             std::string::npos)
       << one.receipt;

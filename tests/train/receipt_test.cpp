@@ -92,6 +92,29 @@ TEST(Receipt, EveryLinkIsMadeFromTheOneBefore) {
   }
 }
 
+TEST(Receipt, WhatFollowsTheLastWholeLineIsNamed) {
+  const TemporaryFolder folder;
+  run_into(folder);
+  const std::string path = join_path(folder.path, "receipt.jsonl"),
+                    text = text_of(folder, "receipt.jsonl");
+  EXPECT_EQ(read_whole_receipt(local_files(), path).rest_note, "");
+  EXPECT_EQ(receipt_rest_note("", path), "");
+  for (const std::string rest : {"x", "{\"iteration\":7,\"epo", "  "}) {
+    write_atomically(local_files(), path, text + rest);
+    const Receipt read = read_whole_receipt(local_files(), path);
+    EXPECT_EQ(read.lines.size(), 6u);
+    EXPECT_EQ(read.rest_note.find(path + ": " + std::to_string(rest.size()) + " byte"), 0u)
+        << read.rest_note;
+  }
+  write_atomically(local_files(), path, text + "x\n");
+  try {
+    read_whole_receipt(local_files(), path);
+    ADD_FAILURE();
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("line 7"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Receipt, TwoRunsWriteTheSameBytesOnAnyNumberOfThreads) {
   const TemporaryFolder one, two, three;
   // Shards of 3: with three shards the last one nearly always arrives last.

@@ -40,7 +40,7 @@ std::vector<std::string> usual_folders() {
 }
 
 int dashboard_command(const DashboardArguments& a) {
-  DashboardOptions options{.folders = a.runs, .port = a.port};
+  DashboardOptions options{.folders = a.runs, .port = a.port, .store = default_store_folder()};
   if (options.folders.empty()) options.folders = usual_folders();
   for (const std::string& folder : options.folders) {
     if (local_files().is_folder(folder)) continue;

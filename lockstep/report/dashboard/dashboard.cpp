@@ -119,7 +119,7 @@ int64_t whole_number(const std::string& text) {
 // What requests are answered from. The server's threads share it, because one that waits for a disk
 // may outlive the dashboard.
 struct Dashboard::State : std::enable_shared_from_this<Dashboard::State> {
-  explicit State(const DashboardOptions& options) : list(options.folders) {}
+  explicit State(const DashboardOptions& options) : list(options.folders, options.store) {}
 
   RunList list;
   MachineUse machine;
@@ -204,6 +204,14 @@ WebResponse Dashboard::State::answer(const WebRequest& request) {
     const int64_t version = list.version();
     return {.body = event_text(
                 {{"version", version}, {"runs", list.summaries()}, {"sweeps", list.sweeps()}})};
+  }
+  if (path == "/api/filter") {
+    // A filter that is being written is wrong most of the time: no failure of the request.
+    try {
+      return {.body = event_text({{"ids", list.fitting(request.parameter("text"))}})};
+    } catch (const InvalidArgument& e) {
+      return {.body = event_text({{"error", e.what()}, {"hint", e.hint()}})};
+    }
   }
   if (path == "/api/sweep") return {.body = event_text(sweep_data(folder_of(request)))};
   if (path == "/api/run") {

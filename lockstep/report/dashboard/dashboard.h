@@ -12,6 +12,7 @@ class WebServer;
 struct DashboardOptions {
   std::vector<std::string> folders;  // of runs, or with runs in them; see RunList
   int port = 0;                      // on 127.0.0.1; 0: any free one
+  std::string store = {};            // the folder of the run store, for the numbers of runs
 };
 
 // Serves until destruction, in its own threads; the destructor waits for nobody longer than a few

@@ -1,16 +1,14 @@
 #include "lockstep/report/dashboard/run_list.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
@@ -20,8 +18,12 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/report/pages/run_page.h"
 #include "lockstep/report/pages/sweep_page.h"
+#include "lockstep/runs/folders/growing_lines.h"
 #include "lockstep/runs/folders/run_facts.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/runs/store/run_filter.h"
+#include "lockstep/runs/store/run_store.h"
+#include "lockstep/runs/store/stored_run.h"
 
 namespace lockstep {
 namespace {
@@ -52,8 +54,9 @@ std::string id_of(const std::string& folder) {
 
 bool holds_run(const std::filesystem::path& folder) {
   std::error_code none;
-  return std::filesystem::exists(folder / "job.json", none) ||
-         std::filesystem::exists(folder / "log.jsonl", none);
+  return (std::filesystem::exists(folder / "job.json", none) ||
+          std::filesystem::exists(folder / "log.jsonl", none)) &&
+         !is_batch_folder(local_files(), folder.string());
 }
 
 void find_runs(const std::filesystem::path& folder, int levels, std::vector<std::string>& found,
@@ -91,8 +94,8 @@ struct Entry {
   std::string folder;
   Mark job, state, log, notes, facts;
   bool running = false;
-  int64_t position = 0, changed = 0;
-  std::string rest;
+  int64_t changed = 0;
+  GrowingLines lines;
   ordered_json summary = ordered_json::object();
 
   void read_log(const std::string& path);
@@ -101,35 +104,26 @@ struct Entry {
 
 // Of iterations only the last line counts, so that the lines between are not parsed.
 void Entry::read_log(const std::string& path) {
-  if (log.size < position) {
-    position = 0;
-    rest.clear();
+  std::string last;
+  bool anew = false;
+  const auto forget = [&] {
+    if (!lines.restarted() || std::exchange(anew, true)) return;
     for (const char* key : {"best_loss", "best_accuracy"}) summary.erase(key);
-  }
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return;
-  std::string text = std::move(rest);
-  rest.clear();
-  const size_t before = text.size();
-  const int64_t size = std::min(kMostBytesAtOnce, std::max<int64_t>(0, log.size - position));
-  text.resize(before + static_cast<size_t>(size));
-  const ssize_t got = ::pread(file, text.data() + before, static_cast<size_t>(size), position);
-  ::close(file);
-  text.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  position += std::max<ssize_t>(got, 0);
-  std::string_view last;
-  size_t begin = 0;
-  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
-    if (line.find("\"validation_loss\"") != std::string_view::npos) {
-      read_line(line);
-    } else if (line.find("\"loss\"") != std::string_view::npos) {
-      last = line;
-    }
-  }
+  };
+  lines.follow(
+      path,
+      [&](std::string_view line) {
+        forget();
+        if (line.find("\"validation_loss\"") != std::string_view::npos) {
+          read_line(line);
+        } else if (line.find("\"loss\"") != std::string_view::npos) {
+          last = line;
+        }
+      },
+      kMostBytesAtOnce);
+  forget();
   if (!last.empty()) read_line(last);
-  rest = text.substr(begin);
+  summary["damage"] = lines.overlong() ? ordered_json(overlong_note("log.jsonl")) : ordered_json();
 }
 
 void Entry::read_line(std::string_view line) {
@@ -165,21 +159,27 @@ void Entry::read_line(std::string_view line) {
 }  // namespace
 
 struct RunList::State {
-  explicit State(std::vector<std::string> where) : folders(std::move(where)) {}
+  State(std::vector<std::string> where, std::string runs)
+      : folders(std::move(where)), store(std::move(runs)) {}
 
   const std::vector<std::string> folders;
+  const std::string store;
   mutable Mutex mutex;
   std::map<std::string, Entry> entries LOCKSTEP_GUARDED_BY(mutex);       // by id
   std::map<std::string, std::string> sweeps LOCKSTEP_GUARDED_BY(mutex);  // folders by id
   int64_t version LOCKSTEP_GUARDED_BY(mutex) = 0;
   Clock::time_point searched LOCKSTEP_GUARDED_BY(mutex) = {};
 
+  // Of filters. A long log is read without holding up the list.
+  Mutex filter_mutex;
+  std::map<std::string, StoredRunFollower> followers LOCKSTEP_GUARDED_BY(filter_mutex);
+
   void search() LOCKSTEP_REQUIRES(mutex);
   bool follow(Entry& entry) LOCKSTEP_REQUIRES(mutex);
 };
 
-RunList::RunList(std::vector<std::string> folders)
-    : state_(std::make_unique<State>(std::move(folders))) {}
+RunList::RunList(std::vector<std::string> folders, std::string store)
+    : state_(std::make_unique<State>(std::move(folders), std::move(store))) {}
 RunList::~RunList() = default;
 
 void RunList::State::search() {
@@ -239,7 +239,8 @@ bool RunList::State::follow(Entry& e) {
     e.summary["reason"] = printable(state.reason);
     e.summary["time"] = printable(state.time);
   }
-  if (updated(e.log, "log.jsonl") || e.position < e.log.size) {
+  const bool rest = e.lines.bytes_read() < e.log.size && !e.lines.overlong();
+  if (updated(e.log, "log.jsonl") || rest) {
     e.read_log(path("log.jsonl"));
     changed = true;
   }
@@ -285,6 +286,34 @@ std::string RunList::folder(const std::string& id) const {
   if (found != state_->entries.end()) return found->second.folder;
   const auto sweep = state_->sweeps.find(id);
   return sweep == state_->sweeps.end() ? "" : sweep->second;
+}
+
+std::vector<std::string> RunList::fitting(const std::string& text) {
+  const RunFilter filter(text);
+  State& s = *state_;
+  std::map<std::string, std::string> folders;  // by id
+  {
+    const MutexLock lock(s.mutex);
+    for (const auto& [id, entry] : s.entries) folders.emplace(id, entry.folder);
+  }
+  std::map<std::string, int64_t> numbers;  // of the run store, by folder
+  if (!s.store.empty() && text.find("number") != std::string::npos) {
+    for (const StoredRun& run : RunStore(s.store).runs()) numbers[run.folder] = run.number;
+  }
+  const MutexLock lock(s.filter_mutex);
+  std::erase_if(s.followers, [&](const auto& one) { return !folders.contains(one.first); });
+  std::vector<StoredRun> runs;
+  std::map<std::string, std::string> ids;  // by folder as the filter sees it
+  for (const auto& [id, folder] : folders) {
+    StoredRun run = s.followers.try_emplace(id, folder).first->second.read();
+    const auto number = numbers.find(run.folder);
+    if (number != numbers.end()) run.number = number->second;
+    ids.emplace(run.folder, id);
+    runs.push_back(std::move(run));
+  }
+  std::vector<std::string> fitting;
+  for (const StoredRun& run : filter.of(runs)) fitting.push_back(ids.at(run.folder));
+  return fitting;
 }
 
 ordered_json RunList::sweeps() const {

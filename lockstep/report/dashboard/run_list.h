@@ -13,7 +13,8 @@ namespace lockstep {
 class RunList {
  public:
   // `folders`: runs, or folders with runs in them or in sub-folders (up to three levels below).
-  explicit RunList(std::vector<std::string> folders);
+  // `store`: the folder of the run store, for the numbers of runs, or "".
+  RunList(std::vector<std::string> folders, std::string store);
   ~RunList();
   RunList(const RunList&) = delete;
   RunList& operator=(const RunList&) = delete;
@@ -24,9 +25,13 @@ class RunList {
   // [{"id", "folder", "name", "status", "time", "iteration", "iterations", "epoch", "elapsed",
   // "loss", "accuracy", "validation_loss", "validation_accuracy", "best_loss", "best_accuracy",
   // "rate", "options": {"training.seed": ...} that differ from the defaults, "tags", "note",
-  // "changed": version}]: those whose summary has changed after version `since`.
+  // "damage": text or null, "changed": version}]: those whose summary has changed after version
+  // `since`.
   nlohmann::ordered_json summaries(int64_t since = 0) const;
   int64_t version() const;
+  // The ids of the runs for which a condition holds (run_filter.h). The first call reads the whole
+  // logs, later ones what was appended. Throws what RunFilter throws.
+  std::vector<std::string> fitting(const std::string& filter);
   // [{"id", "folder"}] of sweeps in the folders. Their trials are among the runs.
   nlohmann::ordered_json sweeps() const;
   // The folder of a run or a sweep, or "" for an unknown id.

@@ -224,15 +224,16 @@ void WebServer::State::answer_questions() {
 
 Reply WebServer::State::answer(const WebRequest& request) const {
   WebResponse made;
-  const auto failed = [&](int status, const char* why) {
+  const auto failed = [&](int status, const char* why, const std::string& hint = {}) {
     made = {.status = status};
-    made.body = nlohmann::json{{"error", why}}.dump(-1, ' ', false,
-                                                    nlohmann::json::error_handler_t::replace);
+    nlohmann::json json{{"error", why}};
+    if (!hint.empty()) json["hint"] = hint;
+    made.body = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };
   try {
     made = handler(request);
   } catch (const Error& e) {
-    failed(400, e.what());
+    failed(400, e.what(), e.hint());
   } catch (const std::exception& e) {
     failed(500, e.what());
   }

@@ -9,7 +9,7 @@
   async function load(path) {
     const answer = await fetch(path, {credentials: "same-origin"});
     const json = await answer.json();
-    if (!answer.ok) throw new Error(json.error || `${path}: ${answer.status}`);
+    if (!answer.ok) throw new Error(json.error ? json.error + (json.hint ? `; ${json.hint}` : "") : `${path}: ${answer.status}`);
     return json;
   }
   async function send(path, body) {
@@ -47,43 +47,35 @@
   const value = (run, key) => key.startsWith("options.") ? run.options?.[key.slice(8)] : run[key];
   const shown = (key, v) => /accuracy/.test(key) ? percent(v) : finite(v) ? number(v) : v === undefined || v === null ? "–" : String(v);
 
-  // "loss < 0.5", "tag:good", "status=running", or words of name, folder, note and tags; all must hold.
-  function filterOf(text) {
-    const parts = text.trim().split(/\s+(?:and\s+)?(?=[\w.]+\s*(?:<=|>=|=|<|>))|\s+and\s+/i).filter(Boolean);
-    const tests = parts.flatMap(part => {
-      const comparison = part.match(/^([\w.]+)\s*(<=|>=|=|<|>)\s*(.+)$/);
-      if (comparison) {
-        const [, key, sign, wanted] = comparison;
-        return [run => {
-          const found = value(run, key) ?? run.options?.["training." + key] ?? run.options?.[key], a = Number(found), b = Number(wanted);
-          if (found === undefined || found === null) return false;
-          const numbers = !Number.isNaN(a) && !Number.isNaN(b);
-          const order = numbers ? a - b : String(found).localeCompare(wanted);
-          return {"<": order < 0, ">": order > 0, "<=": order <= 0, ">=": order >= 0, "=": order === 0}[sign];
-        }];
-      }
-      return part.split(/\s+/).map(word => {
-        const low = word.toLowerCase();
-        if (low.startsWith("tag:")) return run => (run.tags || []).some(tag => tag.toLowerCase() === low.slice(4));
-        return run => [run.name, run.folder, run.status, run.note, ...(run.tags || [])].some(text => String(text ?? "").toLowerCase().includes(low));
-      });
-    });
-    return run => tests.every(test => test(run));
-  }
-
   function list() {
     const state = remembered("table", {filter: "", by: 6, down: true, options: false});
     const chosen = new Set(remembered("chosen", []));
     const info = element("span", {class: "quiet", "aria-live": "polite"}), holder = element("div", {class: "scroll", style: {maxHeight: "none"}});
-    const filter = element("input", {type: "search", value: state.filter, size: 34, placeholder: "name, tag:x, best_loss < 0.5, status=running", "aria-label": "Filter",
-      on: {input: () => { state.filter = filter.value; remember("table", state); draw(); }}});
+    // The server reads the filter: it is the one of `lockstep runs list`, with its errors.
+    let fitting = null, asked = 0, later = null;
+    const wrong = element("p", {class: "message", role: "alert", hidden: true});
+    const filter = element("input", {type: "search", value: state.filter, size: 38, placeholder: "validation.loss < 0.5 and tag = good", "aria-label": "Filter",
+      title: "A condition as for lockstep runs list --where, such as: width = 8 and not state = failed, or name ~ digits",
+      on: {input: () => { state.filter = filter.value; remember("table", state); ask(250); }}});
+    function ask(wait) {
+      clearTimeout(later);
+      const mine = ++asked, text = state.filter.trim();
+      const say = (ids, problem) => { fitting = ids; wrong.textContent = problem; wrong.hidden = !problem; draw(); };
+      if (!text) return say(null, "");
+      later = setTimeout(async () => {
+        try {
+          const {ids, error, hint} = await load("/api/filter?text=" + encodeURIComponent(text));
+          if (mine === asked) say(ids ? new Set(ids) : fitting, error ? error + (hint ? "; " + hint : "") : "");
+        } catch (error) { if (mine === asked) say(fitting, error.message); }
+      }, wait);
+    }
     const beside = element("button", {type: "button", class: "main", on: {click: () => { location.hash = "#/compare/" + [...chosen].join(","); }}}, "Side by side");
     const withOptions = element("input", {type: "checkbox", on: {change: () => { state.options = withOptions.checked; remember("table", state); draw(true); }}});
     withOptions.checked = state.options;
     if (sweeps.length) {
       section(main, "Sweeps", node => node.append(element("ul", {style: {margin: 0}}, sweeps.map(one => element("li", {}, element("a", {href: "#/sweep/" + one.id}, one.folder))))));
     }
-    section(main, "Runs", node => node.append(element("div", {class: "tools"}, filter, element("label", {}, withOptions, "Options that differ"), beside, info), holder));
+    section(main, "Runs", node => node.append(element("div", {class: "tools"}, filter, element("label", {}, withOptions, "Options that differ"), beside, info), wrong, holder));
     const choose = run => {
       const box = element("input", {type: "checkbox", "aria-label": "Choose " + run.name, on: {change: () => {
         if (box.checked) chosen.add(run.id); else chosen.delete(run.id);
@@ -97,7 +89,7 @@
     function columns() {
       const made = [
         {name: "Chosen", value: run => chosen.has(run.id) ? 0 : 1, cell: choose},
-        {name: "Run", value: run => run.folder, cell: run => [element("a", {href: "#/run/" + run.id}, run.name || "run"), element("div", {class: "quiet small"}, run.folder)]},
+        {name: "Run", value: run => run.folder, cell: run => [element("a", {href: "#/run/" + run.id}, run.name || "run"), element("div", {class: "quiet small"}, run.folder), run.damage ? element("div", {class: "message small"}, run.damage) : null]},
         {name: "State", value: run => run.status, cell: run => badge(run.status)},
         {name: "Progress", number: true, value: run => run.iterations ? (run.iteration || 0) / run.iterations : null,
           cell: run => run.iterations ? `${percent((run.iteration || 0) / run.iterations, 0)} of ${count(run.iterations)}` : count(run.iteration)},
@@ -137,7 +129,7 @@
     }
     let table = null;
     function draw(anew) {
-      const holds = filterOf(state.filter), rows = [...runs.values()].filter(holds);
+      const rows = [...runs.values()].filter(run => !fitting || fitting.has(run.id));
       if (!table || anew) {
         table = Lockstep.sortedTable(columns(), rows, {caption: "Runs", by: state.by, down: state.down, most: 500,
           sorted: (by, down) => { state.by = by; state.down = down; remember("table", state); }, rowClass: run => chosen.has(run.id) ? "chosen" : null});
@@ -147,10 +139,19 @@
       }
       tell(rows.length);
     }
-    draw();
+    ask(0);
     let due = false;
     const watched = {};
-    view = {watched, runs() { if (due) return; due = true; setTimeout(() => { due = false; if (view?.watched === watched && !holder.contains(document.activeElement)) draw(); }, 400); }};
+    view = {watched, runs() {
+      if (due) return;
+      due = true;
+      const filtered = !!state.filter.trim();
+      setTimeout(() => {
+        due = false;
+        if (view?.watched !== watched || holder.contains(document.activeElement)) return;
+        if (filtered) ask(0); else draw();
+      }, filtered ? 2000 : 400);
+    }};
     listen(watched);
   }
 
@@ -182,7 +183,7 @@
         machine && running ? ["Processors", finite(machine.busy) ? percent(machine.busy, 0) + " busy" : "–"] : ["", null],
         machine && running ? ["Memory", percent(machine.memory, 0)] : ["", null],
         ...(machine && running ? machine.gpus || [] : []).map((gpu, i) => [`GPU ${i}, ${gpu.name}`, gpuUse(gpu)])]));
-      if (now.reason) head.append(element("p", {class: "message"}, now.reason));
+      for (const text of [now.reason, now.damage]) if (text) head.append(element("p", {class: "message"}, text));
       bar.style.width = finite(share) ? (100 * share).toFixed(1) + "%" : "0";
       progress.setAttribute("aria-valuenow", finite(share) ? Math.round(100 * share) : 0);
       stop.hidden = !running;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -102,7 +103,10 @@ std::string text_of(const std::vector<RunValue>& values) {
   return text;
 }
 
-void require_field(const std::vector<StoredRun>& runs, const std::string& field) {
+namespace {
+
+// `alone`: the name is no part of a comparison. It may have been meant as text.
+void require(const std::vector<StoredRun>& runs, const std::string& field, bool alone) {
   if (runs.empty()) return;
   if (std::find(own_fields.begin(), own_fields.end(), field) != own_fields.end()) return;
   std::set<std::string> known(own_fields.begin(), own_fields.end());
@@ -118,9 +122,16 @@ void require_field(const std::vector<StoredRun>& runs, const std::string& field)
   }
   const std::vector<std::string> names(known.begin(), known.end());
   const std::string nearest = nearest_name(field, names);
-  throw InvalidArgument("[filter] no run has a field `" + field + "`",
-                        nearest.empty() ? "`lockstep runs show RUN` shows the fields of a run"
-                                        : "did you mean `" + nearest + "`?");
+  std::string hint = nearest.empty() ? "`lockstep runs show RUN` shows the fields of a run"
+                                     : "did you mean `" + nearest + "`?";
+  if (alone) hint += (nearest.empty() ? "; for" : " For") + std::string(" text: name ~ ") + field;
+  throw InvalidArgument("[filter] no run has a field `" + field + "`", hint);
+}
+
+}  // namespace
+
+void require_field(const std::vector<StoredRun>& runs, const std::string& field) {
+  require(runs, field, false);
 }
 
 struct RunFilter::Node {
@@ -155,8 +166,9 @@ struct RunFilter::Node {
                        [&](const RunValue& v) { return compare(v, sign); });
   }
 
-  void add_fields(std::set<std::string>& fields) const {
-    if (!field.empty()) fields.insert(field);
+  // Each with whether it stands alone.
+  void add_fields(std::map<std::string, bool>& fields) const {
+    if (!field.empty()) fields.emplace(field, kind == Kind::has);
     for (const auto& part : parts) part->add_fields(fields);
   }
 
@@ -309,9 +321,9 @@ RunFilter::RunFilter(const std::string& text) : root_(FilterParser(text).parse()
 RunFilter::~RunFilter() = default;
 
 std::vector<StoredRun> RunFilter::of(const std::vector<StoredRun>& runs) const {
-  std::set<std::string> fields;
+  std::map<std::string, bool> fields;
   root_->add_fields(fields);
-  for (const std::string& field : fields) require_field(runs, field);
+  for (const auto& [field, alone] : fields) require(runs, field, alone);
   std::vector<StoredRun> kept;
   for (const StoredRun& run : runs) {
     if (root_->holds(run)) kept.push_back(run);
