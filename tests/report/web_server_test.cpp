@@ -196,7 +196,7 @@ TEST_F(Served, DescriptorsAreReserved) {
   struct rlimit limit {};
   getrlimit(RLIMIT_NOFILE, &limit);
   std::vector<Descriptor> mine;  // so that the connections have high numbers
-  for (int i = 0; i < 60; ++i) mine.emplace_back(::dup(0));
+  for (int i = 0; i < 60; ++i) mine.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const struct rlimit low { static_cast<rlim_t>(2 * mine.back().get()), limit.rlim_max };
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
   std::vector<Descriptor> silent;

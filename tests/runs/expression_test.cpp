@@ -53,6 +53,22 @@ TEST(Variables, MayStandInAnyOrder) {
   EXPECT_EQ(v.values(), (std::map<std::string, double>{{"a", 11}, {"b", 10}, {"c", 5}, {"d", 16}}));
 }
 
+// What is nested, or defined by what is defined by others, has the depth of the limits at most.
+TEST(Variables, DepthIsNoDanger) {
+  const Variables none;
+  EXPECT_EQ(none.evaluate(std::string(499, '(') + "1" + std::string(499, ')'), "x"), 1);
+  for (const std::string& text :
+       {std::string(1000, '('), std::string(1000, '-'), std::string(100'000, '(')}) {
+    EXPECT_THROW(none.evaluate(text, "x"), InvalidArgument);
+  }
+  std::map<std::string, Variables::Definition> chain;
+  for (int i = 0; i < 999; ++i) {
+    chain["v" + std::to_string(i)] = "v" + std::to_string(i + 1) + " + 1";
+  }
+  chain["v999"] = 1.0;
+  EXPECT_EQ(Variables(chain).values().at("v0"), 1000);
+}
+
 TEST(Variables, CirclesAreNamed) {
   EXPECT_CONTAINS(refusal<InvalidArgument>([] {
                     Variables(Definitions{{"a", "b"}, {"b", "c + 1"}, {"c", "a"}});

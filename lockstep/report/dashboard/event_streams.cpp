@@ -77,7 +77,10 @@ EventStreams::EventStreams(int interval_ms, std::function<void()> before_each_in
   state_->thread = quiet_thread([state = state_] { state->run(); });
 }
 
-EventStreams::~EventStreams() {
+EventStreams::~EventStreams() { end(); }
+
+void EventStreams::end() {
+  if (!state_->thread.joinable()) return;
   State& s = *state_;
   bool done = false;
   {

@@ -23,6 +23,8 @@ class EventStreams {
   // Closes all streams. Waits for sources half a second at most; one that lasts longer (a disk that
   // hangs) goes on in the streams' thread, so sources must own what they use.
   ~EventStreams();
+  // The same, before the destruction.
+  void end();
   EventStreams(const EventStreams&) = delete;
   EventStreams& operator=(const EventStreams&) = delete;
 

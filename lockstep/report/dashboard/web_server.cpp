@@ -195,7 +195,7 @@ void WebServer::State::listen_at(int wanted) {
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof at;
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
-      ::listen(listener.get(), 128) != 0 ||
+      ::listen(listener.get(), SOMAXCONN) != 0 ||
       ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size) != 0) {
     throw refuse();
   }
@@ -483,6 +483,7 @@ void WebServer::end(State& s) {
   }
   if (s.door.joinable()) s.door.join();
   for (std::thread& worker : s.workers) all ? worker.join() : worker.detach();
+  s.streams.end();
 }
 
 int WebServer::port() const { return state_->port; }
