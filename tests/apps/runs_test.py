@@ -67,7 +67,7 @@ class Runs(CommandTest):
         self.assertEqual(self.works("diff", "a", "b").stderr, "")
         with open(self.folder / "b/receipt.jsonl", "a", encoding="utf-8") as receipt:
             receipt.write('{"iteration":5')
-        note = ("note: {}receipt.jsonl: 14 bytes follow its last whole line and are no part of the receipt: a line was "
+        note = ("note: {}receipt.jsonl: 14 bytes follow its last whole line and are not part of the receipt: a line was "
                 "cut off, or something was appended\n")
         b = str((self.folder / "b").resolve()) + "/"
         for arguments, path in ((("diff", "a", "b"), "b/"), (("diff", "b", "a"), "b/"),

@@ -44,7 +44,7 @@ TEST(JsonText, NestingHasABound) {
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
   EXPECT_EQ(refused(objects), JsonError::Kind::depth);
   EXPECT_EQ(parse_json<json>(brackets(deepest_json)).dump(), brackets(deepest_json));
-  // Brackets in text and lists beside each other are no nesting.
+  // Brackets in text and lists beside each other do not nest.
   EXPECT_EQ(parse_json<json>(json(brackets(10'000)).dump()), json(brackets(10'000)));
   std::string many = "[";
   for (int i = 0; i < 10'000; ++i) many += "[],";

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMostPending = size_t{32} << 20;  // bytes that a browser has not read
 constexpr int kIntervalsBetweenSigns = 20;         // of life, on a stream without events
-constexpr double kEndSeconds = 0.5;
+constexpr double kStreamEndSeconds = 0.5;
 
 struct OpenStream {
   Descriptor socket;
@@ -87,7 +87,7 @@ void EventStreams::end() {
     MutexLock lock(s.mutex);
     s.ending = true;
     s.changed.notify_all();
-    const TimeLimit limit(kEndSeconds);
+    const TimeLimit limit(kStreamEndSeconds);
     while (!s.done && !limit.reached()) s.ended.wait_until(s.mutex, limit);
     done = s.done;
   }

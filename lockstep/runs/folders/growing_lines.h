@@ -16,7 +16,7 @@ class GrowingLines {
 
   // Calls `line` for each whole line that was appended since the last call, without its end. Reads
   // at most `most` bytes, or all. A file that is shorter than before was written anew: it is read
-  // from the beginning. Does nothing if the file cannot be opened or is no regular file.
+  // from the beginning. Does nothing if the file cannot be opened or is not a regular file.
   void follow(const std::string& path, const std::function<void(std::string_view line)>& line,
               int64_t most = INT64_MAX);
   // Continues after the first `position` bytes, which others have read.

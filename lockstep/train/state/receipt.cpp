@@ -70,7 +70,7 @@ std::string receipt_rest_note(std::string_view text, const std::string& path) {
   const size_t rest = text.size() - (last == std::string_view::npos ? 0 : last + 1);
   if (rest == 0) return {};
   return fmt::format(
-      "{}: {} byte{} its last whole line and {} no part of the receipt: a line was cut off, or "
+      "{}: {} byte{} its last whole line and {} not part of the receipt: a line was cut off, or "
       "something was appended",
       path, rest, rest == 1 ? " follows" : "s follow", rest == 1 ? "is" : "are");
 }

@@ -52,7 +52,7 @@ Receipt read_whole_receipt(FileSystem& files, const std::string& path);
 std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path);
 
 // Names the bytes after the last whole line of a receipt: "runs/a/receipt.jsonl: 12 bytes follow
-// ...". They are no part of it: a crash cut a line off, or something was appended. "" if there are
+// ...". They are not part of it: a crash cut a line off, or something was appended. "" if there are
 // none. `text` is the content of the file.
 std::string receipt_rest_note(std::string_view text, const std::string& path);
 
