@@ -238,7 +238,7 @@ struct StoredRunFollower::State {
 
   std::string folder;
   StoredRun run;
-  Mark job, receipt;
+  Mark job, state, facts, notes, receipt;
   GrowingLines lines;
   LogSummary log;
 
@@ -260,9 +260,12 @@ StoredRunFollower::StoredRunFollower(StoredRunFollower&&) noexcept = default;
 const StoredRun& StoredRunFollower::read() {
   State& s = *state_;
   FileSystem& files = local_files();
-  s.run.state = run_state(files, s.folder);
-  s.run.facts = read_run_facts(files, s.folder);
-  s.run.notes = read_run_notes(files, s.folder);
+  // A process that was killed leaves the state `running` behind; the lock tells.
+  if (s.changed(s.state, run_state_name) || s.run.state.status == RunStatus::running) {
+    s.run.state = run_state(files, s.folder);
+  }
+  if (s.changed(s.facts, run_facts_name)) s.run.facts = read_run_facts(files, s.folder);
+  if (s.changed(s.notes, run_notes_name)) s.run.notes = read_run_notes(files, s.folder);
   if (s.changed(s.job, "job.json")) {
     s.run.options.clear();
     s.run.name.clear();
