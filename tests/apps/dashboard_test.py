@@ -299,7 +299,7 @@ class Strangers(CommandTest):
                           ("list", "--all", "--json", "--columns", "name,max_epochs,note")):
             done = self.run_command("runs", *arguments, **home)
             self.assertEqual(done.returncode, 0, (arguments, done.stderr))
-        with Dashboard(self.folder) as d:
+        with Dashboard(self.folder, "--runs", "runs") as d:
             listed = d.json("/api/runs")
             self.assertEqual(len(listed["runs"]), len(runs))
             ids = [run["id"] for run in listed["runs"] + listed["sweeps"]]
@@ -400,7 +400,8 @@ class Strangers(CommandTest):
                 return answer.status, answer.read()
 
         def iterations():
-            return json.loads(ask("/api/runs")[1])["runs"][0].get("iteration", 0)
+            runs = json.loads(ask("/api/runs")[1])["runs"]
+            return runs[0].get("iteration", 0) if runs else 0
 
         while iterations() < 10:
             time.sleep(0.1)

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -114,6 +115,30 @@ TEST_F(Store, FollowsAFolder) {
   same();
   EXPECT_EQ(number_of(follower.read(), "validation.loss.best"), 0.0625);
   EXPECT_EQ(follower.read().receipt, "abc");
+  // As a training writes it, in another order, and as nobody does.
+  for (const std::string log :
+       {R"({"iteration":1,"epoch":1,"in_epoch":1,"loss":0.30000000000000004,"accuracy":0.5,"x":1})",
+        R"({"iteration":1,"epoch":1,"in_epoch":1,"loss":3e-1,"accuracy":null,"x":1})",
+        R"({"iteration":1,"epoch":1,"in_epoch":1,"loss":null,"accuracy":0.5,"x":1})",
+        R"({"iteration":1,"epoch":1,"in_epoch":1,"loss":0.25,"accuracy":0.5,"x":1)",
+        R"({"epoch":1,"iteration":1,"in_epoch":1,"loss":0.25,"accuracy":0.5,"x":1})",
+        R"({"iteration":1,"epoch":1,"in_epoch":1,"loss":inf,"accuracy":0.5,"x":1})"}) {
+    write(a + "/log.jsonl", log + "\n");
+    const auto json = nlohmann::json::parse(log, nullptr, false);
+    const auto expect = [&](const char* key, const StoredRun& read) {
+      const auto found = values_of(read, std::string("training.") + key);
+      if (json.is_object() && json[key].is_number()) {
+        ASSERT_EQ(found.size(), 1u) << log;
+        EXPECT_EQ(std::get<double>(found[0]), json[key].get<double>()) << log;
+      } else {
+        EXPECT_TRUE(found.empty()) << log;
+      }
+    };
+    for (const char* key : {"loss", "accuracy"}) {
+      expect(key, read_stored_run(local_files(), a));
+      expect(key, StoredRunFollower(a).read());
+    }
+  }
   write(a + "/log.jsonl", "{\"iteration\":1,\"epoch\":1,\"loss\":7}\n");
   write(a + "/job.json", R"({"name":"other"})");
   same();

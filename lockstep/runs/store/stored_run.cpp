@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -66,8 +67,9 @@ void add_job(FileSystem& files, const std::string& folder, StoredRun& run) {
 class Metrics {
  public:
   void add(const std::string& name, const ordered_json& value, int64_t iteration) {
-    if (!value.is_number()) return;
-    const auto number = value.get<double>();
+    if (value.is_number()) add(name, value.get<double>(), iteration);
+  }
+  void add(const std::string& name, double number, int64_t iteration) {
     if (!std::isfinite(number)) return;
     const auto [at, fresh] =
         all_.try_emplace(name, MetricSummary{name, number, number, iteration, iteration});
@@ -91,10 +93,50 @@ class Metrics {
   std::map<std::string, bool> better_;
 };
 
+// Reads `"key":` and a finite number at the beginning of a text, and the comma behind it.
+template <class T>
+bool take_number(std::string_view& text, std::string_view key, T& value) {
+  if (!text.starts_with(key)) return false;
+  const char* const begin = text.data() + key.size();
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data() + text.size() || *end != ',') return false;
+  if (!std::isfinite(static_cast<double>(value))) return false;
+  text.remove_prefix(static_cast<size_t>(end + 1 - text.data()));
+  return true;
+}
+
 // What the lines of a log say.
 class LogSummary {
  public:
   void line(std::string_view text) {
+    if (!iteration_line(text)) other_line(text);
+  }
+
+  Metrics metrics;
+  int64_t iteration = 0, epoch = 0;
+
+ private:
+  // An iteration as ReceiptWriter writes it, without a general parser: logs have many of them.
+  // Returns false for any other line.
+  bool iteration_line(std::string_view text) {
+    int64_t number = 0, of_epoch = 0, unused = 0;
+    double loss = 0, accuracy = 0;
+    if (!text.ends_with('}') || !take_number(text, "{\"iteration\":", number) ||
+        !take_number(text, "\"epoch\":", of_epoch) || !take_number(text, "\"in_epoch\":", unused) ||
+        !take_number(text, "\"loss\":", loss)) {
+      return false;
+    }
+    constexpr std::string_view none = "\"accuracy\":null,";
+    const bool classifies = !text.starts_with(none);
+    if (classifies && !take_number(text, "\"accuracy\":", accuracy)) return false;
+    metrics.add("training.loss", loss, number);
+    if (classifies) metrics.add("training.accuracy", accuracy, number);
+    iteration = number;
+    epoch = of_epoch;
+    return true;
+  }
+
+  void other_line(std::string_view text) {
     const auto line = parse_json_or_discard<ordered_json>(text);
     if (!line.is_object() || line.contains("event") || line.contains("phase")) return;
     const auto found = line.find("iteration");
@@ -120,9 +162,6 @@ class LogSummary {
       epoch = line["epoch"].get<int64_t>();
     }
   }
-
-  Metrics metrics;
-  int64_t iteration = 0, epoch = 0;
 };
 
 void add_summary(const LogSummary& log, StoredRun& run) {
