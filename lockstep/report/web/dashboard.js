@@ -89,7 +89,7 @@
     function columns() {
       const made = [
         {name: "Chosen", value: run => chosen.has(run.id) ? 0 : 1, cell: choose},
-        {name: "Run", value: run => run.folder, cell: run => [element("a", {href: "#/run/" + run.id}, run.name || "run"), element("div", {class: "quiet small"}, run.folder), run.damage ? element("div", {class: "message small"}, run.damage) : null]},
+        {name: "Run", value: run => run.folder, cell: run => [element("a", {href: "#/run/" + run.id}, run.name || "run"), element("div", {class: "quiet small"}, run.folder), run.damage ? element("div", {class: "small", title: run.damage}, "The log is damaged") : null]},
         {name: "State", value: run => run.status, cell: run => badge(run.status)},
         {name: "Progress", number: true, value: run => run.iterations ? (run.iteration || 0) / run.iterations : null,
           cell: run => run.iterations ? `${percent((run.iteration || 0) / run.iterations, 0)} of ${count(run.iterations)}` : count(run.iteration)},
