@@ -1,6 +1,8 @@
 // Feature vectors from CSV files, and errors for invalid files.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/example_cache.h"
@@ -76,7 +78,7 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal("x,y,kind\n\n1,,a\n"), " line 3, column 2 (y): a number is missing");
   EXPECT_EQ(refusal("x,kind\nnan,a\n"), " line 2, column 1 (x): `nan` is not finite");
   EXPECT_EQ(refusal("x,kind\n-inf,a\n"), " line 2, column 1 (x): `-inf` is not finite");
-  for (const char* huge : {"1e39", "-1e39", "1e999"}) {
+  for (const char* huge : {"1e39", "-1e39", "1e999", "3.4028236e38", "3.4028235677973367e38"}) {
     EXPECT_EQ(refusal("x,kind\n" + std::string(huge) + ",a\n"),
               " line 2, column 1 (x): `" + std::string(huge) + "` is out of the range of f32");
   }
@@ -90,6 +92,14 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal("kind\na\n"), " line 1: there is one column, so labels without features");
   EXPECT_EQ(refusal("x,kind\n1,a\n", {.label_column = "kin"}), " line 1: there is no column `kin`");
   EXPECT_THROW(csv_datastore(path() + ".not"), FileError);
+}
+
+// As tools print the largest float, with 8 digits: more than its value, which is the nearest float.
+TEST_F(CsvDatastore, TheLargestFloatIsAFloat) {
+  const DatastorePtr store =
+      open("x,y,z,kind\n3.4028235e38,-3.4028235E+38,3.4028234663852886e38,a\n");
+  constexpr float most = std::numeric_limits<float>::max();
+  EXPECT_EQ(read_array(*store, 0).values, (std::vector<float>{most, -most, most}));
 }
 
 TEST_F(CsvDatastore, LargeFilesAreRead) {

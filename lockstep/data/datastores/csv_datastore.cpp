@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 #include <string_view>
@@ -111,7 +110,8 @@ bool parse(std::string_view text, float& value, const char*& why) {
   why = "is not finite";
   if (error == std::errc() && !std::isfinite(wide)) return false;
   why = "is out of the range of f32";
-  if (error != std::errc() || std::abs(wide) > std::numeric_limits<float>::max()) return false;
+  // What lies below the middle between the largest float and the next power of two rounds to it.
+  if (error != std::errc() || std::abs(wide) >= 0x1.ffffffp127) return false;
   value = static_cast<float>(wide);
   return true;
 }
