@@ -56,16 +56,17 @@ std::string precise(double seconds) {
 
 // "about 93 MiB: values 4, gradients 12, ..."
 std::string memory_text(const JobPlan& plan, const TrainingOptions& options) {
-  const MemoryEstimate e = estimate_memory(plan.network, plan.training, options);
+  const MemoryEstimate e = estimate_memory(plan.network, plan.training, options, plan.data.test);
   const auto mib = [](size_t bytes) { return (bytes + (size_t{1} << 20) - 1) >> 20; };
   std::string text =
       fmt::format("about {} MiB", format_count(static_cast<int64_t>(mib(e.total()))));
   if (options.workers.count > 0)
     text += fmt::format(" in each of {} workers", options.workers.count);
-  return text +
-         fmt::format(": values {}, gradients {}, shards {}, images {}, saving {}, program {}",
-                     mib(e.values), mib(e.gradients), mib(e.shards), mib(e.images), mib(e.saving),
-                     mib(e.program));
+  return text + fmt::format(
+                    ": values {}, gradients {}, shards {}, images {}, saving {}, program {}, "
+                    "evaluation {}",
+                    mib(e.values), mib(e.gradients), mib(e.shards), mib(e.images), mib(e.saving),
+                    mib(e.program), mib(e.evaluation));
 }
 
 int64_t validations(const TrainingOptions& options, const TrainingStart& start) {

@@ -76,18 +76,30 @@ std::string matrix_lines(const ConfusionMatrix& m, const Drawing& d) {
   return text + precision + "\n";
 }
 
+// The most lines of a list.
+constexpr size_t most_classes = 100, most_pairs = 20;
+
 std::string list_lines(const ConfusionMatrix& m, size_t name_width, size_t room) {
-  std::string text =
-      fmt::format("{}  {:>12}  {:>8}  {:>11}  mainly predicted as\n", fitted("class", name_width),
-                  "observations", "recall %", "precision %");
-  for (int64_t c = 0; c < m.size(); ++c) {
-    const ClassCounts of = m.of_class(c);
-    int64_t most = 0, other = 0;
-    for (int64_t p = 0; p < m.size(); ++p) {
-      if (p == c || m.count(c, p) <= most) continue;
-      most = m.count(c, p);
-      other = p;
+  struct Error {
+    int64_t count = 0, predicted = 0;
+  };
+  std::vector<Error> main(m.classes.size());  // the most frequent one of each class
+  for (const ConfusionMatrix::Cell& cell : m.cells()) {
+    Error& error = main[static_cast<size_t>(cell.observed)];
+    if (cell.observed != cell.predicted && cell.count > error.count) {
+      error = {cell.count, cell.predicted};
     }
+  }
+  const std::vector<int64_t> listed = m.worst_classes(most_classes);
+  std::string text;
+  if (listed.size() < m.classes.size()) {
+    text = fmt::format("the {} of {} classes with the most errors:\n", listed.size(), m.size());
+  }
+  text += fmt::format("{}  {:>12}  {:>8}  {:>11}  mainly predicted as\n",
+                      fitted("class", name_width), "observations", "recall %", "precision %");
+  for (const int64_t c : listed) {
+    const ClassCounts& of = m.of_class(c);
+    const auto& [most, other] = main[static_cast<size_t>(c)];
     std::string line = fmt::format("{}  {:>12}  {:>8}  {:>11}",
                                    fitted(m.classes[static_cast<size_t>(c)], name_width),
                                    of.observed, share(of.recall()), share(of.precision()));
@@ -100,6 +112,14 @@ std::string list_lines(const ConfusionMatrix& m, size_t name_width, size_t room)
     }
     text += line + "\n";
   }
+  if (listed.size() == m.classes.size()) return text;
+  text += "the most frequent errors:\n";
+  const size_t each = std::min(name_width, room > 40 ? (room - 20) / 2 : least_name);
+  for (const ConfusionMatrix::Cell& cell : m.worst_pairs(most_pairs)) {
+    const std::string& from = m.classes[static_cast<size_t>(cell.observed)];
+    const std::string& to = m.classes[static_cast<size_t>(cell.predicted)];
+    text += fmt::format("{} as {}  {}\n", fitted(from, each), fitted(to, each), cell.count);
+  }
   return text;
 }
 
@@ -109,7 +129,9 @@ std::string confusion_table(const ConfusionMatrix& m, int width) {
   const auto room = static_cast<size_t>(std::max(width, 1));
   size_t longest = 0, least_cell = 3;
   for (const std::string& name : m.classes) longest = std::max(longest, length_of(name));
-  for (int64_t n : m.counts) least_cell = std::max(least_cell, std::to_string(n).size());
+  for (const auto& cell : m.cells()) {
+    least_cell = std::max(least_cell, std::to_string(cell.count).size());
+  }
   // Shares have a decimal place if there is room for it.
   for (const size_t cell : {std::max<size_t>(least_cell, 5), least_cell}) {
     Drawing d{0, std::max(longest, std::string("precision").size()), cell};

@@ -95,6 +95,31 @@ class ReportPage(PageTest):
         self.assertTrue(b.js("return Lockstep.page.charts[0].image().toDataURL('image/png')").startswith("data:image/png;base64,iVBOR"))
         self.assertIn("<rect", b.js("return Lockstep.svgText(document.querySelector('svg'))"))
 
+    def test_many_classes_show_the_worst(self):
+        run = self.open_report()
+        classes = 6000
+        cells = [(c, 7 if c % 1000 == 5 else c, 1 + c % 1000 // 999 * 4) for c in range(classes)]
+        part = {"version": 2, "classes": [f"kind {c}" for c in range(classes)],
+                "cells": {"observed": [c[0] for c in cells], "predicted": [c[1] for c in cells], "count": [c[2] for c in cells]},
+                "recall": [None] * classes, "precision": [None] * classes}
+        (run / "confusion.json").write_text(json.dumps({"test": part}))
+        self.assertEqual(self.run_command("report", run).returncode, 0)
+        b = self.browser
+        b.driver.get((run / "report.html").as_uri())
+        self.assertEqual(b.js("return document.querySelectorAll('.message').length"), 0)
+        rows = b.js("return [...document.querySelectorAll('section[aria-label=\"Classes (test)\"] table')]"
+                    ".map(t => [...t.querySelectorAll('tbody tr')].map(r => r.textContent))")
+        scores, pairs = rows
+        self.assertEqual(len(scores), 301)
+        self.assertTrue(scores[0].startswith("kind 7"), scores[0])  # it was taken six times for others
+        self.assertTrue(scores[1].startswith("kind 5"), scores[1])
+        self.assertIn("5,700 more", scores[-1])
+        self.assertEqual(len(pairs), 6)
+        self.assertTrue(pairs[0].startswith("kind 5kind 71"), pairs[0])
+        self.assertIn("The 40 classes with the most errors of 6000.", b.js(
+            "return document.querySelector('section[aria-label=\"Confusion (test)\"]').textContent"))
+        self.assertEqual(b.problems(), [])
+
     def test_many_points_are_thinned_and_refined(self):
         self.open_report()
         b = self.browser

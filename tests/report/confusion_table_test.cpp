@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "lockstep/report/charts.h"
@@ -12,9 +13,16 @@ ConfusionMatrix some(int64_t classes, int64_t right, int64_t wrong) {
   for (int64_t c = 0; c < classes; ++c) names.push_back("kind number " + std::to_string(c));
   ConfusionMatrix m(names);
   for (int64_t c = 0; c < classes; ++c) {
-    m.counts[static_cast<size_t>(c * classes + c)] = right;
-    m.counts[static_cast<size_t>(c * classes + (c + 1) % classes)] += wrong;
+    m.add(c, c, right);
+    m.add(c, (c + 1) % classes, wrong);
   }
+  return m;
+}
+
+// Counts by true class, then by predicted class.
+ConfusionMatrix of_two(const std::vector<std::string>& names, const std::vector<int64_t>& counts) {
+  ConfusionMatrix m(names);
+  for (int64_t i = 0; i < 4; ++i) m.add(i / 2, i % 2, counts[static_cast<size_t>(i)]);
   return m;
 }
 
@@ -26,16 +34,13 @@ size_t widest(const std::string& text) {
 }
 
 TEST(ConfusionTable, OfTwoClasses) {
-  ConfusionMatrix m({"cat", "dog"});
-  m.counts = {90, 10, 0, 12345};
-  EXPECT_EQ(confusion_table(m, 80),
+  EXPECT_EQ(confusion_table(of_two({"cat", "dog"}, {90, 10, 0, 12345}), 80),
             "rows: true classes, columns: predicted; recall and precision in percent\n"
             "            cat   dog  recall\n"
             "cat          90    10    90.0\n"
             "dog           . 12345   100.0\n"
             "precision 100.0  99.9\n");
-  m.counts = {0, 0, 0, 5};
-  EXPECT_EQ(confusion_table(m, 25),
+  EXPECT_EQ(confusion_table(of_two({"cat", "dog"}, {0, 0, 0, 5}), 25),
             "rows: true classes, columns: predicted; recall and precision in percent\n"
             "          cat dog  recall\n"
             "cat         .   .       -\n"
@@ -69,9 +74,28 @@ TEST(ConfusionTable, ListsOfLongNamesFitToo) {
   EXPECT_LE(widest(confusion_table(m, 80)), 80u) << confusion_table(m, 80);
 }
 
+TEST(ConfusionTable, OfManyClassesShowsTheWorst) {
+  ConfusionMatrix m = some(6000, 10, 0);
+  m.add(4000, 17, 3);
+  m.add(4000, 18, 1);
+  m.add(5999, 0, 2);
+  const std::string text = confusion_table(m, 80);
+  EXPECT_TRUE(text.starts_with("the 100 of 6000 classes with the most errors:\nclass")) << text;
+  EXPECT_NE(text.find("kind number 4000           14      71.4        100.0  kind number 17 (3)"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("the most frequent errors:\n"
+                      "kind number 4000 as kind number 17    3\n"
+                      "kind number 5999 as kind number 0     2\n"
+                      "kind number 4000 as kind number 18    1\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 2 + 100 + 1 + 3);
+  EXPECT_LE(widest(text), 80u);
+}
+
 TEST(ConfusionTable, NamesAreCutAsCharacters) {
-  ConfusionMatrix m({"Größenänderungsübersicht", "a\x1b[31mb"});
-  m.counts = {1, 0, 0, 1};
+  const auto m = of_two({"Größenänderungsübersicht", "a\x1b[31mb"}, {1, 0, 0, 1});
   const std::string text = confusion_table(m, 80);
   EXPECT_NE(text.find("1 Größenänderungsüber~     1     ."), std::string::npos) << text;
   EXPECT_NE(text.find("2 a?[31mb "), std::string::npos) << text;

@@ -62,7 +62,9 @@ int64_t cell_size(int64_t classes) {
 }  // namespace
 
 Image confusion_image(const ConfusionMatrix& matrix) {
-  const int64_t classes = matrix.size(), cell = cell_size(classes), margin = cell >= 12 ? 24 : 1;
+  const std::vector<int64_t> shown = matrix.worst_classes(most_confusion_classes);
+  const auto classes = static_cast<int64_t>(shown.size());
+  const int64_t cell = cell_size(classes), margin = cell >= 12 ? 24 : 1;
   const int64_t side = margin + classes * cell + 1;
   Image image{side, side, 3, std::vector<uint8_t>(static_cast<size_t>(side * side * 3), 255)};
   const int64_t gap = cell >= 12 ? 1 : 0;
@@ -72,9 +74,11 @@ Image confusion_image(const ConfusionMatrix& matrix) {
       draw_number(image, top, 0, cell, margin, row, black);
       draw_number(image, 0, top, margin, cell, row, black);
     }
-    const int64_t observed = matrix.of_class(row).observed;
+    const int64_t of_row = shown[static_cast<size_t>(row)];
+    const int64_t observed = matrix.of_class(of_row).observed;
     for (int64_t column = 0; column < classes; ++column) {
-      const int64_t count = matrix.count(row, column), left = margin + column * cell;
+      const int64_t count = matrix.count(of_row, shown[static_cast<size_t>(column)]);
+      const int64_t left = margin + column * cell;
       const double share =
           observed > 0 ? static_cast<double>(count) / static_cast<double>(observed) : 0;
       const Colour full = row == column ? blue : orange;

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <new>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/images/image.h"
 #include "lockstep/engine/tensor/tensor.h"
@@ -36,10 +38,15 @@ std::string class_table(const ConfusionMatrix& matrix) {
   const auto share = [](double value) {
     return std::isfinite(value) ? fmt::format("{:.2f} %", 100 * value) : std::string("-");
   };
-  std::string text =
-      "| number | class | observations | recall | precision |\n|---|---|---|---|---|\n";
-  for (int64_t c = 0; c < matrix.size(); ++c) {
-    const ClassCounts counts = matrix.of_class(c);
+  const std::vector<int64_t> shown = matrix.worst_classes(most_confusion_classes);
+  std::string text;
+  if (shown.size() < matrix.classes.size()) {
+    text =
+        fmt::format("The {} of {} classes with the most errors:\n\n", shown.size(), matrix.size());
+  }
+  text += "| number | class | observations | recall | precision |\n|---|---|---|---|---|\n";
+  for (const int64_t c : shown) {
+    const ClassCounts& counts = matrix.of_class(c);
     text += fmt::format("| {} | {} | {} | {} | {} |\n", c,
                         markdown_text(matrix.classes[static_cast<size_t>(c)]), counts.observed,
                         share(counts.recall()), share(counts.precision()));
@@ -59,13 +66,17 @@ TensorBoardWriter::TensorBoardWriter(FileSystem& files, std::string folder, bool
 template <class Work>
 void TensorBoardWriter::guarded(Work work) {
   if (broken_) return;
+  std::string reason;
   try {
-    work();
+    return work();
   } catch (const DataError& error) {
-    broken_ = true;
-    file_.reset();
-    problem_("the events for TensorBoard are incomplete: " + std::string(error.what()));
+    reason = error.what();
+  } catch (const std::bad_alloc&) {
+    reason = out_of_memory_text();
   }
+  broken_ = true;
+  file_.reset();
+  problem_("the events for TensorBoard are incomplete: " + reason);
 }
 
 void TensorBoardWriter::start(const TrainingStart& start) {

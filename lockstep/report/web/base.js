@@ -118,7 +118,7 @@ const Lockstep = {};
           element("td", {class: column.number ? "number" : null}, column.cell ? column.cell(row) : String(column.value(row) ?? "–"))));
         return line;
       }));
-      if (order.length > limit) body.append(element("tr", {}, element("td", {colspan: columns.length, class: "quiet"}, count(order.length - limit) + " more: narrow the filter")));
+      if (order.length > limit) body.append(element("tr", {}, element("td", {colspan: columns.length, class: "quiet"}, count(order.length - limit) + " " + (options.more || "more: narrow the filter"))));
     }
     draw();
     return {table, set(next) { rows = next; draw(); }};

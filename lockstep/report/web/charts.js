@@ -2,24 +2,31 @@
 "use strict";
 (() => {
   const {element, drawing, clear, finite, count, number, percent, svgButton, showTip, hideTip} = Lockstep;
-  const kMostClasses = 40;
+  const kMostClasses = 40, kMostRows = 300, kMostPairs = 50;
 
-  // counts[true][predicted]. The sums of rows and columns as recall, precision and F1.
+  // Calls use(true class, predicted class, count) for the counts above 0: of rows counts[true][predicted], or of many classes' cells.
+  function eachCount(confusion, use) {
+    if (confusion.cells) confusion.cells.count.forEach((value, k) => use(confusion.cells.observed[k], confusion.cells.predicted[k], value));
+    else confusion.counts.forEach((row, i) => row.forEach((value, j) => { if (value) use(i, j, value); }));
+  }
+
+  // The sums of rows and columns as recall, precision and F1.
   function classScores(confusion) {
-    const n = confusion.classes.length, rows = new Array(n).fill(0), columns = new Array(n).fill(0);
-    confusion.counts.forEach((row, i) => row.forEach((value, j) => { rows[i] += value; columns[j] += value; }));
+    const n = confusion.classes.length, rows = new Array(n).fill(0), columns = new Array(n).fill(0), diagonal = new Array(n).fill(0);
+    eachCount(confusion, (i, j, value) => { rows[i] += value; columns[j] += value; if (i === j) diagonal[i] = value; });
     return confusion.classes.map((name, i) => {
-      const right = confusion.counts[i][i];
+      const right = diagonal[i];
       const share = (a, b, seen) => b > 0 ? a / b : seen ? 0 : NaN;
       const recall = share(right, rows[i], columns[i] > 0), precision = share(right, columns[i], rows[i] > 0);
       const sum = rows[i] + columns[i];
-      return {i, name: String(name), observed: rows[i], predicted: columns[i], right, recall, precision, f1: sum > 0 ? 2 * right / sum : NaN};
+      return {i, name: String(name), observed: rows[i], predicted: columns[i], right, errors: sum - 2 * right, recall, precision, f1: sum > 0 ? 2 * right / sum : NaN};
     });
   }
   const cut = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
 
   function confusionChart(host, confusion, file) {
-    const scores = classScores(confusion), n = scores.length;
+    const scores = classScores(confusion), n = scores.length, counts = new Map();
+    eachCount(confusion, (i, j, value) => counts.set(i * n + j, value));
     let shown = "row", order = "name";
     const holder = element("div", {class: "scroll", style: {maxHeight: "none"}}), said = element("p", {class: "hidden", "aria-live": "polite"});
     let svg = null;
@@ -43,7 +50,7 @@
       svg = drawing("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0",
         "aria-label": `Confusion chart of ${n} classes. Arrow keys read the cells; the table below has the scores of each class.`});
       const place = {x: 0, y: 0};
-      const at = (i, j) => confusion.counts[sorted[i].i][sorted[j].i];
+      const at = (i, j) => counts.get(sorted[i].i * n + sorted[j].i) || 0;
       const text = (i, j) => `${sorted[i].name} predicted as ${sorted[j].name}: ${count(at(i, j))} (${percent(at(i, j) / sorted[i].observed, 1)} of the true class, ${percent(at(i, j) / sorted[j].predicted, 1)} of the predicted)`;
       let largest = 1;
       for (let i = 0; i < m; ++i) for (let j = 0; j < m; ++j) largest = Math.max(largest, at(i, j));
@@ -102,12 +109,28 @@
     draw();
   }
 
+  // The scores of each class; of many classes the worst, and the most frequent errors.
   function classTable(host, confusion) {
+    let scores = classScores(confusion);
+    const many = scores.length > kMostRows;
+    if (many) scores.sort((a, b) => (b.errors - a.errors) || a.i - b.i);
     const share = (name, key) => ({name, number: true, value: s => s[key], cell: s => percent(s[key], 1)});
     host.append(element("div", {class: "scroll"}, Lockstep.sortedTable([
       {name: "Class", value: s => s.i, cell: s => s.name}, share("Precision", "precision"), share("Recall", "recall"), share("F1", "f1"),
       {name: "Observations", number: true, value: s => s.observed, cell: s => count(s.observed)},
-      {name: "Predicted", number: true, value: s => s.predicted, cell: s => count(s.predicted)}], classScores(confusion), {caption: "Scores of each class"}).table));
+      {name: "Predicted", number: true, value: s => s.predicted, cell: s => count(s.predicted)}], scores,
+      {caption: "Scores of each class", most: kMostRows, more: "more: sort by a column to see others"}).table));
+    if (many) host.append(element("p", {class: "quiet small"}, `The ${kMostRows} classes with the most errors of ${count(scores.length)} come first.`));
+    if (scores.length <= kMostClasses) return;
+    const pairs = [], names = confusion.classes, observed = new Map(scores.map(s => [s.i, s.observed]));
+    eachCount(confusion, (i, j, value) => { if (i !== j) pairs.push({i, j, value}); });
+    pairs.sort((a, b) => (b.value - a.value) || (a.i - b.i) || (a.j - b.j));
+    if (!pairs.length) return;
+    host.append(element("h3", {}, "Most frequent errors"), element("div", {class: "scroll"}, Lockstep.sortedTable([
+      {name: "Class", value: p => String(names[p.i])}, {name: "Predicted as", value: p => String(names[p.j])},
+      {name: "Count", number: true, value: p => p.value, cell: p => count(p.value)},
+      {name: "Of the class", number: true, value: p => p.value / observed.get(p.i), cell: p => percent(p.value / observed.get(p.i), 1)}],
+      pairs.slice(0, kMostPairs), {caption: "Most frequent errors"}).table));
   }
 
   // The layer graph: each layer stands below all its inputs. A connection over several levels has its own place in each.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/nn/metrics/confusion_matrix.h"
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
@@ -41,9 +42,11 @@ size_t packed_bytes(const std::vector<std::shared_ptr<const Plan>>& plans) {
 // The data that all parts of an estimate share.
 class Estimate {
  public:
-  Estimate(const Network& network, const TrainingData& data, const TrainingOptions& options)
+  Estimate(const Network& network, const TrainingData& data, const TrainingOptions& options,
+           const DatastorePtr& test)
       : network_(network),
         data_(data),
+        test_(test),
         options_(options),
         ranges_(cut_into_shards(std::min<int64_t>(options.mini_batch_size, data.training->size()),
                                 options.shards.size)),
@@ -84,6 +87,7 @@ class Estimate {
     const auto listed = static_cast<size_t>(data_.training->size() +
                                             (data_.validation ? data_.validation->size() : 0));
     estimate.program = kProgram + passes * kPass + listed * 200;
+    estimate.evaluation = evaluation(data_.validation) + evaluation(test_);
     return estimate;
   }
 
@@ -125,6 +129,19 @@ class Estimate {
            (target->kind == ValueKind::array ? sizeof(float) : 1);
   }
 
+  // Measured: bytes of a pair of classes that occurs, as a count, in JSON and in the page; of a
+  // cell of a confusion matrix in full; and of a class.
+  size_t evaluation(const DatastorePtr& store) const {
+    constexpr size_t pair = 200, cell = 48, each = 400;
+    if (!store) return 0;
+    const auto n = static_cast<size_t>(store->size());
+    if (target_spec(*data_.training, data_.training_targets)) return n * 16;
+    const size_t classes = data_.training->classes().size();
+    const bool full = classes <= static_cast<size_t>(ConfusionMatrix::kMostInFull);
+    return n * 16 + classes * each + std::min(n, classes * classes) * pair +
+           (full ? classes * classes * cell : 0);
+  }
+
   size_t caches() const {
     const size_t budget = static_cast<size_t>(options_.data.cache_mib) << 20;
     const auto images = [](const DatastorePtr& store) {
@@ -150,6 +167,7 @@ class Estimate {
 
   const Network& network_;
   const TrainingData& data_;
+  const DatastorePtr test_;
   const TrainingOptions& options_;
   std::vector<DType> types_;                        // of the inputs
   const std::vector<IndexRange> ranges_;            // of a full mini-batch
@@ -161,8 +179,8 @@ class Estimate {
 }  // namespace
 
 MemoryEstimate estimate_memory(const Network& network, const TrainingData& data,
-                               const TrainingOptions& options) {
-  return Estimate(network, data, options.resolved()).all();
+                               const TrainingOptions& options, const DatastorePtr& test) {
+  return Estimate(network, data, options.resolved(), test).all();
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Estimates the memory of a training before anything is allocated.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "lockstep/engine/nn/network.h"
@@ -19,15 +20,21 @@ struct MemoryEstimate {
   size_t images = 0;     // caches and prepared mini-batches
   size_t saving = 0;     // a checkpoint during writing
   size_t program = 0;    // code, kernels, lists of observations and all other memory
-  size_t total() const { return values + gradients + shards + images + saving + program; }
+  // Evaluation of validation and test data when the training has ended: scores of observations, and
+  // the confusion matrix with its file and page.
+  size_t evaluation = 0;
+  // Gradients, shards and checkpoints have no memory by then.
+  size_t total() const {
+    return values + images + program + std::max(gradients + shards + saving, evaluation);
+  }
 };
 
 // The peak memory of one process of a training on the CPU: of the whole training, or with worker
 // processes of one worker. `network` needs only its sizes (Network::initialize_sizes()). The plans
 // for shards are compiled, but no memory is allocated for them. Within 25 % of the measured peak
-// for the jobs in examples/jobs. Throws InvalidArgument, as a training would, for a network that
-// does not fit.
+// for the jobs in examples/jobs. `test`: is evaluated in the end; may be null. Throws
+// InvalidArgument, as a training would, for a network that does not fit.
 MemoryEstimate estimate_memory(const Network& network, const TrainingData& data,
-                               const TrainingOptions& options);
+                               const TrainingOptions& options, const DatastorePtr& test = {});
 
 }  // namespace lockstep

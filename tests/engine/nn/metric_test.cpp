@@ -263,7 +263,12 @@ TEST(Metrics, AllOfTheRegistryAreFoundByName) {
 TEST(Confusion, CountsRowsAndColumns) {
   ConfusionMatrix matrix(names(3));
   for (const auto& s : six) matrix.add(s.label, predicted_class(s.scores));
-  EXPECT_EQ(matrix.counts, (std::vector<int64_t>{1, 1, 0, 2, 1, 0, 0, 1, 0}));
+  using Cell = ConfusionMatrix::Cell;
+  EXPECT_EQ(matrix.cells(),
+            (std::vector<Cell>{{0, 0, 1}, {0, 1, 1}, {1, 0, 2}, {1, 1, 1}, {2, 1, 1}}));
+  EXPECT_EQ(matrix.worst_pairs(2), (std::vector<Cell>{{1, 0, 2}, {0, 1, 1}}));
+  EXPECT_EQ(matrix.worst_classes(1), std::vector<int64_t>{1});
+  EXPECT_EQ(matrix.worst_classes(2), (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(matrix.total(), 6);
   EXPECT_EQ(matrix.count(1, 0), 2);
   EXPECT_EQ(matrix.of_class(0).recall(), 0.5);
@@ -281,6 +286,24 @@ TEST(Confusion, CountsRowsAndColumns) {
   EXPECT_EQ(empty.to_json().dump(),
             R"({"classes":["class 0","class 1"],"counts":[[1,0],[0,0]],"recall":[1.0,null],)"
             R"("precision":[1.0,null]})");
+}
+
+// A table of all pairs would have 288 MB, and its text as much again.
+TEST(Confusion, OfManyClassesHasThePairsThatOccur) {
+  ConfusionMatrix matrix(names(6000));
+  for (int64_t c = 0; c < 6000; ++c) matrix.add(c, c % 5 == 0 ? 0 : c);
+  EXPECT_EQ(matrix.cells().size(), 6000u);
+  EXPECT_EQ(matrix.of_class(0).predicted, 1200);
+  const auto json = matrix.to_json();
+  EXPECT_EQ(json.at("version"), 2);
+  EXPECT_FALSE(json.contains("counts"));
+  EXPECT_EQ(json.at("cells").at("observed").size(), 6000u);
+  EXPECT_EQ(json.at("cells").at("predicted")[5], 0);
+  EXPECT_EQ(json.at("cells").at("count")[5], 1);
+  EXPECT_EQ(json.at("recall")[5], 0.0);
+  EXPECT_LT(json.dump().size(), 500'000u);
+  EXPECT_TRUE(ConfusionMatrix(names(256)).to_json().contains("counts"));
+  EXPECT_TRUE(ConfusionMatrix(names(257)).to_json().contains("cells"));
 }
 
 }  // namespace
