@@ -36,7 +36,7 @@ std::vector<std::vector<float>> rows_of(const Tensor& scores) {
 }
 
 TEST(Evaluator, CountsEveryObservationOnce) {
-  Network network{image_input({.height = 6, .width = 5, .channels = 1}),
+  Network network{image_input({.height = 6, .width = 5, .channels = 1, .normalization = "none"}),
                   fully_connected({.units = 3}), softmax()};
   network.initialize(1);
   for (const int64_t n : {1, 63, 64, 65, 130}) {
@@ -186,6 +186,46 @@ TEST(Classifier, OtherLossesAndSeveralOutputsAreRefused) {
               cache_for(sequences, some_digits(3), 0);
             }).find("one image input, but its inputs are 2x8"),
             std::string::npos);
+}
+
+// A network that was trained by an own loss: its outputs fit neither labels nor the network's loss.
+TEST(Predict, GivesOutputsThatFitNoLoss) {
+  const auto segmentation = [](const char* type) {
+    Network network{image_input({.height = 6, .width = 5, .channels = 1, .normalization = "none"}),
+                    convolution2d({.filters = 4, .kernel = {3, 3}, .padding = same_padding})};
+    if (std::string(type) == "softmax") network.add(softmax());
+    network.initialize(1);
+    return network;
+  };
+  for (const char* loss : {"cross_entropy", "mean_squared_error"}) {
+    for (const char* type : {"softmax", "logits"}) {
+      Network network = segmentation(type);
+      network.set_loss(loss);
+      const auto store = std::make_shared<MemoryStore>(70, 6, 5, 1);
+      const Tensor outputs = predict(network, store, {.threads = 2});
+      ASSERT_EQ(outputs.shape(), (Shape{70, 4, 6, 5})) << loss;
+      std::vector<uint8_t> pixels;
+      for (int64_t i = 0; i < 70; ++i) {
+        const Image image = read_image(*store, i);
+        pixels.insert(pixels.end(), image.pixels.begin(), image.pixels.end());
+      }
+      const Tensor plain = network.predict(Tensor::from(pixels, {70, 1, 6, 5}));
+      const auto a = outputs.to_vector(), b = plain.to_vector();
+      for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-4f) << loss << type;
+    }
+  }
+}
+
+// Labels and the loss change no bit of the outputs.
+TEST(Predict, HasTheBitsOfAnEvaluation) {
+  Network network = trained();
+  const DatastorePtr data = some_digits(150, 20);
+  ThreadPool pool(2);
+  const auto cache = std::make_shared<const ExampleCache>(data, 28, 28, 1, 0);
+  Tensor compared;
+  const Evaluation e = Evaluator(network, {.images = cache}, pool).run(&compared);
+  EXPECT_TRUE(std::isfinite(e.loss));
+  EXPECT_EQ(predict(network, data, {.threads = 3}).to_vector(), compared.to_vector());
 }
 
 }  // namespace

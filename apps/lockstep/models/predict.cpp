@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
@@ -29,7 +31,7 @@ struct PredictArguments {
   bool resize = false, crop = false;
   int top = 1;
   int threads = 0;
-  bool json = false;
+  bool arrays = false, json = false;
 };
 
 bool is_table(const PredictArguments& a) { return a.files[0].ends_with(".csv"); }
@@ -39,10 +41,6 @@ void print_classes(const PredictArguments& a, const Model& model, const Datastor
                    const std::vector<float>& values) {
   const auto count = static_cast<size_t>(data.size());
   const size_t outputs = count == 0 ? 0 : values.size() / count;
-  if (!model.classes.empty() && model.classes.size() != outputs) {
-    throw DataError("[model] " + a.model +
-                    " has a number of classes that differs from its network's outputs");
-  }
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (size_t i = 0; i < count; ++i) {
@@ -71,6 +69,42 @@ void print_classes(const PredictArguments& a, const Model& model, const Datastor
   }
 }
 
+// Prints one line for each observation: all outputs.
+void print_values(const PredictArguments& a, const Datastore& data, size_t outputs,
+                  const std::vector<float>& values) {
+  nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
+  std::string text;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const std::span row(values.data() + static_cast<size_t>(i) * outputs, outputs);
+    const std::string file = (is_table(a) ? a.files[0] + " " : "") + data.name(i);
+    text += fmt::format("{}\t{}\n", printable(file), fmt::join(row, "\t"));
+    predictions.push_back({{"file", file}, {"outputs", row}});
+  }
+  if (a.json) {
+    print_json({{"predictions", std::move(predictions)}});
+  } else {
+    print(text);
+  }
+}
+
+// A file of NumPy's format 1.0: f32, little-endian, row-major.
+std::vector<std::byte> encode_npy(const float* values, const Shape& shape) {
+  std::string dims;
+  for (const int64_t dim : shape.dims()) dims += std::to_string(dim) + ", ";
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + dims + "), }";
+  constexpr size_t before = 10, alignment = 64;  // bytes in front of the header
+  header.append(alignment - (before + header.size() + 1) % alignment, ' ');
+  header += '\n';
+  const std::string begin = std::string("\x93NUMPY\x01\x00", 8) +
+                            static_cast<char>(header.size() & 0xff) +
+                            static_cast<char>(header.size() >> 8) + header;
+  const auto count = static_cast<size_t>(shape.elements());
+  std::vector<std::byte> file(begin.size() + count * sizeof(float));
+  std::memcpy(file.data(), begin.data(), begin.size());
+  std::memcpy(file.data() + begin.size(), values, count * sizeof(float));
+  return file;
+}
+
 // Converts values from 0 to 1 (channels x rows x columns) to pixels. Other values are clipped.
 Image image_of(const float* values, const Shape& shape) {
   Image image{shape[1], shape[2], shape[0], {}};
@@ -86,21 +120,30 @@ Image image_of(const float* values, const Shape& shape) {
   return image;
 }
 
-// Writes PNG files, named after the inputs, to the folder --out. Prints one line for each file:
-// input and result.
-void write_images(const PredictArguments& a, const Shape& shape, const Datastore& images,
-                  const std::vector<float>& values) {
+bool is_image(const Shape& shape) {
+  return shape.rank() == 3 && (shape[0] == 1 || shape[0] == 3) && shape[1] * shape[2] > 1;
+}
+
+// Writes files (PNG or .npy), named after the inputs, to the folder --out. Prints one line for each
+// file: input and result.
+void write_outputs(const PredictArguments& a, const Shape& shape, const Datastore& images,
+                   const std::vector<float>& values) {
+  const bool arrays = a.arrays || !is_image(shape);
+  const std::string type = arrays ? ".npy" : ".png";
   if (a.out.empty()) {
-    throw InvalidArgument("[predict] the network makes images", "set --out to a folder for them");
+    throw InvalidArgument(arrays
+                              ? "[predict] the network's outputs are arrays of " + shape.to_string()
+                              : "[predict] the network makes images",
+                          "set --out to a folder for them");
   }
   FileSystem& files = cloud::files_of(a.out);
   std::set<std::string> used;
   std::vector<std::string> paths;
   for (int64_t i = 0; i < images.size(); ++i) {
     const std::string stem = std::filesystem::path(images.name(i)).stem().string();
-    std::string name = stem + ".png";
+    std::string name = stem + type;
     for (int number = 2; !used.insert(name).second; ++number) {
-      name = stem + "-" + std::to_string(number) + ".png";
+      name = stem + "-" + std::to_string(number) + type;
     }
     paths.push_back(join_path(a.out, name));
     if (files.exists(paths.back())) {
@@ -114,9 +157,11 @@ void write_images(const PredictArguments& a, const Shape& shape, const Datastore
   for (int64_t i = 0; i < images.size(); ++i) {
     const std::string file = images.name(i);
     const std::string& path = paths[static_cast<size_t>(i)];
-    cloud::write_file(path, encode_png(image_of(values.data() + i * shape.elements(), shape)));
+    const float* const output = values.data() + i * shape.elements();
+    cloud::write_file(path,
+                      arrays ? encode_npy(output, shape) : encode_png(image_of(output, shape)));
     text += printable(file) + "\t" + printable(path) + "\n";
-    predictions.push_back({{"file", file}, {"image", path}});
+    predictions.push_back({{"file", file}, {arrays ? "array" : "image", path}});
   }
   if (a.json) {
     print_json({{"predictions", std::move(predictions)}});
@@ -186,10 +231,14 @@ int predict_command(const PredictArguments& a) {
       predict(model.network, reading.watch(data), {.threads = a.threads}).to_vector();
   reading.finish();
   const Shape shape = model.network.output_shapes().at(0);
-  if (shape.rank() == 3 && (shape[0] == 1 || shape[0] == 3) && shape[1] * shape[2] > 1) {
-    write_images(a, shape, *data, values);
-  } else {
+  const auto outputs = static_cast<size_t>(shape.elements());
+  const bool classes = model.classes.size() == outputs;
+  if (a.arrays || (shape.elements() > shape[0] && !classes)) {
+    write_outputs(a, shape, *data, values);
+  } else if (model.classes.empty() || classes) {
     print_classes(a, model, *data, values);
+  } else {
+    print_values(a, *data, outputs, values);
   }
   return 0;
 }
@@ -201,7 +250,8 @@ void add_predict(Commands& commands) {
   Subcommand sub = commands.add(
       "predict", "Classes of images or rows, one line each: file, class, score; or output images",
       "Columns are separated by tabs. The output images of image-to-image networks are written as "
-      "PNG files to the folder --out.",
+      "PNG files to the folder --out, other outputs with several places (maps, sequences) as "
+      "NumPy arrays. Vectors that are not scores of the classes are printed in full.",
       {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
        {"lockstep predict runs/digits-1 images --top 3",
         "all images of a folder, three classes each"},
@@ -219,7 +269,7 @@ void add_predict(Commands& commands) {
   sub.add_option("--label-column", a->label_column,
                  "Label column of a .csv file that has labels; it is ignored")
       .type_name("NAME");
-  sub.add_option("--out", a->out, "Folder or address for output images (PNG)")
+  sub.add_option("--out", a->out, "Folder or address for output images (PNG) and arrays (.npy)")
       .type_name("DIR")
       .not_empty();
   const Option resize = sub.add_flag("--resize", a->resize, "Resize images to the network's input");
@@ -228,6 +278,7 @@ void add_predict(Commands& commands) {
   sub.add_option("--top", a->top, "Number of classes to print, the best first")
       .type_name("K")
       .range(1, 1 << 20);
+  sub.add_flag("--arrays", a->arrays, "Write all outputs as NumPy arrays (.npy), f32 as computed");
   add_threads(sub, a->threads);
   sub.add_flag("--json", a->json, "Print one JSON object");
 }

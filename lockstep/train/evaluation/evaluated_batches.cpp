@@ -17,7 +17,9 @@ EvaluatedBatches::EvaluatedBatches(Network& network, EvaluatedData data, int thr
       targets_(targets_of(*data_.images, data_.targets.get())),
       scratch_(static_cast<size_t>(threads)) {
   if (data_.noise.any()) check_images(*data_.images->store(), "noise");
-  if (targets_) {
+  if (!data_.compares) {
+    against_ = Against::nothing;
+  } else if (targets_) {
     against_ = Against::images;
   } else if (network.loss() == "cross_entropy" || data_.loss) {
     against_ = Against::labels;

@@ -26,6 +26,7 @@ struct EvaluatedData {
   InputNoise noise = {};
   uint64_t seed = 0;       // of the noise
   TrainingLoss loss = {};  // in place of the network's
+  bool compares = true;    // false: outputs alone, which need not fit any loss
   // Where a device other than the CPU evaluates the network's own loss: the type of products, and
   // the choice of algorithms, else that of the thread.
   DType precision = DType::f32;

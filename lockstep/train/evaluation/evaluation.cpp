@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/options/options.h"
@@ -16,17 +17,21 @@ namespace {
 Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options,
                     Measures measures, Tensor* outputs) {
   refuse_stray_environment();
+  require_input_statistics(network);
   const OrdinaryArithmetic arithmetic;
   TrainingOptions resources;
   resources.threads = options.threads;
   ThreadPool pool(static_cast<int>(resources.resolved().threads));
-  // Outputs do not depend on targets, which need not fit the network then.
+  // Outputs do not depend on labels, targets and the loss, which need not fit the network then.
   const bool compares = outputs == nullptr;
   const auto images = cache_for(network, data, 0, CachedImages::exact, compares);
   const auto targets = target_cache_for(network, compares ? options.targets : nullptr, images, 0);
-  return Evaluator(network, {images, targets, options.noise, options.seed}, pool,
-                   std::move(measures))
-      .run(outputs);
+  const EvaluatedData evaluated{.images = images,
+                                .targets = targets,
+                                .noise = options.noise,
+                                .seed = options.seed,
+                                .compares = compares};
+  return Evaluator(network, evaluated, pool, std::move(measures)).run(outputs);
 }
 
 }  // namespace
