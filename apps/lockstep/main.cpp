@@ -6,12 +6,14 @@
 #include <system_error>
 
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/memory_reserve.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/memory_room.h"
 #include "lockstep/parallel/runtime.h"
 
 int main(int argc, char** argv) {
   using namespace lockstep::command;
+  keep_memory_reserve(exit_failure);
   const lockstep::Runtime runtime(argc, argv);
   show_device_tests_of_trainings();
   try {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -17,6 +18,7 @@
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/text.h"
 #include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/report/charts.h"
@@ -245,6 +247,8 @@ void write_report_of(const std::string& folder) {
     write_report(folder);
   } catch (const Error& e) {
     std::fprintf(stderr, "note: no report was written: %s\n", printable(e.what()).c_str());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "note: no report was written: %s\n", out_of_memory_text().c_str());
   }
 }
 

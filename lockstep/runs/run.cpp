@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <cmath>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/memory_room.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/runs/folders/run_folder.h"
@@ -298,31 +300,52 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
                                .seed = static_cast<uint64_t>(job.training.seed),
                                .metrics = job.training.validation.metrics,
                                .confusion = !data.training_targets};
-  nlohmann::ordered_json confusion, predictions;
-  const auto measure = [&](const char* part, const DatastorePtr& images,
-                           const DatastorePtr& targets, std::optional<Evaluation>& into) {
-    if (!images) return;
-    const PredictionSelector selector(network.output_shapes().front());
-    evaluation.targets = targets;
-    evaluation.custom_metrics = job.training.validation.custom_metrics;
-    evaluation.custom_metrics.push_back(selector.metric());
-    into = evaluate(network, images, evaluation);
-    std::erase_if(into->metrics,
-                  [](const MetricValue& m) { return m.name == PredictionSelector::metric_name(); });
-    if (into->confusion) confusion[part] = into->confusion->to_json();
-    predictions[part] = selector.to_json(*images);
+  const auto evaluate_network = [&] {
+    nlohmann::ordered_json confusion, predictions;
+    const auto measure = [&](const char* part, const DatastorePtr& images,
+                             const DatastorePtr& targets, std::optional<Evaluation>& into) {
+      if (!images) return;
+      const PredictionSelector selector(network.output_shapes().front());
+      evaluation.targets = targets;
+      evaluation.custom_metrics = job.training.validation.custom_metrics;
+      evaluation.custom_metrics.push_back(selector.metric());
+      into = evaluate(network, images, evaluation);
+      std::erase_if(into->metrics, [](const MetricValue& m) {
+        return m.name == PredictionSelector::metric_name();
+      });
+      if (into->confusion) confusion[part] = into->confusion->to_json();
+      predictions[part] = selector.to_json(*images);
+    };
+    measure("validation", data.validation, data.validation_targets, result.validation);
+    measure("test", data.test, data.test_targets, result.test);
+    recorder.finish(result.training.seconds, scores_of(result));
+    for (const auto& [name, json] :
+         {std::pair{"confusion.json", &confusion}, std::pair{"predictions.json", &predictions}}) {
+      if (json->is_null()) continue;
+      write_atomically(
+          folder.files(), folder.file(name),
+          json->dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    }
   };
-  measure("validation", data.validation, data.validation_targets, result.validation);
-  measure("test", data.test, data.test_targets, result.test);
-  recorder.finish(result.training.seconds, scores_of(result));
-  for (const auto& [name, json] :
-       {std::pair{"confusion.json", &confusion}, std::pair{"predictions.json", &predictions}}) {
-    if (json->is_null()) continue;
-    write_atomically(
-        folder.files(), folder.file(name),
-        json->dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  const auto refuse = [&](const std::string& why, const std::string& hint) {
+    throw OutOfMemory(why + "; the training has finished, and its network is saved in " +
+                          result.model + ": only its evaluation is missing",
+                      hint);
+  };
+  try {
+    evaluate_network();
+  } catch (const OutOfMemory& error) {
+    refuse(error.what(), error.hint());
+  } catch (const std::bad_alloc&) {
+    refuse(out_of_memory_text(), out_of_memory_hint());
   }
   return result;
+}
+
+// For the run's folder.
+std::string reason_of(const std::exception& error) {
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return memory ? out_of_memory_text() : error.what();
 }
 
 // Never throws. If the folder cannot be written, the run counts as interrupted.
@@ -338,7 +361,7 @@ void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan
     if (witness.started && !witness.saved && (witness.computed || !has_model)) {
       keep_last_sound_values(folder, plan.network, plan.classes);
     }
-    folder.note(RunStatus::failed, error.what(), witness.iterations);
+    folder.note(RunStatus::failed, reason_of(error), witness.iterations);
   } catch (const std::exception&) {
   }
 }

@@ -120,7 +120,7 @@ std::string count_usable_nodes(const ClusterProfile& profile) {
 NodeHolder::~NodeHolder() {
   try {
     cancel();
-  } catch (const Error&) {  // it ends by itself
+  } catch (const std::exception&) {  // it ends by itself
   }
 }
 

@@ -63,7 +63,7 @@ DeviceStream::DeviceStream(Device device)
 DeviceStream::~DeviceStream() {
   try {
     memory_.synchronize(stream_);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // The device has failed. Its next use throws.
   }
   memory_.release_stream(stream_);

@@ -29,7 +29,7 @@ void* eager_stream_of(Device device) {
 StreamForEager::~StreamForEager() {
   try {
     memory_of(device_).synchronize(stream_.get());
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // The device has failed. Its next use throws.
   }
   release_stream_memory(device_, stream_.get());

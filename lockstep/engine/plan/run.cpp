@@ -35,7 +35,7 @@ struct PlanRun::State {
     if (!stream) return;
     try {
       device->synchronize(stream->get());
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       // The device is lost. The next call that uses it reports the error.
     }
   }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <deque>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -21,6 +22,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
@@ -234,6 +236,8 @@ Reply WebServer::State::answer(const WebRequest& request) const {
     made = handler(request);
   } catch (const Error& e) {
     failed(400, e.what(), e.hint());
+  } catch (const std::bad_alloc&) {
+    failed(500, out_of_memory_text().c_str());
   } catch (const std::exception& e) {
     failed(500, e.what());
   }

@@ -110,7 +110,7 @@ DeviceBatches::~DeviceBatches() {
   for (const auto& place : places_) {
     try {
       place->run.synchronize();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       // The device is lost. The next call that uses it reports the error.
     }
   }

@@ -30,7 +30,7 @@ DeviceExecutor::DeviceExecutor(const Network& network, ShardProgram& program, in
 DeviceExecutor::~DeviceExecutor() {
   try {
     abandon();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // If a device fails here, an earlier call has already reported the failure.
   }
 }

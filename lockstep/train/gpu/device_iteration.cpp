@@ -17,7 +17,7 @@ DeviceIteration::DeviceIteration(Network& network)
 DeviceIteration::~DeviceIteration() {
   try {
     memory_.synchronize(stream());
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // The device is lost. The next call that uses it reports the error.
   }
 }

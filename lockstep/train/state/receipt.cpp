@@ -154,7 +154,7 @@ ReceiptWriter::ReceiptWriter(FileSystem& files, std::string folder)
 ReceiptWriter::~ReceiptWriter() {
   try {
     state_->flush(false);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // finish() reports errors by exceptions; the destructor ignores them.
   }
 }

@@ -21,7 +21,7 @@ TrainingStep::TrainingStep(Parts parts, int64_t mini_batch_size) : parts_(std::m
 TrainingStep::~TrainingStep() {
   try {
     give_up();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // If a device fails here, an earlier call has already reported the failure.
   }
   parts_.executor.reset();

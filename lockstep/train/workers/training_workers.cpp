@@ -43,7 +43,7 @@ Moved::~Moved() {
   if (network_.device() == before_) return;
   try {
     network_.to(before_);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // A device that fails here has failed before, and that error was reported.
   }
 }

@@ -55,7 +55,7 @@ Bench::Bench(const Table& table, DeviceMemory& memory) : table_(table), memory_(
 Bench::~Bench() {
   try {
     memory_.synchronize(nullptr);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return;  // the device has failed, and its objects with it
   }
   for (Side& side : sides_) {

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""`lockstep predict` of networks whose outputs are no scores of classes: those that a program trained
+with a loss of its own. And what needs memory for many classes.
+
+usage: predict_test.py PATH_OF_LOCKSTEP [unittest options]
+"""
+
+import ast
+import json
+import os
+import random
+import resource
+import struct
+import unittest
+
+from support import CommandTest
+
+
+def write_model(path, layers, tensors, classes=()):
+    """A model file as the library writes it, without a digest. `tensors`: {name: (shape, values)}."""
+    network = [{"name": name, "inputs": list(inputs), **fields} for name, inputs, fields in layers]
+    header = {"__metadata__": {"lockstep.format": "1", "lockstep.classes": json.dumps(list(classes)),
+                               "lockstep.network": json.dumps({"layers": network, "loss": "cross_entropy"})}}
+    data = b""
+    for name, (shape, values) in tensors.items():
+        part = struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_npy(path):
+    """The shape and the values of a file of NumPy's format 1.0 that holds little-endian floats."""
+    data = path.read_bytes()
+    assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
+    size = struct.unpack("<H", data[8:10])[0]
+    assert (10 + size) % 64 == 0 and data[9 + size:10 + size] == b"\n"
+    header = ast.literal_eval(data[10:10 + size].decode())
+    assert header["descr"] == "<f4" and not header["fortran_order"], header
+    return header["shape"], list(struct.unpack(f"<{(len(data) - 10 - size) // 4}f", data[10 + size:]))
+
+
+class Predict(CommandTest):
+    PER_CLASS = 1
+    PIXELS = [0, 10, 20, 30, 200, 255]  # of an image of 2 x 3
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "a.pgm").write_bytes(b"P5\n3 2\n255\n" + bytes(self.PIXELS))
+
+    def model(self, filters, classes=(), dense=False):
+        """A network that makes `filters` maps, or vectors, of the pixels."""
+        layers = [("in", (), {"type": "image_input", "height": 2, "width": 3, "channels": 1, "normalization": "none"})]
+        tensors = {"in.offset": ([1], [0]), "in.factor": ([1], [1])}
+        if dense:
+            layers.append(("out", ("in",), {"type": "fully_connected", "units": filters}))
+            tensors["out.weights"] = ([filters, 6], [k + 1 if i == k else 0 for k in range(filters) for i in range(6)])
+        else:
+            layers.append(("out", ("in",), {"type": "convolution2d", "filters": filters, "kernel": [1, 1]}))
+            tensors["out.weights"] = ([filters, 1, 1, 1], [k + 1 for k in range(filters)])
+        tensors["out.bias"] = ([filters], [0.5] * filters)
+        write_model(self.folder / "model.safetensors", layers, tensors, classes)
+
+    def test_maps_are_arrays(self):
+        for classes in ((), ("sky", "sea")):
+            self.model(2, classes)
+            failed = self.run_command("predict", "model.safetensors", "a.pgm")
+            self.assertEqual((failed.returncode, failed.stderr), (
+                1, "error: [predict] the network's outputs are arrays of 2x2x3\nhint: set --out to a folder for them\n"))
+            out = f"maps{len(classes)}"
+            done = self.works("predict", "model.safetensors", "a.pgm", "--out", out)
+            self.assertEqual(done.stdout, f"a.pgm\t{out}/a.npy\n")
+            shape, values = read_npy(self.folder / out / "a.npy")
+            self.assertEqual(shape, (2, 2, 3))
+            self.assertEqual(values, [k * p + 0.5 for k in (1, 2) for p in self.PIXELS])
+
+    def test_images_are_arrays_if_wanted(self):
+        self.model(1)
+        self.works("predict", "model.safetensors", "a.pgm", "--out", "images")
+        self.assertTrue((self.folder / "images" / "a.png").exists())
+        done = self.works("predict", "model.safetensors", "a.pgm", "--out", "arrays", "--arrays", "--json")
+        self.assertEqual(json.loads(done.stdout), {"predictions": [{"file": "a.pgm", "array": "arrays/a.npy"}]})
+        self.assertEqual(read_npy(self.folder / "arrays" / "a.npy"), ((1, 2, 3), [p + 0.5 for p in self.PIXELS]))
+
+    def test_vectors_that_are_no_scores_are_printed_in_full(self):
+        self.model(3, classes=("a", "b"), dense=True)
+        self.assertEqual(self.works("predict", "model.safetensors", "a.pgm").stdout, "a.pgm\t0.5\t20.5\t60.5\n")
+        done = self.works("predict", "model.safetensors", "a.pgm", "--json")
+        self.assertEqual(json.loads(done.stdout), {"predictions": [{"file": "a.pgm", "outputs": [0.5, 20.5, 60.5]}]})
+        self.model(2, classes=("a", "b"), dense=True)
+        self.assertEqual(self.works("predict", "model.safetensors", "a.pgm").stdout, "a.pgm\tb\t20.5000\n")
+
+
+CLASSES = 6000
+JOB = """
+[data]
+train = "many.csv"
+validation_fraction = 0.5
+[network]
+input = { features = 2, normalization = "z-score" }
+layers = [{ type = "fully_connected", units = %d }, { type = "softmax" }]
+[training]
+mini_batch_size = 100
+max_epochs = 1
+threads = 1
+initial_learning_rate = 0.001
+""" % CLASSES
+
+
+@unittest.skipIf("SAN_OPTIONS" in " ".join(os.environ), "sanitizers take memory of their own")
+class ManyClasses(CommandTest):
+    """A table of all pairs of classes would have 288 MB, and 1.6 GB as JSON."""
+
+    PER_CLASS = 1
+
+    def setUp(self):
+        super().setUp()
+        dice = random.Random(1)
+        rows = (f"{dice.random():.4f},{dice.random():.4f},c{c:04}" for c in range(CLASSES) for _ in range(2))
+        (self.folder / "many.csv").write_text("x,y,kind\n" + "\n".join(rows) + "\n")
+        self.write(JOB)
+
+    def train(self, mib, out):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+        return self.run_command("train", "job.toml", "--quiet", "--out", out, "--tensorboard", preexec_fn=limit)
+
+    def test_confusion_has_the_pairs_that_occur(self):
+        done = self.train(700, "run")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        confusion = json.loads((self.folder / "run" / "confusion.json").read_text())["validation"]
+        self.assertEqual(confusion["version"], 2)
+        self.assertEqual(len(confusion["classes"]), CLASSES)
+        self.assertEqual(sum(confusion["cells"]["count"]), CLASSES)
+        self.assertLess((self.folder / "run" / "report.html").stat().st_size, 5 << 20)
+        checked = self.works("train", "job.toml", "--check").stdout
+        self.assertRegex(checked, r"memory .*about \d+ MiB: values .*, evaluation [1-9]")
+        table = self.works("evaluate", "run", "many.csv", "--confusion").stdout
+        self.assertIn("the 100 of 6000 classes with the most errors:\n", table)
+        self.assertIn("the most frequent errors:\n", table)
+
+    def test_memory_that_runs_out_anywhere_is_the_message(self):
+        finished = 0
+        for mib in (120, 160, 200, 240, 280, 320, 400, 700):
+            done = self.train(mib, f"run{mib}")
+            if done.returncode == 0:
+                finished += 1
+                continue
+            self.assertEqual(done.returncode, 1, (mib, done.stderr))
+            self.assertIn("there is not enough memory", done.stderr, mib)
+            self.assertNotIn("terminate", done.stderr, mib)
+            if "the training has finished" in done.stderr:
+                self.assertTrue((self.folder / f"run{mib}" / "model.safetensors").exists(), mib)
+        self.assertGreater(finished, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
