@@ -1,7 +1,13 @@
 // Checks that train() makes before it reads images, and the choice of its device.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/nn/lowering.h"
+#include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/train/evaluation/population_statistics.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
@@ -46,6 +52,36 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
 }
 
 namespace {
+
+// Refuses mini-batches, the last one included, with shards whose observations a layer cannot
+// normalize: it would give 0, so nothing before it would learn.
+void check_normalization(const Network& network, int64_t observations,
+                         const TrainingOptions& options, const TrainingLoss& loss) {
+  TrainingOptions placed = options;
+  if (placed.device == "auto") {
+    placed.device = to_string(resolve_training_device(network, options, loss));
+  }
+  const int64_t shard_size = placed.resolved().shards.size;
+  std::vector<int64_t> sizes{std::min(options.mini_batch_size, observations)};
+  const int64_t rest = observations % options.mini_batch_size;
+  const bool keeps = options.data.last_mini_batch == "keep";
+  if (keeps && rest > 0 && rest != sizes[0]) sizes.push_back(rest);
+  for (const int64_t size : sizes) {
+    const int64_t shards = (size + shard_size - 1) / shard_size;
+    const LoweredNetwork lowered = network.lower(size / shards, {.training = true});
+    const auto found = find_normalized_alone(lowered);
+    if (!found) continue;
+    if (!found->over_observations) require_values_to_normalize(lowered, "[training] ");
+    const bool last = size == rest && keeps;
+    throw InvalidArgument(
+        fmt::format("[training] the layer `{}` would normalize single numbers, which gives 0 "
+                    "whatever they are: {} mini-batch of {} with shard_size = {} has a shard of 1 "
+                    "observation",
+                    found->layer, last ? "the last" : "a", size, shard_size),
+        last ? "set last_mini_batch = \"drop\", or change mini_batch_size or shard_size"
+             : "raise shard_size, or mini_batch_size if it is 1");
+  }
+}
 
 // Class names are text in models, logs and results.
 void check_class_names(const Datastore& data) {
@@ -134,6 +170,7 @@ void check_training(const Network& network, const TrainingData& data,
               metric_problem(network, *data.training, data.training_targets));
   if (options.batch_normalization_statistics == "population") check_population_statistics(network);
   check_mini_batches(data.training->size(), mini_batches_of(data, options));
+  check_normalization(network, data.training->size(), options, data.loss);
   const bool validates = data.validation && data.validation->size() > 0;
   for (const auto& [field, wanted] :
        {std::pair{"validation_patience", options.validation.patience > 0},

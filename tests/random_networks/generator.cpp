@@ -65,6 +65,7 @@ class Maker {
     const bool input = from.empty();
     const auto measured = input ? measure({{"type", "relu"}}, {shape_of_input(layer)})
                                 : measure(what, shapes_of(from));
+    if (!input && normalizes_alone(what, values_[from[0]].shape)) return false;
     if (!measured || !affordable(*measured, shared)) return false;
     layer["name"] = "layer_" + std::to_string(layers_.size());
     if (!input) layer["inputs"] = names_of(from);
@@ -72,6 +73,23 @@ class Maker {
     values_.push_back({layer["name"], measured->shape, false});
     layers_.push_back(std::move(layer));
     return true;
+  }
+
+  // Whether a layer would normalize over one value, which trainings refuse.
+  bool normalizes_alone(const Json& layer, const Shape& x) {
+    const std::string type = layer["type"];
+    const int64_t values = x.elements(), places = values / x[0];
+    if (type == "layer_normalization") return values == 1;
+    if (type == "instance_normalization") return places == 1;
+    if (type == "group_normalization") return values <= layer["groups"].get<int64_t>();
+    if (type != "batch_normalization" || places > 1) return false;
+    over_rows_ = true;
+    return rows_ == 1;
+  }
+
+  // The number of observations in the smallest shard.
+  int64_t smallest(int64_t shard_size) const {
+    return rows_ / ((rows_ + shard_size - 1) / shard_size);
   }
 
   static Shape shape_of_input(const Json& layer) {
@@ -222,8 +240,10 @@ class Maker {
   }
 
   Json draw_training(int64_t classes) {
+    int64_t shard_size = dice_.chance(40) ? 16 : dice_.between(1, rows_);
+    while (over_rows_ && smallest(shard_size) < 2) ++shard_size;
     Json t{{"mini_batch_size", rows_},
-           {"shard_size", dice_.chance(40) ? 16 : dice_.between(1, rows_)},
+           {"shard_size", shard_size},
            {"solver", dice_.pick<std::string>({"sgdm", "adam", "adamw", "rmsprop"})},
            {"initial_learning_rate", dice_.pick<double>({0.001, 0.01, 0.1})},
            {"seed", dice_.between(0, 1 << 30)}};
@@ -249,6 +269,7 @@ class Maker {
   const uint64_t seed_, number_;
   Dice dice_;
   bool large_, tape_;
+  bool over_rows_ = false;  // a layer normalizes vectors over the observations of a shard
   int64_t rows_ = 1;
   int64_t elements_ = 0, multiplications_ = 0, parameters_ = 0;
   Json layers_ = Json::array();

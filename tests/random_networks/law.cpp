@@ -40,7 +40,10 @@ std::vector<float> draw(Dice& dice, int64_t count) {
 TrainingData data_of(const Network& network, const Json& description) {
   Dice dice(description["seed"], description["case"], 4);
   const auto rows = description["rows"].get<int64_t>();
-  const int64_t count = 2 * rows + rows / 2;
+  // The last mini-batch is not full, and has no shard of one observation.
+  const int64_t shard_size = options_of(description).shards.size, half = rows / 2;
+  const int64_t shards = (half + shard_size - 1) / shard_size;
+  const int64_t count = 2 * rows + (half >= 2 * shards ? half : 0);
   const Shape input = network.input_shapes()[0], output = network.output_shapes()[0];
   ImageLabels labels;
   TrainingData data;

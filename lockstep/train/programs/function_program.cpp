@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/train/programs/shard_state.h"
@@ -219,6 +220,11 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
     options.differentiated.push_back(lowered.graph.mark_output(value));
   }
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
+  try {
+    if (key.training) require_values_to_normalize(lowered, "[sharded_value_and_gradient] ");
+  } catch (const InvalidArgument&) {
+    made.refused = std::current_exception();
+  }
   made.statistics = lowered.mark_statistics();
   const kernels::ThreadChoice settings(options_.choice);
   made.plan = std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -126,6 +127,7 @@ class FunctionProgram final : public ShardProgram {
     std::shared_ptr<const Plan> plan;
     std::vector<Shape> outputs;
     std::vector<MovingStatistics> statistics;
+    std::exception_ptr refused;  // by require_values_to_normalize(); thrown where it is run
   };
   // Data of one thread, or of one stream.
   struct Worker {

@@ -41,6 +41,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   ForwardStatistics::Key key{n, options.training, differentiable, {}, options.outputs};
   for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
   const FunctionProgram::ShardPlan& plan = s.program->plan(key);
+  if (plan.refused) std::rethrow_exception(plan.refused);
   auto& runs = s.worker->runs[&plan];
   const size_t number = s.used[&plan]++;
   if (runs.size() == number) {

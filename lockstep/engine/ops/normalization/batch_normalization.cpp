@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/normalization/normalized_together.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/windows/pooling.h"
 
@@ -14,6 +15,7 @@ class BatchNormalization final : public Op {
                      std::optional<Size2d> max_pool = std::nullopt)
       : epsilon_(epsilon), training_(training), relu_(relu), max_pool_(max_pool) {}
   std::string_view type() const override { return "batch_normalization"; }
+  bool training() const { return training_; }
   bool takes_narrow(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
@@ -66,6 +68,12 @@ class BatchNormalization final : public Op {
 };
 
 }  // namespace
+
+std::optional<int64_t> values_of_a_channel(const Op& op, const Shape& x) {
+  const auto* const of = dynamic_cast<const BatchNormalization*>(&op);
+  if (of == nullptr || !of->training()) return std::nullopt;
+  return x.elements() / x[1];
+}
 
 OpPtr make_batch_normalization(double epsilon, bool training) {
   if (!(epsilon > 0)) {

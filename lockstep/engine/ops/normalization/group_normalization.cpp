@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/normalization/normalized_together.h"
 #include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
@@ -22,6 +23,7 @@ class GroupNormalization final : public Op {
     }
   }
   std::string_view type() const override { return "group_normalization"; }
+  int64_t groups_in(const Shape& x) const { return groups_ == group_per_channel ? x[1] : groups_; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 3, 3);
@@ -52,13 +54,17 @@ class GroupNormalization final : public Op {
   }
 
  private:
-  int64_t groups_in(const Shape& x) const { return groups_ == group_per_channel ? x[1] : groups_; }
-
   int64_t groups_;
   double epsilon_;
 };
 
 }  // namespace
+
+std::optional<int64_t> values_of_a_group(const Op& op, const Shape& x) {
+  const auto* const of = dynamic_cast<const GroupNormalization*>(&op);
+  if (of == nullptr) return std::nullopt;
+  return x.elements() / x[0] / of->groups_in(x);
+}
 
 OpPtr make_group_normalization(int64_t groups, double epsilon) {
   return std::make_shared<GroupNormalization>(groups, epsilon);
