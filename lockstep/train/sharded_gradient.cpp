@@ -7,6 +7,7 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/messages/serialize.h"
@@ -121,13 +122,26 @@ struct ShardGroup::State {
   std::optional<GradientSums> sums;
   uint64_t sum_version = 0;
 
+  // The states that check_statistics() has looked at. Others follow if the network is initialized
+  // again.
+  std::vector<uint64_t> checked;
+
   const StepProfile* step_profile() const { return profile ? &profile->step : nullptr; }
+  void check_statistics();
   void compare_calls(int64_t rows, int64_t iteration);
   void refresh_copies();
   std::vector<Tensor> mean_gradients(double observations);
   std::vector<Tensor> mean_gradients_on_device(double observations);
   void follow_statistics();
 };
+
+void ShardGroup::State::check_statistics() {
+  std::vector<uint64_t> present;
+  for (const auto& s : network.state()) present.push_back(s.value.id());
+  if (present == checked) return;
+  require_input_statistics(network);
+  checked = std::move(present);
+}
 
 // Finds members that call with different arguments before anything is added.
 void ShardGroup::State::compare_calls(int64_t rows, int64_t iteration) {
@@ -277,6 +291,7 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
                               to_string(g.device),
                           "make a ShardGroup after network.to()");
   }
+  g.check_statistics();
   g.program.set_batch(batch, loss);
   const int64_t rows = g.program.rows();
   if (g.profile) g.profile->begin_call();

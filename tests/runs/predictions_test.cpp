@@ -14,7 +14,7 @@ namespace {
 
 nlohmann::ordered_json of_digits(int threads) {
   const DatastorePtr digits = split_each_label(builtin_digits(), {0.05}, 3)[0];
-  Network network({image_input({.height = 28, .width = 28, .channels = 1}),
+  Network network({image_input({.height = 28, .width = 28, .channels = 1, .normalization = "none"}),
                    fully_connected({.units = 10}), softmax()});
   network.initialize(1);
   const PredictionSelector selector(network.output_shapes().front());
@@ -58,7 +58,8 @@ TEST(Predictions, OfARegressionArePairsOfTheWholeListing) {
     inputs.values.insert(inputs.values.end(), {static_cast<float>(i % 7), 1});
     targets.values.push_back(static_cast<float>(i));
   }
-  Network network({feature_input({.features = 2}), fully_connected({.units = 1})});
+  Network network(
+      {feature_input({.features = 2, .normalization = "none"}), fully_connected({.units = 1})});
   network.set_loss("mean_squared_error");
   const auto json = of_targets(std::move(network), inputs, targets);
   EXPECT_EQ(json["kind"], "values");

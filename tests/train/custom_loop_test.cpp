@@ -330,7 +330,8 @@ TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
   expect_contains(text, "observations 7 to 13 of the mini-batch is nan in iteration 4");
   EXPECT_EQ(network_digest(network), before);
   expect_contains(error_of([&] { ShardGroup(network, {.threads = -1}); }), "received -1 and 0");
-  Network raw({feature_input({.features = 3}), fully_connected({.units = 2})});
+  Network raw(
+      {feature_input({.features = 3, .normalization = "none"}), fully_connected({.units = 2})});
   expect_contains(error_of([&] { ShardGroup{raw}; }), "not initialized");
 }
 
@@ -433,7 +434,8 @@ TEST(ShardedValueAndGradient, MembersDoOtherWorkOnlyWhileTheyHaveShards) {
 TEST(ShardedValueAndGradient, OfLargeParametersByAnyThreads) {
   const Tensor x = random_tensor({40, 100}, 4), y = labels(40, 401);
   const auto gradients_by = [&](int threads) {
-    Network network({feature_input({.features = 100}), fully_connected({.units = 401})});
+    Network network({feature_input({.features = 100, .normalization = "none"}),
+                     fully_connected({.units = 401})});
     network.initialize(3);
     ShardGroup group(network, {.threads = threads, .shard_size = 2});
     std::vector<std::vector<float>> values;

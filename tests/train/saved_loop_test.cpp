@@ -111,7 +111,7 @@ TEST(SavedLoop, ResumesOnADevice) {
 // Two networks with their own solvers, as in a GAN.
 struct Two {
   Network first = small_classifier(1);
-  Network second{image_input({.height = 2, .width = 2, .channels = 1}),
+  Network second{image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"}),
                  fully_connected({.units = 3})};
   SgdmState sgdm;
   AdamState adam;
@@ -223,13 +223,13 @@ TEST(SavedLoop, OtherLoopsAreRefusedByName) {
   refused({{two.first, &rmsprop, "generator"}, parts[1]},
           "generator.solver: \"rmsprop\" here, \"sgdm\" there");
   EXPECT_TRUE(rmsprop.square.empty());
-  Network wider{image_input({.height = 2, .width = 2, .channels = 1}),
+  Network wider{image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"}),
                 fully_connected({.units = 4})};
   wider.initialize(2);
   AdamState adam;
   refused({parts[0], {wider, &adam, "critic"}}, "critic.layers[2].units: 4 here, 3 there");
   // A layer without parameters.
-  Network longer{image_input({.height = 2, .width = 2, .channels = 1}),
+  Network longer{image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"}),
                  fully_connected({.units = 3}), relu()};
   longer.initialize(2);
   refused({parts[0], {longer, &adam, "critic"}}, "critic.layers");
@@ -268,7 +268,7 @@ TEST(SavedLoop, PartsThatCannotBeSavedAreRefused) {
   AdamState half = two.adam;
   half.square.clear();
   refused({{two.second, &half}}, "`square` in the state of adam is of 0 parameters");
-  Network empty({image_input({.height = 2, .width = 2, .channels = 1})});
+  Network empty({image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"})});
   SgdmState sgdm;
   refused({{empty, &sgdm}}, "not initialized");
 }

@@ -22,8 +22,8 @@ struct ImageInputOptions {
 LayerPtr image_input(ImageInputOptions options);
 
 // Input of vectors of n features. `normalization` is as for image_input, with statistics of each
-// feature over the training data. In a custom loop, the caller sets the states `offset` and
-// `factor` (Network::state_value). Their initial values are 0 and 1.
+// feature over the training data. In a custom loop, set_input_normalization() sets the states
+// `offset` and `factor`; before, the network does not run unless `normalization` is "none".
 struct FeatureInputOptions {
   static constexpr const char* kType = "feature_input";
   static constexpr const char* kHelp = "vectors of features";

@@ -7,7 +7,9 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/network_state.h"
+#include "lockstep/engine/nn/normalized_values.h"
 
 namespace lockstep {
 namespace {
@@ -302,6 +304,8 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
     return plans.front().second;
   }
   LoweredNetwork lowered = lower(n, options);
+  require_input_statistics(*this);
+  if (options.training) require_values_to_normalize(lowered, "[network] ");
   auto made = std::make_shared<NetworkPlan>();
   PlanOptions plan_options;
   plan_options.gradients = plan_options.input_gradients = gradients;

@@ -26,7 +26,8 @@ LayerPtr convolution(int64_t filters) {
 // Two branches that join, shared weights, dropout, moving statistics, two outputs.
 Network make_network() {
   Network network;
-  network.add(image_input({.height = 8, .width = 8, .channels = 3}), "images");
+  network.add(image_input({.height = 8, .width = 8, .channels = 3, .normalization = "none"}),
+              "images");
   network.add(convolution(16), "stem");
   network.add(batch_normalization({.momentum = 0.25}), "norm");
   network.add(relu(), "active");

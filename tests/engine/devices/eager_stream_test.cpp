@@ -37,7 +37,8 @@ TEST(EagerStream, IsThatOfTheNewestObjectForTheDevice) {
 // gives other values.
 TEST(EagerStream, OpsCopiesAndNetworksUseIt) {
   const FakeDevice fake;
-  Network network{feature_input({.features = 4}), fully_connected({.units = 3}), softmax()};
+  Network network{feature_input({.features = 4, .normalization = "none"}),
+                  fully_connected({.units = 3}), softmax()};
   network.initialize(1);
   const std::vector<float> values{1, -2, 3, -4, 5, -6, 7, 8};
   const Tensor here = Tensor::from(std::span(values), {2, 4});

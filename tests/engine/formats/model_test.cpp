@@ -27,7 +27,7 @@ class ModelFile : public ::testing::Test {
   ~ModelFile() override { std::filesystem::remove_all(folder); }
 
   static Network small() {
-    Network network({image_input({.height = 6, .width = 5, .channels = 1}),
+    Network network({image_input({.height = 6, .width = 5, .channels = 1, .normalization = "none"}),
                      convolution2d({.filters = 3, .kernel = {3, 3}, .padding = same_padding}),
                      batch_normalization(), relu(), fully_connected({.units = 2}), softmax()});
     network.initialize(7);
@@ -81,7 +81,8 @@ TEST_F(ModelFile, LoadsWhatItSaved) {
 }
 
 TEST_F(ModelFile, RefusesANetworkWithoutValues) {
-  const Network network({image_input({.height = 2, .width = 2, .channels = 1}), relu()});
+  const Network network(
+      {image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"}), relu()});
   EXPECT_THROW(save_model(local_files(), path, network, {}), InvalidArgument);
 }
 

@@ -14,9 +14,12 @@ using optest::array_of;
 using optest::relative_error;
 
 Network of_features() {
-  Network n{feature_input({.features = 7}), fully_connected({.units = 12}),
-            layer_normalization(),          gelu(),
-            fully_connected({.units = 3}),  softmax()};
+  Network n{feature_input({.features = 7, .normalization = "none"}),
+            fully_connected({.units = 12}),
+            layer_normalization(),
+            gelu(),
+            fully_connected({.units = 3}),
+            softmax()};
   n.initialize(5);
   const std::vector<float> offset{0, 1, 2, 3, 4, 5, 6}, factor{1, 2, 1, 2, 1, 2, 1};
   n.state_value("feature_input_1.offset").copy_from(Tensor::from(offset, {7}));
@@ -98,7 +101,7 @@ void expect_learning(Network n, const Shape& input) {
 
 TEST(Sequences, ANetworkLearns) {
   expect_learning(
-      Network{sequence_input({.channels = 5, .length = 33}),
+      Network{sequence_input({.channels = 5, .length = 33, .normalization = "none"}),
               convolution1d({.filters = 16, .kernel = 5, .padding = {.same = true}}),
               batch_normalization(), relu(), max_pooling1d({.pool = 2, .stride = 2}),
               convolution1d({.filters = 11, .kernel = 3, .stride = 2, .dilation = 2}),
@@ -109,7 +112,8 @@ TEST(Sequences, ANetworkLearns) {
 
 TEST(ImagesWithDepth, ANetworkLearns) {
   expect_learning(
-      Network{image3d_input({.depth = 6, .height = 7, .width = 8, .channels = 2}),
+      Network{image3d_input(
+                  {.depth = 6, .height = 7, .width = 8, .channels = 2, .normalization = "none"}),
               convolution3d({.filters = 16, .kernel = {3, 3, 3}, .padding = Padding3d::all(1)}),
               batch_normalization(), relu(), max_pooling3d({.stride = {2, 2, 2}}),
               convolution3d({.filters = 8, .kernel = {2, 2, 2}}),
@@ -119,12 +123,12 @@ TEST(ImagesWithDepth, ANetworkLearns) {
 }
 
 TEST(ImagesWithDepth, SizesAreNamedAndReshaped) {
-  const Network wrong{sequence_input({.channels = 5, .length = 33}),
+  const Network wrong{sequence_input({.channels = 5, .length = 33, .normalization = "none"}),
                       convolution2d({.filters = 2, .kernel = {3, 3}})};
   ASSERT_EQ(wrong.analyse().size(), 1u);
   EXPECT_NE(wrong.analyse()[0].message.find("[conv2d] expected images of n x c x h x w"),
             std::string::npos);
-  const Network folded{sequence_input({.channels = 2, .length = 24}),
+  const Network folded{sequence_input({.channels = 2, .length = 24, .normalization = "none"}),
                        reshape({.size = {2, 2, 3, 4}}), convolution3d({.filters = 5}),
                        global_average_pooling3d()};
   EXPECT_EQ(folded.output_shapes(), (std::vector<Shape>{{5, 1, 1, 1}}));

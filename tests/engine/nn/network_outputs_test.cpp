@@ -46,8 +46,8 @@ TEST(NetworkOutputs, OfInnerLayers) {
 
 TEST(NetworkInputs, HaveAsManyRowsAndTheMessageSaysSo) {
   Network n;
-  n.add(image_input({.height = 2, .width = 2, .channels = 1}), "a");
-  n.add(image_input({.height = 2, .width = 2, .channels = 1}), "b");
+  n.add(image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"}), "a");
+  n.add(image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"}), "b");
   n.add(addition(), "sum", {"a", "b"});
   n.initialize(1);
   const Shape shape{3, 1, 2, 2};

@@ -36,7 +36,7 @@ LayerPtr convolution(int64_t filters) {
 }
 
 Network chain() {
-  Network network{image_input({.height = 8, .width = 8, .channels = 3}),
+  Network network{image_input({.height = 8, .width = 8, .channels = 3, .normalization = "none"}),
                   convolution(16),
                   batch_normalization({.momentum = 0.25}),
                   relu(),
@@ -152,8 +152,9 @@ TEST(NetworkRun, GradientsAreThoseOfEagerOps) {
 }
 
 TEST(NetworkRun, GradientsMayBeRequestedTwiceAndForwardRunTwice) {
-  Network network{image_input({.height = 6, .width = 6, .channels = 2}), convolution(16),
-                  dropout({.probability = 0.4}), relu(), fully_connected({.units = 4})};
+  Network network{image_input({.height = 6, .width = 6, .channels = 2, .normalization = "none"}),
+                  convolution(16), dropout({.probability = 0.4}), relu(),
+                  fully_connected({.units = 4})};
   network.initialize(1);
   const Tensor a = pixels({3, 2, 6, 6}, 1), b = pixels({3, 2, 6, 6}, 2);
   const auto with = network.parameter_values();
@@ -299,7 +300,8 @@ TEST(NetworkRun, ARecordedRunIsReusedWhenItsTapeIsDestroyed) {
 }
 
 TEST(NetworkRun, MemoryForManyBatchSizesIsBounded) {
-  Network network{image_input({.height = 16, .width = 16, .channels = 8}), relu(), flatten()};
+  Network network{image_input({.height = 16, .width = 16, .channels = 8, .normalization = "none"}),
+                  relu(), flatten()};
   network.initialize(0);
   const auto used_after = [&](int64_t from, int64_t to) {
     for (int64_t n = from; n <= to; ++n) {
@@ -313,7 +315,7 @@ TEST(NetworkRun, MemoryForManyBatchSizesIsBounded) {
 }
 
 TEST(NetworkRun, DropoutIsKeyedByTheStepAndOffInInference) {
-  Network network{image_input({.height = 4, .width = 4, .channels = 1}),
+  Network network{image_input({.height = 4, .width = 4, .channels = 1, .normalization = "none"}),
                   dropout({.probability = 0.5}), flatten()};
   network.initialize(0);
   const Tensor x = Tensor::full({4, 1, 4, 4}, 3);
@@ -339,7 +341,7 @@ TEST(NetworkRun, DropoutIsKeyedByTheStepAndOffInInference) {
 
 TEST(NetworkRun, TwoDropoutLayersDrawDifferently) {
   Network network;
-  network.add(image_input({.height = 8, .width = 8, .channels = 1}), "in");
+  network.add(image_input({.height = 8, .width = 8, .channels = 1, .normalization = "none"}), "in");
   network.add(dropout(), "a", {"in"});
   network.add(dropout(), "b", {"in"});
   network.initialize(0);
@@ -351,7 +353,7 @@ TEST(NetworkRun, TwoDropoutLayersDrawDifferently) {
 // x -> two outputs.
 Network forked() {
   Network network;
-  network.add(image_input({.height = 4, .width = 4, .channels = 2}), "in");
+  network.add(image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}), "in");
   network.add(convolution(4), "stem");
   network.add(fully_connected({.units = 3}), "left", {"stem"});
   network.add(fully_connected({.units = 5}), "right", {"stem"});
@@ -409,8 +411,8 @@ TEST(NetworkRun, InputsThatDoNotFitAreNamed) {
 
 Network siamese() {
   Network n;
-  n.add(image_input({.height = 8, .width = 8, .channels = 1}), "left");
-  n.add(image_input({.height = 8, .width = 8, .channels = 1}), "right");
+  n.add(image_input({.height = 8, .width = 8, .channels = 1, .normalization = "none"}), "left");
+  n.add(image_input({.height = 8, .width = 8, .channels = 1, .normalization = "none"}), "right");
   n.add(convolution(8), "stem_left", {"left"});
   n.add_shared("stem_left", "stem_right", {"right"});
   n.add(concatenation(), "both", {"stem_left", "stem_right"});

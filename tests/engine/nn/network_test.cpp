@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 LayerPtr image(int64_t size = 8, int64_t channels = 3) {
-  return image_input({.height = size, .width = size, .channels = channels});
+  return image_input(
+      {.height = size, .width = size, .channels = channels, .normalization = "none"});
 }
 
 Network small_network() {

@@ -257,7 +257,8 @@ struct Bad {
 template <int kind>
 std::string refused() {
   return refusal([] {
-    Network n{image_input({.height = 2, .width = 2, .channels = 1}), custom_layer(Bad<kind>{})};
+    Network n{image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"}),
+              custom_layer(Bad<kind>{})};
     n.initialize(1);
     for (int64_t rows : {3, 4}) n.forward({Tensor::zeros({rows, 1, 2, 2})}, {.record = false});
   });

@@ -19,7 +19,7 @@ using optest::relative_error;
 // Alternates ops with and without bf16, with a residual block.
 Network mixed_network() {
   Network network;
-  network.add(image_input({.height = 12, .width = 10, .channels = 3}));
+  network.add(image_input({.height = 12, .width = 10, .channels = 3, .normalization = "none"}));
   network.add(convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}));
   network.add(batch_normalization());
   network.add(relu(), "left");

@@ -54,8 +54,8 @@ TEST(Prediction, RowsOfAConvolutionalNetworkStandAlone) {
                           .padding = same_padding});
   };
   expect_rows_to_stand_alone(
-      Network{image_input({.height = 20, .width = 20, .channels = 3}), convolution(32),
-              batch_normalization(), relu(), convolution(32),
+      Network{image_input({.height = 20, .width = 20, .channels = 3, .normalization = "none"}),
+              convolution(32), batch_normalization(), relu(), convolution(32),
               max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}), convolution(20, 2),
               batch_normalization(), relu(), global_average_pooling2d(),
               fully_connected({.units = 10}), softmax()},
@@ -64,16 +64,16 @@ TEST(Prediction, RowsOfAConvolutionalNetworkStandAlone) {
 
 TEST(Prediction, RowsOfADenseNetworkStandAlone) {
   for (int64_t width : {7, 64, 300}) {
-    expect_rows_to_stand_alone(
-        Network{feature_input({.features = width}), fully_connected({.units = 2 * width}), relu(),
-                fully_connected({.units = width + 1}), layer_normalization(), tanh(),
-                fully_connected({.units = 3}), softmax()},
-        {1, width});
+    expect_rows_to_stand_alone(Network{feature_input({.features = width, .normalization = "none"}),
+                                       fully_connected({.units = 2 * width}), relu(),
+                                       fully_connected({.units = width + 1}), layer_normalization(),
+                                       tanh(), fully_connected({.units = 3}), softmax()},
+                               {1, width});
   }
 }
 
 TEST(Prediction, IsWhatForwardGivesUpToRounding) {
-  Network network{image_input({.height = 12, .width = 12, .channels = 1}),
+  Network network{image_input({.height = 12, .width = 12, .channels = 1, .normalization = "none"}),
                   convolution2d({.filters = 6, .kernel = {3, 3}}), relu(),
                   fully_connected({.units = 4})};
   network.initialize(5);
@@ -87,13 +87,14 @@ TEST(Prediction, IsWhatForwardGivesUpToRounding) {
 
 TEST(Prediction, OfInputsThatDoNotFitIsRefused) {
   Network two;
-  two.add(image_input({.height = 4, .width = 4, .channels = 1}), "left");
-  two.add(image_input({.height = 4, .width = 4, .channels = 1}), "right");
+  two.add(image_input({.height = 4, .width = 4, .channels = 1, .normalization = "none"}), "left");
+  two.add(image_input({.height = 4, .width = 4, .channels = 1, .normalization = "none"}), "right");
   two.add(addition(), "sum", {"left", "right"});
   two.add(fully_connected({.units = 2}));
   two.initialize(1);
   EXPECT_THROW(two.predict(Tensor::zeros({1, 1, 4, 4})), InvalidArgument);
-  Network one{image_input({.height = 4, .width = 4, .channels = 1}), fully_connected({.units = 2})};
+  Network one{image_input({.height = 4, .width = 4, .channels = 1, .normalization = "none"}),
+              fully_connected({.units = 2})};
   one.initialize(1);
   EXPECT_THROW(one.predict(Tensor::zeros({0, 1, 4, 4})), InvalidArgument);
   EXPECT_THROW(one.predict(Tensor::zeros({2, 1, 4, 5})), InvalidArgument);

@@ -1,4 +1,5 @@
 // Input layers for arrays of floats: vectors of features, sequences, images with depth.
+#include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
 #include "lockstep/engine/ops/ops.h"
@@ -25,7 +26,8 @@ class Input final : public LayerWith<Options> {
   Shape input_shape() const override { return shape_of(this->options()); }
   std::vector<StateSpec> states(std::span<const Shape>) const override {
     const Shape channels{input_shape()[0]};
-    return {{"offset", channels, 0}, {"factor", channels, 1}};
+    return {{"offset", channels, initial_offset(this->options().normalization)},
+            {"factor", channels, 1}};
   }
   int lower(LoweringLayer& context, std::span<const int>) const override {
     return context.add(ops::make_normalize_images(),

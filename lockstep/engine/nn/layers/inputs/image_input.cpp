@@ -1,3 +1,4 @@
+#include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
 #include "lockstep/engine/ops/ops.h"
@@ -25,7 +26,7 @@ class ImageInput final : public LayerWith<ImageInputOptions> {
   }
   std::vector<StateSpec> states(std::span<const Shape>) const override {
     const Shape channels{options().channels};
-    return {{"offset", channels, 0}, {"factor", channels, 1}};
+    return {{"offset", channels, initial_offset(options().normalization)}, {"factor", channels, 1}};
   }
   // Adds the op also for normalization "none", because it converts bytes to f32.
   int lower(LoweringLayer& context, std::span<const int>) const override {
