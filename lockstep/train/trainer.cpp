@@ -26,6 +26,7 @@
 #include "lockstep/train/make_iterations.h"
 #include "lockstep/train/options/learning_rate.h"
 #include "lockstep/train/state/checkpoint.h"
+#include "lockstep/train/state/finite_values.h"
 #include "lockstep/train/state/first_identity.h"
 #include "lockstep/train/state/identity.h"
 #include "lockstep/train/state/receipt.h"
@@ -246,6 +247,7 @@ class Training {
       return;
     }
     position_ = std::move(*found);
+    kept_iteration_ = position_.iteration;
     if (replay) return;
     check_end_not_passed(options_, iterations_per_epoch_, position_.iteration,
                          position_.validations, control_.checkpoint_folder);
@@ -312,7 +314,10 @@ class Training {
       stopping = stopping || wants_to_stop() || due_->dry_run_ends(position_.iteration);
       // Iterations that have begun are finished before the training stops.
       const bool stop = stopping && iterations_->begun() <= position_.iteration;
-      if (due_->checkpoint(position_.iteration) || last || stop) checkpoint();
+      if (due_->checkpoint(position_.iteration) || last || stop) {
+        check_values();
+        checkpoint();
+      }
       if (stop && !last) {
         result_.stopped = true;
         break;
@@ -324,6 +329,7 @@ class Training {
       validate_end();
       return;
     }
+    check_values();
     checkpoint();
     notify([&](TrainingObserver& o) { o.stopped(position_.iteration); });
   }
@@ -401,6 +407,7 @@ class Training {
     }
     const auto begin = Clock::now();
     const Evaluation e = iterations_->validate();
+    check_values();
     const ValidationRecord v{iteration,      (iteration - 1) / iterations_per_epoch_ + 1,
                              e.loss,         e.accuracy,
                              e.observations, seconds_since(begin),
@@ -409,6 +416,26 @@ class Training {
     if (options_.validation.output_network == "best" && v.loss < best_loss()) keep_best(v);
     notify([&](TrainingObserver& o) { o.validation(v); });
     evaluated_ = true;
+  }
+
+  // A training whose values have overflowed ends before they are saved: its loss may stay finite.
+  void check_values() {
+    if (control_.replay || position_.iteration == 0 || checked_ == position_.iteration) return;
+    if (const auto found = iterations_->not_finite()) {
+      iterations_->fetch();
+      refuse_values(*found);
+    }
+    checked_ = position_.iteration;
+  }
+
+  [[noreturn]] void refuse_values(const NotFinite& found) const {
+    const std::string kept =
+        kept_iteration_ == 0
+            ? ""
+            : "; the values after iteration " + std::to_string(kept_iteration_) + " are saved";
+    throw Diverged("[training] after iteration " + std::to_string(position_.iteration) + ", " +
+                       found.what + ", although the loss is finite",
+                   found.hint + kept);
   }
 
   bool out_of_patience() const {
@@ -456,6 +483,7 @@ class Training {
       return;
     }
     if (done.layers == 0) return;
+    if (const auto found = find_not_finite(network_, *solver_, pool_)) refuse_values(*found);
     PopulationRecord r{result_.network_iteration, done.layers, done.passes, listings_.training,
                        network_digest(network_),  {}};
     r.chain = receipt_link(position_.chain, r);
@@ -470,7 +498,7 @@ class Training {
     iterations_->fetch();
     const std::string path = write_checkpoint(files_, control_.checkpoint_folder, network_,
                                               *solver_, position_, options_.checkpoints.kept);
-    saved_iteration_ = position_.iteration;
+    saved_iteration_ = kept_iteration_ = position_.iteration;
     saved_ = true;
     notify([&](TrainingObserver& o) { o.checkpoint(path, position_.iteration); });
   }
@@ -490,6 +518,8 @@ class Training {
   int64_t iterations_per_epoch_ = 0;
   std::optional<DueWork> due_;  // set by prepare()
   int64_t saved_iteration_ = -1;
+  int64_t kept_iteration_ = 0;  // of the newest checkpoint
+  int64_t checked_ = 0;         // the last iteration whose values are known to be finite
   bool evaluated_ = false, saved_ = false, out_of_time_ = false;
   double timed_seconds_ = 0;
   int64_t timed_observations_ = 0;

@@ -33,8 +33,8 @@ class PoolCore;
 template <class R>
 class Call;  // parallel/process/function.h
 
-// The loss of an iteration is not a finite number. The network has its last values, and the
-// checkpoints have the last finite ones.
+// The loss of an iteration, or a value of the network or the solver, is not a finite number. The
+// network has its last values, and the checkpoints have the last finite ones.
 class Diverged : public Error {
  public:
   using Error::Error;
@@ -117,7 +117,7 @@ struct TrainingResult {
 
 // Trains `network` (initialized; its input normalisation is computed here) in place. Throws
 // InvalidArgument if options, data and network do not fit each other, DataError for images that
-// cannot be read, and Diverged naming the iteration if the loss is no longer finite.
+// cannot be read, and Diverged naming the iteration if loss or values are no longer finite.
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control = {});
 

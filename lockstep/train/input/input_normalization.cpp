@@ -1,3 +1,7 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -6,6 +10,20 @@
 namespace lockstep {
 
 namespace {
+
+// The network computes (value - shift) * scale in f32, with subnormal numbers as zero.
+void check_range(const LayerNode& node, const std::string& how, size_t channel,
+                 const ChannelSummary& of, double shift, double scale) {
+  constexpr double most = std::numeric_limits<float>::max();
+  constexpr double least = std::numeric_limits<float>::min();
+  const double farthest = of.max < of.min ? 0 : std::max(of.max - shift, shift - of.min);
+  if (scale >= least && scale <= most && farthest <= most && farthest * scale <= most) return;
+  throw InvalidArgument(
+      fmt::format("[training] normalization = \"{}\" of the input `{}` leaves the range of f32: "
+                  "channel {} has values from {:.3g} to {:.3g} with standard deviation {:.3g}",
+                  how, node.name, channel + 1, of.min, of.max, of.standard_deviation),
+      "change the unit of these values, or set normalization = \"none\"");
+}
 
 void set_input(Network& network, const LayerNode& node,
                const std::vector<ChannelSummary>& channels) {
@@ -24,6 +42,8 @@ void set_input(Network& network, const LayerNode& node,
     double shift = 0, scale = 1;
     if (how == "zero-center" || how == "z-score") shift = mean;
     if (how == "z-score" && deviation > 0) scale = 1 / deviation;
+    const bool rescaled = how == "rescale-zero-one" || how == "rescale-symmetric";
+    if (rescaled && high == low) shift = low;
     if (how == "rescale-zero-one" && high > low) {
       shift = low;
       scale = 1 / (high - low);
@@ -32,7 +52,8 @@ void set_input(Network& network, const LayerNode& node,
       shift = (low + high) / 2;
       scale = 2 / (high - low);
     }
-    offset[i] = static_cast<float>(shift);
+    check_range(node, how, i, channels[i], shift, scale);
+    offset[i] = static_cast<float>(shift) + 0.0f;  // see initial_offset()
     factor[i] = static_cast<float>(scale);
   }
   offsets.copy_from(Tensor::from(std::span<const float>(offset), offsets.shape()));

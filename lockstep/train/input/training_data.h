@@ -59,8 +59,8 @@ struct TrainingProblem {
 
 // Sets the state (offset, factor) of the network's inputs from the statistics of each channel
 // (feature) of the training data without augmentation; see ImageInputOptions. A constant channel
-// gets factor 1. The first form has an entry for each input layer; the others are for all inputs.
-// Throws InvalidArgument for another number of inputs or of an input's channels.
+// becomes 0. The first form has an entry for each input layer; the others are for all inputs.
+// Throws InvalidArgument for other numbers of inputs or channels, and for values beyond f32.
 void set_input_normalization(Network& network,
                              const std::vector<std::vector<ChannelSummary>>& inputs);
 void set_input_normalization(Network& network, const std::vector<ChannelSummary>& channels);

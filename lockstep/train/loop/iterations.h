@@ -20,6 +20,7 @@
 #include "lockstep/train/profile/profile.h"
 #include "lockstep/train/records/iteration_outcome.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/state/finite_values.h"
 
 namespace lockstep {
 
@@ -67,6 +68,9 @@ class Iterations {
   // Evaluates the validation data, which must not be empty, after the last iteration that has
   // begun.
   virtual Evaluation validate() = 0;
+  // Values after the last iteration that are not finite. Right after validate() workers need not
+  // send their values for it.
+  virtual std::optional<NotFinite> not_finite() = 0;
   // Copies the present parameters, states and solver arrays to this process.
   virtual void fetch() = 0;
   // Number of shards that each thread (on a GPU: stream) has computed; with workers, each worker.

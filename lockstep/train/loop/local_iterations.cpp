@@ -203,6 +203,11 @@ int64_t LocalIterations::begun() const { return state_->begun; }
 
 Evaluation LocalIterations::validate() { return state_->evaluator->run(); }
 
+std::optional<NotFinite> LocalIterations::not_finite() {
+  const IterationsStart& start = *state_->start;
+  return find_not_finite(start.network, start.solver, start.pool);
+}
+
 std::vector<int64_t> LocalIterations::shards() const {
   return state_->step->executor().shards_by_worker();
 }

@@ -18,6 +18,7 @@ class LocalIterations final : public Iterations {
   int64_t begun() const override;
   void begin_timing() override;
   Evaluation validate() override;
+  std::optional<NotFinite> not_finite() override;
   void fetch() override {}
   std::vector<int64_t> shards() const override;
   std::optional<Profile> profile() override;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,7 +76,8 @@ class TrainingStep {
   void give_up();
 
   Parts parts_;
-  std::byte* bound_ = nullptr;
+  // The sum's address, once it is bound: null without parameters.
+  std::optional<std::byte*> bound_;
   std::deque<Begun> begun_;
 };
 

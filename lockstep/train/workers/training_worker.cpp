@@ -255,8 +255,15 @@ class TrainingWorker {
 
   void take(const ValidateOrder& order) {
     if (order.generation != generation_) return;
+    ValidatedReport report{.generation = order.generation};
+    if (iterations_->step().executor().group().rank() == 0) {
+      if (const auto found = iterations_->not_finite()) {
+        report.not_finite = found->what;
+        report.hint = found->hint;
+      }
+    }
     iterations_->evaluator()->take_part(evaluation_.get(), scores_, &status_->evaluated);
-    send(ValidatedReport{order.generation});
+    send(report);
   }
 
   // For threads that read, too.

@@ -32,6 +32,8 @@ struct WorkerIterations::State {
   GroupFormation formation{parts, events};
   Network* network = nullptr;
   Solver* solver = nullptr;
+  ThreadPool* pool = nullptr;
+  int64_t validated = 0;  // the last iteration that was validated
 
   void order_all(const auto& what);
   void grant(int64_t to);
@@ -112,6 +114,7 @@ void WorkerIterations::begin(const IterationsStart& start) {
   WorkerParts& parts = s.parts;
   s.network = &start.network;
   s.solver = &start.solver;
+  s.pool = &start.pool;
   auto evaluator = make_validation(start.network, start.images, parts.setup.data,
                                    parts.setup.options, start.pool, start.metrics);
   parts.state.begin(start.network, start.solver, start.first - 1);
@@ -154,13 +157,23 @@ Evaluation WorkerIterations::validate() {
     }
     validation.stop_waiting();
     if (!group.broken()) {
-      if (auto result = validation.collect()) return *result;
+      if (auto result = validation.collect()) {
+        s.validated = taken;
+        return *result;
+      }
     }
     // The remaining workers take no further batch. A host that has not answered is soon reported as
     // lost.
     validation.call_off();
     if (!group.broken()) s.events.await_progress();
   }
+}
+
+std::optional<NotFinite> WorkerIterations::not_finite() {
+  State& s = *state_;
+  if (s.validated == s.parts.records.taken()) return s.parts.validation.not_finite();
+  fetch();
+  return find_not_finite(*s.network, *s.solver, *s.pool);
 }
 
 void WorkerIterations::fetch() {

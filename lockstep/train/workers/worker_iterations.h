@@ -27,6 +27,7 @@ class WorkerIterations final : public Iterations {
   int64_t begun() const override;
   void begin_timing() override {}
   Evaluation validate() override;
+  std::optional<NotFinite> not_finite() override;
   void fetch() override;
   std::vector<int64_t> shards() const override;
   std::vector<WorkerSummary> workers(bool exact) const override;

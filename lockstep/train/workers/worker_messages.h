@@ -276,10 +276,12 @@ struct PublishedReport {
 
 struct ValidatedReport {
   int64_t generation = 0;
+  // NotFinite of the worker's values, from the first member; else empty.
+  std::string not_finite = {}, hint = {};
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(generation);
+    archive(generation, not_finite, hint);
   }
 };
 

@@ -207,7 +207,10 @@ void WorkerEvents::take(uint32_t, const DisagreementReport& r) {
 void WorkerEvents::take(uint32_t worker, const PublishedReport& r) { parts_.state.take(worker, r); }
 
 void WorkerEvents::take(uint32_t worker, const ValidatedReport& r) {
-  if (r.generation == parts_.group.generation()) parts_.validation.done(worker);
+  if (r.generation != parts_.group.generation()) return;
+  std::optional<NotFinite> found;
+  if (!r.not_finite.empty()) found = {r.not_finite, r.hint};
+  parts_.validation.done(worker, std::move(found));
 }
 
 void WorkerEvents::take(uint32_t worker, const BrokenReport& r) {

@@ -17,6 +17,7 @@ void WorkerValidation::prepare(std::unique_ptr<Evaluator> evaluator) {
 // By order of ranks. Each host gets a part in proportion to its members.
 void WorkerValidation::begin(const std::vector<uint32_t>& workers) {
   parts_.clear();
+  not_finite_.reset();
   std::map<int, int64_t> count;
   for (const uint32_t number : workers) ++count[membership_.host_of(membership_.at(number))];
   const auto size = static_cast<int64_t>(workers.size()), batches = evaluator_->batches();

@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/train/evaluation/evaluator.h"
+#include "lockstep/train/state/finite_values.h"
 #include "lockstep/train/workers/membership/membership.h"
 #include "lockstep/train/workers/membership/training_hosts.h"
 
@@ -29,10 +31,13 @@ class WorkerValidation {
 
   // Begins a validation by these workers, and partitions the batches among their hosts.
   void begin(const std::vector<uint32_t>& workers);
-  // The worker has no batch under way.
-  void done(uint32_t worker) {
+  // The worker has no batch under way. `found`: in its values, which are those of all workers.
+  void done(uint32_t worker, std::optional<NotFinite> found) {
     if (awaited_) awaited_->erase(worker);
+    if (found) not_finite_ = std::move(found);
   }
+  // Found by the last validation.
+  const std::optional<NotFinite>& not_finite() const { return not_finite_; }
   // The workers that are not done; none if no validation is under way.
   const std::optional<std::set<uint32_t>>& awaited() const { return awaited_; }
   // Number of batches that workers have begun in all validations.
@@ -54,6 +59,7 @@ class WorkerValidation {
   SharedRegion area_;
   std::map<int, IndexRange> parts_;  // the batches of each host
   std::optional<std::set<uint32_t>> awaited_;
+  std::optional<NotFinite> not_finite_;
 };
 
 }  // namespace lockstep
