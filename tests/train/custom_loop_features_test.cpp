@@ -117,6 +117,8 @@ TEST(CustomLoopFeatures, AnyLossHasItsBitsOnSeveralStreams) {
   const auto run_on = [&](Device device) {
     Network network = testing::law_network(), teacher = testing::law_network();
     teacher.initialize(12);
+    const char* const offset = "image_input_1.offset";
+    teacher.state_value(offset).copy_from(network.state_value(offset));
     network.to(device);
     teacher.to(device);
     Loop loop;

@@ -12,6 +12,7 @@
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/train/state/checkpoint.h"
 #include "lockstep/train/trainer.h"
+#include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -107,28 +108,47 @@ TEST(FiniteValues, SquaresOfGradientsThatOverflowAreNamed) {
   }
 }
 
-TrainingProblem overflowing() {
+TrainingProblem overflowing(bool validates) {
   TrainingProblem problem;
   problem.network = perceptron(true);
   problem.data.training = points(16, 8, 1e25f);
-  problem.data.validation = points(8, 8, 1);
+  if (validates) problem.data.validation = points(8, 8, 1);
   return problem;
 }
 
 // With validations a worker looks at its values, otherwise the client at what it fetches.
 TEST(FiniteValues, OfWorkersAreNamedInTheSameWay) {
   for (const bool validates : {true, false}) {
-    TrainingProblem alone = overflowing(), problem = overflowing();
-    if (!validates) alone.data.validation = problem.data.validation = nullptr;
+    TrainingProblem alone = overflowing(validates), problem = overflowing(validates);
     TrainingOptions options = ordered();
     const std::string one = failure_of([&] { train(alone.network, alone.data, options); });
     options.workers.count = 2;
     options.threads = 1;
     const std::string many = failure_of(
-        [&] { train(make_call<&overflowing>(), problem.network, problem.data, options); });
+        [&] { train(make_call<&overflowing>(validates), problem.network, problem.data, options); });
     EXPECT_EQ(many, one);
     EXPECT_EQ(network_digest(problem.network), network_digest(alone.network)) << validates;
   }
+}
+
+TEST(FiniteValues, OfADeviceAreNamedInTheSameWay) {
+  const devicetest::FakeDevice fake;
+  for (const char* solver : {"sgdm", "adam"}) {
+    const bool normalized = std::string(solver) == "sgdm";
+    std::vector<std::string> failures;
+    for (const char* device : {"cpu", "cuda:0"}) {
+      TrainingOptions options = ordered();
+      options.solver.type = solver;
+      options.device = device;
+      Network network = perceptron(normalized);
+      failures.push_back(failure_of([&] {
+        train(network, {points(16, 8, normalized ? 1e25f : 1e21f), points(8, 8, 1)}, options);
+      }));
+    }
+    EXPECT_EQ(failures[0], failures[1]);
+    EXPECT_NE(failures[0], "it went on");
+  }
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
 TEST(FiniteValues, EachPlaceIsFound) {
@@ -175,9 +195,13 @@ TEST(FiniteValues, LargeTensorsAreReadToTheirEnd) {
 }
 
 TEST(NoParameters, AThresholdByNormIsNoProblem) {
-  for (const char* method : {"l2norm", "global-l2norm", "absolute-value"}) {
-    for (const double threshold : {0.0, 1.0}) {
+  const devicetest::FakeDevice fake;
+  for (const char* device : {"cpu", "cuda:0"}) {
+    for (const auto& [method, threshold] :
+         {std::pair{"l2norm", 0.0}, std::pair{"l2norm", 1.0}, std::pair{"global-l2norm", 1.0},
+          std::pair{"absolute-value", 1.0}}) {
       TrainingOptions options = ordered();
+      options.device = device;
       options.solver.gradient_threshold = threshold;
       options.solver.gradient_threshold_method = method;
       Network network{feature_input({.features = 2, .normalization = "none"}), softmax()};

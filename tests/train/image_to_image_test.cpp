@@ -32,6 +32,8 @@ Network autoencoder(int64_t channels = 1) {
       clipped_relu({.ceiling = 1})};
   network.set_loss("mean_squared_error");
   network.initialize(3);
+  const Tensor offset = network.state_value("image_input_1.offset");
+  offset.copy_from(Tensor::zeros(offset.shape(), DType::f32));  // pixels as they are
   return network;
 }
 

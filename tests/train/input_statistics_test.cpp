@@ -132,6 +132,7 @@ TEST(InputStatistics, ComeWithATraining) {
   Network network = classifier();
   TrainingOptions options = testing::small_options();
   options.max_epochs = 1;
+  options.solver.initial_learning_rate = 1e-5;
   train(network, {some_digits(60), some_digits(20, 100)}, options);
   expect_used(network);
 }

@@ -15,6 +15,9 @@ inline Network law_network() {
                    batch_normalization(), relu(), max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
                    dropout({.probability = 0.3}), fully_connected({.units = 10}), softmax()});
   network.initialize(11);
+  // For loops: pixels as they are. Trainings set their own statistics.
+  const Tensor offset = network.state_value("image_input_1.offset");
+  offset.copy_from(Tensor::zeros(offset.shape(), DType::f32));
   return network;
 }
 

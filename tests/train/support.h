@@ -34,6 +34,9 @@ inline Network small_classifier(uint64_t seed = 1) {
       fully_connected({.units = 10}),
       softmax()};
   network.initialize(seed);
+  // For loops: pixels as they are. Trainings set their own statistics.
+  const Tensor offset = network.state_value("image_input_1.offset");
+  offset.copy_from(Tensor::zeros(offset.shape(), DType::f32));
   return network;
 }
 

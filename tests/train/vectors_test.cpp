@@ -159,7 +159,7 @@ TEST(Vectors, NormalizationIsOfTheTrainingSplitAlone) {
   EXPECT_EQ(with("zero-center"), (std::vector<float>{3, 20, 7, 1, 1, 1}));
   const auto deviation = [](double v) { return static_cast<float>(1 / std::sqrt(v)); };
   EXPECT_EQ(with("z-score"), (std::vector<float>{3, 20, 7, deviation(3.5), deviation(50), 1}));
-  EXPECT_EQ(with("rescale-zero-one"), (std::vector<float>{1, 10, 0, static_cast<float>(1 / 5.0),
+  EXPECT_EQ(with("rescale-zero-one"), (std::vector<float>{1, 10, 7, static_cast<float>(1 / 5.0),
                                                           static_cast<float>(1 / 20.0), 1}));
 }
 

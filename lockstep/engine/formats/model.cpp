@@ -170,15 +170,8 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
     model.classes.push_back(name.get<std::string>());
   }
   try {
+    // Its outputs need not be one for each class: its loss may be the user's.
     model.network = read_network(description, file, path);
-    if (!model.classes.empty()) {
-      for (const Shape& shape : model.network.output_shapes()) {
-        if (shape.elements() != static_cast<int64_t>(model.classes.size())) {
-          damaged_model(path, "names " + std::to_string(model.classes.size()) +
-                                  " classes, but its network has outputs of " + shape.to_string());
-        }
-      }
-    }
   } catch (const DataError&) {
     throw;
   } catch (const Error& error) {

@@ -17,7 +17,6 @@ namespace {
 Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options,
                     Measures measures, Tensor* outputs) {
   refuse_stray_environment();
-  require_input_statistics(network);
   const OrdinaryArithmetic arithmetic;
   TrainingOptions resources;
   resources.threads = options.threads;
@@ -31,7 +30,9 @@ Evaluation evaluate(Network& network, const DatastorePtr& data, const Evaluation
                                 .noise = options.noise,
                                 .seed = options.seed,
                                 .compares = compares};
-  return Evaluator(network, evaluated, pool, std::move(measures)).run(outputs);
+  Evaluator evaluator(network, evaluated, pool, std::move(measures));
+  require_input_statistics(network);
+  return evaluator.run(outputs);
 }
 
 }  // namespace
