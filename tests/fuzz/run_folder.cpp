@@ -58,8 +58,9 @@ void parse(std::span<const std::byte> bytes) {
   RunLog log;
   log.add(text_of(bytes.subspan(1)));
   log.columns(10);
-  RunList list({folder.path()});
+  RunList list({folder.path()}, "");
   list.refresh();
+  list.fitting("validation.loss < 0.5");
   list.summaries().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   report_page(run_data(folder.path()));
 }
