@@ -8,6 +8,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMostHeaders = 100;
+// Some readers end a line at each of these alone, so a header could hide another one.
+constexpr std::string_view kLineEnds("\r\n\0", 3);
 
 bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
@@ -141,6 +143,7 @@ HttpHead parse_http_head(std::string_view text) {
     }
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) throw bad();
+    if (line.find_first_of(kLineEnds) != std::string_view::npos) throw bad();
     std::string name(line.substr(0, colon));
     for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     const bool fresh = head.headers.emplace(name, trimmed(line.substr(colon + 1))).second;
