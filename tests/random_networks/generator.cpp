@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 // Limits of a case's cost over all its layers and rows.
 constexpr int64_t kElements = 400'000, kMultiplications = 12'000'000, kParameters = 60'000;
 constexpr int64_t kElementsOfLarge = 6'000'000, kMultiplicationsOfLarge = 60'000'000;
+constexpr int64_t kParametersBehindImages = 1'600'000;
 
 class Maker {
  public:
@@ -24,9 +25,12 @@ class Maker {
         number_(number),
         dice_(seed, number, 1),
         large_(dice_.chance(2)),
-        tape_(dice_.chance(40)) {}
+        tape_(dice_.chance(40)),
+        // Drawn by itself, so that other cases stay as they were.
+        dense_behind_images_(Dice(seed, number, 5).chance(4)) {}
 
   Json make() {
+    if (dense_behind_images_) return make_dense_behind_images();
     rows_ =
         large_ ? dice_.between(1, 15)
                : dice_.pick<int64_t>({1, 1, 2, 3, 5, 7, 8, 11, 15, 16, 16, 17, 20, 29, 32, 33, 40});
@@ -41,12 +45,52 @@ class Maker {
         {"seed", seed_}, {"case", number_}, {"form", tape_ ? "tape" : "training"}, {"rows", rows_}};
     // Images in the lanes of vectors, which only some processors choose by themselves.
     if (rows_ % 16 == 0) description["lanes"] = dice_.chance(60);
+    return finished(std::move(description));
+  }
+
+ private:
+  Json finished(Json description) {
     tape_ ? finish_tape() : finish_training(description);
     description["layers"] = layers_;
     return description;
   }
 
- private:
+  // A dense layer behind images of up to 224 x 224, with numbers of channels that fill no blocks.
+  Json make_dense_behind_images() {
+    large_ = true;
+    rows_ = dice_.between(1, 2);
+    const int64_t before = dice_.pick<int64_t>({1, 1, 3, 3, 9, 11});
+    const int64_t rows = dice_.pick<int64_t>({80, 97, 112, 112, 131, 160, 224});
+    const int64_t columns = dice_.chance(60) ? rows : dice_.pick<int64_t>({81, 100, 112, 193, 224});
+    add({{"type", "image_input"}, {"channels", before}, {"height", rows}, {"width", columns}}, {});
+    const int64_t filters = dice_.pick<int64_t>(
+        {9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20, 21, 22, 23, 25, 27, 30, 31});
+    Json convolution{{"type", "convolution2d"}, {"filters", filters}, {"padding", "same"}};
+    convolution["kernel"] = dice_.pick<int64_t>({1, 3});
+    if (!add(convolution, {0})) {
+      convolution["kernel"] = 1;
+      add(convolution, {0});
+    }
+    const std::string then =
+        dice_.pick<std::string>({"", "relu", "batch_normalization", "tanh", "addition"});
+    const size_t images = values_.size() - 1;
+    if (then == "addition") {
+      add({{"type", then}}, {images, images});
+    } else if (!then.empty()) {
+      add(draw_layer(dice_, then, values_[images].shape), {images});
+    }
+    Json dense{{"type", "fully_connected"}};
+    dense["units"] = dice_.between(1, 3);
+    if (!add(dense, {values_.size() - 1})) {
+      dense["units"] = 1;
+      add(dense, {values_.size() - 1});
+    }
+    return finished({{"seed", seed_},
+                     {"case", number_},
+                     {"form", tape_ ? "tape" : "training"},
+                     {"rows", rows_}});
+  }
+
   Json names_of(const std::vector<size_t>& from) const {
     Json names = Json::array();
     for (size_t i : from) names.push_back(values_[i].name);
@@ -106,7 +150,7 @@ class Maker {
     const int64_t multiplications = multiplications_ + m.multiplications * rows_;
     if (elements > (large_ ? kElementsOfLarge : kElements) ||
         multiplications > (large_ ? kMultiplicationsOfLarge : kMultiplications) ||
-        parameters_ + parameters > kParameters) {
+        parameters_ + parameters > (dense_behind_images_ ? kParametersBehindImages : kParameters)) {
       return false;
     }
     elements_ = elements;
@@ -269,6 +313,7 @@ class Maker {
   const uint64_t seed_, number_;
   Dice dice_;
   bool large_, tape_;
+  const bool dense_behind_images_;
   bool over_rows_ = false;  // a layer normalizes vectors over the observations of a shard
   int64_t rows_ = 1;
   int64_t elements_ = 0, multiplications_ = 0, parameters_ = 0;

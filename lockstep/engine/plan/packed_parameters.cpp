@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/tensor/part_layout.h"
 
@@ -44,6 +45,7 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
   Copy copy;
   copy.spec = spec;
   copy.memory = allocate_zeros(spec.bytes(), device_);
+  if (device_.is_cpu()) fill_with_poison(copy.memory.data(), spec.bytes());
   void* stream = nullptr;
   if (!device_.is_cpu()) {
     memory_of(device_).activate();

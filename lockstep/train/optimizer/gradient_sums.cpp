@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/engine/device/poison.h"
+
 namespace lockstep {
 
 GradientSums::GradientSums(const GradientLayout& layout, float* sums) {
@@ -15,6 +17,7 @@ GradientSums::GradientSums(const GradientLayout& layout, float* sums) {
       copy.values = reinterpret_cast<float*>(sum);
     } else {
       copy.memory = allocate_zeros(entry.spec.plain().bytes());
+      fill_with_poison(copy.memory.data(), entry.spec.plain().bytes());
       const auto pass = table.reorder(entry.spec, entry.spec.plain());
       copy.scratch = allocate(pass.scratch_bytes);
       void* const from = sum;

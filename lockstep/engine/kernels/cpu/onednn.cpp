@@ -2,7 +2,9 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/memory_room.h"
@@ -25,6 +27,7 @@ void require_room_for_code() {
 
 void prepare_products() {
   static const bool prepared = [] {
+    engine();
     require_room_for_code();
     const float one = 1;
     float product = 0;
@@ -34,8 +37,29 @@ void prepare_products() {
   (void)prepared;
 }
 
+namespace {
+
+// The limit must be set before oneDNN makes or describes anything.
+unsigned instruction_sets() {
+  static const unsigned sets = [] {
+    if (!__builtin_cpu_supports("fma")) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx);
+    return static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  }();
+  return sets;
+}
+
+}  // namespace
+
+bool uses(dnnl_cpu_isa_t set) {
+  const auto wanted = static_cast<unsigned>(set);
+  return (instruction_sets() & wanted) == wanted;
+}
+
 dnnl::engine& engine() {
-  static auto* instance = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  static auto* instance = [] {
+    instruction_sets();
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return *instance;
 }
 
@@ -109,11 +133,13 @@ void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::mem
              void* destination) {
   SingleThread one;
   translated("change of layout", [&] {
-    dnnl::memory a(from, engine(), const_cast<void*>(source));
-    dnnl::memory b(to, engine(), destination);
     dnnl::stream stream(engine());
-    dnnl::reorder(a, b).execute(stream, a, b);
-    stream.wait();
+    for (const auto& [part, place] : sound_reorders(from, to)) {
+      dnnl::memory a(part, engine(), const_cast<void*>(source));
+      dnnl::memory b(place, engine(), destination);
+      dnnl::reorder(a, b).execute(stream, a, b);
+      stream.wait();
+    }
   });
 }
 
@@ -191,31 +217,140 @@ TensorSpec spec_of(const dnnl::memory::desc& desc) {
 
 namespace {
 
-dnnl::memory::dims padded_dims(const dnnl::memory::desc& desc) {
+// The blocks of a descriptor, for both versions of oneDNN.
+struct Blocks {
+  explicit Blocks(const dnnl::memory::desc& desc)
 #if DNNL_VERSION_MAJOR >= 3
-  return desc.get_padded_dims();
+      : known(desc.get_format_kind() == dnnl::memory::format_kind::blocked),
+        dims(desc.get_dims()),
+        padded(desc.get_padded_dims()) {
+    if (!known) return;
+    strides = desc.get_strides();
+    sizes = desc.get_inner_blks();
+    axes = desc.get_inner_idxs();
+  }
 #else
-  return {desc.data.padded_dims, desc.data.padded_dims + desc.data.ndims};
+      : known(desc.data.format_kind == dnnl_blocked),
+        dims(desc.dims()),
+        padded(desc.data.padded_dims, desc.data.padded_dims + desc.data.ndims) {
+    if (!known) return;
+    const auto& b = desc.data.format_desc.blocking;
+    strides.assign(b.strides, b.strides + desc.data.ndims);
+    sizes.assign(b.inner_blks, b.inner_blks + b.inner_nblks);
+    axes.assign(b.inner_idxs, b.inner_idxs + b.inner_nblks);
+  }
 #endif
+
+  // Elements of a block along a dimension.
+  int64_t block(size_t axis) const {
+    int64_t elements = 1;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (static_cast<size_t>(axes[i]) == axis) elements *= sizes[i];
+    }
+    return elements;
+  }
+
+  const bool known;  // false: a layout that oneDNN does not describe
+  const dnnl::memory::dims dims, padded;
+  dnnl::memory::dims strides;      // of elements, or of blocks
+  dnnl::memory::dims sizes, axes;  // of the inner blocks, from the outermost to the innermost
+};
+
+// The dimensions whose last block is partial, in either layout.
+struct PartialBlocks {
+  PartialBlocks(const Blocks& from, const Blocks& to) {
+    for (size_t axis = 0; axis < from.dims.size(); ++axis) {
+      const int64_t block = std::lcm(from.block(axis), to.block(axis));
+      const int64_t rest = from.dims[axis] % block;
+      if (rest > 0) axes.push_back(axis);
+      whole.push_back(rest > 0 ? from.dims[axis] - rest : 0);
+    }
+  }
+  // Whether a dimension has whole blocks, too.
+  bool any() const {
+    return std::any_of(whole.begin(), whole.end(), [](int64_t size) { return size > 0; });
+  }
+
+  std::vector<size_t> axes;
+  dnnl::memory::dims whole;  // elements of the whole blocks before a partial one
+};
+
+// At least as many elements as oneDNN takes for the innermost loop over the destination.
+int64_t longest_run(const Blocks& from, const Blocks& to, const PartialBlocks& partial) {
+  int64_t run = 1;
+  for (size_t i = to.sizes.size(); i-- > 0;) {
+    run *= to.sizes[i];
+    if (partial.whole[static_cast<size_t>(to.axes[i])] > 0) return run;
+  }
+  std::vector<size_t> order(to.dims.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return to.strides[a] < to.strides[b]; });
+  for (size_t axis : order) {
+    const int64_t block = std::max(from.block(axis), to.block(axis));
+    if (block == 1) {
+      run *= to.dims[axis];
+    } else if (to.dims[axis] > block) {
+      return run;  // the step from block to block is another one
+    }
+  }
+  return run;
 }
 
-bool has_blocks(const dnnl::memory::desc& desc) {
-#if DNNL_VERSION_MAJOR >= 3
-  return desc.get_inner_nblks() > 0;
-#else
-  return desc.data.format_kind == dnnl_blocked && desc.data.format_desc.blocking.inner_nblks > 0;
-#endif
+void add_reorders(const dnnl::memory::desc& from, const dnnl::memory::desc& to,
+                  const PartialBlocks& partial, size_t axis,
+                  std::vector<std::pair<dnnl::memory::desc, dnnl::memory::desc>>& all) {
+  while (axis < partial.whole.size() && partial.whole[axis] == 0) ++axis;
+  if (axis == partial.whole.size()) {
+    all.emplace_back(from, to);
+    return;
+  }
+  const int64_t whole = partial.whole[axis];
+  dnnl::memory::dims dims = Blocks(from).dims, first(dims.size(), 0);
+  const int64_t rest = dims[axis] - whole;
+  dims[axis] = whole;
+  add_reorders(from.submemory_desc(dims, first), to.submemory_desc(dims, first), partial, axis + 1,
+               all);
+  first[axis] = whole;
+  dims[axis] = rest;
+  add_reorders(from.submemory_desc(dims, first), to.submemory_desc(dims, first), partial, axis + 1,
+               all);
 }
 
 }  // namespace
 
 bool may_write_beyond(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
-  if (!has_blocks(to)) return false;
-  const auto source = padded_dims(from), destination = padded_dims(to);
-  for (size_t i = 0; i < std::min(source.size(), destination.size()); ++i) {
-    if (source[i] > destination[i]) return true;
+  const Blocks a(from), b(to);
+  if (b.sizes.empty()) return false;
+  for (size_t i = 0; i < std::min(a.padded.size(), b.padded.size()); ++i) {
+    if (a.padded[i] > b.padded[i]) return true;
   }
   return false;
+}
+
+bool may_leave_unwritten(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  // oneDNN compares a run with three quarters of the first cache. This is less on any processor,
+  // and the result does not depend on the processor.
+  constexpr int64_t kShortRun = 12 << 10;  // bytes
+  const Blocks a(from), b(to);
+  if (!a.known || !b.known) return false;
+  const PartialBlocks partial(a, b);
+  if (!partial.any()) return false;
+  // The loop over a block that is contiguous in the source stays innermost, if nothing else is
+  // partial.
+  if (partial.axes.size() == 1 && a.axes.size() > 0) {
+    const size_t axis = partial.axes[0];
+    if (static_cast<size_t>(a.axes.back()) == axis && a.sizes.back() == a.block(axis)) return false;
+  }
+  return longest_run(a, b, partial) > kShortRun / static_cast<int64_t>(size_of(dtype_of(from)));
+}
+
+std::vector<std::pair<dnnl::memory::desc, dnnl::memory::desc>> sound_reorders(
+    const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  if (!may_leave_unwritten(from, to)) return {{from, to}};
+  std::vector<std::pair<dnnl::memory::desc, dnnl::memory::desc>> all;
+  add_reorders(from, to, PartialBlocks(Blocks(from), Blocks(to)), 0, all);
+  return all;
 }
 
 bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result) {
@@ -234,10 +369,7 @@ bool leaves_gradients_unwritten(const Window& window, const Shape& image, const 
 
 bool weights_gradient_fails_in_bf16(const Window& window, const Shape& image, const Shape& result) {
   constexpr int64_t most_columns = 736;
-  static const bool amx = [] {
-    constexpr auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
-  }();
+  const bool amx = uses(dnnl_cpu_isa_avx512_core_amx);
   const int columns = window.axes() - 1;  // the last axis
   const bool is_never_made =
       amx && window.kernel[static_cast<size_t>(columns)] > 1 && result[2 + columns] > most_columns;
@@ -304,10 +436,6 @@ Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,
   return pass;
 }
 
-bool computes_bf16() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
-  return (isa & wanted) == wanted;
-}
+bool computes_bf16() { return uses(dnnl_cpu_isa_avx512_core_bf16); }
 
 }  // namespace lockstep::kernels::cpu

@@ -42,6 +42,11 @@ auto translated(const char* what, Make&& make) {
   }
 }
 
+// Whether oneDNN's kernels use this instruction set here. Kernels for AVX2 and AVX-512 also use
+// FMA, but oneDNN 2.6 does not ask for it. On a processor that does not report FMA, as under
+// hypervisors that hide it, oneDNN is therefore limited to AVX.
+bool uses(dnnl_cpu_isa_t set);
+
 dnnl::engine& engine();
 
 // Primitives take their scratchpad from the caller, so that threads can share them.
@@ -133,6 +138,19 @@ bool weights_gradient_fails_in_bf16(const Window& window, const Shape& image, co
 // to the source's padded size of a dimension, even if a blocked destination has less padding. Seen
 // for weights of 2 filters from blocks of 16 x 16 to blocks of 16 x 2.
 bool may_write_beyond(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+
+// Whether oneDNN's reorder may leave elements of its destination unwritten. If the contiguous runs
+// of the destination are long for the first cache, 2.6 changes the order of its loops, and can put
+// the loop over the blocks of a dimension inside the loop over the elements of a block. Every block
+// is then treated as if it were as short as the last one. Seen for gradients of the weights of an
+// inner product behind images of more than 8 channels, no multiple of 8, from 6,144 positions on.
+bool may_leave_unwritten(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+
+// The layout changes, one after the other, by which oneDNN writes all elements and all padding of
+// the destination: usually one. Otherwise the whole blocks of a dimension are separated from the
+// last, partial block, so that no change has both. Only if !may_write_beyond(from, to).
+std::vector<std::pair<dnnl::memory::desc, dnnl::memory::desc>> sound_reorders(
+    const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 
 // One operand of a primitive: oneDNN's argument number and the Lockstep operand.
 struct Argument {

@@ -21,11 +21,7 @@ bool in_lanes(const TensorSpec& spec) {
          spec == lanes_spec(spec.shape, spec.dtype);
 }
 
-bool lanes_are_chosen() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
-  return (isa & wide) == wide || lanes_anywhere;
-}
+bool lanes_are_chosen() { return uses(dnnl_cpu_isa_avx512_core) || lanes_anywhere; }
 
 void choose_lanes_anywhere(bool anywhere) { lanes_anywhere = anywhere; }
 

@@ -48,6 +48,24 @@ Pass reorder_by_way_of(const TensorSpec& way, const TensorSpec& from, const Tens
   return pass;
 }
 
+// Passes over the same operands, one after the other.
+Pass in_sequence(std::vector<Pass> passes) {
+  Pass all;
+  all.reads = passes[0].reads;
+  all.writes = passes[0].writes;
+  for (const Pass& pass : passes) {
+    all.scratch_bytes = std::max(all.scratch_bytes, pass.scratch_bytes);
+  }
+  all.bind = [passes = std::move(passes)](const PassMemory& where) {
+    std::vector<BoundPass> bound;
+    for (const Pass& pass : passes) bound.push_back(pass.bind(where));
+    return BoundPass([bound = std::move(bound)](const StepInfo& step) {
+      for (const BoundPass& pass : bound) pass(step);
+    });
+  };
+  return all;
+}
+
 Pass make_reorder(const TensorSpec& from, const TensorSpec& to) {
   if (is_own(from) || is_own(to)) {
     const TensorSpec plain{from.shape, DType::f32, nullptr};
@@ -65,11 +83,15 @@ Pass make_reorder(const TensorSpec& from, const TensorSpec& to) {
     return reorder_by_way_of(plain, from, to);
   }
   SingleThread one;
-  const dnnl::reorder::primitive_desc pd(engine(), desc_of(from), engine(), desc_of(to),
-                                         attributes());
-  require_room_for_code();
-  return primitive_pass(dnnl::reorder(pd), scratch_of(pd), {{DNNL_ARG_FROM, input(0, from)}},
-                        {{DNNL_ARG_TO, output(0, to)}});
+  std::vector<Pass> passes;
+  for (const auto& [part, place] : sound_reorders(desc_of(from), desc_of(to))) {
+    const dnnl::reorder::primitive_desc pd(engine(), part, engine(), place, attributes());
+    require_room_for_code();
+    passes.push_back(primitive_pass(dnnl::reorder(pd), scratch_of(pd),
+                                    {{DNNL_ARG_FROM, input(0, from), part}},
+                                    {{DNNL_ARG_TO, output(0, to), place}}));
+  }
+  return passes.size() == 1 ? passes[0] : in_sequence(std::move(passes));
 }
 
 }  // namespace

@@ -32,10 +32,8 @@ constexpr int64_t kBlock = 16;
 
 bool seen_as_a_block(const ConvolutionProblem& p) {
   const int64_t channels = p.src.shape[1];
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
   return p.src.dtype == DType::f32 && p.window.axes() == 2 && p.groups == 1 && channels > 8 &&
-         channels < kBlock && (isa & wanted) == wanted;
+         channels < kBlock && uses(dnnl_cpu_isa_avx512_core);
 }
 
 Operands as_a_block(const ConvolutionProblem& p) {
