@@ -6,6 +6,7 @@
 // Sanitizers start after the resolvers that choose a clone have run. clang 14 has no clones.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LOCKSTEP_HAS_CLONES 1
 #define LOCKSTEP_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define LOCKSTEP_CLONES
@@ -13,3 +14,16 @@
 
 // Compiled separately in each clone of its callers.
 #define LOCKSTEP_INLINE inline __attribute__((always_inline))
+
+namespace lockstep {
+
+// The clone that was chosen on this processor.
+inline const char* target_of_clones() {
+#if defined(LOCKSTEP_HAS_CLONES)
+  if (__builtin_cpu_supports("avx512f")) return "avx512f";
+  if (__builtin_cpu_supports("avx2")) return "avx2";
+#endif
+  return "default";
+}
+
+}  // namespace lockstep

@@ -24,6 +24,15 @@ std::string cache_sizes() {
                      size(_SC_LEVEL2_CACHE_SIZE), size(_SC_LEVEL3_CACHE_SIZE));
 }
 
+// By these the C library chooses its variant of exp(), log(), tanh() and others, whose last bits
+// differ.
+std::string variant_of_functions() {
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (avx2 && __builtin_cpu_supports("fma")) return "FMA";
+  if (__builtin_cpu_supports("fma4")) return "FMA4";
+  return __builtin_cpu_supports("avx") ? "AVX" : "baseline";
+}
+
 }  // namespace
 
 const std::vector<FingerprintEntry>& numerics_fingerprint() {
@@ -33,6 +42,7 @@ const std::vector<FingerprintEntry>& numerics_fingerprint() {
                                       {"caches", cache_sizes()}};
     for (const auto& [name, version] : kernels::library_versions()) all.push_back({name, version});
     all.push_back({"C library", gnu_get_libc_version()});
+    all.push_back({"functions of the C library", variant_of_functions()});
     all.push_back({"image libraries", image_library_versions()});
     all.push_back({"build", build_id_of(reinterpret_cast<const void*>(&refuse_stray_environment))});
     return all;

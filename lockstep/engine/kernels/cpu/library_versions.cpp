@@ -1,12 +1,14 @@
 #include "lockstep/engine/kernels/interface/library_versions.h"
 
-#include <dnnl.hpp>
+#include <hwy/targets.h>
+
+#include "lockstep/base/numeric/clones.h"
+#include "lockstep/engine/kernels/cpu/onednn.h"
 
 namespace lockstep::kernels {
 namespace {
 
 std::string instruction_set() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   // Most capable first. Each has the bits of all entries below it.
   const std::pair<dnnl_cpu_isa_t, const char*> known[] = {
       {dnnl_cpu_isa_avx512_core_amx, "AVX-512 with AMX"},
@@ -19,9 +21,16 @@ std::string instruction_set() {
       {dnnl_cpu_isa_sse41, "SSE4.1"},
   };
   for (const auto& [bits, name] : known) {
-    if ((isa & static_cast<unsigned>(bits)) == static_cast<unsigned>(bits)) return name;
+    if (cpu::uses(bits)) return name;
   }
   return "baseline";
+}
+
+// What Highway chooses among the targets that this project's kernels are compiled for. It asks for
+// more features than oneDNN does: for AVX2 also FMA, BMI2 and F16C.
+std::string target_of_own_kernels() {
+  const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+  return hwy::TargetName(usable != 0 ? usable & -usable : HWY_STATIC_TARGET);
 }
 
 }  // namespace
@@ -30,7 +39,9 @@ std::vector<std::pair<std::string, std::string>> library_versions() {
   const dnnl_version_t* v = dnnl_version();
   return {{"oneDNN", std::to_string(v->major) + "." + std::to_string(v->minor) + "." +
                          std::to_string(v->patch) + " " + v->hash},
-          {"instruction set", instruction_set()}};
+          {"instruction set", instruction_set()},
+          {"target of own kernels", target_of_own_kernels()},
+          {"clones of own loops", target_of_clones()}};
 }
 
 }  // namespace lockstep::kernels
