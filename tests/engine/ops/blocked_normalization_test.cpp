@@ -124,7 +124,7 @@ void check(const Setting& setting, int64_t block, bool training, DType dtype) {
                                .training = training};
   const auto source = blocked(x, block), diff = blocked(dy, block);
   const auto factors = floats(scale), offsets = floats(shift);
-  std::vector<float> mean = floats(s.mean), variance = floats(s.variance);
+  std::vector<float> mean = floats(s.mean), variance = floats(s.variance), rest;
   constexpr float kUnwritten = 1e30f;
   std::vector<float> result(diff.size(), kUnwritten), dx(source.size(), kUnwritten);
   std::vector<float> dscale(static_cast<size_t>(c), kUnwritten), dshift = dscale;
@@ -132,7 +132,7 @@ void check(const Setting& setting, int64_t block, bool training, DType dtype) {
   ASSERT_EQ(p.marks(), static_cast<int64_t>(marks.size()));
   if (training) {
     mean.assign(mean.size(), kUnwritten);
-    variance = mean;
+    variance = rest = mean;
   }
   // Elements in both types, one of which the kernel reads.
   auto source16 = narrow(source), diff16 = narrow(diff), result16 = narrow(result),
@@ -144,14 +144,15 @@ void check(const Setting& setting, int64_t block, bool training, DType dtype) {
   void *const sp = pick(from, source16), *const dp = pick(back, diff16),
               *const rp = pick(result, result16), *const xp = pick(dx, dx16);
   if (training) {
-    blocked_normalization(p, sp, factors.data(), offsets.data(), mean.data(), variance.data(), rp,
-                          marks.data());
+    blocked_normalization(p, sp, factors.data(), offsets.data(), mean.data(), variance.data(),
+                          rest.data(), rp, marks.data());
   } else {
     blocked_normalization_with(p, sp, factors.data(), offsets.data(), mean.data(), variance.data(),
                                rp, marks.data());
   }
   blocked_normalization_backward(p, sp, dp, factors.data(), offsets.data(), mean.data(),
-                                 variance.data(), marks.data(), xp, dscale.data(), dshift.data());
+                                 variance.data(), training ? rest.data() : nullptr, marks.data(),
+                                 xp, dscale.data(), dshift.data());
   const double tolerance = dtype == DType::bf16 ? 1e-2 : 1e-5;
   if (dtype == DType::bf16) {
     result = wide(result16);

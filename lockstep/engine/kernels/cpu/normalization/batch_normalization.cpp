@@ -1,5 +1,6 @@
 #include "lockstep/engine/kernels/normalization/batch_normalization.h"
 
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/normalization/blocked_normalization.h"
@@ -35,9 +36,7 @@ int64_t block_of(const TensorSpec& images) {
   for (int64_t block : {16, 8}) {
     if (desc_of(images) == blocked_desc(images.shape, block, images.dtype)) return block;
   }
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
-  return (isa & wide) == wide ? 16 : 8;
+  return uses(dnnl_cpu_isa_avx512_core) ? 16 : 8;
 }
 
 // Whether row-major n x channels is equivalent to one block.
@@ -90,6 +89,8 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
   };
   const TensorSpec src = laid_out(x), dst = laid_out(result), per_channel = plain_spec(Shape{x[1]});
   const auto marks = static_cast<size_t>(images.marks());
+  // In training, the rest of each channel's mean comes before the marks.
+  const size_t rests = p.training ? round_up(static_cast<size_t>(x[1]) * sizeof(float)) : 0;
   const Operand mean = p.training ? output(1, per_channel) : input(3, per_channel);
   const Operand variance = p.training ? output(2, per_channel) : input(4, per_channel);
   std::vector<Operand> reads{input(0, src), input(1, per_channel), input(2, per_channel)},
@@ -100,17 +101,16 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
   auto& statistics = p.training ? writes : reads;
   statistics.push_back(mean);
   statistics.push_back(variance);
-  if (marks > 0) {
-    writes.push_back(workspace(marks));
-    back_reads.push_back(workspace(marks));
+  if (marks + rests > 0) {
+    writes.push_back(workspace(marks + rests));
+    back_reads.push_back(workspace(marks + rests));
   }
   Kernel kernel;
   if (p.training) {
-    kernel.forward =
-        own_pass(reads, writes, [images, marks](void* const* r, void* const* w, const StepInfo&) {
-          blocked_normalization(images, r[0], in(r, 1), in(r, 2), out(w, 1), out(w, 2), w[0],
-                                marks > 0 ? out<uint8_t>(w, 3) : nullptr);
-        });
+    kernel.forward = own_pass(reads, writes, [=](void* const* r, void* const* w, const StepInfo&) {
+      blocked_normalization(images, r[0], in(r, 1), in(r, 2), out(w, 1), out(w, 2), out(w, 3), w[0],
+                            marks > 0 ? out<uint8_t>(w, 3) + rests : nullptr);
+    });
   } else {
     kernel.forward =
         own_pass(reads, writes, [images, marks](void* const* r, void* const* w, const StepInfo&) {
@@ -121,10 +121,11 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
   }
   kernel.backward.push_back(own_pass(
       back_reads, {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
-      [images, marks](void* const* r, void* const* w, const StepInfo&) {
+      [=](void* const* r, void* const* w, const StepInfo&) {
         blocked_normalization_backward(images, r[0], r[1], in(r, 2), in(r, 3), in(r, 4), in(r, 5),
-                                       marks > 0 ? in<uint8_t>(r, 6) : nullptr, w[0], out(w, 1),
-                                       out(w, 2));
+                                       rests > 0 ? in(r, 6) : nullptr,
+                                       marks > 0 ? in<uint8_t>(r, 6) + rests : nullptr, w[0],
+                                       out(w, 1), out(w, 2));
       }));
   kernel.backward.back().in_place = {1, 0};
   return kernel;

@@ -80,11 +80,15 @@ hn::Vec<D> center_of(const BlockedNormalization& p, const Lanes<D>& l, const T* 
   return hn::BitCast(l.d, hn::And(hn::BitCast(whole, mean), hn::Set(whole, 0xffffff00u)));
 }
 
+// The mean's rounding to a float moves all results by the same amount. It counts only for means of
+// this many deviations, squared; nearer means are used as they are.
+constexpr double kFarMean = 16 * 16;
+
 // Mean and variance in one pass over memory. Sums differences from a number near the mean, and
 // their squares, to avoid cancellation.
 template <class T, class D>
 void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g, const T* x,
-                float* means, float* variances) {
+                float* means, float* variances, float* rests) {
   const D d = l.d;
   const int64_t positions = p.rows * p.columns, block = p.block, planes = planes_of(p, d);
   const auto center = center_of(p, l, x + plane_offset(p, d, 0, g));
@@ -123,7 +127,11 @@ void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g
   const auto put = [&](const Moments& of, int64_t channel) {
     means[channel] = static_cast<float>(of.mean);
     // Rounding can give a negative number. NaN stays NaN.
-    variances[channel] = static_cast<float>(of.squares < 0 ? 0.0 : of.squares / of.count);
+    const double variance = of.squares < 0 ? 0.0 : of.squares / of.count;
+    variances[channel] = static_cast<float>(variance);
+    const bool far = of.mean * of.mean > kFarMean * (variance + static_cast<double>(p.epsilon));
+    const double rest = of.mean - static_cast<double>(means[channel]);
+    rests[channel] = far ? static_cast<float>(rest) : 0;
   };
   if (l.images) {
     Moments of = moments(0);
@@ -137,11 +145,12 @@ void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g
 // The normalisation of a group's elements.
 template <class D>
 struct Normalization {
-  hn::Vec<D> mean, inverse, factor, offset;  // inverse: 1 / sqrt(variance + epsilon)
+  hn::Vec<D> mean, rest, inverse, factor, offset;  // inverse: 1 / sqrt(variance + epsilon)
 
+  // `rests` may be null.
   Normalization(const BlockedNormalization& p, const Lanes<D>& l, const Group& g,
-                const float* scale, const float* shift, const float* means,
-                const float* variances) {
+                const float* scale, const float* shift, const float* means, const float* variances,
+                const float* rests) {
     const D d = l.d;
     const int64_t first = first_channel(p, g);
     const auto variance = l.load(variances, first, p.channels, 1);
@@ -149,7 +158,11 @@ struct Normalization {
     inverse = hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(variance, hn::Set(d, p.epsilon))));
     factor = hn::Mul(l.load(scale, first, p.channels), inverse);
     offset = l.load(shift, first, p.channels);
+    rest = rests ? l.load(rests, first, p.channels) : hn::Zero(d);
+    // (u - mean - rest) * factor + offset.
+    offset = hn::IfThenElse(near(), offset, hn::NegMulAdd(rest, factor, offset));
   }
+  hn::Mask<D> near() const { return hn::Eq(rest, hn::Zero(D())); }
   HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> u) const {
     return hn::MulAdd(hn::Sub(u, mean), factor, offset);
   }
@@ -186,11 +199,11 @@ struct Sizes {
 template <class T, class W, class D>
 void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
                      const T* x, const float* scale, const float* shift, const float* mean,
-                     const float* variance, T* y, uint8_t* marks) {
+                     const float* variance, const float* rest, T* y, uint8_t* marks) {
   const D d = l.d;
   const Sizes s(p);
   const int64_t row = s.columns * s.block;
-  const Normalization<D> of(p, l, g, scale, shift, mean, variance);
+  const Normalization<D> of(p, l, g, scale, shift, mean, variance, rest);
   const auto zero = hn::Zero(d);
   for (int64_t n = 0; n < planes_of(p, d); ++n) {
     const T* plane = x + plane_offset(p, d, n, g);
@@ -277,14 +290,16 @@ void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l,
 template <class T, class W, class D>
 void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
                     const T* x, const T* dy, const float* scale, const float* shift,
-                    const float* mean, const float* variance, const uint8_t* marks, T* dx,
-                    float* dscale, float* dshift) {
+                    const float* mean, const float* variance, const float* rest,
+                    const uint8_t* marks, T* dx, float* dscale, float* dshift) {
   const D d = l.d;
   const Sizes s(p);
   const int64_t first = first_channel(p, g), row = s.columns * s.block;
-  const Normalization<D> of(p, l, g, scale, shift, mean, variance);
+  const Normalization<D> of(p, l, g, scale, shift, mean, variance, rest);
   auto sum = hn::Zero(d), dot = hn::Zero(d);
   backward_sums(p, w, l, g, x, dy, marks, of, sum, dot);
+  // The sum of dy * (x - mean - rest).
+  dot = hn::IfThenElse(of.near(), dot, hn::NegMulAdd(of.rest, sum, dot));
   l.store(hn::Mul(dot, of.inverse), dscale, first, p.channels);
   l.store(sum, dshift, first, p.channels);
 
@@ -294,6 +309,7 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
     const auto share = hn::Set(d, 1 / static_cast<float>(p.n * p.rows * p.columns));
     constant = hn::Mul(sum, share);
     slope = hn::Mul(hn::Mul(dot, share), hn::Mul(of.inverse, of.inverse));
+    constant = hn::IfThenElse(of.near(), constant, hn::NegMulAdd(of.rest, slope, constant));
   }
   const auto through_statistics = [&](hn::Vec<D> u) {
     return hn::NegMulAdd(hn::Sub(u, of.mean), slope, hn::Neg(constant));
@@ -359,12 +375,13 @@ void with_window(const BlockedNormalization& p, const Call& call) {
 
 // Computes each group's statistics and results together, while its elements are in a cache.
 void normalize_by_own(const BlockedNormalization& p, const void* x, const float* scale,
-                      const float* shift, float* mean, float* variance, void* y, uint8_t* marks) {
+                      const float* shift, float* mean, float* variance, float* rest, void* y,
+                      uint8_t* marks) {
   with_elements(p.dtype, [&]<class T>(T*) {
     with_window(p, [&](const auto& w) {
       with_lanes(p, [&](const auto& l, const Group& g) {
-        statistics(p, l, g, static_cast<const T*>(x), mean, variance);
-        normalize_group(p, w, l, g, static_cast<const T*>(x), scale, shift, mean, variance,
+        statistics(p, l, g, static_cast<const T*>(x), mean, variance, rest);
+        normalize_group(p, w, l, g, static_cast<const T*>(x), scale, shift, mean, variance, rest,
                         static_cast<T*>(y), marks);
       });
     });
@@ -377,20 +394,20 @@ void normalize(const BlockedNormalization& p, const void* x, const float* scale,
     with_window(p, [&](const auto& w) {
       with_lanes(p, [&](const auto& l, const Group& g) {
         normalize_group(p, w, l, g, static_cast<const T*>(x), scale, shift, mean, variance,
-                        static_cast<T*>(y), marks);
+                        static_cast<const float*>(nullptr), static_cast<T*>(y), marks);
       });
     });
   });
 }
 
 void backward(const BlockedNormalization& p, const void* x, const void* dy, const float* scale,
-              const float* shift, const float* mean, const float* variance, const uint8_t* marks,
-              void* dx, float* dscale, float* dshift) {
+              const float* shift, const float* mean, const float* variance, const float* rest,
+              const uint8_t* marks, void* dx, float* dscale, float* dshift) {
   with_elements(p.dtype, [&]<class T>(T*) {
     with_window(p, [&](const auto& w) {
       with_lanes(p, [&](const auto& l, const Group& g) {
         backward_group(p, w, l, g, static_cast<const T*>(x), static_cast<const T*>(dy), scale,
-                       shift, mean, variance, marks, static_cast<T*>(dx), dscale, dshift);
+                       shift, mean, variance, rest, marks, static_cast<T*>(dx), dscale, dshift);
       });
     });
   });
@@ -409,9 +426,9 @@ HWY_EXPORT(normalize);
 HWY_EXPORT(backward);
 
 void blocked_normalization(const BlockedNormalization& p, const void* x, const float* scale,
-                           const float* shift, float* mean, float* variance, void* y,
+                           const float* shift, float* mean, float* variance, float* rest, void* y,
                            uint8_t* marks) {
-  HWY_DYNAMIC_DISPATCH(normalize_by_own)(p, x, scale, shift, mean, variance, y, marks);
+  HWY_DYNAMIC_DISPATCH(normalize_by_own)(p, x, scale, shift, mean, variance, rest, y, marks);
 }
 
 void blocked_normalization_with(const BlockedNormalization& p, const void* x, const float* scale,
@@ -422,9 +439,10 @@ void blocked_normalization_with(const BlockedNormalization& p, const void* x, co
 
 void blocked_normalization_backward(const BlockedNormalization& p, const void* x, const void* dy,
                                     const float* scale, const float* shift, const float* mean,
-                                    const float* variance, const uint8_t* marks, void* dx,
-                                    float* dscale, float* dshift) {
-  HWY_DYNAMIC_DISPATCH(backward)(p, x, dy, scale, shift, mean, variance, marks, dx, dscale, dshift);
+                                    const float* variance, const float* rest, const uint8_t* marks,
+                                    void* dx, float* dscale, float* dshift) {
+  HWY_DYNAMIC_DISPATCH(backward)
+  (p, x, dy, scale, shift, mean, variance, rest, marks, dx, dscale, dshift);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -39,18 +39,20 @@ struct BlockedNormalization {
 
 // Compute y and `marks`: the index in its window of the element that gives each result, or 255 if
 // none does. The first uses x's own mean and biased variance and writes them; the second uses given
-// ones. scale, shift, mean and variance have one element per channel.
+// ones. scale, shift, mean and variance have one element per channel, and so has `rest`: what the
+// mean is above its float, if the mean is so far from 0 that this matters, and else 0.
 void blocked_normalization(const BlockedNormalization& p, const void* x, const float* scale,
-                           const float* shift, float* mean, float* variance, void* y,
+                           const float* shift, float* mean, float* variance, float* rest, void* y,
                            uint8_t* marks);
 void blocked_normalization_with(const BlockedNormalization& p, const void* x, const float* scale,
                                 const float* shift, const float* mean, const float* variance,
                                 void* y, uint8_t* marks);
 
-// Computes dx, dscale and dshift from x, dy, and the arguments and results of forward.
+// Computes dx, dscale and dshift from x, dy, and the arguments and results of forward. `rest` is
+// null for given statistics.
 void blocked_normalization_backward(const BlockedNormalization& p, const void* x, const void* dy,
                                     const float* scale, const float* shift, const float* mean,
-                                    const float* variance, const uint8_t* marks, void* dx,
-                                    float* dscale, float* dshift);
+                                    const float* variance, const float* rest, const uint8_t* marks,
+                                    void* dx, float* dscale, float* dshift);
 
 }  // namespace lockstep::kernels::cpu
