@@ -73,10 +73,10 @@ class BatchJobs(CommandTest):
         return done.stdout
 
     def processes_of(self, number):
-        """The processes that have the lock of a job open."""
+        """The processes that have the lock of a job open, each in a thread with descriptors of its own."""
         lock = str(self.home / "jobs" / number / "lock")
         found = set()
-        for link in glob.glob("/proc/[0-9]*/fd/*"):
+        for link in glob.glob("/proc/[0-9]*/task/*/fd/*"):
             try:
                 if os.readlink(link) == lock:
                     found.add(int(link.split("/")[2]))
