@@ -132,7 +132,7 @@ class BatchFunctions(unittest.TestCase):
         job = self.submit("count", "60")
         self.counted(job, 3)
         lock = os.stat(self.folder / "home" / "jobs" / job / "lock")
-        for entry in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
+        for entry in pathlib.Path("/proc").glob("[0-9]*/task/*/fd/*"):
             try:
                 if os.stat(entry).st_ino == lock.st_ino and os.stat(entry).st_dev == lock.st_dev:
                     os.kill(int(entry.parts[2]), signal.SIGKILL)
