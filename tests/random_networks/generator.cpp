@@ -55,10 +55,11 @@ class Maker {
     return description;
   }
 
-  // A dense layer behind images of up to 224 x 224, with numbers of channels that fill no blocks.
+  // A dense layer behind images of up to 224 x 224, with numbers of channels that fill no blocks,
+  // and several images in a shard, because one has other layouts.
   Json make_dense_behind_images() {
     large_ = true;
-    rows_ = dice_.between(1, 2);
+    rows_ = dice_.between(2, 3);
     const int64_t before = dice_.pick<int64_t>({1, 1, 3, 3, 9, 11});
     const int64_t rows = dice_.pick<int64_t>({80, 97, 112, 112, 131, 160, 224});
     const int64_t columns = dice_.chance(60) ? rows : dice_.pick<int64_t>({81, 100, 112, 193, 224});
@@ -284,7 +285,7 @@ class Maker {
   }
 
   Json draw_training(int64_t classes) {
-    int64_t shard_size = dice_.chance(40) ? 16 : dice_.between(1, rows_);
+    int64_t shard_size = dice_.chance(40) || dense_behind_images_ ? 16 : dice_.between(1, rows_);
     while (over_rows_ && smallest(shard_size) < 2) ++shard_size;
     Json t{{"mini_batch_size", rows_},
            {"shard_size", shard_size},

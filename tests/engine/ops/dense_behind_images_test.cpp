@@ -29,12 +29,14 @@ struct Dense {
   }
 };
 
-// Images of 112 x 112 and of 224 x 224, and some with odd sizes.
+// Images of 112 x 112 and of 224 x 224, and some with odd sizes. A single image has weights in
+// another layout.
 std::vector<Dense> all_sizes() {
-  std::vector<Dense> all{{1, 9, 224, 224, 3},   {1, 17, 224, 223, 2},  {2, 12, 97, 131, 10},
-                         {2, 20, 112, 112, 10}, {1, 20, 1, 13'000, 5}, {1, 45, 81, 80, 4}};
+  std::vector<Dense> all{{2, 9, 224, 224, 2},   {3, 17, 224, 223, 1},  {2, 12, 97, 131, 10},
+                         {2, 20, 112, 112, 10}, {1, 20, 112, 112, 10}, {2, 20, 1, 13'000, 5},
+                         {17, 45, 81, 80, 3}};
   for (int64_t channels = 9; channels <= 31; ++channels) {
-    if (channels % 8 != 0) all.push_back({1, channels, 112, 112, 3});
+    if (channels % 8 != 0) all.push_back({2, channels, 112, 112, 3});
   }
   return all;
 }
@@ -101,7 +103,7 @@ TEST(DenseBehindImages, GradientsOfEveryChannelAreWritten) {
 // A convolution with weights of 1 whose filters copy a channel, then the dense layer: the plan adds
 // and converts gradients as a training does.
 TEST(DenseBehindImages, PlansWriteGradientsOfEveryChannel) {
-  for (const Dense& d : {Dense{2, 20, 112, 112, 10}, Dense{1, 13, 112, 112, 3}}) {
+  for (const Dense& d : {Dense{2, 20, 112, 112, 10}, Dense{2, 13, 112, 112, 3}}) {
     SCOPED_TRACE(d.name());
     const Values v(d);
     Graph graph;
