@@ -90,9 +90,11 @@ std::string list_lines(const ConfusionMatrix& m, size_t name_width, size_t room)
       error = {cell.count, cell.predicted};
     }
   }
-  const std::vector<int64_t> listed = m.worst_classes(most_classes);
+  std::vector<int64_t> listed = m.worst_classes(most_classes);
   std::string text;
   if (listed.size() < m.classes.size()) {
+    std::ranges::stable_sort(listed, std::ranges::greater(),
+                             [&](int64_t c) { return m.of_class(c).errors(); });
     text = fmt::format("the {} of {} classes with the most errors:\n", listed.size(), m.size());
   }
   text += fmt::format("{}  {:>12}  {:>8}  {:>11}  mainly predicted as\n",

@@ -167,7 +167,7 @@ class ManyClasses(CommandTest):
                                       r"has finished, and its network is saved in run/model.safetensors: only its "
                                       r"evaluation is missing\n")
         state = json.loads((self.folder / "run" / "state.json").read_text())
-        self.assertEqual(state["status"], "failed")
+        self.assertEqual(state["state"], "failed")
         self.assertIn("memory", state["reason"])
         self.assertEqual(self.run_command("predict", "run", "many.csv", "--label-column", "kind").returncode, 0)
 
