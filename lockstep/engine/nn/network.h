@@ -3,7 +3,7 @@
 //   Network network({image_input({.height = 28, .width = 28, .channels = 1}),
 //                    convolution2d({.filters = 20, .kernel = {5, 5}}), relu(),
 //                    fully_connected({.units = 10}), softmax()});
-//   network.initialize(0);
+//   network.initialize(0);  // train(), or a loop, then sets the statistics of the input
 //   Tensor probabilities = network.predict(images);
 //
 // Not thread-safe, unless stated otherwise. On the CPU, several threads may run forward() and
@@ -136,7 +136,7 @@ class Network {
   // (features: n x c), f32 or u8, on the network's device. Outputs are on the same device. Returns
   // the first output. A tape records the run as one node and may outlive the network. gradient() of
   // that tape throws InvalidArgument if parameters have changed since. Throws InvalidArgument if
-  // inputs do not fit.
+  // inputs do not fit or lack their statistics: set_input_normalization(), input/training_data.h.
   Tensor forward(const std::vector<Tensor>& inputs, const ForwardOptions& options = {});
   // Like forward(), but returns all outputs.
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs, const ForwardOptions& options);
