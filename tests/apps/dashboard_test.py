@@ -318,7 +318,12 @@ class Strangers(CommandTest):
         write_run(self.folder / "runs" / "a", 100)
         os.truncate(self.folder / "runs" / "a" / "log.jsonl", 20 << 30)
         write_run(self.folder / "runs" / "b", 100)
-        with Dashboard(self.folder) as d:
+        for name in ("confusion.json", "predictions.json", "profile.json", "receipt.jsonl"):
+            (self.folder / "runs" / "b" / name).write_text("{}")
+            os.truncate(self.folder / "runs" / "b" / name, 5 << 30)
+        write_sweep(self.folder / "runs" / "s")
+        os.truncate(self.folder / "runs" / "s" / "sweep.jsonl", 5 << 30)
+        with Dashboard(self.folder, "--runs", "runs") as d:
             def resident():
                 with open(f"/proc/{d.process.pid}/status", encoding="utf-8") as status:
                     return int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1)) >> 10
@@ -333,10 +338,13 @@ class Strangers(CommandTest):
             self.assertEqual(len(log["loss"]), 100)
             self.assertIn("more than 16 MiB", log["events"][-1]["text"])
             d.json("/api/run?id=" + listed["runs/a"]["id"])
-            self.assertEqual(len(d.json("/api/filter?text=iteration+=+100")["ids"]), 2)
+            notes = d.json("/api/run?id=" + listed["runs/b"]["id"])["notes"]
+            self.assertEqual(len([note for note in notes if "is a hole without data" in note]), 4, notes)
+            self.assertEqual(len(d.json("/api/sweep?id=" + d.json("/api/runs")["sweeps"][0]["id"])["trials"]), 6)
+            self.assertEqual(len(d.json("/api/filter?text=iteration+=+100")["ids"]), 6)
             self.assertLess(resident() - before, 150)
         done = self.run_command("runs", "rebuild", "runs", LOCKSTEP_HOME=str(self.folder / ".home"))
-        self.assertEqual((done.returncode, done.stdout), (0, "2 runs recorded\n"))
+        self.assertEqual((done.returncode, done.stdout), (0, "8 runs recorded\n"))
 
     def test_a_finished_batch_job_is_finished(self):
         write_run(self.folder / "jobs" / "1" / "run", 100)

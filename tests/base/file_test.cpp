@@ -146,6 +146,18 @@ TEST_F(Files, AFileThatClaimsMoreThanTheMemoryIsRefused) {
             std::string::npos);
 }
 
+TEST_F(Files, AFileThatEndsInALargeHoleIsRefused) {
+  write_atomically(files_, path("sparse"), std::string_view("{}"));
+  const uint64_t size = (uint64_t{1} << 30) + (uint64_t{1} << 20);
+  std::filesystem::resize_file(path("sparse"), size);
+  EXPECT_NE(error_of([&] {
+              files_.read(path("sparse"));
+            }).find("claims " + std::to_string(size) + " bytes"),
+            std::string::npos);
+  std::filesystem::resize_file(path("sparse"), 1 << 20);
+  EXPECT_EQ(files_.read(path("sparse")).size(), size_t{1} << 20);
+}
+
 TEST_F(Files, AFileBeyondTheLimitOfSizesIsAnError) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -57,6 +57,18 @@ void require_memory(const struct stat& info, const std::string& path) {
                   " bytes, more than this machine's memory");
 }
 
+// What a file claims after its last data would be read as zeros.
+void require_data(int fd, const struct stat& info, const std::string& path) {
+  constexpr off_t largest_hole = off_t{1} << 30;
+  if (info.st_size < largest_hole) return;
+  const off_t begin = info.st_size - largest_hole;
+  const bool hole = ::lseek(fd, begin, SEEK_DATA) < 0 && errno == ENXIO;
+  if (::lseek(fd, 0, SEEK_SET) != 0) fail("read", path, errno);
+  if (!hole) return;
+  throw FileError("[file] cannot read " + path + ": it claims " + std::to_string(info.st_size) +
+                  " bytes, but the last gibibyte of them is a hole without data: it is damaged");
+}
+
 // A path as a name relative to an open folder.
 struct Place {
   int folder = AT_FDCWD;
@@ -162,6 +174,7 @@ class LocalFiles : public FileSystem {
     if (!fd || ::fstat(fd.get(), &info) != 0) fail("read", path, errno);
     require_file(info, path);
     require_memory(info, path);
+    require_data(fd.get(), info, path);
     // The size is only a hint: files grow, and files in /proc report 0.
     std::vector<std::byte> bytes(static_cast<size_t>(std::max<off_t>(info.st_size, 0)) + 1);
     size_t filled = 0;

@@ -151,7 +151,13 @@ ordered_json network_of_job(const ordered_json& job) {
 std::string last_digest(const std::string& folder, bool running, ordered_json& notes) {
   const std::string path = join_path(folder, "receipt.jsonl");
   if (!local_files().exists(path)) return {};
-  std::string text = read_text(local_files(), path);
+  std::string text;
+  try {
+    text = read_text(local_files(), path);
+  } catch (const Error& e) {
+    notes.push_back(printable(e.what()));
+    return {};
+  }
   // Of a run that writes, a line may be under way.
   if (const std::string note = receipt_rest_note(text, path); !note.empty() && !running) {
     notes.push_back(printable(note));

@@ -14,6 +14,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/report/pages/run_log.h"
 #include "lockstep/report/pages/run_page.h"
+#include "lockstep/runs/folders/growing_lines.h"
 
 namespace lockstep {
 namespace {
@@ -98,13 +99,11 @@ void RecordedSweep::line(const ordered_json& json) {
 }
 
 RecordedSweep record_of(const std::string& folder) {
-  const std::string all = read_text(local_files(), join_path(folder, kRecord));
   RecordedSweep record;
-  for (size_t begin = 0, end; (end = all.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const ordered_json json =
-        parse_json_or_discard<ordered_json>(std::string_view(all).substr(begin, end - begin));
+  GrowingLines().follow(join_path(folder, kRecord), [&](std::string_view line) {
+    const ordered_json json = parse_json_or_discard<ordered_json>(line);
     if (json.is_object()) record.line(json);
-  }
+  });
   return record;
 }
 
