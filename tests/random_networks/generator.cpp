@@ -128,7 +128,7 @@ class Maker {
     if (type == "instance_normalization") return places == 1;
     if (type == "group_normalization") return values <= layer["groups"].get<int64_t>();
     if (type != "batch_normalization" || places > 1) return false;
-    over_rows_ = true;
+    over_rows_ = over_rows_ || rows_ > 1;
     return rows_ == 1;
   }
 

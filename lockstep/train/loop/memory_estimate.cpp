@@ -129,7 +129,7 @@ class Estimate {
            (target->kind == ValueKind::array ? sizeof(float) : 1);
   }
 
-  // Measured: bytes of a pair of classes that occurs, as a count, in JSON and in the page; of a
+  // About the bytes of a pair of classes that occurs, as a count, in JSON and in the page; of a
   // cell of a confusion matrix in full; and of a class.
   size_t evaluation(const DatastorePtr& store) const {
     constexpr size_t pair = 200, cell = 48, each = 400;
