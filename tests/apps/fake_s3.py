@@ -21,16 +21,16 @@ def keyed(key, text):
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
 
-def signature(secret, method, path, query, headers, names, payload, region, stamp):
+def signature(secret, method, path, query, headers, names, payload, region, stamp, service="s3"):
     """Signature Version 4, written from its description, for comparison."""
     quoted = sorted((urllib.parse.quote(k, safe="-._~"), urllib.parse.quote(v, safe="-._~")) for k, v in query)
     canonical = "\n".join([
         method, urllib.parse.quote(path, safe="/-._~"), "&".join(f"{k}={v}" for k, v in quoted),
         "".join(f"{n}:{' '.join(headers.get(n, '').split())}\n" for n in names), ";".join(names), payload])
-    scope = f"{stamp[:8]}/{region}/s3/aws4_request"
+    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
     text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{sha256(canonical.encode())}"
     key = keyed(("AWS4" + secret).encode(), stamp[:8])
-    for part in (region, "s3", "aws4_request"):
+    for part in (region, service, "aws4_request"):
         key = keyed(key, part)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
@@ -70,6 +70,7 @@ class Store:
         self.uploads = {}     # upload id -> (bucket, key, {number: bytes})
         self.tags = {}        # (bucket, key) -> ETag, if it is no MD5 of the contents
         self.checksums = {}   # (bucket, key) -> headers with checksums
+        self.types = {}       # (bucket, key) -> content type
         self.keys = {"AKIDEXAMPLE": ("very-secret-key", None)}  # access key -> (secret, session token)
         self.expired = set()  # access keys
         self.region = "us-east-1"
@@ -245,12 +246,18 @@ class Store:
             if wanted not in (None, there) or h.headers.get("If-None-Match") == "*" and tag:
                 return self.refuse(h, 412, "PreconditionFailed")
             self.put(name, body)
+            self.types[name] = h.headers.get("Content-Type")
             told = h.headers.get("x-amz-checksum-sha256")
             if told:
                 self.checksums[name] = {"x-amz-checksum-sha256": told}
             if fault == "lost":  # the answer alone
                 h.close_connection = True
                 return None
+            if fault == "other etag":
+                return self.answer(h, 200, ETag=f'"{hashlib.md5(body + b"x").hexdigest()}"')
+            if fault == "encrypted":
+                return self.answer(h, 200, ETag=f'"{hashlib.md5(body + b"x").hexdigest()}"',
+                                   x_amz_server_side_encryption="aws:kms")
             return self.answer(h, 200, b"<CopyObjectResult/>" if source else b"", ETag=self.etag(name))
         data = self.objects.get(name)
         if data is None:
@@ -283,6 +290,7 @@ class Store:
         if h.command == "POST" and "uploads" in query:
             number = f"upload-{len(self.log)}+/="
             self.uploads[number] = (name, {})
+            self.types[name] = h.headers.get("Content-Type")
             return self.answer(h, 200, f"<InitiateMultipartUploadResult><UploadId>{number}</UploadId>"
                                        "</InitiateMultipartUploadResult>".encode())
         there = self.uploads.get(query["uploadId"])
@@ -296,7 +304,8 @@ class Store:
             if self.is_damaged(h, body):
                 return self.refuse(h, 400, "BadDigest")
             parts[int(query["partNumber"])] = body
-            return self.answer(h, 200, ETag=f'"{hashlib.md5(body).hexdigest()}"')
+            more = b"x" if fault == "other etag" else b""
+            return self.answer(h, 200, ETag=f'"{hashlib.md5(body + more).hexdigest()}"')
         told = re.findall(rb'<PartNumber>(\d+)</PartNumber><ETag>"(\w+)"</ETag>', body)
         right = [(str(n).encode(), hashlib.md5(parts[n]).hexdigest().encode()) for n in sorted(parts)]
         if told != right or not told:
@@ -309,4 +318,6 @@ class Store:
         if fault == "lost":
             h.close_connection = True
             return None
-        return self.answer(h, 200, b"<CompleteMultipartUploadResult/>", ETag=self.etag(name))
+        tag = '"' + "0" * 32 + f'-{len(parts)}"' if fault == "other joined etag" else self.etag(name)
+        return self.answer(h, 200, f"<CompleteMultipartUploadResult><ETag>{escape(tag, {chr(34): '&quot;'})}</ETag>"
+                                   "</CompleteMultipartUploadResult>".encode())

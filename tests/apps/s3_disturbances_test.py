@@ -57,10 +57,10 @@ class Proxy:
         self.server.server_close()
 
     def use_keys(self, access):
-        """Only these are valid from now on; a profile's credential_process reads the file."""
+        """Only these are valid from now on; they are in the credentials file."""
         self.valid = access
         new = self.keys_file.with_suffix(".new")
-        new.write_text(json.dumps({"Version": 1, "AccessKeyId": access, "SecretAccessKey": KEYS[access]}))
+        new.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {KEYS[access]}\n")
         new.replace(self.keys_file)
 
     def calm(self):
@@ -198,9 +198,8 @@ class EverythingGoesWrong(S3Test):
         self.store.close()
         store = RealStore() if IN_FULL else SmallStore()
         self.addCleanup(store.close)
-        self.proxy = Proxy(store, self.folder / "keys.json")
+        self.proxy = Proxy(store, self.folder / "keys")
         self.addCleanup(self.proxy.close)
-        (self.folder / "config").write_text(f"[default]\ncredential_process = cat {self.folder}/keys.json\n")
         seed = int(os.environ.get("LOCKSTEP_SEED", "1"))
         print(f"seed {seed}", file=sys.stderr)
         self.chance = random.Random(seed)
@@ -209,8 +208,8 @@ class EverythingGoesWrong(S3Test):
 
     def environment(self, machine):
         return {**{k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
-                "AWS_ENDPOINT_URL": f"http://{self.proxy.address}", "AWS_CONFIG_FILE": str(self.folder / "config"),
-                "AWS_SHARED_CREDENTIALS_FILE": str(self.folder / "none"), "AWS_REGION": "us-east-1",
+                "AWS_ENDPOINT_URL": f"http://{self.proxy.address}", "AWS_CONFIG_FILE": "/dev/null",
+                "AWS_SHARED_CREDENTIALS_FILE": str(self.folder / "keys"), "AWS_REGION": "us-east-1",
                 "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(self.folder), "LOCKSTEP_S3_PART_MB": "5",
                 "XDG_CACHE_HOME": str(self.folder / machine), "LOCKSTEP_S3_RETRY_SECONDS": "20"}
 

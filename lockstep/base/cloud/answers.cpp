@@ -13,6 +13,8 @@
 namespace lockstep::cloud {
 namespace {
 
+constexpr size_t longest_key = 1024;  // bytes, by S3's rules
+
 // Text of XML without references to characters.
 std::string plain_text(const std::string& text) {
   std::string result;
@@ -90,6 +92,23 @@ std::string damage_by_checksum(const HttpAnswer& answer) {
   return damaged ? "the bytes received do not fit the object's checksum" : "";
 }
 
+bool has_md5(const HttpAnswer& answer) {
+  const std::string etag = unquoted(answer.header("etag"));
+  const std::string kind = answer.header("x-amz-server-side-encryption");
+  const bool encrypted = kind.starts_with("aws:kms") ||
+                         !answer.header("x-amz-server-side-encryption-customer-algorithm").empty();
+  return !encrypted && etag.size() == 32 &&
+         etag.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::string damage_in_written(const HttpAnswer& answer, const std::string& md5) {
+  if (answer.status != 200 || !has_md5(answer)) return {};
+  const std::string etag = unquoted(answer.header("etag")), sent = hexadecimal(md5);
+  if (etag == sent) return {};
+  return "the store's ETag is the MD5 of other bytes (" + etag + ") than those that were sent (" +
+         sent + ")";
+}
+
 std::string element(const std::string& xml, const std::string& name) {
   const std::vector<std::string> found = elements(xml, name);
   return found.empty() ? "" : plain_text(found[0]);
@@ -118,10 +137,15 @@ Listing parsed_listing(const std::string& xml) {
     const std::vector<std::string> keys = elements(object, "Key");
     const std::string size = element(object, "Size");
     const auto end = std::from_chars(size.data(), size.data() + size.size(), info.size);
-    if (keys.empty() || size.empty() || end.ec != std::errc()) {
+    if (keys.empty() || size.empty() || end.ec != std::errc() ||
+        end.ptr != size.data() + size.size()) {
       throw FileError("[s3] the store's listing has an object without key or size");
     }
     info.key = key(keys[0]);
+    if (info.key.empty() || info.key.size() > longest_key) {
+      throw FileError("[s3] the store's listing has a key of " + std::to_string(info.key.size()) +
+                      " bytes; keys have 1 to " + std::to_string(longest_key));
+    }
     info.etag = unquoted(element(object, "ETag"));
     listing.objects.push_back(std::move(info));
   }

@@ -28,6 +28,13 @@ std::string damage_in_listing(const HttpAnswer& answer);
 // CRC-64/NVME, CRC-32C, CRC-32); "" if nothing, or if there is none.
 std::string damage_by_checksum(const HttpAnswer& answer);
 
+// Whether the ETag in an answer is the MD5 of the contents of an object, or of a part: not of
+// objects in parts, nor of encrypted ones.
+bool has_md5(const HttpAnswer& answer);
+// What is wrong with the answer to a request that wrote bytes with this MD5 (16 bytes): its ETag is
+// that of others; "" if nothing.
+std::string damage_in_written(const HttpAnswer& answer, const std::string& md5);
+
 // The text of the first element <name> in a document; "" if there is none.
 std::string element(const std::string& xml, const std::string& name);
 // The error code in the answer's document, if it looks like one; else "".

@@ -4,19 +4,18 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
+#include <new>
 
 #include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/broken_pipe.h"
 #include "lockstep/base/threads/mutex.h"
-#include "lockstep/base/time_limit.h"
 
 namespace lockstep::cloud {
 namespace {
 
-constexpr int look_milliseconds = 200;        // between two looks at requests that stand still
-constexpr size_t max_body = size_t{1} << 33;  // an answer that never ends must not fill the memory
+constexpr int look_milliseconds = 200;  // between two looks for a stop request
+constexpr size_t most_header_bytes = size_t{64} << 10;
 
 // A multi handle with its open connections.
 struct Connections {
@@ -68,36 +67,18 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-size_t add_body(char* data, size_t, size_t size, void* target) {
-  std::string& body = *static_cast<std::string*>(target);
-  if (body.size() + size > max_body) return 0;
-  body.append(data, size);
-  return size;
-}
-
-size_t add_header(char* data, size_t, size_t size, void* target) {
-  const std::string_view line(data, size);
-  HttpAnswer& answer = *static_cast<HttpAnswer*>(target);
-  if (line.starts_with("HTTP/")) answer.headers.clear();  // after "100 Continue"
-  const size_t colon = line.find(':');
-  if (colon == std::string_view::npos) return size;
-  std::string_view value = line.substr(colon + 1);
-  while (!value.empty() && (value.front() == ' ' || value.front() == '\t')) value.remove_prefix(1);
-  while (!value.empty() && value.back() <= ' ') value.remove_suffix(1);
-  answer.headers.emplace_back(lower_case(std::string(line.substr(0, colon))), value);
-  return size;
-}
-
 // One request under way.
 class Transfer {
  public:
-  Transfer(const HttpRequest& request, HttpAnswer& answer) : answer_(answer) {
+  Transfer(const HttpRequest& request, HttpAnswer& answer) : request_(request), answer_(answer) {
     easy_ = curl_easy_init();
     if (easy_ == nullptr) throw InternalError("[cloud] libcurl cannot make a request");
     for (const auto& [name, value] : request.headers) {
       // A header without a value needs a semicolon to be sent at all.
       add_line(value.empty() ? name + ";" : name + ": " + value);
+      has_type_ = has_type_ || name == "content-type";
     }
+    if (!has_type_) add_line("Content-Type:");  // libcurl would send that of a web form
     add_line("Expect:");
     set(CURLOPT_URL, request.url.c_str());
     set(CURLOPT_PATH_AS_IS, 1L);  // keys may contain ".."
@@ -111,9 +92,9 @@ class Transfer {
     set(CURLOPT_TIMEOUT_MS, static_cast<long>(request.seconds * 1000));
     set(CURLOPT_HTTPHEADER, lines_);
     set(CURLOPT_WRITEFUNCTION, add_body);
-    set(CURLOPT_WRITEDATA, &answer.body);
+    set(CURLOPT_WRITEDATA, this);
     set(CURLOPT_HEADERFUNCTION, add_header);
-    set(CURLOPT_HEADERDATA, &answer);
+    set(CURLOPT_HEADERDATA, this);
     set(CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);  // spreads connections over a store's addresses
     if (!request.use_proxy) set(CURLOPT_NOPROXY, "*");
     if (request.method == "HEAD") {
@@ -135,13 +116,6 @@ class Transfer {
 
   CURL* easy() const { return easy_; }
 
-  // Bytes in both directions so far.
-  int64_t moved() const {
-    curl_off_t down = 0, up = 0;
-    curl_easy_getinfo(easy_, CURLINFO_SIZE_DOWNLOAD_T, &down);
-    curl_easy_getinfo(easy_, CURLINFO_SIZE_UPLOAD_T, &up);
-    return down + up;
-  }
   void give_up() {
     answer_ = {};
     answer_.error = stopped_request;
@@ -151,10 +125,11 @@ class Transfer {
     if (code == CURLE_OK) {
       curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &answer_.status);
       if (answer_.status == 0) answer_.error = "the answer has no status";
-    } else {
-      answer_.status = 0;
-      answer_.error = curl_easy_strerror(code);
+      return;
     }
+    if (code == CURLE_OUT_OF_MEMORY && !has_body_) too_many_headers();  // libcurl's own limit
+    answer_ = {};
+    answer_.error = problem_.empty() ? curl_easy_strerror(code) : problem_;
   }
 
  private:
@@ -168,26 +143,60 @@ class Transfer {
     lines_ = longer;
   }
 
+  void too_many_headers() {
+    problem_ =
+        "the answer has more than " + std::to_string(most_header_bytes >> 10) + " KiB of headers";
+  }
+
+  // Return another number than `size` to end the transfer.
+  static size_t add_body(char* data, size_t, size_t size, void* target) {
+    Transfer& t = *static_cast<Transfer*>(target);
+    t.has_body_ = true;
+    long status = 0;
+    curl_easy_getinfo(t.easy_, CURLINFO_RESPONSE_CODE, &status);
+    const bool success = status >= 200 && status < 300;
+    const uint64_t asked = t.request_.most_bytes;
+    const uint64_t most = success ? asked : std::max(asked, usual_answer);
+    if (size > most - std::min<uint64_t>(most, t.answer_.body.size())) {
+      t.problem_ =
+          "the store sent more than the " + std::to_string(most) + " bytes that were asked for";
+      return 0;
+    }
+    try {
+      t.answer_.body.append(data, size);
+    } catch (const std::bad_alloc&) {  // must not pass through libcurl
+      t.problem_ = "there is not enough memory for the answer";
+      return 0;
+    }
+    return size;
+  }
+  static size_t add_header(char* data, size_t, size_t size, void* target) {
+    Transfer& t = *static_cast<Transfer*>(target);
+    t.header_bytes_ += size;
+    if (t.header_bytes_ > most_header_bytes) {
+      t.too_many_headers();
+      return 0;
+    }
+    const std::string_view line(data, size);
+    HttpAnswer& answer = t.answer_;
+    if (line.starts_with("HTTP/")) answer.headers.clear();  // after "100 Continue"
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return size;
+    std::string_view value = line.substr(colon + 1);
+    while (!value.empty() && (value.front() == ' ' || value.front() == '\t'))
+      value.remove_prefix(1);
+    while (!value.empty() && value.back() <= ' ') value.remove_suffix(1);
+    answer.headers.emplace_back(lower_case(std::string(line.substr(0, colon))), value);
+    return size;
+  }
+
+  const HttpRequest& request_;
   HttpAnswer& answer_;
   CURL* easy_ = nullptr;
   curl_slist* lines_ = nullptr;
-};
-
-// After a stop request: whether requests have stood still for some time.
-class Standstill {
- public:
-  bool lasts(const std::vector<std::unique_ptr<Transfer>>& running) {
-    if (!retries_stopped()) return false;
-    int64_t moved = 0;
-    for (const auto& transfer : running) moved += transfer->moved();
-    if (!since_ || moved != moved_) since_.emplace(patience_after_stop);
-    moved_ = moved;
-    return since_->reached();
-  }
-
- private:
-  std::optional<TimeLimit> since_;
-  int64_t moved_ = 0;
+  std::string problem_;  // why this ended the transfer
+  size_t header_bytes_ = 0;
+  bool has_body_ = false, has_type_ = false;
 };
 
 }  // namespace
@@ -199,14 +208,14 @@ std::string HttpAnswer::header(std::string_view name) const {
   return {};
 }
 
-std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests) {
+std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests,
+                                 const AfterStop& after_stop) {
   const NoBrokenPipe no_signal;  // OpenSSL does not suppress it
   std::vector<HttpAnswer> answers(requests.size());
   std::vector<std::unique_ptr<Transfer>> running;
   std::unique_ptr<Connections> connections = idle_connections().take();
   CURLM* const multi = connections->multi;
   size_t next = 0;
-  Standstill standstill;
   while (next < requests.size() || !running.empty()) {
     while (next < requests.size() && running.size() < size_t{max_connections}) {
       running.push_back(std::make_unique<Transfer>(requests[next], answers[next]));
@@ -231,7 +240,7 @@ std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests) {
       (*done)->finish(result);
       running.erase(done);
     }
-    if (!running.empty() && standstill.lasts(running)) {
+    if (!running.empty() && after_stop.out_of_time()) {
       for (const auto& transfer : running) {
         curl_multi_remove_handle(multi, transfer->easy());
         transfer->give_up();
@@ -244,6 +253,9 @@ std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests) {
   return answers;
 }
 
-HttpAnswer send(const HttpRequest& request) { return std::move(send_all({request})[0]); }
+HttpAnswer send(const HttpRequest& request) {
+  const AfterStop after_stop;
+  return std::move(send_all({request}, after_stop)[0]);
+}
 
 }  // namespace lockstep::cloud

@@ -10,12 +10,19 @@
 
 namespace lockstep::cloud {
 
+class AfterStop;
+
+// Bytes of an answer's body that a request accepts if it expects a short document.
+inline constexpr uint64_t usual_answer = uint64_t{1} << 20;
+
 struct HttpRequest {
   std::string method = "GET", url = {};
   Pairs headers = {};
   std::string body = {};
   double seconds = 300;   // limit of the whole request
   bool use_proxy = true;  // false: never through the proxy that the environment names
+  // Of the body of an answer with a status of success; of others it is usual_answer at least.
+  uint64_t most_bytes = usual_answer;
 };
 
 // An answer, or why there is none.
@@ -34,8 +41,11 @@ inline constexpr int max_connections = 16;
 
 // Sends all requests, up to max_connections at a time, and returns their answers in order. Does not
 // follow redirects. Connections are kept for later calls. A request without progress for 20 seconds
-// ends. Thread-safe; throws InternalError if libcurl cannot work at all.
-std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests);
+// ends, as does one whose answer has more bytes than it accepts, or more headers than any store
+// sends. After a stop request, all end when `after_stop` is out of time (see network_wait.h).
+// Thread-safe; throws InternalError if libcurl cannot work at all.
+std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests,
+                                 const AfterStop& after_stop);
 HttpAnswer send(const HttpRequest& request);
 
 }  // namespace lockstep::cloud

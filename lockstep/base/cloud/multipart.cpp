@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/cloud/answers.h"
+#include "lockstep/base/cloud/content_type.h"
 #include "lockstep/base/cloud/signature.h"
 #include "lockstep/base/error.h"
 
@@ -48,6 +49,7 @@ struct Upload {
   std::string id = {};
   std::vector<std::string> digests = {};  // MD5s of the written parts
   std::vector<std::string> etags = {};    // as the store reported them
+  bool plain = true;                      // all of them are MD5s
 
   [[noreturn]] void refused(const HttpAnswer& answer) const {
     refuse("write", address.to_string(), answer);
@@ -56,6 +58,7 @@ struct Upload {
   void begin() {
     Call call{
         .method = "POST", .bucket = address.bucket, .key = address.key, .query = {{"uploads", ""}}};
+    call.headers.emplace_back("content-type", content_type_of(address.key));
     call.damage = [](const HttpAnswer& answer) {
       const bool without = answer.status == 200 && element(answer.body, "UploadId").empty();
       return without ? "the answer has no upload's name" : "";
@@ -73,15 +76,17 @@ struct Upload {
       Call call{.method = "PUT", .bucket = address.bucket, .key = address.key};
       call.query = {{"partNumber", std::to_string(digests.size())}, {"uploadId", id}};
       call.headers.emplace_back("content-md5", base64(digests.back()));
-      call.damage = [](const HttpAnswer& answer) {
+      call.headers.emplace_back("content-type", unknown_content);
+      call.damage = [digest = digests.back()](const HttpAnswer& answer) {
         const bool without = answer.status == 200 && answer.header("etag").empty();
-        return without ? "the answer has no ETag" : "";
+        return without ? "the answer has no ETag" : damage_in_written(answer, digest);
       };
       call.body = std::move(part);
       calls.push_back(std::move(call));
     }
     for (const HttpAnswer& answer : requests.perform(calls)) {
       if (answer.status != 200) refused(answer);
+      plain = plain && has_md5(answer);
       etags.push_back(unquoted(answer.header("etag")));
     }
   }
@@ -103,10 +108,22 @@ struct Upload {
       const bool failed = answer.status == 200 && answer.body.find("<Error>") != std::string::npos;
       return failed ? "the parts could not be joined: " + reason_of(answer) : std::string();
     };
+    call.headers.emplace_back("content-type", "application/xml");
     const HttpAnswer answer = requests.perform(call);
-    if (answer.status == 200) return;
+    if (answer.status == 200) return check(unquoted(element(answer.body, "ETag")));
     // The answer of an earlier attempt that succeeded may have been lost.
     if (answer.status != 404 || !is_there()) refused(answer);
+  }
+
+  // Compares the ETag of the whole object, if the store told one of this form.
+  void check(const std::string& etag) const {
+    const std::string right = joined_etag(digests);
+    if (!plain || etag.size() != right.size() || etag.substr(32) != right.substr(32) ||
+        etag == right) {
+      return;
+    }
+    throw FileError("[s3] cannot write " + address.to_string() + ": the store's ETag (" + etag +
+                    ") is not that of the parts that were sent (" + right + ")");
   }
 
   bool is_there() const {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/base/time_limit.h"
 
 namespace lockstep::cloud {
 namespace {
@@ -34,6 +36,14 @@ Waits& waits() {
 struct Stops {
   Mutex mutex;
   std::vector<std::shared_ptr<const std::function<bool()>>> when LOCKSTEP_GUARDED_BY(mutex);
+  std::optional<TimeLimit> end LOCKSTEP_GUARDED_BY(mutex);  // while a stop is requested
+
+  bool requested() LOCKSTEP_REQUIRES(mutex) {
+    const bool any = std::any_of(when.begin(), when.end(), [](const auto& w) { return (*w)(); });
+    if (!any) end.reset();
+    if (any && !end) end.emplace(patience_after_stop);
+    return any;
+  }
 };
 
 Stops& stops() {
@@ -89,10 +99,16 @@ StopRetries::~StopRetries() {
   std::erase(s.when, when_);
 }
 
+bool AfterStop::out_of_time() const {
+  Stops& s = stops();
+  const MutexLock lock(s.mutex);
+  return s.requested() && s.end->reached() && least_.reached();
+}
+
 bool retries_stopped() {
   Stops& s = stops();
   const MutexLock lock(s.mutex);
-  return std::any_of(s.when.begin(), s.when.end(), [](const auto& when) { return (*when)(); });
+  return s.requested();
 }
 
 }  // namespace lockstep::cloud

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 
+#include "lockstep/base/time_limit.h"
+
 namespace lockstep::cloud {
 
 // The calling thread waits for an object from the network while this exists. Thread-safe.
@@ -26,9 +28,9 @@ double seconds_waited();
 // other processes can see that this one waits. Null: none. Thread-safe.
 void count_network_waits(std::atomic<int64_t>* counter);
 
-// While this exists, `when` can end the repetition of failing requests in this process: if it
-// returns true, requests fail that did not succeed within a second. Requests that work are not
-// affected. `when` is called by several threads, several times a second. Thread-safe.
+// While this exists, `when` can end requests of this process: if it returns true, those fail that
+// did not succeed within a second, whether the store is silent, fails, or sends slowly. `when` is
+// called by several threads, several times a second. Thread-safe.
 class StopRetries {
  public:
   explicit StopRetries(std::function<bool()> when);
@@ -41,8 +43,19 @@ class StopRetries {
 };
 // Whether the function of any StopRetries returns true. Thread-safe.
 bool retries_stopped();
-// How long a request may fail, or stand still, after that.
-inline constexpr double patience_after_stop = 1;  // seconds
+// How long requests, with their repetitions, may last after that, in seconds: until some time after
+// the first look of any thread that found the stop request, and those that begin later for a
+// moment.
+inline constexpr double patience_after_stop = 1, patience_for_late_requests = 0.25;
+
+// The time that a request has after a stop request. It begins with this object. Not thread-safe.
+class AfterStop {
+ public:
+  bool out_of_time() const;
+
+ private:
+  TimeLimit least_{patience_for_late_requests};
+};
 
 // The error of a request that was ended in this way.
 inline constexpr const char* stopped_request =

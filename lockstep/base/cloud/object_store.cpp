@@ -1,28 +1,115 @@
 #include "lockstep/base/cloud/object_store.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <ctime>
+#include <unordered_set>
 
 #include "lockstep/base/cloud/answers.h"
+#include "lockstep/base/cloud/content_type.h"
 #include "lockstep/base/cloud/multipart.h"
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/cloud/requests.h"
+#include "lockstep/base/cloud/signature.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::cloud {
 namespace {
 
 constexpr uint64_t large_object = uint64_t{16} << 20, range_bytes = uint64_t{8} << 20;
 
-// Whether an ETag is the MD5 of the contents: not of objects in parts, nor of encrypted ones.
-bool is_md5(const std::string& etag, const HttpAnswer& answer) {
-  const std::string kind = answer.header("x-amz-server-side-encryption");
-  const bool encrypted = kind.starts_with("aws:kms") ||
-                         !answer.header("x-amz-server-side-encryption-customer-algorithm").empty();
-  return !encrypted && etag.size() == 32 &&
-         etag.find_first_not_of("0123456789abcdef") == std::string::npos;
+constexpr uint64_t most_listing_bytes = uint64_t{16} << 20;  // of one page
+constexpr int most_empty_pages = 1000;                       // in a row
+
+uint64_t memory_of_machine() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
+
+// The keys of a listing, page by page, as far as they can be believed.
+class ListedKeys {
+ public:
+  ListedKeys(const std::string& bucket, const std::string& prefix)
+      : prefix_(prefix), what_(Address{bucket, prefix}.to_string()) {}
+
+  const std::string& what() const { return what_; }
+  size_t size() const { return found_.size(); }
+  std::vector<ObjectInfo> take() { return std::move(found_); }
+
+  // Throws FileError for keys, or an order of pages, that no listing of the prefix has, and
+  // Cancelled after a stop request.
+  void add(Listing& page, std::vector<std::string>* folders) {
+    for (ObjectInfo& object : page.objects) {
+      check_prefix(object.key);
+      if (!is_new(object.key)) {
+        throw wrong("the store lists the key " + printable(object.key) + " twice");
+      }
+      count(sizeof(ObjectInfo) + object.key.size() + object.etag.size());
+      found_.push_back(std::move(object));
+    }
+    for (std::string& folder : page.folders) {
+      check_prefix(folder);
+      if (folders == nullptr || folder.size() < prefix_.size() + 2 || !folder.ends_with('/')) {
+        throw wrong("the store lists the folder " + printable(folder) +
+                    ", which was not asked for");
+      }
+      count(sizeof(std::string) + folder.size());
+      folders->push_back(std::move(folder));
+    }
+    empty_pages_ = page.objects.empty() && page.folders.empty() ? empty_pages_ + 1 : 0;
+    if (page.next.empty()) return;
+    if (empty_pages_ >= most_empty_pages) {
+      throw wrong("the store sends one page without keys after the other");
+    }
+    if (!tokens_.insert(sha256_bytes(page.next)).second) {
+      throw wrong("the store repeats its pages for ever");
+    }
+    if (retries_stopped())
+      throw Cancelled("[s3] cannot list " + printable(what_) + ": a stop was requested");
+  }
+
+ private:
+  FileError wrong(const std::string& how) const {
+    return FileError("[s3] cannot list " + printable(what_) + ": " + how);
+  }
+
+  void check_prefix(const std::string& key) const {
+    if (key.starts_with(prefix_)) return;
+    throw wrong("the store lists the key " + printable(key) + ", which does not begin with " +
+                printable(prefix_));
+  }
+
+  // Keys are sorted in most stores. From the first one that is not, all are remembered.
+  bool is_new(const std::string& key) {
+    const bool sorted = keys_.empty() && (found_.empty() || found_.back().key < key);
+    if (sorted) return true;
+    if (keys_.empty()) {
+      for (const ObjectInfo& object : found_) remember(object.key);
+    }
+    return remember(key);
+  }
+  bool remember(const std::string& key) {
+    constexpr uint64_t bytes_of_a_node = 96;
+    count(bytes_of_a_node);
+    return keys_.insert(sha256_bytes(key)).second;
+  }
+
+  void count(uint64_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ <= memory_of_machine() / 4) return;
+    throw wrong("after " + std::to_string(found_.size()) +
+                " keys the listing needs a quarter of this machine's memory");
+  }
+
+  const std::string prefix_, what_;
+  std::vector<ObjectInfo> found_;
+  std::unordered_set<std::string> keys_, tokens_;  // their digests
+  uint64_t bytes_ = 0;
+  int empty_pages_ = 0;
+};
 
 // What is wrong with the bytes of a complete object or of one range of it; "" if nothing.
 std::string damage_in(const HttpAnswer& answer, const WantedObject& wanted, uint64_t begin,
@@ -35,9 +122,20 @@ std::string damage_in(const HttpAnswer& answer, const WantedObject& wanted, uint
   }
   const bool whole = begin == 0 && size == wanted.size;
   if (!whole) return {};
-  if (!is_md5(etag, answer)) return damage_by_checksum(answer);
+  if (!has_md5(answer)) return damage_by_checksum(answer);
   return hexadecimal(md5(answer.body)) == etag ? ""
                                                : "the bytes received do not fit the object's MD5";
+}
+
+// A request that writes an object. The store refuses other bytes by their MD5, and its answer is
+// compared with what was sent.
+Call writing_call(const Address& to, const std::string& bytes) {
+  Call call{.method = "PUT", .bucket = to.bucket, .key = to.key, .body = bytes};
+  const std::string digest = md5(bytes);
+  call.headers.emplace_back("content-md5", base64(digest));
+  call.headers.emplace_back("content-type", content_type_of(to.key));
+  call.damage = [digest](const HttpAnswer& answer) { return damage_in_written(answer, digest); };
+  return call;
 }
 
 }  // namespace
@@ -69,28 +167,24 @@ std::string ObjectStore::identity() const { return state_->requests.identity(); 
 
 std::vector<ObjectInfo> ObjectStore::list(const std::string& bucket, const std::string& prefix,
                                           size_t most, std::vector<std::string>* folders) {
-  std::vector<ObjectInfo> found;
+  ListedKeys listed(bucket, prefix);
   std::string token;
-  const std::string what = Address{bucket, prefix}.to_string();
   do {
-    Call call{.bucket = bucket, .query = {{"list-type", "2"}, {"encoding-type", "url"}}};
+    Call call{.bucket = bucket,
+              .query = {{"list-type", "2"}, {"encoding-type", "url"}},
+              .most_bytes = most_listing_bytes};
     call.query.emplace_back("max-keys", std::to_string(std::min(most, size_t{1000})));
     if (!prefix.empty()) call.query.emplace_back("prefix", prefix);
     if (folders != nullptr) call.query.emplace_back("delimiter", "/");
     if (!token.empty()) call.query.emplace_back("continuation-token", token);
     call.damage = [](const HttpAnswer& answer) { return damage_in_listing(answer); };
     const HttpAnswer answer = state_->requests.perform(call);
-    if (answer.status != 200) refuse("list", what, answer);
-    const Listing page = parsed_listing(answer.body);
-    found.insert(found.end(), page.objects.begin(), page.objects.end());
-    if (folders != nullptr)
-      folders->insert(folders->end(), page.folders.begin(), page.folders.end());
-    if (page.next == token && !token.empty()) {
-      throw FileError("[s3] cannot list " + what + ": the store repeats one page for ever");
-    }
-    token = page.next;
-  } while (!token.empty() && found.size() < most);
-  return found;
+    if (answer.status != 200) refuse("list", listed.what(), answer);
+    Listing page = parsed_listing(answer.body);
+    listed.add(page, folders);
+    token = std::move(page.next);
+  } while (!token.empty() && listed.size() < most);
+  return listed.take();
 }
 
 std::optional<ObjectInfo> ObjectStore::look_at(const Address& address) {
@@ -111,14 +205,20 @@ std::vector<ReadObject> ObjectStore::read_parts(const std::string& bucket,
                                                 const std::vector<WantedPart>& wanted) {
   std::vector<Call> calls;
   std::vector<size_t> owners;
+  std::vector<ReadObject> results(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     const WantedObject& object = wanted[i].object;
+    if (wanted[i].size >= memory_of_machine()) {  // whoever told the size
+      results[i].error =
+          "it has " + std::to_string(wanted[i].size) + " bytes, more than this machine's memory";
+      continue;
+    }
     const uint64_t end = wanted[i].offset + wanted[i].size;
     const bool whole = wanted[i].size == object.size && object.size <= large_object;
     const uint64_t most = whole ? std::max<uint64_t>(object.size, 1) : range_bytes;
     for (uint64_t begin = wanted[i].offset; begin < end || (whole && begin == 0); begin += most) {
       const uint64_t size = std::min(most, end - begin);
-      Call call{.bucket = bucket, .key = object.key};
+      Call call{.bucket = bucket, .key = object.key, .most_bytes = size};
       if (!whole) {
         call.headers.emplace_back(
             "range", "bytes=" + std::to_string(begin) + "-" + std::to_string(begin + size - 1));
@@ -133,7 +233,6 @@ std::vector<ReadObject> ObjectStore::read_parts(const std::string& bucket,
     }
   }
   std::vector<HttpAnswer> answers = state_->requests.perform(calls);
-  std::vector<ReadObject> results(wanted.size());
   for (size_t c = 0; c < calls.size(); ++c) {
     ReadObject& result = results[owners[c]];
     if (answers[c].status == 200 || answers[c].status == 206) {
@@ -145,7 +244,9 @@ std::vector<ReadObject> ObjectStore::read_parts(const std::string& bucket,
   for (size_t i = 0; i < results.size(); ++i) {
     const WantedObject& object = wanted[i].object;
     const bool ranges = wanted[i].size == object.size && object.size > large_object;
-    if (ranges && results[i].error.empty() && is_md5(object.etag, {}) &&
+    HttpAnswer whole;
+    whole.headers = {{"etag", object.etag}};
+    if (ranges && results[i].error.empty() && has_md5(whole) &&
         hexadecimal(md5(results[i].bytes)) != object.etag) {
       results[i].error = "the bytes received do not fit the object's MD5";
     }
@@ -189,9 +290,7 @@ void ObjectStore::write(const Address& address, uint64_t size, const ObjectConte
 void ObjectStore::write(const std::string& bucket, const std::vector<NewObject>& objects) {
   std::vector<Call> calls;
   for (const NewObject& object : objects) {
-    Call call{.method = "PUT", .bucket = bucket, .key = object.key, .body = object.bytes};
-    // The store refuses other bytes.
-    call.headers.emplace_back("content-md5", base64(md5(object.bytes)));
+    Call call = writing_call({bucket, object.key}, object.bytes);
     call.headers.emplace_back("x-amz-checksum-sha256", base64(sha256_bytes(object.bytes)));
     calls.push_back(std::move(call));
   }
@@ -204,8 +303,7 @@ void ObjectStore::write(const std::string& bucket, const std::vector<NewObject>&
 
 bool ObjectStore::write_if(const Address& address, const std::string& bytes,
                            const std::string& etag) {
-  Call call{.method = "PUT", .bucket = address.bucket, .key = address.key, .body = bytes};
-  call.headers.emplace_back("content-md5", base64(md5(bytes)));
+  Call call = writing_call(address, bytes);
   if (etag.empty()) {
     call.headers.emplace_back("if-none-match", "*");
   } else {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -13,7 +12,9 @@
 #include "lockstep/base/cloud/answers.h"
 #include "lockstep/base/cloud/credentials.h"
 #include "lockstep/base/cloud/network_wait.h"
+#include "lockstep/base/cloud/profiles.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
 
@@ -21,23 +22,6 @@ namespace lockstep::cloud {
 namespace {
 
 constexpr int max_corrections = 4;  // of region, clock and keys, for one request
-
-// The first of some environment variables and of a setting of the profile that is not empty.
-std::string setting(std::initializer_list<const char*> variables, const char* in_profile) {
-  for (const char* const name : variables) {
-    const char* const value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return value;
-  }
-  return *in_profile == '\0' ? "" : profile_setting(in_profile);
-}
-
-// A region is part of a host's name.
-bool is_region(const std::string& text) {
-  return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
-    return std::islower(static_cast<unsigned char>(c)) ||
-           std::isdigit(static_cast<unsigned char>(c)) || c == '-';
-  });
-}
 
 bool is_temporary(const HttpAnswer& answer) {
   const long status = answer.status;
@@ -65,16 +49,14 @@ double pause_after(int attempt, const std::vector<HttpAnswer>& answers,
   return pause;
 }
 
-// Waits, but not longer than a stop request permits. `stopped` is set at the first look that finds
-// one. Returns false if there is no time left.
-bool pause_for(double seconds, std::optional<TimeLimit>& stopped) {
+// Waits, but not longer than a stop request permits. Returns false if there is no time left.
+bool pause_for(double seconds, const AfterStop& after_stop) {
   constexpr double look = 0.05;
   for (const TimeLimit end(seconds); !end.reached();) {
-    if (!stopped && retries_stopped()) stopped.emplace(patience_after_stop);
-    if (stopped && stopped->reached()) return false;
+    if (after_stop.out_of_time()) return false;
     std::this_thread::sleep_for(std::chrono::duration<double>(std::min(look, end.left())));
   }
-  return !(stopped && stopped->reached());
+  return !after_stop.out_of_time();
 }
 
 }  // namespace
@@ -96,25 +78,10 @@ struct Requests::State {
     return found == regions.end() ? region : found->second;
   }
 
-  void set_endpoint(std::string url) {
-    const size_t mark = url.find("://");
-    scheme = mark == std::string::npos ? "" : url.substr(0, mark);
-    host = mark == std::string::npos ? "" : url.substr(mark + 3);
-    while (host.ends_with('/')) host.pop_back();
-    const bool plain = host.find_first_of("/?#@ \t\r\n") == std::string::npos;
-    if ((scheme != "http" && scheme != "https") || host.empty() || !plain) {
-      throw InvalidArgument("[s3] AWS_ENDPOINT_URL is no valid address of a store",
-                            "it is https://HOST or https://HOST:PORT, without keys");
-    }
-    const std::string usual = scheme == "http" ? ":80" : ":443";
-    if (host.ends_with(usual)) host.resize(host.size() - usual.size());
-    virtual_style = false;
-  }
-
   HttpRequest prepared(const Call& call, const Credentials& keys) {
     const std::string own_region = region_of(call.bucket);
     const bool in_host = virtual_style && call.bucket.find('.') == std::string::npos;
-    std::string full_host = host.empty() ? "s3." + own_region + ".amazonaws.com" : host;
+    std::string full_host = host.empty() ? aws_endpoint("s3", own_region).host : host;
     if (in_host) full_host = call.bucket + "." + full_host;
     SignedRequest request{.method = call.method,
                           .host = full_host,
@@ -126,7 +93,8 @@ struct Requests::State {
     HttpRequest http{.method = call.method,
                      .url = scheme + "://" + full_host + percent_encoded(request.path, true),
                      .headers = request.headers,
-                     .body = call.body};
+                     .body = call.body,
+                     .most_bytes = call.most_bytes};
     const std::string query = encoded_query(call.query);
     if (!query.empty()) http.url += "?" + query;
     http.headers.emplace_back("host", full_host);
@@ -170,19 +138,26 @@ struct Requests::State {
 
 Requests::Requests() : state_(std::make_unique<State>()) {
   State& s = *state_;
-  s.region = setting({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region");
+  const Profiles profiles;
+  s.region = profiles.region();
   if (s.region.empty()) s.region = "us-east-1";
-  if (!is_region(s.region)) throw InvalidArgument("[s3] AWS_REGION is no name of a region");
-  const std::string endpoint = setting({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, "endpoint_url");
-  if (!endpoint.empty()) s.set_endpoint(endpoint);
-  const std::string style = setting({"LOCKSTEP_S3_ADDRESSING"}, "");
+  if (!is_region(s.region)) throw InvalidArgument("[s3] AWS_REGION is not a name of a region");
+  std::string from;
+  const std::string url = profiles.endpoint("s3", from);
+  if (!url.empty()) {
+    const Endpoint endpoint = parsed_endpoint(url, from);
+    s.scheme = endpoint.scheme;
+    s.host = endpoint.host;
+    s.virtual_style = false;
+  }
+  const std::string style = variable("LOCKSTEP_S3_ADDRESSING");
   if (!style.empty() && style != "path" && style != "virtual") {
     throw InvalidArgument("[s3] LOCKSTEP_S3_ADDRESSING is `" + style +
                           "`, but must be path or virtual");
   }
   if (!style.empty()) s.virtual_style = style == "virtual";
-  s.requester_pays = setting({"LOCKSTEP_S3_REQUESTER_PAYS"}, "") == "1";
-  const std::string patience = setting({"LOCKSTEP_S3_RETRY_SECONDS"}, "");
+  s.requester_pays = variable("LOCKSTEP_S3_REQUESTER_PAYS") == "1";
+  const std::string patience = variable("LOCKSTEP_S3_RETRY_SECONDS");
   if (!patience.empty()) {
     char* end = nullptr;
     s.patience = std::strtod(patience.c_str(), &end);
@@ -208,12 +183,12 @@ std::vector<HttpAnswer> Requests::perform(const std::vector<Call>& calls) {
   std::vector<size_t> open(calls.size());
   for (size_t i = 0; i < open.size(); ++i) open[i] = i;
   TimeLimit limit(state_->patience);
-  std::optional<TimeLimit> stopped;
+  const AfterStop after_stop;
   for (int attempt = 0; !open.empty(); ++attempt) {
     const Credentials keys = state_->credentials.get();
     std::vector<HttpRequest> requests;
     for (const size_t i : open) requests.push_back(state_->prepared(calls[i], keys));
-    std::vector<HttpAnswer> received = send_all(requests);
+    std::vector<HttpAnswer> received = send_all(requests, after_stop);
     std::vector<size_t> again;
     bool wait = false, progress = false;
     for (size_t k = 0; k < open.size(); ++k) {
@@ -242,7 +217,7 @@ std::vector<HttpAnswer> Requests::perform(const std::vector<Call>& calls) {
     if (open.empty() || !wait) continue;
     const double pause = pause_after(attempt, answers, open);
     if (pause >= limit.left()) break;
-    if (!pause_for(pause, stopped)) {
+    if (!pause_for(pause, after_stop)) {
       for (const size_t i : open) {
         answers[i] = {};
         answers[i].error = stopped_request;

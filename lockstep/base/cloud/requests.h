@@ -15,6 +15,7 @@ struct Call {
   std::string method = "GET", bucket = {}, key = {};
   Pairs query = {}, headers = {};
   std::string body = {};
+  uint64_t most_bytes = usual_answer;  // of the answer's body
   // What is wrong with an answer; "" if nothing. A damaged answer is no answer.
   std::function<std::string(const HttpAnswer&)> damage = {};
 };

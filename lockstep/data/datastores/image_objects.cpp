@@ -12,9 +12,13 @@
 #include "lockstep/data/datastores/image_index.h"
 #include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/image_shards.h"
+#include "lockstep/data/images/image.h"
 
 namespace lockstep {
 namespace {
+
+// Bytes of a file: those of the largest image without compression, and a head.
+constexpr uint64_t largest_image = (uint64_t{max_image_pixels} << 3) + (uint64_t{1} << 20);
 
 struct ListedObjects {
   std::string bucket, prefix;  // of the keys: "", or ending in '/'
@@ -114,6 +118,12 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
     const bool below = relative.find('/') != std::string::npos;
     if (relative.ends_with('/') || (!options.recursive && below)) continue;
     if (is_image_extension(lower_extension(relative.substr(relative.rfind('/') + 1)))) {
+      if (object.size > largest_image) {
+        throw DataError("[image_folder] " +
+                        printable(cloud::Address{result.bucket, object.key}.to_string()) + " has " +
+                        std::to_string(object.size) + " bytes by the store's listing; " +
+                        "an image file has at most " + std::to_string(largest_image));
+      }
       result.objects.push_back({std::move(object.key), object.size, std::move(object.etag)});
     }
   }

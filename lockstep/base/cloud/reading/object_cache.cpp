@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
@@ -189,6 +190,7 @@ std::shared_ptr<const void> ObjectCache::claim(const std::string& bucket,
     if (seconds == 0 && file_is_locked(path)) return {};
     const TimeLimit limit(seconds);
     for (bool first = true; (first || !limit.reached()) && !holds(bucket, object); first = false) {
+      if (!first && retries_stopped()) break;
       if (std::optional<FileLock> lock = FileLock::take(path)) {
         return std::shared_ptr<const void>(new FileLock(std::move(*lock)),
                                            [path](const void* held) {

@@ -26,7 +26,8 @@ class ObjectCache {
                                        uint64_t offset, uint64_t size) const;
   bool holds(const std::string& bucket, const WantedObject& object) const;
   void forget(const std::string& bucket, const WantedObject& object);  // damaged contents
-  // Waits until no other process of the user fetches the object, at most `seconds` (0: a moment).
+  // Waits until no other process of the user fetches the object, at most `seconds` (0: a moment),
+  // and not after a stop request.
   // Then others wait until the result is destroyed, or this process has ended. Null without a
   // cache, if the object is there, and if another process still fetches it.
   std::shared_ptr<const void> claim(const std::string& bucket, const WantedObject& object,

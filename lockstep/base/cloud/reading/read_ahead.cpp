@@ -225,7 +225,15 @@ struct ReadAhead::State {
             bucket, cached_name(part(indices[k])), patient.load() ? longest_part_claim : 0);
         if (find(indices[k], results[k])) continue;
         if (!claim) patient.store(false);  // the other process may have been stopped
+        if (retries_stopped()) {           // one after the other they would take too long
+          results[k].error = stopped_request;
+          continue;
+        }
         from_store(indices, {k}, results);
+      }
+    } catch (const Cancelled&) {
+      for (ReadObject& result : results) {
+        if (result.bytes.empty()) result.error = stopped_request;
       }
     } catch (const std::exception& error) {
       for (ReadObject& result : results) {

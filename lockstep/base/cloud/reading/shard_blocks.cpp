@@ -99,7 +99,8 @@ struct ShardBlocks::State {
       for (const size_t block : blocks) {
         const WantedPart part = part_of(block);
         if (object_cache().holds(bucket, cached(part))) continue;
-        claims.push_back(object_cache().claim(bucket, cached(part), longest_claim));
+        const double patience = retries_stopped() ? 0 : longest_claim;
+        claims.push_back(object_cache().claim(bucket, cached(part), patience));
         if (object_cache().holds(bucket, cached(part))) continue;
         missing.push_back(part);
         numbers.push_back(block);
@@ -113,6 +114,8 @@ struct ShardBlocks::State {
           failed[numbers[i]] = read[i].error;
         }
       }
+    } catch (const Cancelled&) {
+      for (const size_t block : blocks) failed[block] = stopped_request;
     } catch (const std::exception& error) {
       for (const size_t block : blocks) failed[block] = error.what();
     }
