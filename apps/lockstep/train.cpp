@@ -284,6 +284,17 @@ int work(const TrainArguments& a) {
     if (a.dry_run) throw Unsupported("[train] --dry-run needs a local folder for --out");
     mirror.emplace(a.out, a.resume);
     options.folder = mirror->folder();
+    if (mirror->is_ahead()) {
+      std::fprintf(stderr, "note: the run goes on from %s, whose state did not reach %s\n",
+                   printable(mirror->folder()).c_str(), printable(a.out).c_str());
+    }
+    if (!mirror->moved_aside().empty()) {
+      std::fprintf(
+          stderr,
+          "note: %s has another state of the run than this machine, whose files are now in "
+          "%s\n",
+          printable(a.out).c_str(), printable(mirror->moved_aside()).c_str());
+    }
     mirror->start();
   }
   options.resume = a.resume;
@@ -292,8 +303,8 @@ int work(const TrainArguments& a) {
   options.initial_model = a.initial_model;
   options.profile = a.profile;
   options.interrupted = stop_wanted;
-  // The store of runs names folders that stay.
-  if (!a.not_recorded && !mirror) options.store = default_store_folder();
+  if (!a.not_recorded) options.store = default_store_folder();
+  if (mirror) options.address = mirror->address();
 
   ProgressPrinter progress(stderr, job.verbose_frequency);
   Notices notices;
@@ -352,8 +363,16 @@ int work(const TrainArguments& a) {
   }
   if (result.training.profile) report_profile(*result.training.profile, a, options.folder);
   write_report_of(options.folder);
-  stop_retries.reset();  // what the run has written reaches the store
-  if (mirror) mirror->finish();
+  // What a stopped run has written reaches the store; a second signal ends that. A first one, of a
+  // run that has finished, ends it too.
+  if (stop_wanted()) stop_retries.reset();
+  if (mirror) {
+    if (stop_wanted()) {
+      std::fprintf(stderr, "copying the run to %s; a second signal leaves it in %s\n",
+                   printable(a.out).c_str(), printable(mirror->folder()).c_str());
+    }
+    mirror->finish(how_to_go_on(a, a.out, false));
+  }
   return result.training.stopped ? exit_stopped : 0;
 }
 

@@ -383,8 +383,8 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
   const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);
   Witness witness(folder, plan.network, plan.classes, options.save_initial);
-  RunRecorder recorder(folder, plan.job, options.dry_run ? "" : options.store, options.trial,
-                       [&](const std::string& text) {
+  RunRecorder recorder(folder, plan.job, options.dry_run ? "" : options.store, options.address,
+                       options.trial, [&](const std::string& text) {
                          for (TrainingObserver* observer : options.observers) {
                            observer->notice(text);
                          }

@@ -43,6 +43,8 @@ struct RunOptions {
   bool profile = false;  // as in TrainingControl
   // The folder of the run store in which the run is recorded (see store/run_store.h); "": none.
   std::string store = {};
+  std::string address =
+      {};  // of the run in an S3 store, of which `folder` is the local copy; or ""
   // The sweep that the run is a trial of, if any. The caller keeps it until the run has ended.
   const RunTrial* trial = nullptr;
 };

@@ -296,7 +296,7 @@ class Lying(HostileTest):
         self.listed([("all/" + "k" * 1021, 5)])
         self.is_refused("a key of 1025 bytes")
 
-    def test_an_order_of_its_own_is_no_lie(self):
+    def test_an_order_of_its_own_is_accepted(self):
         contents = [(key, len(self.store.objects["data-1", key])) for bucket, key in self.store.objects]
         contents.reverse()
 

@@ -6,7 +6,9 @@ usage: s3_shards_test.py PATH_OF_LOCKSTEP [unittest options]
 
 import json
 import os
+import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -227,6 +229,88 @@ class Outputs(S3Test):
         done = self.train()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.stored("receipt.jsonl"), self.receipt)
+
+    def folder_of(self, machine):
+        return next(path for path in (self.folder / machine / "lockstep/runs").iterdir() if "." not in path.name)
+
+    def failed(self, earlier):
+        """A training whose writes the store refuses, all, or all after an earlier state. Returns standard error and the
+        folder that stays on the machine."""
+        if earlier:
+            done = self.train("--set", "max_epochs=6")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.store.fault = lambda method, path: "error" if method == "PUT" else None
+        done = self.train(*["--resume"] * earlier, LOCKSTEP_S3_RETRY_SECONDS="0.2")
+        self.store.fault = lambda method, path: None
+        self.assertEqual(done.returncode, 1, done.stderr)
+        folder = self.folder_of("one")
+        self.assertEqual((folder / "receipt.jsonl").read_bytes(), self.receipt)
+        return done.stderr, folder
+
+    def forget(self):
+        for name in [name for name in self.store.objects if name[0] == "runs-1"]:
+            del self.store.objects[name]
+
+    def id_of(self, text):
+        return json.loads(text)["id"]  # made at the first start
+
+    def test_a_run_that_did_not_reach_the_store_is_not_lost(self):
+        for earlier in (False, True):
+            with self.subTest(earlier):
+                error, folder = self.failed(earlier)
+                self.assertRegex(error, r"cannot write s3://runs-1/a b/run/.*\n.*hint: the run is in .*; copy it with: "
+                                        r"lockstep train job.toml --out 's3://runs-1/a b/run' --resume\n")
+                log, run = (folder / "log.jsonl").read_bytes(), self.id_of((folder / "run.json").read_text())
+                again = self.train()
+                self.assertEqual(again.returncode, 1)
+                self.assertRegex(again.stderr, "contains a run" if earlier else
+                                 rf"{folder} has a run that did not reach s3://runs-1/a b/run\n.*with --resume")
+                self.assertEqual((folder / "log.jsonl").read_bytes(), log)
+                resumed = self.train("--resume")
+                self.assertEqual(resumed.returncode, 0, resumed.stderr)
+                self.assertIn(f"the run goes on from {folder}, whose state did not reach", resumed.stderr)
+                self.assertEqual(self.stored("receipt.jsonl"), self.receipt)
+                self.assertEqual(self.id_of(self.stored("run.json")), run)
+                self.assertEqual([p for p in folder.parent.iterdir() if not p.name.endswith(".lock")], [])
+                self.forget()
+
+    def test_a_state_that_the_store_has_left_behind_is_moved_aside(self):
+        for known in (True, False):
+            with self.subTest(known):
+                _, folder = self.failed(True)
+                if not known:  # of an earlier version
+                    folder.with_name(folder.name + ".json").unlink()
+                log = (folder / "log.jsonl").read_bytes()
+                if known:
+                    self.assertEqual(self.train("--resume", machine="two").returncode, 0)
+                done = self.train("--resume", "--set", "max_epochs=13")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                aside = re.search(r"whose files are now in (\S+)", done.stderr)
+                self.assertTrue(aside, done.stderr)
+                self.assertEqual((pathlib.Path(aside[1]) / "log.jsonl").read_bytes(), log)
+                self.assertTrue(self.stored("receipt.jsonl").startswith(self.receipt))
+                self.forget()
+
+    def test_the_run_store_knows_the_address(self):
+        home = {"LOCKSTEP_HOME": str(self.folder / "home")}
+        self.assertEqual(self.train(**home).returncode, 0)
+        self.assertEqual(json.loads(self.stored("run.json"))["address"], self.OUT)
+        listed = json.loads(self.s3("runs", "list", "--json", **home).stdout)
+        self.assertEqual([(run["folder"], run["state"]) for run in listed], [(self.OUT, "finished")])
+        self.assertIn(self.OUT, self.s3("runs", "list", **home).stdout)
+        self.assertRegex(self.s3("runs", "show", self.OUT + "/", **home).stdout, f"folder +{self.OUT}\n")
+        done = self.s3("runs", "export", "1", **home)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(done.stdout.count("\n"), 12)
+        # Continued on another machine it is the same run; a local run has no address.
+        self.assertEqual(self.train("--resume", "--set", "max_epochs=13", machine="two", **home).returncode, 0)
+        listed = json.loads(self.s3("runs", "list", "--json", "--columns", "number,epoch", **home).stdout)
+        self.assertEqual([(run["folder"], run["number"], run["epoch"]) for run in listed], [(self.OUT, 1, 13)])
+        self.assertEqual(json.loads((self.folder / "runs/here/run.json").read_text())["address"], "")
+        done = self.s3("runs", "rm", "1", "--files", **home)
+        self.assertRegex(done.stderr, rf"the files of run 1 are in {self.OUT}")
+        self.assertEqual(self.s3("runs", "rm", "1", **home).returncode, 0)
+        self.assertEqual(self.s3("runs", "list", **home).stdout, "no runs\n")
 
     def test_two_processes_cannot_write_one_run(self):
         def fault(method, path):

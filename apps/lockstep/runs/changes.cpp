@@ -7,6 +7,7 @@
 
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/runs/runs.h"
+#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
@@ -36,6 +37,12 @@ void require_text(const std::string& text, const char* what, size_t most) {
 // Removes the files that Lockstep writes, and the folder if nothing else is in it.
 void remove_files(const StoredRun& run) {
   FileSystem& files = local_files();
+  if (cloud::is_address(run.folder)) {
+    throw Unsupported(
+        "[runs] the files of run " + std::to_string(run.number) + " are in " + run.folder +
+            ", where --files removes nothing",
+        "use `lockstep runs rm` without --files, and remove the objects with a tool for the store");
+  }
   const RunState state = run_state(files, run.folder);
   if (state.status == RunStatus::none) return;
   if (read_run_facts(files, run.folder).id != run.facts.id) {

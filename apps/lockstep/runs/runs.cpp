@@ -92,12 +92,13 @@ std::vector<StoredRun> chosen_runs(RunStore& store, const RunsArguments& a) {
     if (run.state.status != RunStatus::running) continue;
     FileSystem& files = local_files();
     // Another run may have taken the folder.
-    if (run_state(files, run.folder).status == RunStatus::none ||
-        read_run_facts(files, run.folder).id != run.facts.id) {
+    const std::string folder = local_folder(run);
+    if (run_state(files, folder).status == RunStatus::none ||
+        read_run_facts(files, folder).id != run.facts.id) {
       run.state = {RunStatus::interrupted, "its folder is gone"};
       continue;
     }
-    run = read_stored_run(files, run.folder);
+    run = read_stored_run(files, folder);
     run.number = store.record(run);
   }
   return a.where.empty() ? runs : RunFilter(a.where).of(runs);

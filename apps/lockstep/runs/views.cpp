@@ -10,6 +10,8 @@
 
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/runs/runs.h"
+#include "lockstep/base/cloud/object_store.h"
+#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
@@ -298,9 +300,7 @@ int export_runs(const RunsArguments& a) {
   };
   for (const StoredRun& run : runs) {
     const std::string path = join_path(run.folder, "log.jsonl");
-    if (!local_files().exists(path)) throw FileError("[runs] there is no " + path);
-    GrowingLines lines;
-    lines.follow(path, [&](std::string_view text) {
+    const auto add_line = [&](std::string_view text) {
       const auto line = parse_json_or_discard<nlohmann::json>(text);
       if (!line.is_object() || line.contains("event") || line.contains("phase")) return;
       const bool validation = line.contains("validation_loss");
@@ -325,7 +325,19 @@ int export_runs(const RunsArguments& a) {
         row.resize(std::max(row.size(), at->second + 1));
         row[at->second] = value.is_null() ? "" : value.dump();
       }
-    });
+    };
+    if (cloud::is_address(path)) {
+      const std::string text = read_text(cloud::s3_files(), path);
+      size_t begin = 0;
+      for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+        add_line(std::string_view(text).substr(begin, end - begin));
+        begin = end + 1;
+      }
+      continue;
+    }
+    if (!local_files().exists(path)) throw FileError("[runs] there is no " + path);
+    GrowingLines lines;
+    lines.follow(path, add_line);
     if (lines.overlong()) {
       std::fprintf(stderr, "note: %s\n", printable(overlong_note(path)).c_str());
     }

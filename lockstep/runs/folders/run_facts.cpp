@@ -38,6 +38,7 @@ template <class Facts, class Visit>
 void visit_fields(Facts& f, const Visit& visit) {
   visit("id", f.id);
   visit("created", f.created);
+  visit("address", f.address);
   visit("host", f.host);
   visit("version", f.version);
   visit("device", f.device);

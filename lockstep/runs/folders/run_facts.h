@@ -25,6 +25,7 @@ struct RunScore {
 struct RunFacts {
   std::string id;       // 32 hexadecimal digits, made at the first start, kept by copies and moves
   std::string created;  // time of the first start, "2026-11-23T20:23:14Z"
+  std::string address;  // "s3://bucket/run" of a run in a store, where its files are; else ""
   std::string host;     // of the last start, as are all that follow
   std::string version;  // of Lockstep
   std::string device;   // "cpu", "cuda:0"

@@ -8,7 +8,9 @@
 #include <set>
 #include <thread>
 
+#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/cloud/object_store.h"
+#include "lockstep/base/cloud/reading/read_ahead.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
@@ -18,6 +20,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/runs/folders/run_folder.h"
 
 namespace lockstep {
 namespace {
@@ -34,17 +37,13 @@ struct MirroredFile {
 };
 using MirroredFiles = std::map<std::string, MirroredFile>;  // by path in the run's folder
 
-std::string folder_for(const std::string& address) {
-  const std::string cache = find_cache_folder();
-  if (cache.empty()) {
-    throw FileError("[run] " + printable(address) + " needs a local folder, but HOME is not set");
-  }
-  return join_path(join_path(cache, "runs"), digest_of(address.data(), address.size()).to_string());
-}
-
 // Files of a run that others may need; not locks, requests and unfinished files.
 bool is_mirrored(const std::string& name) {
   return name != "lock" && name != "stop" && !name.ends_with(".tmp") && !name.ends_with(".damaged");
+}
+
+std::string text_digest(const std::string& text) {
+  return digest_of(text.data(), text.size()).to_string();
 }
 
 std::string dumped(const MirroredFiles& files) {
@@ -64,7 +63,7 @@ MirroredFiles parsed_pointer(const std::string& text, const std::string& address
   const auto json = parse_json_or_discard<nlohmann::json>(text);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_array() ||
       json.value("version", nlohmann::json()) != 1) {
-    throw damaged("it is no pointer of this version");
+    throw damaged("it is not a pointer of this version");
   }
   MirroredFiles files;
   for (const auto& entry : json["files"]) {
@@ -90,12 +89,18 @@ MirroredFiles parsed_pointer(const std::string& text, const std::string& address
 }  // namespace
 
 struct RunMirror::State {
-  std::string name;        // the address as given
+  std::string name;        // the address as given, without a '/' at its end
   cloud::Address address;  // key: "" or ending in '/'
   std::string folder;
   std::optional<FileLock> own_lock;
   std::string etag;     // of the pointer; "": there is none
+  std::string pointer;  // its digest, or ""
   MirroredFiles files;  // of the pointer
+  // Digests of pointers: the store's, of which the folder is a later state, and those that this
+  // process, or an earlier one with this folder, has tried to write since. "": none was there.
+  std::vector<std::string> known;
+  std::string moved_aside;
+  bool ahead = false;
   bool finished = false;
   std::thread thread;
   Mutex mutex;
@@ -104,31 +109,118 @@ struct RunMirror::State {
 
   cloud::Address at(const std::string& key) const { return {address.bucket, address.key + key}; }
 
-  void read_pointer() {
+  struct Pointer {
+    std::string text, etag;
+  };
+  // The store's at present; nothing if there is none.
+  std::optional<Pointer> stored_pointer() const {
     const std::optional<cloud::ObjectInfo> there = cloud::object_store().look_at(at(pointer_name));
-    if (!there) return;
+    if (!there) return {};
     cloud::ReadObject read = std::move(
         cloud::object_store().read(address.bucket, {{there->key, there->size, there->etag}})[0]);
-    if (!read.error.empty()) {
-      throw FileError("[run] cannot read " + printable(name) + "/" + pointer_name + ": " +
-                      read.error);
-    }
-    files = parsed_pointer(read.bytes, name);
-    etag = there->etag;
+    if (!read.error.empty()) cloud::refuse_object(address.bucket, there->key, read.error);
+    return Pointer{std::move(read.bytes), there->etag};
+  }
+  void adopt(const Pointer& stored) {
+    files = parsed_pointer(stored.text, name);
+    etag = stored.etag;
+    pointer = text_digest(stored.text);
   }
 
-  void fetch() const {
-    for (const auto& [path, file] : files) {
-      const std::string bytes = cloud::object_store().read(at(file.object));
-      if (bytes.size() != file.size ||
-          digest_of(bytes.data(), bytes.size()).to_string() != file.digest) {
-        throw DataError("[run] " + printable(at(file.object).to_string()) +
-                        " is not the file that the run wrote");
-      }
-      const std::string to = join_path(folder, path);
-      make_folders(local_files(), folder_of(to));
-      write_atomically(local_files(), to, as_bytes(bytes));
+  std::string notes_path() const { return folder + ".json"; }
+  void note_known() const {
+    write_atomically(
+        local_files(), notes_path(),
+        nlohmann::ordered_json{{"version", 1}, {"address", name}, {"pointers", known}}.dump(2) +
+            "\n");
+  }
+  // Nothing for a folder of an earlier version, or one whose file is damaged.
+  std::optional<std::vector<std::string>> noted() const {
+    if (!local_files().exists(notes_path())) return {};
+    try {
+      const auto json =
+          parse_json_or_discard<nlohmann::json>(read_text(local_files(), notes_path()));
+      if (json.at("version") == 1) return json.at("pointers").get<std::vector<std::string>>();
+    } catch (const nlohmann::json::exception&) {
     }
+    return {};
+  }
+
+  // Whether the folder has results that the store has not: those of a run whose copies failed, or
+  // whose process was killed.
+  bool holds_more() const {
+    if (!local_files().is_folder(folder)) return false;
+    bool computed = false, covered = true;
+    for (const std::string& path : paths()) {
+      computed = computed || path == run_model_name || path.starts_with("checkpoints/");
+      if (!covered) continue;
+      const auto there = files.find(path);
+      const std::string text = read_text(local_files(), join_path(folder, path));
+      covered = there != files.end() && there->second.digest == text_digest(text);
+    }
+    return computed && !covered;
+  }
+
+  // Whether the folder continues what the store has now.
+  bool fits() const {
+    const std::optional<std::vector<std::string>> before = noted();
+    if (etag.empty()) return true;
+    return before && std::find(before->begin(), before->end(), pointer) != before->end();
+  }
+
+  void move_aside() {
+    for (int number = 1; moved_aside.empty() || fs::exists(moved_aside); ++number) {
+      moved_aside = folder + ".aside-" + std::to_string(number);
+    }
+    local_files().rename(folder, moved_aside);
+  }
+
+  // Into a folder that gets its name when it is whole.
+  void fetch() {
+    const std::string part = folder + ".part";
+    fs::remove_all(part);
+    fs::remove_all(folder);
+    make_folders(local_files(), part);
+    for (const auto& [path, file] : files) {
+      if (cloud::retries_stopped()) {
+        throw Cancelled("[run] " + printable(name) + " was not read: a stop was requested");
+      }
+      const cloud::Address from = at(file.object);
+      const auto other = [&] {
+        return DataError("[run] " + printable(from.to_string()) +
+                         " is not the file that the run wrote");
+      };
+      const std::optional<cloud::ObjectInfo> there = cloud::object_store().look_at(from);
+      if (there && there->size != file.size) throw other();
+      const std::string etag_there = there ? there->etag : "";
+      cloud::ReadObject read = std::move(
+          cloud::object_store().read(from.bucket, {{from.key, file.size, etag_there}})[0]);
+      if (!read.error.empty()) cloud::refuse_object(from.bucket, from.key, read.error);
+      if (text_digest(read.bytes) != file.digest) throw other();
+      const std::string to = join_path(part, path);
+      make_folders(local_files(), folder_of(to));
+      write_atomically(local_files(), to, as_bytes(read.bytes));
+    }
+    local_files().rename(part, folder);
+  }
+
+  void begin(bool resume) {
+    const bool more = holds_more();
+    if (!resume && !etag.empty()) {
+      throw InvalidArgument("[run] " + printable(name) + " contains a run",
+                            "continue with --resume, or choose another address with --out");
+    }
+    if (!resume && more) {
+      throw InvalidArgument("[run] " + folder + " has a run that did not reach " + printable(name),
+                            "continue it, and copy it there, with --resume, or remove that folder");
+    }
+    ahead = more && fits();
+    if (more && !ahead) move_aside();
+    if (!ahead) fetch();
+    std::vector<std::string> before = ahead ? noted().value_or(known) : known;
+    known = std::move(before);
+    known.push_back(pointer);
+    note_known();
   }
 
   // Paths in the folder. Checkpoints first: what was written beside a checkpoint is then read after
@@ -159,7 +251,7 @@ struct RunMirror::State {
       }
       MirroredFile file;
       file.size = bytes.size();
-      file.digest = digest_of(bytes.data(), bytes.size()).to_string();
+      file.digest = text_digest(bytes);
       file.object = "files/" + file.digest + "-" + path.substr(path.rfind('/') + 1);
       const auto before = files.find(path);
       const bool same = before != files.end() && before->second.object == file.object;
@@ -170,20 +262,35 @@ struct RunMirror::State {
     if (whole) {
       for (const auto& [path, bytes] : contents) cloud::object_store().write(at(path), bytes);
     }
-    const std::string pointer = dumped(now);
-    if (!cloud::object_store().write_if(at(pointer_name), pointer, etag)) {
-      throw InvalidArgument("[run] another process has written the run " + printable(name),
-                            "choose another address with --out");
-    }
-    const std::optional<cloud::ObjectInfo> written =
-        cloud::object_store().look_at(at(pointer_name));
-    etag = written ? written->etag : "";
+    write_pointer(dumped(now));
     std::set<std::string> used;
     for (const auto& [path, file] : now) used.insert(file.object);
     for (const auto& [path, file] : files) {
       if (!used.contains(file.object)) cloud::object_store().remove(at(file.object));
     }
     files = std::move(now);
+  }
+
+  void write_pointer(const std::string& text) {
+    known.push_back(text_digest(text));
+    note_known();  // before the store has it
+    if (!cloud::object_store().write_if(at(pointer_name), text, etag)) {
+      // It may be one that this process wrote, whose answer was lost.
+      const std::optional<Pointer> there = stored_pointer();
+      const bool own =
+          there && std::find(known.begin(), known.end(), text_digest(there->text)) != known.end();
+      if (own) adopt(*there);
+      if (!own || !cloud::object_store().write_if(at(pointer_name), text, etag)) {
+        throw InvalidArgument("[run] another process has written the run " + printable(name),
+                              "choose another address with --out");
+      }
+    }
+    const std::optional<cloud::ObjectInfo> written =
+        cloud::object_store().look_at(at(pointer_name));
+    etag = written ? written->etag : "";
+    pointer = text_digest(text);
+    known = {pointer};
+    note_known();
   }
 
   // Names of the checkpoints in the folder.
@@ -198,7 +305,7 @@ struct RunMirror::State {
   }
 
   void watch() {
-    std::string copied = checkpoints();
+    std::string copied = ahead ? "" : checkpoints();
     const MutexLock lock(mutex);
     while (!ending) {
       wake.wait_until(mutex, TimeLimit(between_looks));
@@ -241,36 +348,49 @@ RunMirror::RunMirror(std::string address, bool resume) : state_(std::make_unique
     throw InvalidArgument("[run] another process uses " + printable(s.name),
                           "wait for it, or choose another address with --out");
   }
-  s.read_pointer();
-  if (!resume && !s.etag.empty()) {
-    throw InvalidArgument("[run] " + printable(s.name) + " contains a run",
-                          "continue with --resume, or choose another address with --out");
-  }
-  fs::remove_all(s.folder);
-  make_folders(local_files(), s.folder);
-  s.fetch();
+  if (const auto stored = s.stored_pointer()) s.adopt(*stored);
+  s.begin(resume);
 }
 
 RunMirror::~RunMirror() {
   State& s = *state_;
   s.stop();
   std::error_code error;
-  if (s.finished) fs::remove_all(s.folder, error);
+  if (!s.finished) return;
+  fs::remove_all(s.folder, error);
+  fs::remove(s.notes_path(), error);
 }
 
 const std::string& RunMirror::folder() const { return state_->folder; }
+const std::string& RunMirror::address() const { return state_->name; }
+const std::string& RunMirror::moved_aside() const { return state_->moved_aside; }
+bool RunMirror::is_ahead() const { return state_->ahead; }
+
+std::string RunMirror::folder_for(const std::string& address) {
+  const std::string cache = find_cache_folder();
+  if (cache.empty()) {
+    throw FileError("[run] " + printable(address) + " needs a local folder, but HOME is not set");
+  }
+  return join_path(join_path(cache, "runs"), text_digest(address));
+}
 
 void RunMirror::start() {
   state_->thread = std::thread([this] { state_->watch(); });
 }
 
-void RunMirror::finish() {
+void RunMirror::finish(const std::string& command) {
   State& s = *state_;
   s.stop();
+  const std::string where = "the run is in " + s.folder;
+  const std::string hint = where + "; copy it with: " + command;
   try {
     s.copy(true);
+  } catch (const Cancelled& error) {
+    throw Cancelled(error.what(), hint);
   } catch (const FileError& error) {
-    throw FileError(error.what(), "the run is in " + s.folder);
+    throw FileError(error.what(), hint);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(error.what(), where + "; " + error.hint());
   }
   s.finished = true;
 }

@@ -12,10 +12,12 @@
 namespace lockstep {
 
 RunRecorder::RunRecorder(const RunFolder& folder, const Job& job, std::string store,
-                         const RunTrial* trial, std::function<void(const std::string& text)> notice)
+                         std::string address, const RunTrial* trial,
+                         std::function<void(const std::string& text)> notice)
     : folder_(folder),
       job_(job),
       store_(std::move(store)),
+      address_(std::move(address)),
       trial_(trial),
       notice_(std::move(notice)),
       facts_(read_run_facts(folder.files(), folder.path())) {}
@@ -24,6 +26,7 @@ void RunRecorder::start(const TrainingStart& start) {
   RunFacts& f = facts_;
   if (f.id.empty()) f.id = make_run_id();
   if (f.created.empty()) f.created = utc_now();
+  f.address = address_;
   f.host = host_name();
   f.version = LOCKSTEP_VERSION;
   f.device = to_string(start.device);

@@ -24,9 +24,9 @@ struct RunTrial {
 // receives what was not recorded and why.
 class RunRecorder : public TrainingObserver {
  public:
-  // `store` is the folder of the store; "": none. `trial` may be null.
-  RunRecorder(const RunFolder& folder, const Job& job, std::string store, const RunTrial* trial,
-              std::function<void(const std::string& text)> notice);
+  // `store` is the folder of the store; "": none. `address`: see RunFacts. `trial` may be null.
+  RunRecorder(const RunFolder& folder, const Job& job, std::string store, std::string address,
+              const RunTrial* trial, std::function<void(const std::string& text)> notice);
 
   // Writes run.json. Throws FileError if the folder cannot be written.
   void start(const TrainingStart& start) override;
@@ -38,7 +38,7 @@ class RunRecorder : public TrainingObserver {
  private:
   const RunFolder& folder_;
   const Job& job_;
-  std::string store_;
+  std::string store_, address_;
   const RunTrial* trial_;
   std::function<void(const std::string& text)> notice_;
   RunFacts facts_;

@@ -12,10 +12,13 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
+#include "lockstep/base/os/user_folder.h"
 #include "lockstep/runs/folders/growing_lines.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/runs/folders/run_mirror.h"
 
 namespace lockstep {
 namespace {
@@ -230,6 +233,11 @@ RunStatus status_of(const std::string& name) {
   return RunStatus::none;
 }
 
+// "" if the environment names no home.
+std::string local_copy_of(const std::string& address) {
+  return find_cache_folder().empty() ? "" : RunMirror::folder_for(address);
+}
+
 // The first entries had the facts beside the other fields, and variables as JSON text.
 ordered_json facts_of_first_form(ordered_json entry) {
   for (ordered_json& value : entry.at("variables")) {
@@ -248,6 +256,10 @@ bool larger_values_are_better(const std::string& metric) {
   return true;
 }
 
+std::string local_folder(const StoredRun& run) {
+  return cloud::is_address(run.folder) ? local_copy_of(run.folder) : run.folder;
+}
+
 StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own_lock) {
   StoredRun run;
   run.folder = absolute_folder(folder);
@@ -257,6 +269,10 @@ StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own
                           "use a folder that lockstep train wrote");
   }
   run.facts = read_run_facts(files, folder);
+  // A copy that was fetched by other means is a folder like any other.
+  const std::string& address = run.facts.address;
+  const std::string copy = address.empty() ? "" : local_copy_of(address);
+  if (!copy.empty() && run.folder == absolute_folder(copy)) run.folder = address;
   run.notes = read_run_notes(files, folder);
   add_job(files, folder, run);
   LogSummary log;

@@ -31,7 +31,7 @@ struct Artefact {
 
 struct StoredRun {
   int64_t number = 0;  // in the store; never used again
-  std::string folder;  // absolute
+  std::string folder;  // absolute; the address of a run in an S3 store
   std::string name;    // of the job
   RunState state;
   int64_t iteration = 0, epoch = 0;  // the last one in the log
@@ -44,6 +44,10 @@ struct StoredRun {
   std::vector<MetricSummary> metrics;
   std::vector<Artefact> artefacts;
 };
+
+// The folder in which a run lies on this machine: its folder, or the local copy of a run in an S3
+// store, which exists while it is trained.
+std::string local_folder(const StoredRun& run);
 
 // The run in a folder. Files that are damaged or missing leave their parts empty. Throws
 // InvalidArgument if the folder contains no run. Thread-safe. `own_lock`: see run_state().
