@@ -1,5 +1,6 @@
-// What a store answers: listings, errors, checksums of contents.
+// What a store answers: listings, errors, checksums of contents; and what lends keys (STS).
 #include "lockstep/base/cloud/answers.h"
+#include "lockstep/base/cloud/assumed_role.h"
 #include "lockstep/base/error.h"
 #include "tests/fuzz/target.h"
 
@@ -37,17 +38,26 @@ constexpr const char* kError = R"(
 <?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NoSuchKey</Code><Message>The key does not exist.</Message><RequestId>1</RequestId></Error>)";
 
+constexpr const char* kLent = R"(
+<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>ASIAIOSFODNN7EXAMPLE</AccessKeyId><SecretAccessKey>wJalr/XU</SecretAccessKey>
+<SessionToken>AQoDYXdzEPT//////////wEXAMPLE=</SessionToken><Expiration>2026-11-27T06:05:23.5+01:00</Expiration>
+</Credentials></AssumeRoleResult></AssumeRoleResponse>)";
+
 }  // namespace
 
 void parse(std::span<const std::byte> bytes) {
   HttpAnswer answer = answer_of(text_of(bytes));
   const bool whole = cloud::damage_in_listing(answer).empty();
   cloud::damage_by_checksum(answer);
+  cloud::damage_in_written(answer, std::string(16, 'x'));
+  cloud::parsed_time(cloud::element(answer.body, "Expiration"));
   answer.status = 404;
   cloud::code_of(answer);
   const std::string reason = cloud::reason_of(answer);
   if (reason.size() > 1000) throw InternalError("[fuzz] a store writes long messages for it");
-  for (const char* name : {"Code", "NextContinuationToken", "UploadId", "ETag"}) {
+  for (const char* name :
+       {"Code", "NextContinuationToken", "UploadId", "ETag", "AccessKeyId", "SessionToken"}) {
     cloud::element(answer.body, name);
   }
   if (!whole) return;
@@ -56,7 +66,10 @@ void parse(std::span<const std::byte> bytes) {
 }
 
 std::vector<Bytes> seeds() {
-  return {bytes_of(kListing), bytes_of(kError),
+  return {bytes_of(kListing),
+          bytes_of(kError),
+          bytes_of(kLent),
+          bytes_of("etag: \"d41d8cd98f00b204e9800998ecf8427e\"\n\n"),
           bytes_of("x-amz-checksum-crc32c: yZRlqg==\netag: \"e\"\n\nhello world"),
           bytes_of("x-amz-checksum-sha256: uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek=\n\n"
                    "hello world")};
