@@ -129,6 +129,10 @@ class Join(unittest.TestCase):
     def test_the_receipt_is_that_of_one_process_by_every_engine(self):
         self.works("train", "job.toml", "--out", "usual", "--quiet")
         training = self.train("job.toml", "joined")
+        # A person reads what to start. The engines that follow do not wait for it.
+        said = training.stderr.readline()
+        self.assertIn("waits for hosts, of which 0 of 2 have joined; each needs: lockstep worker --join "
+                      f"127.0.0.1:{self.port} --key-file key --index N, N from 0 to 1", said)
         hosts = [self.join(SLURM_PROCID="0", SLURM_NTASKS="2"),
                  self.join(JOB_COMPLETION_INDEX="1")]
         code, text = self.ends(training)

@@ -399,6 +399,8 @@ HostProcesses::~HostProcesses() {
   if (state_->options.starter) state_->options.starter->end();
 }
 
+std::string HostProcesses::address() const { return state_->address(); }
+
 uint32_t HostProcesses::start(const std::string& host, int64_t index, int64_t size,
                               const Call<void>& task) {
   State& s = *state_;

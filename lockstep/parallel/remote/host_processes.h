@@ -54,6 +54,8 @@ class HostProcesses {
   explicit HostProcesses(const HostProcessOptions& options);
   ~HostProcesses();
 
+  // Where it listens: "127.0.0.1:20000".
+  std::string address() const;
   // Runs a task on the host, in a process of the same executable under the same path. `index`: the
   // host's, from 0, for hosts that come by themselves; `size`: their number. Returns the process's
   // number, which is never reused. Throws InvalidArgument for a path that a shell would alter,

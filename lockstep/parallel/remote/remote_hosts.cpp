@@ -1,6 +1,7 @@
 #include "lockstep/parallel/remote/remote_hosts.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/quiet_thread.h"
@@ -98,7 +99,19 @@ HostStatus RemoteHosts::status(int host) const {
 }
 
 std::string RemoteHosts::waits_for() const {
-  return state_->options.starter ? state_->options.starter->waits_for() : "";
+  if (state_->options.starter) return state_->options.starter->waits_for();
+  constexpr std::string_view join = "join ";
+  if (!state_->options.launch.starts_with(join)) return "";
+  const MutexLock lock(state_->mutex);
+  const size_t size = state_->statuses.size();
+  const auto came = static_cast<size_t>(
+      std::count_if(state_->statuses.begin(), state_->statuses.end(),
+                    [](const HostStatus& status) { return status.presence != 0; }));
+  if (came == size || state_->endpoint.empty()) return "";
+  return "hosts, of which " + std::to_string(came) + " of " + std::to_string(size) +
+         " have joined; each needs: lockstep worker --join " + state_->endpoint + " --key-file " +
+         state_->options.launch.substr(join.size()) + " --index N, N from 0 to " +
+         std::to_string(size - 1);
 }
 
 uint64_t RemoteHosts::presence(int host) const {

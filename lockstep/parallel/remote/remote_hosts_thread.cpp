@@ -92,6 +92,8 @@ class HostLine {
     }
   }
 
+  std::string address() const { return processes_.address(); }
+
   void run() {
     for (;;) {
       // Before the checks, so that later rings are not missed.
@@ -464,6 +466,10 @@ void run_remote_hosts(RemoteHostsState& state) {
   std::optional<HostLine> line;
   try {
     line.emplace(state);
+    {
+      const MutexLock lock(state.mutex);
+      state.endpoint = line->address();
+    }
     state.begun.set_value();
   } catch (...) {
     state.begun.set_exception(std::current_exception());

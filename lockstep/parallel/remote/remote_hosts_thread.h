@@ -77,6 +77,7 @@ struct RemoteHostsState {
   std::map<size_t, int> owners LOCKSTEP_GUARDED_BY(mutex);
   std::vector<size_t> rung LOCKSTEP_GUARDED_BY(mutex);
   uint64_t next LOCKSTEP_GUARDED_BY(mutex) = 1;
+  std::string endpoint LOCKSTEP_GUARDED_BY(mutex);  // where it listens; "" before `begun`
   bool ended LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread thread;
   std::promise<void> begun;  // or the error, if hosts cannot be started
