@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -38,7 +40,7 @@ std::string score(const JobSweepStart& start, double value) {
 }
 
 std::string train_command_of(const SweepArguments& a, const JobSweepResult& result) {
-  std::string line = "lockstep train " + shell_word(a.job);
+  std::string line = "lockstep train " + shell_word(a.job.empty() ? result.job : a.job);
   for (const std::string& setting : result.settings) line += " --set " + shell_word(setting);
   return line;
 }
@@ -178,6 +180,24 @@ void use_cluster(const std::string& cluster, JobSweepOptions& options) {
   if (!options.resume) add_device_setting(place.device, options.settings);
 }
 
+// Why trials have failed: the most frequent reason, with the first of its trials.
+std::string reasons_of(const JobSweepResult& result) {
+  std::map<std::string, std::pair<int64_t, int64_t>> counts;  // of trials, and the first of them
+  for (const TrialRow& row : result.rows) {
+    auto& [count, first] = counts.try_emplace(row.reason, 0, row.trial).first->second;
+    ++count;
+  }
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+        return a.second.first != b.second.first ? a.second.first < b.second.first
+                                                : a.second.second > b.second.second;
+      });
+  if (most == counts.end()) return "";
+  const auto& [reason, found] = *most;
+  return fmt::format("{} of them: {} (trial {}); trials.csv has the reason of each", found.first,
+                     reason, found.second);
+}
+
 int sweep_command(SweepArguments& a) {
   if (cloud::is_address(a.out)) {
     throw Unsupported(
@@ -242,7 +262,12 @@ int sweep_command(SweepArguments& a) {
   } else if (result.finished) {
     print_end(a, result);
   }
-  return result.finished ? 0 : exit_stopped;
+  if (!result.finished) return exit_stopped;
+  if (result.best > 0) return 0;
+  print_error(fmt::format("[sweep] no trial has a result: all {} have failed or were stopped",
+                          result.rows.size()),
+              reasons_of(result));
+  return exit_failure;
 }
 
 }  // namespace

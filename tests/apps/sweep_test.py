@@ -270,9 +270,14 @@ class Use(SweepTest):
         # Piped output has a line for each event, without codes of terminals.
         self.assertIn("rung 2 of 3: trials", done.stderr)
         self.assertNotIn("\x1b", done.stderr)
-        # Nothing is computed again.
+        # Nothing is computed again, and the command is still one that works.
         again = self.works("sweep", "--out", "s", "--resume")
         self.assertNotIn("has reached", again.stderr)
+        repeated = again.stdout.split("again")[1].strip()
+        self.assertTrue(repeated.startswith(f"lockstep train {(self.shared / 'job.toml').resolve()} --set "), repeated)
+        self.works(*repeated.split()[1:], "--out", "third", "--quiet")
+        self.assertEqual((self.folder / "third" / "model.safetensors").read_bytes(),
+                         (self.folder / "s" / "model.safetensors").read_bytes())
         self.assertIn("contains a sweep", self.run_command("sweep", self.shared / "job.toml", "--out", "s").stderr)
 
     def test_stop_of_a_trial_and_of_the_sweep(self):
@@ -289,8 +294,9 @@ class Use(SweepTest):
         self.assertEqual(client.returncode, 130)
         # A request is also taken by the process that continues the sweep.
         self.works("sweep", "--out", "s", "--stop-trial", 1)
-        done = self.works("sweep", "--out", "s", "--resume", "--json")
-        self.assertEqual(json.loads(done.stdout)["best"], 0)
+        done = self.run_command("sweep", "--out", "s", "--resume", "--json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["best"]), (1, 0))
+        self.assertIn("error: [sweep] no trial has a result: all 1 have failed or were stopped\n", done.stderr)
         self.assertEqual(self.rows("s")[0]["state"], "stopped")
         self.assertEqual([line["trial"] for line in self.record("s") if line.get("event") == "stop"], [1])
 
@@ -354,6 +360,55 @@ class Use(SweepTest):
         before = self.table("s")
         self.works("sweep", "--out", "s", "--resume", "--rerun-failed")
         self.assertEqual(self.table("s"), before)
+
+    def test_a_sweep_without_a_result_fails(self):
+        job = self.write_job(("width = [2, 4, 8]", "width = [0]"), ("trials = 6", "trials = 2"))
+        for more in ([], ["--json"], ["--quiet"]):
+            done = self.run_command("sweep", job, "--out", "s" + "".join(more), *more)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("error: [sweep] no trial has a result: all 2 have failed or were stopped\n"
+                          "hint: 2 of them: ", done.stderr)
+            self.assertIn("filters", done.stderr)
+            self.assertFalse((self.folder / ("s" + "".join(more)) / "model.safetensors").exists())
+
+    def test_a_network_whose_validation_loss_is_not_a_number_is_not_the_best(self):
+        rows = "".join(f"{i % 2}.5,{i % 2},{'ab'[i % 2]}\n" for i in range(20))
+        (self.folder / "train.csv").write_text("x,y,kind\n" + rows)
+        # Products of the weights overflow, and their sum is not a number: but it has a class.
+        (self.folder / "wide.csv").write_text("x,y,kind\n3e38,-3e38,a\n-3e38,3e38,b\n3e38,3e38,a\n")
+        (self.folder / "table.toml").write_text("""
+[data]
+train = "train.csv"
+validation = "wide.csv"
+[network]
+layers = [ { type = "feature_input", features = 2 }, { type = "fully_connected", units = 8 },
+           { type = "fully_connected", units = 2 }, { type = "softmax" } ]
+[training]
+mini_batch_size = 10
+max_epochs = 2
+validation_frequency = "epoch"
+[sweep]
+method = "grid"
+[sweep.parameters]
+initial_learning_rate = [0.1, 0.2]
+output_network = ["last", "best"]
+""")
+        done = self.run_command("sweep", "table.toml", "--out", "s", "--json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["best"]), (1, 0))
+        self.assertEqual({row["state"] for row in self.rows("s")}, {"diverged"})
+        self.assertEqual({row["reason"] for row in self.rows("s")}, {"the validation loss is not a finite number"})
+
+    def test_conditions_that_can_never_hold(self):
+        for parameters, said in (
+                ('width = { values = [2, 4], when = { solver = "adam" } }\nsolver = ["sgdm", "rmsprop"]',
+                 'width: its condition can never be true: it needs solver = "adam", but solver has the values "sgdm", "rmsprop"'),
+                ('width = { values = [2, 4], when = { momentum = { low = 2, high = 3 } } }\nmomentum = { low = 0, high = 0.9 }',
+                 "it needs momentum from 2 to 3, but momentum is from 0.0 to 0.9")):
+            job = self.write_job(("width = [2, 4, 8]", parameters))
+            for command in ("sweep", "train"):
+                done = self.run_command(command, job, "--out", "s")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(said, done.stderr)
 
     def test_refusals(self):
         for change, said in ((("trials = 6", "trials = 0"), "[sweep] trials is missing"),

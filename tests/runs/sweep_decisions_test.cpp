@@ -329,10 +329,59 @@ TEST(SweepTable, Refusals) {
   EXPECT_CONTAINS(parameter(R"("a": {"low": 0, "high": 1, "scale": "log"})"), "must be above 0");
   EXPECT_CONTAINS(parameter(R"("a": {"low": 0, "high": 1, "scael": "log"})"), "`scale`");
   EXPECT_CONTAINS(parameter(R"("a": {"low": 0.5, "high": 1, "integer": true})"), "whole numbers");
-  EXPECT_CONTAINS(parameter(R"("a": {"values": [1], "when": {"b": 1}})"), "which is no parameter");
+  EXPECT_CONTAINS(parameter(R"("a": {"values": [1], "when": {"b": 1}})"),
+                  "which is not a parameter");
   EXPECT_CONTAINS(parameter(R"("a": {"values": [1], "when": {"b": 1}},
                                "b": {"values": [1], "when": {"a": 1}})"),
                   "depends on the parameter itself");
+}
+
+TEST(SweepTable, ConditionsThatCanNeverHoldAreRefused) {
+  const auto error = [](const std::string& method, const std::string& p) {
+    const std::string text =
+        "{\"method\": \"" + method + "\", \"trials\": 3, \"parameters\": {" + p + "}}";
+    try {
+      const SweepOptions options = options_of(text);
+      if (method == "grid") grid_trials(options);
+    } catch (const InvalidArgument& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const std::string lists = R"("s": ["x", "y"], "n": [1, 2.0], )";
+  const std::string ranges = R"("i": {"low": 1, "high": 4}, "r": {"low": 0.5, "high": 1.0}, )";
+  const auto one = [](const std::string& when) {
+    return R"("a": {"values": [1], "when": )" + when + "}";
+  };
+  for (const std::string method : {"random", "grid"}) {
+    const std::string stepped = R"("g": {"low": 0.0, "high": 1.0, "steps": 3}, )";
+    for (const char* when :
+         {R"({"s": "z"})", R"({"s": ["X", "Y"]})", R"({"s": {"low": 0}})", R"({"n": 3})",
+          R"({"n": "1"})", R"({"n": {"low": 3}})", R"({"n": {"low": 1.2, "high": 1.8}})"}) {
+      EXPECT_CONTAINS(error(method, lists + one(when)), "a: its condition can never be true");
+    }
+    for (const char* when : {R"({"s": "y"})", R"({"s": ["X", "y"]})", R"({"n": 2})",
+                             R"({"n": 1.0})", R"({"n": {"low": 1.5}})", R"({"s": "x", "n": 1})"}) {
+      EXPECT_EQ(error(method, lists + one(when)), "") << when;
+    }
+    // Conditions of the parameters that a condition names count as well.
+    EXPECT_CONTAINS(error(method, lists + R"("b": {"values": [1, 2], "when": {"s": "x"}}, )" +
+                                      one(R"({"b": 1, "s": "y"})")),
+                    "a: its condition can never be true: it needs s = \"y\" and s = \"x\"");
+    EXPECT_CONTAINS(error(method, stepped + one(R"({"g": 0.4})")), "a: its condition");
+    EXPECT_CONTAINS(error(method, stepped + one(R"({"g": {"low": 0.6, "high": 0.9}})")),
+                    method == "grid" ? "a: its condition is true for no trial" : "");
+  }
+  for (const char* when : {R"({"i": 5})", R"({"i": 1.5})", R"({"i": {"low": 1.2, "high": 1.8}})",
+                           R"({"i": {"low": 4.5}})", R"({"r": {"high": 0.4}})", R"({"r": 0.7})",
+                           R"({"r": {"low": 0.9, "high": 0.8}})", R"({"r": "0.7"})"}) {
+    EXPECT_CONTAINS(error("random", ranges + one(when)), "a: its condition can never be true");
+  }
+  for (const char* when : {R"({"i": 4})", R"({"i": [5, 1]})", R"({"r": {"low": 1}})"}) {
+    EXPECT_EQ(error("random", ranges + one(when)), "") << when;
+  }
+  EXPECT_EQ(error("grid", R"("g": {"low": 0.0, "high": 1.0, "steps": 3}, )" + one(R"({"g": 0.5})")),
+            "");
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ void check_conditions(const std::vector<SweepParameter>& parameters) {
       for (const SweepCondition& c : at.when) {
         const auto found = by_name.find(c.parameter);
         if (found == by_name.end()) {
-          refuse_parameter(at.name, "`when` names `" + c.parameter + "`, which is no parameter",
+          refuse_parameter(at.name, "`when` names `" + c.parameter + "`, which is not a parameter",
                            suggest(c.parameter, names));
         }
         if (c.parameter == p.name) {
@@ -169,6 +169,97 @@ void check_conditions(const std::vector<SweepParameter>& parameters) {
         }
         if (seen.insert(c.parameter).second) open.push_back(found->second);
       }
+    }
+  }
+}
+
+// Whether a value (JSON) meets a condition.
+bool meets(const std::string& value, const SweepCondition& condition) {
+  const json given = json::parse(value);
+  if (condition.values.empty()) {
+    return given.is_number() && given.get<double>() >= condition.low &&
+           given.get<double>() <= condition.high;
+  }
+  return std::any_of(condition.values.begin(), condition.values.end(),
+                     [&](const std::string& wanted) { return json::parse(wanted) == given; });
+}
+
+// Whether a parameter has a value that meets all conditions. A number drawn from a range, unlike
+// those of a grid, is not one that was written down.
+bool can_meet(const SweepParameter& p, const std::vector<const SweepCondition*>& conditions,
+              bool grid) {
+  const auto meets_all = [&](const std::string& value) {
+    return std::all_of(conditions.begin(), conditions.end(),
+                       [&](const SweepCondition* c) { return meets(value, *c); });
+  };
+  if (!p.values.empty()) return std::any_of(p.values.begin(), p.values.end(), meets_all);
+  double low = p.low, high = p.high;
+  for (const SweepCondition* c : conditions) {
+    if (c->values.empty()) {
+      low = std::max(low, c->low);
+      high = std::min(high, c->high);
+      continue;
+    }
+    // Single values of a range.
+    if (!p.integer && !grid && p.low < p.high) return false;
+    return std::any_of(c->values.begin(), c->values.end(), [&](const std::string& value) {
+      const json number = json::parse(value);
+      if (!number.is_number() || !meets_all(value)) return false;
+      const auto at = number.get<double>();
+      return at >= p.low && at <= p.high && (!p.integer || at == std::floor(at));
+    });
+  }
+  return p.integer ? std::ceil(low) <= std::floor(high) : low <= high;
+}
+
+std::string text_of_condition(const SweepCondition& c) {
+  std::string text;
+  for (const std::string& value : c.values) text += (text.empty() ? "" : " or ") + value;
+  if (!c.values.empty()) return c.parameter + " = " + text;
+  const auto number = [](double value) { return json(value).dump(); };
+  if (std::isinf(c.low)) return c.parameter + " up to " + number(c.high);
+  if (std::isinf(c.high)) return c.parameter + " from " + number(c.low);
+  return c.parameter + " from " + number(c.low) + " to " + number(c.high);
+}
+
+std::string text_of_values(const SweepParameter& p) {
+  std::string text;
+  for (const std::string& value : p.values) text += (text.empty() ? "" : ", ") + value;
+  if (!p.values.empty()) return "has the values " + text;
+  return "is " + std::string(p.integer ? "a whole number " : "") + "from " + json(p.low).dump() +
+         " to " + json(p.high).dump();
+}
+
+// Refuses a parameter that no trial can use: its conditions, and those of the parameters that they
+// name, contradict each other or a parameter's values.
+void check_conditions_can_hold(const std::vector<SweepParameter>& parameters, bool grid) {
+  std::map<std::string, const SweepParameter*> by_name;
+  for (const SweepParameter& p : parameters) by_name[p.name] = &p;
+  for (const SweepParameter& p : parameters) {
+    std::map<std::string, std::vector<const SweepCondition*>> conditions;
+    std::set<std::string> seen{p.name};
+    std::vector<const SweepParameter*> open{&p};
+    while (!open.empty()) {
+      const SweepParameter& at = *open.back();
+      open.pop_back();
+      for (const SweepCondition& c : at.when) {
+        conditions[c.parameter].push_back(&c);
+        if (seen.insert(c.parameter).second) open.push_back(by_name.at(c.parameter));
+      }
+    }
+    for (const auto& [name, all] : conditions) {
+      const SweepParameter& other = *by_name.at(name);
+      if (can_meet(other, all, grid)) continue;
+      std::string wanted;
+      for (const SweepCondition* c : all) {
+        wanted += (wanted.empty() ? "" : " and ") + text_of_condition(*c);
+      }
+      refuse_parameter(
+          p.name,
+          "its condition can never be true: it needs " + wanted + ", but " + name + " " +
+              text_of_values(other),
+          "no trial would use it; text in quotes is not a number, and any number from a "
+          "range is { low = A, high = B }");
     }
   }
 }
@@ -261,6 +352,7 @@ void SweepOptions::check() const {
   }
   const bool halves = method == "successive-halving" || method == "hyperband";
   const bool grid = method == "grid" || (halves && draws == "grid");
+  check_conditions_can_hold(parameters, grid);
   if (!grid && trials == 0) {
     throw InvalidArgument("[sweep] trials is missing", "give the number of trials");
   }

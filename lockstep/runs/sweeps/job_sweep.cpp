@@ -213,6 +213,7 @@ class JobSweep {
                     .hosts = static_cast<int64_t>(o_.hosts.size()),
                     .lent = lent_count_,
                     .options = options_};
+    result.job = stored_.text.file;
     make_folders(local_files(), o_.folder);
     const SweepLock lock(o_.folder);
     SweepSchedule schedule(method_, options_.repeats, result.start.minimize);

@@ -65,6 +65,7 @@ struct JobSweepResult {
   std::vector<TrialRow> rows;
   std::vector<std::pair<std::string, double>> importance;
   int64_t best = 0;                   // trial; 0: none succeeded
+  std::string job;                    // the absolute path of the job file
   std::vector<std::string> settings;  // of the best, for `lockstep train --set`
   std::string model, folder;          // its model file, and the folder of its run
   std::optional<Evaluation> test;     // of the best, if there are test data

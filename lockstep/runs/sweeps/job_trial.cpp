@@ -167,13 +167,17 @@ bool is_about_the_sweep(const Error& error) {
   return std::string(error.what()).find("[sweep]") != std::string::npos;
 }
 
-// The validation of the network that the training would give now.
+// The validation of the network that the training would give now: the last one, if none has a loss
+// that is a number.
 const ValidationRecord* counted(const std::vector<ValidationRecord>& all, bool best) {
   const ValidationRecord* found = nullptr;
+  double least = std::numeric_limits<double>::infinity();
   for (const ValidationRecord& v : all) {
-    if (found == nullptr || !best || v.loss < found->loss) found = &v;
+    if (!best || !(v.loss < least)) continue;
+    least = v.loss;
+    found = &v;
   }
-  return found;
+  return found == nullptr && !all.empty() ? &all.back() : found;
 }
 
 void set_results(TrialReport& report, const Job& job, const TrainingResult& training,
@@ -192,9 +196,12 @@ void set_results(TrialReport& report, const Job& job, const TrainingResult& trai
   for (const MetricValue& m : v->metrics) {
     report.metrics.emplace_back("validation." + m.name, m.value);
   }
-  if (std::isfinite(report.value)) return;
+  // A network whose loss is not a number is not a good one, whatever it classifies.
+  const std::string failing = !std::isfinite(v->loss) ? "loss" : metric;
+  if (std::isfinite(report.value) && std::isfinite(v->loss)) return;
   report.state = static_cast<int32_t>(TrialState::diverged);
-  report.reason = "the validation " + metric + " is not a finite number";
+  report.reason = "the validation " + failing + " is not a finite number";
+  report.value = std::numeric_limits<double>::quiet_NaN();
 }
 
 // The reason has no path, because the same sweep may lie elsewhere.

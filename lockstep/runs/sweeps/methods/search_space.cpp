@@ -166,6 +166,17 @@ std::vector<TrialParameters> grid_trials(const SweepOptions& options) {
       if (!more) at[i] = 0;
     }
   }
+  for (const SweepParameter& p : options.parameters) {
+    const auto uses = [&](const TrialParameters& trial) {
+      return std::any_of(trial.begin(), trial.end(),
+                         [&](const auto& used) { return used.first == p.name; });
+    };
+    if (p.when.empty() || std::any_of(trials.begin(), trials.end(), uses)) continue;
+    throw InvalidArgument(
+        "[sweep.parameters] " + p.name + ": its condition is true for no trial of the grid",
+        "`when` must have values that the grid has; { low = A, high = B } stands "
+        "for all between");
+  }
   return trials;
 }
 
