@@ -59,10 +59,15 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 std::string suggest(std::string_view name, const std::vector<std::string>& candidates) {
   const std::string nearest = nearest_name(name, candidates);
   if (!nearest.empty()) return "did you mean `" + nearest + "`?";
+  constexpr size_t most = 20;
+  const size_t shown = candidates.size() > most + 1 ? most : candidates.size();
   std::string text;
-  for (const std::string& candidate : candidates) {
+  for (size_t i = 0; i < shown; ++i) {
     text += text.empty() ? "known names: " : ", ";
-    text += candidate;
+    text += candidates[i];
+  }
+  if (shown < candidates.size()) {
+    text += " and " + std::to_string(candidates.size() - shown) + " more";
   }
   return text;
 }

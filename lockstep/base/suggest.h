@@ -12,7 +12,8 @@ namespace lockstep {
 // ignored). Returns "" if more than a third of the longer name differs for every candidate.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-// Text for a hint: "did you mean `x`?" if a candidate is near, else "known names: a, b, c".
+// Text for a hint: "did you mean `x`?" if a candidate is near, else "known names: a, b, c",
+// of which a long list has the first alone.
 std::string suggest(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

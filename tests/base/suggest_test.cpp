@@ -29,6 +29,10 @@ TEST(Suggest, StaysSilentWhenNothingIsNear) {
 TEST(Suggest, SaysWhatIsKnownOtherwise) {
   EXPECT_EQ(suggest("adm", solvers), "did you mean `adam`?");
   EXPECT_EQ(suggest("lion", {"sgdm", "adam"}), "known names: sgdm, adam");
+  std::vector<std::string> many;
+  for (int i = 1; i <= 90; ++i) many.push_back("n" + std::to_string(i));
+  const std::string text = suggest("something else", many);
+  EXPECT_TRUE(text.ends_with(", n19, n20 and 70 more")) << text;
   EXPECT_EQ(suggest("lion", {}), "");
 }
 
