@@ -59,6 +59,11 @@ void add_threads(Subcommand& sub, int& threads) {
       .range(1, 1024);
 }
 
+void add_no_header(Subcommand& sub, bool& no_header) {
+  sub.add_flag("--no-header", no_header,
+               "The first line of a .csv file is a row: its columns are matched by position");
+}
+
 const std::vector<ExitCode>& exit_codes() {
   static const std::vector<ExitCode> codes{
       {0, "success"},
@@ -141,6 +146,19 @@ Model open_model(const std::string& path) {
   Model model = load_model(files, file);
   if (model.digest.empty()) std::fprintf(stderr, "note: %s\n", no_digest_text(file).c_str());
   return model;
+}
+
+void print_note(const std::string& text) {
+  std::fprintf(stderr, "note: %s\n", printable(text).c_str());
+}
+
+void note_missing_names(const Model& model, const Datastore& data) {
+  if (!model.network.columns().empty()) return;
+  const std::vector<ValueSpec> inputs = data.spec().inputs;
+  const auto named = [](const ValueSpec& input) { return !input.columns.empty(); };
+  if (std::none_of(inputs.begin(), inputs.end(), named)) return;
+  print_note("the model has no names of columns: those of " + data.describe() +
+             " are taken in their order");
 }
 
 std::string percent(double share) {

@@ -9,6 +9,7 @@
 
 #include "apps/lockstep/command_line.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/data/datastores/datastore.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 
@@ -53,6 +54,9 @@ void show_device_tests_of_trainings();
 // Adds the option --threads N, for subcommands that compute.
 void add_threads(Subcommand& sub, int& threads);
 
+// Adds the option --no-header, for subcommands that read tables.
+void add_no_header(Subcommand& sub, bool& no_header);
+
 // Exit codes that scripts may rely on, with their meaning.
 struct ExitCode {
   int code;
@@ -87,6 +91,11 @@ int output_width();
 // Loads a model from a file or from the folder of a run. Prints a note on standard error if the run
 // is not finished or the file has no digest of its contents. Throws DataError.
 Model open_model(const std::string& path);
+
+// Prints "note: ..." on standard error.
+void print_note(const std::string& text);
+// Prints a note if a table names its columns, but the model does not.
+void note_missing_names(const Model& model, const Datastore& data);
 
 // For example "98.70 %"; "-" if the share is not finite.
 std::string percent(double share);

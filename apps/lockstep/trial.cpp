@@ -84,6 +84,7 @@ void check_job(const Job& job, const std::string& initial_model) {
   if (!plan.initial_model_checked) {
     std::fprintf(stderr, "note: %s\n", no_digest_text(initial_model).c_str());
   }
+  for (const std::string& notice : notices_of(plan.data)) print_note(notice);
   const TrainingOptions options = plan.job.training.resolved();
   const int64_t iterations = options.last_iteration(plan.iterations_per_epoch);
   std::vector<std::pair<std::string, std::string>> rows{

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_difference.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
@@ -22,6 +23,7 @@ namespace {
 struct RunOnDisk {
   std::string folder;
   Job job;
+  TableColumns columns;
   std::vector<ReceiptLine> receipt;
   std::optional<PopulationLine> population;
   std::string note;
@@ -36,6 +38,7 @@ RunOnDisk open_run(const std::string& folder) {
   RunOnDisk run;
   run.folder = folder;
   run.job = read_job(local_files(), job);
+  run.columns = run_columns(local_files(), folder);
   Receipt receipt = read_whole_receipt(local_files(), join_path(folder, "receipt.jsonl"));
   run.receipt = std::move(receipt.lines);
   run.population = receipt.population;
@@ -84,7 +87,7 @@ std::vector<NamedTensor> replay(const RunOnDisk& run, int64_t iteration,
   job.training.workers.load.clear();
   job.training.threads = options.threads;
   job.training.max_time = 0;
-  JobPlan plan = plan_job(job, {.initial_model = options.initial_model});
+  JobPlan plan = plan_job(job, {.initial_model = options.initial_model, .columns = run.columns});
   TrainingControl control;
   control.observers = {&follower};
   control.replay = Replay{join_path(run.folder, "checkpoints"), iteration};

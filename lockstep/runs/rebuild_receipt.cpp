@@ -54,8 +54,9 @@ void rebuild_receipt(const ReceiptRebuild& rebuild) {
   job.training.workers.load.clear();
   job.training.workers.hosts.clear();
   job.training.max_time = 0;
-  JobPlan plan =
-      plan_job(job, {.initial_model = rebuild.initial_model, .stop = rebuild.interrupted});
+  JobPlan plan = plan_job(job, {.initial_model = rebuild.initial_model,
+                                .stop = rebuild.interrupted,
+                                .columns = rebuild.columns});
   Computed computed(lines_before_damage(rebuild.folder, path, damage.sound), rebuild);
   TrainingControl control;
   control.observers = {&computed};

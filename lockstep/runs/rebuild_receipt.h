@@ -14,6 +14,7 @@ struct ReceiptRebuild {
   const RunFolder& folder;
   const Job& job;                    // of the run
   const std::string& initial_model;  // as in RunOptions
+  const TableColumns& columns;       // of the run
   ReceiptDamage::Where damage;
   std::function<void(const std::string& text)> notice;
   std::function<bool()> stop = {};         // as in RunOptions

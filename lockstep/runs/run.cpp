@@ -1,5 +1,6 @@
 #include "lockstep/runs/run.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <new>
@@ -19,6 +20,7 @@
 #include "lockstep/runs/rebuild_receipt.h"
 #include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/state/checkpoint.h"
@@ -67,7 +69,7 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
   const auto count = static_cast<int64_t>(classes.size());
   if (outputs[0].elements() == count) return;
   throw InvalidArgument("[run] the network gives " + outputs[0].to_string() +
-                            " values, but the training images have " + std::to_string(count) +
+                            " values, but the training data have " + std::to_string(count) +
                             " classes",
                         "set the last fully_connected layer's units = " + std::to_string(count));
 }
@@ -92,9 +94,30 @@ std::string in_job(const Job& job, const Error& error) {
   return named ? text : job.file + ": " + text;
 }
 
+// The values of an initial model, and the digest of its file.
+struct InitialValues {
+  std::string path, digest = {};
+  NetworkValues values = {};
+};
+
+std::optional<InitialValues> initial_values(const std::string& model) {
+  if (model.empty()) return std::nullopt;
+  FileSystem& files = cloud::files_of(model);
+  InitialValues initial{.path = model_path(files, model)};
+  const std::vector<std::byte> bytes = files.read(initial.path);
+  initial.digest = digest_of(bytes.data(), bytes.size()).to_string();
+  initial.values = network_values(files, initial.path);
+  require_finite(initial.values.tensors, initial.path);
+  return initial;
+}
+
 JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
-  const std::string& initial_model = options.initial_model;
-  JobPlan plan{.job = job, .data = open_run_data(job, options.stop), .network = build_network(job)};
+  const std::optional<InitialValues> initial = initial_values(options.initial_model);
+  const bool chosen = !options.columns.empty() || !initial;
+  JobPlan plan{
+      .job = job,
+      .data = open_run_data(job, options.stop, chosen ? options.columns : initial->values.columns),
+      .network = build_network(job)};
   const RunData& data = plan.data;
   if (!data.training_targets) {
     plan.classes = data.training->classes();
@@ -105,18 +128,13 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   } else {
     plan.network.initialize_sizes();
   }
-  if (!initial_model.empty()) {
-    FileSystem& files = cloud::files_of(initial_model);
-    const std::string path = model_path(files, initial_model);
-    const std::vector<std::byte> bytes = files.read(path);
-    plan.initial_model = digest_of(bytes.data(), bytes.size()).to_string();
-    const NetworkValues values = network_values(files, path);
-    require_finite(values.tensors, path);
-    plan.initial_model_checked = values.checked;
+  if (initial) {
+    plan.initial_model = initial->digest;
+    plan.initial_model_checked = initial->values.checked;
     if (options.values == JobValues::made) {
-      set_values(plan.network, values.tensors, path);
+      set_values(plan.network, initial->values.tensors, initial->path);
     } else {
-      check_values(plan.network, values.tensors, path);
+      check_values(plan.network, initial->values.tensors, initial->path);
     }
   }
   plan.training = {data.training,         data.validation,         job.augmentation,
@@ -127,6 +145,7 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
     plan.job.training.device = "cpu";
   }
   check_training(plan.network, plan.training, plan.job.training);
+  plan.network.set_columns(data.columns);
   if (!job.training.validation.metrics.empty() && !data.validation && !data.test) {
     throw InvalidArgument("[training] metrics need validation or test images, but there are none",
                           "give data.validation, data.validation_fraction, or test images");
@@ -156,8 +175,10 @@ JobPlan plan_job(const Job& job, const JobPlanOptions& options) {
 namespace {
 
 // Runs in worker processes and makes the same network and data as plan_job() in this process.
-TrainingProblem job_problem(std::string job, std::string initial_model) {
-  JobPlan plan = plan_job(read_resolved_job(job), {.initial_model = initial_model});
+TrainingProblem job_problem(std::string job, std::string initial_model, std::string columns) {
+  JobPlan plan = plan_job(read_resolved_job(job),
+                          {.initial_model = initial_model,
+                           .columns = TableColumns::from_json(nlohmann::json::parse(columns))});
   return {std::move(plan.network), std::move(plan.training)};
 }
 
@@ -230,6 +251,10 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
     for (TrainingObserver* observer : control.observers) observer->notice(text);
   };
   if (!data.skipped.empty()) notice(skipped_text(data.skipped));
+  const std::vector<std::string> of_training = notices_of(plan.training);  // train() reports them
+  for (const std::string& text : notices_of(data)) {
+    if (std::find(of_training.begin(), of_training.end(), text) == of_training.end()) notice(text);
+  }
   if (!plan.initial_model_checked) notice(no_digest_text(options.initial_model));
   control.checkpoint_folder = folder.file("checkpoints");
   control.observation_list = folder.file("observations");
@@ -259,7 +284,8 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
                       rest = receipt_rest_note(read_text(folder.files(), path), path);
     if (!rest.empty()) notice(rest + "; the training drops it");
   }
-  const auto call = make_call<&job_problem>(plan.job.resolved().dump(), options.initial_model);
+  const auto call = make_call<&job_problem>(plan.job.resolved().dump(), options.initial_model,
+                                            plan.network.columns().to_json().dump());
   const auto run = [&] {
     result.training = train(call, network, plan.training, plan.job.training, control);
   };
@@ -271,11 +297,14 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
     rebuild_receipt({.folder = folder,
                      .job = plan.job,
                      .initial_model = options.initial_model,
+                     .columns = plan.network.columns(),
                      .damage = damage.where(),
                      .notice = notice,
                      .stop = options.stop,
                      .interrupted = options.interrupted});
-    network = plan_job(job, {.initial_model = options.initial_model, .stop = options.interrupted})
+    network = plan_job(job, {.initial_model = options.initial_model,
+                             .stop = options.interrupted,
+                             .columns = plan.network.columns()})
                   .network;  // as it was before the training
     run();
   }
@@ -377,10 +406,14 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   const std::string request = join_path(options.folder, stop_request_name);
   const cloud::StopRetries stop_retries(
       [&] { return asked_by_file || (started && local_files().exists(request)); });
-  JobPlan plan =
-      plan_job(job, {.initial_model = options.initial_model, .stop = options.interrupted});
+  const TableColumns columns =
+      options.resume ? run_columns(local_files(), options.folder) : TableColumns();
+  JobPlan plan = plan_job(
+      job,
+      {.initial_model = options.initial_model, .stop = options.interrupted, .columns = columns});
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
   if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
+  if (!plan.network.columns().empty()) extra["columns"] = plan.network.columns().to_json();
   const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);
   Witness witness(folder, plan.network, plan.classes, options.save_initial);
   RunRecorder recorder(folder, plan.job, options.dry_run ? "" : options.store, options.address,

@@ -79,6 +79,9 @@ struct JobPlanOptions {
   std::string initial_model = {};  // as in RunOptions
   JobValues values = JobValues::made;
   std::function<bool()> stop = {};  // as in readable_images()
+  // Of the run that is continued or computed again (run_columns()); empty: those of the initial
+  // model, or else of the training data.
+  TableColumns columns = {};
 };
 JobPlan plan_job(const Job& job, const JobPlanOptions& options = {});
 

@@ -1,5 +1,6 @@
 #include "lockstep/runs/run_data.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -24,9 +25,10 @@ void require_images(const DatastorePtr& store, const char* what, const Datastore
 // Opens the folders of a job, without unreadable images if the job skips them.
 class Opener {
  public:
-  Opener(const Job& job, const std::function<bool()>& stop, std::vector<UnreadableImage>& skipped)
+  Opener(const Job& job, const std::function<bool()>& stop, const TableColumns& columns,
+         std::vector<UnreadableImage>& skipped)
       : job_(job),
-        label_column_(job.data.label_column),
+        tables_{job.data.label_column, job.data.header, columns},
         skip_(job.data.bad_images == "skip"),
         threads_(static_cast<int>(job.training.resolved().threads)),
         stop_(stop),
@@ -35,7 +37,7 @@ class Opener {
   // Images of a network with several inputs are resized here, each to its input.
   DatastorePtr open(const std::vector<std::string>& names, bool allow_empty_folders) {
     std::vector<DatastorePtr> inputs =
-        open_inputs(names, folder_options(allow_empty_folders), label_column_);
+        open_inputs(names, folder_options(allow_empty_folders), tables_);
     if (inputs.size() > 1 && job_.data.resize) {
       inputs = resized_inputs(std::move(inputs), build_network(job_));
     }
@@ -47,13 +49,15 @@ class Opener {
   // left out too.
   DatastorePtr open_targets(DatastorePtr& images, const std::string& name) {
     if (!images || name == image_targets_inputs) return images;
-    const DatastorePtr targets =
-        match_by_name(*images, open_data(name, folder_options(true), label_column_));
+    const DatastorePtr targets = open_target_images(*images, name, folder_options(true));
     if (!skip_) return targets;
     const ReadableImages found = readable(targets, name);
     if (!found.unreadable.empty()) images = subset(images, found.indices);
     return found.store;
   }
+
+  // For what is opened from now on.
+  void use(const TableColumns& columns) { tables_.columns = columns; }
 
  private:
   ImageFolderOptions folder_options(bool allow_empty_folders) const {
@@ -70,7 +74,7 @@ class Opener {
   }
 
   const Job& job_;
-  const std::string label_column_;
+  TableOptions tables_;
   bool skip_;
   int threads_;
   const std::function<bool()> stop_;
@@ -147,9 +151,11 @@ Mutex kept_mutex;
 bool keeps_data LOCKSTEP_GUARDED_BY(kept_mutex) = false;
 std::optional<KeptData> kept_data LOCKSTEP_GUARDED_BY(kept_mutex);
 
-// All of a job that its data depend on.
-std::string data_key(const Job& job) {
-  nlohmann::ordered_json key{{"data", job.resolved()["data"]}, {"seed", job.training.seed}};
+// Everything that the data of a job depend on.
+std::string data_key(const Job& job, const TableColumns& columns) {
+  nlohmann::ordered_json key{{"data", job.resolved()["data"]},
+                             {"seed", job.training.seed},
+                             {"columns", columns.to_json()}};
   const Network network = build_network(job);
   for (const auto& shapes : {network.input_shapes(), network.output_shapes()}) {
     for (const Shape& shape : shapes) key["shapes"].push_back(shape.to_string());
@@ -158,15 +164,27 @@ std::string data_key(const Job& job) {
   return key.dump();
 }
 
-RunData open_new_data(const Job& job, const std::function<bool()>& stop) {
+// The columns of the training data.
+TableColumns columns_of(const Datastore& training) {
+  const ExampleSpec spec = training.spec();
+  TableColumns columns;
+  for (const ValueSpec& input : spec.inputs) columns.inputs.push_back(input.columns);
+  columns.label = spec.label_column;
+  return columns.empty() ? TableColumns() : columns;
+}
+
+RunData open_new_data(const Job& job, const std::function<bool()>& stop,
+                      const TableColumns& columns) {
   RunData data;
-  Opener opener(job, stop, data.skipped);
+  Opener opener(job, stop, columns, data.skipped);
   const bool labels = job.data.targets.empty();
   const DatastorePtr all = opener.open(job.data.train, !labels);
   if (job.data.resize) check_images(*all, "data.resize");
   if (job.data.crop != "none") check_images(*all, "data.crop");
   if (labels && !data.skipped.empty()) check_classes_left(*all);
   data.training = all;
+  data.columns = columns.empty() ? columns_of(*all) : columns;
+  opener.use(data.columns);
   if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {
     const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
                                         static_cast<uint64_t>(job.training.seed));
@@ -203,18 +221,30 @@ void keep_run_data(bool keep) {
   if (std::exchange(keeps_data, keep) != keep) kept_data.reset();
 }
 
-RunData open_run_data(const Job& job, const std::function<bool()>& stop) {
+RunData open_run_data(const Job& job, const std::function<bool()>& stop,
+                      const TableColumns& columns) {
   {
     const MutexLock lock(kept_mutex);
-    if (!keeps_data) return open_new_data(job, stop);
+    if (!keeps_data) return open_new_data(job, stop, columns);
   }
-  std::string key = data_key(job);
+  std::string key = data_key(job, columns);
   const MutexLock lock(kept_mutex);
   if (kept_data && kept_data->key == key) return kept_data->data;
   kept_data.reset();
-  RunData data = open_new_data(job, stop);
+  RunData data = open_new_data(job, stop, columns);
   kept_data = {std::move(key), data};
   return data;
+}
+
+std::vector<std::string> notices_of(const RunData& data) {
+  std::vector<std::string> all;
+  for (const DatastorePtr& store : {data.training, data.validation, data.test}) {
+    if (!store) continue;
+    for (std::string& notice : store->notices()) {
+      if (std::find(all.begin(), all.end(), notice) == all.end()) all.push_back(std::move(notice));
+    }
+  }
+  return all;
 }
 
 Network build_network(const Job& job) {

@@ -22,14 +22,23 @@ struct RunData {
   // Images that were left out by bad_images = "skip": unreadable, or without a readable target.
   // Each has the path of the unreadable file.
   std::vector<UnreadableImage> skipped;
+  // Of the tables of the training data, for the network: those of open_run_data() if they are
+  // known.
+  TableColumns columns;
 };
 
 // Opens the inputs of a job and splits them by label with the job's seed: first validation, then
 // test; the rest is training data. Labels of other folders are matched by name. If labels are
 // learned, every folder of training images must contain images, and every class must keep a
-// readable image. `stop` is as in readable_images(). Throws FileError, DataError, InvalidArgument
-// (a class that is not in the training data, a part without images).
-RunData open_run_data(const Job& job, const std::function<bool()>& stop = {});
+// readable image. The columns of all tables are put into the order of `columns`, or if these are
+// empty into that of the training data, by name. `stop` is as in readable_images(). Throws
+// FileError, DataError, InvalidArgument (a class that is not in the training data, a part without
+// images).
+RunData open_run_data(const Job& job, const std::function<bool()>& stop = {},
+                      const TableColumns& columns = {});
+
+// The notices of all parts (Datastore::notices()), each once.
+std::vector<std::string> notices_of(const RunData& data);
 
 // Whether open_run_data() keeps what it opened last, with the images that trainings read
 // (keep_images()), for the next run of this process on the same data, as trials of a sweep are.

@@ -169,9 +169,10 @@ struct LoopPosition {
 };
 
 // save_loop() writes one file with everything that a loop needs to continue: parameters, network
-// states and solver states of all parts, and the position. load_loop() sets them and returns the
-// position. A loop that continues with the same data and options has the bits of one that was never
-// stopped, on any number of threads and workers, and on any device of the same kind:
+// states, names of columns and solver states of all parts, and the position. load_loop() sets them
+// and returns the position. A loop that continues with the same data and options has the bits of
+// one that was never stopped, on any number of threads and workers, and on any device of the same
+// kind:
 //
 //   AdamState state;
 //   LoopPosition at;

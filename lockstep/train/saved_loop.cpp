@@ -83,6 +83,7 @@ ordered_json description_of(const LoopPart& part) {
                           "part " + part.name + " has " + std::to_string(parameters));
   }
   object["updated"] = updated;
+  if (!part.network.columns().empty()) object["columns"] = part.network.columns().to_json();
   if (solver.updates) object["updates"] = *solver.updates;
   return object;
 }
@@ -112,6 +113,12 @@ void check_loop(const std::string& path, const std::vector<LoopPart>& parts,
           first_difference(here.at(field), saved.at(field), part.name + "." + field);
       if (!different.empty()) refuse(path, different, "resume with the same networks and solvers");
     }
+    if (!here.contains("columns") || !saved.contains("columns")) continue;
+    const std::string different =
+        first_difference(here.at("columns"), saved.at("columns"), part.name + ".columns");
+    if (different.empty()) continue;
+    refuse(path, different,
+           "load it before set_columns(), and give the data its columns with match_columns()");
   }
 }
 
@@ -182,6 +189,12 @@ LoopPosition load_loop(FileSystem& files, const std::string& path,
       }
       const ordered_json& description = json.at("parts").at(part.name);
       const bool updated = description.at("updated").get<bool>();
+      if (description.contains("columns")) {
+        states.emplace_back([network = &part.network,
+                             columns = TableColumns::from_json(description.at("columns"))] {
+          network->set_columns(columns);
+        });
+      }
       const SolverArrays solver = arrays_of(part);
       for (const auto& [name, arrays] : solver.arrays) {
         std::vector<Tensor> made;

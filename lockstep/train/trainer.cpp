@@ -531,7 +531,19 @@ class Training {
 
 }  // namespace
 
-TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
+namespace {
+
+// Says what a user should know of the data, before it is read.
+void report_notices(const TrainingData& data, const TrainingControl& control) {
+  if (control.replay) return;
+  for (const std::string& notice : notices_of(data)) {
+    for (TrainingObserver* observer : control.observers) observer->notice(notice);
+  }
+}
+
+}  // namespace
+
+TrainingResult train(Network& network, const TrainingData& given, const TrainingOptions& options,
                      const TrainingControl& control) {
   if (options.workers.count > 0) {
     throw InvalidArgument(
@@ -539,18 +551,21 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
         "pass a call of this function to train()");
   }
   const OrdinaryArithmetic arithmetic;
+  const TrainingData data = match_columns(network, given);
   check_training(network, data, options);
+  report_notices(data, control);
   TrainingOptions placed = options;
   placed.device = to_string(resolve_training_device(network, options, data.loss));
   const Moved moved(network, parse_device(placed.device));
   return Training(network, data, placed, control, nullptr, {}).run();
 }
 
-TrainingResult train(const Call<TrainingProblem>& call, Network& network, const TrainingData& data,
+TrainingResult train(const Call<TrainingProblem>& call, Network& network, const TrainingData& given,
                      const TrainingOptions& options, const TrainingControl& control) {
   if (!network.initialized()) network.initialize(static_cast<uint64_t>(options.seed));
-  if (options.workers.count == 0) return train(network, data, options, control);
+  if (options.workers.count == 0) return train(network, given, options, control);
   const OrdinaryArithmetic arithmetic;
+  const TrainingData data = match_columns(network, given);
   TrainingOptions placed = options;
   std::shared_ptr<detail::PoolCore> pool = pool_for_training(placed, control.pool);
   if (control.workers && (!pool || !placed.workers.load.empty())) {
@@ -561,6 +576,7 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   if (control.workers) placed.workers.count = pool->size();
   if (placed.device == "auto") placed.device = "cpu";
   check_training(network, data, placed);
+  report_notices(data, control);
   const Device device = resolve_training_device(network, placed, data.loss);
   const TrainingWorkers workers{std::move(pool), devices_of_workers(placed.device, device),
                                 control.workers};

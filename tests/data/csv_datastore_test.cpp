@@ -1,6 +1,7 @@
 // Feature vectors from CSV files, and errors for invalid files.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "lockstep/base/os/file.h"
@@ -45,6 +46,10 @@ TEST_F(CsvDatastore, ReadsNumbersAndLabels) {
   EXPECT_EQ(row(*store, 0), (std::vector<float>{1, 2.5f}));
   EXPECT_EQ(row(*store, 1), (std::vector<float>{-0.3f, 4}));
   EXPECT_EQ(row(*store, 2), (std::vector<float>{0, 0}));  // nearest in f32
+  const DatastorePtr ends = open("x,kind\n1e-400,a\n-1e-99999999999,a\n3.4028235e38,a\n");
+  EXPECT_EQ(row(*ends, 0), (std::vector<float>{0}));
+  EXPECT_TRUE(std::signbit(row(*ends, 1)[0]));
+  EXPECT_EQ(row(*ends, 2), (std::vector<float>{std::numeric_limits<float>::max()}));
   EXPECT_EQ(store->label(0), 2);
   EXPECT_EQ(store->name(1), "line 4");
   EXPECT_EQ(store->describe(), "file " + path());
@@ -66,6 +71,85 @@ TEST_F(CsvDatastore, EndsOfLinesAndAByteOrderMarkDoNotMatter) {
   EXPECT_NE(listing_digest(*open("x,kind\n1,a\n3,b\n"), pool), plain);
 }
 
+// tables_test.py compares random tables with Python's csv module.
+TEST_F(CsvDatastore, OtherProgramsTablesAreRead) {
+  ThreadPool pool(1);
+  const Digest plain = listing_digest(*open("x,y,kind\n1,2,a\n3,4,b\n"), pool);
+  const std::string wide[] = {"x;y;kind\n1;2;a\n3;4;b\n",
+                              "x\ty\tkind\r1\t2\ta\r3\t4\tb\r",
+                              "sep=;\nx;y;kind\n1;2;a\n3;4;b\n",
+                              "\"x\",\"y\",\"kind\"\n\"1\",\"2\",\"a\"\n\"3\",\"4\",\"b\"\n",
+                              ",x,y,kind\n0,1,2,a\nname,3,4,b\n",
+                              "x,y,kind\n\xC2\xA0"
+                              "1\xE2\x80\xAF,2,a\xC2\xA0\n3,4,b\n"};
+  for (const std::string& text : wide) {
+    const DatastorePtr store = open(text);
+    EXPECT_EQ(store->spec().inputs[0].columns, (std::vector<std::string>{"x", "y"})) << text;
+    EXPECT_EQ(store->spec().label_column, "kind");
+    EXPECT_EQ(store->notices().size(), text.starts_with(',') ? 1u : 0u);
+    for (int64_t i = 0; i < 2; ++i) {
+      const auto first = static_cast<float>(2 * i + 1);
+      EXPECT_EQ(row(*store, i), (std::vector<float>{first, first + 1}));
+    }
+    EXPECT_EQ(store->classes(), (std::vector<std::string>{"a", "b"}));
+  }
+  for (const bool little : {true, false}) {
+    std::string text(little ? "\xFF\xFE" : "\xFE\xFF");
+    for (const char c : std::string("x,y,kind\n1,2,a\n3,4,b\n")) {
+      text += little ? std::string{c, '\0'} : std::string{'\0', c};
+    }
+    EXPECT_EQ(listing_digest(*open(text), pool), plain);
+  }
+  const DatastorePtr bare = open("1,2,a\n3,4,b\n", {.header = false});
+  EXPECT_TRUE(bare->spec().inputs[0].columns.empty());
+  EXPECT_EQ(row(*bare, 1), (std::vector<float>{3, 4}));
+  EXPECT_EQ(bare->name(0), "line 1");
+}
+
+TEST_F(CsvDatastore, TheColumnsOfATrainingAreKnown) {
+  const std::string text = "kind,x\na,1\nb,2\n";
+  EXPECT_EQ(open(text, {.known_label = "kind"})->classes(), (std::vector<std::string>{"a", "b"}));
+  const DatastorePtr features = open(text, {.labelled = false, .known_label = "kind"});
+  EXPECT_EQ(row(*features, 1), (std::vector<float>{2}));
+  EXPECT_EQ(features->notices().size(), 1u);
+  EXPECT_EQ(open("x,sort\n1,a\n", {.known_label = "kind"})->notices().size(), 1u);
+  EXPECT_EQ(refusal("x,kind\n1,a\n", {.label_column = "sort", .known_label = "kind"}),
+            " line 1: there is no column `sort`");
+  EXPECT_EQ(refusal("400,410\n1,2\n", {.labelled = false}),
+            " line 1: numbers instead of the names of columns");
+  const DatastorePtr spectrum =
+      open("410,400\n1,2\n", {.labelled = false, .known_columns = {"400", "410"}});
+  EXPECT_EQ(spectrum->spec().inputs[0].columns, (std::vector<std::string>{"410", "400"}));
+}
+
+TEST_F(CsvDatastore, ElementsAreReordered) {
+  const DatastorePtr store = open("x,y,z,kind\n1,2,3,a\n4,5,6,b\n");
+  const DatastorePtr turned = reorder(store, 0, {2, 0, 1}, "turned");
+  EXPECT_EQ(turned->spec().inputs[0].columns, (std::vector<std::string>{"z", "x", "y"}));
+  EXPECT_EQ(row(*turned, 1), (std::vector<float>{6, 4, 5}));
+  EXPECT_EQ(turned->notices(), (std::vector<std::string>{"turned"}));
+  ThreadPool pool(1);
+  EXPECT_EQ(listing_digest(*turned, pool),
+            listing_digest(*open("z,x,y,kind\n3,1,2,a\n6,4,5,b\n"), pool));
+  EXPECT_EQ(turned->read(0).content, turned->content_digest(0));
+  for (const std::vector<size_t>& wrong :
+       {std::vector<size_t>{0, 1}, {0, 1, 1}, {0, 1, 3}, {0, 1, 2, 3}}) {
+    EXPECT_THROW(reorder(store, 0, wrong), InvalidArgument);
+  }
+  EXPECT_THROW(reorder(store, 1, {0, 1, 2}), InvalidArgument);  // there is no target
+  EXPECT_THROW(reorder(builtin_digits(), 0, {0}), InvalidArgument);
+  // Of several inputs and of targets.
+  const DatastorePtr both =
+      with_targets(combine({store, open("u,v,kind\n7,8,a\n9,10,b\n")}), store);
+  const DatastorePtr second = reorder(both, 1, {1, 0});
+  EXPECT_EQ(std::get<Array>(second->read(1).inputs[1]).values, (std::vector<float>{10, 9}));
+  EXPECT_EQ(std::get<Array>(second->read(1).inputs[0]).values, (std::vector<float>{4, 5, 6}));
+  const DatastorePtr target = reorder(both, 2, {1, 2, 0});
+  EXPECT_EQ(std::get<Array>(target->read(1).target).values, (std::vector<float>{5, 6, 4}));
+  EXPECT_EQ(target->read(1).content, target->content_digest(1));
+  EXPECT_NE(target->content_digest(1), second->content_digest(1));
+}
+
 TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal(""), " is empty");
   EXPECT_EQ(refusal("\r\n \n"), " is empty");
@@ -78,7 +162,8 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal("x,y,kind\n\n1,,a\n"), " line 3, column 2 (y): a number is missing");
   EXPECT_EQ(refusal("x,kind\nnan,a\n"), " line 2, column 1 (x): `nan` is not finite");
   EXPECT_EQ(refusal("x,kind\n-inf,a\n"), " line 2, column 1 (x): `-inf` is not finite");
-  for (const char* huge : {"1e39", "-1e39", "1e999", "3.4028236e38", "3.4028235677973367e38"}) {
+  for (const char* huge : {"1e39", "-1e39", "1e999", "-1e9999999999", "3.4028236e38",
+                           "3.4028235677973367e38"}) {
     EXPECT_EQ(refusal("x,kind\n" + std::string(huge) + ",a\n"),
               " line 2, column 1 (x): `" + std::string(huge) + "` is out of the range of f32");
   }
@@ -87,10 +172,17 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal("x,kind\n1,\n"), " line 2, column 2 (kind): the label is missing");
   EXPECT_EQ(refusal("x,kind\n1,\"a\n"), " line 2, column 2: a quote is not closed");
   EXPECT_EQ(refusal("x,kind\n1,\"a\"b\n"), " line 2, column 2: `b` behind a closing quote");
-  EXPECT_EQ(refusal("x,x\n1,a\n"), " line 1: two columns have the same name");
+  EXPECT_EQ(refusal("x,x\n1,a\n"), " line 1: two columns have the same name `x`");
   EXPECT_EQ(refusal("1,2\n3,4\n"), " line 1: numbers instead of the names of columns");
   EXPECT_EQ(refusal("kind\na\n"), " line 1: there is one column, so labels without features");
   EXPECT_EQ(refusal("x,kind\n1,a\n", {.label_column = "kin"}), " line 1: there is no column `kin`");
+  EXPECT_EQ(refusal("x,,kind\n1,2,a\n"), " line 1, column 2 has no name");
+  EXPECT_EQ(refusal("1,2,a\n3,4,b\n5,6,a\n"),
+            " line 1: a row instead of the names of columns: numbers, and the label `a`");
+  EXPECT_EQ(refusal("x,kind\n1,\"a\n\n2,b\n"), " line 2, column 2: a quote is not closed");
+  EXPECT_EQ(refusal("x,kind\n1,\"a\nb\"\nz,a\n"), " line 4, column 1 (x): `z` is not a number");
+  EXPECT_EQ(refusal(std::string("x,kind\n1,a\0\n", 12)),
+            " line 2 has a byte of zero, which text does not have");
   EXPECT_THROW(csv_datastore(path() + ".not"), FileError);
 }
 

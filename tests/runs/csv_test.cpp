@@ -58,7 +58,7 @@ TEST_F(CsvJob, IsTrainedAndTheModelKnowsItsClasses) {
   EXPECT_GE(two.validation->accuracy, 0.9);
   Model model = load_model(local_files(), two.model);
   EXPECT_EQ(model.classes, (std::vector<std::string>{"a", "b", "c"}));
-  const DatastorePtr all = open_data(folder + "/flowers.csv", {}, "kind");
+  const DatastorePtr all = open_data(folder + "/flowers.csv", {}, {.label_column = "kind"});
   EXPECT_EQ(all->size(), 120);
   EXPECT_GE(evaluate(model.network, all).accuracy, 0.9);
 }

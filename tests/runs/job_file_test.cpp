@@ -109,6 +109,9 @@ TEST_F(JobFile, SettingsChangeIt) {
   EXPECT_EQ(read(small, {"verbose_frequency=7"}).verbose_frequency, 7);
   EXPECT_CONTAINS(refused(small, {"max_epoch=5"}), "did you mean `max_epochs`?");
   EXPECT_CONTAINS(refused(small, {"training.max_epoch=5"}), "did you mean `max_epochs`?");
+  EXPECT_CONTAINS(refused(small, {"loss=mean_squared_error"}), "did you mean `network.loss`?");
+  EXPECT_CONTAINS(refused(small, {"layer=3"}), "did you mean `network.layers`?");
+  EXPECT_CONTAINS(refused(small, {"wholly_unknown=3"}), "`lockstep reference` lists all fields");
   EXPECT_CONTAINS(refused(small, {"max_epochs"}), "KEY=VALUE");
   EXPECT_CONTAINS(refused(small, {"=5"}), "KEY=VALUE");
   EXPECT_CONTAINS(refused(small, {"a..b=5"}), "KEY=VALUE");

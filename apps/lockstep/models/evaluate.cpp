@@ -13,6 +13,7 @@
 #include "lockstep/report/charts.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::command {
@@ -23,7 +24,7 @@ struct EvaluateArguments {
   std::vector<std::string> data;  // one for each input of the network
   InputNoise noise;
   int64_t seed = 0;
-  bool resize = false, crop = false;
+  bool resize = false, crop = false, no_header = false;
   int threads = 0;
   std::vector<std::string> metrics;
   bool confusion = false, json = false;
@@ -42,8 +43,9 @@ int evaluate_command(const EvaluateArguments& a) {
   require_finite(model.network, a.model);
   std::vector<std::string> names;
   for (const std::string& name : a.data) names.push_back(resolve_data_path(name, "."));
+  const TableColumns& columns = model.network.columns();
   std::vector<DatastorePtr> inputs =
-      open_inputs(names, {.allow_empty_folders = true}, a.label_column);
+      open_inputs(names, {.allow_empty_folders = true}, {a.label_column, !a.no_header, columns});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
@@ -55,12 +57,14 @@ int evaluate_command(const EvaluateArguments& a) {
                             .noise = a.noise,
                             .seed = static_cast<uint64_t>(a.seed),
                             .metrics = a.metrics,
-                            .confusion = a.confusion};
+                            .confusion = a.confusion,
+                            .notice = print_note};
+  note_missing_names(model, *data);
   if (a.targets == image_targets_inputs) {
     options.targets = data;
   } else if (!a.targets.empty()) {
-    options.targets = match_by_name(*data, open_data(resolve_data_path(a.targets, ".")));
-  } else if (model.network.loss() != "cross_entropy") {
+    options.targets = open_target_images(*data, resolve_data_path(a.targets, "."));
+  } else if (model.network.loss() != "cross_entropy" && has_image_inputs(*data)) {
     throw InvalidArgument("[evaluate] the network makes images, not labels",
                           "set --targets to the folder of the target images, or to \"inputs\"");
   }
@@ -120,12 +124,13 @@ void add_evaluate(Commands& commands) {
   sub.add_option(
          "data", a->data,
          "Folder with one folder of images for each class, a .csv file, or builtin:digits; one "
-         "for each input of the network")
+         "for each input of the network. The columns of a .csv file are matched by name")
       .required()
       .type_name("DATA");
   sub.add_option("--label-column", a->label_column,
-                 "Label column of a .csv file (default: the last)")
+                 "Label column of a .csv file (default: that of the training, else the last)")
       .type_name("NAME");
+  add_no_header(sub, a->no_header);
   sub.add_option("--targets", a->targets,
                  "Image to image: folder of the target images, or \"inputs\"")
       .type_name("DATA");

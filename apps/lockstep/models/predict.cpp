@@ -28,13 +28,19 @@ struct PredictArguments {
   std::string model;
   std::vector<std::string> files;
   std::string out, label_column;
-  bool resize = false, crop = false;
+  bool resize = false, crop = false, no_header = false;
   int top = 1;
   int threads = 0;
   bool arrays = false, json = false;
 };
 
-bool is_table(const PredictArguments& a) { return a.files[0].ends_with(".csv"); }
+bool is_table(const PredictArguments& a) { return is_table_name(a.files[0]); }
+
+// How file number `input` of the arguments is read. Labels are ignored.
+CsvOptions table_options(const PredictArguments& a, const Network& network, size_t input) {
+  const TableOptions tables{a.label_column, !a.no_header, network.columns()};
+  return csv_options(tables, input, input == 0 && !a.label_column.empty());
+}
 
 // Prints one line for each observation: the classes with the highest scores, best first.
 void print_classes(const PredictArguments& a, const Model& model, const Datastore& data,
@@ -185,10 +191,8 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   const bool by_name = cloud::files_of(a.files[0]).is_folder(a.files[0]);
   std::vector<DatastorePtr> inputs;
   for (const std::string& file : a.files) {
-    if (file.ends_with(".csv")) {
-      const bool labelled = inputs.empty() && !a.label_column.empty();
-      inputs.push_back(csv_datastore(
-          file, {.label_column = labelled ? a.label_column : "", .labelled = labelled}));
+    if (is_table_name(file)) {
+      inputs.push_back(csv_datastore(file, table_options(a, network, inputs.size())));
     } else if (cloud::files_of(file).is_folder(file)) {
       DatastorePtr images = image_folder(file, {.allow_empty_folders = true});
       const bool matched = by_name && !inputs.empty();
@@ -201,10 +205,9 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   return join_inputs(std::move(inputs));
 }
 
-DatastorePtr open_observations(const PredictArguments& a) {
+DatastorePtr open_observations(const PredictArguments& a, const Network& network) {
   if (a.files.size() == 1 && is_table(a)) {
-    return csv_datastore(a.files[0],
-                         {.label_column = a.label_column, .labelled = !a.label_column.empty()});
+    return csv_datastore(a.files[0], table_options(a, network, 0));
   }
   if (!a.label_column.empty()) {
     throw InvalidArgument("[predict] --label-column is for one .csv file");
@@ -218,7 +221,9 @@ int predict_command(const PredictArguments& a) {
   require_finite(model.network, a.model);
   const auto inputs = model.network.input_shapes();
   const bool several = inputs.size() > 1;
-  DatastorePtr data = several ? open_several(a, model.network) : open_observations(a);
+  DatastorePtr data =
+      several ? open_several(a, model.network) : open_observations(a, model.network);
+  note_missing_names(model, *data);
   if (!several && (a.resize || a.crop)) {
     check_images(*data, a.crop ? "--crop" : "--resize");
     if (inputs.size() == 1 && inputs[0].rank() == 3) {
@@ -228,7 +233,8 @@ int predict_command(const PredictArguments& a) {
   }
   const ReadingProgress reading(a.json);
   const std::vector<float> values =
-      predict(model.network, reading.watch(data), {.threads = a.threads}).to_vector();
+      predict(model.network, reading.watch(data), {.threads = a.threads, .notice = print_note})
+          .to_vector();
   reading.finish();
   const Shape shape = model.network.output_shapes().at(0);
   const auto outputs = static_cast<size_t>(shape.elements());
@@ -262,13 +268,15 @@ void add_predict(Commands& commands) {
       .required()
       .type_name("MODEL");
   sub.add_option("files", a->files,
-                 "Images, or folders of images; or one .csv file of features; for a network with "
-                 "several inputs: one of these for each input")
+                 "Images, or folders of images; or one .csv file of features, whose columns are "
+                 "matched by name; for a network with several inputs: one of these for each input")
       .required()
       .type_name("FILES");
   sub.add_option("--label-column", a->label_column,
-                 "Label column of a .csv file that has labels; it is ignored")
+                 "Label column of a .csv file that has labels; it is ignored, as is that of the "
+                 "training")
       .type_name("NAME");
+  add_no_header(sub, a->no_header);
   sub.add_option("--out", a->out, "Folder or address for output images (PNG) and arrays (.npy)")
       .type_name("DIR")
       .not_empty();

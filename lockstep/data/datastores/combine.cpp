@@ -37,7 +37,10 @@ class Combined final : public DatastoreWrapper {
         throw InvalidArgument("[combine] only the first datastore may have targets, but " +
                               store->describe() + " has some");
       }
-      if (store == stores_[0]) spec_.target = spec.target;
+      if (store == stores_[0]) {
+        spec_.target = spec.target;
+        spec_.label_column = spec.label_column;
+      }
       std::move(spec.inputs.begin(), spec.inputs.end(), std::back_inserter(spec_.inputs));
     }
     if (inputs.empty()) return;
@@ -80,6 +83,13 @@ class Combined final : public DatastoreWrapper {
     std::string text = wrapped().describe();
     for (size_t i = 1; i < stores_.size(); ++i) text += " + " + stores_[i]->describe();
     return text;
+  }
+  std::vector<std::string> notices() const override {
+    std::vector<std::string> all;
+    for (const DatastorePtr& store : stores_) {
+      for (std::string& notice : store->notices()) all.push_back(std::move(notice));
+    }
+    return all;
   }
   Digest content_digest(int64_t index) const override {
     std::vector<Digest> contents;
@@ -138,6 +148,11 @@ class WithTargets final : public DatastoreWrapper {
   }
   std::string describe() const override {
     return wrapped().describe() + " with the targets " + targets_->describe();
+  }
+  std::vector<std::string> notices() const override {
+    std::vector<std::string> all = wrapped().notices();
+    for (std::string& notice : targets_->notices()) all.push_back(std::move(notice));
+    return all;
   }
   Digest content_digest(int64_t index) const override {
     return content_of(wrapped().content_digest(index), targets_->content_digest(index));

@@ -34,6 +34,7 @@ class Subset final : public Datastore {
   std::string describe() const override {
     return std::to_string(indices_.size()) + " of " + store_->describe();
   }
+  std::vector<std::string> notices() const override { return store_->notices(); }
   Digest content_digest(int64_t index) const override { return store_->content_digest(at(index)); }
   const ImageFacts* facts(int64_t index) const override { return store_->facts(at(index)); }
   void expect(const std::vector<int64_t>& indices) const override {
@@ -104,6 +105,8 @@ class Transformed final : public DatastoreWrapper {
 Datastore::~Datastore() = default;
 
 ExampleSpec Datastore::spec() const { return {}; }
+
+std::vector<std::string> Datastore::notices() const { return {}; }
 
 Digest Datastore::content_digest(int64_t index) const { return read(index).content; }
 

@@ -65,6 +65,8 @@ struct ValueSpec {
   ValueKind kind = ValueKind::image;
   Shape shape = {};        // of an array. The size of an image is known when it is read
   std::string input = {};  // name of the network's input layer; "": by position
+  // The names of an array's elements: the columns of a table. Empty: they have no names.
+  std::vector<std::string> columns = {};
 
   // "images", "arrays of 3x4"
   std::string to_string() const {
@@ -78,6 +80,7 @@ struct ValueSpec {
 struct ExampleSpec {
   std::vector<ValueSpec> inputs = {ValueSpec{}};
   std::optional<ValueSpec> target = {};  // nothing: a class label
+  std::string label_column = {};         // the column of a table with the labels; "": no name
 
   friend bool operator==(const ExampleSpec&, const ExampleSpec&) = default;
 };
@@ -124,6 +127,9 @@ class Datastore {
   virtual std::string name(int64_t index) const = 0;
   // Description for messages: "folder cifar10/train", "built-in digits".
   virtual std::string describe() const = 0;
+  // What a user should know of how the examples are read: columns of a table that are left out or
+  // that are put into another order. train() reports it to its observers. The default is nothing.
+  virtual std::vector<std::string> notices() const;
   // Digest of the example's encoded bytes. For examples that are not read from a file, digest of
   // shape and elements. The default reads the example.
   virtual Digest content_digest(int64_t index) const;
@@ -145,6 +151,14 @@ Array read_array(const Datastore& store, int64_t index);
 // Returns the observations of `store` with the given indices, in that order. The classes are those
 // of `store`. Throws InvalidArgument for an index out of range. Thread-safe.
 DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices);
+
+// Returns the same observations with the elements of input number `input` (of the target, if it is
+// the number of inputs) in another order: element k is element from[k] of `store`. The elements
+// must be a vector, and `from` must contain each of their numbers once; otherwise throws
+// InvalidArgument. Digests of contents are those of the reordered arrays. `notice`, if not empty,
+// is added to notices(). Thread-safe.
+DatastorePtr reorder(DatastorePtr store, size_t input, std::vector<size_t> from,
+                     const std::string& notice = {});
 
 // Returns part `index` of `parts` consecutive parts of the listing. Parts 0 to size % parts - 1
 // have one observation more than the others, so sizes differ by at most one. If there are more

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/numeric/shape.h"
@@ -77,27 +78,40 @@ DatastorePtr image_folder(const std::string& path, ImageFolderOptions options = 
 // ---- Vectors of features from a CSV file ----
 
 struct CsvOptions {
-  std::string label_column = {};  // name of the column; "": the last column
+  std::string label_column = {};  // name of the column; "": known_label, or else the last column
   bool labelled = true;  // false: all columns are features, and all rows belong to one class, ""
+  bool header = true;    // false: the file has no names of columns, and its first line is a row
+  // The columns of a training whose network reads this file (ExampleSpec): if the file has a column
+  // `known_label`, the labels are there; if it is read without labels, this column is left out.
+  // Names of columns that are numbers are accepted if they are the known ones.
+  std::string known_label = {};
+  std::vector<std::string> known_columns = {};
 };
 
-// The rows of a file as one-dimensional arrays, in the order of the file. The label column contains
-// the class names. All other columns contain finite numbers, which are read as f64 and rounded to
-// f32. Classes are sorted bytewise.
+// The rows of a table as one-dimensional arrays, in the order of the file. The label column
+// contains the class names. All other columns contain finite numbers, which are read as f64 and
+// rounded to f32; numbers too near to 0 become 0. Classes are sorted bytewise.
 //
-// The first line contains the names of the columns. Files that are used together must have the same
-// order of columns. Fields are separated by commas. Fields in double quotes may contain commas and
-// doubled quotes, but no line breaks. Blanks around numbers and empty lines are ignored. Lines may
-// end in LF or CR LF. A byte order mark is skipped.
+// The first line contains the names of the columns (ValueSpec::columns), without which networks
+// match columns by position (match_columns()). A first column without a name is the index of a data
+// frame: it is left out, and notices() says so.
 //
-// Observations are called "line 2", .... The file is read once, during this call. Throws FileError
-// if it cannot be read. Throws DataError, naming file, line and column, for invalid contents: no
-// lines, columns with equal names, a row with another number of columns, an invalid number or one
-// beyond f32, an empty label. Thread-safe.
+// Fields are separated by commas, semicolons or tabs, whichever gives the first two lines equally
+// many fields. Fields in double quotes may contain separators, doubled quotes and line breaks.
+// Blanks around other fields, no-break spaces included, and empty lines are ignored. Lines may end
+// in LF, CR LF or CR. The text is UTF-8, or UTF-16 with a byte order mark.
+//
+// Observations are called "line 2", after the line where they begin. The file is read once, during
+// this call. Throws FileError if it cannot be read. Throws DataError, naming file, line and column,
+// for invalid contents: no lines, numbers instead of names, columns without a name or with equal
+// names, a row with another number of columns, an invalid number or one beyond f32, an empty label.
+// Thread-safe.
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options = {});
 // The same for another file system than the local one.
 DatastorePtr csv_datastore(FileSystem& files, const std::string& path,
                            const CsvOptions& options = {});
+// Whether a file is a table by its name: .csv and .tsv, in upper or lower case.
+bool is_table_name(std::string_view name);
 
 // ---- Ten thousand drawn digits for tests and examples that need no download ----
 

@@ -18,6 +18,7 @@ using nlohmann::json;
 
 constexpr const char* network_key = "lockstep.network";
 constexpr const char* classes_key = "lockstep.classes";
+constexpr const char* columns_key = "lockstep.columns";
 constexpr const char* checkpoint_key = "lockstep.checkpoint";
 constexpr const char* format_key = "lockstep.format";
 constexpr const char* digest_key = "lockstep.digest";
@@ -38,8 +39,8 @@ bool is_digest(const std::string& text) {
 void refuse_stray_metadata(const std::map<std::string, std::string>& metadata,
                            const std::string& path) {
   for (const auto& [key, text] : metadata) {
-    const bool known =
-        key == network_key || key == classes_key || key == format_key || key == digest_key;
+    const bool known = key == network_key || key == classes_key || key == columns_key ||
+                       key == format_key || key == digest_key;
     if (known || !(key.starts_with("lockstep.") || is_digest(text))) continue;
     damaged_model(path,
                   "its metadata has a field " +
@@ -120,6 +121,9 @@ std::vector<std::byte> encode_model(const Network& network,
                        {{format_key, format},
                         {network_key, network.to_json().dump()},
                         {classes_key, json(classes).dump()}}};
+  if (!network.columns().empty()) {
+    file.metadata[columns_key] = network.columns().to_json().dump();
+  }
   file.metadata[digest_key] = model_digest(file);
   return write_safetensors(file.tensors, file.metadata);
 }
@@ -172,6 +176,10 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
   try {
     // Its outputs need not be one for each class: its loss may be the user's.
     model.network = read_network(description, file, path);
+    if (file.metadata.contains(columns_key)) {
+      model.network.set_columns(
+          TableColumns::from_json(parse_metadata(file.metadata, columns_key, path)));
+    }
   } catch (const DataError&) {
     throw;
   } catch (const Error& error) {

@@ -21,8 +21,9 @@ struct Model {
 };
 
 // Writes parameters and state (tensors "<layer>.<parameter>", row-major f32). The metadata has
-// "lockstep.network" (Network::to_json), "lockstep.classes" (a JSON list), "lockstep.format" ("1")
-// and "lockstep.digest" (model_digest()). Atomic. Throws FileError, and InvalidArgument for a
+// "lockstep.network" (Network::to_json), "lockstep.classes" (a JSON list), "lockstep.format" ("1"),
+// "lockstep.digest" (model_digest()) and, of a network that learned from tables, "lockstep.columns"
+// (Network::columns(); read into the network). Atomic. Throws FileError, and InvalidArgument for a
 // network without values or a class name that is not UTF-8.
 void save_model(FileSystem& files, const std::string& path, const Network& network,
                 const std::vector<std::string>& classes);

@@ -47,6 +47,7 @@ Network Network::clone() const {
   copy.state_->places = state_->places;
   copy.state_->numbers = state_->numbers;
   copy.state_->loss = state_->loss;
+  copy.state_->columns = state_->columns;
   copy.state_->device = state_->device;
   if (!initialized()) return copy;
   copy.initialize(0);

@@ -61,6 +61,22 @@ struct ForwardOptions {
   std::vector<std::string> outputs = {};
 };
 
+// The names of the columns of the tables that a network learned from. A value type.
+struct TableColumns {
+  // For each input layer, in order: the names of its elements; empty: they have no names.
+  std::vector<std::vector<std::string>> inputs = {};
+  std::vector<std::string> target = {};  // the same, of targets that are arrays
+  std::string label = {};                // the column with the classes; "": it has no name
+
+  bool empty() const;  // there is no name
+  // {"inputs": [["length", "width"]], "target": [], "label": "kind"}
+  nlohmann::ordered_json to_json() const;
+  // Throws InvalidArgument for other JSON.
+  static TableColumns from_json(const nlohmann::json& object);
+
+  friend bool operator==(const TableColumns&, const TableColumns&) = default;
+};
+
 class PackedParameters;
 struct LoweredNetwork;
 struct LoweringOptions;
@@ -103,6 +119,14 @@ class Network {
   // Shapes of one observation.
   std::vector<Shape> input_shapes() const;
   std::vector<Shape> output_shapes() const;
+
+  // The columns of the tables that the network learned from; empty: none, or they have no names.
+  // train() sets them, and model files keep them. match_columns() gives other tables their order
+  // (see train/input/training_data.h).
+  const TableColumns& columns() const;
+  // Throws InvalidArgument for another number of inputs or of an input's elements than the network
+  // has, for names that are empty, equal or not UTF-8, and if the network has problems.
+  void set_columns(TableColumns columns);
 
   // Returns the names ("<layer>.<parameter>") and shapes of all parameters, then of all states,
   // that initialize() would create. Creates nothing. Throws InvalidArgument if the network has

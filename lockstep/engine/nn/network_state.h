@@ -49,6 +49,7 @@ struct Network::State {
   std::map<std::string, size_t> places;  // indices of layers, by name
   std::map<std::string, int> numbers;    // last number used in a generated name, by type
   std::string loss = "cross_entropy";
+  TableColumns columns;
   bool initialized = false;
   Device device;
   std::vector<Parameter> parameters;

@@ -67,6 +67,18 @@ void RunFolder::note(RunStatus status, const std::string& reason, int64_t iterat
 
 void RunFolder::note_as_before() const { write_run_state(*inside_, path_, before_); }
 
+TableColumns run_columns(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, job_name);
+  if (!files.exists(path)) return {};
+  const auto job = nlohmann::json::parse(read_text(files, path), nullptr, false);
+  if (!job.is_object() || !job.contains("columns")) return {};
+  try {
+    return TableColumns::from_json(job["columns"]);
+  } catch (const InvalidArgument& error) {
+    throw DataError("[run] " + path + ": " + error.what());
+  }
+}
+
 std::string make_numbered_folder(const std::string& prefix) {
   constexpr int most_attempts = 100;
   int attempts = 0;

@@ -26,6 +26,7 @@
 
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/file_lock.h"
+#include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/jobs/job_file.h"
 
@@ -84,6 +85,10 @@ class RunFolder {
   bool resumed_ = false;
   std::string new_description_;  // the new content of job.json; "": unchanged
 };
+
+// The names of the columns of a run's tables (`columns` of its job.json); none for a run without
+// tables or of an earlier version, and if there is no run. Throws FileError.
+TableColumns run_columns(FileSystem& files, const std::string& folder);
 
 // Makes a new folder, and its missing parents: prefix-1, or the next number that is free.
 // Concurrent callers get different folders. Throws FileError.

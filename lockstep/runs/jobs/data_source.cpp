@@ -13,6 +13,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/tables/column_match.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
@@ -143,13 +144,28 @@ void check_name(const std::string& name) {
   }
 }
 
-bool is_csv_file(const std::string& name) {
-  if (!name.ends_with(".csv")) return false;
+bool is_table_file(const std::string& name) {
+  if (!is_table_name(name)) return false;
   FileSystem& files = cloud::files_of(name);
   return files.exists(name) && !files.is_folder(name);
 }
 
+DatastorePtr open_table(const std::string& name, const TableOptions& tables, size_t input) {
+  const auto& inputs = tables.columns.inputs;
+  DatastorePtr rows =
+      csv_datastore(cloud::files_of(name), name, csv_options(tables, input, input == 0));
+  return input < inputs.size() ? with_columns(std::move(rows), 0, inputs[input]) : rows;
+}
+
 }  // namespace
+
+CsvOptions csv_options(const TableOptions& tables, size_t input, bool labelled) {
+  CsvOptions options{.labelled = labelled, .header = tables.header};
+  if (labelled) options.label_column = tables.label_column;
+  if (input == 0) options.known_label = tables.columns.label;
+  if (input < tables.columns.inputs.size()) options.known_columns = tables.columns.inputs[input];
+  return options;
+}
 
 std::string resolve_data_path(const std::string& name, const std::string& beside) {
   check_name(name);
@@ -178,37 +194,34 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
 }
 
 DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
-                       const std::string& label_column) {
+                       const TableOptions& tables) {
   check_name(name);
-  if (is_csv_file(name)) {
-    return csv_datastore(cloud::files_of(name), name, {.label_column = label_column});
-  }
+  if (is_table_file(name)) return open_table(name, tables, 0);
   const bool builtin = name == builtin_digits_name;
   if (!builtin && !cloud::files_of(name).is_folder(name)) {
     const bool file = cloud::files_of(name).exists(name);
     const char* data = std::getenv("LOCKSTEP_DATA");
-    throw DataError("[data] " + name + (file ? " is not a folder" : " does not exist"),
-                    file || (data != nullptr && *data != '\0')
-                        ? "use a folder with one folder of images for each class, or a .csv file"
-                        : "LOCKSTEP_DATA can name another folder that is searched for data");
+    throw DataError(
+        "[data] " + name + (file ? " is not a folder" : " does not exist"),
+        file || (data != nullptr && *data != '\0')
+            ? "use a folder with one folder of images for each class, or a .csv or .tsv file"
+            : "LOCKSTEP_DATA can name another folder that is searched for data");
   }
-  if (!label_column.empty()) {
-    throw InvalidArgument("[data] the label column `" + label_column + "` is for .csv files, but " +
-                          name + " contains images");
+  if (!tables.label_column.empty()) {
+    throw InvalidArgument("[data] the label column `" + tables.label_column +
+                          "` is for .csv files, but " + name + " contains images");
   }
   return builtin ? builtin_digits() : image_folder(name, options);
 }
 
 std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
-                                      ImageFolderOptions options, const std::string& label_column) {
+                                      ImageFolderOptions options, const TableOptions& tables) {
   if (names.empty()) throw InvalidArgument("[data] no folders or files given");
-  std::vector<DatastorePtr> stores{open_data(names[0], options, label_column)};
+  std::vector<DatastorePtr> stores{open_data(names[0], options, tables)};
   for (size_t i = 1; i < names.size(); ++i) {
-    const bool rows = is_csv_file(names[i]);
-    DatastorePtr more =
-        rows ? csv_datastore(cloud::files_of(names[i]), names[i], {.labelled = false})
-             : open_data(names[i], options);
-    if (!rows && !is_csv_file(names[0])) more = match_by_name(*stores[0], std::move(more));
+    const bool rows = is_table_file(names[i]);
+    DatastorePtr more = rows ? open_table(names[i], tables, i) : open_data(names[i], options);
+    if (!rows && !is_table_file(names[0])) more = match_by_name(*stores[0], std::move(more));
     if (more->size() != stores[0]->size()) {
       throw InvalidArgument("[data] " + names[i] + " has " + std::to_string(more->size()) +
                                 " observations, but " + names[0] + " has " +
@@ -218,6 +231,17 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
     stores.push_back(std::move(more));
   }
   return stores;
+}
+
+DatastorePtr open_target_images(const Datastore& inputs, const std::string& name,
+                                ImageFolderOptions options) {
+  if (is_table_file(name)) {
+    throw Unsupported(
+        "[data] the targets " + name + " are a table: regression from a table is not supported",
+        "targets are a folder of images with the names of the inputs; a program can "
+        "give numbers as targets (TrainingData::training_targets)");
+  }
+  return match_by_name(inputs, open_data(name, options));
 }
 
 DatastorePtr join_inputs(std::vector<DatastorePtr> stores) {

@@ -6,10 +6,9 @@
 
 #include "lockstep/data/datastores/datastore.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
-
-class Network;
 
 inline constexpr const char* builtin_digits_name = "builtin:digits";
 // The name for the images themselves as the targets of an image-to-image network.
@@ -22,22 +21,37 @@ inline constexpr const char* image_targets_inputs = "inputs";
 // builtin names and invalid addresses, Unsupported for other URLs.
 std::string resolve_data_path(const std::string& name, const std::string& beside);
 
-// Opens the images of a resolved name, or the rows of a file whose name ends in .csv.
-// `label_column` names the column of labels in a CSV file ("": the last column). Throws DataError
-// if `name` is not a folder or CSV file, InvalidArgument for a label column with images, and what
-// image_folder() and csv_datastore() throw.
+// How tables are read.
+struct TableOptions {
+  std::string label_column = {};  // "": that of `columns` if the file has it, else the last column
+  bool header = true;             // false: the first line is a row
+  // The columns that the network learned, if known: the order of the features.
+  TableColumns columns = {};
+};
+
+// Opens the images of a resolved name, or the rows of a table (see is_table_name()). Throws
+// DataError if `name` is not a folder or table, InvalidArgument for a label column with images and
+// for other columns than those of `tables`, and what image_folder() and csv_datastore() throw.
 DatastorePtr open_data(const std::string& name,
                        ImageFolderOptions options = {.allow_empty_folders = true},
-                       const std::string& label_column = {});
+                       const TableOptions& tables = {});
 
 // Opens the inputs of a network, one name for each, as open_data() does. The first has the labels.
-// A further .csv file has no labels: all its columns are features. Example i has image or row i of
+// A further table has no labels: all its columns are features. Example i has image or row i of
 // each, except that folders beside a folder are matched by name: for each of its images they have
 // one of the same name. Throws what open_data() and match_by_name() throw, and InvalidArgument for
 // no names.
 std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
                                       ImageFolderOptions options = {.allow_empty_folders = true},
-                                      const std::string& label_column = {});
+                                      const TableOptions& tables = {});
+
+// Opens images as targets of `inputs`, by their names. Throws what open_data() and match_by_name()
+// throw, and Unsupported for tables.
+DatastorePtr open_target_images(const Datastore& inputs, const std::string& name,
+                                ImageFolderOptions options = {.allow_empty_folders = true});
+
+// What csv_datastore() needs for input number `input` of a network, with or without labels.
+CsvOptions csv_options(const TableOptions& tables, size_t input, bool labelled);
 
 // Examples with the inputs of all stores, as combine(), that have the names of the first store. One
 // store is returned unchanged. Throws InvalidArgument for stores of different sizes. Thread-safe.

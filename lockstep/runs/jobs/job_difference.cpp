@@ -120,6 +120,7 @@ void write_out_schedule(ordered_json& training) {
 ordered_json comparable(ordered_json job) {
   if (!job.is_object()) return job;
   job.erase("name");
+  job.erase("columns");  // of its data, see run_columns()
   ordered_json& training = job["training"];
   if (!training.is_object()) return job;
   if (follows_max_epochs(job)) write_out_schedule(training);

@@ -57,8 +57,8 @@ std::vector<FieldInfo> network_fields() {
   lister.text("loss", loss, "the function that training minimizes", loss_names());
   return lister.fields;
 }
-// A key that runs add to their job.json.
-constexpr const char* noted_by_runs = "initial_model";
+// Keys that runs add to their job.json.
+constexpr const char* noted_by_runs[] = {"initial_model", "columns"};
 
 template <class Visit>
 std::vector<FieldInfo> fields_of(Visit visit) {
@@ -97,11 +97,17 @@ std::string home_of(const json& tree, const std::string& key) {
     }
     found = home;
   }
-  if (found.empty()) {
-    throw InvalidArgument("[--set] there is no variable or field `" + key + "`",
-                          suggest(key, known));
+  if (!found.empty()) return found;
+  // The fields of [network] need its name.
+  const std::vector<std::string> of_network = names_of(network_fields());
+  known.insert(known.end(), of_network.begin(), of_network.end());
+  std::string near = nearest_name(key, known);
+  if (std::find(of_network.begin(), of_network.end(), near) != of_network.end()) {
+    near = "network." + near;
   }
-  return found;
+  throw InvalidArgument(
+      "[--set] there is no variable or field `" + key + "`",
+      near.empty() ? "`lockstep reference` lists all fields" : "did you mean `" + near + "`?");
 }
 
 Variables read_variables(const json& tree) {
@@ -216,7 +222,9 @@ Job read_tree(JobSource& source, const std::string& path,
         apply_setting(source, setting, [&](const std::string& key) { return home_of(tree, key); }));
   }
   for (const auto& [key, unused] : tree.items()) {
-    if (path.ends_with(".json") && key == noted_by_runs) continue;
+    const bool noted = std::find(std::begin(noted_by_runs), std::end(noted_by_runs), key) !=
+                       std::end(noted_by_runs);
+    if (path.ends_with(".json") && noted) continue;
     if (std::find(tables.begin(), tables.end(), key) == tables.end()) {
       throw InvalidArgument("[job] unknown table or key '" + key + "'", suggest(key, tables));
     }
@@ -292,6 +300,9 @@ void JobData::visit(FieldVisitor& v) {
   visit_names(v, "validation", validation, "the same, for validation during training");
   visit_names(v, "test", test, "the same, for the test after training");
   v.text("label_column", label_column, "label column of .csv files; \"\": the last");
+  v.flag("header", header,
+         "the first line of .csv files names the columns; false: it is a row, and columns are "
+         "matched by position");
   v.text("targets", targets,
          "image to image: folder of the target images, or \"inputs\"; \"\": labels");
   v.text("validation_targets", validation_targets, "the same, for the validation images");

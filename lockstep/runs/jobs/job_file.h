@@ -45,6 +45,7 @@ struct JobData {
   std::vector<std::string> test;        // the same, or none
   // For .csv files: the column with the labels. "": the last column.
   std::string label_column;
+  bool header = true;  // the first line of .csv files names the columns
   // Shares of each label's training images, used if there is no folder for that part.
   double validation_fraction = 0;
   double test_fraction = 0;

@@ -20,9 +20,13 @@ std::vector<NamedTensor> values_of(const Network& network) {
 
 NetworkValues network_values(FileSystem& files, const std::string& path) {
   std::vector<std::byte> bytes = files.read(path);
-  if (is_checkpoint(read_safetensors(bytes, path))) return {checkpoint_values(files, path)};
+  NetworkValues values;
+  if (is_checkpoint(read_safetensors(bytes, path))) {
+    values.tensors = checkpoint_values(files, path, &values.columns);
+    return values;
+  }
   const Model model = decode_model(std::move(bytes), path);
-  return {values_of(model.network), !model.digest.empty()};
+  return {values_of(model.network), !model.digest.empty(), model.network.columns()};
 }
 
 void require_finite(const std::vector<NamedTensor>& values, const std::string& path) {

@@ -13,7 +13,8 @@ namespace lockstep {
 // The parameters and the state of a network, named "<layer>.<parameter>".
 struct NetworkValues {
   std::vector<NamedTensor> tensors;
-  bool checked = true;  // whether the file contains a digest or checksum of its contents
+  bool checked = true;        // whether the file contains a digest or checksum of its contents
+  TableColumns columns = {};  // of the tables that the network learned from
 };
 
 // Reads a model file or a checkpoint. Thread-safe. Throws FileError, DataError.

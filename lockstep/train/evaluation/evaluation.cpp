@@ -35,9 +35,21 @@ Evaluation evaluate(Network& network, const DatastorePtr& data, const Evaluation
   return evaluator.run(outputs);
 }
 
+void report_notices(const DatastorePtr& data, const EvaluationOptions& options) {
+  if (!options.notice) return;
+  for (const std::string& notice :
+       notices_of({.training = data, .training_targets = options.targets}))
+    options.notice(notice);
+}
+
 }  // namespace
 
-Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
+Evaluation evaluate(Network& network, const DatastorePtr& given,
+                    const EvaluationOptions& given_options) {
+  const DatastorePtr data = match_columns(network, given);
+  EvaluationOptions options = given_options;
+  options.targets = match_target_columns(network, given_options.targets, given, data);
+  report_notices(data, options);
   check_fits(network, *data, options.targets);
   const auto problem = metric_problem(network, *data, options.targets);
   if (options.confusion && target_spec(*data, options.targets)) {
@@ -49,7 +61,9 @@ Evaluation evaluate(Network& network, const DatastorePtr& data, const Evaluation
       {metrics_for(options.metrics, options.custom_metrics, problem), options.confusion}, nullptr);
 }
 
-Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
+Tensor predict(Network& network, const DatastorePtr& given, const EvaluationOptions& options) {
+  const DatastorePtr data = match_columns(network, given);
+  report_notices(data, options);
   Tensor outputs;
   evaluate(network, data, options, {}, &outputs);
   return outputs;

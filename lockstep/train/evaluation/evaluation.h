@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ struct EvaluationOptions {
   std::vector<std::string> metrics = {};       // names, see engine/nn/metrics/metric.h
   std::vector<MetricPtr> custom_metrics = {};  // metrics that the user implements
   bool confusion = false;  // also count the predicted classes of each true class
+  // Called with each of Datastore::notices() of the data before it is read, such as that the
+  // columns of a table were put into the network's order (see match_columns()).
+  std::function<void(const std::string&)> notice = {};
 };
 
 // Exact loss and accuracy over a datastore. Every observation counts once. Batches have a fixed

@@ -10,8 +10,23 @@
 namespace lockstep {
 namespace {
 
-void check_classifier(const Network& network, const std::vector<std::string>& classes) {
+// Numbers as targets in a column of a table.
+[[noreturn]] void refuse_regression(const Network& network, const Datastore& data) {
+  const std::string column = data.spec().label_column;
+  throw Unsupported("[training] regression from a table is not supported: the labels of " +
+                        data.describe() +
+                        (column.empty() ? "" : " in the column `" + column + "`") +
+                        " are read as the names of classes, not as numbers, and the network has "
+                        "the loss " +
+                        network.loss(),
+                    "for classes, end the network in softmax and set the loss to cross_entropy; a "
+                    "program can give numbers as targets (TrainingData::training_targets)");
+}
+
+void check_classifier(const Network& network, const Datastore& data) {
+  const std::vector<std::string>& classes = data.classes();
   if (network.loss() != "cross_entropy") {
+    if (!has_image_inputs(data)) refuse_regression(network, data);
     throw InvalidArgument(
         "[training] images with labels need the loss cross_entropy, but the network has " +
             network.loss(),
@@ -30,6 +45,12 @@ void check_classifier(const Network& network, const std::vector<std::string>& cl
 }
 
 }  // namespace
+
+bool has_image_inputs(const Datastore& data) {
+  const std::vector<ValueSpec> inputs = data.spec().inputs;
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const ValueSpec& input) { return input.kind == ValueKind::image; });
+}
 
 Shape batch_shape(int64_t n, const Shape& observation) {
   std::vector<int64_t> dims = observation.dims();
@@ -151,6 +172,10 @@ std::vector<size_t> match_names(const std::vector<InputLayer>& layers, const Exa
 
 }  // namespace
 
+std::vector<size_t> input_places(const Network& network, const Datastore& data) {
+  return match_names(input_layers(network), data.spec(), data);
+}
+
 std::vector<size_t> check_inputs(const Network& network, const Datastore& data) {
   const ExampleSpec spec = data.spec();
   const std::vector<InputLayer> layers = input_layers(network);
@@ -206,7 +231,7 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
                           std::to_string(shapes.size()));
   }
   const std::optional<ValueSpec> target = target_spec(data, targets);
-  if (!target) return check_classifier(network, data.classes());
+  if (!target) return check_classifier(network, data);
   if (network.loss() != "mean_squared_error") {
     throw InvalidArgument(
         "[training] images and arrays as targets need the loss mean_squared_error, but the network "

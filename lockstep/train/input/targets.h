@@ -34,10 +34,26 @@ void copy_target(const CachedTargets& targets, int64_t index, std::vector<uint8_
 // input layer, unless the inputs fit: three dimensions for images, or the shape of the arrays.
 std::vector<size_t> check_inputs(const Network& network, const Datastore& data);
 
+// The same without a check of their shapes. The examples have as many inputs as the network.
+std::vector<size_t> input_places(const Network& network, const Datastore& data);
+
+// Targets with their columns in the network's order. `matched` is match_columns() of `data`: the
+// result if the inputs are the targets. Null for null.
+DatastorePtr match_target_columns(const Network& network, const DatastorePtr& targets,
+                                  const DatastorePtr& data, const DatastorePtr& matched);
+// match_columns() of all parts. If the network has no columns, they are those of the training data
+// from now on.
+TrainingData match_columns(Network& network, TrainingData data);
+// The notices of all datastores, each once.
+std::vector<std::string> notices_of(const TrainingData& data);
+
 // The targets that the network learns: the first input of `targets`, or the target of the examples
 // if `targets` is null; nothing: labels. Throws InvalidArgument if both exist, and for targets with
 // several inputs.
 std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& targets);
+
+// Whether an input is an image.
+bool has_image_inputs(const Datastore& data);
 
 // Throws Unsupported if augmentation, noise or random crops are set and no input is an image.
 void check_changes(const TrainingData& data);

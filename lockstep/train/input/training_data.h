@@ -49,6 +49,19 @@ struct TrainingData {
   TrainingLoss loss = {};
 };
 
+// The same examples with the columns of tables in the order in which the network learned them
+// (Network::columns()), by name: `data` itself if nothing changes. Columns without names stay in
+// their order, and so do all columns if those of the network have no names. notices() of the result
+// says what was done. train(), evaluate() and predict() call it. Call it for the datastores of your
+// own loops. Throws InvalidArgument, naming the columns that are missing or that the network did
+// not learn. Thread-safe.
+DatastorePtr match_columns(const Network& network, DatastorePtr data);
+
+// The names of the columns of training data, for Network::set_columns(). train() sets them if the
+// network has none; own loops call network.set_columns(columns_of(network, *data)). Thread-safe.
+TableColumns columns_of(const Network& network, const Datastore& data,
+                        const DatastorePtr& targets = {});
+
 // A network (initialized or not) and its data. Each worker process builds its training problem by
 // calling the same function, which must return the same problem for the same arguments. Names and
 // labels of the data are compared.

@@ -311,9 +311,14 @@ bool is_checkpoint(const SafetensorsFile& file) {
   return file.metadata.contains("lockstep.checkpoint");
 }
 
-std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string& path) {
+std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string& path,
+                                           TableColumns* columns) {
   std::vector<NamedTensor> values;
-  for (NamedTensor& t : load(files, path).file.tensors) {
+  CheckedFile loaded = load(files, path);
+  if (columns != nullptr && loaded.position.contains("columns")) {
+    *columns = TableColumns::from_json(loaded.position["columns"]);
+  }
+  for (NamedTensor& t : loaded.file.tensors) {
     for (const std::string kind : {"learnable/", "state/"}) {
       if (t.name.starts_with(kind)) values.push_back({t.name.substr(kind.size()), t.tensor});
     }
@@ -335,6 +340,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
     json["best"] = {{"iteration", position.best->iteration}, {"loss", position.best->loss}};
   }
   json["identity"] = position.identity;
+  if (!network.columns().empty()) json["columns"] = network.columns().to_json();
   for (const auto& e : numerics_fingerprint(network.device()))
     json["fingerprint"][e.name] = e.value;
 

@@ -83,8 +83,10 @@ std::vector<std::string> checkpoints_in(FileSystem& files, const std::string& fo
 bool is_checkpoint(const SafetensorsFile& file);
 
 // The network's parameters and state in a checkpoint, with their names in a model
-// ("<layer>.<parameter>"). Throws FileError, DataError for a damaged checkpoint.
-std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string& path);
+// ("<layer>.<parameter>"). `columns`, if not null, receives those of the network, if it has some.
+// Throws FileError, DataError for a damaged checkpoint.
+std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string& path,
+                                           TableColumns* columns = nullptr);
 
 // Options for the search for a checkpoint.
 struct CheckpointChoice {

@@ -128,6 +128,7 @@ class TrainingWorker {
     if (!network.initialized()) network.initialize(static_cast<uint64_t>(options_.seed));
     network.to(device_);
     solver_ = make_solver(network, options_);
+    problem_.data = match_columns(network, std::move(problem_.data));
     const TrainingData& data = problem_.data;
     // Empty ones. The client's images replace them if the client shares them.
     images_ = open_images(network, data, options_);
@@ -408,6 +409,9 @@ void add_names(Digester& digester, const DatastorePtr& store) {
     const std::string name = store->name(i);
     digester.add(std::string_view(name));
     digester.add(static_cast<uint64_t>(store->label(i)));
+  }
+  for (const ValueSpec& input : store->spec().inputs) {
+    for (const std::string& column : input.columns) digester.add(std::string_view(column));
   }
 }
 

@@ -1,0 +1,13 @@
+// Numbers in the fields of tables.
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+// Parses a decimal number that f32 can hold into `value`: the f64 that is nearest to it, rounded to
+// f32. A number nearer to 0 than any other becomes 0, with its sign. Otherwise returns false, and
+// `why` says why: "is not a number". Does not depend on the locale. Thread-safe.
+bool parse_table_number(std::string_view text, float& value, const char*& why);
+
+}  // namespace lockstep
