@@ -395,6 +395,19 @@ void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan
   }
 }
 
+// A continued run has the columns with which it began.
+JobPlan plan_of_run(const Job& job, const RunOptions& options) {
+  JobPlanOptions how{.initial_model = options.initial_model, .stop = options.interrupted};
+  if (options.resume) how.columns = run_columns(local_files(), options.folder);
+  try {
+    return plan_job(job, how);
+  } catch (const InvalidArgument& error) {
+    const std::string text = error.what();
+    if (how.columns.empty() || text.find("[columns]") == std::string::npos) throw;
+    throw InvalidArgument(text + " (the run in " + options.folder + ")", error.hint());
+  }
+}
+
 }  // namespace
 
 RunResult run_job(const Job& job, const RunOptions& options) {
@@ -406,11 +419,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   const std::string request = join_path(options.folder, stop_request_name);
   const cloud::StopRetries stop_retries(
       [&] { return asked_by_file || (started && local_files().exists(request)); });
-  const TableColumns columns =
-      options.resume ? run_columns(local_files(), options.folder) : TableColumns();
-  JobPlan plan = plan_job(
-      job,
-      {.initial_model = options.initial_model, .stop = options.interrupted, .columns = columns});
+  JobPlan plan = plan_of_run(job, options);
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
   if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
   if (!plan.network.columns().empty()) extra["columns"] = plan.network.columns().to_json();
