@@ -362,13 +362,15 @@ class Use(SweepTest):
         self.assertEqual(self.table("s"), before)
 
     def test_a_sweep_without_a_result_fails(self):
-        job = self.write_job(("width = [2, 4, 8]", "width = [0]"), ("trials = 6", "trials = 2"))
+        job = self.write_job(("{ low = 0.001, high = 0.5, scale = \"log\" }", "[1e30, 2e30]"),
+                             ("width = [2, 4, 8]", "width = [2]"), ('"successive-halving"', '"grid"'),
+                             ("trials = 6", "trials = 2"))
         for more in ([], ["--json"], ["--quiet"]):
             done = self.run_command("sweep", job, "--out", "s" + "".join(more), *more)
             self.assertEqual(done.returncode, 1)
             self.assertIn("error: [sweep] no trial has a result: all 2 have failed or were stopped\n"
                           "hint: 2 of them: ", done.stderr)
-            self.assertIn("filters", done.stderr)
+            self.assertIn("is not a finite number", done.stderr)
             self.assertFalse((self.folder / ("s" + "".join(more)) / "model.safetensors").exists())
 
     def test_a_network_whose_validation_loss_is_not_a_number_is_not_the_best(self):
@@ -403,7 +405,7 @@ output_network = ["last", "best"]
                 ('width = { values = [2, 4], when = { solver = "adam" } }\nsolver = ["sgdm", "rmsprop"]',
                  'width: its condition can never be true: it needs solver = "adam", but solver has the values "sgdm", "rmsprop"'),
                 ('width = { values = [2, 4], when = { momentum = { low = 2, high = 3 } } }\nmomentum = { low = 0, high = 0.9 }',
-                 "it needs momentum from 2 to 3, but momentum is from 0.0 to 0.9")):
+                 "it needs momentum from 2.0 to 3.0, but momentum is from 0.0 to 0.9")):
             job = self.write_job(("width = [2, 4, 8]", parameters))
             for command in ("sweep", "train"):
                 done = self.run_command(command, job, "--out", "s")
