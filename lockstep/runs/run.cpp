@@ -10,6 +10,7 @@
 #include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/memory_room.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/parallel/process/function.h"
@@ -176,9 +177,10 @@ namespace {
 
 // Runs in worker processes and makes the same network and data as plan_job() in this process.
 TrainingProblem job_problem(std::string job, std::string initial_model, std::string columns) {
-  JobPlan plan = plan_job(read_resolved_job(job),
-                          {.initial_model = initial_model,
-                           .columns = TableColumns::from_json(nlohmann::json::parse(columns))});
+  JobPlan plan =
+      plan_job(read_resolved_job(job),
+               {.initial_model = initial_model,
+                .columns = TableColumns::from_json(parse_json<nlohmann::json>(columns))});
   return {std::move(plan.network), std::move(plan.training)};
 }
 

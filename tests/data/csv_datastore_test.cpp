@@ -162,8 +162,8 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal("x,y,kind\n\n1,,a\n"), " line 3, column 2 (y): a number is missing");
   EXPECT_EQ(refusal("x,kind\nnan,a\n"), " line 2, column 1 (x): `nan` is not finite");
   EXPECT_EQ(refusal("x,kind\n-inf,a\n"), " line 2, column 1 (x): `-inf` is not finite");
-  for (const char* huge : {"1e39", "-1e39", "1e999", "-1e9999999999", "3.4028236e38",
-                           "3.4028235677973367e38"}) {
+  for (const char* huge :
+       {"1e39", "-1e39", "1e999", "-1e9999999999", "3.4028236e38", "3.4028235677973367e38"}) {
     EXPECT_EQ(refusal("x,kind\n" + std::string(huge) + ",a\n"),
               " line 2, column 1 (x): `" + std::string(huge) + "` is out of the range of f32");
   }

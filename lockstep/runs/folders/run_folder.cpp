@@ -70,7 +70,7 @@ void RunFolder::note_as_before() const { write_run_state(*inside_, path_, before
 TableColumns run_columns(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, job_name);
   if (!files.exists(path)) return {};
-  const auto job = nlohmann::json::parse(read_text(files, path), nullptr, false);
+  const auto job = parse_json_or_discard<nlohmann::json>(read_text(files, path));
   if (!job.is_object() || !job.contains("columns")) return {};
   try {
     return TableColumns::from_json(job["columns"]);

@@ -175,13 +175,13 @@ void check_conditions(const std::vector<SweepParameter>& parameters) {
 
 // Whether a value (JSON) meets a condition.
 bool meets(const std::string& value, const SweepCondition& condition) {
-  const json given = json::parse(value);
+  const json given = parse_json<json>(value);
   if (condition.values.empty()) {
     return given.is_number() && given.get<double>() >= condition.low &&
            given.get<double>() <= condition.high;
   }
   return std::any_of(condition.values.begin(), condition.values.end(),
-                     [&](const std::string& wanted) { return json::parse(wanted) == given; });
+                     [&](const std::string& wanted) { return parse_json<json>(wanted) == given; });
 }
 
 // Whether a parameter has a value that meets all conditions. A number drawn from a range, unlike
@@ -203,7 +203,7 @@ bool can_meet(const SweepParameter& p, const std::vector<const SweepCondition*>&
     // Single values of a range.
     if (!p.integer && !grid && p.low < p.high) return false;
     return std::any_of(c->values.begin(), c->values.end(), [&](const std::string& value) {
-      const json number = json::parse(value);
+      const json number = parse_json<json>(value);
       if (!number.is_number() || !meets_all(value)) return false;
       const auto at = number.get<double>();
       return at >= p.low && at <= p.high && (!p.integer || at == std::floor(at));
