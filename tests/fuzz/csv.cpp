@@ -65,7 +65,7 @@ std::vector<Bytes> seeds() {
           bytes_of("2" + rows),
           bytes_of("0a,b\n1,2\n3,4\n"),
           bytes_of("1class,b\n1e38,2\n\"1e-320\",-4\n"),
-          bytes_of("\x81,x;class;y\r0;1;\"a\r\nb\";1e-400\r"),  // as features, the class known
+          bytes_of("\x81;x;class;y\r0;1;\"a\r\nb\";1e-400\r"),  // as features, the class known
           bytes_of("A1\t2\n3\t4\n"),                            // without names
           bytes_of("2" + utf16("a,b\n1,c\n")),
           bytes_of("2sep=;\na;b\n\xC2\xA0 1;\"x\"\"y\"\n")};
