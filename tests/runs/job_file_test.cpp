@@ -228,7 +228,7 @@ TEST_F(JobFile, GroupsAreBounded) {
   for (int i = 0; i < 5; ++i) empty = "{ repeat = 10000, layers = [" + empty + "] }";
   EXPECT_CONTAINS(refused(layers(empty)), "10000 layers");
   std::string deep = "{ type = \"relu\" }";
-  for (int i = 0; i < 40; ++i) deep = "{ layers = [" + deep + "] }";
+  for (int i = 0; i < 20; ++i) deep = "{ layers = [" + deep + "] }";
   EXPECT_CONTAINS(refused(layers(deep)), "deep");
 }
 
