@@ -7,6 +7,8 @@ find_package(dnnl 2.6 CONFIG REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(JPEG REQUIRED)
 find_package(PNG REQUIRED)
+find_package(WebP REQUIRED)
+find_package(GIF 5 REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CURL 7.86 REQUIRED)
 find_package(fmt REQUIRED)
@@ -27,6 +29,8 @@ set(lockstep_private_dependencies
     OpenMP::OpenMP_CXX
     JPEG::JPEG
     PNG::PNG
+    WebP::WebP
+    GIF::GIF
     OpenSSL::Crypto
     CURL::libcurl
     fmt::fmt

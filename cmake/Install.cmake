@@ -47,5 +47,6 @@ configure_package_config_file(cmake/lockstepConfig.cmake.in
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
-              "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake" cmake/FindxxHash.cmake
+              "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake" cmake/FindWebP.cmake
+              cmake/FindxxHash.cmake
         DESTINATION "${package_folder}")

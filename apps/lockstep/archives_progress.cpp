@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/image_options.h"
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
@@ -89,9 +90,16 @@ class CountedDatastore final : public DatastoreWrapper {
       : DatastoreWrapper(std::move(data)), count_(std::move(count)) {}
 
   lockstep::Example read(int64_t index) const override {
-    lockstep::Example example = DatastoreWrapper::read(index);
-    count_();
-    return example;
+    try {
+      lockstep::Example example = DatastoreWrapper::read(index);
+      count_();
+      return example;
+    } catch (const FileError&) {
+      throw;
+    } catch (const DataError& error) {
+      if (!error.hint().empty()) throw;
+      throw DataError(error.what(), skip_hint);
+    }
   }
   const ImageFacts* facts(int64_t index) const override { return wrapped().facts(index); }
 

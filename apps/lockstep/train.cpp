@@ -12,6 +12,7 @@
 
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/image_options.h"
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/trial.h"
 #include "lockstep/base/cloud/network_wait.h"
@@ -143,14 +144,6 @@ class Notices : public TrainingObserver {
   }
 };
 
-nlohmann::ordered_json skipped_of(const RunResult& result) {
-  nlohmann::ordered_json images = nlohmann::ordered_json::array();
-  for (const UnreadableImage& image : result.skipped) {
-    images.push_back({{"name", image.name}, {"reason", image.reason}});
-  }
-  return images;
-}
-
 nlohmann::ordered_json workers_of(const TrainingResult& result) {
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
   for (const WorkerSummary& w : result.workers) {
@@ -188,7 +181,7 @@ nlohmann::ordered_json summary_of(const RunResult& result, const std::string& fo
       {"network_iteration", t.network_iteration},
       {"shards_by_thread", t.shards_by_thread},
       {"workers", workers_of(t)},
-      {"skipped_images", skipped_of(result)},
+      {"skipped_images", skipped_json(result.skipped)},
       {"folder", folder},
       {"model",
        result.model.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(result.model)}};
@@ -316,6 +309,14 @@ int work(const TrainArguments& a) {
       });
   if (a.tensorboard) options.observers.push_back(&events);
 
+  if (!a.quiet) {
+    options.planned = [](const JobPlan& plan) {
+      if (plan.classes.empty()) return;
+      std::fprintf(stderr, "%s %s: %s\n",
+                   format_count(static_cast<int64_t>(plan.classes.size())).c_str(),
+                   plan.classes.size() == 1 ? "class" : "classes", classes_text(plan).c_str());
+    };
+  }
   std::unique_ptr<Dashboard> dashboard;
   if (dashboard_wanted) {
     dashboard = std::make_unique<Dashboard>(DashboardOptions{.folders = {options.folder}});

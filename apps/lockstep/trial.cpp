@@ -11,6 +11,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/train/loop/memory_estimate.h"
@@ -49,6 +50,26 @@ std::string images(const DatastorePtr& store) {
   return store ? format_count(store->size()) + " images" : "none";
 }
 
+// Reads images from all over the listing, for what only reading shows: damage, and orientations.
+// Returns how many.
+int64_t read_some(const Datastore& store) {
+  constexpr int64_t most = 256;
+  const auto inputs = store.spec().inputs;
+  if (std::none_of(inputs.begin(), inputs.end(),
+                   [](const ValueSpec& input) { return input.kind == ValueKind::image; })) {
+    return 0;
+  }
+  const int64_t count = std::min(most, store.size());
+  int64_t read = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t index = i * store.size() / count;
+    if (store.facts(index) != nullptr) continue;  // was read when its index was written
+    store.read(index);
+    ++read;
+  }
+  return read;
+}
+
 // Includes times below one second.
 std::string precise(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1000 * seconds) : format_duration(seconds);
@@ -78,21 +99,46 @@ int64_t validations(const TrainingOptions& options, const TrainingStart& start) 
 
 }  // namespace
 
+std::string classes_text(const JobPlan& plan) {
+  constexpr size_t most = 20;
+  const std::vector<int64_t> counts = count_each_label(*plan.data.training);
+  const std::vector<double>& weights = plan.job.training.class_weights;
+  const auto [least, largest] = std::minmax_element(counts.begin(), counts.end());
+  std::string text;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const bool shown = counts.size() <= most || i < most / 2 || i + 1 == counts.size();
+    if (!shown) {
+      text += i == most / 2 ? ", ..." : "";
+      continue;
+    }
+    text += (i > 0 ? ", " : "") + printable(plan.classes[i]) + " (" + format_count(counts[i]);
+    if (!weights.empty()) text += fmt::format(", weight {}", weights[i]);
+    text += ")";
+  }
+  if (counts.size() > most) {
+    text += fmt::format("; of {} to {} images", format_count(*least), format_count(*largest));
+  }
+  return text;
+}
+
 void check_job(const Job& job, const std::string& initial_model) {
   const JobPlan plan =
       plan_job(job, {.initial_model = initial_model, .values = JobValues::sizes_alone});
   if (!plan.initial_model_checked) {
     std::fprintf(stderr, "note: %s\n", no_digest_text(initial_model).c_str());
   }
-  for (const std::string& notice : notices_of(plan.data)) print_note(notice);
+  const int64_t read = read_some(*plan.data.training);
+  for (const std::string& text : plan.notices()) print_note(text);
   const TrainingOptions options = plan.job.training.resolved();
   const int64_t iterations = options.last_iteration(plan.iterations_per_epoch);
   std::vector<std::pair<std::string, std::string>> rows{
-      {"training", images(plan.data.training)},
+      {"training", images(plan.data.training) +
+                       (read > 0 ? ", of which " + format_count(read) + " were read" : "")},
       {"validation", images(plan.data.validation)},
       {"test", images(plan.data.test)},
       {"classes", plan.classes.empty() ? "none: the targets are images"
-                                       : format_count(static_cast<int64_t>(plan.classes.size()))},
+                                       : format_count(static_cast<int64_t>(plan.classes.size())) +
+                                             ": " + classes_text(plan)},
       {"parameters", format_count(plan.network.parameter_elements())},
       {"iterations", fmt::format("{} in {} epochs", format_count(iterations),
                                  format_count((iterations - 1) / plan.iterations_per_epoch + 1))},

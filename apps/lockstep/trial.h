@@ -1,6 +1,8 @@
 // Checks and trials of a job before its training.
 #pragma once
 
+#include <string>
+
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
 
@@ -9,6 +11,10 @@ namespace lockstep::command {
 // For `lockstep train --check`: prints what is known without training. Throws an error if the job
 // is not consistent.
 void check_job(const Job& job, const std::string& initial_model);
+
+// The classes of the training images in order, with their numbers of images and their weights:
+// "cat (800), dog (750, weight 2), eel (20)".
+std::string classes_text(const JobPlan& plan);
 
 // The result of `lockstep train --dry-run`.
 struct Trial {

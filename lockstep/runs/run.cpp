@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/cloud/s3_files.h"
@@ -12,6 +14,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/memory_room.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/runs/folders/run_folder.h"
@@ -64,28 +68,66 @@ class Witness : public TrainingObserver {
   bool save_initial_;
 };
 
+// Tells what reading the data has shown, at the start of the training.
+class Teller : public TrainingObserver {
+ public:
+  Teller(const RunData& data, std::function<void(const std::string&)> told)
+      : data_(data), told_(std::move(told)) {
+    for (std::string& text : notices_of(data_)) before_.insert(std::move(text));
+  }
+  void start(const TrainingStart&) override {
+    for (const std::string& text : notices_of(data_)) {
+      if (before_.insert(text).second) told_(text);
+    }
+  }
+
+ private:
+  const RunData& data_;
+  const std::function<void(const std::string&)> told_;
+  std::set<std::string> before_;
+};
 void check_outputs(const Network& network, const std::vector<std::string>& classes) {
   const std::vector<Shape> outputs = network.output_shapes();
   if (network.loss() != "cross_entropy" || outputs.size() != 1) return;
   const auto count = static_cast<int64_t>(classes.size());
   if (outputs[0].elements() == count) return;
+  constexpr size_t most = 8;
+  std::string names;
+  for (size_t i = 0; i < classes.size() && i < most; ++i) {
+    names += (i > 0 ? ", " : "") + printable(classes[i]);
+  }
+  if (classes.size() > most) names += ", ...";
   throw InvalidArgument("[run] the network gives " + outputs[0].to_string() +
                             " values, but the training data have " + std::to_string(count) +
-                            " classes",
+                            " classes (" + names + ")",
                         "set the last fully_connected layer's units = " + std::to_string(count));
 }
 
-// "2 images cannot be read and are skipped: a/1.png, a/2.png"
-std::string skipped_text(const std::vector<UnreadableImage>& skipped) {
-  constexpr size_t most = 5;
-  std::string text = std::to_string(skipped.size()) +
-                     (skipped.size() == 1 ? " image cannot be read and is skipped: "
-                                          : " images cannot be read and are skipped: ");
-  for (size_t i = 0; i < skipped.size() && i < most; ++i) {
-    text += (i > 0 ? ", " : "") + skipped[i].name;
+// The factors of the job by name, in the order of the classes.
+std::vector<double> ordered_weights(const Job& job, const std::vector<std::string>& classes) {
+  std::vector<double> weights(classes.size(), 1);
+  for (const auto& [name, weight] : job.class_weights) {
+    const auto at = std::find(classes.begin(), classes.end(), name);
+    if (at == classes.end()) {
+      throw InvalidArgument("[training] class_weights names the class `" + name +
+                                "`, which is not one of the " + std::to_string(classes.size()) +
+                                " classes of the training",
+                            suggest(name, classes));
+    }
+    weights[static_cast<size_t>(at - classes.begin())] = weight;
   }
-  if (skipped.size() > most) text += " and " + std::to_string(skipped.size() - most) + " more";
-  return text;
+  return weights;
+}
+
+// Whether names that are all numbers stand in another order than the numbers: "10" before "2".
+bool numbers_out_of_order(const std::vector<std::string>& names) {
+  bool ordered = true;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
+    if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos) return false;
+    if (i > 0 && names[i - 1].size() > name.size()) ordered = false;
+  }
+  return !ordered;
 }
 
 // Makes every error name the job's file.
@@ -124,6 +166,9 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
     plan.classes = data.training->classes();
     check_outputs(plan.network, plan.classes);
   }
+  if (!job.class_weights.empty()) {
+    plan.job.training.class_weights = ordered_weights(job, plan.classes);
+  }
   if (options.values == JobValues::made) {
     plan.network.initialize(static_cast<uint64_t>(job.training.seed));
   } else {
@@ -158,6 +203,24 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
 }
 
 }  // namespace
+
+std::vector<std::string> JobPlan::notices() const {
+  std::vector<std::string> all = notices_of(data);
+  for (std::string& text : own_notices()) all.push_back(std::move(text));
+  return all;
+}
+
+std::vector<std::string> JobPlan::own_notices() const {
+  std::vector<std::string> all;
+  const std::vector<double>& weights = job.training.class_weights;
+  if (job.class_weights.empty() && numbers_out_of_order(classes) &&
+      std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end()) {
+    all.push_back("class_weights belong to the classes in the order of their names, " + classes[0] +
+                  ", " + classes[1] + ", " + classes[2] +
+                  ", ..., which is not that of the numbers: a table gives weights by name");
+  }
+  return all;
+}
 
 JobPlan plan_job(const Job& job, const JobPlanOptions& options) {
   try {
@@ -257,6 +320,10 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   for (const std::string& text : notices_of(data)) {
     if (std::find(of_training.begin(), of_training.end(), text) == of_training.end()) notice(text);
   }
+  if (options.planned) options.planned(plan);
+  for (const std::string& text : plan.own_notices()) notice(text);
+  Teller teller(plan.data, notice);
+  control.observers.push_back(&teller);
   if (!plan.initial_model_checked) notice(no_digest_text(options.initial_model));
   control.checkpoint_folder = folder.file("checkpoints");
   control.observation_list = folder.file("observations");

@@ -16,6 +16,7 @@
 
 namespace lockstep {
 
+struct JobPlan;
 struct RunTrial;  // see store/run_recorder.h
 
 struct RunOptions {
@@ -30,6 +31,8 @@ struct RunOptions {
   // file.
   std::string initial_model;
   std::vector<TrainingObserver*> observers;  // owned by the caller
+  // Called once, when the data and the folder are open, before anything is read or trained.
+  std::function<void(const JobPlan&)> planned = {};
   // Called after every iteration, by one thread. True ends the run after a checkpoint.
   std::function<bool()> stop;
   std::function<bool()> interrupted;  // as in TrainingControl
@@ -72,6 +75,11 @@ struct JobPlan {
   std::string initial_model = {};         // digest of the file, or ""
   bool initial_model_checked = true;      // whether that file contains a digest of its contents
   int64_t iterations_per_epoch = 0;
+
+  // What a user should know before the training, a sentence each: of the data (notices_of()), and
+  // of the plan itself: a doubtful order of class_weights.
+  std::vector<std::string> notices() const;
+  std::vector<std::string> own_notices() const;
 };
 // Whether the network gets values, or only their sizes (see Network::initialize_sizes()).
 enum class JobValues { made, sizes_alone };

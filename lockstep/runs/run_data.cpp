@@ -61,7 +61,10 @@ class Opener {
 
  private:
   ImageFolderOptions folder_options(bool allow_empty_folders) const {
-    return {.allow_empty_folders = allow_empty_folders, .list_unreadable = skip_};
+    return {.labels = folder_labels(job_.data.labels),
+            .labelled = job_.data.targets.empty(),
+            .allow_empty_folders = allow_empty_folders,
+            .list_unreadable = skip_};
   }
 
   ReadableImages readable(const DatastorePtr& store, const std::string& name) {
@@ -214,6 +217,18 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
 }
 
 }  // namespace
+
+std::string skipped_text(const std::vector<UnreadableImage>& skipped) {
+  constexpr size_t most = 5;
+  std::string text = std::to_string(skipped.size()) +
+                     (skipped.size() == 1 ? " image cannot be read and is skipped: "
+                                          : " images cannot be read and are skipped: ");
+  for (size_t i = 0; i < skipped.size() && i < most; ++i) {
+    text += (i > 0 ? ", " : "") + skipped[i].name;
+  }
+  if (skipped.size() > most) text += " and " + std::to_string(skipped.size() - most) + " more";
+  return text;
+}
 
 void keep_run_data(bool keep) {
   keep_images(keep);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "lockstep/data/datastores/datastores.h"
@@ -26,6 +27,9 @@ struct RunData {
   // known.
   TableColumns columns;
 };
+
+// "2 images cannot be read and are skipped: a/1.png, a/2.png"
+std::string skipped_text(const std::vector<UnreadableImage>& skipped);
 
 // Opens the inputs of a job and splits them by label with the job's seed: first validation, then
 // test; the rest is training data. Labels of other folders are matched by name. If labels are

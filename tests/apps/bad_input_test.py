@@ -93,7 +93,7 @@ class BadInput(DigitsTest):
     def test_an_empty_folder(self):
         shutil.rmtree(self.folder / "images")
         (self.folder / "images").mkdir()
-        self.refused(self.train(), "images holds no", ".png")
+        self.refused(self.train(), "images holds no", "PNG")
         self.assertFalse(self.out.exists())
 
     def test_a_class_without_images(self):

@@ -138,7 +138,8 @@ class Command(CommandTest):
                                       r"digest               [0-9a-f]{32}\n"
                                       r"model                runs/job-1/model\.safetensors\n\Z")
         lines = done.stderr.splitlines()
-        self.assertRegex(lines[0], r"^140 training images, 40 for validation; 6 iterations in 3 epochs; ")
+        self.assertRegex(lines[0], r"^10 classes: 0 \(14\), 1 \(14\), .*, 9 \(14\)$")
+        self.assertRegex(lines[1], r"^140 training images, 40 for validation; 6 iterations in 3 epochs; ")
         self.assertEqual([re.match(r"epoch \d/3  iteration (\d)/6 ", line).group(1)
                           for line in lines if line.startswith("epoch")], ["1", "2", "4", "6"])
         self.assertNotIn("\x1b", done.stderr)

@@ -9,6 +9,7 @@ import json
 import shutil
 import struct
 import unittest
+import zlib
 
 from support import CommandTest
 
@@ -174,6 +175,109 @@ initial_learning_rate = 0.01
         result = json.loads(done.stdout)
         self.assertEqual([image["name"] for image in result["skipped_images"]], [str(bad)])
         self.assertEqual(result["digest"], sound["digest"])
+
+    def copied_digits(self):
+        (self.folder / "digits").unlink()
+        shutil.copytree(self.shared / "digits", self.folder / "digits")
+
+    def test_what_was_predicted_is_printed_although_images_cannot_be_read(self):
+        self.copied_digits()
+        self.result("--out", "out")
+        every = self.works("predict", "out", "digits").stdout.splitlines()
+        self.assertEqual(len(every), 200)
+        (self.folder / "digits" / "3" / "00.png").write_bytes(b"no image")
+        (self.folder / "digits" / "4" / "01.png").write_bytes(b"")
+        (self.folder / "digits" / "5" / "gone.png").symlink_to("nowhere")
+        left = [line for line in every if not line.startswith(("digits/3/00.png", "digits/4/01.png"))]
+        for threads in ("1", "3"):
+            done = self.run_command("predict", "out", "digits", "--threads", threads)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.stdout.splitlines(), left)
+            self.assertIn("error: [predict] 3 of 201 images cannot be read; the first: [image] digits/3/00.png: ",
+                          done.stderr)
+            self.assertIn("hint: --bad-images skip ", done.stderr)
+        done = self.works("predict", "out", "digits", "--bad-images", "skip")
+        self.assertEqual(done.stdout.splitlines(), left)
+        self.assertEqual(done.stderr, "note: 3 images cannot be read and are skipped: "
+                                      "digits/3/00.png, digits/4/01.png, digits/5/gone.png\n")
+        told = json.loads(self.works("predict", "out", "digits", "--bad-images", "skip", "--json").stdout)
+        self.assertEqual(len(told["predictions"]), 198)
+        self.assertEqual([image["name"] for image in told["skipped_images"]],
+                         ["digits/3/00.png", "digits/4/01.png", "digits/5/gone.png"])
+        # Where nothing can be read, nothing is skipped.
+        done = self.fails(1, "error: [image] digits/4/01.png: the file is empty\n",
+                          "predict", "out", "digits/4/01.png", "--bad-images", "skip")
+
+        done = self.run_command("evaluate", "out", "digits")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        (self.folder / "digits" / "5" / "gone.png").unlink()
+        done = self.run_command("evaluate", "out", "digits")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("hint: ", done.stderr)
+        done = self.works("evaluate", "out", "digits", "--bad-images", "skip")
+        self.assertIn("images    198\n", done.stdout)
+        self.assertIn("note: 2 images cannot be read and are skipped: ", done.stderr)
+        told = json.loads(self.works("evaluate", "out", "digits", "--bad-images", "skip", "--json").stdout)
+        self.assertEqual((told["observations"], len(told["skipped_images"])), (198, 2))
+        for image in told["skipped_images"]:
+            (self.folder / image["name"]).unlink()
+        same = json.loads(self.works("evaluate", "out", "digits", "--json").stdout)
+        self.assertEqual((same["accuracy"], same["loss"]), (told["accuracy"], told["loss"]))
+
+    def test_the_classes_and_what_is_left_out_are_told(self):
+        self.copied_digits()
+        (self.folder / "digits" / "3" / "old.tif").write_bytes(b"II*\0....")
+        (self.folder / "digits" / ".trash").mkdir()
+        folder = self.folder.resolve() / "digits"
+        exif = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+        png = (folder / "5" / "00.png").read_bytes()
+        chunk = b"eXIf" + exif
+        (folder / "5" / "00.png").write_bytes(
+            png[:33] + struct.pack(">I", len(exif)) + chunk + struct.pack(">I", zlib.crc32(chunk)) + png[33:])
+        left_out = f"note: {folder}: left out: 1 TIFF image (such as 3/old.tif), 1 hidden name (such as .trash)\n"
+        turned = f"note: {folder}: 1 image (5/00.png) has an EXIF orientation, which is ignored: " \
+                 "pixels are used as they are stored\n"
+        done = self.works("train", "job.toml", "--out", "out")
+        head = done.stderr.split("epoch 1/")[0]
+        self.assertIn("10 classes: 0 (", head)
+        self.assertIn("), 9 (", head)
+        self.assertIn(left_out, head)
+        self.assertIn(turned, head)
+        weights = "training.class_weights={3=2}"
+        done = self.works("train", "job.toml", "--check", "--set", weights)
+        self.assertRegex(done.stdout, r"classes +10: 0 \(\d+, weight 1\), 1 .*, 3 \(\d+, weight 2\), ")
+        self.assertIn(left_out + turned, done.stderr)
+        for command in (("evaluate", "out", "digits"), ("predict", "out", "digits")):
+            self.assertEqual(self.works(*command).stderr, (left_out + turned).replace(str(folder), "digits")
+                             if command[0] == "predict" else left_out + turned)
+        self.assertEqual(self.works("predict", "out", "digits/5/00.png").stderr,
+                         turned.replace(f"{folder}: ", "").replace("(5/", "(digits/5/"))
+        done = self.works("shard", "digits", "packed")
+        self.assertEqual(done.stderr, (left_out + turned).replace(str(folder), "digits"))
+
+    def test_labels_of_other_folders(self):
+        self.copied_digits()
+        (self.folder / "digits").rename(self.folder / "parts")
+        shutil.copytree(self.folder / "parts", self.folder / "digits" / "train")
+        shutil.copytree(self.folder / "parts", self.folder / "digits" / "test")
+        done = self.run_command("train", "job.toml", "--out", "out", "--quiet")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("holds test and train: parts of a data set, not classes\nhint: name one of them, such as ",
+                      done.stderr)
+        sound = self.result("--out", "named", "--set", "data.train=digits/train")
+        near = self.result("--out", "near", "--set", "data.labels=nearest", "--set", "data.train=parts")
+        self.assertEqual(sound["iterations"], near["iterations"])
+        done = self.run_command("evaluate", "named", "digits")
+        self.assertIn("--labels nearest", done.stderr)
+        done = self.works("evaluate", "named", "digits", "--labels", "nearest", "--json")
+        self.assertEqual(json.loads(done.stdout)["observations"], 400)
+        self.assertEqual(self.run_command("evaluate", "named", "digits", "--labels", "last").returncode, 2)
+        self.assertEqual(self.run_command("shard", "digits", "packed").returncode, 1)
+        self.works("shard", "digits", "packed", "--labels", "nearest")
+        again = self.works("evaluate", "named", "packed", "--labels", "nearest", "--json")
+        self.assertEqual(json.loads(again.stdout)["loss"], json.loads(done.stdout)["loss"])
+        # Labels do not matter here.
+        self.assertEqual(len(self.works("predict", "named", "digits").stdout.splitlines()), 400)
 
     def test_images_of_other_sizes_are_cut(self):
         self.result("--out", "out", "--set", "data.crop=random", "--set", "network.input.height=24")

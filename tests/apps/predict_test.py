@@ -82,14 +82,16 @@ class Predict(CommandTest):
         self.works("predict", "model.safetensors", "a.pgm", "--out", "images")
         self.assertTrue((self.folder / "images" / "a.png").exists())
         done = self.works("predict", "model.safetensors", "a.pgm", "--out", "arrays", "--arrays", "--json")
-        self.assertEqual(json.loads(done.stdout), {"predictions": [{"file": "a.pgm", "array": "arrays/a.npy"}]})
+        self.assertEqual(json.loads(done.stdout),
+                         {"predictions": [{"file": "a.pgm", "array": "arrays/a.npy"}], "skipped_images": []})
         self.assertEqual(read_npy(self.folder / "arrays" / "a.npy"), ((1, 2, 3), [p + 0.5 for p in self.PIXELS]))
 
     def test_vectors_that_are_no_scores_are_printed_in_full(self):
         self.model(3, classes=("a", "b"), dense=True)
         self.assertEqual(self.works("predict", "model.safetensors", "a.pgm").stdout, "a.pgm\t0.5\t20.5\t60.5\n")
         done = self.works("predict", "model.safetensors", "a.pgm", "--json")
-        self.assertEqual(json.loads(done.stdout), {"predictions": [{"file": "a.pgm", "outputs": [0.5, 20.5, 60.5]}]})
+        self.assertEqual(json.loads(done.stdout),
+                         {"predictions": [{"file": "a.pgm", "outputs": [0.5, 20.5, 60.5]}], "skipped_images": []})
         self.model(2, classes=("a", "b"), dense=True)
         self.assertEqual(self.works("predict", "model.safetensors", "a.pgm").stdout, "a.pgm\tb\t20.5000\n")
 

@@ -10,6 +10,7 @@ import json
 import mimetypes
 import random
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -203,6 +204,38 @@ max_epochs = 1
             self.refused(pattern, *upload, LOCKSTEP_S3_RETRY_SECONDS="0.2", LOCKSTEP_S3_PART_MB="1")
         self.assertEqual(self.store.uploads, {})
 
+    def test_images_are_recognized_and_others_named_as_in_folders(self):
+        folder = self.images
+        files = sorted(folder.rglob("*.png"))
+        files[3].rename(files[3].with_suffix(""))
+        files[12].rename(files[12].with_suffix(".data"))
+        (folder / "3" / ".ipynb_checkpoints").mkdir()
+        shutil.copy(files[40], folder / "3" / ".ipynb_checkpoints" / "1.png")
+        (folder / "4" / "old.tif").write_bytes(b"II*\0....")
+        (folder / "4" / "nothing").write_bytes(b"")
+        (folder / "list.json").write_bytes(files[40].read_bytes())
+        self.store.objects = {("data-1", "kept"): b"x"}
+        self.store.put_folder("data-1", "all of it/", folder)
+        told = ": left out: 1 TIFF image (such as 4/old.tif), 1 hidden name (such as 3/.ipynb_checkpoints), " \
+               "2 other files (1 .json, 1 no extension)\n"
+        local = self.trained_locally()
+        trained = self.s3("train", "job.toml", "--quiet", "--out", "runs/plain")
+        self.assertEqual(trained.stderr, "note: s3://data-1/all of it" + told)
+        self.assertEqual((self.folder / "runs/plain/receipt.jsonl").read_bytes(), local)
+        # The first bytes of what has no usual name, and nothing of what has another one.
+        self.assertNotIn("list.json", "".join(path for method, path in self.store.log if method == "GET"))
+        self.assertEqual(self.s3("predict", "runs/plain", "s3://data-1/all of it").stderr,
+                         "note: s3://data-1/all of it" + told)
+        for command in (("upload", "images", "s3://data-1/all of it"), ("shard", "images", "s3://data-1/shards")):
+            done = self.s3(*command)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "note: images" + told)
+        self.assertEqual(self.trained("indexed"), local)
+        self.write(JOB.replace('"digits"', '"s3://data-1/shards"'))
+        self.assertEqual(self.trained("shards"), local)
+        del self.store.objects["data-1", "shards/lockstep-index"]
+        self.assertEqual(self.trained("scanned"), local)
+
     def test_what_cannot_be_read_is_named(self):
         self.write(JOB.replace('"digits"', '"s3://nowhere/x"'))
         self.refused(r"cannot list s3://nowhere/x/: there is no such bucket")
@@ -224,6 +257,12 @@ max_epochs = 1
         del self.store.objects["data-1", "all of it/0/empty.png"]
         self.store.objects["data-1", "all of it/none/"] = b""
         self.refused(r"s3://data-1/all of it/none holds no image")
+        del self.store.objects["data-1", "all of it/none/"]
+        for key in list(self.store.objects):
+            self.store.objects[key[0], key[1].replace("all of it/", "parts/train/")] = self.store.objects[key]
+            self.store.objects[key[0], key[1].replace("all of it/", "parts/test/")] = self.store.objects[key]
+        self.write(JOB.replace('"digits"', '"s3://data-1/parts"'))
+        self.refused(r"s3://data-1/parts holds test and train: parts of a data set, not classes")
 
 
 class Disturbances(S3Test):

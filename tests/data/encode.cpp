@@ -4,9 +4,16 @@
 #include <cstdio>  // jpeglib.h needs it first
 // clang-format on
 
+#include <gif_lib.h>
 #include <jpeglib.h>
+#include <webp/decode.h>
+#include <webp/encode.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
 
 namespace lockstep::testing {
 
@@ -83,6 +90,103 @@ Bytes raw_png(uint32_t height, uint32_t width, const std::vector<std::vector<uin
   png_write_image(png, pointers.data());
   png_write_end(png, info);
   png_destroy_write_struct(&png, &info);
+  return bytes;
+}
+
+std::vector<std::byte> encode_webp(const Image& image, bool lossless, float quality) {
+  uint8_t* out = nullptr;
+  const auto height = static_cast<int>(image.height), width = static_cast<int>(image.width);
+  const auto stride = static_cast<int>(image.width * image.channels);
+  const uint8_t* const pixels = image.pixels.data();
+  size_t size = 0;
+  if (image.channels == 4) {
+    size = lossless ? WebPEncodeLosslessRGBA(pixels, width, height, stride, &out)
+                    : WebPEncodeRGBA(pixels, width, height, stride, quality, &out);
+  } else {
+    size = lossless ? WebPEncodeLosslessRGB(pixels, width, height, stride, &out)
+                    : WebPEncodeRGB(pixels, width, height, stride, quality, &out);
+  }
+  const auto* begin = reinterpret_cast<const std::byte*>(out);
+  Bytes bytes(begin, begin + size);
+  WebPFree(out);
+  return bytes;
+}
+
+std::vector<std::byte> animated_webp(const std::vector<std::byte>& still, int64_t height,
+                                     int64_t width) {
+  const auto number = [](int64_t value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i));
+    return text;
+  };
+  const auto chunk = [&](const std::string& name, const std::string& contents) {
+    const auto size = static_cast<int64_t>(contents.size());
+    return name + number(size, 4) + contents + std::string(contents.size() % 2, '\0');
+  };
+  int still_width = 0, still_height = 0;
+  WebPGetInfo(reinterpret_cast<const uint8_t*>(still.data()), still.size(), &still_width,
+              &still_height);
+  const std::string inner(reinterpret_cast<const char*>(still.data()) + 12, still.size() - 12);
+  // Offsets are stored in units of 2 pixels.
+  const std::string frame =
+      chunk("ANMF", number(4 / 2, 3) + number(2 / 2, 3) + number(still_width - 1, 3) +
+                        number(still_height - 1, 3) + number(40, 3) + std::string(1, '\0') + inner);
+  const std::string body =
+      "WEBP" + chunk("VP8X", number(2, 4) + number(width - 1, 3) + number(height - 1, 3)) +
+      chunk("ANIM", std::string(6, '\0')) + frame + frame;
+  const std::string file = "RIFF" + number(static_cast<int64_t>(body.size()), 4) + body;
+  const auto* begin = reinterpret_cast<const std::byte*>(file.data());
+  return {begin, begin + file.size()};
+}
+
+std::vector<std::byte> encode_gif(const Image& indices, const std::vector<uint8_t>& palette,
+                                  const GifOptions& options) {
+  Bytes bytes;
+  int error = 0;
+  const auto require = [](bool holds) {
+    if (!holds) throw std::runtime_error("giflib cannot write the image");
+  };
+  GifFileType* const gif = EGifOpen(
+      &bytes,
+      [](GifFileType* file, const GifByteType* data, int size) {
+        auto* const target = static_cast<Bytes*>(file->UserData);
+        const auto* begin = reinterpret_cast<const std::byte*>(data);
+        target->insert(target->end(), begin, begin + size);
+        return size;
+      },
+      &error);
+  require(gif != nullptr);
+  EGifSetGifVersion(gif, true);
+  const auto colours = static_cast<int>(palette.size() / 3);
+  std::vector<GifColorType> entries(static_cast<size_t>(colours));
+  std::memcpy(entries.data(), palette.data(), palette.size());
+  ColorMapObject* const map = GifMakeMapObject(colours, entries.data());
+  const auto height = static_cast<int>(indices.height), width = static_cast<int>(indices.width);
+  const int rows = options.screen_height > 0 ? static_cast<int>(options.screen_height) : height;
+  const int columns = options.screen_width > 0 ? static_cast<int>(options.screen_width) : width;
+  require(EGifPutScreenDesc(gif, columns, rows, 8, 1, map) == GIF_OK);
+  for (int image = 0; image < options.images; ++image) {
+    const GraphicsControlBlock control{DISPOSAL_UNSPECIFIED, false, 4, options.transparent};
+    GifByteType packed[4];
+    const size_t size = EGifGCBToExtension(&control, packed);
+    require(EGifPutExtension(gif, GRAPHICS_EXT_FUNC_CODE, static_cast<int>(size), packed) ==
+            GIF_OK);
+    require(EGifPutImageDesc(gif, static_cast<int>(options.left), static_cast<int>(options.top),
+                             width, height, options.interlaced, nullptr) == GIF_OK);
+    std::vector<int> order;
+    for (const auto& [first, step] : {std::pair{0, 8}, {4, 8}, {2, 4}, {1, 2}}) {
+      for (int y = first; y < height; y += step) order.push_back(y);
+    }
+    if (!options.interlaced) std::sort(order.begin(), order.end());
+    for (const int y : order) {
+      std::vector<GifPixelType> row(indices.pixels.begin() + y * width,
+                                    indices.pixels.begin() + (y + 1) * width);
+      for (GifPixelType& index : row) index = static_cast<GifPixelType>((index + image) % colours);
+      require(EGifPutLine(gif, row.data(), width) == GIF_OK);
+    }
+  }
+  GifFreeMapObject(map);
+  require(EGifCloseFile(gif, &error) == GIF_OK);
   return bytes;
 }
 

@@ -1,4 +1,4 @@
-// Encodes JPEG and PNG files of all kinds. Lockstep itself only reads them.
+// Encodes JPEG, PNG, WebP and GIF files of all kinds. Lockstep itself only reads them.
 #pragma once
 
 #include <png.h>
@@ -36,5 +36,23 @@ struct PngOptions {
 std::vector<std::byte> raw_png(uint32_t height, uint32_t width,
                                const std::vector<std::vector<uint8_t>>& rows,
                                const PngOptions& options);
+
+// Images have 3 channels, or 4 with transparency.
+std::vector<std::byte> encode_webp(const Image& image, bool lossless, float quality = 90);
+// An animation on a larger canvas, whose first frame is `still`, a WebP file, at (2, 4), and whose
+// second is the same again.
+std::vector<std::byte> animated_webp(const std::vector<std::byte>& still, int64_t height,
+                                     int64_t width);
+
+struct GifOptions {
+  bool interlaced = false;
+  int transparent = -1;                         // index
+  int64_t left = 0, top = 0;                    // of the image on its canvas
+  int64_t screen_height = 0, screen_width = 0;  // 0: the image's
+  int images = 1;
+};
+// `indices` has one channel. The palette has a power of two of colours, at least 2, as RGB.
+std::vector<std::byte> encode_gif(const Image& indices, const std::vector<uint8_t>& palette,
+                                  const GifOptions& options = {});
 
 }  // namespace lockstep::testing

@@ -85,6 +85,11 @@ TEST(Pnm, DamageIsRefusedAndNamed) {
   expect_refused("P7\nWIDTH 1\n", {}, "type P7");
 }
 
+TEST(Pnm, WhiteSpaceMayFollow) {
+  EXPECT_EQ(decode("P5 2 1 255\n", {1, 2, '\n'}), (Image{1, 2, 1, {1, 2}}));
+  expect_refused("P5 2 1 255\n", {1, 2, '\n', 3}, "but there are 4");
+}
+
 TEST(Pnm, HostileSizesAreRefusedBeforeMemoryIsTaken) {
   expect_refused("P6 16385 1 255\n", {}, "too large");
   expect_refused("P6 99999999999999999999999999 1 255\n", {}, "too large");
@@ -100,8 +105,8 @@ TEST(Pnm, EveryTruncationIsRefused) {
 }
 
 TEST(Pnm, TextThatOnlyBeginsAlikeIsNoPnm) {
-  expect_refused("P5abc", {}, "not a JPEG, PNG or PNM file");
-  expect_refused("P5", {}, "not a JPEG, PNG or PNM file");
+  expect_refused("P5abc", {}, "not an image of a known format");
+  expect_refused("P5", {}, "not an image of a known format");
 }
 
 }  // namespace

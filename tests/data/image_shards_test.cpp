@@ -1,6 +1,8 @@
 // The index of a listing, tar archives, and names of their members.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/thread_pool.h"
@@ -115,6 +117,39 @@ TEST(ImageShards, FactsGiveDigestAndStatisticsOfReadingEverything) {
   EXPECT_NE(
       message_of<DataError>([&] { shards->read(1); }).find("are not those of which the index"),
       std::string::npos);
+}
+
+TEST(ImageShards, ArchivesOfOthersAreListedAsFoldersAre) {
+  const std::vector<std::byte> png = encode_png(patterned(3, 4, 3, 1));
+  const std::string image(reinterpret_cast<const char*>(png.data()), png.size());
+  const TemporaryFolder folder;
+  const auto write = [&](const std::map<std::string, std::string>& members) {
+    std::string archive;
+    for (const auto& [name, contents] : members) add_member(archive, name, contents);
+    end_archive(archive);
+    folder.write("s.tar", {as_bytes(archive).begin(), as_bytes(archive).end()});
+  };
+  write({{"./a/1.png", image},
+         {"./a/1.cls", "0"},
+         {"./b/deep/2", image},
+         {"./b/deep/2.cls", "1"},
+         {"./b/3.tif", std::string("II*\0....", 8)},
+         {"./.ipynb_checkpoints/1.png", image}});
+  const DatastorePtr store = image_folder(folder.path);
+  ASSERT_EQ(store->size(), 2);
+  EXPECT_EQ(store->name(1), "./b/deep/2");
+  EXPECT_EQ(store->classes(), (std::vector<std::string>{"a", "b"}));
+  ASSERT_EQ(store->notices().size(), 1U);
+  EXPECT_EQ(store->notices()[0],
+            folder.path +
+                ": left out: 1 TIFF image (such as ./b/3.tif), 1 hidden name (such as "
+                "./.ipynb_checkpoints), 2 other files (2 .cls)");
+  write({{"1.png", image}, {"1.cls", "0"}, {"2.png", image}, {"2.cls", "1"}});
+  EXPECT_NE(message_of<DataError>([&] { image_folder(folder.path); }).find("would be one class"),
+            std::string::npos);
+  write({{"train/a/1.png", image}, {"test/a/2.png", image}});
+  EXPECT_NE(message_of<DataError>([&] { image_folder(folder.path); }).find("holds test and train"),
+            std::string::npos);
 }
 
 }  // namespace

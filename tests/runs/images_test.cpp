@@ -259,6 +259,106 @@ TEST_F(Images, CropsThatCannotBeAreRefused) {
   }
 }
 
+// Collects notices.
+struct Noticed : TrainingObserver {
+  void notice(const std::string& text) override { all += text + "\n"; }
+  std::string all;
+};
+
+TEST_F(Images, LabelsAreThoseOfTheFoldersThatTheJobChooses) {
+  for (const char* name : {"church/indoor", "flat/indoor", "flat/outdoor"}) {
+    copy("digits/0/00.png", std::string("rooms/") + name + "/1.png");
+  }
+  const auto classes = [&](const std::string& labels) {
+    return open_run_data(job({"data.train=rooms", "data.labels=" + labels})).training->classes();
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(classes("first"), (Names{"church", "flat"}));
+  EXPECT_EQ(classes("nearest"), (Names{"indoor", "outdoor"}));
+  EXPECT_EQ(classes("path"), (Names{"church/indoor", "flat/indoor", "flat/outdoor"}));
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { classes("last"); }),
+                  "[data] labels must be one of");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
+                    open({"data.train=builtin:digits", "data.labels=path"});
+                  }),
+                  "builtin:digits has no folders");
+  // The network has an output for each of three classes.
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { plan_job(job({"data.train=rooms"})); }),
+                  "2 classes (church, flat)");
+}
+
+TEST_F(Images, AFolderOfPartsIsRefusedUnlessLabelsDoNotMatter) {
+  for (const char* part : {"train", "test"}) {
+    for (const char* digit : {"0", "1", "2"}) {
+      copy("digits/" + std::string(digit) + "/00.png",
+           "parts/" + std::string(part) + "/" + digit + "/1.png");
+    }
+  }
+  EXPECT_CONTAINS(refusal<DataError>([&] { open({"data.train=parts"}); }),
+                  "parts of a data set, not classes");
+  EXPECT_EQ(open({"data.train=parts/train"}).training->size(), 3);
+  EXPECT_EQ(open({"data.train=parts", "data.labels=nearest"}).training->size(), 6);
+  EXPECT_EQ(open({"data.train=parts", "data.targets=inputs"}).training->size(), 6);
+}
+
+TEST_F(Images, WhatIsLeftOutIsSaidBeforeTheTraining) {
+  write("digits/0/old.tif", std::string("II*\0....", 8));
+  write("digits/.trash/1.png", "");
+  Noticed noticed;
+  RunOptions options = into("out");
+  options.observers = {&noticed};
+  std::string planned;
+  options.planned = [&](const JobPlan& plan) {
+    planned = std::to_string(plan.data.training->size()) + noticed.all;
+  };
+  run_job(job({"data.resize=true"}), options);
+  EXPECT_EQ(planned, "36");
+  EXPECT_EQ(noticed.all, folder +
+                             "/digits: left out: 1 TIFF image (such as 0/old.tif), 1 hidden "
+                             "name (such as .trash)\n");
+  EXPECT_CONTAINS(text("out/log.jsonl"), "1 TIFF image");
+}
+
+TEST_F(Images, ClassWeightsMayBeGivenByName) {
+  const auto weights = [&](const std::vector<std::string>& settings) {
+    const JobPlan plan = plan_job(job(settings));
+    return plan.job.training.class_weights;
+  };
+  using Weights = std::vector<double>;
+  EXPECT_EQ(weights({}), Weights{});
+  EXPECT_EQ(weights({"class_weights={2=3, 0=0.5}"}), (Weights{0.5, 1, 3}));
+  EXPECT_EQ(weights({"class_weights=[1, 2, 4]"}), (Weights{1, 2, 4}));
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { weights({"class_weights={0=1, 7=2}"}); }),
+                  "class_weights names the class `7`");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { weights({"class_weights={0=-1}"}); }),
+                  "[training.class_weights] 0");
+  // A job with names is kept with names, and trains as one with the same weights in a list.
+  run_job(job({"data.resize=true", "class_weights={2=3, 0=0.5}"}), into("names"));
+  run_job(job({"data.resize=true", "class_weights=[0.5, 1, 3]"}), into("list"));
+  EXPECT_EQ(text("names/receipt.jsonl"), text("list/receipt.jsonl"));
+  const Job again = read_job(local_files(), folder + "/names/job.json");
+  EXPECT_EQ(again.class_weights, (std::map<std::string, double>{{"0", 0.5}, {"2", 3}}));
+  RunOptions resumed = into("names");
+  resumed.resume = true;
+  EXPECT_NO_THROW(
+      run_job(job({"data.resize=true", "class_weights={2=3, 0=0.5}", "max_epochs=3"}), resumed));
+}
+
+TEST_F(Images, WeightsByPositionOfNumbersThatAreOutOfOrderAreDoubtful) {
+  std::filesystem::rename(folder + "/digits/1", folder + "/digits/10");
+  const auto notices = [&](const std::string& weights) {
+    std::string all;
+    for (const std::string& text : plan_job(job({"class_weights=" + weights})).notices()) {
+      all += text + "\n";
+    }
+    return all;
+  };
+  EXPECT_CONTAINS(notices("[1, 2, 4]"), "in the order of their names, 0, 10, 2, ...");
+  EXPECT_EQ(notices("[2, 2, 2]"), "");
+  EXPECT_EQ(notices("{0=1, 10=2}"), "");
+  EXPECT_EQ(notices("[]"), "");
+}
+
 TEST_F(Images, AugmentationIsReadFromTheJob) {
   const Job read =
       job({"rotation=15", "scale=[0.8, 1.25]", "shear_x=5", "shear_y=[-2.5, 0]", "reflect_y=true"});

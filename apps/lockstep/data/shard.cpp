@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/image_options.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
@@ -16,13 +17,14 @@
 #include "lockstep/data/datastores/image_index.h"
 #include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/tar.h"
+#include "lockstep/data/images/image_format.h"
 #include "lockstep/report/progress.h"
 
 namespace lockstep::command {
 namespace {
 
 struct ShardArguments {
-  std::string folder, target;
+  std::string folder, target, labels = "first";
   int megabytes = 64;
 };
 
@@ -93,7 +95,7 @@ int shard_command(const ShardArguments& a) {
     make_folders(files, target);
   }
   const std::string index_path = join_path(target, image_index_name);
-  const DatastorePtr listing = image_folder(a.folder);
+  const DatastorePtr listing = image_folder(a.folder, {.labels = folder_labels(a.labels)});
   const std::vector<std::string> members = members_of_listing(*listing);
   // Shards hold images of all classes, for readers that shuffle only within a shard: the order is
   // that of the digests of their names.
@@ -109,6 +111,7 @@ int shard_command(const ShardArguments& a) {
   index.root_name = root_name_of(a.folder);
   index.images.resize(order.size());
   ShardWriter writer(target, static_cast<uint64_t>(a.megabytes) << 20);
+  OrientedImages oriented;
   ThreadPool pool(std::min(available_cores(), 1024));
   constexpr size_t at_once = 64;
   for (size_t first = 0; first < order.size(); first += at_once) {
@@ -121,6 +124,7 @@ int shard_command(const ShardArguments& a) {
       bytes = read_text(local_files(), path);
       index.images[i] = indexed_image(*listing, static_cast<int64_t>(i), bytes.size());
       index.images[i].facts = facts_of_file(as_bytes(bytes), path);
+      if (exif_orientation(as_bytes(bytes)) > 1) oriented.add(static_cast<int64_t>(i));
     });
     for (size_t k = 0; k < count; ++k) {
       const auto i = static_cast<size_t>(order[first + k].second);
@@ -135,6 +139,10 @@ int shard_command(const ShardArguments& a) {
   index.shards = writer.finish();
   if (error_is_terminal()) std::fprintf(stderr, "\n");
   cloud::write_file(index_path, write_index(index));
+  Notes().print_new({listing});
+  if (const std::string text = oriented.notice(*listing); !text.empty()) {
+    std::fprintf(stderr, "note: %s: %s\n", printable(a.folder).c_str(), text.c_str());
+  }
   print(fmt::format("{} images in {} shards in {}\n",
                     format_count(static_cast<int64_t>(index.images.size())),
                     format_count(static_cast<int64_t>(index.shards.size())), printable(target)));
@@ -157,6 +165,7 @@ void add_shard(Commands& commands) {
   sub.add_option("target", a->target, "s3://BUCKET/PREFIX or a local folder")
       .required()
       .type_name("ADDRESS");
+  add_labels(sub, a->labels);
   sub.add_option("--megabytes", a->megabytes, "Size of a shard in MB")
       .range(1, 1024)
       .type_name("N");

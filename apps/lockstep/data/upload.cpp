@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/cloud/multipart.h"
@@ -21,6 +22,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/image_index.h"
 #include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/images/image_format.h"
 #include "lockstep/report/progress.h"
 
 namespace lockstep::command {
@@ -104,13 +106,17 @@ bool upload_large(const LocalObject& file, const std::string& path, const cloud:
   return true;
 }
 
-bool is_image(const LocalObject& file) {
-  return is_image_extension(lower_extension(file.relative.substr(file.relative.rfind('/') + 1)));
+// Whether the file is, or may be, an image of the listing.
+bool may_be_image(const LocalObject& file) {
+  if (!hidden_part(file.relative).empty()) return false;
+  if (has_image_name(file.relative)) return true;
+  return !has_other_name(file.relative) && !cloud::needs_parts(file.size);
 }
 
 // Writes the index of the uploaded images, or removes an earlier one if there are none.
 void write_index_object(const UploadArguments& a, const cloud::Address& target,
-                        const std::map<std::string, ImageFacts>& facts) {
+                        const std::map<std::string, ImageFacts>& facts,
+                        const std::set<std::string>& oriented_names) {
   const cloud::Address address{target.bucket, target.key + image_index_name};
   if (facts.empty()) return cloud::object_store().remove(address);
   std::map<std::string, cloud::ObjectInfo> objects;
@@ -118,18 +124,24 @@ void write_index_object(const UploadArguments& a, const cloud::Address& target,
     const std::string name = object.key.substr(target.key.size());
     objects[name] = std::move(object);
   }
-  const DatastorePtr listing = image_folder(a.folder, {.allow_empty_folders = true});
+  const DatastorePtr listing =
+      image_folder(a.folder, {.labelled = false, .allow_empty_folders = true});
+  OrientedImages oriented;
   ImageIndex index;
   index.classes = listing->classes();
   index.root_name = root_name_of(a.folder);
   for (int64_t i = 0; i < listing->size(); ++i) {
     const auto known = facts.find(listing->name(i));
     const auto object = objects.find(listing->name(i));
+    if (oriented_names.contains(listing->name(i))) oriented.add(i);
     if (known == facts.end() || object == objects.end()) continue;
     IndexedImage image = indexed_image(*listing, i, object->second.size);
     image.etag = object->second.etag;
     image.facts = known->second;
     index.images.push_back(std::move(image));
+  }
+  if (const std::string text = oriented.notice(*listing); !text.empty()) {
+    std::fprintf(stderr, "note: %s: %s\n", printable(a.folder).c_str(), text.c_str());
   }
   const std::vector<std::byte> bytes = write_index(index);
   cloud::object_store().write(address, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
@@ -149,6 +161,7 @@ int upload_command(const UploadArguments& a) {
   }
   int64_t written = 0, present = 0;
   std::map<std::string, ImageFacts> facts;  // of images
+  std::set<std::string> oriented;           // names of images with an EXIF orientation
   ThreadPool pool(std::min(available_cores(), 1024));
   for (size_t next = 0; next < files.size();) {
     std::vector<cloud::NewObject> batch;
@@ -159,12 +172,17 @@ int upload_command(const UploadArguments& a) {
          ++next) {
       const std::string key = target.key + files[next].relative;
       const std::string path = join_path(a.folder, files[next].relative);
-      if (cloud::needs_parts(files[next].size) && !is_image(files[next])) {
+      if (cloud::needs_parts(files[next].size) && !may_be_image(files[next])) {
         ++(upload_large(files[next], path, {target.bucket, key}, etags) ? written : present);
         continue;
       }
       std::string contents = read_text(local_files(), path);
-      if (is_image(files[next])) images.emplace_back(files[next].relative, contents);
+      const bool image =
+          may_be_image(files[next]) &&
+          (has_image_name(files[next].relative) ||
+           recognize_image(as_bytes(contents).first(std::min(contents.size(), image_format_bytes)))
+               .readable());
+      if (image) images.emplace_back(files[next].relative, contents);
       const auto there = etags.find(key);
       if (there != etags.end() && there->second == cloud::hexadecimal(cloud::md5(contents))) {
         ++present;
@@ -178,7 +196,10 @@ int upload_command(const UploadArguments& a) {
       const auto& [name, contents] = images[static_cast<size_t>(i)];
       found[static_cast<size_t>(i)] = facts_of_file(as_bytes(contents), name);
     });
-    for (size_t i = 0; i < images.size(); ++i) facts[images[i].first] = found[i];
+    for (size_t i = 0; i < images.size(); ++i) {
+      facts[images[i].first] = found[i];
+      if (exif_orientation(as_bytes(images[i].second)) > 1) oriented.insert(images[i].first);
+    }
     cloud::object_store().write(target.bucket, batch);
     written += static_cast<int64_t>(batch.size());
     if (error_is_terminal()) {
@@ -187,7 +208,7 @@ int upload_command(const UploadArguments& a) {
     }
   }
   if (error_is_terminal()) std::fprintf(stderr, "\n");
-  write_index_object(a, target, facts);
+  write_index_object(a, target, facts, oriented);
   std::string text =
       fmt::format("{} files in {}", format_count(written + present), printable(a.address));
   if (present > 0) text += fmt::format(", of which {} were there already", format_count(present));

@@ -7,7 +7,10 @@
 
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/image_options.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/report/charts.h"
@@ -20,7 +23,7 @@ namespace lockstep::command {
 namespace {
 
 struct EvaluateArguments {
-  std::string model, label_column, targets;
+  std::string model, label_column, targets, labels = "first", bad_images = "stop";
   std::vector<std::string> data;  // one for each input of the network
   InputNoise noise;
   int64_t seed = 0;
@@ -36,6 +39,30 @@ DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes, bool 
   return resized(std::move(images), sizes[0][1], sizes[0][2]);
 }
 
+// Leaves out what cannot be read, if that is wanted.
+class Readable {
+ public:
+  Readable(int threads, bool skip) : threads_(threads), skip_(skip) {}
+
+  ReadableImages of(DatastorePtr store, const std::string& name) {
+    if (!skip_) return {std::move(store), {}, {}};
+    TrainingOptions resources;
+    resources.threads = threads_;
+    ThreadPool pool(static_cast<int>(resources.resolved().threads));
+    ReadableImages found = readable_images(std::move(store), pool);
+    for (const UnreadableImage& image : found.unreadable) {
+      skipped_.push_back({join_path(name, image.name), image.reason});
+    }
+    return found;
+  }
+  const std::vector<UnreadableImage>& skipped() const { return skipped_; }
+
+ private:
+  const int threads_;
+  const bool skip_;
+  std::vector<UnreadableImage> skipped_;
+};
+
 int evaluate_command(const EvaluateArguments& a) {
   const ArchivesProgress archives(a.json);
   const auto begin = std::chrono::steady_clock::now();
@@ -43,27 +70,40 @@ int evaluate_command(const EvaluateArguments& a) {
   require_finite(model.network, a.model);
   std::vector<std::string> names;
   for (const std::string& name : a.data) names.push_back(resolve_data_path(name, "."));
+  const bool skip = a.bad_images == "skip";
+  const ImageFolderOptions folder{.labels = folder_labels(a.labels),
+                                  .labelled = a.targets.empty(),
+                                  .allow_empty_folders = true,
+                                  .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
   std::vector<DatastorePtr> inputs =
-      open_inputs(names, {.allow_empty_folders = true}, {a.label_column, !a.no_header, columns});
+      open_inputs(names, folder, {a.label_column, !a.no_header, columns});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
   }
   if (several && a.resize) inputs = resized_inputs(std::move(inputs), model.network);
-  DatastorePtr data = join_inputs(std::move(inputs));
+  Readable readable(a.threads, skip);
+  DatastorePtr data = readable.of(join_inputs(std::move(inputs)), names[0]).store;
   if (!model.classes.empty()) data = with_classes(data, model.classes);
+  Notes notes;
   EvaluationOptions options{.threads = a.threads,
                             .noise = a.noise,
                             .seed = static_cast<uint64_t>(a.seed),
                             .metrics = a.metrics,
                             .confusion = a.confusion,
-                            .notice = print_note};
+                            .notice = notes.printer()};
   note_missing_names(model, *data);
   if (a.targets == image_targets_inputs) {
     options.targets = data;
   } else if (!a.targets.empty()) {
-    options.targets = open_target_images(*data, resolve_data_path(a.targets, "."));
+    const std::string name = resolve_data_path(a.targets, ".");
+    const ReadableImages targets = readable.of(
+        open_target_images(
+            *data, name, {.labelled = false, .allow_empty_folders = true, .list_unreadable = skip}),
+        name);
+    if (!targets.unreadable.empty()) data = subset(data, targets.indices);
+    options.targets = targets.store;
   } else if (model.network.loss() != "cross_entropy" && has_image_inputs(*data)) {
     throw InvalidArgument("[evaluate] the network makes images, not labels",
                           "set --targets to the folder of the target images, or to \"inputs\"");
@@ -80,6 +120,8 @@ int evaluate_command(const EvaluateArguments& a) {
   if (options.targets == data) options.targets = watched;  // still the same data
   const Evaluation e = evaluate(model.network, watched, options);
   reading.finish();
+  notes.print_new({data, options.targets});
+  print_skipped(readable.skipped());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const bool classifies = std::isfinite(e.accuracy);
@@ -89,6 +131,7 @@ int evaluate_command(const EvaluateArguments& a) {
         {"loss", e.loss},
         {"metrics", metrics_json(e.metrics)},
         {"observations", e.observations},
+        {"skipped_images", skipped_json(readable.skipped())},
         {"seconds", seconds}};
     if (e.confusion) result["confusion"] = e.confusion->to_json();
     print_json(result);
@@ -143,6 +186,9 @@ void add_evaluate(Commands& commands) {
       sub.add_flag("--resize", a->resize, "Resize images to the network's input and output");
   sub.add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
       .excludes(resize);
+  add_labels(sub, a->labels);
+  add_bad_images(sub, a->bad_images,
+                 "Unreadable images: stop, or skip and list them (default: stop)");
   add_threads(sub, a->threads);
   std::vector<std::string> of_classes = metric_names(false);
   std::erase(of_classes, "accuracy");

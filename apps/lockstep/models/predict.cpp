@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -12,11 +13,14 @@
 
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/image_options.h"
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
+#include "lockstep/base/threads/mutex.h"
+#include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/train/trainer.h"
@@ -27,7 +31,7 @@ namespace {
 struct PredictArguments {
   std::string model;
   std::vector<std::string> files;
-  std::string out, label_column;
+  std::string out, label_column, bad_images = "stop";
   bool resize = false, crop = false, no_header = false;
   int top = 1;
   int threads = 0;
@@ -42,14 +46,88 @@ CsvOptions table_options(const PredictArguments& a, const Network& network, size
   return csv_options(tables, input, input == 0 && !a.label_column.empty());
 }
 
+// Observations that cannot be read become zeros, so that the others are predicted all the same.
+// Their outputs are not used. Errors of a store in the network end the work, as they may concern
+// every object.
+class Tolerant final : public DatastoreWrapper {
+ public:
+  // The shapes are those of the network's inputs, in order.
+  Tolerant(DatastorePtr store, std::vector<Shape> shapes)
+      : DatastoreWrapper(std::move(store)), shapes_(std::move(shapes)) {}
+
+  lockstep::Example read(int64_t index) const override {
+    try {
+      return wrapped().read(index);
+    } catch (const FileError& error) {
+      if (cloud::is_address(name(index))) throw;
+      note(index, error);
+    } catch (const DataError& error) {
+      note(index, error);
+    }
+    lockstep::Example example;
+    const ExampleSpec announced = spec();
+    for (size_t i = 0; i < announced.inputs.size(); ++i) {
+      const ValueSpec& input = announced.inputs[i];
+      const bool image = input.kind == ValueKind::image;
+      const Shape& shape = image ? shapes_.at(i) : input.shape;
+      const auto count = static_cast<size_t>(shape.elements());
+      if (image) {
+        example.inputs.emplace_back(
+            Image{shape[1], shape[2], shape[0], std::vector<uint8_t>(count)});
+      } else {
+        example.inputs.emplace_back(Array{shape, std::vector<float>(count)});
+      }
+    }
+    example.target = ClassLabel{0};
+    return example;
+  }
+  const ImageFacts* facts(int64_t index) const override { return wrapped().facts(index); }
+
+  bool failed(int64_t index) const {
+    const MutexLock lock(mutex_);
+    return failed_.contains(index);
+  }
+  // In the order of the listing.
+  std::vector<UnreadableImage> skipped() const {
+    const MutexLock lock(mutex_);
+    std::vector<UnreadableImage> images;
+    for (const auto& [index, error] : failed_) images.push_back({name(index), error.reason});
+    return images;
+  }
+  // Throws the error of what could not be read, if anything.
+  void refuse() const {
+    const MutexLock lock(mutex_);
+    if (failed_.empty()) return;
+    const auto& [reason, hint] = failed_.begin()->second;
+    if (failed_.size() == 1) throw DataError(reason, hint.empty() && size() > 1 ? skip_hint : hint);
+    throw DataError(fmt::format("[predict] {} of {} images cannot be read; the first: {}",
+                                failed_.size(), size(), reason),
+                    std::ssize(failed_) < size() ? skip_hint : hint);
+  }
+
+ private:
+  struct Reason {
+    std::string reason, hint;
+  };
+  void note(int64_t index, const Error& error) const {
+    const MutexLock lock(mutex_);
+    failed_.insert({index, {error.what(), error.hint()}});
+  }
+
+  const std::vector<Shape> shapes_;
+  mutable Mutex mutex_;
+  mutable std::map<int64_t, Reason> failed_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
 // Prints one line for each observation: the classes with the highest scores, best first.
-void print_classes(const PredictArguments& a, const Model& model, const Datastore& data,
+void print_classes(const PredictArguments& a, const Model& model, const Tolerant& data,
                    const std::vector<float>& values) {
   const auto count = static_cast<size_t>(data.size());
   const size_t outputs = count == 0 ? 0 : values.size() / count;
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (size_t i = 0; i < count; ++i) {
+    if (data.failed(static_cast<int64_t>(i))) continue;
     const float* row = values.data() + i * outputs;
     std::vector<size_t> order(outputs);
     std::iota(order.begin(), order.end(), size_t{0});
@@ -69,25 +147,28 @@ void print_classes(const PredictArguments& a, const Model& model, const Datastor
     predictions.push_back({{"file", file}, {"top", std::move(best)}});
   }
   if (a.json) {
-    print_json({{"predictions", std::move(predictions)}});
+    print_json({{"predictions", std::move(predictions)},
+                {"skipped_images", skipped_json(data.skipped())}});
   } else {
     print(text);
   }
 }
 
 // Prints one line for each observation: all outputs.
-void print_values(const PredictArguments& a, const Datastore& data, size_t outputs,
+void print_values(const PredictArguments& a, const Tolerant& data, size_t outputs,
                   const std::vector<float>& values) {
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (int64_t i = 0; i < data.size(); ++i) {
+    if (data.failed(i)) continue;
     const std::span row(values.data() + static_cast<size_t>(i) * outputs, outputs);
     const std::string file = (is_table(a) ? a.files[0] + " " : "") + data.name(i);
     text += fmt::format("{}\t{}\n", printable(file), fmt::join(row, "\t"));
     predictions.push_back({{"file", file}, {"outputs", row}});
   }
   if (a.json) {
-    print_json({{"predictions", std::move(predictions)}});
+    print_json({{"predictions", std::move(predictions)},
+                {"skipped_images", skipped_json(data.skipped())}});
   } else {
     print(text);
   }
@@ -132,7 +213,7 @@ bool is_image(const Shape& shape) {
 
 // Writes files (PNG or .npy), named after the inputs, to the folder --out. Prints one line for each
 // file: input and result.
-void write_outputs(const PredictArguments& a, const Shape& shape, const Datastore& images,
+void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant& images,
                    const std::vector<float>& values) {
   const bool arrays = a.arrays || !is_image(shape);
   const std::string type = arrays ? ".npy" : ".png";
@@ -161,6 +242,7 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Datastor
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (int64_t i = 0; i < images.size(); ++i) {
+    if (images.failed(i)) continue;
     const std::string file = images.name(i);
     const std::string& path = paths[static_cast<size_t>(i)];
     const float* const output = values.data() + i * shape.elements();
@@ -170,7 +252,8 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Datastor
     predictions.push_back({{"file", file}, {arrays ? "array" : "image", path}});
   }
   if (a.json) {
-    print_json({{"predictions", std::move(predictions)}});
+    print_json({{"predictions", std::move(predictions)},
+                {"skipped_images", skipped_json(images.skipped())}});
   } else {
     print(text);
   }
@@ -194,7 +277,8 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
     if (is_table_name(file)) {
       inputs.push_back(csv_datastore(file, table_options(a, network, inputs.size())));
     } else if (cloud::files_of(file).is_folder(file)) {
-      DatastorePtr images = image_folder(file, {.allow_empty_folders = true});
+      DatastorePtr images = image_folder(
+          file, {.labelled = false, .allow_empty_folders = true, .list_unreadable = true});
       const bool matched = by_name && !inputs.empty();
       inputs.push_back(matched ? match_by_name(*inputs[0], std::move(images)) : std::move(images));
     } else {
@@ -212,7 +296,7 @@ DatastorePtr open_observations(const PredictArguments& a, const Network& network
   if (!a.label_column.empty()) {
     throw InvalidArgument("[predict] --label-column is for one .csv file");
   }
-  return image_files(a.files);
+  return image_files(a.files, /*list_unreadable=*/true);
 }
 
 int predict_command(const PredictArguments& a) {
@@ -232,20 +316,27 @@ int predict_command(const PredictArguments& a) {
     }
   }
   const ReadingProgress reading(a.json);
-  const std::vector<float> values =
-      predict(model.network, reading.watch(data), {.threads = a.threads, .notice = print_note})
-          .to_vector();
+  Notes notes;
+  const auto tolerant = std::make_shared<Tolerant>(std::move(data), inputs);
+  const std::vector<float> values = predict(model.network, reading.watch(tolerant),
+                                            {.threads = a.threads, .notice = notes.printer()})
+                                        .to_vector();
   reading.finish();
+  notes.print_new({tolerant});
+  const std::vector<UnreadableImage> skipped = tolerant->skipped();
+  if (std::ssize(skipped) == tolerant->size()) tolerant->refuse();
   const Shape shape = model.network.output_shapes().at(0);
   const auto outputs = static_cast<size_t>(shape.elements());
   const bool classes = model.classes.size() == outputs;
   if (a.arrays || (shape.elements() > shape[0] && !classes)) {
-    write_outputs(a, shape, *data, values);
+    write_outputs(a, shape, *tolerant, values);
   } else if (model.classes.empty() || classes) {
-    print_classes(a, model, *data, values);
+    print_classes(a, model, *tolerant, values);
   } else {
-    print_values(a, *data, outputs, values);
+    print_values(a, *tolerant, outputs, values);
   }
+  if (a.bad_images == "stop") tolerant->refuse();
+  print_skipped(skipped);
   return 0;
 }
 
@@ -283,6 +374,9 @@ void add_predict(Commands& commands) {
   const Option resize = sub.add_flag("--resize", a->resize, "Resize images to the network's input");
   sub.add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
       .excludes(resize);
+  add_bad_images(sub, a->bad_images,
+                 "If images cannot be read, the others are predicted all the same; then: stop with "
+                 "an error, or skip: list them only (default: stop)");
   sub.add_option("--top", a->top, "Number of classes to print, the best first")
       .type_name("K")
       .range(1, 1 << 20);

@@ -58,6 +58,7 @@ class Combined final : public DatastoreWrapper {
   }
 
   ExampleSpec spec() const override { return spec_; }
+  std::vector<std::string> notices() const override { return notices_of(stores_); }
   void expect(const std::vector<int64_t>& indices) const override {
     for (const DatastorePtr& store : stores_) store->expect(indices);
   }
@@ -83,13 +84,6 @@ class Combined final : public DatastoreWrapper {
     std::string text = wrapped().describe();
     for (size_t i = 1; i < stores_.size(); ++i) text += " + " + stores_[i]->describe();
     return text;
-  }
-  std::vector<std::string> notices() const override {
-    std::vector<std::string> all;
-    for (const DatastorePtr& store : stores_) {
-      for (std::string& notice : store->notices()) all.push_back(std::move(notice));
-    }
-    return all;
   }
   Digest content_digest(int64_t index) const override {
     std::vector<Digest> contents;
@@ -132,6 +126,13 @@ class WithTargets final : public DatastoreWrapper {
     spec.target = targets_->spec().inputs[0];
     return spec;
   }
+  std::vector<std::string> notices() const override {
+    std::vector<std::string> all = wrapped().notices();
+    for (std::string& text : targets_->notices()) {
+      if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
+    }
+    return all;
+  }
   void expect(const std::vector<int64_t>& indices) const override {
     wrapped().expect(indices);
     targets_->expect(indices);
@@ -148,11 +149,6 @@ class WithTargets final : public DatastoreWrapper {
   }
   std::string describe() const override {
     return wrapped().describe() + " with the targets " + targets_->describe();
-  }
-  std::vector<std::string> notices() const override {
-    std::vector<std::string> all = wrapped().notices();
-    for (std::string& notice : targets_->notices()) all.push_back(std::move(notice));
-    return all;
   }
   Digest content_digest(int64_t index) const override {
     return content_of(wrapped().content_digest(index), targets_->content_digest(index));

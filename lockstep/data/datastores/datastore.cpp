@@ -34,9 +34,9 @@ class Subset final : public Datastore {
   std::string describe() const override {
     return std::to_string(indices_.size()) + " of " + store_->describe();
   }
-  std::vector<std::string> notices() const override { return store_->notices(); }
   Digest content_digest(int64_t index) const override { return store_->content_digest(at(index)); }
   const ImageFacts* facts(int64_t index) const override { return store_->facts(at(index)); }
+  std::vector<std::string> notices() const override { return store_->notices(); }
   void expect(const std::vector<int64_t>& indices) const override {
     std::vector<int64_t> below;
     below.reserve(indices.size());
@@ -106,11 +106,11 @@ Datastore::~Datastore() = default;
 
 ExampleSpec Datastore::spec() const { return {}; }
 
-std::vector<std::string> Datastore::notices() const { return {}; }
-
 Digest Datastore::content_digest(int64_t index) const { return read(index).content; }
 
 const ImageFacts* Datastore::facts(int64_t) const { return nullptr; }
+
+std::vector<std::string> Datastore::notices() const { return {}; }
 
 void Datastore::expect(const std::vector<int64_t>&) const {}
 
@@ -160,6 +160,17 @@ void check_single_images(const Datastore& store, const std::string& what) {
   throw Unsupported("[" + what + "] is for images, but the observations (" + store.describe() +
                         ") are " + kinds_of(spec),
                     "change the images first, then combine them or set their targets");
+}
+
+std::vector<std::string> notices_of(const std::vector<DatastorePtr>& stores) {
+  std::vector<std::string> all;
+  for (const DatastorePtr& store : stores) {
+    if (!store) continue;
+    for (std::string& text : store->notices()) {
+      if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
+    }
+  }
+  return all;
 }
 
 DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices) {

@@ -127,8 +127,9 @@ class Datastore {
   virtual std::string name(int64_t index) const = 0;
   // Description for messages: "folder cifar10/train", "built-in digits".
   virtual std::string describe() const = 0;
-  // What a user should know of how the examples are read: columns of a table that are left out or
-  // that are put into another order. train() reports it to its observers. The default is nothing.
+  // What a user should know of how the examples are read, a sentence each: columns of a table that
+  // are left out or that are put into another order, files of a folder that are left out, and what
+  // reading has shown until now. train() reports it to its observers. The default is nothing.
   virtual std::vector<std::string> notices() const;
   // Digest of the example's encoded bytes. For examples that are not read from a file, digest of
   // shape and elements. The default reads the example.
@@ -204,6 +205,9 @@ DatastorePtr combine(std::vector<DatastorePtr> stores, std::vector<std::string> 
 // i of `targets`. Throws InvalidArgument for different sizes, for examples of `inputs` that have
 // targets already, and for targets with several inputs or targets. Thread-safe.
 DatastorePtr with_targets(DatastorePtr inputs, DatastorePtr targets);
+
+// The notices of all stores that are not null, each sentence once.
+std::vector<std::string> notices_of(const std::vector<DatastorePtr>& stores);
 
 // Digest of an image's size and pixels, and of an array's shape and elements.
 Digest digest_of_image(const Image& image);

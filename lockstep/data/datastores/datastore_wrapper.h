@@ -23,8 +23,8 @@ class DatastoreWrapper : public Datastore {
   const std::vector<std::string>& classes() const override { return store_->classes(); }
   std::string name(int64_t index) const override { return store_->name(index); }
   std::string describe() const override { return store_->describe(); }
-  std::vector<std::string> notices() const override { return store_->notices(); }
   Digest content_digest(int64_t index) const override { return store_->content_digest(index); }
+  std::vector<std::string> notices() const override { return store_->notices(); }
   void expect(const std::vector<int64_t>& indices) const override { store_->expect(indices); }
 
  protected:

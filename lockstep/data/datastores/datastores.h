@@ -56,23 +56,39 @@ DatastorePtr array_datastore(const Tensor& values, ImageLabels labels = {});
 
 // ---- Images in a folder ----
 
+// Which folders name the class of an image, such as rooms/kitchen/old/1.png below `rooms`.
+enum class FolderLabels {
+  first,    // the first below the root: kitchen
+  nearest,  // the one that contains the image: old
+  path      // all of them: kitchen/old
+};
+// By the names that job files and the command use. Throws InvalidArgument for another name.
+FolderLabels folder_labels(const std::string& name);
+inline constexpr const char* folder_labels_names[] = {"first", "nearest", "path"};
+
 struct ImageFolderOptions {
   bool recursive = true;  // also reads folders below; false: only the files of `path` itself
-  // If false, a folder below `path` without any image in it or below it is an error, because its
-  // class could not be learned. Folders whose names begin with '.' are not classes and may always
-  // be empty.
+  FolderLabels labels = FolderLabels::first;
+  // Whether the labels will be used. Then folders are refused that hold parts of a data set
+  // (`train`, `test`, ...) in place of classes, and images with their classes in files beside them.
+  bool labelled = true;
+  // If false, a folder that should be a class and has no image in it or below it is an error,
+  // because it could not be learned. Of FolderLabels::first these are the folders in `path` itself.
   bool allow_empty_folders = false;
   // Lists names that are not files (broken links, pipes) as well. Reading them throws.
   bool list_unreadable = false;
 };
 
-// All .jpg, .jpeg, .png, .pbm, .pgm, .pnm and .ppm files (in upper or lower case) below `path`.
-// Other files are ignored. The label is the name of the folder that contains the file (a/cat/1.png:
-// cat). The listing is sorted bytewise by path relative to `path`. A file is read on each access.
-// Symbolic links are followed, except to a folder that the walk is currently inside (a loop).
+// All images below `path`: files with a usual extension of a format that decode_image() reads, and
+// other files that begin as such images. Other files are left out, and files and folders whose
+// names begin with '.'; notices() counts them, and names images of other formats. The class is
+// named by folders (see FolderLabels); images in `path` itself have the class of its last name.
+// Classes and the listing are sorted bytewise, the listing by path relative to `path`. A file is
+// read on each access. Symbolic links are followed, except to a folder that the walk is currently
+// inside (a loop). notices() also counts the images read until now that have an EXIF orientation.
 // Throws FileError if the folder is missing or cannot be read. Throws DataError if it contains no
-// image (the message lists its contents), for an image name that is not a file, and for a folder
-// below without images (see the options).
+// image (the message lists its contents), for an image name that is not a file, and for folders
+// that are no classes (see the options).
 DatastorePtr image_folder(const std::string& path, ImageFolderOptions options = {});
 
 // ---- Vectors of features from a CSV file ----

@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,8 +10,11 @@
 
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/data/datastores/image_index.h"
 #include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/images/image_format.h"
 
 namespace lockstep {
 namespace {
@@ -17,6 +22,17 @@ namespace {
 using FolderId = std::pair<dev_t, ino_t>;
 
 constexpr size_t max_depth = 256;  // nested folders
+
+// As many bytes as tell the format of an image; none of what cannot be read or is not a file.
+std::vector<std::byte> first_bytes(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  std::vector<std::byte> bytes(image_format_bytes);
+  const ssize_t taken = ::pread(file.get(), bytes.data(), bytes.size(), 0);
+  bytes.resize(static_cast<size_t>(std::max<ssize_t>(taken, 0)));
+  return bytes;
+}
 
 // Collects the relative paths of all images below a folder.
 class Walk {
@@ -53,13 +69,18 @@ class Walk {
     inside_.pop_back();
     if (depth == 0 || found.images.size() > images_before) return;
     found.empty.resize(empty_before);
-    if (path[path.rfind('/') + 1] != '.') found.empty.push_back(path);
+    if (depth == 1 || options_.labels != FolderLabels::first) found.empty.push_back(path);
   }
 
   void visit(const std::filesystem::directory_entry& entry, const std::string& parent,
              size_t depth) {
     const std::string file = entry.path().filename().string();
     const std::string relative = parent.empty() ? file : parent + '/' + file;
+    if (file.starts_with('.')) {
+      found.hidden.insert(relative);
+      return;
+    }
+    if (parent.empty() && file == image_index_name) return;
     std::error_code error;
     if (entry.is_directory(error)) {
       if (options_.recursive) {
@@ -69,9 +90,14 @@ class Walk {
       }
       return;
     }
-    const std::string extension = lower_extension(file);
-    if (!is_image_extension(extension)) {
-      ++found.others[extension.empty() ? "no extension" : extension];
+    if (!has_image_name(file)) {
+      std::vector<std::byte> first;
+      if (!has_other_name(file)) first = first_bytes(entry.path().string());
+      if (recognize_image(first).readable()) {
+        found.images.push_back(relative);
+      } else {
+        found.leave_out(relative, first);
+      }
       return;
     }
     // Without this error, a broken link would be skipped silently, and a pipe would block the

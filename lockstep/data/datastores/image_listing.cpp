@@ -7,47 +7,148 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
+#include "lockstep/data/images/image_format.h"
 
 namespace lockstep {
 namespace {
 
-// Returns the name of the folder that contains the file.
-std::string_view holder_of(std::string_view relative, std::string_view root_name) {
+// The folders of a file below the root: "a/b" of "./a/b/c.png".
+std::string_view folders_of(std::string_view relative) {
   const size_t slash = relative.rfind('/');
-  if (slash == std::string_view::npos) return root_name;
-  const std::string_view folder = relative.substr(0, slash);
-  const size_t before = folder.rfind('/');
-  return before == std::string_view::npos ? folder : folder.substr(before + 1);
+  std::string_view folders = slash == std::string_view::npos ? "" : relative.substr(0, slash);
+  while (folders == "." || folders.starts_with("./") || folders.starts_with('/')) {
+    folders.remove_prefix(std::min(folders.size(), size_t{folders.front() == '.' ? 2U : 1U}));
+  }
+  return folders;
 }
 
-[[noreturn]] void complain_empty_folders(std::vector<std::string> empty) {
+std::string_view class_of(std::string_view relative, std::string_view root_name,
+                          FolderLabels labels) {
+  const std::string_view folders = folders_of(relative);
+  if (folders.empty()) return root_name;
+  switch (labels) {
+    case FolderLabels::first:
+      return folders.substr(0, folders.find('/'));
+    case FolderLabels::nearest:
+      return folders.substr(folders.rfind('/') + 1);  // npos + 1 is 0
+    case FolderLabels::path:
+      break;
+  }
+  return folders;
+}
+
+// "a", "a and b", "a, b and c"
+std::string enumerated(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
+    text += names[i];
+  }
+  return text;
+}
+
+bool names_part_of_data(std::string name) {
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  constexpr std::string_view parts[] = {"train", "training",   "test", "testing", "val",
+                                        "valid", "validation", "dev",  "eval",    "evaluation"};
+  return std::find(std::begin(parts), std::end(parts), name) != std::end(parts);
+}
+
+// "2 .txt, 1 no extension"
+std::string counted_extensions(const FolderContents& contents) {
+  std::string found;
+  for (const auto& [extension, count] : contents.others) {
+    if (!found.empty()) found += ", ";
+    found += std::to_string(count) + " " + printable(extension);
+  }
+  return found;
+}
+
+std::string counted(int64_t count, const std::string& what, const std::string& more = "s") {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : more);
+}
+
+// What is not in the listing: "left out: 3 TIFF images (such as a/1.tif), 2 hidden names (such as
+// .git), 1 other file (1 .txt)", or "".
+std::string left_out(const FolderContents& contents) {
+  std::vector<std::string> parts;
+  for (const auto& [format, unread] : contents.unread) {
+    parts.push_back(counted(unread.count, format + " image") + " (such as " +
+                    printable(unread.first) + ")");
+  }
+  if (!contents.hidden.empty()) {
+    parts.push_back(counted(static_cast<int64_t>(contents.hidden.size()), "hidden name") +
+                    " (such as " + printable(*contents.hidden.begin()) + ")");
+  }
+  int64_t others = 0;
+  for (const auto& [extension, count] : contents.others) others += count;
+  if (others > 0) {
+    parts.push_back(counted(others, "other file") + " (" + counted_extensions(contents) + ")");
+  }
+  if (parts.empty()) return "";
+  std::string text = "left out: ";
+  for (size_t i = 0; i < parts.size(); ++i) text += (i > 0 ? ", " : "") + parts[i];
+  return text;
+}
+
+[[noreturn]] void complain_empty_folders(std::vector<std::string> empty,
+                                         const FolderContents& contents) {
   std::sort(empty.begin(), empty.end());
   std::string message = "[image_folder] " + empty[0] + " holds no image";
   if (empty.size() == 2) message += ", nor does " + empty[1];
   if (empty.size() > 2) {
     message += ", nor do " + std::to_string(empty.size() - 1) + " others, such as " + empty[1];
   }
-  throw DataError(message, "a class needs images: fill the folder or remove it");
+  if (!contents.unread.empty()) message += " (" + left_out(contents) + ")";
+  throw DataError(message, contents.unread.empty()
+                               ? "a class needs images: fill the folder or remove it"
+                               : "a class needs images: convert those of other formats to PNG, or "
+                                 "remove the folder");
 }
 
 [[noreturn]] void complain_empty(const std::string& root, const FolderContents& contents,
                                  const ImageFolderOptions& options) {
-  std::string found;
   int64_t files = 0;
-  for (const auto& [extension, count] : contents.others) {
-    files += count;
-    if (!found.empty()) found += ", ";
-    found += std::to_string(count) + " " + extension;
-  }
-  std::string message = "[image_folder] " + root +
-                        " holds no .jpg, .jpeg, .png, .pbm, .pgm, .pnm or .ppm file: found " +
-                        std::to_string(contents.folders) + " folders and " + std::to_string(files) +
-                        " other files";
+  for (const auto& [extension, count] : contents.others) files += count;
+  std::string message =
+      "[image_folder] " + root + " holds no JPEG, PNG, WebP, GIF, BMP or PNM image: found " +
+      std::to_string(contents.folders) + " folders and " + std::to_string(files) + " other files";
+  const std::string found = counted_extensions(contents);
   if (!found.empty()) message += " (" + found + ")";
-  throw DataError(message, options.recursive ? "" : "its subfolders were not searched");
+  if (!contents.unread.empty() || !contents.hidden.empty()) message += "; " + left_out(contents);
+  throw DataError(message, !options.recursive        ? "its subfolders were not searched"
+                           : contents.unread.empty() ? ""
+                                                     : "convert the images to PNG");
 }
 
 }  // namespace
+
+FolderLabels folder_labels(const std::string& name) {
+  if (name == "first") return FolderLabels::first;
+  if (name == "nearest") return FolderLabels::nearest;
+  if (name == "path") return FolderLabels::path;
+  throw InvalidArgument(
+      "[labels] folders that name classes are `first`, `nearest` or `path`, "
+      "received `" +
+          name + "`",
+      suggest(name, {"first", "nearest", "path"}));
+}
+
+void FolderContents::leave_out(const std::string& relative, std::span<const std::byte> first) {
+  const RecognizedImage recognized = recognize_image(first);
+  if (recognized.format == ImageFormat::other) {
+    Unread& format = unread[std::string(recognized.name)];
+    if (format.count == 0 || relative < format.first) format.first = relative;
+    ++format.count;
+    return;
+  }
+  const std::string extension = lower_extension(relative.substr(relative.rfind('/') + 1));
+  ++others[extension.empty() ? "no extension" : extension];
+}
 
 std::string lower_extension(const std::string& name) {
   const size_t dot = name.rfind('.');
@@ -59,21 +160,99 @@ std::string lower_extension(const std::string& name) {
   return extension;
 }
 
-bool is_image_extension(const std::string& extension) {
-  constexpr std::string_view known[] = {".jpg", ".jpeg", ".png", ".pbm", ".pgm", ".pnm", ".ppm"};
+bool has_image_name(const std::string& name) {
+  constexpr std::string_view known[] = {".jpg", ".jpeg", ".jpe", ".jfif", ".png",  ".pbm", ".pgm",
+                                        ".pnm", ".ppm",  ".bmp", ".dib",  ".webp", ".gif"};
+  const std::string extension = lower_extension(name.substr(name.rfind('/') + 1));
   return std::find(std::begin(known), std::end(known), extension) != std::end(known);
+}
+
+bool has_other_name(const std::string& name) {
+  constexpr std::string_view known[] = {".cls", ".csv",  ".gz",  ".html", ".json", ".jsonl",
+                                        ".log", ".md",   ".mp4", ".npy",  ".npz",  ".parquet",
+                                        ".pdf", ".py",   ".tar", ".toml", ".tsv",  ".txt",
+                                        ".xml", ".yaml", ".yml", ".zip"};
+  const std::string extension = lower_extension(name.substr(name.rfind('/') + 1));
+  return std::find(std::begin(known), std::end(known), extension) != std::end(known);
+}
+
+std::string hidden_part(const std::string& relative) {
+  for (size_t begin = 0; begin < relative.size();) {
+    const size_t end = std::min(relative.find('/', begin), relative.size());
+    const std::string_view name = std::string_view(relative).substr(begin, end - begin);
+    if (name.starts_with('.') && name != "." && name != "..") return relative.substr(0, end);
+    begin = end + 1;
+  }
+  return {};
+}
+
+void OrientedImages::add(int64_t index) {
+  const MutexLock lock(mutex_);
+  indices_.insert(index);
+}
+
+std::string OrientedImages::notice(const Datastore& store) const {
+  const MutexLock lock(mutex_);
+  if (indices_.empty()) return {};
+  const bool one = indices_.size() == 1;
+  return std::to_string(indices_.size()) + (one ? " image" : " images") +
+         (one ? " (" : " (such as ") + printable(store.name(*indices_.begin())) + ")" +
+         (one ? " has" : " have") +
+         " an EXIF orientation, which is ignored: pixels are used as they are stored";
 }
 
 ImageListing::ImageListing(std::string root, const std::string& root_name, FolderContents contents,
                            const ImageFolderOptions& options)
-    : root_(std::move(root)) {
+    : root_(std::move(root)), oriented_(std::make_unique<OrientedImages>()) {
   if (contents.images.empty()) complain_empty(root_, contents, options);
   if (!options.allow_empty_folders && !contents.empty.empty()) {
-    complain_empty_folders(contents.empty);
+    complain_empty_folders(contents.empty, contents);
   }
   names_ = std::move(contents.images);
   std::sort(names_.begin(), names_.end());
-  set_labels(root_name);
+  set_labels(root_name, options.labels);
+  if (options.labelled) check_labels(contents, options);
+  if (const std::string text = left_out(contents); !text.empty()) left_out_.push_back(text);
+  const auto loose = std::count_if(names_.begin(), names_.end(), [](const std::string& name) {
+    return folders_of(name).empty();
+  });
+  if (options.labelled && loose > 0 && loose < size()) {
+    left_out_.push_back(counted(loose, "image") + " beside the folders of classes " +
+                        (loose == 1 ? "has" : "have") + " the class `" + printable(root_name) +
+                        "`");
+  }
+}
+
+void ImageListing::check_labels(const FolderContents& contents,
+                                const ImageFolderOptions& options) const {
+  if (options.labels == FolderLabels::first &&
+      std::none_of(names_.begin(), names_.end(),
+                   [](const std::string& name) { return folders_of(name).empty(); }) &&
+      std::all_of(classes_.begin(), classes_.end(), names_part_of_data)) {
+    throw DataError("[image_folder] " + root_ + " holds " + enumerated(classes_) +
+                        ": parts of a data set, not classes",
+                    "name one of them, such as " + join_path(root_, classes_[0]) +
+                        "; or let the folder that contains an image be its class: labels = "
+                        "\"nearest\" in [data] of a job, --labels nearest of a command");
+  }
+  const auto class_files = contents.others.find(".cls");
+  if (class_files != contents.others.end() && classes_.size() == 1) {
+    throw DataError("[image_folder] all " + std::to_string(size()) + " images of " + root_ +
+                        " would be one class, but there are " +
+                        std::to_string(class_files->second) +
+                        " .cls files, which hold the classes of images (WebDataset)",
+                    "classes are learned from folders: put the images of each class into a folder "
+                    "of its own, named by the class");
+  }
+}
+
+std::vector<std::string> ImageListing::notices() const {
+  std::vector<std::string> all;
+  for (const std::string& text : left_out_) all.push_back(printable(root_) + ": " + text);
+  if (const std::string text = oriented_->notice(*this); !text.empty()) {
+    all.push_back(printable(root_) + ": " + text);
+  }
+  return all;
 }
 
 std::vector<std::byte> ImageListing::checked_bytes(int64_t index, Digest& digest) const {
@@ -98,7 +277,9 @@ Example ImageListing::read(int64_t index) const {
   const std::string file = path(index);
   Digest digest;
   const std::vector<std::byte> encoded = checked_bytes(index, digest);
-  return one_input(decode_image(encoded, file), ClassLabel{label(index)}, digest);
+  Example example = one_input(decode_image(encoded, file), ClassLabel{label(index)}, digest);
+  if (exif_orientation(encoded) > 1) oriented_->add(index);
+  return example;
 }
 
 Digest ImageListing::content_digest(int64_t index) const {
@@ -120,13 +301,16 @@ size_t ImageListing::check(int64_t index) const {
   return static_cast<size_t>(index);
 }
 
-void ImageListing::set_labels(const std::string& root_name) {
-  for (const std::string& name : names_) classes_.emplace_back(holder_of(name, root_name));
+void ImageListing::set_labels(const std::string& root_name, FolderLabels labels) {
+  const auto class_name = [&](const std::string& name) {
+    return class_of(name, root_name, labels);
+  };
+  for (const std::string& name : names_) classes_.emplace_back(class_name(name));
   std::sort(classes_.begin(), classes_.end());
   classes_.erase(std::unique(classes_.begin(), classes_.end()), classes_.end());
   labels_.reserve(names_.size());
   for (const std::string& name : names_) {
-    const auto at = std::lower_bound(classes_.begin(), classes_.end(), holder_of(name, root_name));
+    const auto at = std::lower_bound(classes_.begin(), classes_.end(), class_name(name));
     labels_.push_back(at - classes_.begin());
   }
 }

@@ -3,32 +3,63 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 
 // What a folder contains.
 struct FolderContents {
+  // Images of a format that is not read.
+  struct Unread {
+    int64_t count = 0;
+    std::string first;  // path of one of them
+  };
   std::vector<std::string> images = {};        // relative paths
   std::map<std::string, int64_t> others = {};  // number of other files by extension
-  int64_t folders = 0;                         // below the root
-  std::vector<std::string> empty = {};         // topmost folders without images, except hidden ones
+  std::map<std::string, Unread> unread = {};   // by format
+  std::set<std::string> hidden = {};           // topmost files and folders that are left out
+  int64_t folders = 0;                         // below the root, without hidden ones
+  std::vector<std::string> empty = {};         // topmost folders without images
+
+  // Adds a file that is not listed, by its first bytes and its extension.
+  void leave_out(const std::string& relative, std::span<const std::byte> first);
 };
 
 // The extension in lower case with its dot; "" if the name has none.
 std::string lower_extension(const std::string& name);
-// Whether files with this extension are images.
-bool is_image_extension(const std::string& extension);
+// Whether files with this name are images without a look at them.
+bool has_image_name(const std::string& name);
+// Whether a file with this name need not be looked at to know that it is not an image.
+bool has_other_name(const std::string& name);
+// The part of a relative path that ends with the first name that begins with '.'; "" if there is
+// none. "." and ".." do not count.
+std::string hidden_part(const std::string& relative);
+
+// The images of a listing that have been read and have an EXIF orientation. Thread-safe.
+class OrientedImages {
+ public:
+  void add(int64_t index) LOCKSTEP_EXCLUDES(mutex_);
+  // "12 images, such as a/1.jpg, have an EXIF orientation, ..."; "" if there are none.
+  std::string notice(const Datastore& store) const LOCKSTEP_EXCLUDES(mutex_);
+
+ private:
+  mutable Mutex mutex_;
+  std::set<int64_t> indices_ LOCKSTEP_GUARDED_BY(mutex_);
+};
 
 // Images with the classes of their folders. `root` is the folder's path or address in messages, and
 // `root_name` the class of images in the root itself. Derived classes read the files.
 class ImageListing : public Datastore {
  public:
-  // Throws DataError if there are no images, or empty folders that the options do not allow.
+  // Throws DataError if there are no images, or folders that the options do not allow.
   ImageListing(std::string root, const std::string& root_name, FolderContents contents,
                const ImageFolderOptions& options);
 
@@ -40,6 +71,7 @@ class ImageListing : public Datastore {
   std::string describe() const override { return "folder " + root_; }
   Digest content_digest(int64_t index) const override;
   const ImageFacts* facts(int64_t index) const override;
+  std::vector<std::string> notices() const override;
 
  protected:
   // The encoded bytes of a file whose index is valid. With `again`, from their source instead of a
@@ -54,13 +86,18 @@ class ImageListing : public Datastore {
   size_t check(int64_t index) const;
   // Bytes that have the digest of the image's facts, if there are some.
   std::vector<std::byte> checked_bytes(int64_t index, Digest& digest) const;
-  void set_labels(const std::string& root_name);
+  void set_labels(const std::string& root_name, FolderLabels labels);
+  // Throws DataError for folders that are not classes.
+  void check_labels(const FolderContents& contents, const ImageFolderOptions& options) const;
 
   std::string root_;
+  std::vector<std::string> left_out_;  // for notices()
+
   std::vector<std::string> names_;  // relative paths, sorted
   std::vector<std::string> classes_;
   std::vector<int64_t> labels_;
   std::vector<ImageFacts> facts_;  // or none
+  const std::unique_ptr<OrientedImages> oriented_;
 };
 
 // The last name of a local folder's absolute path: the class of images in the folder itself.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/image_shards.h"
 #include "lockstep/data/images/image.h"
+#include "lockstep/data/images/image_format.h"
 
 namespace lockstep {
 namespace {
@@ -28,35 +30,55 @@ struct ListedObjects {
   std::optional<ImageIndex> index = {};
 };
 
+std::string folder_of_key(const std::string& key) {
+  const size_t slash = key.rfind('/');
+  return slash == std::string::npos ? "" : key.substr(0, slash);
+}
+
 // The folders of keys and their contents.
 class ObjectWalk {
  public:
   ObjectWalk(std::string root, const ImageFolderOptions& options)
       : root_(std::move(root)), options_(options) {}
 
-  void visit(const std::string& relative) {
-    const size_t slash = relative.rfind('/');
-    const std::string folder = slash == std::string::npos ? "" : relative.substr(0, slash);
-    add_folder(folder);
-    if (relative.ends_with('/')) return;  // an object that stands for a folder
-    if (!options_.recursive && !folder.empty()) return;
-    const std::string extension = lower_extension(relative.substr(slash + 1));
-    if (!is_image_extension(extension)) {
-      ++found_.others[extension.empty() ? "no extension" : extension];
-      return;
+  // Adds a key. For Visited::unknown its first bytes decide: add_image() or leave_out() follows.
+  enum class Visited { image, unknown, other };
+  Visited visit(const std::string& relative, uint64_t size) {
+    if (const std::string hidden = hidden_part(relative); !hidden.empty()) {
+      found_.hidden.insert(hidden);
+      return Visited::other;
     }
+    const std::string folder = folder_of_key(relative);
+    add_folder(folder);
+    if (relative.ends_with('/')) return Visited::other;  // an object that stands for a folder
+    if (!options_.recursive && !folder.empty()) return Visited::other;
+    if (has_image_name(relative)) {
+      add_image(relative);
+      return Visited::image;
+    }
+    if (size > 0 && !has_other_name(relative)) return Visited::unknown;
+    found_.leave_out(relative, {});
+    return Visited::other;
+  }
+
+  void add_image(const std::string& relative) {
     found_.images.push_back(relative);
-    for (std::string holder = folder; !holder.empty(); holder = parent_of(holder)) {
+    for (std::string holder = folder_of_key(relative); !holder.empty();
+         holder = folder_of_key(holder)) {
       if (!filled_.insert(holder).second) break;
     }
   }
 
+  void leave_out(const std::string& relative, std::span<const std::byte> first) {
+    found_.leave_out(relative, first);
+  }
+
   FolderContents finish() {
     for (const std::string& folder : folders_) {
-      const std::string above = parent_of(folder);
+      const std::string above = folder_of_key(folder);
       const bool topmost = above.empty() || filled_.contains(above);
-      const bool hidden = folder[folder.rfind('/') + 1] == '.';
-      if (options_.recursive && topmost && !hidden && !filled_.contains(folder)) {
+      const bool is_class = above.empty() || options_.labels != FolderLabels::first;
+      if (options_.recursive && topmost && is_class && !filled_.contains(folder)) {
         found_.empty.push_back(join_path(root_, folder));
       }
     }
@@ -65,12 +87,8 @@ class ObjectWalk {
   }
 
  private:
-  static std::string parent_of(const std::string& folder) {
-    const size_t slash = folder.rfind('/');
-    return slash == std::string::npos ? "" : folder.substr(0, slash);
-  }
   void add_folder(const std::string& folder) {
-    for (std::string f = folder; !f.empty(); f = parent_of(f)) {
+    for (std::string f = folder; !f.empty(); f = folder_of_key(f)) {
       if (!folders_.insert(f).second) break;
     }
   }
@@ -80,6 +98,24 @@ class ObjectWalk {
   std::set<std::string> folders_, filled_;
   FolderContents found_;
 };
+
+// Reads the first bytes of objects and lists those that are images.
+void look_at(const ListedObjects& found, const std::vector<cloud::WantedPart>& unknown,
+             ObjectWalk& walk) {
+  if (unknown.empty()) return;
+  const std::vector<cloud::ReadObject> first =
+      cloud::object_store().read_parts(found.bucket, unknown);
+  for (size_t i = 0; i < unknown.size(); ++i) {
+    const std::string& key = unknown[i].object.key;
+    if (!first[i].error.empty()) cloud::refuse_object(found.bucket, key, first[i].error);
+    const std::string relative = key.substr(found.prefix.size());
+    if (recognize_image(as_bytes(first[i].bytes)).readable()) {
+      walk.add_image(relative);
+    } else {
+      walk.leave_out(relative, as_bytes(first[i].bytes));
+    }
+  }
+}
 
 ListedObjects listed(const std::string& text, const ImageFolderOptions& options) {
   const cloud::Address address = cloud::parsed_address(text);
@@ -95,6 +131,8 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
   std::sort(objects.begin(), objects.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   ObjectWalk walk(text, options);
+  std::map<std::string, cloud::WantedObject> candidates;
+  std::vector<cloud::WantedPart> unknown;  // objects whose names do not tell what they are
   cloud::ReadObject index;
   bool indexed = false;
   for (cloud::ObjectInfo& object : objects) {
@@ -111,23 +149,32 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
       if (!index.error.empty()) cloud::refuse_object(result.bucket, object.key, index.error);
       continue;
     }
-    walk.visit(relative);
-    if (relative.find('/') == std::string::npos && lower_extension(relative) == ".tar") {
-      result.archives.push_back({object.key, object.size, object.etag});
+    cloud::WantedObject wanted{std::move(object.key), object.size, std::move(object.etag)};
+    if (relative.find('/') == std::string::npos && !relative.starts_with('.') &&
+        lower_extension(relative) == ".tar") {
+      result.archives.push_back(wanted);
     }
     const bool below = relative.find('/') != std::string::npos;
-    if (relative.ends_with('/') || (!options.recursive && below)) continue;
-    if (is_image_extension(lower_extension(relative.substr(relative.rfind('/') + 1)))) {
-      if (object.size > largest_image) {
-        throw DataError("[image_folder] " +
-                        printable(cloud::Address{result.bucket, object.key}.to_string()) + " has " +
-                        std::to_string(object.size) + " bytes by the store's listing; " +
-                        "an image file has at most " + std::to_string(largest_image));
-      }
-      result.objects.push_back({std::move(object.key), object.size, std::move(object.etag)});
+    if (has_image_name(relative) && wanted.size > largest_image && hidden_part(relative).empty() &&
+        (options.recursive || !below)) {
+      throw DataError("[image_folder] " +
+                      printable(cloud::Address{result.bucket, wanted.key}.to_string()) + " has " +
+                      std::to_string(wanted.size) + " bytes by the store's listing; " +
+                      "an image file has at most " + std::to_string(largest_image));
     }
+    const ObjectWalk::Visited visited = walk.visit(relative, wanted.size);
+    if (visited == ObjectWalk::Visited::other) continue;
+    if (visited == ObjectWalk::Visited::unknown) {
+      unknown.push_back({wanted, 0, std::min<uint64_t>(wanted.size, image_format_bytes)});
+    }
+    candidates.emplace(relative, std::move(wanted));
   }
+  look_at(result, unknown, walk);
   result.contents = walk.finish();
+  std::sort(result.contents.images.begin(), result.contents.images.end());
+  for (const std::string& image : result.contents.images) {
+    result.objects.push_back(std::move(candidates.at(image)));
+  }
   if (indexed) result.index = read_index(as_bytes(index.bytes), join_path(text, image_index_name));
   return result;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/tar.h"
+#include "lockstep/data/images/image_format.h"
 
 namespace lockstep {
 namespace {
@@ -34,9 +36,9 @@ void tell_of_archives(uint64_t done, uint64_t total) {
 
 namespace {
 
-// The images of all archives, in the order of the listing.
+// The images of all archives, in the order of the listing. Adds other members to `rest`.
 std::vector<IndexedImage> scanned(const std::string& root, const std::vector<ShardFile>& files,
-                                  ShardFiles& contents) {
+                                  ShardFiles& contents, FolderContents& rest) {
   std::vector<IndexedImage> images;
   uint64_t done = 0, total = 0;
   for (const ShardFile& file : files) total += file.size;
@@ -45,7 +47,19 @@ std::vector<IndexedImage> scanned(const std::string& root, const std::vector<Sha
     done += files[shard].size;
     const std::vector<std::byte> archive = contents.whole(static_cast<uint32_t>(shard));
     for (TarMember& member : members_of(archive, join_path(root, files[shard].name))) {
-      if (!is_image_extension(lower_extension(member.name))) continue;
+      if (const std::string hidden = hidden_part(member.name); !hidden.empty()) {
+        rest.hidden.insert(hidden);
+        continue;
+      }
+      if (!has_image_name(member.name)) {
+        const auto first = std::span<const std::byte>(archive).subspan(
+            member.offset,
+            has_other_name(member.name) ? 0 : std::min<uint64_t>(member.size, image_format_bytes));
+        if (!recognize_image(first).readable()) {
+          rest.leave_out(member.name, first);
+          continue;
+        }
+      }
       IndexedImage image;
       image.name = listing_path(member.name);
       image.size = member.size;
@@ -65,8 +79,7 @@ std::vector<IndexedImage> scanned(const std::string& root, const std::vector<Sha
   return images;
 }
 
-FolderContents contents_of(const std::vector<IndexedImage>& images) {
-  FolderContents contents;
+FolderContents contents_of(const std::vector<IndexedImage>& images, FolderContents contents) {
   for (const IndexedImage& image : images) contents.images.push_back(image.name);
   return contents;
 }
@@ -74,9 +87,9 @@ FolderContents contents_of(const std::vector<IndexedImage>& images) {
 class ImageShards final : public ImageListing {
  public:
   ImageShards(const std::string& root, const std::string& root_name,
-              std::vector<IndexedImage> images, std::unique_ptr<ShardFiles> files,
-              const ImageFolderOptions& options)
-      : ImageListing(root, root_name, contents_of(images), options),
+              std::vector<IndexedImage> images, FolderContents rest,
+              std::unique_ptr<ShardFiles> files, const ImageFolderOptions& options)
+      : ImageListing(root, root_name, contents_of(images, std::move(rest)), options),
         images_(std::move(images)),
         files_(std::move(files)) {
     std::vector<ImageFacts> known;
@@ -135,9 +148,10 @@ DatastorePtr image_shards(const std::string& root, const std::string& root_name,
                           const std::vector<ShardFile>& files, std::optional<ImageIndex> index,
                           std::unique_ptr<ShardFiles> contents, const ImageFolderOptions& options) {
   if (!index) {
-    std::vector<IndexedImage> images = scanned(root, files, *contents);
-    return std::make_shared<ImageShards>(root, root_name, std::move(images), std::move(contents),
-                                         options);
+    FolderContents rest;
+    std::vector<IndexedImage> images = scanned(root, files, *contents, rest);
+    return std::make_shared<ImageShards>(root, root_name, std::move(images), std::move(rest),
+                                         std::move(contents), options);
   }
   // Other archives may lie beside those of the index.
   std::vector<uint32_t> places;
@@ -152,8 +166,14 @@ DatastorePtr image_shards(const std::string& root, const std::string& root_name,
     places.push_back(static_cast<uint32_t>(at - files.begin()));
   }
   for (IndexedImage& image : index->images) image.shard = places[image.shard];
+  FolderContents rest;
+  std::erase_if(index->images, [&](const IndexedImage& image) {
+    const std::string hidden = hidden_part(image.name);
+    if (!hidden.empty()) rest.hidden.insert(hidden);
+    return !hidden.empty();
+  });
   return std::make_shared<ImageShards>(root, index->root_name, std::move(index->images),
-                                       std::move(contents), options);
+                                       std::move(rest), std::move(contents), options);
 }
 
 bool holds_shards(const std::string& folder, const FolderContents& contents) {
@@ -169,7 +189,7 @@ DatastorePtr image_shards(const std::string& folder, const ImageFolderOptions& o
   if (local_files().exists(path)) index = read_index(local_files().read(path), path);
   std::vector<ShardFile> files;
   for (const std::string& name : local_files().list(folder)) {
-    if (lower_extension(name) != ".tar") continue;
+    if (lower_extension(name) != ".tar" || name.starts_with('.')) continue;
     std::error_code error;
     const uint64_t size = std::filesystem::file_size(join_path(folder, name), error);
     if (error) throw FileError("[shards] cannot read " + join_path(folder, name));

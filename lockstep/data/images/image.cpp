@@ -1,20 +1,12 @@
 #include "lockstep/data/images/image.h"
 
-#include <cstring>
-#include <string_view>
+#include <algorithm>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/images/image_codecs.h"
+#include "lockstep/data/images/image_format.h"
 
 namespace lockstep {
-namespace {
-
-bool starts_with(std::span<const std::byte> bytes, std::string_view magic) {
-  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
-}
-
-}  // namespace
-
 namespace detail {
 
 void check_image_size(uint64_t height, uint64_t width, const std::string& name) {
@@ -29,14 +21,17 @@ void check_image_size(uint64_t height, uint64_t width, const std::string& name) 
 
 }  // namespace detail
 
-Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
-  if (starts_with(bytes, "\xff\xd8\xff")) return detail::decode_jpeg(bytes, name);
-  if (starts_with(bytes, "\x89PNG\r\n\x1a\n")) return detail::decode_png(bytes, name);
-  // Every kind of PNM goes to its decoder, which reports unsupported kinds. Other text may also
-  // start with P.
-  if (bytes.size() >= 3 && bytes[0] == std::byte{'P'} && bytes[1] >= std::byte{'1'} &&
-      bytes[1] <= std::byte{'7'} && (bytes[2] <= std::byte{' '} || bytes[2] == std::byte{'#'})) {
-    return detail::decode_pnm(bytes, name);
+namespace {
+
+[[noreturn]] void refuse_format(std::span<const std::byte> bytes, const std::string& name,
+                                const RecognizedImage& recognized) {
+  static constexpr const char* hint =
+      "JPEG, PNG, WebP, GIF, BMP and binary PNM images can be read; the content counts, not the "
+      "file's name";
+  if (recognized.format == ImageFormat::other) {
+    throw DataError(
+        "[image] " + name + ": the format " + std::string(recognized.name) + " is not supported",
+        "convert the image to PNG");
   }
   if (bytes.empty()) throw DataError("[image] " + name + ": the file is empty");
   std::string first;
@@ -47,11 +42,41 @@ Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
     first += digits[value >> 4];
     first += digits[value & 15];
   }
-  throw DataError(
-      "[image] " + name + ": not a JPEG, PNG or PNM file (" + std::to_string(bytes.size()) +
-          " bytes, the first are " + first + ")",
-      "only JPEG, PNG and binary PNM images can be read; the content counts, not the file's "
-      "name");
+  throw DataError("[image] " + name + ": not an image of a known format (" +
+                      std::to_string(bytes.size()) + " bytes, the first are " + first + ")",
+                  hint);
+}
+
+// Whether a file that is to be an image is a PNM of any kind. Its decoder names unsupported kinds.
+// Other text may also start with P.
+bool claims_pnm(std::span<const std::byte> bytes) {
+  return bytes.size() >= 3 && bytes[0] == std::byte{'P'} && bytes[1] >= std::byte{'1'} &&
+         bytes[1] <= std::byte{'7'} && (bytes[2] <= std::byte{' '} || bytes[2] == std::byte{'#'});
+}
+
+}  // namespace
+
+Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
+  const RecognizedImage recognized =
+      recognize_image(bytes.first(std::min(bytes.size(), image_format_bytes)));
+  switch (recognized.format) {
+    case ImageFormat::jpeg:
+      return detail::decode_jpeg(bytes, name);
+    case ImageFormat::png:
+      return detail::decode_png(bytes, name);
+    case ImageFormat::webp:
+      return detail::decode_webp(bytes, name);
+    case ImageFormat::bmp:
+      return detail::decode_bmp(bytes, name);
+    case ImageFormat::gif:
+      return detail::decode_gif(bytes, name);
+    case ImageFormat::pnm:
+    case ImageFormat::none:
+    case ImageFormat::other:
+      break;
+  }
+  if (claims_pnm(bytes)) return detail::decode_pnm(bytes, name);
+  refuse_format(bytes, name, recognized);
 }
 
 Image convert_channels(Image image, int64_t channels) {
@@ -95,7 +120,8 @@ std::vector<uint8_t> to_planes(const Image& image) {
 }
 
 std::string image_library_versions() {
-  return detail::jpeg_library_version() + ", " + detail::png_library_version();
+  return detail::jpeg_library_version() + ", " + detail::png_library_version() + ", " +
+         detail::webp_library_version() + ", " + detail::gif_library_version();
 }
 
 }  // namespace lockstep

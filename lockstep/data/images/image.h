@@ -1,7 +1,8 @@
-// Images with 8 bits per channel: reads JPEG, PNG and binary PNM, writes PNG.
+// Images with 8 bits per channel: reads JPEG, PNG, WebP, GIF, BMP and binary PNM, writes PNG.
 //
 // Decoding is exact, so training does not depend on the machine that decodes. libjpeg-turbo decodes
-// JPEG with the accurate integer DCT and fancy upsampling always on; libpng decodes PNG.
+// JPEG with the accurate integer DCT and fancy upsampling always on; libpng decodes PNG, libwebp
+// WebP with fancy upsampling and without dithering, giflib GIF.
 #pragma once
 
 #include <cstddef>
@@ -24,19 +25,25 @@ struct Image {
 inline constexpr int64_t max_image_side = int64_t{1} << 14;    // rows, columns
 inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
 
-// Decodes `bytes`, a whole JPEG, PNG or PNM file. The first bytes determine the format. The result
-// has 1 channel (grey) or 3 (red, green, blue).
+// Decodes `bytes`, a whole image file. The first bytes determine the format. The result has 1
+// channel (grey) or 3 (red, green, blue). Transparency is removed, which shows the colours stored
+// under transparent pixels. Orientation tags are ignored (see exif_orientation()).
 //   PNG: palettes, also grey ones, become RGB. Fewer than 8 bits are expanded; 16-bit values v
 //     become v * 255 / 65535, rounded to nearest. Interlaced rows are put in order. Gamma is
-//     ignored. Transparency is removed, which shows the colours stored under transparent pixels.
+//     ignored. Compressed data behind the pixels are ignored.
 //   JPEG: grey stays grey; YCbCr and RGB become RGB. CMYK and YCCK become RGB without a colour
 //     profile: R = C K / 255, rounded to nearest, as in all common decoders. The stored values are
-//     interpreted as Adobe writes them, 255 for no ink. Orientation tags are ignored.
+//     interpreted as Adobe writes them, 255 for no ink. Bytes between the segments of the header
+//     are ignored. 12 bits in a sample are not supported.
+//   WebP, GIF: become RGB. Of animations the first frame, on a canvas of the announced size, whose
+//     rest is black, or for GIF the transparent (else the first) colour of the palette.
+//   BMP: becomes RGB: 1, 2, 4, 8, 16, 24 and 32 bits, palettes, masks, run lengths. Fewer than 8
+//     bits v of at most m become v * 255 / m, rounded to nearest.
 //   PNM: P4 (0 and 255), P5 and P6 with a largest value m of 1 to 65535; v becomes v * 255 / m,
-//     rounded to nearest. One image per file.
+//     rounded to nearest. One image per file, which white space may follow.
 // `name` appears in messages. Throws DataError, naming the file and the byte offset if it is known:
-// for another kind of file, a damaged or truncated one (also if the library would only warn), or an
-// image above the limits. Thread-safe.
+// for another kind of file, a damaged or truncated one (also if the library would only warn, unless
+// no pixel depends on what it warns of), or an image above the limits. Thread-safe.
 Image decode_image(std::span<const std::byte> bytes, const std::string& name);
 
 // Converts the image to 1 or 3 channels. 1 -> 3 repeats the channel. 3 -> 1 computes the luma of
@@ -55,8 +62,8 @@ void to_planes_into(const Image& image, uint8_t* planes);
 // an image that is empty or inconsistent, or has neither 1 nor 3 channels. Thread-safe.
 std::vector<std::byte> encode_png(const Image& image);
 
-// Returns the decoders and their versions, "libjpeg-turbo 2.1.5, libpng 1.6.39", for the numerics
-// fingerprint.
+// Returns the decoders and their versions, "libjpeg-turbo 2.1.5, libpng 1.6.39, ...", for the
+// numerics fingerprint.
 std::string image_library_versions();
 
 }  // namespace lockstep

@@ -14,9 +14,14 @@ namespace lockstep::detail {
 Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name);
 Image decode_png(std::span<const std::byte> bytes, const std::string& name);
 Image decode_pnm(std::span<const std::byte> bytes, const std::string& name);
+Image decode_webp(std::span<const std::byte> bytes, const std::string& name);
+Image decode_bmp(std::span<const std::byte> bytes, const std::string& name);
+Image decode_gif(std::span<const std::byte> bytes, const std::string& name);
 
 std::string jpeg_library_version();
 std::string png_library_version();
+std::string webp_library_version();
+std::string gif_library_version();
 
 // Throws DataError if the image is empty or exceeds the limits.
 void check_image_size(uint64_t height, uint64_t width, const std::string& name);

@@ -40,9 +40,25 @@ Decoder& decoder_of(j_common_ptr info) { return *static_cast<Decoder*>(info->cli
   longjmp(decoder.jump, 1);
 }
 
-// Negative levels are warnings about damaged data, for which the library would invent pixels.
+// Whether a warning is about bytes on which no pixel depends: a version, a number of Adobe's for
+// which every decoder takes the usual colours, or bytes between the segments of the header.
+bool harmless(j_common_ptr info) {
+  switch (info->err->msg_code) {
+    case JWRN_JFIF_MAJOR:
+    case JWRN_ADOBE_XFORM:
+      return true;
+    case JWRN_EXTRANEOUS_DATA:
+      return info->is_decompressor &&
+             reinterpret_cast<j_decompress_ptr>(info)->input_scan_number == 0;
+    default:
+      return false;
+  }
+}
+
+// Negative levels are warnings. Most are about damaged data, for which the library would invent
+// pixels.
 void on_message(j_common_ptr info, int level) {
-  if (level < 0) fail(info);
+  if (level < 0 && !harmless(info)) fail(info);
 }
 
 void ignore_output(j_common_ptr) {}
@@ -97,6 +113,17 @@ bool read_pixels(Decoder& decoder, unsigned char* pixels, size_t row_bytes) {
 
 [[noreturn]] void damaged(const Decoder& decoder, std::span<const std::byte> bytes,
                           const std::string& name) {
+  const int bits = decoder.info.data_precision;
+  if (decoder.errors.msg_code == JERR_BAD_PRECISION && (bits == 12 || bits == 16)) {
+    throw DataError("[image] " + name + ": a JPEG with " + std::to_string(bits) +
+                        " bits in a sample, which is not supported",
+                    "convert it to 8 bits, or to PNG");
+  }
+  if (decoder.errors.msg_code == JERR_SOF_UNSUPPORTED) {
+    throw DataError(
+        "[image] " + name + ": a JPEG of a kind that is not supported: " + decoder.message,
+        "lossless and hierarchical JPEG files cannot be read: convert it to PNG");
+  }
   // The library's position can differ from the actual one by the contents of its bit buffer. At the
   // end of the data, it points to an end marker inside the library.
   size_t offset = bytes.size();

@@ -22,6 +22,15 @@ struct Messages {
   png_longjmp(png, 1);
 }
 
+// Warnings are errors too, except those about data behind the pixels. With the descriptive chunks
+// skipped, all others mean damaged data.
+void on_warning(png_structp png, png_const_charp message) {
+  for (const char* behind : {"IDAT: Extra compressed data", "IDAT: Too much image data"}) {
+    if (std::strcmp(message, behind) == 0) return;
+  }
+  on_error(png, message);
+}
+
 struct Reader {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -46,14 +55,17 @@ void read_bytes(png_structp png, png_bytep target, size_t size) {
 }
 
 bool read_header(Reader& reader) {
-  // Warnings are errors too. With the descriptive chunks skipped, all of them mean damaged data.
-  reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader.messages, on_error, on_error);
+  reader.png =
+      png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader.messages, on_error, on_warning);
   if (reader.png == nullptr) return false;
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   reader.info = png_create_info_struct(reader.png);
   if (reader.info == nullptr) png_error(reader.png, "out of memory");
   png_set_read_fn(reader.png, &reader, read_bytes);
   png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+  // Transparency is dropped, so it may have any values.
+  png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER,
+                              reinterpret_cast<png_const_bytep>("tRNS"), 1);
   png_set_crc_action(reader.png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
   // check_image_size() reports larger images with a better message.
   png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);

@@ -34,7 +34,9 @@ class PnmReader {
     const size_t row_bytes = kind == '4' ? (samples + 7) / 8 : max > 255 ? 2 * samples : samples;
     const size_t wanted = row_bytes * static_cast<size_t>(height);
     const size_t there = bytes_.size() - position_;
-    if (there != wanted) {
+    // White space behind the pixels is harmless.
+    const bool fits = there == wanted || (there > wanted && only_space(position_ + wanted));
+    if (!fits) {
       damaged("the header requires " + std::to_string(wanted) + " bytes of pixels, but there are " +
               std::to_string(there));
     }
@@ -58,10 +60,14 @@ class PnmReader {
   }
 
   uint32_t byte(size_t at) const { return std::to_integer<uint32_t>(bytes_[at]); }
-  bool at_space() const {
-    if (position_ >= bytes_.size()) return false;
-    const uint32_t c = byte(position_);
+  bool is_space(size_t at) const {
+    const uint32_t c = byte(at);
     return c == ' ' || (c >= '\t' && c <= '\r');
+  }
+  bool at_space() const { return position_ < bytes_.size() && is_space(position_); }
+  bool only_space(size_t from) const {
+    while (from < bytes_.size() && is_space(from)) ++from;
+    return from == bytes_.size();
   }
 
   // Reads the next number of the header, after white space and comments.

@@ -13,7 +13,9 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/tables/column_match.h"
+#include "lockstep/data/images/image_format.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
@@ -73,6 +75,7 @@ class Files : public Datastore {
     paths_.push_back(path);
   }
   void add(const std::string& path, const DatastorePtr& images) {
+    folders_.push_back(images);
     for (int64_t i = 0; i < images->size(); ++i) {
       entries_.push_back({images, i});
       paths_.push_back(join_path(path, images->name(i)));
@@ -87,8 +90,10 @@ class Files : public Datastore {
       return example;
     }
     const std::vector<std::byte> bytes = cloud::files_of(path(index)).read(path(index));
-    return one_input(decode_image(bytes, path(index)), ClassLabel{0},
-                     digest_of(bytes.data(), bytes.size()));
+    Example example = one_input(decode_image(bytes, path(index)), ClassLabel{0},
+                                digest_of(bytes.data(), bytes.size()));
+    if (exif_orientation(bytes) > 1) oriented_.add(index);
+    return example;
   }
   int64_t label(int64_t index) const override {
     path(index);
@@ -97,6 +102,11 @@ class Files : public Datastore {
   const std::vector<std::string>& classes() const override { return classes_; }
   std::string name(int64_t index) const override { return path(index); }
   std::string describe() const override { return std::to_string(paths_.size()) + " files"; }
+  std::vector<std::string> notices() const override {
+    std::vector<std::string> all = notices_of(folders_);
+    if (std::string text = oriented_.notice(*this); !text.empty()) all.push_back(std::move(text));
+    return all;
+  }
   void expect(const std::vector<int64_t>& indices) const override {
     std::map<DatastorePtr, std::vector<int64_t>> wanted;
     for (const int64_t index : indices) {
@@ -125,6 +135,8 @@ class Files : public Datastore {
     return entries_[static_cast<size_t>(index)];
   }
   std::vector<std::pair<DatastorePtr, int64_t>> entries_;  // null: a file of its own
+  std::vector<DatastorePtr> folders_;
+  mutable OrientedImages oriented_;  // of files of their own
   std::vector<std::string> paths_;
   std::vector<std::string> classes_{""};
 };
@@ -196,6 +208,12 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
 DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
                        const TableOptions& tables) {
   check_name(name);
+  if (options.labels != FolderLabels::first &&
+      (is_table_file(name) || name == builtin_digits_name)) {
+    throw InvalidArgument(
+        "[data] labels by other folders than the first are for folders of images, but " + name +
+        " has no folders");
+  }
   if (is_table_file(name)) return open_table(name, tables, 0);
   const bool builtin = name == builtin_digits_name;
   if (!builtin && !cloud::files_of(name).is_folder(name)) {
@@ -218,6 +236,7 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
                                       ImageFolderOptions options, const TableOptions& tables) {
   if (names.empty()) throw InvalidArgument("[data] no folders or files given");
   std::vector<DatastorePtr> stores{open_data(names[0], options, tables)};
+  options.labelled = false;  // the first has the labels
   for (size_t i = 1; i < names.size(); ++i) {
     const bool rows = is_table_file(names[i]);
     DatastorePtr more = rows ? open_table(names[i], tables, i) : open_data(names[i], options);
@@ -266,11 +285,13 @@ DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& cl
   return std::make_shared<Relabelled>(std::move(store), classes);
 }
 
-DatastorePtr image_files(const std::vector<std::string>& paths) {
+DatastorePtr image_files(const std::vector<std::string>& paths, bool list_unreadable) {
   auto files = std::make_shared<Files>();
   for (const std::string& path : paths) {
     if (cloud::files_of(path).is_folder(path)) {
-      files->add(path, image_folder(path, {.allow_empty_folders = true}));
+      files->add(path, image_folder(path, {.labelled = false,
+                                           .allow_empty_folders = true,
+                                           .list_unreadable = list_unreadable}));
     } else {
       files->add(path);
     }

@@ -213,6 +213,21 @@ void resolve_targets(JobData& data, const DataPlaces& places) {
   }
 }
 
+// Moves class_weights from [training] to the job if it is a table of names.
+void take_class_weights(json& training, const FieldReader::Expression& expression, Job& job) {
+  if (!training.is_object() || !training.contains("class_weights")) return;
+  const json weights = training["class_weights"];
+  if (!weights.is_object()) return;
+  training.erase("class_weights");
+  FieldReader reader(weights, "training.class_weights", expression);
+  for (const auto& [name, unused] : weights.items()) {
+    double weight = 1;
+    reader.number(name.c_str(), weight, "", {.min = 0, .max = 1e30});
+    job.class_weights[name] = weight;
+  }
+  reader.finish();
+}
+
 Job read_tree(JobSource& source, const std::string& path,
               const std::vector<std::string>& settings) {
   json& tree = source.tree;
@@ -256,7 +271,11 @@ Job read_tree(JobSource& source, const std::string& path,
   read("data", [&](FieldVisitor& v) { job.data.visit(v); });
   read("augmentation", [&](FieldVisitor& v) { job.augmentation.visit(v); });
   read("noise", [&](FieldVisitor& v) { job.noise.visit(v); });
-  read("training", [&](FieldVisitor& v) { visit_training(job, v); });
+  json training = tree.contains("training") ? tree["training"] : nothing;
+  take_class_weights(training, expression, job);
+  FieldReader training_reader(training, "training", expression);
+  visit_training(job, training_reader);
+  training_reader.finish();
   job.training.check();
   if (tree.contains("sweep")) read_sweep_table(tree["sweep"]);
   if (job.data.train.empty()) {
@@ -294,11 +313,16 @@ void visit_names(FieldVisitor& v, const char* field, std::vector<std::string>& n
 }  // namespace
 
 void JobData::visit(FieldVisitor& v) {
-  visit_names(v, "train", train,
-              "folder of training images, labelled by folder, a .csv file, or \"builtin:digits\"; "
-              "for several inputs: one for each, of which the first has the labels");
+  visit_names(
+      v, "train", train,
+      "folder of training images with a folder for each class, a .csv file, or \"builtin:digits\"; "
+      "for several inputs: one for each, of which the first has the labels");
   visit_names(v, "validation", validation, "the same, for validation during training");
   visit_names(v, "test", test, "the same, for the test after training");
+  v.text("labels", labels,
+         "folders that name the class of an image: the \"first\" below the data's folder, the "
+         "\"nearest\" to the image, or the whole \"path\"",
+         {"first", "nearest", "path"});
   v.text("label_column", label_column, "label column of .csv files; \"\": the last");
   v.flag("header", header,
          "the first line of .csv files names the columns; false: it is a row, and columns are "
@@ -354,6 +378,7 @@ ordered_json Job::resolved() const {
   write("noise", [&](FieldVisitor& v) { copy.noise.visit(v); });
   object["network"] = network ? *network : ordered_json();
   write("training", [&](FieldVisitor& v) { visit_training(copy, v); });
+  if (!class_weights.empty()) object["training"]["class_weights"] = class_weights;
   return object;
 }
 

@@ -43,6 +43,8 @@ struct JobData {
   std::vector<std::string> train;
   std::vector<std::string> validation;  // the same, or none
   std::vector<std::string> test;        // the same, or none
+  // For folders of images: which folders name the class of an image (see FolderLabels).
+  std::string labels = "first";
   // For .csv files: the column with the labels. "": the last column.
   std::string label_column;
   bool header = true;  // the first line of .csv files names the columns
@@ -81,6 +83,9 @@ struct Job {
   // Resolved: for Network::from_json(), with all fields. Null only before a job is read.
   std::shared_ptr<const nlohmann::ordered_json> network;
   TrainingOptions training;
+  // `class_weights` as a table: factors by the names of classes, in place of those of `training`.
+  // plan_job() puts them into the order of the classes; classes that are not named have 1.
+  std::map<std::string, double> class_weights;
   int64_t verbose_frequency = 50;  // iterations between rows of the progress table
   std::string file;                // the file it was read from, for errors; not part of the job
   // The values of [variables], by name. Not part of the job: resolved() contains their effects.

@@ -415,6 +415,9 @@ class JobSweep {
       const Evaluation validation = evaluate(network, data.validation, how);
       if (validation.confusion) confusion["validation"] = validation.confusion->to_json();
     }
+    for (const std::string& text : notices_of(data)) {
+      for (SweepObserver* observer : o_.observers) observer->notice(text);
+    }
     if (confusion.is_null()) return;
     write_atomically(files, join_path(o_.folder, "confusion.json"),
                      confusion.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");

@@ -77,8 +77,11 @@ void TrainingOptions::visit(FieldVisitor& v) {
       "gradient_threshold_method", solver.gradient_threshold_method,
       "what is limited: the norm of each parameter's gradient, of all gradients, or each element",
       {"l2norm", "global-l2norm", "absolute-value"});
-  v.numbers("class_weights", class_weights, "factor of the loss for each class; none: 1 each",
-            {.min = 0, .max = 1e30});
+  v.numbers(
+      "class_weights", class_weights,
+      "factor of the loss for each class, in the order of the classes; none: 1 each; in a job "
+      "also a table by their names",
+      {.min = 0, .max = 1e30});
   v.texts("freeze", freeze, "layers whose parameters do not change");
   v.number("l2", solver.l2, "weight decay in the gradient, multiplied by the parameter's factor",
            {.min = 0});

@@ -1,0 +1,38 @@
+// Options of commands that read images, and what they tell of them.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "apps/lockstep/command_line.h"
+#include "lockstep/data/datastores/datastores.h"
+
+namespace lockstep::command {
+
+// --labels and --bad-images, as in [data] of a job.
+void add_labels(Subcommand& sub, std::string& labels);
+void add_bad_images(Subcommand& sub, std::string& bad_images, const std::string& help);
+
+// Adds to an error about one image how to go on without it.
+inline constexpr const char* skip_hint = "--bad-images skip leaves out what cannot be read";
+
+// Prints what datastores tell as notes on standard error, each once.
+class Notes {
+ public:
+  // A function that prints a note, for EvaluationOptions::notice. It refers to this object.
+  std::function<void(const std::string&)> printer();
+  // Prints the notices that were not printed yet.
+  void print_new(const std::vector<DatastorePtr>& stores);
+
+ private:
+  std::set<std::string> printed_;
+};
+
+void print_skipped(const std::vector<UnreadableImage>& skipped);
+// [{"name": ..., "reason": ...}, ...]
+nlohmann::ordered_json skipped_json(const std::vector<UnreadableImage>& skipped);
+
+}  // namespace lockstep::command
