@@ -214,7 +214,9 @@ TEST_F(RunStates, ATrainingThatDivergesLeavesAModelOnlyOfFiniteValues) {
   EXPECT_CONTAINS(refusal<Error>([&] { run_job(job(settings), into("hidden")); }),
                   "that are not finite, although the loss is finite");
   EXPECT_EQ(state("hidden").status, RunStatus::failed);
-  EXPECT_FALSE(local_files().exists(folder + "/hidden/model.safetensors"));
+  const std::string last = folder + "/hidden/model.safetensors";
+  ASSERT_TRUE(local_files().exists(last));
+  EXPECT_NO_THROW(require_finite(network_values(local_files(), last).tensors, last));
 }
 
 TEST_F(RunStates, ARefusedResumeLeavesTheStateAsItWas) {

@@ -73,6 +73,7 @@ TEST(Architectures, LearnSomething) {
     const int64_t size = a.name == "resnet18" ? 40 : 28;
     Network network = a.make({{"height", size}, {"width", size}, {"channels", 2}, {"classes", 3}});
     network.initialize(1);
+    network.state_value("input.offset").copy_from(Tensor::from(std::vector<float>{0, 0}, {2}));
     EXPECT_EQ(network.output_shapes(), std::vector<Shape>{{3}});
     const Tensor x = optest::tensor_of(optest::random_array({6, 2, size, size}, 1, -1, 1));
     const Tensor labels = Tensor::from(std::vector<int32_t>{0, 1, 2, 0, 1, 2}, Shape{6});
