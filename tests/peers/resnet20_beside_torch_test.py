@@ -66,7 +66,7 @@ def train_with_lockstep(command, images, labels, folder):
     with open(job, "w") as file:
         subprocess.run([command, "architecture", "resnet20"], stdout=file, check=True)
     arguments = [command, "train", job, "--out", out, "--save-initial", "--json", "--quiet", "--set",
-                 "data.train=" + os.path.join(folder, "images")]
+                 "data.train=" + os.path.join(folder, "images"), "--set", "data.labels=nearest"]
     for key, value in SETTINGS.items():
         arguments += ["--set", f"{key}={value}"]
     done = subprocess.run(arguments, capture_output=True, text=True)

@@ -33,6 +33,7 @@ JOB = """
 [data]
 train = "images"
 test = "images"
+labels = "nearest"
 [network]
 input = {{ height = {height}, width = {width}, channels = 3, normalization = "{normalization}" }}
 layers = [{layers}]

@@ -137,7 +137,8 @@ ThreadPool::ThreadPool(int size) {
     } catch (const std::system_error& error) {
       throw Error("[thread pool] thread " + std::to_string(thread + 1) + " of " +
                       std::to_string(size) + " could not be started: " + error.code().message(),
-                  "use fewer threads, or raise the limit on processes (ulimit -u)");
+                  "use fewer threads, or raise the limit on processes (ulimit -u) or on memory "
+                  "(ulimit -v)");
     }
   }
 }
