@@ -273,7 +273,8 @@ initial_learning_rate = 0.01
         self.assertEqual(json.loads(done.stdout)["observations"], 400)
         self.assertEqual(self.run_command("evaluate", "named", "digits", "--labels", "last").returncode, 2)
         self.assertEqual(self.run_command("shard", "digits", "packed").returncode, 1)
-        self.works("shard", "digits", "packed", "--labels", "nearest")
+        packed = self.works("shard", "digits", "packed", "--labels", "nearest")
+        self.assertIn('readers need the same rule: labels = "nearest" in [data]', packed.stderr)
         again = self.works("evaluate", "named", "packed", "--labels", "nearest", "--json")
         self.assertEqual(json.loads(again.stdout)["loss"], json.loads(done.stdout)["loss"])
         # Labels do not matter here.

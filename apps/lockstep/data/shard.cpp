@@ -140,6 +140,11 @@ int shard_command(const ShardArguments& a) {
   if (error_is_terminal()) std::fprintf(stderr, "\n");
   cloud::write_file(index_path, write_index(index));
   Notes().print_new({listing});
+  if (a.labels != "first") {
+    std::fprintf(stderr,
+                 "note: readers need the same rule: labels = \"%s\" in [data], or --labels %s\n",
+                 a.labels.c_str(), a.labels.c_str());
+  }
   if (const std::string text = oriented.notice(*listing); !text.empty()) {
     std::fprintf(stderr, "note: %s: %s\n", printable(a.folder).c_str(), text.c_str());
   }
