@@ -84,7 +84,10 @@ class CheckDeep(unittest.TestCase):
 
     @unittest.skipUnless(BROKEN.exists(), "there is no program that breaks the law")
     def test_a_broken_law_is_found_and_repeated(self):
-        done = self.check("--only", "law", "--program", f"random_networks={BROKEN}", "--seed", "3")
+        for _ in range(20):  # order of arrival is chance, so it goes on from where it was
+            done = self.check("--only", "law", "--program", f"random_networks={BROKEN}", "--seed", "3")
+            if done.returncode == 1:
+                break
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"FOUND case \d+ of seed 3: .*differs from iteration")
         self.assertGreater(self.row(done, "law")[1], 0)

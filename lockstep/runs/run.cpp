@@ -215,9 +215,12 @@ std::vector<std::string> JobPlan::own_notices() const {
   const std::vector<double>& weights = job.training.class_weights;
   if (job.class_weights.empty() && numbers_out_of_order(classes) &&
       std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end()) {
-    all.push_back("class_weights belong to the classes in the order of their names, " + classes[0] +
-                  ", " + classes[1] + ", " + classes[2] +
-                  ", ..., which is not that of the numbers: a table gives weights by name");
+    constexpr size_t shown = 3;
+    std::string names;
+    for (size_t i = 0; i < std::min(shown, classes.size()); ++i) names += ", " + classes[i];
+    if (classes.size() > shown) names += ", ...";
+    all.push_back("class_weights belong to the classes in the order of their names" + names +
+                  ", which is not that of the numbers: a table gives weights by name");
   }
   return all;
 }
