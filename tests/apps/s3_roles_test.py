@@ -327,6 +327,8 @@ class Identities(TokenServiceTest):
         self.case("two sections for the profile `x`", "[profile x]\nregion = us-east-1\n[profile 'x']\n", botocore=False,
                   AWS_PROFILE="x")
         self.case("CREDENTIALS_FULL_URI is not an address for keys", AWS_CONTAINER_CREDENTIALS_FULL_URI="http://10.0.0.1/k")
+        self.case("CREDENTIALS_FULL_URI is not an address for keys",
+                  AWS_CONTAINER_CREDENTIALS_FULL_URI="http://localhost:x@10.0.0.1/k")
 
     def test_a_token_service_that_refuses_or_fails(self):
         role = f"[profile role]\nrole_arn = {ROLE}lent\nsource_profile = mine\n"

@@ -357,9 +357,6 @@ TEST_F(Images, WeightsByPositionOfNumbersThatAreOutOfOrderAreDoubtful) {
   EXPECT_EQ(notices("[2, 2, 2]"), "");
   EXPECT_EQ(notices("{0=1, 10=2}"), "");
   EXPECT_EQ(notices("[]"), "");
-  // Two classes.
-  std::filesystem::remove_all(folder + "/digits/0");
-  EXPECT_CONTAINS(notices("[1, 2]"), "in the order of their names, 10, 2, which");
 }
 
 TEST_F(Images, AugmentationIsReadFromTheJob) {

@@ -112,14 +112,21 @@ std::string fetched(const HttpRequest& request, const std::string& place, int at
 // Keys and a token travel without encryption: only within this machine, or to the addresses that
 // AWS's container services have.
 void check_container_url(const std::string& url) {
-  if (url.starts_with("https://")) return;
-  const std::string rest = url.starts_with("http://") ? url.substr(7) : "";
+  const size_t scheme = url.find("://");
+  const std::string rest = scheme == std::string::npos ? "" : url.substr(scheme + 3);
   const std::string authority = rest.substr(0, rest.find_first_of("/?#"));
+  if (authority.find_first_of("@\\") != std::string::npos) {
+    throw InvalidArgument("[s3] AWS_CONTAINER_CREDENTIALS_FULL_URI is not an address for keys",
+                          "it has no user: the host alone stands before the path");
+  }
+  if (url.starts_with("https://")) return;
   const std::string host = authority.starts_with('[') ? authority.substr(0, authority.find(']') + 1)
                                                       : authority.substr(0, authority.find(':'));
   const bool digits = host.find_first_not_of("0123456789.") == std::string::npos;
   const bool near = host == "localhost" || host == "[::1]" || (digits && host.starts_with("127."));
-  if (near || host == "169.254.170.2" || host == "169.254.170.23" || host == "[fd00:ec2::23]") {
+  const bool plain = url.starts_with("http://");
+  if (plain &&
+      (near || host == "169.254.170.2" || host == "169.254.170.23" || host == "[fd00:ec2::23]")) {
     return;
   }
   throw InvalidArgument(

@@ -52,7 +52,7 @@ class ListedKeys {
     }
     for (std::string& folder : page.folders) {
       check_prefix(folder);
-      if (folders == nullptr || folder.size() < prefix_.size() + 2 || !folder.ends_with('/')) {
+      if (folders == nullptr || folder.size() <= prefix_.size() || !folder.ends_with('/')) {
         throw wrong("the store lists the folder " + printable(folder) +
                     ", which was not asked for");
       }
