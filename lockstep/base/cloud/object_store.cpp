@@ -208,7 +208,7 @@ std::vector<ReadObject> ObjectStore::read_parts(const std::string& bucket,
   std::vector<ReadObject> results(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     const WantedObject& object = wanted[i].object;
-    if (wanted[i].size >= memory_of_machine()) {  // whoever told the size
+    if (wanted[i].size >= memory_of_machine()) {  // a size that a store claims
       results[i].error =
           "it has " + std::to_string(wanted[i].size) + " bytes, more than this machine's memory";
       continue;

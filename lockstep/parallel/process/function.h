@@ -76,7 +76,7 @@ template <class F>
 inline constexpr bool says_all_by_type = std::is_empty_v<F>&& std::is_default_constructible_v<F>;
 
 // The function object of a type, in the process that runs it. Nothing else makes one from a type,
-// so the compiler rejects all functions that would lose what they hold, whoever takes them.
+// so the compiler rejects every function that would lose what it holds.
 template <class F>
 F function_of_type() {
   constexpr bool pointer = std::is_pointer_v<F> || std::is_member_pointer_v<F>;

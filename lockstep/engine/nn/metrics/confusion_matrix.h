@@ -34,7 +34,7 @@ struct ConfusionMatrix {
 
     friend bool operator==(const Cell&, const Cell&) = default;
   };
-  // Up to so many classes to_json() gives all counts.
+  // to_json() gives all counts up to this number of classes.
   static constexpr int64_t kMostInFull = 256;
 
   std::vector<std::string> classes;
@@ -51,9 +51,9 @@ struct ConfusionMatrix {
   const ClassCounts& of_class(int64_t c) const;
   // The counts above 0, by true class, then by predicted class.
   std::vector<Cell> cells() const;
-  // The most frequent errors, at most so many, the most frequent first.
+  // The most frequent errors, no more than asked for, the most frequent first.
   std::vector<Cell> worst_pairs(size_t most) const;
-  // The classes with the most errors, at most so many, in the order of classes.
+  // The classes with the most errors, no more than asked for, in the order of classes.
   std::vector<int64_t> worst_classes(size_t most) const;
 
   // {"classes": [...], "counts": [[...], ...], "recall": [...], "precision": [...]}. `counts` has a
