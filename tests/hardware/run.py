@@ -2,7 +2,7 @@
 """What is to be found out on a GPU, in three commands of under ten minutes each.
 
 usage: run correctness|law|speed|library [--device cuda:0|cpu] [--minutes N] [--data FOLDER]
-           [--out FOLDER] [--short]
+           [--out FOLDER] [--precisions LIST] [--short]
 
 correctness: `lockstep verify-device`, the tests of ops in parallel, a part of them under
 compute-sanitizer. law: one digest for streams 1, 2 and 4, for repeats, and for a run that was stopped
@@ -261,8 +261,7 @@ def law(record, arguments):
         for job in ("cifar10_s3", "cifar10_s1"):
             networks.append((job, 2, ["--set", "shard_size=32", "--set", "mini_batch_size=128",
                                       "--set", "max_iterations=20", *data]))
-    precisions = ["fp32"] if device == "cpu" else ["bf16", "fp32", "tf32", "fp16"]
-    for precision in precisions:
+    for precision in ["fp32"] if device == "cpu" else arguments.precisions:
         for job, epochs, settings in networks:
             laws_of(record, device, job, precision, [*settings, "--set", f"max_epochs={epochs}"],
                     arguments)
@@ -355,7 +354,7 @@ def speed(record, arguments):
         record.row("PyTorch", NOT_TESTED, why="no Python here has it: Lockstep is measured alone")
     peers = os.path.join(TOP, "benchmarks", "peers")
     seconds, networks, batch = ("4", ("s1", "s3"), [])
-    precisions = ["bf16", "tf32", "fp16", "fp32"]
+    precisions = arguments.precisions
     if device == "cpu":
         seconds, networks, precisions, batch = "0.5", ("s3",), ["fp32"], ["--mini-batch", "16"]
     data = ["--data", arguments.data] if arguments.data else []
@@ -421,6 +420,8 @@ def main():
     parser.add_argument("--minutes", type=float, default=9.5, help="after which the command ends")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA") or None)
     parser.add_argument("--out", default=os.environ.get("OUT") or "results", help="for results")
+    parser.add_argument("--precisions", type=lambda text: text.split(","),
+                        default=["bf16", "fp32", "tf32", "fp16"], help="for law and speed")
     parser.add_argument("--short", action="store_true", help="few cases: to test this program")
     arguments = parser.parse_args()
     arguments.out = os.path.abspath(arguments.out)
