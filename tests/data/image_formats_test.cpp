@@ -93,6 +93,37 @@ TEST(WebP, DamageGivesADataErrorOrAnImageButNothingWorse) {
   survivors_of_damage(animated_webp(encode_webp(patterned(3, 3, 3, 1), true), 9, 9));
 }
 
+// Without this, a header of a few bytes would allocate 768 MiB in each thread.
+TEST(ImageFormats, AHeaderAloneAllocatesNoLargeImage) {
+  const std::string word = little(0x3fff, 2);
+  const std::string frame = little(0x10, 3) + "\x9d\x01\x2a" + word + word;  // of VP8
+  const std::string lossless = "\x2f" + little(0x3fff - 1 + (uint64_t{0x3fff - 1} << 14), 4);
+  const auto riff = [](const std::string& kind, const std::string& contents) {
+    const std::string padded = contents + std::string(contents.size() % 2, '\0');
+    return "RIFF" + little(12 + padded.size(), 4) + "WEBP" + kind + little(contents.size(), 4) +
+           padded;
+  };
+  const std::string gif = "GIF89a" + word + word + std::string("\x80\0\0", 3) +
+                          std::string(6, '\x7f') + "," + std::string(4, '\0');
+  const std::pair<const char*, std::string> files[] = {
+      {"WebP", riff("VP8 ", frame)},
+      {"lossless WebP", riff("VP8L", lossless)},
+      {"GIF", gif + word + word + std::string("\0\x02\x02\x4c\x01\0;", 7)},
+      {"GIF with a small image", gif + std::string("\1\0\1\0\0\x02\x02\x4c\x01\0;", 11)},
+  };
+  for (const auto& [format, text] : files) {
+    const std::string message =
+        message_of<DataError>([&, &bytes = text] { decode_image(bytes_of(bytes), "a/x"); });
+    EXPECT_NE(message.find("a/x: damaged: 16383 rows x 16383 columns do not fit into a file of " +
+                           std::to_string(text.size()) + " bytes"),
+              std::string::npos)
+        << format << ": " << message;
+  }
+  // What is large and valid is read: one colour of 4,096 x 4,096 pixels.
+  const Image plain{4096, 4096, 3, std::vector<uint8_t>(size_t{3} << 24, 7)};
+  EXPECT_EQ(decode_image(encode_webp(plain, true), "x"), plain);
+}
+
 // ---- GIF ----
 
 std::vector<uint8_t> palette_of(int colours) {

@@ -146,6 +146,17 @@ TEST(Jpeg, AnImageBeyondTheLimitIsRefusedBeforeItsPixelsAreMade) {
   EXPECT_NE(message.find("too large"), std::string::npos) << message;
 }
 
+TEST(Jpeg, AHeaderAloneAllocatesNoLargeImage) {
+  Bytes bytes = encode_jpeg(patterned(8, 8, 1, 1));
+  for (size_t i = 0; i + 8 < bytes.size(); ++i) {
+    if (bytes[i] == std::byte{0xff} && bytes[i + 1] == std::byte{0xc0}) {
+      bytes[i + 5] = bytes[i + 7] = std::byte{0x3f};
+    }
+  }
+  const std::string message = message_of<DataError>([&] { decode_image(bytes, "x"); });
+  EXPECT_NE(message.find("do not fit into a file of"), std::string::npos) << message;
+}
+
 // The place behind the first segment of the header.
 size_t between_segments(const Bytes& jpeg) {
   return 4 + (std::to_integer<size_t>(jpeg[4]) << 8 | std::to_integer<size_t>(jpeg[5]));
@@ -331,6 +342,19 @@ TEST(Png, AnImageBeyondTheLimitIsRefusedBeforeItsPixelsAreMade) {
   const std::string message = message_of<DataError>([&] { decode_image(bytes, "a/x.png"); });
   EXPECT_NE(message.find("a/x.png: too large: 1 rows x 100000 columns"), std::string::npos)
       << message;
+}
+
+TEST(Png, AHeaderAloneAllocatesNoLargeImage) {
+  Bytes bytes = raw_png(1, 8, {{0}}, {.bits = 1, .type = PNG_COLOR_TYPE_GRAY});
+  const std::string size("\0\0\x3f\xff\0\0\x3f\xff\x01\0\0\0\0", 13);
+  const Bytes header = png_chunk("IHDR", size);
+  std::copy(header.begin(), header.end(), bytes.begin() + 8);
+  const std::string message = message_of<DataError>([&] { decode_image(bytes, "x"); });
+  EXPECT_NE(message.find("16383 rows x 16383 columns do not fit into a file of"), std::string::npos)
+      << message;
+  // The rows of one colour need the fewest bytes.
+  const Image plain{4097, 4096, 1, std::vector<uint8_t>(size_t{4097} << 12, 7)};
+  EXPECT_EQ(decode_image(encode_png(plain), "x"), plain);
 }
 
 TEST(Png, AlphaIsStripped) {

@@ -19,6 +19,18 @@ void check_image_size(uint64_t height, uint64_t width, const std::string& name) 
   }
 }
 
+void check_compressed_size(uint64_t height, uint64_t width, size_t bytes, const std::string& name) {
+  check_image_size(height, width, name);
+  // Formats without a lower limit (one colour in lossless WebP takes no bits) are bounded as those
+  // that have one: PNG's rows of one bit need a byte for 8,256 pixels, JPEG's for 8,192, GIF's for
+  // 2,731.
+  constexpr uint64_t allowed = uint64_t{1} << 24, per_byte = uint64_t{1} << 14;
+  if (height * width <= allowed || (height * width - allowed) / per_byte < bytes) return;
+  throw DataError("[image] " + name + ": damaged: " + std::to_string(height) + " rows x " +
+                  std::to_string(width) + " columns do not fit into a file of " +
+                  std::to_string(bytes) + " bytes");
+}
+
 }  // namespace detail
 
 namespace {

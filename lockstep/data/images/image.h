@@ -21,7 +21,8 @@ struct Image {
   friend bool operator==(const Image&, const Image&) = default;
 };
 
-// Limits for decode_image(), so that a damaged header cannot allocate all memory.
+// Limits for decode_image(), so that a damaged header cannot allocate all memory. Compressed images
+// of more than 2^24 pixels also need a byte of their file for each further 2^14.
 inline constexpr int64_t max_image_side = int64_t{1} << 14;    // rows, columns
 inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
 

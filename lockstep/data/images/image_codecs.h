@@ -18,6 +18,7 @@ Image decode_webp(std::span<const std::byte> bytes, const std::string& name);
 Image decode_bmp(std::span<const std::byte> bytes, const std::string& name);
 Image decode_gif(std::span<const std::byte> bytes, const std::string& name);
 
+// Of the loaded library where it tells its version, else of its header.
 std::string jpeg_library_version();
 std::string png_library_version();
 std::string webp_library_version();
@@ -25,5 +26,10 @@ std::string gif_library_version();
 
 // Throws DataError if the image is empty or exceeds the limits.
 void check_image_size(uint64_t height, uint64_t width, const std::string& name);
+
+// The same for an image of a compressed format. Also throws DataError if the file is too short for
+// so large an image, so that a header alone, in many threads at once, cannot allocate much memory:
+// 2^24 pixels and 2^14 for each byte are allowed.
+void check_compressed_size(uint64_t height, uint64_t width, size_t bytes, const std::string& name);
 
 }  // namespace lockstep::detail

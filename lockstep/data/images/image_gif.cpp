@@ -51,7 +51,8 @@ class GifReader {
     // As browsers and others do, the canvas grows if the image needs it.
     const int64_t height = std::max<int64_t>(gif_->SHeight, int64_t{frame.Top} + frame.Height);
     const int64_t width = std::max<int64_t>(gif_->SWidth, int64_t{frame.Left} + frame.Width);
-    check_image_size(static_cast<uint64_t>(height), static_cast<uint64_t>(width), name_);
+    check_compressed_size(static_cast<uint64_t>(height), static_cast<uint64_t>(width),
+                          source_.bytes.size(), name_);
     Image image{height, width, 3, {}};
     const int outside = transparent_ >= 0 ? transparent_ : 0;
     const bool covers = frame.Height == height && frame.Width == width;
@@ -140,6 +141,8 @@ Image decode_gif(std::span<const std::byte> bytes, const std::string& name) {
   return GifReader(bytes, name).read();
 }
 
+// The library has no function for its version. Its LZW decoder yields the same bytes in all of
+// them.
 std::string gif_library_version() {
   return "giflib " + std::to_string(GIFLIB_MAJOR) + "." + std::to_string(GIFLIB_MINOR) + "." +
          std::to_string(GIFLIB_RELEASE);

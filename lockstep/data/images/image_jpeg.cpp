@@ -159,7 +159,7 @@ Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
     damaged(decoder, bytes, name);
   }
   jpeg_decompress_struct& info = decoder.info;
-  check_image_size(info.image_height, info.image_width, name);
+  check_compressed_size(info.image_height, info.image_width, bytes.size(), name);
   switch (info.jpeg_color_space) {
     case JCS_GRAYSCALE:
       info.out_color_space = JCS_GRAYSCALE;
@@ -185,6 +185,7 @@ Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
   return info.out_color_space == JCS_CMYK ? from_inks(std::move(image)) : image;
 }
 
+// The library has no function for its version.
 #define LOCKSTEP_TEXT_OF(x) #x
 #define LOCKSTEP_TEXT(x) LOCKSTEP_TEXT_OF(x)
 std::string jpeg_library_version() { return "libjpeg-turbo " LOCKSTEP_TEXT(LIBJPEG_TURBO_VERSION); }

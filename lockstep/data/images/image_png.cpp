@@ -67,7 +67,7 @@ bool read_header(Reader& reader) {
   png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER,
                               reinterpret_cast<png_const_bytep>("tRNS"), 1);
   png_set_crc_action(reader.png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-  // check_image_size() reports larger images with a better message.
+  // check_compressed_size() reports larger images with a better message.
   png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);
   png_read_info(reader.png, reader.info);
   return true;
@@ -182,7 +182,7 @@ Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
   if (!read_header(reader)) throw damaged();
   const uint32_t height = png_get_image_height(reader.png, reader.info);
   const uint32_t width = png_get_image_width(reader.png, reader.info);
-  check_image_size(height, width, name);
+  check_compressed_size(height, width, bytes.size(), name);
   const int passes = set_transforms(reader);
   if (passes == 0) throw damaged();
   Image image{height, width, png_get_channels(reader.png, reader.info), {}};

@@ -60,7 +60,8 @@ Image first_frame_of(const WebPData& file, const std::string& name) {
               WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH),
               3,
               {}};
-  check_image_size(static_cast<uint64_t>(image.height), static_cast<uint64_t>(image.width), name);
+  check_compressed_size(static_cast<uint64_t>(image.height), static_cast<uint64_t>(image.width),
+                        file.size, name);
   WebPIterator frame{};
   const std::unique_ptr<WebPIterator, decltype(&WebPDemuxReleaseIterator)> released(
       &frame, &WebPDemuxReleaseIterator);
@@ -89,8 +90,8 @@ Image decode_webp(std::span<const std::byte> bytes, const std::string& name) {
   WebPBitstreamFeatures features;
   const VP8StatusCode status = WebPGetFeatures(file.bytes, file.size, &features);
   if (status != VP8_STATUS_OK) damaged_webp(name, file.size, webp_reason(status));
-  check_image_size(static_cast<uint64_t>(features.height), static_cast<uint64_t>(features.width),
-                   name);
+  check_compressed_size(static_cast<uint64_t>(features.height),
+                        static_cast<uint64_t>(features.width), file.size, name);
   if (features.has_animation) return first_frame_of(file, name);
   Image image{features.height, features.width, 3, {}};
   image.pixels.resize(static_cast<size_t>(3 * image.height * image.width));
