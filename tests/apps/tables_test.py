@@ -182,7 +182,8 @@ class Awkward(Tables):
                            ("inf", "not finite"), ("1\u00a0000", "not a number"), ("1e", "not a number"),
                            ("0x10", "not a number"), ("1_0", "not a number"), ("\u0661", "not a number")):
             self.assertIn(what, self.read_one(f"x,kind\n{text},a\n")["error"], text)
-        table = self.read_one("x;kind\n1,5;a\n")
+        self.assertEqual(self.values(self.read_one("x;kind\n1,5;a\n")), [[1.5]])
+        table = self.read_one('x,kind\n"1,5",a\n')
         self.assertEqual(("decimal point" in table["hint"], "`1,5` is not a number" in table["error"]), (True, True))
 
     def test_a_file_without_names_is_said_to_be_one(self):

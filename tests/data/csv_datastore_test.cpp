@@ -106,6 +106,48 @@ TEST_F(CsvDatastore, OtherProgramsTablesAreRead) {
   EXPECT_EQ(bare->name(0), "line 1");
 }
 
+TEST_F(CsvDatastore, DecimalCommasAreReadBetweenSemicolonsAndTabs) {
+  for (const char* const text :
+       {"x;y;kind\n1,5;2;a\n-0,25e1;1,234;b\n", "x\ty\tkind\n1,5\t2\ta\n-,25e1\t1,234\tb\n",
+        "sep=;\nx;y;kind\n+1,5;2;a\n-2,5;1,234;b\n"}) {
+    const DatastorePtr store = open(text);
+    EXPECT_EQ(row(*store, 0), (std::vector<float>{1.5f, 2})) << text;
+    EXPECT_EQ(row(*store, 1)[1], 1.234f) << text;
+  }
+  // Names of columns do not turn into a row, nor a row into names.
+  EXPECT_NE(refusal("1,5;2,5;3,5\n3,5;4,5;5,5\n", {.labelled = false}).find("instead of the names"),
+            std::string::npos);
+  const DatastorePtr bare = open("1,5;2,5;a\n3,5;4,5;b\n", {.header = false});
+  EXPECT_EQ(row(*bare, 1), (std::vector<float>{3.5f, 4.5f}));
+  // Commas in the names do not make them separators.
+  EXPECT_EQ(row(*open("x, cm;y, cm;kind\n1,5;2,5;a\n"), 0), (std::vector<float>{1.5f, 2.5f}));
+  EXPECT_EQ(row(*open("x,kind;y\n1,a;b\n"), 0), (std::vector<float>{1}));
+}
+
+TEST_F(CsvDatastore, NumbersWithSeveralMeaningsAreRefused) {
+  EXPECT_EQ(refusal("x;y;kind\n1,5;2;a\n1;2.5;b\n"),
+            " line 3, column 2 (y): `2.5` has another decimal sign than line 2, column 1 (x): "
+            "`1,5`");
+  EXPECT_EQ(refusal("x;kind\n1.500;a\n2,5;b\n"),
+            " line 3, column 1 (x): `2,5` has another decimal sign than line 2, column 1 (x): "
+            "`1.500`");
+  EXPECT_EQ(refusal("x;kind\n7;a\n1,234;b\n-12,500;b\n"),
+            " line 3, column 1 (x): `1,234` may be a whole number, or have a decimal comma, and so "
+            "may all numbers with commas in the table");
+  for (const char* const surely : {"0,234", "1,2345", "1234,567", "1,23"}) {
+    EXPECT_EQ(open("x;kind\n1,234;a\n" + std::string(surely) + ";b\n")->size(), 2) << surely;
+  }
+  for (const char* const none : {"1.234,5", "1,234.5", "1,234,567", ",", "1 234,5"}) {
+    EXPECT_EQ(refusal("x;kind\n" + std::string(none) + ";a\n"),
+              " line 2, column 1 (x): `" + std::string(none) + "` is not a number");
+  }
+  // Between commas, and where it is not known what separates.
+  EXPECT_EQ(refusal("x,kind\n\"1,5\",a\n"), " line 2, column 1 (x): `1,5` is not a number");
+  EXPECT_EQ(refusal("\n1,5;a\n2,5;b\n", {.header = false}),
+            " line 3: commas may separate fields, or be decimal commas between semicolons");
+  EXPECT_EQ(row(*open("sep=;\n1,5;a\n2,5;b\n", {.header = false}), 0), (std::vector<float>{1.5f}));
+}
+
 TEST_F(CsvDatastore, TheColumnsOfATrainingAreKnown) {
   const std::string text = "kind,x\na,1\nb,2\n";
   EXPECT_EQ(open(text, {.known_label = "kind"})->classes(), (std::vector<std::string>{"a", "b"}));

@@ -106,7 +106,8 @@ struct CsvOptions {
 
 // The rows of a table as one-dimensional arrays, in the order of the file. The label column
 // contains the class names. All other columns contain finite numbers, which are read as f64 and
-// rounded to f32; numbers too near to 0 become 0. Classes are sorted bytewise.
+// rounded to f32; numbers too near to 0 become 0. Numbers have decimal points, or decimal commas
+// where semicolons or tabs separate the fields: a table has one kind. Classes are sorted bytewise.
 //
 // The first line contains the names of the columns (ValueSpec::columns), without which networks
 // match columns by position (match_columns()). A first column without a name is the index of a data
@@ -120,7 +121,8 @@ struct CsvOptions {
 // Observations are called "line 2", after the line where they begin. The file is read once, during
 // this call. Throws FileError if it cannot be read. Throws DataError, naming file, line and column,
 // for invalid contents: no lines, numbers instead of names, columns without a name or with equal
-// names, a row with another number of columns, an invalid number or one beyond f32, an empty label.
+// names, a row with another number of columns, an invalid number or one beyond f32, both decimal
+// points and commas, commas that may all separate thousands (1,234), an empty label.
 // Thread-safe.
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options = {});
 // The same for another file system than the local one.

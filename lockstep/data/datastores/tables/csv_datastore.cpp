@@ -19,6 +19,8 @@ namespace lockstep {
 namespace {
 
 constexpr const char* names_hint = "the first line names the columns";
+constexpr const char* no_groups_hint =
+    "numbers have one decimal comma or point, and no separators of thousands";
 constexpr const char* no_names_hint =
     "the first line names the columns; a file without names is read with header = false "
     "(--no-header)";
@@ -50,12 +52,6 @@ class CsvRows final : public DatastoreWrapper {
   std::vector<std::string> notices_;
 };
 
-bool is_number(const std::string& text) {
-  float number = 0;
-  const char* why = nullptr;
-  return parse_table_number(text, number, why);
-}
-
 // Makes the rows of one file.
 class CsvReading {
  public:
@@ -81,6 +77,17 @@ class CsvReading {
   }
 
  private:
+  // Where fields are separated by commas, a comma is not a decimal one, not even in quotes.
+  bool may_have_commas() const { return records_.separator() != ','; }
+
+  bool is_number(const std::string& text) const {
+    float number = 0;
+    CommaNumber comma;
+    const char* why = nullptr;
+    return parse_table_number(text, number, why) ||
+           (may_have_commas() && parse_comma_number(text, comma, why));
+  }
+
   // Which columns are features, and which one has the labels.
   void choose_columns() {
     leave_out_index();
@@ -158,7 +165,8 @@ class CsvReading {
                       "save the table as UTF-8");
     }
     const std::vector<std::string> named = named_columns();
-    if (!std::all_of(named.begin(), named.end(), is_number)) return;
+    const auto number = [&](const std::string& name) { return is_number(name); };
+    if (!std::all_of(named.begin(), named.end(), number)) return;
     // Such as the wavelengths of a spectrum.
     const std::set<std::string> here(columns_.begin(), columns_.end());
     const auto is_here = [&](const std::string& name) { return here.contains(name); };
@@ -195,17 +203,60 @@ class CsvReading {
         names_.push_back(std::move(fields[c]));
       }
       if (!is_feature(c)) continue;
-      float value = 0;
-      const char* why = nullptr;
       if (fields[c].empty()) records_.refuse(where(c) + "a number is missing");
-      if (!parse_table_number(fields[c], value, why)) {
-        const bool comma = fields[c].find(',') != std::string::npos;
-        records_.refuse(where(c) + shown_field(fields[c]) + " " + why,
-                        comma ? "numbers have a decimal point and no other separators" : "");
-      }
-      values_.push_back(value);
+      values_.push_back(number_of(fields[c], c));
     }
     ++rows_;
+  }
+
+  // A number, whose comma or point is remembered: a table has one kind.
+  float number_of(const std::string& field, size_t c) {
+    const bool comma = field.find(',') != std::string::npos;
+    float value = 0;
+    const char* why = nullptr;
+    if (comma && may_have_commas()) {
+      CommaNumber number;
+      if (!parse_comma_number(field, number, why)) {
+        records_.refuse(where(c) + shown_field(field) + " " + why, no_groups_hint);
+      }
+      if (!number.grouped) commas_certain_ = true;
+      remember(commas_, points_, field, c);
+      return number.value;
+    }
+    if (!parse_table_number(field, value, why)) {
+      records_.refuse(where(c) + shown_field(field) + " " + why,
+                      comma ? "decimal commas are read where semicolons or tabs separate the "
+                              "fields; here numbers have decimal points"
+                            : "");
+    }
+    if (field.find('.') != std::string::npos) remember(points_, commas_, field, c);
+    return value;
+  }
+
+  // The first number with a kind of decimal sign.
+  struct FirstNumber {
+    int64_t line = 0;  // 0: there is none
+    std::string place;
+  };
+
+  void remember(FirstNumber& own, const FirstNumber& other, const std::string& field, size_t c) {
+    if (other.line > 0) {
+      records_.refuse(where(c) + shown_field(field) + " has another decimal sign than line " +
+                          std::to_string(other.line) + other.place,
+                      "a table has decimal commas or decimal points, and no separators of "
+                      "thousands");
+    }
+    if (own.line == 0) own = {records_.line(), where(c) + shown_field(field)};
+  }
+
+  // Commas that may all be separators of thousands.
+  void check_commas() const {
+    if (commas_.line == 0 || commas_certain_) return;
+    throw DataError("[csv_datastore] " + path_ + " line " + std::to_string(commas_.line) +
+                        commas_.place +
+                        " may be a whole number, or have a decimal comma, and so may all numbers "
+                        "with commas in the table",
+                    "write numbers with decimal points, and without separators of thousands");
   }
 
   // A file of numbers whose first line is a row would lose this row and have its numbers as names.
@@ -226,6 +277,7 @@ class CsvReading {
       throw DataError("[csv_datastore] " + path_ + " names columns, but has no rows");
     }
     check_first_line();
+    check_commas();
     ImageLabels labels;
     std::map<std::string, int64_t> numbers;
     for (const auto& [name, count] : classes_) {
@@ -252,6 +304,8 @@ class CsvReading {
   size_t count_ = 0;                  // of columns
   std::optional<size_t> index_, label_, ignored_;
   std::vector<std::string> notices_;
+  FirstNumber commas_, points_;
+  bool commas_certain_ = false;  // one of them is not a separator of thousands
   int64_t rows_ = 0;
   std::vector<float> values_;
   std::vector<int64_t> lines_;

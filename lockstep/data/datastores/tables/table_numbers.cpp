@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "lockstep/data/datastores/tables/table_text.h"
 
@@ -51,6 +53,23 @@ bool parse_table_number(std::string_view text, float& value, const char*& why) {
   why = "is out of the range of f32";
   if (std::abs(wide) >= too_large) return false;
   value = static_cast<float>(wide);
+  return true;
+}
+
+bool parse_comma_number(std::string_view text, CommaNumber& number, const char*& why) {
+  why = "is not a number";
+  const size_t comma = text.find(',');
+  if (comma == std::string_view::npos || text.find('.') != std::string_view::npos) return false;
+  std::string pointed(text);
+  pointed[comma] = '.';
+  if (!parse_table_number(pointed, number.value, why)) return false;
+  text = without_blanks(text);
+  if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  const size_t whole = text.find(',');
+  number.grouped =
+      whole >= 1 && whole <= 3 && text.size() == whole + 4 && text.front() != '0' &&
+      std::all_of(text.begin() + static_cast<std::ptrdiff_t>(whole) + 1, text.end(), digit);
   return true;
 }
 

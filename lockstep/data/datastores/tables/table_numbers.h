@@ -10,4 +10,14 @@ namespace lockstep {
 // `why` says why: "is not a number". Does not depend on the locale. Thread-safe.
 bool parse_table_number(std::string_view text, float& value, const char*& why);
 
+// A number with a decimal comma, such as "-1,5e3". `grouped`: it may as well be a whole number with
+// a separator of thousands, such as "1,234". Thread-safe.
+struct CommaNumber {
+  float value = 0;
+  bool grouped = false;
+};
+// Returns false for other texts, also for those with a decimal point, and for numbers that
+// parse_table_number() refuses, with the same reason.
+bool parse_comma_number(std::string_view text, CommaNumber& number, const char*& why);
+
 }  // namespace lockstep

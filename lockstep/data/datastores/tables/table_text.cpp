@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/datastores/tables/table_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -147,6 +148,8 @@ void TableRecords::take_named_separator() {
 
 void TableRecords::find_separator() {
   char usable = '\0';
+  bool fits = false;
+  std::vector<std::string> between_commas;  // of the last record, if commas fit
   for (const char separator : {',', ';', '\t'}) {
     TableRecords attempt(path_, rest_, separator);
     std::vector<std::string> names, row;
@@ -158,10 +161,42 @@ void TableRecords::find_separator() {
     } catch (const DataError&) {  // it is thrown again if nothing fits better
       continue;
     }
-    usable = separator;
-    break;
+    const std::vector<std::string>& last = row.empty() ? names : row;
+    if (!fits) usable = separator_ = separator;
+    if (separator == ',') between_commas = last;
+    if (fits && separator_ == ',') {
+      line_ = attempt.line();  // for errors
+      prefer_decimal_commas(between_commas, separator, last);
+    }
+    fits = true;
   }
-  if (usable) separator_ = usable;
+  if (usable && !fits) separator_ = usable;
+}
+
+// In `1,5;2,5;a` both separators give as many fields in every record.
+void TableRecords::prefer_decimal_commas(const std::vector<std::string>& between_commas, char other,
+                                         const std::vector<std::string>& between_others) {
+  const char* why = nullptr;
+  const auto is_number = [&](const std::string& field) {
+    float value = 0;
+    return parse_table_number(field, value, why);
+  };
+  const auto is_comma_number = [&](const std::string& field) {
+    CommaNumber number;
+    return parse_comma_number(field, number, why);
+  };
+  if (std::none_of(between_others.begin(), between_others.end(), is_comma_number)) return;
+  // The labels are the only text that a record has.
+  const auto texts = std::count_if(between_commas.begin(), between_commas.end(),
+                                   [&](const std::string& field) { return !is_number(field); });
+  if (texts > 1) {
+    separator_ = other;
+    return;
+  }
+  refuse(std::string(": commas may separate fields, or be decimal commas between ") +
+             (other == ';' ? "semicolons" : "tabs"),
+         "name the separator in a line before, such as `sep=;` or `sep=,`, or write numbers with "
+         "decimal points");
 }
 
 void TableRecords::refuse(const std::string& what, const std::string& hint) const {

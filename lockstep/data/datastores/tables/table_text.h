@@ -24,10 +24,11 @@ std::string_view without_blanks(std::string_view text);
 // Fields in double quotes may hold separators, doubled quotes and line breaks, which become LF.
 // Blanks around other fields are left out, and so are empty lines. The separator is the one of
 // comma, semicolon and tab that gives the first two records the same number of fields, two or more;
-// a first line `sep=;`, as Excel writes it, names it. Not thread-safe.
+// a first line `sep=;`, as Excel writes it, names it. Of several the first, but if commas may be
+// those of decimal numbers, fields that are no numbers decide. Not thread-safe.
 class TableRecords {
  public:
-  // Keep both alive.
+  // Keep both alive. Throws DataError if commas may separate fields or be those of decimal numbers.
   TableRecords(const std::string& path, std::string_view text);
 
   // Reads the fields of the next record. Returns false at the end. Throws DataError for a quote
@@ -43,6 +44,8 @@ class TableRecords {
   TableRecords(const std::string& path, std::string_view text, char separator);
   void take_named_separator();
   void find_separator();
+  void prefer_decimal_commas(const std::vector<std::string>& between_commas, char other,
+                             const std::vector<std::string>& between_others);
   bool ends_field(char c) const { return c == separator_ || c == '\n' || c == '\r'; }
   void skip_blanks();
   void take_line_end();
