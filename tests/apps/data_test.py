@@ -11,7 +11,7 @@ import struct
 import unittest
 import zlib
 
-from support import CommandTest
+from support import JOB, CommandTest
 
 
 class Data(CommandTest):
@@ -272,11 +272,22 @@ initial_learning_rate = 0.01
         done = self.works("evaluate", "named", "digits", "--labels", "nearest", "--json")
         self.assertEqual(json.loads(done.stdout)["observations"], 400)
         self.assertEqual(self.run_command("evaluate", "named", "digits", "--labels", "last").returncode, 2)
-        self.assertEqual(self.run_command("shard", "digits", "packed").returncode, 1)
         packed = self.works("shard", "digits", "packed", "--labels", "nearest")
         self.assertIn('readers need the same rule: labels = "nearest" in [data]', packed.stderr)
         again = self.works("evaluate", "named", "packed", "--labels", "nearest", "--json")
-        self.assertEqual(json.loads(again.stdout)["loss"], json.loads(done.stdout)["loss"])
+        self.assertEqual((json.loads(again.stdout)["loss"], again.stderr), (json.loads(done.stdout)["loss"], ""))
+        # The index knows the rule, and another one is said.
+        (self.folder / "more.toml").write_text(JOB.replace("units = 10", "units = 20"))
+        other = self.works("train", "more.toml", "--check", "--set", "data.train=packed", "--set", "data.labels=path")
+        self.assertIn('its archives were written for labels = "nearest", and labels are read by another rule here: '
+                      "400 images have another class, such as test/0/", other.stderr)
+        # What is refused depends on its use, as in a folder.
+        for name in ("digits", "packed"):
+            self.assertIn("holds test and train: parts of a data set",
+                          self.run_command("train", "job.toml", "--check", "--set", f"data.train={name}").stderr)
+        self.assertEqual(len(self.works("predict", "named", "packed").stdout.splitlines()), 400)
+        (self.folder / "digits" / "none").mkdir()
+        self.works("shard", "digits", "packed")
         # Labels do not matter here.
         self.assertEqual(len(self.works("predict", "named", "digits").stdout.splitlines()), 400)
 

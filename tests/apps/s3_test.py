@@ -258,6 +258,16 @@ max_epochs = 1
         self.store.objects["data-1", "all of it/none/"] = b""
         self.refused(r"s3://data-1/all of it/none holds no image")
         del self.store.objects["data-1", "all of it/none/"]
+        # As in a folder.
+        self.store.objects["data-1", "all of it/none/.DS_Store"] = b"x"
+        self.refused(r"s3://data-1/all of it/none holds no image")
+        del self.store.objects["data-1", "all of it/none/.DS_Store"]
+        (self.images / "none").mkdir()
+        (self.images / "none/.DS_Store").write_bytes(b"x")
+        self.write(JOB.replace('"digits"', '"images"'))
+        self.refused(r"images/none holds no image")
+        shutil.rmtree(self.images / "none")
+        self.write(JOB.replace('"digits"', '"s3://data-1/all of it"'))
         for key in list(self.store.objects):
             self.store.objects[key[0], key[1].replace("all of it/", "parts/train/")] = self.store.objects[key]
             self.store.objects[key[0], key[1].replace("all of it/", "parts/test/")] = self.store.objects[key]

@@ -78,6 +78,15 @@ TEST(ImageFolder, LabelsMayBeOtherFolders) {
   EXPECT_EQ(classes(FolderLabels::first), (Names{"church", "flat"}));
   EXPECT_EQ(classes(FolderLabels::nearest), (Names{"flat", "indoor"}));
   EXPECT_EQ(classes(FolderLabels::path), (Names{"church/indoor", "flat", "flat/indoor"}));
+  EXPECT_EQ(all_notices(*image_folder(folder.path)),
+            folder.path +
+                ": 2 images lie in folders below that of their class: church/indoor/1.png has the "
+                "class `church` of the first folder, and would have `indoor` of the nearest one "
+                "(labels = \"nearest\" in [data] of a job, --labels nearest of a command)\n");
+  for (const ImageFolderOptions& silent :
+       {ImageFolderOptions{.labels = FolderLabels::path}, ImageFolderOptions{.labelled = false}}) {
+    EXPECT_EQ(all_notices(*image_folder(folder.path, silent)), "");
+  }
   EXPECT_EQ(folder_labels("path"), FolderLabels::path);
   EXPECT_NE(message_of<InvalidArgument>([] { folder_labels("pat"); }).find("`pat`"),
             std::string::npos);

@@ -119,6 +119,93 @@ TEST(ImageShards, FactsGiveDigestAndStatisticsOfReadingEverything) {
       std::string::npos);
 }
 
+// A folder of archives of `images`, with an index.
+void write_shards(const TemporaryFolder& folder, ImageIndex index,
+                  const std::vector<std::pair<std::string, uint32_t>>& images) {
+  const std::vector<std::byte> png = encode_png(patterned(3, 4, 3, 1));
+  const std::string image(reinterpret_cast<const char*>(png.data()), png.size());
+  std::string archive;
+  for (const auto& [name, label] : images) {
+    IndexedImage indexed{.name = name, .label = label, .size = image.size()};
+    indexed.offset = add_member(archive, name, image);
+    index.images.push_back(indexed);
+  }
+  end_archive(archive);
+  index.shards = {{"s.tar", archive.size()}};
+  folder.write("lockstep-index", write_index(index));
+  folder.write("s.tar", {as_bytes(archive).begin(), as_bytes(archive).end()});
+}
+
+TEST(ImageShards, AnIndexKeepsTheRuleOfTheLabels) {
+  const TemporaryFolder folder;
+  ImageIndex index{.root_name = "root", .classes = {"a", "x", "y"}};
+  const std::vector<std::pair<std::string, uint32_t>> images = {
+      {"a/1.png", 0}, {"a/x/1.png", 1}, {"b/y/1.png", 2}};
+  index.labels = FolderLabels::nearest;
+  write_shards(folder, index, images);
+  const auto notices = [&](const ImageFolderOptions& options) {
+    std::string text;
+    for (const std::string& notice : image_folder(folder.path, options)->notices()) text += notice;
+    return text;
+  };
+  EXPECT_EQ(notices({}),
+            folder.path +
+                ": its archives were written for labels = \"nearest\", and labels are read by "
+                "another rule here: 2 images have another class, such as a/x/1.png `a` instead of "
+                "`x` (labels = \"nearest\" in [data] of a job, --labels nearest of a command)");
+  EXPECT_EQ(notices({.labels = FolderLabels::nearest}), "");
+  EXPECT_EQ(notices({.labelled = false}), "");
+  // An index of an earlier version has no rule.
+  index.labels = {};
+  write_shards(folder, index, images);
+  const std::vector<std::byte> plain = local_files().read(folder.path + "/lockstep-index");
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(plain.data()), 23),
+            "lockstep image index 1\n");
+  EXPECT_NE(notices({}).find("2 images lie in folders below"), std::string::npos) << notices({});
+  EXPECT_EQ(notices({.labels = FolderLabels::nearest}), "");
+}
+
+TEST(ImageShards, AnIndexOfEitherKindIsReadAndChecked) {
+  ImageIndex index{.root_name = "root", .labels = FolderLabels::path, .class_files = 3};
+  std::vector<std::byte> bytes = write_index(index);
+  EXPECT_EQ(read_index(bytes, "x").labels, FolderLabels::path);
+  EXPECT_EQ(read_index(bytes, "x").class_files, 3);
+  EXPECT_EQ(read_index(write_index({.root_name = "r"}), "x").labels, std::nullopt);
+  // The rule stands behind the root's name, and the number of files of classes behind it.
+  const size_t rule = std::string("lockstep image index 2\n").size() + 2 + 4;
+  const auto with = [&](size_t at, int value) {
+    std::vector<std::byte> changed = bytes;
+    changed[at] = static_cast<std::byte>(value);
+    constexpr size_t mark = 23, sum = 16;
+    const Digest digest = digest_of(changed.data() + mark, changed.size() - mark - sum);
+    for (size_t i = 0; i < 8; ++i) {
+      changed[changed.size() - sum + i] = static_cast<std::byte>(digest.high >> (8 * i));
+      changed[changed.size() - sum + 8 + i] = static_cast<std::byte>(digest.low >> (8 * i));
+    }
+    return message_of<DataError>([&] { read_index(changed, "x"); });
+  };
+  EXPECT_NE(with(rule, 3).find("there is no such rule of labels"), std::string::npos);
+  EXPECT_NE(with(rule + 8, 0x80).find("too many files of classes"), std::string::npos);
+  EXPECT_NE(with(22, ' ').find("x is not an index of this version"), std::string::npos);
+}
+
+// As the folder from which they come.
+TEST(ImageShards, AnIndexDoesNotHideFilesOfClasses) {
+  const TemporaryFolder folder;
+  ImageIndex index{.root_name = "root", .labels = FolderLabels::first, .classes = {"root"}};
+  const std::vector<std::pair<std::string, uint32_t>> images = {{"1.png", 0}, {"2.png", 0}};
+  write_shards(folder, index, images);
+  EXPECT_EQ(image_folder(folder.path)->notices(), std::vector<std::string>{});
+  index.class_files = 2;
+  write_shards(folder, index, images);
+  EXPECT_NE(message_of<DataError>([&] {
+              image_folder(folder.path);
+            }).find("would be one class, but there are 2 .cls files"),
+            std::string::npos);
+  EXPECT_EQ(image_folder(folder.path, {.labelled = false})->notices(),
+            std::vector<std::string>{folder.path + ": left out: 2 other files (2 .cls)"});
+}
+
 TEST(ImageShards, ArchivesOfOthersAreListedAsFoldersAre) {
   const std::vector<std::byte> png = encode_png(patterned(3, 4, 3, 1));
   const std::string image(reinterpret_cast<const char*>(png.data()), png.size());
@@ -139,7 +226,11 @@ TEST(ImageShards, ArchivesOfOthersAreListedAsFoldersAre) {
   ASSERT_EQ(store->size(), 2);
   EXPECT_EQ(store->name(1), "./b/deep/2");
   EXPECT_EQ(store->classes(), (std::vector<std::string>{"a", "b"}));
-  ASSERT_EQ(store->notices().size(), 1U);
+  ASSERT_EQ(store->notices().size(), 2U);
+  EXPECT_NE(
+      store->notices()[1].find("1 image lies in a folder below that of its class: ./b/deep/2"),
+      std::string::npos)
+      << store->notices()[1];
   EXPECT_EQ(store->notices()[0],
             folder.path +
                 ": left out: 1 TIFF image (such as ./b/3.tif), 1 hidden name (such as "

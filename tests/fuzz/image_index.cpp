@@ -36,7 +36,10 @@ std::vector<Bytes> seeds() {
   shards.shards = {{"shard-000000.tar", 2048}, {"shard-000001.tar", 4096}};
   shards.images[0].offset = 512;
   shards.images[1].shard = shards.images[2].shard = 1;
-  return {write_index({}), write_index(objects), write_index(shards)};
+  ImageIndex ruled = shards;
+  ruled.labels = FolderLabels::nearest;
+  ruled.class_files = 2;
+  return {write_index({}), write_index(objects), write_index(shards), write_index(ruled)};
 }
 
 }  // namespace lockstep::fuzz

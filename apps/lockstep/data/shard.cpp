@@ -95,7 +95,10 @@ int shard_command(const ShardArguments& a) {
     make_folders(files, target);
   }
   const std::string index_path = join_path(target, image_index_name);
-  const DatastorePtr listing = image_folder(a.folder, {.labels = folder_labels(a.labels)});
+  // As for `upload`: readers know whether they use the labels, and refuse what cannot be learned.
+  const FolderLabels labels = folder_labels(a.labels);
+  const DatastorePtr listing =
+      image_folder(a.folder, {.labels = labels, .labelled = false, .allow_empty_folders = true});
   const std::vector<std::string> members = members_of_listing(*listing);
   // Shards hold images of all classes, for readers that shuffle only within a shard: the order is
   // that of the digests of their names.
@@ -109,6 +112,10 @@ int shard_command(const ShardArguments& a) {
   ImageIndex index;
   index.classes = listing->classes();
   index.root_name = root_name_of(a.folder);
+  index.labels = labels;
+  if (const auto* const images = dynamic_cast<const ImageListing*>(listing.get())) {
+    index.class_files = images->class_files();
+  }
   index.images.resize(order.size());
   ShardWriter writer(target, static_cast<uint64_t>(a.megabytes) << 20);
   OrientedImages oriented;

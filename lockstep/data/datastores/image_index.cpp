@@ -1,8 +1,8 @@
 #include "lockstep/data/datastores/image_index.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
+#include <iterator>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
@@ -11,12 +11,16 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view index_mark = "lockstep image index 1\n";
+// The second kind has the rule of the labels, and the number of files of classes.
+constexpr std::string_view plain_mark = "lockstep image index 1\n";
+constexpr std::string_view ruled_mark = "lockstep image index 2\n";
+static_assert(plain_mark.size() == ruled_mark.size());
 constexpr size_t most_text = 65535;
 constexpr uint64_t most_bytes = uint64_t{1} << 62;  // sums of two sizes fit 64 bits
 
 class IndexWriter {
  public:
+  explicit IndexWriter(std::string_view mark) { bytes(mark.data(), mark.size()); }
   void bytes(const void* data, size_t size) {
     const auto* const begin = static_cast<const std::byte*>(data);
     bytes_.insert(bytes_.end(), begin, begin + size);
@@ -36,12 +40,12 @@ class IndexWriter {
   }
   // The mark, the contents and their digest.
   std::vector<std::byte> finish() {
-    digest(digest_of(bytes_.data() + index_mark.size(), bytes_.size() - index_mark.size()));
+    digest(digest_of(bytes_.data() + plain_mark.size(), bytes_.size() - plain_mark.size()));
     return std::move(bytes_);
   }
 
  private:
-  std::vector<std::byte> bytes_{as_bytes(index_mark).begin(), as_bytes(index_mark).end()};
+  std::vector<std::byte> bytes_;
 };
 
 class IndexReader {
@@ -191,8 +195,12 @@ IndexedImage indexed_image(const Datastore& listing, int64_t index, uint64_t siz
 }
 
 std::vector<std::byte> write_index(const ImageIndex& index) {
-  IndexWriter to;
+  IndexWriter to(index.labels ? ruled_mark : plain_mark);
   to.text(index.root_name);
+  if (index.labels) {
+    to.number(static_cast<uint64_t>(*index.labels), 1);
+    to.number(static_cast<uint64_t>(index.class_files), 8);
+  }
   to.number(index.classes.size(), 8);
   for (const std::string& name : index.classes) to.text(name);
   to.number(index.shards.size(), 8);
@@ -215,15 +223,23 @@ std::vector<std::byte> write_index(const ImageIndex& index) {
 
 ImageIndex read_index(std::span<const std::byte> bytes, const std::string& name) {
   IndexReader from(bytes, name);
-  const auto mark = from.take(std::min(bytes.size(), index_mark.size()));
-  if (mark.size() != index_mark.size() ||
-      std::memcmp(mark.data(), index_mark.data(), index_mark.size()) != 0) {
-    throw DataError("[index] " + printable(name) + " is no index of this version of Lockstep",
+  const auto taken = from.take(std::min(bytes.size(), plain_mark.size()));
+  const std::string_view mark(reinterpret_cast<const char*>(taken.data()), taken.size());
+  if (mark != plain_mark && mark != ruled_mark) {
+    throw DataError("[index] " + printable(name) + " is not an index of this version of Lockstep",
                     "write it again with `lockstep upload` or `lockstep shard`");
   }
   from.check_sum();
   ImageIndex index;
   index.root_name = from.text();
+  if (mark == ruled_mark) {
+    const uint64_t rule = from.number(1);
+    from.require(rule < std::size(folder_labels_names), "there is no such rule of labels");
+    index.labels = static_cast<FolderLabels>(rule);
+    const uint64_t class_files = from.number(8);
+    from.require(class_files <= most_bytes, "there are too many files of classes");
+    index.class_files = static_cast<int64_t>(class_files);
+  }
   for (size_t n = from.count(2); n > 0; --n) index.classes.push_back(from.text());
   from.require(
       std::is_sorted(index.classes.begin(), index.classes.end()) &&

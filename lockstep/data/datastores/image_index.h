@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "lockstep/data/datastores/datastore.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 
@@ -32,7 +33,11 @@ struct IndexedShard {
 };
 
 struct ImageIndex {
-  std::string root_name = {};             // class of images in the root itself
+  std::string root_name = {};  // class of images in the root itself
+  // Of shards: the rule by which `label` was found, and how many of WebDataset's files of classes
+  // lay beside the images. Indices without a rule, as earlier versions wrote them, tell neither.
+  std::optional<FolderLabels> labels = {};
+  int64_t class_files = 0;
   std::vector<std::string> classes = {};  // sorted bytewise
   std::vector<IndexedShard> shards = {};  // none: each image is a file or an object of its own
   std::vector<IndexedImage> images = {};  // sorted bytewise by name, each name once

@@ -68,6 +68,9 @@ std::string counted_extensions(const FolderContents& contents) {
   return found;
 }
 
+constexpr const char* nearest_option =
+    "labels = \"nearest\" in [data] of a job, --labels nearest of a command";
+
 std::string counted(int64_t count, const std::string& what, const std::string& more = "s") {
   return std::to_string(count) + " " + what + (count == 1 ? "" : more);
 }
@@ -203,7 +206,9 @@ std::string OrientedImages::notice(const Datastore& store) const {
 
 ImageListing::ImageListing(std::string root, const std::string& root_name, FolderContents contents,
                            const ImageFolderOptions& options)
-    : root_(std::move(root)), oriented_(std::make_unique<OrientedImages>()) {
+    : root_(std::move(root)),
+      labelled_(options.labelled),
+      oriented_(std::make_unique<OrientedImages>()) {
   if (contents.images.empty()) complain_empty(root_, contents, options);
   if (!options.allow_empty_folders && !contents.empty.empty()) {
     complain_empty_folders(contents.empty, contents);
@@ -211,7 +216,10 @@ ImageListing::ImageListing(std::string root, const std::string& root_name, Folde
   names_ = std::move(contents.images);
   std::sort(names_.begin(), names_.end());
   set_labels(root_name, options.labels);
-  if (options.labelled) check_labels(contents, options);
+  if (const auto files = contents.others.find(".cls"); files != contents.others.end()) {
+    class_files_ = files->second;
+  }
+  if (options.labelled) check_labels(options);
   if (const std::string text = left_out(contents); !text.empty()) left_out_.push_back(text);
   const auto loose = std::count_if(names_.begin(), names_.end(), [](const std::string& name) {
     return folders_of(name).empty();
@@ -221,25 +229,65 @@ ImageListing::ImageListing(std::string root, const std::string& root_name, Folde
                         (loose == 1 ? "has" : "have") + " the class `" + printable(root_name) +
                         "`");
   }
+  if (options.labelled && options.labels == FolderLabels::first) {
+    of_labels_ = notice_of_deeper(root_name);
+  }
 }
 
-void ImageListing::check_labels(const FolderContents& contents,
-                                const ImageFolderOptions& options) const {
+std::string ImageListing::notice_of_deeper(const std::string& root_name) const {
+  int64_t deeper = 0, example = 0;
+  std::string nearest;
+  for (int64_t i = 0; i < size(); ++i) {
+    const std::string_view other =
+        class_of(names_[static_cast<size_t>(i)], root_name, FolderLabels::nearest);
+    if (other == classes_[static_cast<size_t>(label(i))]) continue;
+    if (deeper++ > 0) continue;
+    example = i;
+    nearest = other;
+  }
+  if (deeper == 0) return {};
+  return counted(deeper, "image") +
+         (deeper == 1 ? " lies in a folder below that of its class: "
+                      : " lie in folders below that of their class: ") +
+         printable(name(example)) + " has the class `" +
+         printable(classes_[static_cast<size_t>(label(example))]) +
+         "` of the first folder, and would have `" + printable(nearest) + "` of the nearest one (" +
+         nearest_option + ")";
+}
+
+void ImageListing::compare_labels(const std::vector<std::string>& told, FolderLabels rule) {
+  if (!labelled_) return;
+  int64_t others = 0, example = 0;
+  for (int64_t i = 0; i < size(); ++i) {
+    if (told.at(static_cast<size_t>(i)) == classes_[static_cast<size_t>(label(i))]) continue;
+    if (others++ == 0) example = i;
+  }
+  if (others == 0) return;
+  const std::string by = "\"" + std::string(folder_labels_names[static_cast<size_t>(rule)]) + "\"";
+  of_labels_ = "its archives were written for labels = " + by +
+               ", and labels are read by another " + "rule here: " + counted(others, "image") +
+               (others == 1 ? " has" : " have") + " another class, such as " +
+               printable(name(example)) + " `" +
+               printable(classes_[static_cast<size_t>(label(example))]) + "` instead of `" +
+               printable(told[static_cast<size_t>(example)]) + "` (labels = " + by +
+               " in [data] of a job, --labels " + folder_labels_names[static_cast<size_t>(rule)] +
+               " of a command)";
+}
+
+void ImageListing::check_labels(const ImageFolderOptions& options) const {
   if (options.labels == FolderLabels::first &&
       std::none_of(names_.begin(), names_.end(),
                    [](const std::string& name) { return folders_of(name).empty(); }) &&
       std::all_of(classes_.begin(), classes_.end(), names_part_of_data)) {
-    throw DataError("[image_folder] " + root_ + " holds " + enumerated(classes_) +
-                        ": parts of a data set, not classes",
-                    "name one of them, such as " + join_path(root_, classes_[0]) +
-                        "; or let the folder that contains an image be its class: labels = "
-                        "\"nearest\" in [data] of a job, --labels nearest of a command");
+    throw DataError(
+        "[image_folder] " + root_ + " holds " + enumerated(classes_) +
+            ": parts of a data set, not classes",
+        "name one of them, such as " + join_path(root_, classes_[0]) +
+            "; or let the folder that contains an image be its class: " + nearest_option);
   }
-  const auto class_files = contents.others.find(".cls");
-  if (class_files != contents.others.end() && classes_.size() == 1) {
+  if (class_files_ > 0 && classes_.size() == 1) {
     throw DataError("[image_folder] all " + std::to_string(size()) + " images of " + root_ +
-                        " would be one class, but there are " +
-                        std::to_string(class_files->second) +
+                        " would be one class, but there are " + std::to_string(class_files_) +
                         " .cls files, which hold the classes of images (WebDataset)",
                     "classes are learned from folders: put the images of each class into a folder "
                     "of its own, named by the class");
@@ -249,6 +297,7 @@ void ImageListing::check_labels(const FolderContents& contents,
 std::vector<std::string> ImageListing::notices() const {
   std::vector<std::string> all;
   for (const std::string& text : left_out_) all.push_back(printable(root_) + ": " + text);
+  if (!of_labels_.empty()) all.push_back(printable(root_) + ": " + of_labels_);
   if (const std::string text = oriented_->notice(*this); !text.empty()) {
     all.push_back(printable(root_) + ": " + text);
   }

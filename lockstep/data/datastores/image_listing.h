@@ -72,6 +72,8 @@ class ImageListing : public Datastore {
   Digest content_digest(int64_t index) const override;
   const ImageFacts* facts(int64_t index) const override;
   std::vector<std::string> notices() const override;
+  // WebDataset's files of classes beside the images, from which labels are not read.
+  int64_t class_files() const { return class_files_; }
 
  protected:
   // The encoded bytes of a file whose index is valid. With `again`, from their source instead of a
@@ -81,17 +83,26 @@ class ImageListing : public Datastore {
   // Facts from an index, one for each image in the order of the listing; those of no channels are
   // unknown. For constructors.
   void set_facts(std::vector<ImageFacts> facts) { facts_ = std::move(facts); }
+  // Classes that an index of archives tells for the images, in the order of the listing, by its own
+  // rule: notices() names those that this listing has otherwise. Does nothing if labels are not
+  // used. For constructors.
+  void compare_labels(const std::vector<std::string>& told, FolderLabels rule);
 
  private:
   size_t check(int64_t index) const;
   // Bytes that have the digest of the image's facts, if there are some.
   std::vector<std::byte> checked_bytes(int64_t index, Digest& digest) const;
   void set_labels(const std::string& root_name, FolderLabels labels);
+  // What a user should know of the labels of a folder with deeper folders.
+  std::string notice_of_deeper(const std::string& root_name) const;
   // Throws DataError for folders that are not classes.
-  void check_labels(const FolderContents& contents, const ImageFolderOptions& options) const;
+  void check_labels(const ImageFolderOptions& options) const;
 
   std::string root_;
   std::vector<std::string> left_out_;  // for notices()
+  std::string of_labels_;              // for notices()
+  bool labelled_ = true;
+  int64_t class_files_ = 0;
 
   std::vector<std::string> names_;  // relative paths, sorted
   std::vector<std::string> classes_;

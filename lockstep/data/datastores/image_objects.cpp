@@ -44,14 +44,16 @@ class ObjectWalk {
   // Adds a key. For Visited::unknown its first bytes decide: add_image() or leave_out() follows.
   enum class Visited { image, unknown, other };
   Visited visit(const std::string& relative, uint64_t size) {
-    if (const std::string hidden = hidden_part(relative); !hidden.empty()) {
+    // A folder with hidden files alone is a folder as well.
+    const std::string hidden = hidden_part(relative);
+    const std::string folder = folder_of_key(hidden.empty() ? relative : hidden);
+    add_folder(folder);
+    if (!options_.recursive && !folder.empty()) return Visited::other;
+    if (!hidden.empty()) {
       found_.hidden.insert(hidden);
       return Visited::other;
     }
-    const std::string folder = folder_of_key(relative);
-    add_folder(folder);
     if (relative.ends_with('/')) return Visited::other;  // an object that stands for a folder
-    if (!options_.recursive && !folder.empty()) return Visited::other;
     if (has_image_name(relative)) {
       add_image(relative);
       return Visited::image;

@@ -88,13 +88,19 @@ class ImageShards final : public ImageListing {
  public:
   ImageShards(const std::string& root, const std::string& root_name,
               std::vector<IndexedImage> images, FolderContents rest,
-              std::unique_ptr<ShardFiles> files, const ImageFolderOptions& options)
+              std::unique_ptr<ShardFiles> files, const ImageFolderOptions& options,
+              const ImageIndex& index = {})
       : ImageListing(root, root_name, contents_of(images, std::move(rest)), options),
         images_(std::move(images)),
         files_(std::move(files)) {
     std::vector<ImageFacts> known;
     for (const IndexedImage& image : images_) known.push_back(image.facts);
     set_facts(std::move(known));
+    if (index.labels) {
+      std::vector<std::string> told;
+      for (const IndexedImage& image : images_) told.push_back(index.classes.at(image.label));
+      compare_labels(told, *index.labels);
+    }
     files_->set_images(images_);
   }
 
@@ -167,13 +173,15 @@ DatastorePtr image_shards(const std::string& root, const std::string& root_name,
   }
   for (IndexedImage& image : index->images) image.shard = places[image.shard];
   FolderContents rest;
+  if (index->class_files > 0) rest.others[".cls"] = index->class_files;
   std::erase_if(index->images, [&](const IndexedImage& image) {
     const std::string hidden = hidden_part(image.name);
     if (!hidden.empty()) rest.hidden.insert(hidden);
     return !hidden.empty();
   });
-  return std::make_shared<ImageShards>(root, index->root_name, std::move(index->images),
-                                       std::move(rest), std::move(contents), options);
+  std::vector<IndexedImage> images = std::move(index->images);
+  return std::make_shared<ImageShards>(root, index->root_name, std::move(images), std::move(rest),
+                                       std::move(contents), options, *index);
 }
 
 bool holds_shards(const std::string& folder, const FolderContents& contents) {
