@@ -144,32 +144,47 @@ void check_range(const SweepParameter& p) {
   }
 }
 
+using ParametersByName = std::map<std::string, const SweepParameter*>;
+
+ParametersByName parameters_by_name(const std::vector<SweepParameter>& parameters) {
+  ParametersByName found;
+  for (const SweepParameter& p : parameters) found[p.name] = &p;
+  return found;
+}
+
+// Calls visit(holder, condition) for the conditions of a parameter and of all that they name, those
+// of each holder once. Where a name may be unknown, visit() throws.
+template <class Visit>
+void for_each_condition(const SweepParameter& p, const ParametersByName& named,
+                        const Visit& visit) {
+  std::set<std::string> seen{p.name};
+  std::vector<const SweepParameter*> open{&p};
+  while (!open.empty()) {
+    const SweepParameter& at = *open.back();
+    open.pop_back();
+    for (const SweepCondition& c : at.when) {
+      visit(at, c);
+      if (seen.insert(c.parameter).second) open.push_back(named.at(c.parameter));
+    }
+  }
+}
+
 // Conditions refer to parameters of the sweep, and not in a circle.
 void check_conditions(const std::vector<SweepParameter>& parameters) {
-  std::map<std::string, const SweepParameter*> by_name;
+  const ParametersByName named = parameters_by_name(parameters);
   std::vector<std::string> names;
+  for (const SweepParameter& p : parameters) names.push_back(p.name);
   for (const SweepParameter& p : parameters) {
-    by_name[p.name] = &p;
-    names.push_back(p.name);
-  }
-  for (const SweepParameter& p : parameters) {
-    std::set<std::string> seen{p.name};
-    std::vector<const SweepParameter*> open{&p};
-    while (!open.empty()) {
-      const SweepParameter& at = *open.back();
-      open.pop_back();
-      for (const SweepCondition& c : at.when) {
-        const auto found = by_name.find(c.parameter);
-        if (found == by_name.end()) {
-          refuse_parameter(at.name, "`when` names `" + c.parameter + "`, which is not a parameter",
-                           suggest(c.parameter, names));
-        }
-        if (c.parameter == p.name) {
-          refuse_parameter(p.name, "its condition depends on the parameter itself");
-        }
-        if (seen.insert(c.parameter).second) open.push_back(found->second);
+    for_each_condition(p, named, [&](const SweepParameter& holder, const SweepCondition& c) {
+      if (!named.contains(c.parameter)) {
+        refuse_parameter(holder.name,
+                         "`when` names `" + c.parameter + "`, which is not a parameter",
+                         suggest(c.parameter, names));
       }
-    }
+      if (c.parameter == p.name) {
+        refuse_parameter(p.name, "its condition depends on the parameter itself");
+      }
+    });
   }
 }
 
@@ -233,22 +248,14 @@ std::string text_of_values(const SweepParameter& p) {
 // Refuses a parameter that no trial can use: its conditions, and those of the parameters that they
 // name, contradict each other or a parameter's values.
 void check_conditions_can_hold(const std::vector<SweepParameter>& parameters, bool grid) {
-  std::map<std::string, const SweepParameter*> by_name;
-  for (const SweepParameter& p : parameters) by_name[p.name] = &p;
+  const ParametersByName named = parameters_by_name(parameters);
   for (const SweepParameter& p : parameters) {
     std::map<std::string, std::vector<const SweepCondition*>> conditions;
-    std::set<std::string> seen{p.name};
-    std::vector<const SweepParameter*> open{&p};
-    while (!open.empty()) {
-      const SweepParameter& at = *open.back();
-      open.pop_back();
-      for (const SweepCondition& c : at.when) {
-        conditions[c.parameter].push_back(&c);
-        if (seen.insert(c.parameter).second) open.push_back(by_name.at(c.parameter));
-      }
-    }
+    for_each_condition(p, named, [&](const SweepParameter&, const SweepCondition& c) {
+      conditions[c.parameter].push_back(&c);
+    });
     for (const auto& [name, all] : conditions) {
-      const SweepParameter& other = *by_name.at(name);
+      const SweepParameter& other = *named.at(name);
       if (can_meet(other, all, grid)) continue;
       std::string wanted;
       for (const SweepCondition* c : all) {
