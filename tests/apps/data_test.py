@@ -11,6 +11,7 @@ import struct
 import unittest
 import zlib
 
+from small_job import table_job
 from support import JOB, CommandTest
 
 
@@ -80,21 +81,7 @@ validation_patience = 5
         rows = "".join(f"{i}.5,2,small\n1{i},3e0,large\n" for i in range(10))
         (self.folder / "flowers.csv").write_text("length,width,kind\n" + rows)
         (self.folder / "found.csv").write_text("length,width\n3.4,2\n\n17,3\n")
-        self.write("""
-[data]
-train = "flowers.csv"
-[network]
-layers = [
-  { type = "feature_input", features = 2, normalization = "z-score" },
-  { type = "fully_connected", units = 2 },
-  { type = "softmax" },
-]
-[training]
-mini_batch_size = 10
-shard_size = 3
-max_epochs = 40
-initial_learning_rate = 0.1
-""")
+        self.write(table_job("flowers.csv", 2, mini_batch_size=10, shard_size=3, max_epochs=40, initial_learning_rate=0.1))
         self.works("train", "job.toml", "--out", "out", "--quiet")
         result = json.loads(self.works("evaluate", "out", "flowers.csv", "--label-column", "kind", "--json").stdout)
         self.assertEqual((result["accuracy"], result["observations"]), (1.0, 20))

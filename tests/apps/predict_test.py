@@ -13,6 +13,7 @@ import resource
 import struct
 import unittest
 
+from small_job import table_job
 from support import CommandTest
 
 
@@ -97,22 +98,8 @@ class Predict(CommandTest):
 
 
 CLASSES = 6000
-JOB = """
-[data]
-train = "many.csv"
-validation_fraction = 0.5
-[network]
-layers = [
-  { type = "feature_input", features = 2, normalization = "z-score" },
-  { type = "fully_connected", units = %d },
-  { type = "softmax" },
-]
-[training]
-mini_batch_size = 100
-max_epochs = 1
-threads = 1
-initial_learning_rate = 0.001
-""" % CLASSES
+JOB = table_job("many.csv", CLASSES, data="validation_fraction = 0.5\n", mini_batch_size=100, max_epochs=1, threads=1,
+                initial_learning_rate=0.001)
 
 
 @unittest.skipIf("SAN_OPTIONS" in " ".join(os.environ), "sanitizers take memory of their own")

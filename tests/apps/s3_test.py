@@ -17,6 +17,7 @@ import time
 import unittest
 
 from s3_support import FAULTS, JOB, S3Test
+from small_job import table_job
 
 
 class Trainings(S3Test):
@@ -67,22 +68,10 @@ class Trainings(S3Test):
         rows = "".join(f"{i}.5,2,small\n1{i},3e0,large\n" for i in range(10))
         (self.folder / "table.csv").write_text("length,width,kind\n" + rows)
         self.store.objects["data-1", "table.csv"] = (self.folder / "table.csv").read_bytes()
-        table = """
-[data]
-train = "{}"
-[network]
-layers = [
-  {{ type = "feature_input", features = 2, normalization = "z-score" }},
-  {{ type = "fully_connected", units = 2 }},
-  {{ type = "softmax" }},
-]
-[training]
-mini_batch_size = 5
-max_epochs = 2
-"""
-        self.write(table.format("table.csv"))
+        options = {"mini_batch_size": 5, "max_epochs": 2}
+        self.write(table_job("table.csv", 2, **options))
         self.assertEqual(self.run_command("train", "job.toml", "--quiet", "--out", "runs/here").returncode, 0)
-        self.write(table.format("s3://data-1/table.csv"))
+        self.write(table_job("s3://data-1/table.csv", 2, **options))
         self.assertEqual(self.trained("there"), (self.folder / "runs/here/receipt.jsonl").read_bytes())
 
     def test_images_are_written_to_a_store(self):

@@ -1,4 +1,4 @@
-"""A job on the built-in digits that trains in seconds."""
+"""Jobs that train in seconds: on the built-in digits, and on a table."""
 
 TEXT = """
 name = "small"
@@ -20,8 +20,29 @@ shard_size = 7
 {options}"""
 
 
+TABLE_TEXT = """
+[data]
+train = "{train}"
+{data}[network]
+layers = [
+  {{ type = "feature_input", features = {features}, normalization = "z-score" }},
+  {{ type = "fully_connected", units = {classes} }},
+  {{ type = "softmax" }},
+]
+[training]
+{options}"""
+
+
+def lines_of(options):
+    return "".join(f"{name} = {value!r}\n".replace("'", '"') for name, value in options.items())
+
+
 def small_job(dropout=False, **options):
-    """Its text, with further options of [training]."""
+    """The text of the job on digits, with further options of [training]."""
     return TEXT.format(dropout='  { type = "dropout", probability = 0.2 },\n' if dropout else "",
-                       options="".join(f"{name} = {value!r}\n".replace("'", '"')
-                                       for name, value in options.items()))
+                       options=lines_of(options))
+
+
+def table_job(train, classes, features=2, data="", **options):
+    """The text of a job on a table; `data` are further lines of [data]."""
+    return TABLE_TEXT.format(train=train, classes=classes, features=features, data=data, options=lines_of(options))

@@ -17,6 +17,7 @@ import unittest
 
 PROGRAM = os.path.abspath(sys.argv.pop(2))
 
+from small_job import table_job
 from support import CommandTest
 
 try:
@@ -199,21 +200,7 @@ class Awkward(Tables):
 
 ROWS = [(length, width, kind) for kind, at in (("ant", 1), ("bee", 5), ("cat", 9))
         for length, width in ((at + i % 7 / 10, 20 - 2 * at + i % 5 / 10) for i in range(20))]
-JOB = """
-[data]
-train = "train.csv"
-[network]
-layers = [
-  { type = "feature_input", features = 2, normalization = "z-score" },
-  { type = "fully_connected", units = 3 },
-  { type = "softmax" },
-]
-[training]
-mini_batch_size = 20
-shard_size = 7
-max_epochs = 30
-initial_learning_rate = 0.1
-"""
+JOB = table_job("train.csv", 3, mini_batch_size=20, shard_size=7, max_epochs=30, initial_learning_rate=0.1)
 
 
 def table(columns, rows=ROWS, separator=","):
