@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the layout: a file includes only files of earlier modules, by paths from the root, and no
-folder has too many files.
+folder has too many files. Also finds "is no file" where "is not a file" is meant.
 
 Without arguments the rules are tested on small trees that break them, then applied to this project.
 """
@@ -57,6 +57,16 @@ ONE_PLACE = {
     re.compile(r"\btoml::parse(_file)?\s*\("): ["lockstep/base/toml/toml_tree.cpp"],
 }
 
+# Texts in which "is no" and the like are looked for, and what may lie between two words of a sentence.
+TEXTS = [".h", ".cpp", ".cu", ".cuh", ".py", ".md", ".cmake", ".txt", ".js", ".css", ".html", ""]
+PLACES = ["lockstep", "apps", "docs", "tests", "scripts", "examples", "benchmarks", "cmake"]
+GAP = r"""(?:[\s"/#*]|\\n)+"""
+IS_NO = re.compile(rf"\b(?:is|are|was|were|be|been|being){GAP}no{GAP}(?!(?:longer|more|matter|limit|ink)\b)[\w`'{{<]", re.I)
+# "there is no file" is right, and so is "there may be no file".
+THERE = re.compile(rf"\bthere{GAP}(?:(?:may|can|could|would|will|must|should|might|also|still|then|to|not){GAP})*$"
+                   rf"|\b(?:is|are|was|were){GAP}there{GAP}$", re.I)
+IS_NO_IN_NAME = re.compile(r"(?<=[a-z])(?<!There)(?:Is|Are|Was|Were)No(?=[A-Z])|(?<!there)_(?:is|are|was|were)_no_(?=[a-z])")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -100,7 +110,7 @@ def problems(root):
         is_client = path.split("/")[0] in CLIENTS or path == PUBLIC_HEADER
         here = place(path)
         if here is None and not is_client:
-            found.append(f"{path}:1: this folder is no component or module")
+            found.append(f"{path}:1: this folder is not a component or module")
             continue
         lines = file.read_text(encoding="utf-8").splitlines()
         # Highway includes some headers once for each instruction set.
@@ -143,6 +153,34 @@ def problems(root):
                 found.append(f"{where}: {target} lies outside the components")
             elif there > here:
                 found.append(f"{where}: {target} comes later in the order than {path}")
+    return found
+
+
+def texts_of(root):
+    for folder in PLACES:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in TEXTS and file.is_file() and "__pycache__" not in file.parts:
+                yield file
+    yield from sorted(root.glob("*.md"))
+
+
+def unclear(root):
+    """Places where "not a" is meant by "no", as "file:line: ..."."""
+    found = []
+    for file in texts_of(root):
+        path = file.relative_to(root).as_posix()
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if path == "tests/layout_test.py":  # it has examples
+            continue
+        places = [match.start() for match in IS_NO.finditer(text)
+                  if not THERE.search(text[max(0, match.start() - 60):match.start()])]
+        places += [match.start() for match in IS_NO_IN_NAME.finditer(text)]
+        for place in sorted(places):
+            line = text.count("\n", 0, place) + 1
+            found.append(f'{path}:{line}: "is no" means "there is none": write "is not a"')
     return found
 
 
@@ -226,10 +264,26 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.check(self.header | {
             "lockstep/base/a.cpp": '#include "lockstep/base/a.h"\n#include <vector>\n'}), [])
 
+    def test_finds_no_where_not_a_is_meant(self):
+        def lines(text):
+            with tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                (root / "docs").mkdir()
+                (root / "docs/a.md").write_text(text)
+                return [int(place.split(":")[1]) for place in unclear(root)]
+
+        for wrong in ("It is no file.", "which are no files", "x\n// is no\n// file", '"` is "\n"no number"',
+                      "TEST(A, WhatIsNoFile)", "def test_what_is_no_file(", "that were no better"):
+            self.assertEqual(len(lines(wrong)), 1, wrong)
+        self.assertEqual(lines("a\nthis is no file\nb\nthese are no files\n"), [2, 4])
+        for right in ("There is no file.", "there\n// are no files", "there may be no file", "is no longer", "is not a file",
+                      "Is there no file?", "TEST(A, ThereIsNoFile)", "def test_there_is_no_file(", "0 is no limit"):
+            self.assertEqual(lines(right), [], right)
+
     def test_the_project_keeps_them(self):
         root = pathlib.Path(__file__).resolve().parent.parent
         self.assertTrue(list(files_of(root)), "no sources found")
-        found = problems(root)
+        found = problems(root) + unclear(root)
         self.assertFalse(found, "\n" + "\n".join(found))
 
 

@@ -1,5 +1,5 @@
 # Runs each test of COMMAND that FILTER names (GoogleTest) alone, and succeeds when every one of
-# them fails because two results differ. A crash, or an executable that does not start, is no such
+# them fails because two results differ. A crash, or an executable that does not start, is not such a
 # failure. The order in which threads come is chance: a test that has passed is run again, RUNS
 # times in all.
 set(RUNS 20)

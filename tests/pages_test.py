@@ -35,7 +35,7 @@ def programs(page, folder):
         if kind != "cpp":
             continue
         if "int main(" not in text:
-            sys.exit(f"{page.name}: a C++ block is no whole program:\n{text}")
+            sys.exit(f"{page.name}: a C++ block is not a whole program:\n{text}")
         path = folder / f"{page.stem.replace('-', '_')}_{len(paths) + 1}.cpp"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")

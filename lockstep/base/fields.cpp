@@ -90,7 +90,7 @@ namespace {
                         near.empty() ? "add it" : "is `" + near + "` meant to be `" + name + "`?");
 }
 
-// Applies `read` to each element. A field that is no array stands for a list of one.
+// Applies `read` to each element. A field that is not an array stands for a list of one.
 template <class Read>
 auto list_of(const json& field, const Read& read) {
   std::vector<decltype(read(field))> all;

@@ -312,7 +312,7 @@ void Progress::workers(const std::vector<WorkerSummary>& all, int64_t) {
 
 void Progress::out_of_patience(int64_t iteration) {
   row();
-  line(fmt::format("ended after iteration {}: {} validations in a row were no better",
+  line(fmt::format("ended after iteration {}: {} validations in a row were not better",
                    format_count(iteration), start_.options.validation.patience));
   emit();
 }

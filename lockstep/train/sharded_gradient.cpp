@@ -98,7 +98,7 @@ struct ShardGroup::State {
     if (members == nullptr) {
       if (options.loads.size() <= 1) return;
       refuse("loads has " + std::to_string(options.loads.size()) +
-             " entries, and this process is no member of a group");
+             " entries, and this process is not a member of a group");
     }
     std::vector<double> loads = options.loads;
     if (loads.empty()) loads.assign(static_cast<size_t>(members->size()), 1);

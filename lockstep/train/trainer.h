@@ -83,9 +83,9 @@ struct TrainingControl {
   std::function<int64_t()> threads = {};
   // For trainings with worker processes on an open pool: the indexes of the pool's workers that
   // compute. Asked several times a second, in the training thread. A worker that is no longer named
-  // leaves between two iterations, which is no loss; one that is named joins when it is ready. The
-  // last worker stays until another one has joined. The bits do not depend on it. Empty: the first
-  // options.workers.count of the pool.
+  // leaves between two iterations, which is not a loss; one that is named joins when it is ready.
+  // The last worker stays until another one has joined. The bits do not depend on it. Empty: the
+  // first options.workers.count of the pool.
   std::function<std::vector<int>()> workers = {};
   std::shared_ptr<detail::PoolCore> pool = {};  // Pool::core(); null: the pool opened first
   // Return a time profile in the result. Only on the CPU without workers (else throws Unsupported).

@@ -217,7 +217,7 @@ class BadInput(DigitsTest):
 
     # ---- while training ----
 
-    def test_a_loss_that_is_no_number(self):
+    def test_a_loss_that_is_not_a_number(self):
         done = self.train("--set", "initial_learning_rate=1e30", "--set", "max_epochs=50", "--set",
                           "checkpoint_frequency=1", "--set", "checkpoints_kept=100")
         said = self.refused(done, "iteration")

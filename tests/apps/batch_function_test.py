@@ -119,7 +119,7 @@ class BatchFunctions(unittest.TestCase):
         self.assertEqual(self.fails("int", job), f"Cancelled: [batch] job {job} was cancelled\n")
         # The program is replaced in place, so that a link to it would change too.
         with open(self.program, "r+b") as program:
-            program.write(b"this is no program")
+            program.write(b"this is not a program")
         resumed = self.run_in("resume", COMMAND, "jobs", "resume", job)
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         done = self.run_in("wait", COMMAND, "jobs", "wait", job, "--timeout", str(LIMIT))

@@ -414,7 +414,7 @@ class BatchJobs(CommandTest):
             self.assertRegex(listed.stderr, rf"\Anote: job {number}: .*batch.json is damaged")
         self.works("jobs", "rm", number)
         self.assertFalse((self.home / "jobs" / number).exists())
-        # What a killed client has left behind is no job, and can be removed.
+        # What a killed client has left behind is not a job, and can be removed.
         (self.home / "jobs" / "7").mkdir()
         self.assertEqual(self.jobs(), [])
         self.works("jobs", "rm", "7")
@@ -489,13 +489,13 @@ class BatchJobs(CommandTest):
                       "hint: lockstep jobs list shows all jobs; --cluster NAME those of a cluster\n",
                    "jobs", "show", "7")
         for arguments, error in (
-                (("jobs", "nothing"), 'action: "nothing" is no action of `lockstep jobs`'),
+                (("jobs", "nothing"), 'action: "nothing" is not an action of `lockstep jobs`'),
                 (("jobs", "show"), "`lockstep jobs show` needs the number of a job"),
                 (("jobs", "list", "1"), "`lockstep jobs list` takes no number"),
                 (("jobs", "show", "one"), '"one" is not the number of a job'),
                 (("jobs", "show", "-1"), ""),
                 (("jobs", "fetch", "1"), "--out and `lockstep jobs fetch` need each other"),
-                (("jobs", "rm", "3-1"), '"3-1" is no range of numbers of jobs'),
+                (("jobs", "rm", "3-1"), '"3-1" is not a range of numbers of jobs'),
                 (("jobs", "show", "1", "--follow"), "--follow is for `lockstep jobs progress`"),
                 (("jobs", "show", "1", "--timeout", "3"), "--timeout is for `lockstep jobs wait`")):
             done = self.run_command(*arguments)

@@ -151,12 +151,12 @@ class Profiles(unittest.TestCase):
                 (("--workers", "3", "--nodes", "2"), "3 workers cannot be divided among 2"),
                 (("--scheduler", "pbs"), "scheduler"),
                 (("--device", "tpu"), "device"),
-                (("--partition", "a b"), 'partition: "a b" is no single word'),
+                (("--partition", "a b"), 'partition: "a b" is not a single word'),
                 (("--login=-oProxyCommand=x",), "login: "),
-                (("--time-limit", "soon"), 'time_limit: "soon" is no time'),
-                (("--ports", "20000-100"), 'ports: "20000-100" is no range of ports'),
+                (("--time-limit", "soon"), 'time_limit: "soon" is not a time'),
+                (("--ports", "20000-100"), 'ports: "20000-100" is not a range of ports'),
                 (("--ports", "70000"), "ports: "),
-                (("--folder", "jobs"), 'folder: "jobs" is no absolute path'),
+                (("--folder", "jobs"), 'folder: "jobs" is not an absolute path'),
                 (("--executable", "bin/lockstep"), "neither shared nor shipped nor an absolute path"),
                 (("--option", "mem"), '"mem" is not an option of sbatch'),
                 (("--option=--partition=x",), "use the field partition"),
@@ -213,7 +213,7 @@ class Profiles(unittest.TestCase):
         self.works("add", "b", "--environment=TOKENIZERS_PARALLELISM=false",
                    "--environment=NCCL_SOCKET_IFNAME=ib0", "--environment=COMPAT_PATH=/a:/b",
                    "--environment=HTTP_PROXY=http://proxy:3128")
-        # Where a secret lies is no secret: the hint asks for such a file.
+        # Where a secret lies is not a secret: the hint asks for such a file.
         hint = self.fails("AWS_SHARED_CREDENTIALS_FILE", "add", "c", "--environment=HF_TOKEN=x")
         self.assertIn("keep credentials in files", hint)
         self.works("add", "c", "--environment=AWS_SHARED_CREDENTIALS_FILE=/shared/me/keys",
@@ -224,11 +224,11 @@ class Profiles(unittest.TestCase):
 
     def test_files_of_other_versions_and_damaged_ones(self):
         self.add_lab()
-        for text, said in (("gpus_per_node = 2\n", "gpus_per_node is no field of a profile in this version"),
+        for text, said in (("gpus_per_node = 2\n", "gpus_per_node is not a field of a profile in this version"),
                            ("worker = 2\n", "did you mean `workers`?"),
                            ('nodes = "two"\n', "nodes"),
                            ("nodes = \n", "wrong.toml"),
-                           ("[table]\nworkers = 2\n", "table is no field")):
+                           ("[table]\nworkers = 2\n", "table is not a field")):
             (self.home / "clusters" / "wrong.toml").write_text(text)
             self.fails(said, "show", "wrong")
             self.assertRegex(self.works("list"), r"(?m)^wrong +\[")
@@ -240,7 +240,7 @@ class Profiles(unittest.TestCase):
         self.fails("cannot name a cluster", "default")
 
     def test_wrong_arguments(self):
-        for arguments, said in ((("nothing",), 'action: "nothing" is no action'),
+        for arguments, said in ((("nothing",), 'action: "nothing" is not an action'),
                                 (("list", "a"), "takes nothing"),
                                 (("show",), "takes the name of a profile"),
                                 (("remove", "a", "b"), "takes the name of a profile"),

@@ -59,7 +59,7 @@ class Dashboard:
         return json.loads(text)
 
 
-# http.client's connections are no contexts.
+# http.client's connections are not contexts.
 http.client.HTTPConnection.__enter__ = lambda self: self
 http.client.HTTPConnection.__exit__ = lambda self, *_: self.close()
 

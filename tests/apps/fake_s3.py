@@ -68,7 +68,7 @@ class Store:
     def __init__(self):
         self.objects = {}     # (bucket, key) -> bytes
         self.uploads = {}     # upload id -> (bucket, key, {number: bytes})
-        self.tags = {}        # (bucket, key) -> ETag, if it is no MD5 of the contents
+        self.tags = {}        # (bucket, key) -> ETag, if it is not an MD5 of the contents
         self.checksums = {}   # (bucket, key) -> headers with checksums
         self.types = {}       # (bucket, key) -> content type
         self.keys = {"AKIDEXAMPLE": ("very-secret-key", None)}  # access key -> (secret, session token)

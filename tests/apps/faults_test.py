@@ -55,7 +55,7 @@ class Faults(CommandTest):
         (self.folder / "directory").mkdir()
         return {"a pipe": pipe, "a device": "/dev/zero", "a socket": path, "": link}
 
-    def test_what_is_no_file_is_refused_before_it_is_read(self):
+    def test_what_is_not_a_file_is_refused_before_it_is_read(self):
         self.works("train", "job.toml", "--out", "run", "--quiet")
         model = (self.folder / "run" / "model.safetensors").rename(self.folder / "model.safetensors")
         newest = sorted((self.folder / "run" / "checkpoints").iterdir())[-1]
@@ -225,7 +225,7 @@ class Faults(CommandTest):
                           ("train", "job.toml", "--initial-model", changed, "--check")):
             self.assertIn("note: ", self.works(*arguments).stderr)
 
-    def test_values_that_are_no_numbers_are_named(self):
+    def test_values_that_are_not_numbers_are_named(self):
         self.works("train", "job.toml", "--out", "run", "--quiet")
         header, data = read_model(self.folder / "run" / "model.safetensors")
         del header["__metadata__"]["lockstep.digest"]

@@ -152,7 +152,7 @@ class Join(unittest.TestCase):
         self.refused("the job has no member 7", "key", "--index", "7")
         self.refused("it is one of 3 processes, but the job has 2", "key", "--index", "0",
                      "--size", "3")
-        self.refused("SLURM_PROCID is no number: x", SLURM_PROCID="x")
+        self.refused("SLURM_PROCID is not a number: x", SLURM_PROCID="x")
         # Another build: a byte of the build's number is changed.
         other = self.folder / "other"
         content = bytearray(pathlib.Path(COMMAND).read_bytes())
@@ -164,7 +164,7 @@ class Join(unittest.TestCase):
                                "key", "--index", "0"], cwd=self.folder, capture_output=True,
                               text=True, timeout=LIMIT, env=self.environment({}))
         self.assertIn("its executable is another build than the client's", done.stderr)
-        # A foreign key, and what is no key file.
+        # A foreign key, and what is not a key file.
         self.works("worker", "--new-key", "foreign")
         self.refused("refuses the key", "foreign", "--index", "0")
         mixed = (self.folder / "key").read_text().splitlines()
@@ -174,7 +174,7 @@ class Join(unittest.TestCase):
         self.refused("refuses the key", "mixed", "--index", "0")
         (self.folder / "text").write_text("text")
         (self.folder / "text").chmod(0o600)
-        self.refused("text is no key file", "text")
+        self.refused("text is not a key file", "text")
         (self.folder / "half").write_text("\n".join(mixed[:3]))
         (self.folder / "half").chmod(0o600)
         self.refused("half is damaged", "half")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A cluster from machines that are no login nodes: a job is submitted from one and fetched from another.
+"""A cluster from machines that are not login nodes: a job is submitted from one and fetched from another.
 
 usage: login_test.py PATH_OF_LOCKSTEP [unittest options]
 

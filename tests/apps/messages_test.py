@@ -213,7 +213,7 @@ class Messages(DigitsTest):
         self.fails(self.run_command(*resume), "files were added, removed, renamed or relabelled")
         self.assertNotEqual(kept, first.read_bytes())
 
-    def test_a_loss_that_is_no_number_leaves_the_last_good_values(self):
+    def test_a_loss_that_is_not_a_number_leaves_the_last_good_values(self):
         # Without a bounding softmax the loss overflows after some iterations.
         self.put("job.toml", GOOD.replace('{ type = "softmax" }', '{ type = "fully_connected", units = 784 }, '
                                           '{ type = "reshape", size = [1, 28, 28] }')
@@ -248,7 +248,7 @@ class Messages(DigitsTest):
         broken.write_bytes(b"no image")
         self.fails(self.run_command("train", "job.toml", "--out", "other", "--quiet"), "\\x1b]0;title.png")
 
-    def test_class_names_that_are_no_text(self):
+    def test_class_names_that_are_not_text(self):
         images = os.fsencode(self.folder / "images")
         os.rename(images + b"/3", images + b"/caf\xe9")
         self.put("job.toml", GOOD)

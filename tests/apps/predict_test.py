@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`lockstep predict` of networks whose outputs are no scores of classes: those that a program trained
+"""`lockstep predict` of networks whose outputs are not scores of classes: those that a program trained
 with a loss of its own. And what needs memory for many classes.
 
 usage: predict_test.py PATH_OF_LOCKSTEP [unittest options]
@@ -87,7 +87,7 @@ class Predict(CommandTest):
                          {"predictions": [{"file": "a.pgm", "array": "arrays/a.npy"}], "skipped_images": []})
         self.assertEqual(read_npy(self.folder / "arrays" / "a.npy"), ((1, 2, 3), [p + 0.5 for p in self.PIXELS]))
 
-    def test_vectors_that_are_no_scores_are_printed_in_full(self):
+    def test_vectors_that_are_not_scores_are_printed_in_full(self):
         self.model(3, classes=("a", "b"), dense=True)
         self.assertEqual(self.works("predict", "model.safetensors", "a.pgm").stdout, "a.pgm\t0.5\t20.5\t60.5\n")
         done = self.works("predict", "model.safetensors", "a.pgm", "--json")

@@ -86,7 +86,7 @@ def crc(data, polynomial, bits):
 
 class Checksums(S3Test):
     def test_they_are_verified(self):
-        """Of objects whose ETag is no MD5, as encrypted ones have."""
+        """Of objects whose ETag is not an MD5, as encrypted ones have."""
         self.trained("run")
         name = "data-1", "all of it/" + sorted(f.relative_to(self.images).as_posix() for f in self.images.rglob("*.png"))[0]
         data = self.store.objects[name]

@@ -143,7 +143,7 @@ max_epochs = 1
         self.assertEqual(done.stdout, "60 files in s3://data-1/all of it/, of which 58 were there already\n")
         self.assertEqual([method for method, _ in self.store.log].count("PUT"), 3)
         self.refused("there is no folder nowhere", "upload", "nowhere", "s3://data-1/x")
-        self.refused("`there` is no address", "upload", "images", "there")
+        self.refused("`there` is not an address", "upload", "images", "there")
         self.refused("cannot write s3://data-1/x/.*SignatureDoesNotMatch|cannot list", "upload", "images", "s3://data-1/x",
                      AWS_SECRET_ACCESS_KEY="wrong")
 

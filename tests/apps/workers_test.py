@@ -259,7 +259,7 @@ class Workers(unittest.TestCase):
             self.assertLess(ended - asked, 5, errors)
             self.assertNotIn("without a key", errors)
 
-    def test_workers_that_die_while_they_start_are_no_strangers(self):
+    def test_workers_that_die_while_they_start_are_not_strangers(self):
         child = self.start("deaths", "--workers", "3")
         killed = 0
         while child.poll() is None and killed < 15:

@@ -54,7 +54,7 @@ TEST(ArithmeticMode, NoticesWhenSomethingChangesIt) {
   }
 }
 
-TEST(ArithmeticMode, FlagsOfPastOperationsAreNoChange) {
+TEST(ArithmeticMode, FlagsOfPastOperationsAreNotAChange) {
   const ArithmeticMode mode;
   volatile float zero = 0, one = 1;
   volatile float infinite = one / zero;

@@ -21,7 +21,7 @@ TEST(BFloat16, RoundsToTheNearestTiesToEven) {
   EXPECT_EQ(rounded(0x80000000), 0x8000);
 }
 
-TEST(BFloat16, KeepsWhatIsNoFiniteNumber) {
+TEST(BFloat16, KeepsWhatIsNotAFiniteNumber) {
   constexpr float infinite = std::numeric_limits<float>::infinity();
   EXPECT_EQ(to_float(to_bfloat16(infinite)), infinite);
   EXPECT_EQ(to_float(to_bfloat16(-infinite)), -infinite);

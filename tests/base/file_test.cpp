@@ -72,7 +72,7 @@ TEST_F(Files, ListsNamesBytewiseAndTellsFoldersFromFiles) {
     write_atomically(files_, path(name), std::string_view("x"));
   }
   make_folders(files_, path("sub/deep/er"));
-  make_folders(files_, path("sub/deep/er"));  // existing folders are no error
+  make_folders(files_, path("sub/deep/er"));  // existing folders are not an error
   const std::vector<std::string> expected = {".hidden", "10", "9",   "B",
                                              "a",       "b",  "sub", "\xc3\xa9"};
   EXPECT_EQ(files_.list(folder_), expected);
@@ -115,7 +115,7 @@ TEST_F(Files, ErrorsNameThePathAndTheReason) {
   EXPECT_NE(error_of([&] { files_.remove(folder_); }), "no error");
 }
 
-TEST_F(Files, WhatIsNoFileIsRefusedBeforeItIsRead) {
+TEST_F(Files, WhatIsNotAFileIsRefusedBeforeItIsRead) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
   const int listening = socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{AF_UNIX, {}};

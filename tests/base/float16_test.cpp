@@ -30,7 +30,7 @@ TEST(Float16, RoundsToTheNearestTiesToEven) {
   EXPECT_EQ(rounded(-0.0f), 0x8000);
 }
 
-TEST(Float16, KeepsWhatIsNoFiniteNumber) {
+TEST(Float16, KeepsWhatIsNotAFiniteNumber) {
   constexpr float infinite = std::numeric_limits<float>::infinity();
   EXPECT_EQ(to_float(to_float16(infinite)), infinite);
   EXPECT_EQ(to_float(to_float16(-infinite)), -infinite);

@@ -43,7 +43,7 @@ inline int64_t survivors_of_damage(const std::vector<std::byte>& good) {
   return images;
 }
 
-// The first bytes of a file, fewer than `most`, are no image.
+// The first bytes of a file, fewer than `most`, are not an image.
 inline void expect_truncations_refused(const std::vector<std::byte>& good, size_t most) {
   ASSERT_FALSE(good.empty());
   for (size_t n = 0; n < most; ++n) {

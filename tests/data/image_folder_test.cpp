@@ -250,7 +250,7 @@ TEST(ImageFolder, LinksThatLeadNowhereButToThemselvesNeverHang) {
             std::string::npos);
 }
 
-TEST(ImageFolder, WhatIsNoFileMayBeListedAndIsRefusedWhenRead) {
+TEST(ImageFolder, WhatIsNotAFileMayBeListedAndIsRefusedWhenRead) {
   const TemporaryFolder folder;
   folder.write("a/1.png", encode_png(patterned(2, 2, 1, 1)));
   std::filesystem::create_symlink("2.png", folder.path + "/a/2.png");

@@ -104,7 +104,7 @@ TEST(Pnm, EveryTruncationIsRefused) {
   }
 }
 
-TEST(Pnm, TextThatOnlyBeginsAlikeIsNoPnm) {
+TEST(Pnm, TextThatOnlyBeginsAlikeIsNotAPnm) {
   expect_refused("P5abc", {}, "not an image of a known format");
   expect_refused("P5", {}, "not an image of a known format");
 }

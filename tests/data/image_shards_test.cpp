@@ -58,7 +58,7 @@ TEST(ImageShards, ArchivesThatWereJoinedAreRefused) {
   std::string archive;
   add_member(archive, "a/1.png", "one");
   end_archive(archive);
-  // Padding of zeros, as GNU tar writes it, is no other archive.
+  // Padding of zeros, as GNU tar writes it, is not another archive.
   EXPECT_EQ(members_of(as_bytes(archive + std::string(7168, '\0')), "x.tar").size(), 1U);
   for (const size_t padding : {0, 512, 7168, 100}) {
     const std::string joined = archive + std::string(padding, '\0') + archive;

@@ -162,7 +162,7 @@ size_t between_segments(const Bytes& jpeg) {
   return 4 + (std::to_integer<size_t>(jpeg[4]) << 8 | std::to_integer<size_t>(jpeg[5]));
 }
 
-TEST(Jpeg, WhatNoPixelDependsOnIsNoDamage) {
+TEST(Jpeg, WhatNoPixelDependsOnIsNotDamage) {
   const Bytes good = encode_jpeg(patterned(16, 16, 3, 1));
   const Image image = decode_image(good, "x");
   const auto with = [&](size_t at, std::vector<uint8_t> more) {
@@ -218,7 +218,7 @@ Bytes png_chunk(const std::string& type, const std::string& contents) {
   return {begin, begin + bytes.size()};
 }
 
-TEST(Png, WhatNoPixelDependsOnIsNoDamage) {
+TEST(Png, WhatNoPixelDependsOnIsNotDamage) {
   const auto with = [](const Bytes& png, size_t at, const Bytes& more) {
     Bytes bytes = png;
     bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), more.begin(), more.end());

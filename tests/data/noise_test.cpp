@@ -36,7 +36,7 @@ TEST(SaltAndPepper, IsAFunctionOfItsKeyAndThePlace) {
                             noisy(0.3, 1000, 1, fixed_noise_epoch)}) {
     EXPECT_NE(other, base);
   }
-  // Sizes that are no multiple of a block of random words.
+  // Sizes that are not a multiple of a block of random words.
   for (int64_t count : {0, 1, 2, 3, 5, 7}) {
     EXPECT_EQ(noisy(0.3, count), std::vector<uint8_t>(base.begin(), base.begin() + count));
   }

@@ -81,7 +81,7 @@ TEST(ByteRing, MessagesOfAnyLengthComeThrough) {
   EXPECT_FALSE(in.next(1 << 20));
 }
 
-TEST(ByteRing, WhatWasWrittenInPartIsNoMessage) {
+TEST(ByteRing, WhatWasWrittenInPartIsNotAMessage) {
   const Memory memory;
   const uint64_t length = 100;
   Bytes bytes(sizeof length + 99);

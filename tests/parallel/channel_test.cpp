@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(*endpoint.param == 0 ? "Local" : endpoint.param == kTcp6 ? "Tcp6" : "Tcp");
     });
 
-// Connects by TCP and sends bytes that are no handshake.
+// Connects by TCP and sends bytes that are not a handshake.
 Descriptor knock(int port, const std::string& words) {
   Descriptor s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

@@ -107,7 +107,7 @@ TEST(Join, GuestsAskAndAreAnsweredUntilTheirKeyIsDismissed) {
   EXPECT_FALSE(server.receive());
 }
 
-// A guest is no worker: with its key it cannot speak as one.
+// A guest is not a worker: with its key it cannot speak as one.
 TEST(Join, AGuestCannotSpeakAsAWorker) {
   ChannelServer server({.endpoint = "tcp://127.0.0.1:*"});
   server.admit(7);

@@ -19,7 +19,7 @@ TEST(Strangers, AreCountedSoon) {
   EXPECT_EQ(strangers.count(2), 2);
 }
 
-TEST(Strangers, AWorkerThatDiedDuringItsStartIsNoStranger) {
+TEST(Strangers, AWorkerThatDiedDuringItsStartIsNotAStranger) {
   Strangers strangers;
   // The worker's end may be reported before or after the end of its connection.
   strangers.starts(1);
@@ -50,7 +50,7 @@ TEST(Strangers, AConnectedWorkerExcusesNoStranger) {
   EXPECT_EQ(strangers.count(2), 2);
 }
 
-TEST(Strangers, ASlowStartIsNoStranger) {
+TEST(Strangers, ASlowStartIsNotAStranger) {
   Strangers strangers;
   strangers.starts(1);
   EXPECT_EQ(strangers.count(1), 0);

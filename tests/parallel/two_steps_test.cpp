@@ -21,7 +21,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kMembers = 9, kStride = 3;
-constexpr int kFirstWord = 20;  // of the words on a board that are no process ids
+constexpr int kFirstWord = 20;  // of the words on a board that are not process ids
 
 constexpr std::array kCollectives{testing::gather_bytes, testing::exchange_bytes,
                                   testing::broadcast_bytes};

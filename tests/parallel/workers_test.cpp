@@ -130,7 +130,7 @@ TEST(Call, FunctionsOfOthersAreRefused) {
   EXPECT_THROW(decode<Call<int64_t>>(bytes)(), InvalidArgument);
 }
 
-TEST(Serialize, BytesThatAreNoValueAreRefused) {
+TEST(Serialize, BytesThatAreNotAValueAreRefused) {
   const std::vector<std::string> value{"one", "two"};
   Bytes bytes = encode(value);
   EXPECT_EQ(decode<std::vector<std::string>>(bytes), value);
@@ -169,7 +169,7 @@ TEST(Workers, ErrorsKeepTheirKindAndHint) {
   const WorkerEvent event = next(workers);
   ASSERT_EQ(event.kind, Kind::failed);
   EXPECT_EQ(event.worker, number);
-  EXPECT_FALSE(workers.wait(TimeLimit(0.1)));  // the end of its process is no second event
+  EXPECT_FALSE(workers.wait(TimeLimit(0.1)));  // the end of its process is not a second event
   try {
     event.error.rethrow("worker " + std::to_string(number) + ": ");
   } catch (const DataError& e) {

@@ -27,7 +27,7 @@ TEST(LineChart, NoPointAndOnePointAreDrawn) {
   EXPECT_NE(line_chart_svg({}, {.title = "<&>"}).find("&lt;&amp;&gt;"), std::string::npos);
 }
 
-TEST(LineChart, WhatIsNoNumberInterrupts) {
+TEST(LineChart, WhatIsNotANumberInterrupts) {
   const double none = std::numeric_limits<double>::quiet_NaN();
   const std::vector<LineSeries> s{{"", {{0, 1}, {1, none}, {2, 1}, {3, 1}}}};
   const std::string svg = line_chart_svg(s, {.low = 0, .high = 2});

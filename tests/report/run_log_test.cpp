@@ -42,7 +42,7 @@ TEST(RunLog, LinesMayComeInPieces) {
   EXPECT_EQ(whole.last_iteration(), 2);
 }
 
-TEST(RunLog, TheNewestTimesOfWorkersAreNoEvents) {
+TEST(RunLog, TheNewestTimesOfWorkersAreNotEvents) {
   RunLog log;
   const std::string begin = R"({"event":"workers","iteration":)";
   log.add(begin + R"(1,"workers":[{"worker":1,"shards":8,"shard_ms":1.5,"iteration_ms":9}]})" +

@@ -54,7 +54,7 @@ TEST(Variables, MayStandInAnyOrder) {
 }
 
 // What is nested, or defined by what is defined by others, has the depth of the limits at most.
-TEST(Variables, DepthIsNoDanger) {
+TEST(Variables, DepthIsNotADanger) {
   const Variables none;
   EXPECT_EQ(none.evaluate(std::string(499, '(') + "1" + std::string(499, ')'), "x"), 1);
   for (const std::string& text :

@@ -63,7 +63,7 @@ class Images : public testing::WithFolder {
   // Makes one bad image of each kind. Returns their number.
   size_t spoil() {
     write("digits/0/a_empty.png", "");
-    write("digits/0/b_text.jpg", "this is no image");
+    write("digits/0/b_text.jpg", "this is not an image");
     const std::string good = text("digits/1/00.png");
     write("digits/1/c_cut.png", good.substr(0, good.size() / 2));
     write("digits/2/d_huge.pgm", "P5 99999999 99999999 255\n");

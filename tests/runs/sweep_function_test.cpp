@@ -81,7 +81,7 @@ TEST_F(SweepFunction, FailedTrialsComeLast) {
   EXPECT_EQ(outcome.trials[0].reason, "too narrow");
 }
 
-TEST_F(SweepFunction, AFaultOfTheMachineIsNoResult) {
+TEST_F(SweepFunction, AFaultOfTheMachineIsNotAResult) {
   Pool pool({.workers = 2});
   EXPECT_CONTAINS(
       refusal<FileError>([&] { Sweep(settings("full")).run<&that_finds_a_full_disk>(pool); }),
@@ -133,7 +133,7 @@ TEST_F(SweepFunction, Refusals) {
   EXPECT_TRUE(trial.uses("a"));
   EXPECT_FALSE(trial.uses("b"));
   EXPECT_EQ(trial.text("a"), "x");
-  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { trial.number("a"); }), "is no number");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { trial.number("a"); }), "is not a number");
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { trial.number("b"); }), "no parameter `b`");
 }
 

@@ -111,7 +111,7 @@ TEST(Checkpoint, EverythingComesBackBitForBit) {
   }
 }
 
-TEST(Checkpoint, AFolderWithoutAnyIsNoError) {
+TEST(Checkpoint, AFolderWithoutAnyIsNotAnError) {
   const TemporaryFolder folder;
   Snapshot run;
   EXPECT_FALSE(run.resume(folder.path).has_value());

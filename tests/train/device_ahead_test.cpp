@@ -162,7 +162,7 @@ TEST(DeviceAhead, AnExceptionLeavesTheLastFinishedIteration) {
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
-TEST(DeviceAhead, ALossThatIsNoNumberLeavesTheLastFinishedIteration) {
+TEST(DeviceAhead, ALossThatIsNotANumberLeavesTheLastFinishedIteration) {
   const FakeDevice fake;
   size_t most = 0;
   for (const double rate : {1e30, 1e18, 1e12}) {

@@ -305,7 +305,7 @@ TEST(DeviceStep, ASmallerMiniBatchMayHaveLargerShards) {
   expect_same(with("cuda:0"), with("cpu"));
 }
 
-TEST(DeviceStep, ALossThatIsNoNumberEndsWithTheLastValues) {
+TEST(DeviceStep, ALossThatIsNotANumberEndsWithTheLastValues) {
   const auto with = [](const std::string& device, std::vector<std::vector<float>>& values) {
     Network network = small_classifier();
     TrainingOptions options = options_for(device);

@@ -194,7 +194,7 @@ TEST(FiniteValues, LargeTensorsAreReadToTheirEnd) {
   EXPECT_FALSE(find_not_finite(network, *solver, pool));
 }
 
-TEST(NoParameters, AThresholdByNormIsNoProblem) {
+TEST(NoParameters, AThresholdByNormIsNotAProblem) {
   const devicetest::FakeDevice fake;
   for (const char* device : {"cpu", "cuda:0"}) {
     for (const auto& [method, threshold] :

@@ -149,7 +149,7 @@ bool PowerCutFiles::is_folder(const std::string& path) {
 
 std::vector<std::string> PowerCutFiles::list(const std::string& folder) {
   if (dead_) throw PowerCut();
-  if (!is_folder(folder)) throw FileError("[test] " + folder + " is no folder");
+  if (!is_folder(folder)) throw FileError("[test] " + folder + " is not a folder");
   std::vector<std::string> names;
   for (const auto& [name, content] : now_) {
     if (folder_of(name) == folder)

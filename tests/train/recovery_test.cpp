@@ -183,7 +183,7 @@ TEST(Recovery, ThePublishingWorkerMayBeLost) {
   EXPECT_EQ(losses(follower).size(), 1u);
 }
 
-TEST(Recovery, ALossThatIsNoNumberEndsTheTraining) {
+TEST(Recovery, ALossThatIsNotANumberEndsTheTraining) {
   Follower follower;
   TrainingOptions options = long_options(2);
   options.solver.initial_learning_rate = 1e30;

@@ -293,7 +293,7 @@ TEST(Trainer, WhatAnObserverThrowsEndsTheTraining) {
   EXPECT_THROW(train(network, digits(), small_options(), control), Cancelled);
 }
 
-TEST(Trainer, ALossThatIsNoNumberStopsWithTheIterationNamedAndKeepsTheLastValues) {
+TEST(Trainer, ALossThatIsNotANumberStopsWithTheIterationNamedAndKeepsTheLastValues) {
   const TemporaryFolder folder;
   Network network = small_classifier();
   TrainingOptions options = small_options();

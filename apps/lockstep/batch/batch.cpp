@@ -289,7 +289,7 @@ std::vector<int64_t> job_numbers(const std::vector<std::string>& words) {
     const int64_t first = job_number(word.substr(0, dash));
     const int64_t last = dash == std::string::npos ? first : job_number(word.substr(dash + 1));
     if (last < first || last - first >= most) {
-      throw UsageError("\"" + printable(word) + "\" is no range of numbers of jobs");
+      throw UsageError("\"" + printable(word) + "\" is not a range of numbers of jobs");
     }
     for (int64_t number = first; number <= last; ++number) numbers.push_back(number);
   }
@@ -335,7 +335,7 @@ std::string action_problem(const std::string& action) {
   for (const char* known : job_actions) {
     if (action == known) return "";
   }
-  return "\"" + action + "\" is no action of `lockstep jobs`";
+  return "\"" + action + "\" is not an action of `lockstep jobs`";
 }
 
 // A number, or the folder of a job.

@@ -135,7 +135,7 @@ std::string cluster_action_problem(const std::string& action) {
   for (const ClusterAction& known : cluster_actions) {
     if (action == known.name) return "";
   }
-  return "\"" + action + "\" is no action of `lockstep cluster`";
+  return "\"" + action + "\" is not an action of `lockstep cluster`";
 }
 
 void check_words_of(const ClusterArguments& a) {

@@ -84,7 +84,7 @@ std::vector<std::string> members_of_listing(const Datastore& listing) {
 
 int shard_command(const ShardArguments& a) {
   if (cloud::is_address(a.folder)) {
-    throw Unsupported("[shard] " + a.folder + " is no local folder");
+    throw Unsupported("[shard] " + a.folder + " is not a local folder");
   }
   std::string target = a.target;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();

@@ -149,7 +149,7 @@ void write_index_object(const UploadArguments& a, const cloud::Address& target,
 
 int upload_command(const UploadArguments& a) {
   if (!cloud::is_address(a.address)) {
-    throw InvalidArgument("[upload] `" + a.address + "` is no address s3://BUCKET/PREFIX");
+    throw InvalidArgument("[upload] `" + a.address + "` is not an address s3://BUCKET/PREFIX");
   }
   cloud::Address target = cloud::parsed_address(a.address);
   while (target.key.ends_with('/')) target.key.pop_back();

@@ -26,7 +26,7 @@ struct DiffArguments {
   std::string initial_model_a, initial_model_b;
 };
 
-// Shows progress on a terminal at every tenth iteration. Empty if standard error is no terminal.
+// Shows progress on a terminal at every tenth iteration. Empty if standard error is not a terminal.
 std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
   if (!error_is_terminal()) return {};
   return [what](int64_t done, int64_t total) {

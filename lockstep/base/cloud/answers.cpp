@@ -76,7 +76,7 @@ std::string damage_by_checksum(const HttpAnswer& answer) {
   static const Crc<uint32_t> crc32c(polynomial_crc32c), crc32(0xedb88320);
   const auto differs = [&](const char* name, auto make) {
     const std::string told = answer.header(name);
-    // Those of parts ("...-3") are no checksums of the contents.
+    // Those of parts ("...-3") are not checksums of the contents.
     if (told.empty() || told.find('-') != std::string::npos) return false;
     return told != base64(make(answer.body));
   };

@@ -11,7 +11,7 @@
 namespace lockstep::cloud {
 
 // Whether an object of this size is written in parts: above 64 MB (four parts). LOCKSTEP_S3_PART_MB
-// changes the size of a part (16). Throws InvalidArgument if that is no valid number.
+// changes the size of a part (16). Throws InvalidArgument if that is not a valid number.
 bool needs_parts(uint64_t size);
 
 // Writes an object in parts, four at a time. The object exists, whole, after the last request, and

@@ -167,7 +167,7 @@ std::string Profile::setting(const std::string& setting) const {
 }
 
 Profiles::Profiles() {
-  std::vector<std::string> misplaced;  // sections of the configuration that are no profiles
+  std::vector<std::string> misplaced;  // sections of the configuration that are not profiles
   const auto sections_of = [&](const char* in_variable, const char* below_home) -> Sections {
     bool named = false;
     const std::string path = path_of_file(in_variable, below_home, named);

@@ -16,7 +16,7 @@ struct Call {
   Pairs query = {}, headers = {};
   std::string body = {};
   uint64_t most_bytes = usual_answer;  // of the answer's body
-  // What is wrong with an answer; "" if nothing. A damaged answer is no answer.
+  // What is wrong with an answer; "" if nothing. A damaged answer is not an answer.
   std::function<std::string(const HttpAnswer&)> damage = {};
 };
 

@@ -105,7 +105,7 @@ PortRange parse_ports(const std::string& text, const std::string& where) {
   }
   if (error != std::errc() || at != end || ports.first < 1 || ports.last < ports.first ||
       ports.last > kMostPort) {
-    throw InvalidArgument("[network] " + where + " is no range of ports: " + text,
+    throw InvalidArgument("[network] " + where + " is not a range of ports: " + text,
                           "for example 20000-20100");
   }
   return ports;

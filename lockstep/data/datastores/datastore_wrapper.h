@@ -30,7 +30,7 @@ class DatastoreWrapper : public Datastore {
  protected:
   const Datastore& wrapped() const { return *store_; }
   // The first input of an example of the wrapped datastore. Throws DataError, naming the example,
-  // if it is no image.
+  // if it is not an image.
   Image& image_in(Example& example, int64_t index) const {
     if (!example.inputs.empty()) {
       if (auto* const image = std::get_if<Image>(&example.inputs[0])) return *image;

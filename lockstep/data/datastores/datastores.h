@@ -88,7 +88,7 @@ struct ImageFolderOptions {
 // inside (a loop). notices() also counts the images read until now that have an EXIF orientation.
 // Throws FileError if the folder is missing or cannot be read. Throws DataError if it contains no
 // image (the message lists its contents), for an image name that is not a file, and for folders
-// that are no classes (see the options).
+// that are not classes (see the options).
 DatastorePtr image_folder(const std::string& path, ImageFolderOptions options = {});
 
 // ---- Vectors of features from a CSV file ----

@@ -94,7 +94,7 @@ class IndexReader {
     std::string path = text();
     require(!path.empty() && path.front() != '/' && path.back() != '/' &&
                 path.find('\0') == std::string::npos && path.find("//") == std::string::npos,
-            "a name is no path below the root");
+            "a name is not a path below the root");
     return path;
   }
   size_t left() const { return rest_.size(); }

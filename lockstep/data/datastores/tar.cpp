@@ -85,7 +85,7 @@ class TarReader {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError("[shards] " + printable(name_) + " is no valid tar archive: " + what +
+    throw DataError("[shards] " + printable(name_) + " is not a valid tar archive: " + what +
                     " (byte " + std::to_string(at_) + ")");
   }
 

@@ -54,7 +54,7 @@ void check_names(const nlohmann::json& tree, const std::string& where) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string near = nearest_name(name, known);
     throw InvalidArgument(
-        "[" + where + "] " + name + " is no field of a profile in this version of lockstep",
+        "[" + where + "] " + name + " is not a field of a profile in this version of lockstep",
         near.empty() ? "another version may have written it; `lockstep reference clusters` "
                        "describes the fields"
                      : "did you mean `" + near + "`?");

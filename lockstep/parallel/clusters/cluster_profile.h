@@ -70,7 +70,7 @@ ClusterProfile read_cluster_profile_file(const std::string& path);
 // "lab" for "lab" and "folder/lab.toml", and for "default" if lab is the default.
 std::string cluster_profile_name_of(const std::string& name_or_path);
 
-// Writes a new profile. Throws InvalidArgument for a name that is no plain file name, for wrong
+// Writes a new profile. Throws InvalidArgument for a name that is not a plain file name, for wrong
 // fields, and if the profile exists. "local" replaces the profile that exists without a file.
 void add_cluster_profile(const std::string& name, const ClusterProfile& profile);
 

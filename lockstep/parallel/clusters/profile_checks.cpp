@@ -143,7 +143,7 @@ void check_words(const ClusterProfile& profile, const std::string& where) {
         {"address", profile.address},
         {"ports", profile.ports}}) {
     if (!is_plain_word(value))
-      refuse_field(where, field, "\"" + value + "\" is no single word", "");
+      refuse_field(where, field, "\"" + value + "\" is not a single word", "");
   }
 }
 
@@ -161,7 +161,7 @@ void check_ports(const ClusterProfile& profile, const std::string& where) {
   const auto first = port_of(profile.ports.substr(0, dash));
   const auto last = dash == std::string::npos ? first : port_of(profile.ports.substr(dash + 1));
   if (!first || !last || *last < *first) {
-    refuse_field(where, "ports", "\"" + profile.ports + "\" is no range of ports",
+    refuse_field(where, "ports", "\"" + profile.ports + "\" is not a range of ports",
                  "for example 20000-20100");
   }
 }
@@ -173,7 +173,7 @@ void check_time_limit(const ClusterProfile& profile, const std::string& where) {
                               std::isdigit(static_cast<unsigned char>(text.back())) != 0 &&
                               text.find_first_not_of("0123456789:-") == std::string::npos;
   if (!digits_between) {
-    refuse_field(where, "time_limit", "\"" + text + "\" is no time",
+    refuse_field(where, "time_limit", "\"" + text + "\" is not a time",
                  "minutes (90), 1:30:00, or days and hours (2-12)");
   }
 }
@@ -183,7 +183,7 @@ void check_paths(const ClusterProfile& profile, const std::string& where) {
     return text.find_first_of("\n\r") == std::string::npos;
   };
   if (!profile.folder.empty() && !(profile.folder.starts_with('/') && no_lines(profile.folder))) {
-    refuse_field(where, "folder", "\"" + profile.folder + "\" is no absolute path",
+    refuse_field(where, "folder", "\"" + profile.folder + "\" is not an absolute path",
                  "the folder lies on the cluster: begin it with /");
   }
   const std::string& executable = profile.executable;

@@ -65,7 +65,7 @@ class ChannelServer {
   struct Refusals {
     int64_t keys = 0;        // unknown keys
     int64_t dismissed = 0;   // keys of dismissed workers
-    int64_t handshakes = 0;  // unencrypted or broken; bytes that are no greeting are not counted
+    int64_t handshakes = 0;  // unencrypted or broken; bytes that are not a greeting are not counted
   };
 
   // Throws Error if it cannot listen.

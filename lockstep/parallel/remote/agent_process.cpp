@@ -46,7 +46,7 @@ int64_t number_in(const std::string& text) {
   int64_t number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < 0) {
-    throw InvalidArgument("[join] \"" + text + "\" is no index of a host");
+    throw InvalidArgument("[join] \"" + text + "\" is not an index of a host");
   }
   return number;
 }

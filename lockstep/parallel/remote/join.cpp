@@ -50,7 +50,7 @@ int64_t number_of(const char* name, const char* text) {
   const char* const end = text + std::strlen(text);
   const auto [at, error] = std::from_chars(text, end, number);
   if (error != std::errc() || at != end || number < 0) {
-    throw InvalidArgument(std::string("[join] the variable ") + name + " is no number: " + text,
+    throw InvalidArgument(std::string("[join] the variable ") + name + " is not a number: " + text,
                           "give --index");
   }
   return number;
@@ -82,7 +82,7 @@ JobKey JobKey::parse(const std::string& text, const std::string& where) {
   JobKey key;
   bool ended = false;
   if (!std::getline(lines, line) || line != kHeading) {
-    throw DataError("[key file] " + where + " is no key file",
+    throw DataError("[key file] " + where + " is not a key file",
                     "lockstep worker --new-key FILE makes one");
   }
   while (!ended && std::getline(lines, line)) {
@@ -126,7 +126,7 @@ JobKey read_key_file(const std::string& path) {
   if (!file) fail_key_file(path, std::strerror(errno));
   struct stat about {};
   if (::fstat(file.get(), &about) != 0) fail_key_file(path, std::strerror(errno));
-  if (!S_ISREG(about.st_mode)) fail_key_file(path, "it is no file");
+  if (!S_ISREG(about.st_mode)) fail_key_file(path, "it is not a file");
   if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     fail_key_file(path, "other users can read it", "chmod 600 " + path);
   }

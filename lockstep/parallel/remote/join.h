@@ -19,14 +19,14 @@ struct JobKey {
 
   static JobKey fresh();
   std::string text() const;
-  // Throws DataError, with `where` in front, for text that is no key file.
+  // Throws DataError, with `where` in front, for text that is not a key file.
   static JobKey parse(const std::string& text, const std::string& where);
 };
 
 // Writes a new file that only this user can read. Throws FileError, also if the file exists.
 void write_key_file(const std::string& path, const JobKey& key);
 // Reads a key file, or standard input for "-". Throws FileError if it cannot be read or if other
-// users can read it, DataError if it is no key file.
+// users can read it, DataError if it is not a key file.
 JobKey read_key_file(const std::string& path);
 
 // The question of a process that wants to join. Its layout is the same in all builds, so that a
@@ -73,7 +73,7 @@ struct JoinOptions {
 
 // Index and number of the processes that an engine has started together, by the variables that
 // Slurm, PMIx, Open MPI or Kubernetes set. -1 where there are none. Throws InvalidArgument for a
-// variable that is no number.
+// variable that is not a number.
 struct JobIndex {
   int64_t index = -1, size = -1;
 };

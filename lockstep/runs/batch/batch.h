@@ -79,7 +79,7 @@ class BatchHandle {
   BatchState wait(double seconds) const;
   // What the function returned. Can be called again. Throws the function's error if it failed,
   // Error if its process ended without one, Cancelled if the job was cancelled, and InvalidArgument
-  // if the job has not ended, is no function, or its function returns another type.
+  // if the job has not ended, is not a function, or its function returns another type.
   template <class R>
   R result() const {
     const Bytes bytes = detail::batch_result(jobs_folder_, id_, typeid(R).name());

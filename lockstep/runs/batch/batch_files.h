@@ -43,7 +43,7 @@ class SlurmQueue {
   std::map<std::string, Known> logins_;
 };
 
-// The number in the name of a job's folder; 0 if the name is no number of a job.
+// The number in the name of a job's folder; 0 if the name is not a number of a job.
 int64_t batch_number_of(const std::string& name);
 
 // Reads the job in a folder, without its state. Throws DataError if it is damaged.

@@ -318,7 +318,7 @@ void remove_batch_job(const std::string& all, int64_t number) {
   if (!local_files().exists(path) || read_text(local_files(), path) != last) {
     write_atomically(local_files(), path, last);
   }
-  // Without its description the folder is no job, if the rest cannot be removed.
+  // Without its description the folder is not a job, if the rest cannot be removed.
   local_files().remove(join_path(folder, batch_description_name));
   std::error_code error;
   std::filesystem::remove_all(folder, error);

@@ -105,7 +105,7 @@ std::string text_of(const std::vector<RunValue>& values) {
 
 namespace {
 
-// `alone`: the name is no part of a comparison. It may have been meant as text.
+// `alone`: the name is not part of a comparison. It may have been meant as text.
 void require(const std::vector<StoredRun>& runs, const std::string& field, bool alone) {
   if (runs.empty()) return;
   if (std::find(own_fields.begin(), own_fields.end(), field) != own_fields.end()) return;

@@ -303,7 +303,7 @@ class Driver {
             .value = std::numeric_limits<double>::quiet_NaN()};
   }
 
-  // The machine has failed a run, which is no result. Returns whether it is tried again.
+  // The machine has failed a run, which is not a result. Returns whether it is tried again.
   bool trouble(const Active& a, const std::string& reason, bool lost) {
     event({{"event", "fault"},
            {"trial", a.run.trial},

@@ -158,7 +158,7 @@ bool is_about_the_folder(const Error& error) {
          text.find("[run] the network") == std::string::npos;
 }
 
-// A device that is not here, which another machine may have: it is no result of the trial.
+// A device that is not here, which another machine may have: it is not a result of the trial.
 bool is_about_the_device(const Unsupported& error) {
   return std::string(error.what()).find("[device]") != std::string::npos;
 }

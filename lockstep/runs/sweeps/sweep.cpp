@@ -63,13 +63,13 @@ bool SweepTrial::uses(const std::string& name) const {
 double SweepTrial::number(const std::string& name) const {
   const json value = parse_json<json>(value_of(*this, name));
   if (value.is_number()) return value.get<double>();
-  throw InvalidArgument("[sweep] the parameter `" + name + "` is no number: " + value.dump());
+  throw InvalidArgument("[sweep] the parameter `" + name + "` is not a number: " + value.dump());
 }
 
 std::string SweepTrial::text(const std::string& name) const {
   const json value = parse_json<json>(value_of(*this, name));
   if (value.is_string()) return value.get<std::string>();
-  throw InvalidArgument("[sweep] the parameter `" + name + "` is no text: " + value.dump());
+  throw InvalidArgument("[sweep] the parameter `" + name + "` is not text: " + value.dump());
 }
 
 Sweep::Sweep(SweepSettings settings) : settings_(std::move(settings)) {

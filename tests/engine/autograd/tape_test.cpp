@@ -240,7 +240,7 @@ TEST(Tape, KeepsWhatItNeedsWhenTheCallerForgets) {
   EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), first);
 }
 
-TEST(Tape, RefusesGradientsOfWhatIsNoScalar) {
+TEST(Tape, RefusesGradientsOfWhatIsNotAScalar) {
   const Tensor x = from({1, 2});
   Tape tape;
   tape.watch(x);

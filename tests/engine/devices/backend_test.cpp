@@ -262,7 +262,7 @@ TEST_F(VerdictFiles, OfOthersOrDamagedOnesAreIgnoredWithTheReason) {
   EXPECT_NE(problem(), "");
   std::filesystem::remove(path());
   std::filesystem::create_directory(path());
-  EXPECT_NE(problem().find("no regular file"), std::string::npos);
+  EXPECT_NE(problem().find("not a regular file"), std::string::npos);
 }
 
 }  // namespace

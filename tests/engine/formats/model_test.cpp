@@ -175,7 +175,7 @@ TEST_F(ModelFile, EveryFlippedBitIsRefusedOrReadsTheSame) {
   EXPECT_EQ(refused, static_cast<int>(sound.size()));
 }
 
-TEST_F(ModelFile, ADigestUnderADamagedNameIsNoMissingOne) {
+TEST_F(ModelFile, ADigestUnderADamagedNameIsNotAMissingOne) {
   for (const char* key : {"lockstep.digesT", "mockstep.digest", ""}) {
     EXPECT_NE(refusal([&](auto& f) {
                 f.metadata[key] = f.metadata.at("lockstep.digest");
@@ -195,7 +195,7 @@ TEST_F(ModelFile, OneWithoutADigestIsReadWithANotice) {
   EXPECT_NE(no_digest_text(path).find(path), std::string::npos);
 }
 
-TEST_F(ModelFile, ValuesThatAreNoFiniteNumbersAreNamed) {
+TEST_F(ModelFile, ValuesThatAreNotFiniteNumbersAreNamed) {
   for (const float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     Network network = small();
     EXPECT_NO_THROW(require_finite(network, path));

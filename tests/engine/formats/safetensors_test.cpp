@@ -104,7 +104,7 @@ TEST(Safetensors, HostileFilesGiveDataErrorOnly) {
       {"one field more", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}",
        4},
       {"unknown type", "{" + entry("a", "[1]", "[0,4]", "\"F31\"") + "}", 4},
-      {"type is no text", "{" + entry("a", "[1]", "[0,4]", "4") + "}", 4},
+      {"type is not text", "{" + entry("a", "[1]", "[0,4]", "4") + "}", 4},
       {"NaN in a shape", "{" + entry("a", "[NaN]", "[0,4]") + "}", 4},
       {"null in a shape", "{" + entry("a", "[null]", "[0,4]") + "}", 4},
       {"fraction in a shape", "{" + entry("a", "[1.0]", "[0,4]") + "}", 4},

@@ -301,7 +301,7 @@ TEST(LanesConvolution, TakesBoundedMemory) {
 }
 
 // A NaN must not spread, although pairs and whole rows are multiplied at a time.
-TEST(LanesConvolution, InBf16WhatIsNoNumberReachesItsWindowsOnly) {
+TEST(LanesConvolution, InBf16WhatIsNotANumberReachesItsWindowsOnly) {
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     if (!runs_bf16(target)) continue;
     const Target only(target);

@@ -1,4 +1,4 @@
-// The tables of kernels of every device: what they support, and the functions that are no op's.
+// The tables of kernels of every device: what they support, and the functions that are not op's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -385,7 +385,7 @@ kernels::Table counting_table(Device device) {
   return t;
 }
 
-// The functions of a table that are no op's kernel, each with a test in this file.
+// The functions of a table that are not an op's kernel, each with a test in this file.
 constexpr const char* functions[] = {
     "reorder",    "accumulate",        "zero",        "sgdm",           "adam",
     "rmsprop",    "sgdm_of_all",       "adam_of_all", "rmsprop_of_all", "add",

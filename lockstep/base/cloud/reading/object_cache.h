@@ -12,7 +12,7 @@ namespace lockstep::cloud {
 // A folder of contents by store, bucket, key, size and ETag: $XDG_CACHE_HOME/lockstep/objects, else
 // ~/.cache/lockstep/objects, readable for the user alone. It keeps at most 10 GB
 // (LOCKSTEP_S3_CACHE_GB; 0: nothing) and removes the contents that were written first. Damaged and
-// half-written files count as missing. A full disk, or no home, is no error: nothing is kept.
+// half-written files count as missing. A full disk, or no home, is not an error: nothing is kept.
 // Objects without ETag are not kept. Thread-safe, and safe against the end of processes.
 class ObjectCache {
  public:

@@ -25,7 +25,7 @@ std::string_view without_blanks(std::string_view text);
 // Blanks around other fields are left out, and so are empty lines. The separator is the one of
 // comma, semicolon and tab that gives the first two records the same number of fields, two or more;
 // a first line `sep=;`, as Excel writes it, names it. Of several the first, but if commas may be
-// those of decimal numbers, fields that are no numbers decide. Not thread-safe.
+// those of decimal numbers, fields that are not numbers decide. Not thread-safe.
 class TableRecords {
  public:
   // Keep both alive. Throws DataError if commas may separate fields or be those of decimal numbers.

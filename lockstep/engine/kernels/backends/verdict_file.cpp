@@ -87,7 +87,7 @@ std::optional<std::string> read_own(const std::string& path, std::string& proble
   if (fstat(file.get(), &facts) != 0) {
     problem = reason_of(errno);
   } else if (!S_ISREG(facts.st_mode)) {
-    problem = "it is no regular file";
+    problem = "it is not a regular file";
   } else if (facts.st_uid != geteuid()) {
     problem = "it belongs to another user (number " + std::to_string(facts.st_uid) + ")";
   } else if ((facts.st_mode & 077) != 0) {

@@ -32,7 +32,7 @@ struct StoredVerdict {
   std::string problem;  // why a file that exists is ignored; ""
 };
 // Reads the verdict for a key. A file is ignored if it belongs to another user, if others may read
-// or write it, if it is no regular file, or if its content is damaged or is for another key.
+// or write it, if it is not a regular file, or if its content is damaged or is for another key.
 StoredVerdict read_verdict(const std::string& folder, const VerdictKey& key);
 // Writes it (mode 0600, by renaming). Makes the folder (0700). Throws FileError.
 void write_verdict(const std::string& folder, const VerdictKey& key, const Verdict& verdict);

@@ -1,4 +1,4 @@
-// Entries of the table that are no ops: conversions, updates, sums, augmentation, digests. Their
+// Entries of the table that are not ops: conversions, updates, sums, augmentation, digests. Their
 // results are the CPU's, bit by bit.
 #include <fmt/format.h>
 

@@ -40,7 +40,7 @@ class WorkerLosses {
   // The workers did not form a group although none was lost, so the cause is the connection between
   // hosts or devices. Throws Error at the limit.
   void count_failed_rendezvous(const std::string& why);
-  // An iteration was begun. Ends the counts above, unless it is computed again, which is no
+  // An iteration was begun. Ends the counts above, unless it is computed again, which is not
   // progress.
   void advance_to(int64_t iteration);
 
