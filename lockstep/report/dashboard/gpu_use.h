@@ -6,11 +6,11 @@
 
 namespace lockstep {
 
-// One thread at a time.
+// One thread at a time. A driver or GPU that hangs holds up the constructor and json().
 class GpuUse {
  public:
   // Loads the library. Machines without it have no GPUs that could be asked.
-  explicit GpuUse(const std::string& library = "libnvidia-ml.so.1");
+  explicit GpuUse(const std::string& library);
 
   // [{"name", "busy": share of the last moments in which kernels ran, or null, "memory": share that
   // is in use, or null, "memory_bytes": of all, or null}] by index; empty without GPUs.

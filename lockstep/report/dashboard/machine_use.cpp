@@ -3,26 +3,102 @@
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
+#include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/base/time_limit.h"
+#include "lockstep/report/dashboard/gpu_use.h"
 
 namespace lockstep {
+namespace {
+
+constexpr double kGpusEndSeconds = 0.5;
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+struct MachineUse::Gpus {
+  Gpus(std::string name, double seconds) : library(std::move(name)), patience(seconds) {}
+
+  const std::string library;
+  const double patience;
+  std::thread thread;
+
+  mutable Mutex mutex;
+  ConditionVariable asked, ended;
+  std::string read LOCKSTEP_GUARDED_BY(mutex) = "[]";  // as JSON
+  double since LOCKSTEP_GUARDED_BY(mutex) = 0;         // when it was asked
+  bool started LOCKSTEP_GUARDED_BY(mutex) = false, waiting LOCKSTEP_GUARDED_BY(mutex) = false;
+  bool ending LOCKSTEP_GUARDED_BY(mutex) = false, done LOCKSTEP_GUARDED_BY(mutex) = false;
+
+  void work();
+  double silent() const LOCKSTEP_REQUIRES(mutex) { return waiting ? seconds_now() - since : 0; }
+};
+
+void MachineUse::Gpus::work() {
+  std::optional<GpuUse> use;
+  while (true) {
+    {
+      MutexLock lock(mutex);
+      while (!waiting && !ending) asked.wait(mutex);
+      if (ending) break;
+    }
+    // Without the lock, because it may hang.
+    if (!use) use.emplace(library);
+    std::string text =
+        use->json().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    const MutexLock lock(mutex);
+    read = std::move(text);
+    waiting = false;
+  }
+  const MutexLock lock(mutex);
+  done = true;
+  ended.notify_all();
+}
+
+MachineUse::MachineUse(std::string gpu_library, double patience)
+    : gpus_(std::make_shared<Gpus>(std::move(gpu_library), patience)) {}
+
+MachineUse::~MachineUse() {
+  Gpus& g = *gpus_;
+  if (!g.thread.joinable()) return;
+  bool done = false;
+  {
+    MutexLock lock(g.mutex);
+    g.ending = true;
+    g.asked.notify_all();
+    const TimeLimit limit(kGpusEndSeconds);
+    while (!g.done && !limit.reached()) g.ended.wait_until(g.mutex, limit);
+    done = g.done;
+  }
+  done ? g.thread.join() : g.thread.detach();
+}
 
 void MachineUse::refresh() {
-  const double now =
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  {
-    const MutexLock lock(mutex_);
-    if (now - read_at_ < 1) return;
-    read_at_ = now;
-  }
-  // Without the lock, because a GPU that hangs would block everybody who reads.
-  std::string gpus =
-      gpu_use_.json().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   const MutexLock lock(mutex_);
-  gpus_ = std::move(gpus);
+  if (seconds_now() - read_at_ < 1) return;
+  read_at_ = seconds_now();
+  {
+    const MutexLock gpus_lock(gpus_->mutex);
+    if (!std::exchange(gpus_->started, true)) {
+      try {
+        gpus_->thread = quiet_thread([gpus = gpus_] { gpus->work(); });
+      } catch (const Error&) {  // shown without GPUs
+      }
+    }
+    if (gpus_->thread.joinable() && !std::exchange(gpus_->waiting, true)) {
+      gpus_->since = seconds_now();
+      gpus_->asked.notify_all();
+    }
+  }
   std::ifstream stat("/proc/stat");
   std::string word;
   stat >> word;  // "cpu": all processors
@@ -47,12 +123,24 @@ void MachineUse::refresh() {
 }
 
 nlohmann::ordered_json MachineUse::json() const {
+  auto gpus = nlohmann::ordered_json::array();
+  nlohmann::ordered_json silent;
+  {
+    const MutexLock lock(gpus_->mutex);
+    const double seconds = gpus_->silent();
+    if (seconds < gpus_->patience) {
+      gpus = parse_json<nlohmann::ordered_json>(gpus_->read);
+    } else {
+      silent = seconds;
+    }
+  }
   const MutexLock lock(mutex_);
   return {{"processors", std::thread::hardware_concurrency()},
           {"busy", busy_ < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(busy_)},
           {"memory", memory_},
           {"memory_bytes", 1024 * memory_kib_},
-          {"gpus", parse_json<nlohmann::ordered_json>(gpus_)}};
+          {"gpus", std::move(gpus)},
+          {"gpus_silent", std::move(silent)}};
 }
 
 }  // namespace lockstep

@@ -1,28 +1,39 @@
 // How much of this machine is in use.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "lockstep/base/threads/mutex.h"
-#include "lockstep/report/dashboard/gpu_use.h"
 
 namespace lockstep {
 
-// Thread-safe.
+// Thread-safe. GPUs are asked by a thread of its own, because a driver that hangs would hold up
+// everybody who asks.
 class MachineUse {
  public:
-  // Reads the system's counters if they are older than a second.
+  // `gpu_library`: NVIDIA's management library. GPUs that do not answer for `patience` seconds are
+  // left out.
+  explicit MachineUse(std::string gpu_library = "libnvidia-ml.so.1", double patience = 5);
+  // Waits for GPUs half a second at most; the thread of one that hangs is left behind.
+  ~MachineUse();
+  MachineUse(const MachineUse&) = delete;
+  MachineUse& operator=(const MachineUse&) = delete;
+
+  // Reads the system's counters if they are older than a second, and has the GPUs' read. Never
+  // waits for them.
   void refresh();
   // {"processors": number, "busy": share of their time between the last two readings, or null,
   // "memory": share of the memory that is in use, "memory_bytes": of all, "gpus": as
-  // GpuUse::json()}.
+  // GpuUse::json() at the last reading, "gpus_silent": seconds for which they have not answered,
+  // or null}.
   nlohmann::ordered_json json() const;
 
  private:
+  struct Gpus;
+  const std::shared_ptr<Gpus> gpus_;  // shared with its thread
   mutable Mutex mutex_;
-  const GpuUse gpu_use_;
-  std::string gpus_ LOCKSTEP_GUARDED_BY(mutex_) = "[]";  // as JSON
   double read_at_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   double idle_ LOCKSTEP_GUARDED_BY(mutex_) = 0, total_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   double busy_ LOCKSTEP_GUARDED_BY(mutex_) = -1;

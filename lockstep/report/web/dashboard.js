@@ -20,20 +20,23 @@
   const remember = (key, value) => { try { localStorage.setItem("lockstep." + key, JSON.stringify(value)); } catch { /* no storage: forgotten */ } };
   const remembered = (key, otherwise) => { try { return JSON.parse(localStorage.getItem("lockstep." + key)) ?? otherwise; } catch { return otherwise; } };
 
+  const gpus = () => finite(machine.gpus_silent) ? [] : machine.gpus || [];
+  const silentGpus = () => finite(machine.gpus_silent) ? `GPUs have not answered for ${duration(machine.gpus_silent)}` : null;
+
   function takeRuns(list) { for (const run of list.runs) runs.set(run.id, run); version = list.version; sweeps = list.sweeps ?? sweeps; }
 
-  // The one stream of this page: the list of runs, and the logs of `watched` ({id: position}).
+  // The one stream of this page: the list of runs, and the logs of `watched` ({id: log}).
   function listen(watched) {
     stream?.close();
     const open = () => {
-      const watch = Object.entries(watched).map(([id, log]) => `${id}:${log.position}`).join(",");
+      const watch = Object.entries(watched).map(([id, log]) => `${id}:${log.position}:${log.mark}`).join(",");
       stream = new EventSource(`/events?since=${version}&watch=${encodeURIComponent(watch)}`);
       stream.addEventListener("runs", event => { takeRuns(JSON.parse(event.data)); view?.runs?.(); });
       stream.addEventListener("log", event => { const {id, log} = JSON.parse(event.data); if (watched[id]) { watched[id].add(log); view?.log?.(id); } });
       stream.addEventListener("restart", () => show());
       stream.addEventListener("machine", event => {
         machine = JSON.parse(event.data);
-        use.textContent = `${count(machine.processors)} processors ${finite(machine.busy) ? percent(machine.busy, 0) + " busy" : ""}, memory ${percent(machine.memory, 0)} of ${(machine.memory_bytes / 2 ** 30).toFixed(0)} GiB` + (machine.gpus || []).map((gpu, i) => `; GPU ${i} ${gpuUse(gpu)}`).join("");
+        use.textContent = `${count(machine.processors)} processors ${finite(machine.busy) ? percent(machine.busy, 0) + " busy" : ""}, memory ${percent(machine.memory, 0)} of ${(machine.memory_bytes / 2 ** 30).toFixed(0)} GiB` + (silentGpus() ? "; " + silentGpus() : gpus().map((gpu, i) => `; GPU ${i} ${gpuUse(gpu)}`).join(""));
         view?.machine?.();
       });
       // The browser would repeat the old position, so a new connection is made with the present one.
@@ -89,7 +92,7 @@
     function columns() {
       const made = [
         {name: "Chosen", value: run => chosen.has(run.id) ? 0 : 1, cell: choose},
-        {name: "Run", value: run => run.folder, cell: run => [element("a", {href: "#/run/" + run.id}, run.name || "run"), element("div", {class: "quiet small"}, run.folder), run.damage ? element("div", {class: "small", title: run.damage}, "The log is damaged") : null]},
+        {name: "Run", value: run => run.folder, cell: run => [element("a", {href: "#/run/" + run.id}, run.name || "run"), element("div", {class: "quiet small"}, run.folder), run.damage ? element("div", {class: "small", title: run.damage}, "The log cannot be read in full") : null]},
         {name: "State", value: run => run.status, cell: run => badge(run.status)},
         {name: "Progress", number: true, value: run => run.iterations ? (run.iteration || 0) / run.iterations : null,
           cell: run => run.iterations ? `${percent((run.iteration || 0) / run.iterations, 0)} of ${count(run.iterations)}` : count(run.iteration)},
@@ -182,8 +185,8 @@
         ["Images per second", count(log.recent ?? log.images / log.seconds)],
         machine && running ? ["Processors", finite(machine.busy) ? percent(machine.busy, 0) + " busy" : "–"] : ["", null],
         machine && running ? ["Memory", percent(machine.memory, 0)] : ["", null],
-        ...(machine && running ? machine.gpus || [] : []).map((gpu, i) => [`GPU ${i}, ${gpu.name}`, gpuUse(gpu)])]));
-      for (const text of [now.reason, now.damage]) if (text) head.append(element("p", {class: "message"}, text));
+        ...(machine && running ? gpus() : []).map((gpu, i) => [`GPU ${i}, ${gpu.name}`, gpuUse(gpu)])]));
+      for (const text of [now.reason, now.damage, machine && running ? silentGpus() : null]) if (text) head.append(element("p", {class: "message"}, text));
       bar.style.width = finite(share) ? (100 * share).toFixed(1) + "%" : "0";
       progress.setAttribute("aria-valuenow", finite(share) ? Math.round(100 * share) : 0);
       stop.hidden = !running;

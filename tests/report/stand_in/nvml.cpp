@@ -1,5 +1,9 @@
 // A stand-in for NVIDIA's management library: two GPUs, the second one without figures of its use.
+// It can hang.
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 namespace {
 
@@ -12,14 +16,18 @@ struct Memory {
 
 constexpr int kOk = 0, kNotSupported = 3;
 int gpus[2];
+std::atomic<bool> hangs = false;
 
 }  // namespace
 
 extern "C" {
 
+void stand_in_hangs(int yes) { hangs = yes != 0; }
+
 int nvmlInit_v2() { return kOk; }
 
 int nvmlDeviceGetCount_v2(unsigned int* count) {
+  while (hangs) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   *count = 2;
   return kOk;
 }
