@@ -77,9 +77,81 @@ TEST_F(GrowingLinesTest, ALineWithoutEndIsNotRead) {
   EXPECT_FALSE(lines_.overlong());
 }
 
+// Another process may write more, before the next look, than there was.
+TEST_F(GrowingLinesTest, AFileThatIsWrittenAnewMayBeLonger) {
+  write("a\nb\nc");
+  EXPECT_EQ(next(), (Lines{"a", "b"}));
+  write("x\ny\nz\nlonger\n", true);
+  EXPECT_EQ(next(), (Lines{"x", "y", "z", "longer"}));
+  EXPECT_TRUE(lines_.restarted());
+  EXPECT_EQ(next(), Lines{});
+  EXPECT_FALSE(lines_.restarted());
+  // Another file with the same beginning.
+  std::ofstream(folder_ + "/new") << "x\ny\nz\nlonger\nend\n";
+  std::filesystem::rename(folder_ + "/new", path());
+  EXPECT_EQ(next().size(), 5u);
+  EXPECT_TRUE(lines_.restarted());
+  write("more\n");
+  EXPECT_EQ(next(), Lines{"more"});
+  EXPECT_FALSE(lines_.restarted());
+  // Another one of which no line was whole yet.
+  write("one", true);
+  EXPECT_EQ(next(), Lines{});
+  std::ofstream(folder_ + "/new") << "three and\n";
+  std::filesystem::rename(folder_ + "/new", path());
+  EXPECT_EQ(next(), Lines{"three and"});
+}
+
+TEST_F(GrowingLinesTest, LongFilesAreComparedByTheirEnd) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "line " + std::to_string(i) + "\n";
+  write(text);
+  EXPECT_EQ(next().size(), 1000u);
+  EXPECT_EQ(next(100).size(), 0u);
+  EXPECT_FALSE(lines_.restarted());
+  text[text.size() - 20] = 'X';
+  write(text + "more\n", true);
+  EXPECT_EQ(next().size(), 1001u);
+  EXPECT_TRUE(lines_.restarted());
+}
+
+// As a page does that connects again: the position and the mark are all that it knows.
+TEST_F(GrowingLinesTest, APositionWithAMark) {
+  EXPECT_EQ(lines_.mark(), "");
+  write("a\nb\nc");
+  next();
+  const std::string mark = lines_.mark();
+  EXPECT_EQ(mark.size(), 16u);
+  GrowingLines known = lines_;
+  known.skip_to(4, mark);
+  EXPECT_EQ(known.position(), 4);
+  std::swap(lines_, known);
+  write("d\n");
+  EXPECT_EQ(next(), Lines{"cd"});
+  EXPECT_FALSE(lines_.restarted());
+  lines_.skip_to(4, mark);
+  write("1\n2\n345\n", true);
+  EXPECT_EQ(next(), (Lines{"1", "2", "345"}));
+  EXPECT_TRUE(lines_.restarted());
+  lines_.skip_to(4);  // without a mark there is nothing to compare
+  EXPECT_EQ(next(), Lines{"345"});
+  lines_.skip_to(0, mark);
+  EXPECT_EQ(next().size(), 3u);
+  EXPECT_FALSE(lines_.restarted());
+}
+
+TEST_F(GrowingLinesTest, TellsWhatCannotBeRead) {
+  EXPECT_EQ(next(), Lines{});
+  EXPECT_FALSE(lines_.readable());
+  write("a\n");
+  EXPECT_EQ(next(), Lines{"a"});
+  EXPECT_TRUE(lines_.readable());
+}
+
 TEST_F(GrowingLinesTest, OtherThanFiles) {
   std::filesystem::create_directory(path());
   EXPECT_EQ(next(), Lines{});
+  EXPECT_FALSE(lines_.readable());
 }
 
 }  // namespace

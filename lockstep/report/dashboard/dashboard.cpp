@@ -28,6 +28,8 @@ using nlohmann::ordered_json;
 constexpr int kIntervalMs = 500;
 constexpr size_t kMostWatched = 16;
 constexpr int64_t kMostAtOnce = int64_t{4} << 20;  // bytes of a log in one event
+// Bytes of events, of which logs are added no more: they follow with the next ones.
+constexpr size_t kMostEvents = size_t{8} << 20;
 
 constexpr const char* kPage = R"(<!doctype html>
 <html lang="en">
@@ -84,6 +86,7 @@ class Source {
       version_ = now;
     }
     for (Watch& w : watched_) {
+      if (text.size() > kMostEvents) break;
       w.log.follow(w.file, kMostAtOnce);
       if (w.log.restarted()) {
         text += event("restart", {{"id", w.id}});
@@ -140,7 +143,7 @@ struct Dashboard::State : std::enable_shared_from_this<Dashboard::State> {
 
 WebResponse Dashboard::State::events(const WebRequest& request) {
   std::vector<Watch> watched;
-  const std::string list_text = request.parameter("watch");  // "id:position,id:position"
+  const std::string list_text = request.parameter("watch");  // "id:position:mark,id:position:mark"
   for (size_t begin = 0; begin < list_text.size() && watched.size() < kMostWatched;) {
     const size_t end = std::min(list_text.find(',', begin), list_text.size());
     const std::string one = list_text.substr(begin, end - begin);
@@ -149,7 +152,10 @@ WebResponse Dashboard::State::events(const WebRequest& request) {
     const std::string id = one.substr(0, colon), folder = list.folder(id);
     if (folder.empty()) continue;
     watched.push_back({id, join_path(folder, "log.jsonl"), {}});
-    watched.back().log.skip_to(whole_number(one.substr(std::min(colon + 1, one.size()))));
+    const std::string place = one.substr(std::min(colon + 1, one.size()));
+    const size_t second = std::min(place.find(':'), place.size());
+    watched.back().log.skip_to(whole_number(place.substr(0, second)),
+                               place.substr(std::min(second + 1, place.size())));
   }
   const auto source =
       std::make_shared<Source>(shared_from_this(), list, machine, std::move(watched),

@@ -90,7 +90,9 @@ int64_t RunLog::position() const { return state_->lines.position(); }
 bool RunLog::restarted() const { return state_->restarted; }
 int64_t RunLog::added() const { return state_->added; }
 int64_t RunLog::last_iteration() const { return state_->last; }
-void RunLog::skip_to(int64_t position) { state_->lines.skip_to(position); }
+void RunLog::skip_to(int64_t position, std::string mark) {
+  state_->lines.skip_to(position, std::move(mark));
+}
 
 void RunLog::clear() {
   State& s = *state_;
@@ -244,6 +246,7 @@ ordered_json RunLog::columns(size_t most) const {
   json["iterations"] = s.iterations.size();
   json["last"] = s.last;
   json["position"] = s.lines.position();
+  json["mark"] = s.lines.mark();
   return json;
 }
 

@@ -20,12 +20,13 @@ class RunLog {
 
   // Adds lines. The last one may be incomplete and continue in the next call.
   void add(std::string_view text);
-  // Adds what was appended to the file since the last call, at most `most` bytes. A file that is
-  // shorter than what was read (a continued run writes its log anew) is read from the beginning.
-  // Does nothing if the file cannot be opened.
+  // Adds what was appended to the file since the last call, at most `most` bytes. A file that was
+  // written anew (as by a continued run; see GrowingLines) is read from the beginning. Does nothing
+  // if the file cannot be opened.
   void follow(const std::string& path, int64_t most);
-  // Continues a log whose first `position` bytes others have read.
-  void skip_to(int64_t position);
+  // Continues a log whose first `position` bytes others have read. `mark` is of their columns(), or
+  // "".
+  void skip_to(int64_t position, std::string mark = {});
 
   int64_t position() const;        // bytes of the file that were read
   bool restarted() const;          // the last follow() began at the beginning again
@@ -36,7 +37,8 @@ class RunLog {
   //  "accuracy": [...], "rate": [[iteration, rate], ...] where it changes, "epochs": [[iteration,
   //  epoch], ...] where the epoch changes, "validations": [...], "events": [...], "workers":
   //  [{"worker", "shards", "shard_ms", "iteration_ms"}] if workers have reported, "elapsed",
-  //  "seconds" (mean of an iteration), "images" (of these iterations), "position"}.
+  //  "seconds" (mean of an iteration), "images" (of these iterations), "position",
+  //  "mark" (of the bytes before the position: GrowingLines::mark())}.
   // Values have five digits. Values that are not finite are null. Of more than `most` iterations,
   // those with the smallest and the largest loss of each of most / 2 equal parts remain.
   nlohmann::ordered_json columns(size_t most = 100'000) const;

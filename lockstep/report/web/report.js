@@ -5,7 +5,7 @@
 
   // The columns of a log, with room to grow.
   class Log {
-    constructor() { this.x = []; this.loss = []; this.accuracy = []; this.rate = []; this.epochs = []; this.validations = []; this.events = []; this.elapsed = 0; this.seconds = 0; this.images = 0; this.iterations = 0; this.last = 0; this.position = 0; }
+    constructor() { this.x = []; this.loss = []; this.accuracy = []; this.rate = []; this.epochs = []; this.validations = []; this.events = []; this.elapsed = 0; this.seconds = 0; this.images = 0; this.iterations = 0; this.last = 0; this.position = 0; this.mark = ""; }
     add(piece) {
       const x = Array.isArray(piece.x) ? piece.x : piece.loss.map((_, i) => piece.x + i);
       for (let i = 0; i < x.length; ++i) {
@@ -25,6 +25,7 @@
       this.last = piece.last || this.last;
       this.workers = piece.workers ?? this.workers;
       this.position = piece.position;
+      this.mark = piece.mark || "";
       return this;
     }
     classifies() { return this.accuracy.some(finite) || this.validations.some(v => finite(v.validation_accuracy)); }

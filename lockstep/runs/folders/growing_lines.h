@@ -15,24 +15,36 @@ class GrowingLines {
   static constexpr size_t longest = size_t{16} << 20;
 
   // Calls `line` for each whole line that was appended since the last call, without its end. Reads
-  // at most `most` bytes, or all. A file that is shorter than before was written anew: it is read
-  // from the beginning. Does nothing if the file cannot be opened or is not a regular file.
+  // at most `most` bytes, or all. A file that was written anew is read from the beginning: one that
+  // is shorter than before, another file of this name, or one with other bytes before position().
+  // Does nothing if the file cannot be opened or is not a regular file.
   void follow(const std::string& path, const std::function<void(std::string_view line)>& line,
               int64_t most = INT64_MAX);
-  // Continues after the first `position` bytes, which others have read.
-  void skip_to(int64_t position) { read_ = position; }
+  // Continues after the first `position` bytes, which others have read. With their mark(), the next
+  // follow() finds out whether the file was written anew since then.
+  void skip_to(int64_t position, std::string mark = {});
 
-  int64_t position() const { return read_ - static_cast<int64_t>(rest_.size()); }
+  // The end of the last whole line.
+  int64_t position() const { return whole_; }
+  // Tells the bytes before position() and their file from others; "" if nothing was read.
+  std::string mark() const;
   int64_t bytes_read() const { return read_; }
   // The last follow() began at the beginning again.
   bool restarted() const { return restarted_; }
+  // The last follow() could read the file.
+  bool readable() const { return readable_; }
   // A line is too long. Nothing more is read until the file is written anew.
   bool overlong() const { return overlong_; }
 
  private:
-  int64_t read_ = 0;
-  std::string rest_;  // an incomplete line
-  bool restarted_ = false, overlong_ = false;
+  bool is_another(int file, uint64_t device, uint64_t inode, int64_t size);
+
+  int64_t read_ = 0, whole_ = 0;
+  std::string rest_;      // an incomplete line
+  std::string before_;    // the last bytes before position()
+  std::string expected_;  // the mark of bytes that others have read
+  uint64_t device_ = 0, inode_ = 0;
+  bool restarted_ = false, readable_ = false, overlong_ = false;
 };
 
 // What is said of a file with such a line: "log.jsonl has a line of more than 16 MiB: ...".
