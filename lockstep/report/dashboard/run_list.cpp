@@ -98,12 +98,12 @@ struct Entry {
   GrowingLines lines;
   ordered_json summary = ordered_json::object();
 
-  void read_log(const std::string& path);
+  void read_log(const std::string& path, bool there);
   void read_line(std::string_view line);
 };
 
 // Of iterations only the last line counts, so that the lines between are not parsed.
-void Entry::read_log(const std::string& path) {
+void Entry::read_log(const std::string& path, bool there) {
   std::string last;
   bool anew = false;
   const auto forget = [&] {
@@ -123,7 +123,9 @@ void Entry::read_log(const std::string& path) {
       kMostBytesAtOnce);
   forget();
   if (!last.empty()) read_line(last);
-  summary["damage"] = lines.overlong() ? ordered_json(overlong_note("log.jsonl")) : ordered_json();
+  summary["damage"] = lines.overlong()             ? ordered_json(overlong_note("log.jsonl"))
+                      : !lines.readable() && there ? ordered_json("log.jsonl cannot be read")
+                                                   : ordered_json();
 }
 
 void Entry::read_line(std::string_view line) {
@@ -241,8 +243,10 @@ bool RunList::State::follow(Entry& e) {
   }
   const bool rest = e.lines.bytes_read() < e.log.size && !e.lines.overlong();
   if (updated(e.log, "log.jsonl") || rest) {
-    e.read_log(path("log.jsonl"));
-    changed = true;
+    // A rest that cannot be read is no news.
+    const ordered_json before = e.summary;
+    e.read_log(path("log.jsonl"), e.log.size >= 0);
+    changed |= e.summary != before;
   }
   return changed;
 }
