@@ -15,11 +15,15 @@ namespace lockstep {
 // complete events ("event: log\ndata: {...}\n\n") or "".
 using EventSource = std::function<std::string()>;
 
-// Thread-safe.
+// Thread-safe. What browsers have not read is bounded: 32 MiB of one stream, and no source is asked
+// while all of them have 64 MiB.
 class EventStreams {
  public:
-  // `before_each_interval` is called once before the sources of all streams.
-  EventStreams(int interval_ms, std::function<void()> before_each_interval, size_t most);
+  // `before_each_interval` is called once before the sources of all streams. A browser that reads
+  // nothing of what is pending for `patience` seconds loses its stream, and one that needs ten
+  // times as long for all of it, too.
+  EventStreams(int interval_ms, std::function<void()> before_each_interval, size_t most,
+               double patience = 30);
   // Closes all streams. Waits for sources half a second at most; one that lasts longer (a disk that
   // hangs) goes on in the streams' thread, so sources must own what they use.
   ~EventStreams();
@@ -29,8 +33,8 @@ class EventStreams {
   EventStreams& operator=(const EventStreams&) = delete;
 
   // Takes over a connected socket whose response headers are sent. The stream ends when the browser
-  // closes it, when the browser reads too slowly, or when the source throws. Closes the socket if
-  // there are too many streams.
+  // closes it, when the browser reads too slowly or is sent too much, or when the source throws.
+  // Closes the socket if there are too many streams.
   void add(Descriptor socket, EventSource source);
   size_t size() const;
 
