@@ -135,11 +135,14 @@ struct Question {
 }  // namespace
 
 struct WebServer::State {
-  State(Handler h, int event_interval_ms, std::function<void()> before)
-      : handler(std::move(h)), streams(event_interval_ms, std::move(before), kMostStreams) {}
+  State(Handler h, int event_interval_ms, std::function<void()> before, const WebLimits& limits)
+      : handler(std::move(h)),
+        answer_seconds(limits.answer),
+        streams(event_interval_ms, std::move(before), kMostStreams, limits.stream) {}
 
   const std::string token = random_token();
   const Handler handler;
+  const double answer_seconds;
   int port = 0;
   Descriptor listener, wake;
   EventStreams streams;
@@ -173,6 +176,7 @@ struct WebServer::State {
   void reply(Connection& c, Reply made);
   void write(Connection& c);
   void close_late();
+  void give_up(Connection& c);
 
   std::string cookie_name() const { return "lockstep_" + std::to_string(port); }
   bool is_here(std::string_view host) const {
@@ -260,7 +264,9 @@ void WebServer::State::serve() {
     }
     for (auto& [number, one] : made) {
       for (Connection& c : connections) {
-        if (c.number == number) reply(c, std::move(one));
+        if (c.number != number || c.phase != Connection::Phase::answering) continue;  // too late
+        reply(c, std::move(one));
+        break;
       }
     }
     close_late();
@@ -275,7 +281,7 @@ void WebServer::State::serve() {
     for (const Connection& c : connections) {
       const bool idle = c.phase == Connection::Phase::answering;
       polls.push_back({idle ? -1 : c.socket.get(), c.awaited(), 0});
-      if (!idle) wait_for(c.limit);
+      wait_for(c.limit);
     }
     if (::poll(polls.data(), polls.size(), wait_ms) > 0) {
       eventfd_t count = 0;
@@ -298,9 +304,21 @@ void WebServer::State::serve() {
 
 // Removes what has ended, and what has not done its part in time.
 void WebServer::State::close_late() {
-  std::erase_if(connections, [](const Connection& c) {
-    return !c.socket || (c.phase != Connection::Phase::answering && c.limit.reached());
-  });
+  for (Connection& c : connections) {
+    if (c.phase == Connection::Phase::answering && c.limit.reached()) give_up(c);
+  }
+  std::erase_if(connections, [](const Connection& c) { return !c.socket || c.limit.reached(); });
+}
+
+// The thread that computes the answer cannot be stopped. Its answer will be dropped.
+void WebServer::State::give_up(Connection& c) {
+  {
+    const MutexLock lock(mutex);
+    std::erase_if(questions, [&](const Question& one) { return one.number == c.number; });
+  }
+  const nlohmann::json json{{"error", "[dashboard] the answer takes too long"},
+                            {"hint", "does a disk hang? Try again later"}};
+  reply(c, reply_of(503, "application/json", json.dump()));
 }
 
 bool WebServer::State::may_accept() {
@@ -417,7 +435,7 @@ void WebServer::State::judge(Connection& c, size_t head_size) {
     WebRequest request{c.head.method, c.head.path, c.text.substr(0, c.done),
                        std::move(c.head.parameters)};
     c.text.clear();
-    c.phase = Connection::Phase::answering;
+    c.turn(Connection::Phase::answering, answer_seconds);
     const MutexLock lock(mutex);
     questions.push_back({c.number, std::move(request)});
     asked.notify_one();
@@ -455,9 +473,9 @@ void WebServer::State::write(Connection& c) {
 }
 
 WebServer::WebServer(int port, Handler handler, int event_interval_ms,
-                     std::function<void()> before_events)
+                     std::function<void()> before_events, const WebLimits& limits)
     : state_(std::make_shared<State>(std::move(handler), event_interval_ms,
-                                     std::move(before_events))) {
+                                     std::move(before_events), limits)) {
   state_->listen_at(port);
   try {
     state_->door = quiet_thread([state = state_.get()] { state->serve(); });

@@ -26,11 +26,19 @@ struct WebResponse {
   EventSource events = {};  // if set: the response is a stream of these events
 };
 
+struct WebLimits {
+  double answer = 60;  // seconds, with the time before a thread is free
+  double stream = 30;  // seconds in which a browser reads nothing of its events
+};
+
 // One thread owns all connections and never waits for one of them; four threads call the handler.
 // A connection carries one request. A request is refused with 403 unless its Host is this server,
 // its Origin, if it has one, too, and it carries the token: as a cookie, or as the parameter
 // `token` of the first page, which sets the cookie. This is decided when its head has arrived,
 // before its body is read.
+//
+// An answer takes a minute at most: then the request gets status 503, because a disk may hang. A
+// stream of events ends as EventStreams says.
 //
 // Strangers on this machine can open connections, so what they cost is bounded: 64 connections and
 // streams at once, 5 seconds and 32 KiB for the head of a request, 1,280 new connections a second,
@@ -43,7 +51,8 @@ class WebServer {
   // Listens on 127.0.0.1. `port` 0: any free port. `handler` is called by several threads;
   // exceptions become status 400 (errors of Lockstep) or 500. `before_events` as in EventStreams.
   // Throws Error if the port is in use.
-  WebServer(int port, Handler handler, int event_interval_ms, std::function<void()> before_events);
+  WebServer(int port, Handler handler, int event_interval_ms, std::function<void()> before_events,
+            const WebLimits& limits = {});
   // Ends all connections. Waits for a handler half a second at most; one that lasts longer (a disk
   // that hangs) goes on in its thread, so a handler must own what it uses.
   ~WebServer();
