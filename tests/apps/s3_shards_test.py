@@ -312,6 +312,28 @@ class Outputs(S3Test):
         self.assertEqual(self.s3("runs", "rm", "1", **home).returncode, 0)
         self.assertEqual(self.s3("runs", "list", **home).stdout, "no runs\n")
 
+    def test_what_cannot_be_removed_is_removed_later(self):
+        """A store that refuses to remove objects is no failure of the run, and the objects are not forgotten."""
+        self.store.fault = lambda method, path: "error" if method == "DELETE" else None
+        done = self.train(LOCKSTEP_S3_RETRY_SECONDS="0.1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.train("--resume", "--set", "max_epochs=13", LOCKSTEP_S3_RETRY_SECONDS="0.1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        pointer = json.loads(self.stored("lockstep-run.json"))
+        objects = lambda: {key[len("a b/run/"):] for bucket, key in self.store.objects if "/files/" in key}
+        named = {file["object"] for file in pointer["files"]}
+        self.assertTrue(objects() - named)
+        self.assertEqual(objects() - named, set(pointer["replaced"]))
+        # Nothing but contents of files is removed, whatever a pointer says.
+        self.store.objects["runs-1", "a b/run/other"] = b"x"
+        pointer["replaced"] += ["other", "../run/other", 7]
+        self.store.objects["runs-1", "a b/run/lockstep-run.json"] = json.dumps(pointer).encode()
+        self.store.fault = lambda method, path: None
+        done = self.train("--resume", "--set", "max_epochs=14", machine="two")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(objects(), {file["object"] for file in json.loads(self.stored("lockstep-run.json"))["files"]})
+        self.assertIn(("runs-1", "a b/run/other"), self.store.objects)
+
     def test_two_processes_cannot_write_one_run(self):
         def fault(method, path):
             if method == "PUT" and path.endswith("/lockstep-run.json"):
@@ -320,6 +342,8 @@ class Outputs(S3Test):
 
         self.store.fault = fault
         self.assertRegex(self.train().stderr, r"another process has written the run s3://runs-1/a b/run")
+        # Files for other readers are those of the process that wrote the pointer.
+        self.assertNotIn(("runs-1", "a b/run/receipt.jsonl"), self.store.objects)
 
 
 if __name__ == "__main__":

@@ -46,14 +46,18 @@ std::string text_digest(const std::string& text) {
   return digest_of(text.data(), text.size()).to_string();
 }
 
-std::string dumped(const MirroredFiles& files) {
+std::string dumped(const MirroredFiles& files, const std::set<std::string>& loose) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const auto& [name, file] : files) {
     all.push_back(
         {{"name", name}, {"object", file.object}, {"bytes", file.size}, {"digest", file.digest}});
   }
-  return nlohmann::ordered_json{{"version", 1}, {"files", all}}.dump(2) + "\n";
+  nlohmann::ordered_json pointer{{"version", 1}, {"files", all}};
+  if (!loose.empty()) pointer["replaced"] = loose;
+  return pointer.dump(2) + "\n";
 }
+
+constexpr std::string_view objects_folder = "files/";
 
 // The pointer may have been written by anyone: names stay within the folder.
 MirroredFiles parsed_pointer(const std::string& text, const std::string& address) {
@@ -86,6 +90,19 @@ MirroredFiles parsed_pointer(const std::string& text, const std::string& address
   return files;
 }
 
+// The objects that a pointer lists for removal: contents of files, nothing else.
+std::set<std::string> loose_of(const std::string& text) {
+  const auto json = parse_json_or_discard<nlohmann::json>(text);
+  std::set<std::string> objects;
+  if (!json.is_object() || !json.contains("replaced") || !json["replaced"].is_array()) return {};
+  for (const auto& one : json["replaced"]) {
+    if (!one.is_string()) continue;
+    std::string object = one.get<std::string>();
+    if (object.starts_with(objects_folder)) objects.insert(std::move(object));
+  }
+  return objects;
+}
+
 }  // namespace
 
 struct RunMirror::State {
@@ -96,6 +113,9 @@ struct RunMirror::State {
   std::string etag;     // of the pointer; "": there is none
   std::string pointer;  // its digest, or ""
   MirroredFiles files;  // of the pointer
+  // Objects that no pointer of this run names any more, or not yet. They are removed when the next
+  // pointer is written, which lists them, so that a later process removes what this one could not.
+  std::set<std::string> loose;
   // Digests of pointers: the store's, of which the folder is a later state, and those that this
   // process, or an earlier one with this folder, has tried to write since. "": none was there.
   std::vector<std::string> known;
@@ -123,6 +143,7 @@ struct RunMirror::State {
   }
   void adopt(const Pointer& stored) {
     files = parsed_pointer(stored.text, name);
+    loose.merge(loose_of(stored.text));
     etag = stored.etag;
     pointer = text_digest(stored.text);
   }
@@ -252,23 +273,42 @@ struct RunMirror::State {
       MirroredFile file;
       file.size = bytes.size();
       file.digest = text_digest(bytes);
-      file.object = "files/" + file.digest + "-" + path.substr(path.rfind('/') + 1);
+      file.object =
+          std::string(objects_folder) + file.digest + "-" + path.substr(path.rfind('/') + 1);
       const auto before = files.find(path);
       const bool same = before != files.end() && before->second.object == file.object;
-      if (!same) cloud::object_store().write(at(file.object), bytes);
+      if (!same) {
+        loose.insert(file.object);  // until a pointer names it
+        cloud::object_store().write(at(file.object), bytes);
+      }
       if (whole && !path.starts_with("checkpoints/")) contents[path] = std::move(bytes);
       now[path] = std::move(file);
     }
-    if (whole) {
-      for (const auto& [path, bytes] : contents) cloud::object_store().write(at(path), bytes);
-    }
-    write_pointer(dumped(now));
-    std::set<std::string> used;
-    for (const auto& [path, file] : now) used.insert(file.object);
-    for (const auto& [path, file] : files) {
-      if (!used.contains(file.object)) cloud::object_store().remove(at(file.object));
-    }
+    write_pointer(dumped(now, replaced_by(now)));
+    loose = replaced_by(now);
     files = std::move(now);
+    // After the pointer, so that of two processes only the one that wrote it writes these.
+    for (const auto& [path, bytes] : contents) cloud::object_store().write(at(path), bytes);
+    remove_loose();
+  }
+
+  std::set<std::string> replaced_by(const MirroredFiles& now) const {
+    std::set<std::string> objects = loose;
+    for (const auto& [path, file] : files) objects.insert(file.object);
+    for (const auto& [path, file] : now) objects.erase(file.object);
+    return objects;
+  }
+
+  // The run is in the store, so a failure is none of the copy: the pointer lists what remains, and
+  // the next copy removes it.
+  void remove_loose() {
+    try {
+      while (!loose.empty()) {
+        cloud::object_store().remove(at(*loose.begin()));
+        loose.erase(loose.begin());
+      }
+    } catch (const Error&) {
+    }
   }
 
   void write_pointer(const std::string& text) {

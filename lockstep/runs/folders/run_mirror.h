@@ -9,9 +9,12 @@ namespace lockstep {
 // Below the address of a run:
 //
 //   lockstep-run.json    which object holds which file of the run, written last. What it does not
-//                        name does not count, so a copy that was interrupted changes nothing
+//                        name does not count, so a copy that was interrupted changes nothing. It
+//                        lists the objects that it replaced, so that a later process removes what
+//                        the one that wrote it could not
 //   files/DIGEST-NAME    contents of files, each written once
-//   NAME                 the files of a run that has ended, except checkpoints, for other readers
+//   NAME                 the files of a run that has ended, except checkpoints, for other readers;
+//                        written after the pointer, by the process that wrote it
 //
 // The pointer is written only if it is still the one that this process read or wrote last, where
 // the store knows such conditions: two processes cannot write one run. Errors name the address.
