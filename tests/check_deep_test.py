@@ -9,6 +9,7 @@ BUILD is a build folder. It takes its programs from there and builds nothing.
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -60,8 +61,10 @@ class CheckDeep(unittest.TestCase):
         cases, finds = self.row(done, "fuzz")
         self.assertGreater(cases, 0)
         self.assertEqual(finds, 1)
-        again = subprocess.run(self.repeats(done)[0], shell=True, cwd=ROOT, text=True, capture_output=True)
-        (ROOT / "replay-failure").unlink(missing_ok=True)
+        # The command is for the root of the repository, but keeps the mutation where it runs.
+        program, *numbers = shlex.split(self.repeats(done)[0])
+        again = subprocess.run([ROOT / program, *numbers], cwd=self.folder, text=True, capture_output=True)
+        self.assertTrue((self.folder / "replay-failure").exists())
         self.assertEqual(again.returncode, 1)
         self.assertIn("[planted] the defect", again.stderr)
         kept = (self.state / "finds/fuzz-1.txt").read_text()
