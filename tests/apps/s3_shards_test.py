@@ -313,7 +313,7 @@ class Outputs(S3Test):
         self.assertEqual(self.s3("runs", "list", **home).stdout, "no runs\n")
 
     def test_what_cannot_be_removed_is_removed_later(self):
-        """A store that refuses to remove objects is no failure of the run, and the objects are not forgotten."""
+        """A run does not fail where a store refuses to remove objects, and they are not forgotten."""
         self.store.fault = lambda method, path: "error" if method == "DELETE" else None
         done = self.train(LOCKSTEP_S3_RETRY_SECONDS="0.1")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -38,7 +38,7 @@ class RunListTest : public ::testing::Test {
 };
 
 // The page of a running run would refresh for ever.
-TEST_F(RunListTest, ALogThatCannotBeReadIsNoChange) {
+TEST_F(RunListTest, ALogThatCannotBeReadChangesNothing) {
   fs::create_directory(folder_ / "run/log.jsonl");  // root could read a file without permissions
   const auto lock = FileLock::take((folder_ / "run/lock").string());
   RunList list({folder_.string()}, "");

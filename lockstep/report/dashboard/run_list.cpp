@@ -243,7 +243,7 @@ bool RunList::State::follow(Entry& e) {
   }
   const bool rest = e.lines.bytes_read() < e.log.size && !e.lines.overlong();
   if (updated(e.log, "log.jsonl") || rest) {
-    // A rest that cannot be read is no news.
+    // A rest that cannot be read changes nothing.
     const ordered_json before = e.summary;
     e.read_log(path("log.jsonl"), e.log.size >= 0);
     changed |= e.summary != before;

@@ -299,7 +299,7 @@ struct RunMirror::State {
     return objects;
   }
 
-  // The run is in the store, so a failure is none of the copy: the pointer lists what remains, and
+  // The run is in the store, so the copy has not failed: the pointer lists what remains, and
   // the next copy removes it.
   void remove_loose() {
     try {
