@@ -400,6 +400,34 @@ class BatchJobs(CommandTest):
         self.assertIn("job 5", self.works("jobs", "list").stderr)
         self.works("jobs", "rm", "5")
 
+    def test_what_a_killed_fetch_leaves_is_removed_by_the_next(self):
+        number, other = self.submit(), self.submit()
+        self.wait(number)
+        self.wait(other)
+        with open(self.home / "jobs" / number / "run" / "big", "wb") as file:
+            file.truncate(2 << 30)  # copying it takes a while
+        hidden = self.folder / ".lockstep-fetch-a"
+        fetching = subprocess.Popen([COMMAND, "jobs", "fetch", number, "--out", "a/"], cwd=self.folder,
+                                    env={**os.environ, "LOCKSTEP_HOME": str(self.home)}, stderr=subprocess.PIPE,
+                                    text=True)
+        self.addCleanup(fetching.kill)
+        while not (hidden / "copy" / "run" / "big").exists() and fetching.poll() is None:
+            time.sleep(0.001)
+        fetching.send_signal(signal.SIGSTOP)
+        done = self.run_command("jobs", "fetch", other, "--out", "a")
+        self.assertIn("another process fetches to a", done.stderr)
+        fetching.kill()
+        fetching.communicate()
+        self.assertEqual(fetching.returncode, -signal.SIGKILL)
+        self.assertTrue(hidden.exists())
+        self.assertFalse((self.folder / "a").exists())
+        os.truncate(self.home / "jobs" / number / "run" / "big", 1)
+        said = self.works("jobs", "fetch", number, "--out", "a").stderr
+        self.assertIn("what an interrupted fetch to a had left was removed", said)
+        self.assertFalse(hidden.exists())
+        self.assertEqual(self.receipt("a"), self.receipt(self.home / "jobs" / number / "run"))
+        self.assertEqual(self.works("jobs", "fetch", number, "--out", "b").stderr, "")
+
     def test_a_damaged_job(self):
         number = self.submit()
         self.wait(number)

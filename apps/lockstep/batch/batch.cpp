@@ -305,7 +305,7 @@ int act_on_job(const JobsArguments& a, const std::string& all, int64_t number) {
   if (a.action == "show") return show_job(batch_job(all, number), a.json);
   if (a.action == "progress") return show_batch_progress(all, number, {a.json, a.follow});
   if (a.action == "diary") print_diary(all, number);
-  if (a.action == "fetch") fetch_batch_job(all, number, a.out);
+  if (a.action == "fetch" && fetch_batch_job(all, number, a.out)) tell_of_unfinished_fetch(a.out);
   if (a.action == "cancel") cancel_batch_job(all, number);
   if (a.action == "resume") resume_batch_job(all, number);
   if (a.action == "rm") remove_batch_job(all, number);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
+#include "lockstep/base/text.h"
 #include "lockstep/parallel/clusters/login_node.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/state/fingerprint.h"
@@ -103,6 +105,11 @@ std::string compare_builds(const std::string& output) {
 
 }  // namespace
 
+void tell_of_unfinished_fetch(const std::string& out) {
+  std::fprintf(stderr, "note: what an interrupted fetch to %s had left was removed\n",
+               printable(out).c_str());
+}
+
 bool has_login(const std::string& cluster) {
   return !cluster.empty() && !read_cluster_profile(cluster).login.empty();
 }
@@ -138,7 +145,10 @@ int jobs_by_login(const std::string& cluster, const std::vector<std::string>& ar
   all.insert(all.end(), arguments.begin(), arguments.end());
   // As submit_by_login() does, whatever default profile the user has there.
   all.insert(all.end(), {"--cluster", local_cluster_name});
-  return out.empty() ? node.run(all) : node.fetch(all, out);
+  if (out.empty()) return node.run(all);
+  const LoginNode::Fetched fetched = node.fetch(all, out);
+  if (fetched.removed_unfinished) tell_of_unfinished_fetch(out);
+  return fetched.code;
 }
 
 int validate_by_login(const ValidationArguments& a) {

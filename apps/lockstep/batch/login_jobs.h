@@ -28,6 +28,9 @@ int submit_by_login(const LoginSubmission& submission);
 int jobs_by_login(const std::string& cluster, const std::vector<std::string>& arguments,
                   const std::string& out);
 
+// Says that what a killed `jobs fetch` had left was removed.
+void tell_of_unfinished_fetch(const std::string& out);
+
 // Reaches the node, compares its executable with this one, and validates the profile from there.
 int validate_by_login(const ValidationArguments& arguments);
 

@@ -18,6 +18,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/own_executable.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/clusters/fetched_folder.h"
 #include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/parallel/process/child_process.h"
 
@@ -290,30 +291,24 @@ int LoginNode::run_with(const LoginFiles& files, const std::vector<std::string>&
   return checked(code, "the job");
 }
 
-int LoginNode::fetch(const std::vector<std::string>& arguments, const std::string& out) {
-  std::error_code error;
-  if (fs::exists(out, error) && !(fs::is_directory(out, error) && fs::is_empty(out, error))) {
-    throw InvalidArgument("[cluster] " + out + " exists and is not an empty folder");
-  }
-  const std::string parent = folder_of(fs::absolute(out).lexically_normal().string());
-  make_folders(local_files(), parent);
-  const ScratchFolder scratch(parent);
+LoginNode::Fetched LoginNode::fetch(const std::vector<std::string>& arguments,
+                                    const std::string& out) {
+  FetchedFolder fetched(out);
   std::vector<std::string> all = arguments;
   all.insert(all.end(), {"--out", "fetched"});
   const std::string script = prologue() + in_new_folder() + command_line(all) +
                              " >&2 || exit $?\ntar -cf - fetched || exit " +
                              std::to_string(no_files) + "\n";
   auto [from_ssh, to_tar] = make_pipe();
-  ChildProcess tar({.command = {"tar", "-xf", "-", "-C", scratch.path()}, .input = from_ssh.get()});
+  ChildProcess tar({.command = {"tar", "-xf", "-", "-C", fetched.path()}, .input = from_ssh.get()});
   from_ssh.close();
   const int code = connect(script, -1, to_tar.get());
   to_tar.close();
   const bool whole = tar.wait(TimeLimit(end_of_copy)) && tar.how() == "exited with status 0";
-  if (checked(code, "the run") != 0) return code;
+  if (checked(code, "the run") != 0) return {code, fetched.removed_unfinished()};
   if (!whole) throw FileError("[cluster] the run could not be written to " + out);
-  fs::rename(scratch.file("fetched"), out, error);
-  if (error) throw FileError("[cluster] cannot make " + out + ": " + error.message());
-  return 0;
+  fetched.finish("fetched");
+  return {0, fetched.removed_unfinished()};
 }
 
 }  // namespace lockstep

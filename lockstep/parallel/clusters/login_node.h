@@ -43,8 +43,13 @@ class LoginNode {
   // folder remains.
   int run_with(const LoginFiles& files, const std::vector<std::string>& arguments);
   // Runs `lockstep ARGUMENTS --out FOLDER` there and copies this folder to `out`, which must not
-  // exist or be empty. `out` appears whole or not at all. Returns the exit code.
-  int fetch(const std::vector<std::string>& arguments, const std::string& out);
+  // exist or be empty. `out` appears whole or not at all. Returns the exit code, and whether it
+  // first removed what an interrupted fetch to this folder had left.
+  struct Fetched {
+    int code = 0;
+    bool removed_unfinished = false;
+  };
+  Fetched fetch(const std::vector<std::string>& arguments, const std::string& out);
 
   // "@/lab.toml"
   std::string profile_file() const { return "@/" + name_ + ".toml"; }

@@ -18,6 +18,7 @@
 #include "lockstep/base/os/variable.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
+#include "lockstep/parallel/clusters/fetched_folder.h"
 #include "lockstep/parallel/clusters/slurm.h"
 #include "lockstep/runs/batch/attachments.h"
 #include "lockstep/runs/batch/batch_files.h"
@@ -281,7 +282,7 @@ BatchState wait_for_batch_job(const std::string& all, int64_t number, double sec
   }
 }
 
-void fetch_batch_job(const std::string& all, int64_t number, const std::string& out) {
+bool fetch_batch_job(const std::string& all, int64_t number, const std::string& out) {
   const FileLock client = lock_existing_job(all, number);  // nobody resumes or removes it meanwhile
   const BatchJob job = locked_batch_job(all, number);
   refuse_unended(job);
@@ -292,22 +293,16 @@ void fetch_batch_job(const std::string& all, int64_t number, const std::string& 
     throw InvalidArgument("[batch] job " + number_text(number) + " " + what,
                           "lockstep jobs diary " + number_text(number) + " shows its diary");
   }
+  FetchedFolder fetched(out);
   std::error_code error;
-  if (std::filesystem::exists(out, error) &&
-      !(std::filesystem::is_directory(out, error) && std::filesystem::is_empty(out, error))) {
-    throw InvalidArgument("[batch] " + out + " exists and is not an empty folder");
-  }
-  make_folders(local_files(), folder_of(out));
-  // Whole or not at all.
-  const std::string part = out + ".part-" + std::to_string(::getpid());
-  std::filesystem::copy(job.run_folder(), part, std::filesystem::copy_options::recursive, error);
-  if (!error) std::filesystem::rename(part, out, error);
+  std::filesystem::copy(job.run_folder(), join_path(fetched.path(), "run"),
+                        std::filesystem::copy_options::recursive, error);
   if (error) {
-    std::error_code ignored;
-    std::filesystem::remove_all(part, ignored);
     throw FileError("[batch] cannot copy " + job.run_folder() + " to " + out + ": " +
                     error.message());
   }
+  fetched.finish("run");
+  return fetched.removed_unfinished();
 }
 
 void remove_batch_job(const std::string& all, int64_t number) {

@@ -118,8 +118,9 @@ void cancel_batch_job(const std::string& all, int64_t number);
 BatchState wait_for_batch_job(const std::string& all, int64_t number, double seconds);
 
 // Copies the run folder of a job that has ended into the folder `out`, which must not exist or be
-// empty. Throws InvalidArgument otherwise.
-void fetch_batch_job(const std::string& all, int64_t number, const std::string& out);
+// empty. Throws InvalidArgument otherwise. Returns whether it first removed what an interrupted
+// fetch to this folder had left.
+bool fetch_batch_job(const std::string& all, int64_t number, const std::string& out);
 
 // Removes a job that has ended, or is damaged, with everything that it holds. Throws
 // InvalidArgument otherwise.
