@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,6 +26,7 @@
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/report/dashboard/http_request.h"
+#include "lockstep/report/dashboard/web_access.h"
 
 namespace lockstep {
 namespace {
@@ -47,27 +47,6 @@ constexpr size_t kReservedDescriptors = 256;
 constexpr int kMostAccepted = 64;
 constexpr double kAcceptSeconds = 0.05;
 constexpr std::chrono::milliseconds kPause{2};
-
-std::string random_token() {
-  unsigned char bytes[16];
-  if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
-    throw Error("[dashboard] the system gives no random numbers");
-  }
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
-
-// The time does not depend on where the texts differ.
-bool same_secret(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  int difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == 0;
-}
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -140,9 +119,9 @@ struct WebServer::State {
         answer_seconds(limits.answer),
         streams(event_interval_ms, std::move(before), kMostStreams, limits.stream) {}
 
-  const std::string token = random_token();
   const Handler handler;
   const double answer_seconds;
+  std::optional<WebAccess> access;  // once it listens
   int port = 0;
   Descriptor listener, wake;
   EventStreams streams;
@@ -172,17 +151,11 @@ struct WebServer::State {
   void make_room();
   void read(Connection& c);
   void judge(Connection& c, size_t head_size);
-  std::optional<Reply> refusal(const Connection& c) const;
+  std::optional<Reply> own_reply(const Connection& c) const;
   void reply(Connection& c, Reply made);
   void write(Connection& c);
   void close_late();
   void give_up(Connection& c);
-
-  std::string cookie_name() const { return "lockstep_" + std::to_string(port); }
-  bool is_here(std::string_view host) const {
-    const std::string at = ":" + std::to_string(port);
-    return host == "127.0.0.1" + at || host == "localhost" + at || host == "[::1]" + at;
-  }
 };
 
 void WebServer::State::listen_at(int wanted) {
@@ -206,6 +179,7 @@ void WebServer::State::listen_at(int wanted) {
     throw refuse();
   }
   port = ntohs(at.sin_port);
+  access.emplace(port);
 }
 
 void WebServer::State::answer_questions() {
@@ -391,31 +365,12 @@ void WebServer::State::read(Connection& c) {
   }
 }
 
-// Refuses requests of other pages and of those without the token.
-std::optional<Reply> WebServer::State::refusal(const Connection& c) const {
-  const HttpHead& head = c.head;
-  const auto refuse = [](const char* why) {
-    return reply_of(403, "text/plain", std::string(why) + "\n");
-  };
-  const std::string origin = head.header("origin");
-  constexpr std::string_view scheme = "http://";
-  if (!is_here(head.header("host"))) return refuse("This is not the name of this server.");
-  if (head.headers.contains("origin") &&
-      (!origin.starts_with(scheme) || !is_here(std::string_view(origin).substr(scheme.size())))) {
-    return refuse("Other pages may not use this server.");
-  }
-  const auto given = head.parameters.find("token");
-  if (head.path == "/" && head.method == "GET" && given != head.parameters.end() &&
-      same_secret(given->second, token)) {
-    return reply_of(
-        302, "", "",
-        {{"Location", "/"},
-         {"Set-Cookie", cookie_name() + "=" + token + "; Path=/; HttpOnly; SameSite=Strict"}});
-  }
-  if (!same_secret(head.cookie(cookie_name()), token)) {
-    return refuse("Use the address that `lockstep dashboard` has printed, with its token.");
-  }
-  return std::nullopt;
+// The answer to a request that the handler does not see.
+std::optional<Reply> WebServer::State::own_reply(const Connection& c) const {
+  const std::string why = access->refusal(c.head);
+  if (!why.empty()) return reply_of(403, "text/plain", why + "\n");
+  if (!access->brings_token(c.head)) return std::nullopt;
+  return reply_of(302, "", "", {{"Location", "/"}, {"Set-Cookie", access->cookie()}});
 }
 
 // `head_size` > 0: the head has arrived; 0: the body has.
@@ -424,7 +379,7 @@ void WebServer::State::judge(Connection& c, size_t head_size) {
     if (head_size > 0) {
       c.head = parse_http_head(std::string_view(c.text).substr(0, head_size));
       c.text.erase(0, head_size);
-      if (std::optional<Reply> made = refusal(c)) return reply(c, std::move(*made));
+      if (std::optional<Reply> made = own_reply(c)) return reply(c, std::move(*made));
       if (c.head.method != "GET" && c.head.method != "POST") {
         throw HttpRefusal(405, "GET and POST are served.");
       }
@@ -509,8 +464,6 @@ void WebServer::end(State& s) {
 }
 
 int WebServer::port() const { return state_->port; }
-std::string WebServer::address() const {
-  return "http://127.0.0.1:" + std::to_string(state_->port) + "/?token=" + state_->token;
-}
+std::string WebServer::address() const { return state_->access->address(); }
 
 }  // namespace lockstep

@@ -60,7 +60,7 @@ class WebServer {
   WebServer& operator=(const WebServer&) = delete;
 
   int port() const;
-  // "http://127.0.0.1:8123/?token=...". The token is random, 128 bits.
+  // "http://127.0.0.1:8123/?token=...": WebAccess::address().
   std::string address() const;
 
  private:
