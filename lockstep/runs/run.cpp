@@ -9,13 +9,9 @@
 #include <set>
 
 #include "lockstep/base/cloud/network_wait.h"
-#include "lockstep/base/cloud/s3_files.h"
-#include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/memory_room.h"
-#include "lockstep/base/suggest.h"
-#include "lockstep/base/text.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/runs/folders/run_folder.h"
@@ -24,9 +20,7 @@
 #include "lockstep/runs/predictions.h"
 #include "lockstep/runs/rebuild_receipt.h"
 #include "lockstep/runs/store/run_recorder.h"
-#include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
-#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/state/checkpoint.h"
 #include "lockstep/train/state/receipt.h"
@@ -86,160 +80,6 @@ class Teller : public TrainingObserver {
   const std::function<void(const std::string&)> told_;
   std::set<std::string> before_;
 };
-void check_outputs(const Network& network, const std::vector<std::string>& classes) {
-  const std::vector<Shape> outputs = network.output_shapes();
-  if (network.loss() != "cross_entropy" || outputs.size() != 1) return;
-  const auto count = static_cast<int64_t>(classes.size());
-  if (outputs[0].elements() == count) return;
-  constexpr size_t most = 8;
-  std::string names;
-  for (size_t i = 0; i < classes.size() && i < most; ++i) {
-    names += (i > 0 ? ", " : "") + printable(classes[i]);
-  }
-  if (classes.size() > most) names += ", ...";
-  throw InvalidArgument("[run] the network gives " + outputs[0].to_string() +
-                            " values, but the training data have " + std::to_string(count) +
-                            " classes (" + names + ")",
-                        "set the last fully_connected layer's units = " + std::to_string(count));
-}
-
-// The factors of the job by name, in the order of the classes.
-std::vector<double> ordered_weights(const Job& job, const std::vector<std::string>& classes) {
-  std::vector<double> weights(classes.size(), 1);
-  for (const auto& [name, weight] : job.class_weights) {
-    const auto at = std::find(classes.begin(), classes.end(), name);
-    if (at == classes.end()) {
-      throw InvalidArgument("[training] class_weights names the class `" + name +
-                                "`, which is not one of the " + std::to_string(classes.size()) +
-                                " classes of the training",
-                            suggest(name, classes));
-    }
-    weights[static_cast<size_t>(at - classes.begin())] = weight;
-  }
-  return weights;
-}
-
-// Whether names that are all numbers stand in another order than the numbers: "10" before "2".
-bool numbers_out_of_order(const std::vector<std::string>& names) {
-  bool ordered = true;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const std::string& name = names[i];
-    if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos) return false;
-    if (i > 0 && names[i - 1].size() > name.size()) ordered = false;
-  }
-  return !ordered;
-}
-
-// Makes every error name the job's file.
-std::string in_job(const Job& job, const Error& error) {
-  const std::string text = error.what();
-  const bool named = job.file.empty() || text.find(job.file) != std::string::npos;
-  return named ? text : job.file + ": " + text;
-}
-
-// The values of an initial model, and the digest of its file.
-struct InitialValues {
-  std::string path, digest = {};
-  NetworkValues values = {};
-};
-
-std::optional<InitialValues> initial_values(const std::string& model) {
-  if (model.empty()) return std::nullopt;
-  FileSystem& files = cloud::files_of(model);
-  InitialValues initial{.path = model_path(files, model)};
-  const std::vector<std::byte> bytes = files.read(initial.path);
-  initial.digest = digest_of(bytes.data(), bytes.size()).to_string();
-  initial.values = network_values(files, initial.path);
-  require_finite(initial.values.tensors, initial.path);
-  return initial;
-}
-
-JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
-  const std::optional<InitialValues> initial = initial_values(options.initial_model);
-  const bool chosen = !options.columns.empty() || !initial;
-  JobPlan plan{
-      .job = job,
-      .data = open_run_data(job, options.stop, chosen ? options.columns : initial->values.columns),
-      .network = build_network(job)};
-  const RunData& data = plan.data;
-  if (!data.training_targets) {
-    plan.classes = data.training->classes();
-    check_outputs(plan.network, plan.classes);
-  }
-  if (!job.class_weights.empty()) {
-    plan.job.training.class_weights = ordered_weights(job, plan.classes);
-  }
-  if (options.values == JobValues::made) {
-    plan.network.initialize(static_cast<uint64_t>(job.training.seed));
-  } else {
-    plan.network.initialize_sizes();
-  }
-  if (initial) {
-    plan.initial_model = initial->digest;
-    plan.initial_model_checked = initial->values.checked;
-    if (options.values == JobValues::made) {
-      set_values(plan.network, initial->values.tensors, initial->path);
-    } else {
-      check_values(plan.network, initial->values.tensors, initial->path);
-    }
-  }
-  plan.training = {data.training,         data.validation,         job.augmentation,
-                   data.training_targets, data.validation_targets, job.noise,
-                   data.random_crop};
-  // The resolved device is recorded, because resuming depends on it.
-  if (job.training.workers.count > 0 && job.training.device == "auto") {
-    plan.job.training.device = "cpu";
-  }
-  check_training(plan.network, plan.training, plan.job.training);
-  plan.network.set_columns(data.columns);
-  if (!job.training.validation.metrics.empty() && !data.validation && !data.test) {
-    throw InvalidArgument("[training] metrics need validation or test images, but there are none",
-                          "give data.validation, data.validation_fraction, or test images");
-  }
-  plan.job.training.device = to_string(resolve_training_device(plan.network, plan.job.training));
-  plan.iterations_per_epoch =
-      batches_per_epoch(data.training->size(), mini_batches_of(plan.training, job.training));
-  return plan;
-}
-
-}  // namespace
-
-std::vector<std::string> JobPlan::notices() const {
-  std::vector<std::string> all = notices_of(data);
-  for (std::string& text : own_notices()) all.push_back(std::move(text));
-  return all;
-}
-
-std::vector<std::string> JobPlan::own_notices() const {
-  std::vector<std::string> all;
-  const std::vector<double>& weights = job.training.class_weights;
-  if (job.class_weights.empty() && numbers_out_of_order(classes) &&
-      std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end()) {
-    constexpr size_t shown = 3;
-    std::string names;
-    for (size_t i = 0; i < std::min(shown, classes.size()); ++i) names += ", " + classes[i];
-    if (classes.size() > shown) names += ", ...";
-    all.push_back("class_weights belong to the classes in the order of their names" + names +
-                  ", which is not that of the numbers: a table gives weights by name");
-  }
-  return all;
-}
-
-JobPlan plan_job(const Job& job, const JobPlanOptions& options) {
-  try {
-    return plan_of(job, options);
-  } catch (const InvalidArgument& e) {
-    throw InvalidArgument(in_job(job, e), e.hint());
-  } catch (const FileError& e) {
-    throw FileError(in_job(job, e), e.hint());
-  } catch (const DataError& e) {
-    throw DataError(in_job(job, e), e.hint());
-  } catch (const Unsupported& e) {
-    throw Unsupported(in_job(job, e), e.hint());
-  }
-}
-
-namespace {
 
 // Runs in worker processes and makes the same network and data as plan_job() in this process.
 TrainingProblem job_problem(std::string job, std::string initial_model, std::string columns) {
