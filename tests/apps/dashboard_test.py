@@ -3,6 +3,7 @@
 
 import json
 import re
+import shutil
 import socket
 import time
 
@@ -101,6 +102,26 @@ class Served(CommandTest):
             with open(f"/proc/{d.process.pid}/status", encoding="utf-8") as status:
                 threads = int(re.search(r"Threads:\s+(\d+)", status.read()).group(1))
             self.assertLess(threads, 20)
+
+    def test_a_log_that_was_written_anew_while_a_page_was_away(self):
+        write_run(self.folder / "runs" / "a", 100)
+        with Dashboard(self.folder) as d:
+            run = d.json("/api/runs")["runs"][0]["id"]
+            log = d.json("/api/log?id=" + run)
+            shutil.rmtree(self.folder / "runs" / "a")
+            write_run(self.folder / "runs" / "a", 300, loss=lambda i: 3)  # longer than before
+
+            def first_event(mark):
+                connection, answer = d.connection("GET", f"/events?since=0&watch={run}:{log['position']}:{mark}")
+                with connection:
+                    while True:
+                        line = answer.readline().decode()
+                        self.assertNotEqual(line, "")
+                        if line.strip() in ("event: log", "event: restart"):
+                            return line.strip()
+
+            self.assertEqual(first_event(log["mark"]), "event: restart")
+            self.assertEqual(first_event(""), "event: log")
 
     def test_a_port_in_use_and_folders_that_do_not_exist(self):
         write_run(self.folder / "runs" / "a", 1)
