@@ -20,6 +20,10 @@ class BreakingFiles : public FileSystem {
     step("read");
     return real_.read(path);
   }
+  void read_in_pieces(const std::string& path, const PieceReader& piece) override {
+    step("read");
+    real_.read_in_pieces(path, piece);
+  }
   std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {
     step("open");
     return std::make_unique<File>(*this, real_.open(path, append));

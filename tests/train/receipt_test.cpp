@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/train/records/observer.h"
+#include "tests/base/breaking_files.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -38,14 +39,14 @@ std::vector<json> lines_of(const std::string& text) {
 // Trains into a folder: checkpoints, receipt and log.
 TrainingResult run_into(const TemporaryFolder& folder, TrainingControl control = {},
                         int64_t threads = 2, int64_t validation_frequency = 2,
-                        int64_t shard_size = 7) {
+                        int64_t shard_size = 7, FileSystem& files = local_files()) {
   Network network = small_classifier();
   TrainingOptions options = small_options();
   options.shards.size = shard_size;
   options.threads = threads;
   options.validation.frequency = validation_frequency;
   options.checkpoints.frequency = 2;
-  ReceiptWriter receipt(local_files(), folder.path);
+  ReceiptWriter receipt(files, folder.path);
   control.observers.push_back(&receipt);
   control.checkpoint_folder = join_path(folder.path, "checkpoints");
   auto result = train(network, {some_digits(60), some_digits(20, 10)}, options, control);
@@ -194,6 +195,63 @@ TEST(Receipt, ResumingDropsWhatCameAfterTheCheckpointAndEndsInTheSameBytes) {
   const auto expected = lines_of(text_of(whole, "log.jsonl"));
   ASSERT_EQ(log.size(), expected.size());
   for (size_t i = 0; i < log.size(); ++i) EXPECT_EQ(log[i]["iteration"], expected[i]["iteration"]);
+}
+
+// Refuses to read a log whole, and measures what is written of it at a time.
+class PiecesOfLogs : public testing::BreakingFiles {
+ public:
+  PiecesOfLogs() : BreakingFiles(-1) {}
+  std::vector<std::byte> read(const std::string& path) override {
+    EXPECT_FALSE(path.ends_with("log.jsonl")) << "it is read whole";
+    return BreakingFiles::read(path);
+  }
+  std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {
+    std::unique_ptr<WritableFile> file = BreakingFiles::open(path, append);
+    if (!path.ends_with("log.jsonl.tmp")) return file;
+    return std::make_unique<Measured>(*this, std::move(file));
+  }
+  size_t largest = 0;
+
+ private:
+  struct Measured : WritableFile {
+    Measured(PiecesOfLogs& f, std::unique_ptr<WritableFile> r) : files(f), real(std::move(r)) {}
+    void append(std::span<const std::byte> bytes) override {
+      files.largest = std::max(files.largest, bytes.size());
+      real->append(bytes);
+    }
+    void sync() override { real->sync(); }
+    PiecesOfLogs& files;
+    std::unique_ptr<WritableFile> real;
+  };
+};
+
+// Logs of long trainings have hundreds of megabytes.
+TEST(Receipt, AResumeNeverHasTheWholeLogInMemory) {
+  const TemporaryFolder folder;
+  TrainingControl control;
+  control.stop_after = 4;
+  run_into(folder, control);
+  const std::string before = text_of(folder, "log.jsonl");
+  const size_t second = before.find('\n') + 1;
+  std::string many;
+  for (int i = 0; i < 200; ++i) {
+    many += R"({"event":"notice","iteration":1,"text":")" + std::string(50'000 + i, 'x') + "\"}\n";
+  }
+  const std::string damaged(size_t{20} << 20, '?');  // a line of this size is left out
+  write_atomically(
+      local_files(), join_path(folder.path, "log.jsonl"),
+      before.substr(0, second) + many + damaged + "\n" + before.substr(second) + "{\"torn");
+  control.stop_after = 0;
+  control.resume = true;
+  PiecesOfLogs files;
+  run_into(folder, control, 2, 2, 7, files);
+  const std::string after = text_of(folder, "log.jsonl");
+  EXPECT_TRUE(after.starts_with(before.substr(0, second) + many + before.substr(second, 10)));
+  EXPECT_EQ(after.find('?'), std::string::npos);
+  EXPECT_EQ(after.find("torn"), std::string::npos);
+  EXPECT_NE(after.find(R"({"iteration":6,)"), std::string::npos);
+  EXPECT_GT(files.largest, size_t{1} << 20);
+  EXPECT_LT(files.largest, size_t{2} << 20);
 }
 
 // Otherwise a training that is killed right after a checkpoint would resume with a gap.

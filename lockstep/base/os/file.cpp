@@ -166,30 +166,26 @@ class LocalFiles : public FileSystem {
 
   std::vector<std::byte> read(const std::string& path) override {
     struct stat info {};
-    const Place at = anchor_.place(path);
-    // Checked before opening, which may affect a device or wake the other end of a pipe.
-    if (::fstatat(at.folder, at.name, &info, 0) != 0) fail("read", path, errno);
-    require_file(info, path);
-    const Descriptor fd = open_again(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    if (!fd || ::fstat(fd.get(), &info) != 0) fail("read", path, errno);
-    require_file(info, path);
+    const Descriptor fd = opened_to_read(path, info);
     require_memory(info, path);
-    require_data(fd.get(), info, path);
     // The size is only a hint: files grow, and files in /proc report 0.
     std::vector<std::byte> bytes(static_cast<size_t>(std::max<off_t>(info.st_size, 0)) + 1);
     size_t filled = 0;
     for (;;) {
       if (filled == bytes.size()) bytes.resize(bytes.size() * 2);
-      const ssize_t got = ::read(fd.get(), bytes.data() + filled, bytes.size() - filled);
-      if (got < 0) {
-        if (errno == EINTR) continue;
-        fail("read", path, errno);
-      }
+      const size_t got = read_some(fd.get(), std::span(bytes).subspan(filled), path);
       if (got == 0) break;
-      filled += static_cast<size_t>(got);
+      filled += got;
     }
     bytes.resize(filled);
     return bytes;
+  }
+
+  void read_in_pieces(const std::string& path, const PieceReader& piece) override {
+    struct stat info {};
+    const Descriptor fd = opened_to_read(path, info);
+    std::vector<std::byte> bytes(size_t{1} << 20);
+    while (const size_t got = read_some(fd.get(), bytes, path)) piece(std::span(bytes).first(got));
   }
 
   std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {
@@ -268,6 +264,27 @@ class LocalFiles : public FileSystem {
   }
 
  private:
+  Descriptor opened_to_read(const std::string& path, struct stat& info) const {
+    const Place at = anchor_.place(path);
+    // Checked before opening, which may affect a device or wake the other end of a pipe.
+    if (::fstatat(at.folder, at.name, &info, 0) != 0) fail("read", path, errno);
+    require_file(info, path);
+    Descriptor fd = open_again(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (!fd || ::fstat(fd.get(), &info) != 0) fail("read", path, errno);
+    require_file(info, path);
+    require_data(fd.get(), info, path);
+    return fd;
+  }
+
+  // Returns 0 at the end.
+  static size_t read_some(int fd, std::span<std::byte> to, const std::string& path) {
+    for (;;) {
+      const ssize_t got = ::read(fd, to.data(), to.size());
+      if (got >= 0) return static_cast<size_t>(got);
+      if (errno != EINTR) fail("read", path, errno);
+    }
+  }
+
   // open() may be interrupted on slow devices and network file systems, so EINTR is retried.
   Descriptor open_again(const std::string& path, int flags) const {
     const Place at = anchor_.place(path);
@@ -305,11 +322,11 @@ std::unique_ptr<FileSystem> files_anchored_in(const std::string& folder) {
 }
 
 void write_atomically(FileSystem& files, const std::string& path,
-                      std::span<const std::byte> bytes) {
+                      const std::function<void(WritableFile& file)>& write) {
   const std::string temporary = path + ".tmp";
   try {
     std::unique_ptr<WritableFile> file = files.open(temporary, false);
-    file->append(bytes);
+    write(*file);
     file->sync();
     file.reset();
     files.rename(temporary, path);
@@ -321,6 +338,11 @@ void write_atomically(FileSystem& files, const std::string& path,
     }
     throw;
   }
+}
+
+void write_atomically(FileSystem& files, const std::string& path,
+                      std::span<const std::byte> bytes) {
+  write_atomically(files, path, [&](WritableFile& file) { file.append(bytes); });
 }
 
 void write_atomically(FileSystem& files, const std::string& path, std::string_view text) {

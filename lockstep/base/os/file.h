@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,12 @@ class FileSystem {
   // Reads a whole file. Refuses anything but a regular file (a folder, pipe, socket, device) before
   // reading, and a file larger than the machine's memory.
   virtual std::vector<std::byte> read(const std::string& path) = 0;
+  // Calls `piece` for the bytes of a file, in pieces of a mebibyte at most where the file system
+  // can read such pieces. Refuses what read() refuses, except for its size.
+  using PieceReader = std::function<void(std::span<const std::byte> piece)>;
+  virtual void read_in_pieces(const std::string& path, const PieceReader& piece) {
+    piece(read(path));
+  }
   // Opens for writing; truncates unless `append`.
   virtual std::unique_ptr<WritableFile> open(const std::string& path, bool append) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;
@@ -59,6 +66,9 @@ std::unique_ptr<FileSystem> files_anchored_in(const std::string& folder);
 // possible and throws FileError.
 void write_atomically(FileSystem& files, const std::string& path, std::span<const std::byte> bytes);
 void write_atomically(FileSystem& files, const std::string& path, std::string_view text);
+// The same for a file that `write` appends in pieces.
+void write_atomically(FileSystem& files, const std::string& path,
+                      const std::function<void(WritableFile& file)>& write);
 
 // Makes a folder and its missing parents, all durable on return. Does nothing for folders that
 // exist.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
@@ -16,30 +17,75 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The lines of a log up to an iteration. Omits invalid JSON (left by a crash), lines of later
-// iterations, and lines of validations after the last one that counts.
-std::string log_up_to(FileSystem& files, const std::string& path, const TrainingStart& start) {
-  const int64_t last = start.first_iteration - 1;
-  if (last <= 0 || !files.exists(path)) return {};
-  const std::string text = read_text(files, path);
-  std::string lines, kept;
-  size_t begin = 0;
-  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
+constexpr size_t kPiece = size_t{1} << 20;         // bytes that are written at a time
+constexpr size_t kLongestLine = size_t{16} << 20;  // of a log; a longer one is damage
+
+// Selects the lines of a log up to an iteration. Omits invalid JSON (left by a crash), lines of
+// later iterations, and lines of validations after the last one that counts.
+class LogUpTo {
+ public:
+  LogUpTo(const TrainingStart& start, WritableFile& to)
+      : last_(start.first_iteration - 1), last_validation_(start.last_validation), to_(to) {}
+
+  void add(std::string_view text) {
+    size_t begin = 0;
+    for (size_t end = text.find('\n'); end != std::string_view::npos;
+         end = text.find('\n', begin)) {
+      add_to_line(text.substr(begin, end - begin));
+      if (!overlong_) select(line_);
+      line_.clear();
+      overlong_ = false;
+      begin = end + 1;
+    }
+    add_to_line(text.substr(begin));
+  }
+  void finish() { write(0); }
+
+ private:
+  void add_to_line(std::string_view text) {
+    overlong_ = overlong_ || line_.size() + text.size() > kLongestLine;
+    if (!overlong_) line_ += text;
+  }
+  void select(const std::string& line) {
     const auto json = parse_json_or_discard<nlohmann::json>(line);
-    if (json.is_discarded() || !json.is_object()) continue;
+    if (json.is_discarded() || !json.is_object()) return;
     const auto number = json.find("iteration");
     const bool of_iteration = number != json.end() && number->is_number_integer();
-    if (json.contains("phase") || (of_iteration && number->get<int64_t>() > last)) continue;
+    if (json.contains("phase") || (of_iteration && number->get<int64_t>() > last_)) return;
     if (json.contains("validation_loss") && of_iteration &&
-        number->get<int64_t>() > start.last_validation) {
-      continue;
+        number->get<int64_t>() > last_validation_) {
+      return;
     }
-    lines += line + "\n";
-    if (of_iteration) kept = lines;  // events that no iteration follows belong to later iterations
+    // Events that no iteration follows belong to later iterations.
+    events_ += line + "\n";
+    if (!of_iteration) return;
+    kept_ += events_;
+    events_.clear();
+    write(kPiece);
   }
-  return kept;
+  void write(size_t least) {
+    if (kept_.size() <= least) return;
+    to_.append(as_bytes(kept_));
+    kept_.clear();
+  }
+
+  const int64_t last_, last_validation_;
+  WritableFile& to_;
+  std::string line_, events_, kept_;
+  bool overlong_ = false;
+};
+
+// Replaces a log by its lines up to the start of the training. It is never whole in memory.
+void cut_log(FileSystem& files, const std::string& path, const TrainingStart& start) {
+  const bool any = start.first_iteration > 1 && files.exists(path);
+  write_atomically(files, path, [&](WritableFile& file) {
+    if (!any) return;
+    LogUpTo lines(start, file);
+    files.read_in_pieces(path, [&](std::span<const std::byte> piece) {
+      lines.add({reinterpret_cast<const char*>(piece.data()), piece.size()});
+    });
+    lines.finish();
+  });
 }
 
 }  // namespace
@@ -133,10 +179,6 @@ struct ReceiptWriter::State {
   Stream receipt, log;
   Clock::time_point flushed = Clock::now();
 
-  void open(Stream& stream, const std::string& path, const std::string& kept) {
-    write_atomically(files, path, kept);
-    stream.file = files.open(path, true);
-  }
   void flush(bool sync) {
     for (Stream* stream : {&receipt, &log}) {
       if (!stream->file) continue;
@@ -166,9 +208,10 @@ void ReceiptWriter::start(const TrainingStart& start) {
                     log = join_path(state_->folder, "log.jsonl");
   // Checked before any file is changed.
   const std::string kept = sound_receipt(files, receipt, start);
-  const std::string kept_log = log_up_to(files, log, start);
-  state_->open(state_->receipt, receipt, kept);
-  state_->open(state_->log, log, kept_log);
+  cut_log(files, log, start);
+  write_atomically(files, receipt, kept);
+  state_->receipt.file = files.open(receipt, true);
+  state_->log.file = files.open(log, true);
   if (start.first_iteration == 1) return;
   state_->log.pending += fmt::format(R"({{"event":"resumed","iteration":{}}})"
                                      "\n",
