@@ -1,7 +1,7 @@
 // Trains on the built-in digits with a custom training loop: any loss of tensors, a custom learning
 // rate, periodic validation. Each mini-batch is divided into shards that the threads share. The
 // number of threads affects the speed but not the result. With --profile it prints where the time
-// was spent.
+// was spent; --device cuda:0 trains on a GPU.
 #include <algorithm>
 #include <cstdio>
 #include <string_view>
@@ -11,7 +11,20 @@
 using namespace lockstep;
 
 int main(int argc, char** argv) {
-  const bool profile = argc > 1 && std::string_view(argv[1]) == "--profile";
+  const Runtime runtime(argc, argv);  // a GPU is tested at its first use by a copy of this program
+  bool profile = false;
+  Device device;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--profile") {
+      profile = true;
+    } else if (argument == "--device" && i + 1 < argc) {
+      device = parse_device(argv[++i]);
+    } else {
+      std::fprintf(stderr, "usage: custom_loop [--profile] [--device NAME]\n");
+      return 2;
+    }
+  }
   const auto parts = split_each_label(builtin_digits(), {0.8, 0.1}, /*seed=*/0);
   Network network({image_input({.height = 28, .width = 28, .channels = 1})});
   for (const int64_t kernel : {5, 3, 3}) {
@@ -23,6 +36,7 @@ int main(int argc, char** argv) {
   network.add(fully_connected({.units = 10}));
   network.add(softmax());
   network.initialize(/*seed=*/0);
+  network.to(device);
   ShardGroup group(network,
                    {.threads = available_cores(), .shard_size = 16, .seed = 0, .profile = profile});
 

@@ -44,7 +44,7 @@ class Bundle(unittest.TestCase):
         (self.folder / "libexec").mkdir()
         (self.folder / "lib").mkdir()
         (self.folder / "sources").symlink_to(TOP)
-        for name in ("bin/lockstep", "tests/engine_test"):
+        for name in ("bin/lockstep", "tests/engine_test", "examples/custom_loop"):
             (self.folder / "libexec" / pathlib.Path(name).name).symlink_to(BUILD / name)
 
     def start(self, command, *more):
@@ -84,6 +84,7 @@ class Bundle(unittest.TestCase):
         self.assertEqual(states.pop("recordings"), "not tested")  # by a processor
         self.assertEqual(set(states.values()), {"passed"})
         self.assertIn("digits fp32 stopped and resumed", self.states("law"))
+        self.assertIn("custom loop digest", self.states("law"))
         with open(self.out / "law" / "digits-fp32-first" / "job.json") as file:
             job = json.load(file)
         self.assertIn('"shard_size": 32', json.dumps(job))  # several shards

@@ -209,7 +209,9 @@ Tensor weighted_sum(const Tensor& x, const Array& weights) {
   const OpPtr op = make_weighted_sum(weights);
   const Device device = x.device();
   if (device.is_cpu()) return apply_op(op, {x})[0];
-  const Tensor sum = apply_op(op, {x.to({})})[0].to(device);
+  // The CPU may not compute with the device's type.
+  const Tensor floats = convert(x, {x.shape(), DType::f32, nullptr});
+  const Tensor sum = apply_op(op, {floats.to({})})[0].to(device);
   Tape* const tape = Tape::current();
   if (!tape || !tape->tracks(std::span(&x, 1))) return sum;
   tape->record({x}, {sum}, [=](const std::vector<Tensor>& diffs, const std::vector<bool>&) {
