@@ -24,6 +24,11 @@ struct FusedOps {
   std::vector<int> second_outputs;
 };
 
+// Two consecutive ops of which the second takes over the last input of the first, as its own last.
+struct HandedOver {
+  OpPtr first, second;
+};
+
 // An op with its settings. Immutable, thread-safe.
 class Op {
  public:
@@ -47,6 +52,14 @@ class Op {
     (void)next;
     return std::nullopt;
   }
+  // Returns this op without its last input and `next` with it, where that gives the same results in
+  // fewer passes, or nothing.
+  virtual std::optional<HandedOver> hand_over(const Op& next) const {
+    (void)next;
+    return std::nullopt;
+  }
+  // This op with one more input at the end, a bias of its first input's channels; null: it has none.
+  virtual OpPtr with_bias() const { return nullptr; }
   // Whether the back end has a kernel for this fused op. If not, the two ops are not fused.
   virtual bool offered_by(const kernels::Table& table) const {
     (void)table;

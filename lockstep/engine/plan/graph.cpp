@@ -1,5 +1,7 @@
 #include "lockstep/engine/plan/graph.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -53,7 +55,8 @@ int Graph::mark_output(int value) {
 }
 
 Graph Graph::fused(std::span<const int> differentiated, const kernels::Table* table) const {
-  Graph result = with_pairs_fused(differentiated, table);
+  Graph result = (table ? with_inputs_handed_over(*table) : *this)
+                     .with_pairs_fused(differentiated, table);
   for (size_t before = nodes_.size(); result.nodes_.size() < before;) {
     before = result.nodes_.size();
     result = result.with_pairs_fused(differentiated, table);
@@ -61,13 +64,41 @@ Graph Graph::fused(std::span<const int> differentiated, const kernels::Table* ta
   return result;
 }
 
+std::vector<std::vector<int>> Graph::readers() const {
+  std::vector<std::vector<int>> result(values_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    for (int v : nodes_[i].inputs) result[static_cast<size_t>(v)].push_back(static_cast<int>(i));
+  }
+  return result;
+}
+
+Graph Graph::with_inputs_handed_over(const kernels::Table& table) const {
+  Graph result = *this;
+  const std::vector<std::vector<int>> readers = this->readers();
+  for (Node& first : result.nodes_) {
+    const int between = first.outputs.front();
+    const auto& users = readers[static_cast<size_t>(between)];
+    // The value between changes, so nobody else may read it.
+    if (first.outputs.size() != 1 || users.size() != 1 ||
+        std::count(outputs_.begin(), outputs_.end(), between) > 0) {
+      continue;
+    }
+    Node& second = result.nodes_[static_cast<size_t>(users.front())];
+    if (second.inputs.front() != between) continue;
+    const std::optional<HandedOver> ops = first.op->hand_over(*second.op);
+    if (!ops || !ops->second->offered_by(table)) continue;
+    second.inputs.push_back(first.inputs.back());
+    first.inputs.pop_back();
+    first.op = ops->first;
+    second.op = ops->second;
+  }
+  return result;
+}
+
 Graph Graph::with_pairs_fused(std::span<const int> differentiated,
                               const kernels::Table* table) const {
   const size_t n = nodes_.size();
-  std::vector<std::vector<int>> readers(values_.size());  // nodes, in order
-  for (size_t i = 0; i < n; ++i) {
-    for (int v : nodes_[i].inputs) readers[static_cast<size_t>(v)].push_back(static_cast<int>(i));
-  }
+  const std::vector<std::vector<int>> readers = this->readers();
   std::vector<bool> is_output(values_.size(), false);
   for (int v : outputs_) is_output[static_cast<size_t>(v)] = true;
   std::vector<bool> is_differentiated(values_.size(), false);

@@ -48,13 +48,18 @@ class Graph {
   int inputs() const { return inputs_; }
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
 
-  // Returns the graph with pairs of ops fused, repeated until no pair is left. `differentiated`:
+  // Returns the graph with inputs handed over from op to op (Op::hand_over), if `table` has kernels
+  // for it, and with pairs of ops fused, repeated until no pair is left. `differentiated`:
   // outputs (by number) whose derivatives a backward run starts from; those values stay results of
-  // their ops. `table`: fuses only into ops for which it has kernels; null allows all.
+  // their ops. `table`: fuses only into ops for which it has kernels; null allows all, and hands
+  // nothing over.
   Graph fused(std::span<const int> differentiated = {},
               const kernels::Table* table = nullptr) const;
 
  private:
+  Graph with_inputs_handed_over(const kernels::Table& table) const;
+  // The nodes that read each value, in order.
+  std::vector<std::vector<int>> readers() const;
   // Fuses each pair once.
   Graph with_pairs_fused(std::span<const int> differentiated, const kernels::Table* table) const;
   int add_value(const Value& value);

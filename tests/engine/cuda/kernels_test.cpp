@@ -274,6 +274,7 @@ TEST(CudaKernels, BatchNormalization) {
                                                {3, 33, 9, 4},
                                                {2, 1, 17, 3},
                                                {4, 40, 1, 1},
+                                               {50, 264},  // more than 32 packs
                                                {3, 5, 2, 7, 4},
                                                {8, 16, 40, 40}}) {
     for (const bool training : {true, false}) {
@@ -283,6 +284,45 @@ TEST(CudaKernels, BatchNormalization) {
         const Given given = training ? Given{} : with_statistics(shape[1]);
         compare(cpu_table().batch_normalization(p), cuda::batch_normalization(p), 2e-5, given);
       }
+    }
+  }
+}
+
+// As the CPU's of x + bias.
+TEST(CudaKernels, BatchNormalizationAddsABias) {
+  for (const Shape& shape : std::vector<Shape>{{7, 5}, {3, 33, 9, 4}, {6, 40, 3, 3}}) {
+    for (const bool training : {true, false}) {
+      SCOPED_TRACE(shape.to_string() + (training ? " training" : ""));
+      const auto channels = static_cast<size_t>(shape[1]);
+      const auto space = static_cast<size_t>(shape.elements()) / channels /
+                         static_cast<size_t>(shape[0]);
+      std::vector<float> x = normal(static_cast<size_t>(shape.elements()), 7),
+                         bias = normal(channels, 8), sum = x;
+      for (float& b : bias) b = std::round(8 * b);  // so that x + bias is hardly rounded
+      for (float& v : x) v = std::round(v * 1024) / 1024;
+      for (size_t i = 0; i < x.size(); ++i) sum[i] = x[i] + bias[i / space % channels];
+      Given given = training ? Given{} : with_statistics(shape[1]), added = given;
+      const int last = training ? 3 : 5;
+      given[{Kind::input, 0}] = bytes_of(x);
+      given[{Kind::input, last}] = bytes_of(bias);
+      added[{Kind::input, 0}] = bytes_of(sum);
+      BatchNormalizationProblem p{plain(shape), 1e-5, true, training};
+      const auto expected = run(cpu_table().batch_normalization(p), added);
+      p.bias = true;
+      auto results = run(cuda::batch_normalization(p), given);
+      for (const auto& [key, bytes] : expected) {
+        EXPECT_LE(difference(values_of(results.at(key)), values_of(bytes)), 2e-5)
+            << static_cast<int>(key.first) << " " << key.second;
+      }
+      const auto gradient = values_of(results.at({Kind::diff_input, last}));
+      if (training) {
+        EXPECT_EQ(gradient, std::vector<float>(channels, 0));
+        continue;
+      }
+      const auto dx = values_of(expected.at({Kind::diff_input, 0}));
+      std::vector<float> sums(channels);
+      for (size_t i = 0; i < dx.size(); ++i) sums[i / space % channels] += dx[i];
+      EXPECT_LE(difference(gradient, sums), 2e-5);
     }
   }
 }
@@ -348,6 +388,9 @@ TEST(CudaKernels, Pooling) {
   } rows[] = {
       {{1, 1, 1, 1}, {}},
       {{2, 3, 5, 7}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{2, 8, 5, 7}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{1, 12, 2, 9}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{2, 4, 5, 7}, {.kernel = {2, 2}, .stride = {2, 2}, .pad_end = {1, 1}}},
       {{2, 33, 9, 4}, {.kernel = {3, 2}, .stride = {2, 1}, .pad_begin = {1, 0}, .pad_end = {1, 1}}},
       {{2, 3, 9, 8}, {.kernel = {3, 3}, .stride = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
       {{2, 3, 9, 8}, {.kernel = {1, 1}, .stride = {3, 2}}},
@@ -432,7 +475,7 @@ TEST(CudaKernels, SpecsOfChannelsLast) {
 TEST(CudaKernels, Bias) {
   for (const auto& places : {cuda::ChannelPlaces{1, 1, 1}, cuda::ChannelPlaces{35, 33, 1},
                              cuda::ChannelPlaces{30, 4, 15}, cuda::ChannelPlaces{9000, 3, 1},
-                             cuda::ChannelPlaces{2, 1100, 1}}) {
+                             cuda::ChannelPlaces{2, 1100, 1}, cuda::ChannelPlaces{700, 20, 1}}) {
     SCOPED_TRACE(std::to_string(places.rows) + "x" + std::to_string(places.channels));
     const auto size = static_cast<size_t>(places.rows * places.channels);
     const std::vector<float> bias = normal(static_cast<size_t>(places.channels), 1);

@@ -21,6 +21,7 @@ struct NormalizationKind {
   bool relu = false;                 // fused
   std::vector<int64_t> window = {};  // rows and columns of a fused maximum; empty: none
   double epsilon = 1e-5;
+  bool bias = false;  // added to x first
 };
 Case batch_normalization(std::string name, const Array& x, const NormalizationKind& kind);
 

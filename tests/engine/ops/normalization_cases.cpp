@@ -11,10 +11,30 @@ using reference::Statistics;
 
 OpPtr op_of(const NormalizationKind& kind) {
   OpPtr op = ops::make_batch_normalization(kind.epsilon, kind.training);
+  if (kind.bias) op = op->with_bias();
   if (kind.relu) op = op->fuse(*ops::make_relu()).value().op;
   if (kind.window.empty()) return op;
   const Size2d window{kind.window[0], kind.window[1]};
   return op->fuse(*ops::make_max_pooling2d({.pool = window, .stride = window})).value().op;
+}
+
+// x plus the last input, a bias of each channel.
+Array with_bias(const std::vector<Array>& in) {
+  Array x = in[0];
+  const int64_t space = x.count() / (x.dim(0) * x.dim(1));
+  for (size_t i = 0; i < x.values.size(); ++i) {
+    x.values[i] += in.back().values[i / static_cast<size_t>(space) % in.back().values.size()];
+  }
+  return x;
+}
+
+Array sums_of_channels(const Array& dx) {
+  Array sums({dx.dim(1)});
+  const int64_t space = dx.count() / (dx.dim(0) * dx.dim(1));
+  for (size_t i = 0; i < dx.values.size(); ++i) {
+    sums.values[i / static_cast<size_t>(space) % sums.values.size()] += dx.values[i];
+  }
+  return sums;
 }
 
 }  // namespace
@@ -29,11 +49,15 @@ Case batch_normalization(std::string name, const Array& x, const NormalizationKi
     c.inputs.push_back({.value = random_array({channels}, 14), .gradient = false});
     c.inputs.push_back({.value = random_array({channels}, 15, 0.1, 2), .gradient = false});
   }
+  if (kind.bias) c.inputs.push_back({random_array({channels}, 19, -3, 5)});
+  const auto source = [=](const std::vector<Array>& in) {
+    return kind.bias ? with_bias(in) : in[0];
+  };
   const auto statistics = [=](const std::vector<Array>& in) {
-    return kind.training ? reference::statistics(in[0]) : Statistics{in[3], in[4]};
+    return kind.training ? reference::statistics(source(in)) : Statistics{in[3], in[4]};
   };
   const auto activated = [=](const std::vector<Array>& in, const Statistics& s) {
-    const Array y = reference::batch_normalization(in[0], in[1], in[2], s, kind.epsilon);
+    const Array y = reference::batch_normalization(source(in), in[1], in[2], s, kind.epsilon);
     return kind.relu ? reference::relu(y) : y;
   };
   const auto& pool = kind.window;
@@ -57,12 +81,14 @@ Case batch_normalization(std::string name, const Array& x, const NormalizationKi
     }
     if (kind.relu) {
       diff = reference::relu_diff(
-          reference::batch_normalization(in[0], in[1], in[2], s, kind.epsilon), diff);
+          reference::batch_normalization(source(in), in[1], in[2], s, kind.epsilon), diff);
     }
-    auto d =
-        reference::batch_normalization_diff(in[0], in[1], s, kind.epsilon, kind.training, diff);
+    auto d = reference::batch_normalization_diff(source(in), in[1], s, kind.epsilon, kind.training,
+                                                 diff);
     std::vector<Array> all{d.x, d.scale, d.shift};
     all.resize(in.size());
+    // In training the mean takes the bias away: its gradient is 0, not the sum's rounding.
+    if (kind.bias) all.back() = kind.training ? Array({channels}) : sums_of_channels(d.x);
     return all;
   };
   return c;
@@ -128,6 +154,8 @@ std::vector<Case> normalization_cases() {
       cases.push_back(batch_normalization(row.name + suffix, x, {.training = training}));
       cases.push_back(batch_normalization(row.name + suffix + "_relu", x,
                                           {.training = training, .relu = true}));
+      cases.push_back(batch_normalization(row.name + suffix + "_relu_bias", x,
+                                          {.training = training, .relu = true, .bias = true}));
     }
   }
   // With ReLU and a maximum over windows, some of which omit rows and columns.

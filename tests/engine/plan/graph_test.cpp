@@ -106,6 +106,33 @@ TEST(Graph, FusesThreeOpsWhereTheBackEndHasAKernelForThem) {
   EXPECT_EQ(names_of(g.graph.fused({}, &table)), (Names{"norm+rectify", "pool"}));
 }
 
+// x -> convolution with bias -> batch normalisation -> relu.
+TEST(Graph, HandsTheBiasOverToTheNormalizationWhereTheBackEndAddsIt) {
+  for (const bool read_twice : {false, true}) {
+    SCOPED_TRACE(read_twice);
+    Graph graph;
+    const int x = graph.add_input({4, 2, 5, 5}, DType::f32), bias = graph.add_parameter(3, {3});
+    const int between =
+        graph.add(ops::make_convolution2d({}, true), {x, graph.add_parameter(2, {3, 2, 3, 3}), bias},
+                  "conv")[0];
+    const auto normalized =
+        graph.add(ops::make_batch_normalization(1e-5, true),
+                  {between, graph.add_parameter(0, {3}), graph.add_parameter(1, {3})}, "norm");
+    graph.mark_output(graph.add(ops::make_relu(), {normalized[0]}, "rectify")[0]);
+    if (read_twice) graph.mark_output(between);
+    kernels::Table table = kernels::table_for({});
+    EXPECT_EQ(graph.fused({}, &table).nodes()[0].inputs.size(), 3u);
+    table.normalization_with_bias = true;
+    const Graph fused = graph.fused({}, &table);
+    EXPECT_EQ(names_of(fused), (Names{"conv", "norm+rectify"}));
+    EXPECT_EQ(fused.nodes()[0].inputs.size(), read_twice ? 3u : 2u);
+    EXPECT_EQ(fused.nodes()[1].inputs.size(), read_twice ? 3u : 4u);
+    if (!read_twice) {
+      EXPECT_EQ(fused.values()[static_cast<size_t>(fused.nodes()[1].inputs[3])].slot, 3);
+    }
+  }
+}
+
 TEST(Graph, FusesSoftmaxWithCrossEntropyAndKeepsTheProbabilities) {
   Classified g;
   g.graph.mark_output(g.probabilities);

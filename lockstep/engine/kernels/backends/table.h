@@ -34,6 +34,8 @@ struct Table {
   bool tf32 = false;
   // batch_normalization supports problems with max_pool.
   bool normalization_with_max_pooling = false;
+  // batch_normalization supports problems with a bias.
+  bool normalization_with_bias = false;
 
   // Kernel (*convolution)(const ConvolutionProblem&) and so on; see kernel_list.h.
 #define LOCKSTEP_OP_MEMBER(name, Problem, ...) Kernel (*name)(const Problem&) = nullptr;

@@ -7,6 +7,7 @@
 #endif
 
 #include <cfloat>
+#include <type_traits>
 
 #include "lockstep/base/numeric/bfloat16.h"
 #include "lockstep/base/numeric/float16.h"
@@ -75,6 +76,43 @@ struct alignas(size * sizeof(T)) Pack {
   T element[size];
 };
 
+template <int size, class T>
+bool in_packs(const T* data) {
+  return reinterpret_cast<uintptr_t>(data) % (size * sizeof(T)) == 0;
+}
+
+// `size` neighbouring elements, by one access if `data` is aligned to a pack.
+template <int size, class T>
+__device__ Pack<T, size> load_pack(const T* data, bool aligned) {
+  if (aligned) return *reinterpret_cast<const Pack<T, size>*>(data);
+  Pack<T, size> pack;
+  LOCKSTEP_UNROLL
+  for (int k = 0; k < size; ++k) pack.element[k] = data[k];
+  return pack;
+}
+
+template <int size, class T>
+__device__ void store_pack(const Pack<T, size>& pack, T* data, bool aligned) {
+  if (aligned) {
+    *reinterpret_cast<Pack<T, size>*>(data) = pack;
+    return;
+  }
+  LOCKSTEP_UNROLL
+  for (int k = 0; k < size; ++k) data[k] = pack.element[k];
+}
+
+// Returns make(std::integral_constant<int, P>()) for the number of channels that a thread takes at
+// once: as many as 16 bytes hold, if they divide `channels`. All P must give the same return type.
+template <class T, class Make>
+auto for_packs(int64_t channels, const Make& make) {
+  constexpr int most = 16 / static_cast<int>(sizeof(T));
+  if (channels % most == 0) return make(std::integral_constant<int, most>());
+  if constexpr (most > 4) {
+    if (channels % 4 == 0) return make(std::integral_constant<int, 4>());
+  }
+  return make(std::integral_constant<int, 1>());
+}
+
 // y[i] = f(x[i]...) for arrays of `count` elements. F: __device__ float operator()(float...) const.
 // `y` may be the same array as one of `x`.
 template <int size, class F, class Y, class... X>
@@ -96,14 +134,11 @@ __global__ void map_packs(int64_t count, F f, Y* y, const X*... x) {
 template <class F, class Y, class... X>
 void launch_map(const char* name, int64_t count, void* stream, const F& f, Y* y, const X*... x) {
   if (count == 0) return;
-  const auto aligned = [](const auto* data) {
-    return reinterpret_cast<uintptr_t>(data) % (kPack * sizeof *data) == 0;
-  };
   // Slices of tensors may have any alignment.
-  const bool in_packs = aligned(y) && (aligned(x) && ...);
+  const bool packed = in_packs<kPack>(y) && (in_packs<kPack>(x) && ...);
   constexpr int64_t most_blocks = int64_t{1} << 20;
-  const int64_t elements = kBlock * (in_packs ? kPack : 1);
-  launch(name, in_packs ? map_packs<kPack, F, Y, X...> : map_packs<1, F, Y, X...>,
+  const int64_t elements = kBlock * (packed ? kPack : 1);
+  launch(name, packed ? map_packs<kPack, F, Y, X...> : map_packs<1, F, Y, X...>,
          {.blocks = std::min((count + elements - 1) / elements, most_blocks)}, stream, count, f, y,
          x...);
 }

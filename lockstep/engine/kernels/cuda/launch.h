@@ -18,6 +18,13 @@
 
 namespace lockstep::kernels::cuda {
 
+// Before a loop over the elements of an array: unrolled, so that they lie in registers.
+#ifdef __CUDACC__
+#define LOCKSTEP_UNROLL _Pragma("unroll")
+#else
+#define LOCKSTEP_UNROLL
+#endif
+
 // Default number of threads in a block. Every number of threads is a power of two, because
 // reduction trees require it. A change of kBlock changes results.
 inline constexpr int kBlock = 256;

@@ -9,6 +9,7 @@ Table make_table() {
   t.bf16 = true;
   t.f16 = true;
   t.tf32 = true;
+  t.normalization_with_bias = true;
 #define LOCKSTEP_ENTRY(name, ...) \
   if constexpr (info_of(KernelId::name).on_gpu()) t.name = name;
   LOCKSTEP_KERNELS(LOCKSTEP_ENTRY, LOCKSTEP_ENTRY)

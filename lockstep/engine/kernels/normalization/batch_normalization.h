@@ -20,11 +20,13 @@ struct BatchNormalizationProblem {
   // Size of the non-overlapping pooling windows. Rows and columns that fill no window are dropped.
   // Only for n x c x h x w, and only if Table::normalization_with_max_pooling.
   std::optional<Size2d> max_pool = {};
+  // Adds a bias to src first: the last input (c). Only if Table::normalization_with_bias.
+  bool bias = false;
 };
 // Largest number of elements in a window of max_pool.
 inline constexpr int64_t kMostWindowElements = 255;
 // In training: inputs src, scale (c), shift (c); outputs dst, mean (c), variance (c). Otherwise:
 // inputs src, scale, shift, mean, variance; output dst. One backward pass in both cases: diff src,
-// diff scale, diff shift.
+// diff scale, diff shift, and diff bias, which is exactly 0 in training: the mean takes a bias away.
 
 }  // namespace lockstep::kernels

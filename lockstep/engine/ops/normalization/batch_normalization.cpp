@@ -12,14 +12,15 @@ namespace {
 class BatchNormalization final : public Op {
  public:
   BatchNormalization(double epsilon, bool training, bool relu,
-                     std::optional<Size2d> max_pool = std::nullopt)
-      : epsilon_(epsilon), training_(training), relu_(relu), max_pool_(max_pool) {}
+                     std::optional<Size2d> max_pool = std::nullopt, bool bias = false)
+      : epsilon_(epsilon), training_(training), relu_(relu), max_pool_(max_pool), bias_(bias) {}
   std::string_view type() const override { return "batch_normalization"; }
   bool training() const { return training_; }
   bool takes_narrow(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, training_ ? 3 : 5, training_ ? 3 : 5);
+    const size_t inputs = (training_ ? 3 : 5) + (bias_ ? 1 : 0);
+    check_count(*this, in, inputs, inputs);
     const Shape& x = in[0];
     if (x.rank() < 2 || x.rank() > 5 || x.elements() == 0) {
       throw InvalidArgument(
@@ -45,18 +46,24 @@ class BatchNormalization final : public Op {
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);
-    return table.batch_normalization({in[0], epsilon_, relu_, training_, max_pool_});
+    return table.batch_normalization({in[0], epsilon_, relu_, training_, max_pool_, bias_});
   }
 
   std::optional<FusedOps> fuse(const Op& next) const override {
     const auto pool = relu_ ? ops::side_by_side_max_pooling(next) : std::nullopt;
     if (max_pool_ || (!pool && (relu_ || next.type() != "relu"))) return std::nullopt;
-    auto fused = std::make_shared<BatchNormalization>(epsilon_, training_, true, pool);
+    auto fused = std::make_shared<BatchNormalization>(epsilon_, training_, true, pool, bias_);
     if (training_) return FusedOps{fused, {-1, 1, 2}, {0}};
     return FusedOps{fused, {-1}, {0}};
   }
 
+  OpPtr with_bias() const override {
+    if (bias_) return nullptr;
+    return std::make_shared<BatchNormalization>(epsilon_, training_, relu_, max_pool_, true);
+  }
+
   bool offered_by(const kernels::Table& table) const override {
+    if (bias_ && !table.normalization_with_bias) return false;
     return !max_pool_ || (table.normalization_with_max_pooling &&
                           (*max_pool_)[0] * (*max_pool_)[1] <= kernels::kMostWindowElements);
   }
@@ -65,6 +72,7 @@ class BatchNormalization final : public Op {
   double epsilon_;
   bool training_, relu_;
   std::optional<Size2d> max_pool_;  // after the ReLU
+  bool bias_;                       // a bias is added to the first input
 };
 
 }  // namespace

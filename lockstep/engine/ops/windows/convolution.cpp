@@ -53,6 +53,12 @@ class Convolution final : public Op {
     return table.convolution({in[0], w, slid_over(x, w[0], window), window, params_.groups, bias_});
   }
 
+  std::optional<HandedOver> hand_over(const Op& next) const override {
+    OpPtr biased = bias_ ? next.with_bias() : nullptr;
+    if (!biased) return std::nullopt;
+    return HandedOver{std::make_shared<Convolution>(params_, false), std::move(biased)};
+  }
+
  private:
   int axes() const { return params_.stride.axes(); }
   kernels::Window window_for(const Shape& x, const Shape& w) const {

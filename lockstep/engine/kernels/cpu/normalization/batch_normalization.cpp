@@ -171,6 +171,7 @@ Kernel make_batch_normalization(const BatchNormalizationProblem& p) {
 }  // namespace
 
 Kernel batch_normalization(const BatchNormalizationProblem& p) {
+  if (p.bias) throw Unsupported("[cpu] batch normalization adds no bias");
   return translated("batch normalization", [&] { return make_batch_normalization(p); });
 }
 

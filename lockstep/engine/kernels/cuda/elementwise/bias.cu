@@ -16,21 +16,50 @@ struct AddBias {
   }
 };
 
-template <class T>
-struct Term {
+// With channels last.
+template <class T, int P>
+struct AddBiasToPacks {
+  int64_t channels;
+  const float* bias;
+  T* y;
+  bool aligned;
+  __device__ Pack<float, P> columns(int64_t c) const { return load_pack<P>(bias + c, false); }
+  __device__ Pack<T, P> load(int64_t c, int64_t row) const {
+    return load_pack<P>(y + row * channels + c, aligned);
+  }
+  __device__ void store(const Pack<float, P>& b, Pack<T, P> v, int64_t c, int64_t row) const {
+    LOCKSTEP_UNROLL
+    for (int k = 0; k < P; ++k) {
+      v.element[k] = rounded<T>(value_of(v.element[k]) + b.element[k]);
+    }
+    store_pack<P>(v, y + row * channels + c, aligned);
+  }
+};
+
+// P is 1 unless channels come last.
+template <class T, int P>
+struct Terms {
   ChannelPlaces places;
   const T* dy;
-  __device__ int64_t column(int64_t c) const { return c; }
-  __device__ Sums<1> operator()(int64_t c, int64_t row) const {
+  bool aligned;
+  struct None {};
+  __device__ None columns(int64_t) const { return {}; }
+  __device__ Pack<T, P> load(int64_t c, int64_t row) const {
     const Division at = divide(row, places.inner);
-    const int64_t i = (at.quotient * places.channels + c) * places.inner + at.remainder;
-    return {{static_cast<double>(value_of(dy[i]))}};
+    return load_pack<P>(dy + (at.quotient * places.channels + c) * places.inner + at.remainder,
+                        aligned);
+  }
+  __device__ void add(None, const Pack<T, P>& v, Sums<1> (&sums)[P]) const {
+    LOCKSTEP_UNROLL
+    for (int k = 0; k < P; ++k) {
+      sums[k].value[0] += value_of(v.element[k]);
+    }
   }
 };
 
 struct Take {
   float* diff_bias;
-  __device__ void operator()(int64_t c, const Sums<1>& sums) const {
+  __device__ void operator()(int64_t c, const Totals<1>& sums) const {
     diff_bias[c] = static_cast<float>(sums.value[0]);
   }
 };
@@ -39,21 +68,44 @@ struct Take {
 
 template <class T>
 void launch_bias(const ChannelPlaces& places, const float* bias, T* y, void* stream) {
-  launch_each("bias", places.rows * places.channels, stream, AddBias<T>{places, bias, y});
+  if (places.inner != 1) {
+    launch_each("bias", places.rows * places.channels, stream, AddBias<T>{places, bias, y});
+    return;
+  }
+  for_packs<T>(places.channels, [&]<class P>(P) {
+    launch_each_of_columns(
+        "bias", ColumnCut(places.rows, places.channels, P::value), stream,
+        AddBiasToPacks<T, P::value>{places.channels, bias, y, in_packs<P::value>(y)});
+  });
 }
 template void launch_bias(const ChannelPlaces&, const float*, float*, void*);
 template void launch_bias(const ChannelPlaces&, const float*, BFloat16*, void*);
 template void launch_bias(const ChannelPlaces&, const float*, Float16*, void*);
 
 size_t bias_gradient_scratch(const ChannelPlaces& places) {
-  return ColumnCut(places.rows, places.channels).bytes(1);
+  size_t most = 0;
+  for (const int pack : {1, 4, 8}) {
+    if (places.channels % pack == 0) {
+      most = std::max(most, ColumnCut(places.rows, places.channels, pack).bytes(1));
+    }
+  }
+  return most;
 }
 
 template <class T>
 void launch_bias_gradient(const ChannelPlaces& places, const T* dy, float* diff_bias, void* scratch,
                           void* stream) {
-  launch_column_sums<1>("bias, backward", ColumnCut(places.rows, places.channels),
-                        Term<T>{places, dy}, Take{diff_bias}, scratch, stream);
+  const auto in_packs_of = [&]<class P>(P) {
+    launch_column_sums<P::value, 1>("bias, backward",
+                                    ColumnCut(places.rows, places.channels, P::value),
+                                    Terms<T, P::value>{places, dy, in_packs<P::value>(dy)},
+                                    Take{diff_bias}, scratch, stream);
+  };
+  if (places.inner == 1) {
+    for_packs<T>(places.channels, in_packs_of);
+  } else {
+    in_packs_of(std::integral_constant<int, 1>());
+  }
 }
 template void launch_bias_gradient(const ChannelPlaces&, const float*, float*, void*, void*);
 template void launch_bias_gradient(const ChannelPlaces&, const BFloat16*, float*, void*, void*);

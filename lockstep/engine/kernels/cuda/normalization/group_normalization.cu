@@ -74,7 +74,7 @@ __global__ void group_means(Groups g, const float* x, const float* dy, const flo
 
 // A column of the matrix.
 struct Channel {
-  int64_t c, group;
+  int64_t group;
   float scale, shift;
 };
 
@@ -83,14 +83,20 @@ struct Apply {
   const float *x, *scale, *shift;
   const GroupStatistics* statistics;
   float* y;
-  __device__ Channel column(int64_t c) const {
-    return {c, divide(c, g.per_group).quotient, scale[c], shift[c]};
+  __device__ Channel columns(int64_t c) const {
+    return {divide(c, g.per_group).quotient, scale[c], shift[c]};
   }
-  __device__ void operator()(const Channel& channel, int64_t row) const {
-    const int64_t i = row * g.channels + channel.c;
+  __device__ float load(int64_t c, int64_t row) const { return x[row * g.channels + c]; }
+  __device__ void store(const Channel& channel, float v, int64_t c, int64_t row) const {
     const GroupStatistics& s = statistics[divide(row, g.space).quotient * g.groups + channel.group];
-    y[i] = standardized(s, x[i]) * channel.scale + channel.shift;
+    y[row * g.channels + c] = standardized(s, v) * channel.scale + channel.shift;
   }
+};
+
+// An element with the gradient that arrives at it, and the number of its row.
+struct Arrival {
+  float x, dy;
+  int64_t row;
 };
 
 // Summands of diff scale and diff shift.
@@ -98,12 +104,25 @@ struct Products {
   Groups g;
   const float *x, *dy;
   const GroupStatistics* statistics;
-  __device__ Channel column(int64_t c) const { return {c, divide(c, g.per_group).quotient, 0, 0}; }
-  __device__ Sums<2> operator()(const Channel& channel, int64_t row) const {
-    const int64_t i = row * g.channels + channel.c;
-    const GroupStatistics& s = statistics[divide(row, g.space).quotient * g.groups + channel.group];
-    const auto d = static_cast<double>(dy[i]);
-    return {{d * static_cast<double>(standardized(s, x[i])), d}};
+  __device__ Channel columns(int64_t c) const { return {divide(c, g.per_group).quotient, 0, 0}; }
+  __device__ Arrival load(int64_t c, int64_t row) const {
+    const int64_t i = row * g.channels + c;
+    return {x[i], dy[i], row};
+  }
+  __device__ void add(const Channel& channel, const Arrival& at, Sums<2> (&sums)[1]) const {
+    const GroupStatistics& s =
+        statistics[divide(at.row, g.space).quotient * g.groups + channel.group];
+    sums[0].value[0] += at.dy * standardized(s, at.x);
+    sums[0].value[1] += at.dy;
+  }
+};
+
+// Stores sums of columns as the gradients of a normalisation's scale and shift.
+struct TakeProducts {
+  float *diff_scale, *diff_shift;
+  __device__ void operator()(int64_t c, const Totals<2>& sums) const {
+    diff_scale[c] = static_cast<float>(sums.value[0]);
+    diff_shift[c] = static_cast<float>(sums.value[1]);
   }
 };
 
@@ -113,16 +132,19 @@ struct ApplyBackward {
   const GroupStatistics* statistics;
   const Means* means;
   float* dx;
-  __device__ Channel column(int64_t c) const {
-    return {c, divide(c, g.per_group).quotient, scale[c], 0};
+  __device__ Channel columns(int64_t c) const {
+    return {divide(c, g.per_group).quotient, scale[c], 0};
   }
-  __device__ void operator()(const Channel& channel, int64_t row) const {
-    const int64_t i = row * g.channels + channel.c;
+  __device__ Arrival load(int64_t c, int64_t row) const {
+    const int64_t i = row * g.channels + c;
+    return {x[i], dy[i], row};
+  }
+  __device__ void store(const Channel& channel, const Arrival& at, int64_t c, int64_t row) const {
     const int64_t group = divide(row, g.space).quotient * g.groups + channel.group;
     const GroupStatistics& s = statistics[group];
     const Means& m = means[group];
-    const float d = dy[i] * channel.scale - m.shift - standardized(s, x[i]) * m.scale;
-    dx[i] = d * s.inverse_deviation;
+    const float d = at.dy * channel.scale - m.shift - standardized(s, at.x) * m.scale;
+    dx[row * g.channels + c] = d * s.inverse_deviation;
   }
 };
 
@@ -156,7 +178,7 @@ Kernel group_normalization(const GroupNormalizationProblem& p) {
         auto* const means = reinterpret_cast<Means*>(static_cast<char*>(b.scratch) + cut.bytes(2));
         launch("group normalization, means", group_means, grid, b.stream, g, b.in(0), b.in(1),
                b.in(2), statistics, means);
-        launch_column_sums<2>("group normalization, sums", cut,
+        launch_column_sums<1, 2>("group normalization, sums", cut,
                               Products{g, b.in(0), b.in(1), statistics},
                               TakeProducts{b.out(1), b.out(2)}, b.scratch, b.stream);
         launch_each_of_columns(

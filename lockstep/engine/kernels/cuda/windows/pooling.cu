@@ -185,6 +185,145 @@ struct AverageBackward {
   }
 };
 
+// Windows of two by two pixels side by side, whose indices in the window fit in a byte. A thread
+// takes P neighbouring channels of a window, and divides once for all of them.
+struct WindowsOfFour {
+  int64_t rows, columns;          // of windows, those that the input's edge cuts off included
+  int64_t out_rows, out_columns;  // of whole windows
+  int64_t in_rows, in_columns, packs;
+
+  explicit WindowsOfFour(const Geometry& g, int pack)
+      : rows((g.row.in + 1) / 2),
+        columns((g.column.in + 1) / 2),
+        out_rows(g.row.out),
+        out_columns(g.column.out),
+        in_rows(g.row.in),
+        in_columns(g.column.in),
+        packs(g.channels / pack) {}
+
+  static bool suits(const Geometry& g) {
+    const auto halves = [](const Axis& a) {
+      return a.kernel == 2 && a.stride == 2 && a.dilation == 1 && a.pad == 0 && a.out == a.in / 2;
+    };
+    return g.plane.in == 1 && g.plane.kernel == 1 && g.plane.stride == 1 && g.plane.pad == 0 &&
+           halves(g.row) && halves(g.column);
+  }
+};
+
+// Thread number i's window: places count packs.
+struct WindowOfFour {
+  int64_t out;     // place of the result
+  int64_t in[4];   // places of the pixels
+  bool inside[4];  // whether the pixels exist
+  bool whole;      // whether there is a result
+
+  __device__ WindowOfFour(const WindowsOfFour& w, int64_t rows, int64_t columns, int64_t i) {
+    const Division pixel = divide(i, w.packs), line = divide(pixel.quotient, columns),
+                   image = divide(line.quotient, rows);
+    const int64_t row = image.remainder, column = line.remainder;
+    whole = row < w.out_rows && column < w.out_columns;
+    out = ((image.quotient * w.out_rows + row) * w.out_columns + column) * w.packs +
+          pixel.remainder;
+    LOCKSTEP_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      const int64_t y = 2 * row + k / 2, x = 2 * column + k % 2;
+      inside[k] = y < w.in_rows && x < w.in_columns;
+      in[k] = ((image.quotient * w.in_rows + y) * w.in_columns + x) * w.packs + pixel.remainder;
+    }
+  }
+};
+
+template <class T, int P>
+struct MaxOfFour {
+  WindowsOfFour windows;
+  const T* x;
+  T* y;
+  uint8_t* where;
+  bool aligned;
+  __device__ void operator()(int64_t i) const {
+    const WindowOfFour w(windows, windows.out_rows, windows.out_columns, i);
+    Pack<T, P> in[4], best;
+    Pack<uint8_t, P> position;
+    LOCKSTEP_UNROLL
+    for (int k = 0; k < 4; ++k) in[k] = load_pack<P>(x + w.in[k] * P, aligned);
+    LOCKSTEP_UNROLL
+    for (int c = 0; c < P; ++c) {
+      // As MaxForward.
+      float most = lowest<T>();
+      uint8_t at = 0;
+      LOCKSTEP_UNROLL
+      for (int k = 0; k < 4; ++k) {
+        const float v = value_of(in[k].element[c]);
+        if (v > most) {
+          most = v;
+          at = static_cast<uint8_t>(k);
+        }
+      }
+      best.element[c] = rounded<T>(most);
+      position.element[c] = at;
+    }
+    store_pack<P>(best, y + w.out * P, aligned);
+    store_pack<P>(position, where + w.out * P, aligned);
+  }
+};
+
+template <class T, int P>
+struct MaxOfFourBackward {
+  WindowsOfFour windows;
+  const T* dy;
+  const uint8_t* where;
+  T* dx;
+  bool aligned;
+  __device__ void operator()(int64_t i) const {
+    const WindowOfFour w(windows, windows.rows, windows.columns, i);
+    Pack<T, P> diff;
+    Pack<uint8_t, P> position;
+    if (w.whole) {
+      diff = load_pack<P>(dy + w.out * P, aligned);
+      position = load_pack<P>(where + w.out * P, aligned);
+    }
+    LOCKSTEP_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      if (!w.inside[k]) continue;
+      Pack<T, P> result;
+      LOCKSTEP_UNROLL
+      for (int c = 0; c < P; ++c) {
+        const bool taken = w.whole && position.element[c] == k;
+        // Adding 0 makes 0 of -0, as the sum over windows does.
+        result.element[c] = rounded<T>(taken ? 0.0f + value_of(diff.element[c]) : 0.0f);
+      }
+      store_pack<P>(result, dx + w.in[k] * P, aligned);
+    }
+  }
+};
+
+template <class T, int P>
+Kernel max_pooling_of_four(const Geometry& g, const TensorSpec& src, const TensorSpec& dst) {
+  const WindowsOfFour windows(g, P);
+  const int64_t images = src.shape[0];
+  const int64_t results = images * windows.out_rows * windows.out_columns * windows.packs;
+  const int64_t all = images * windows.rows * windows.columns * windows.packs;
+  const Operand where = workspace(static_cast<size_t>(dst.shape.elements()));
+  Kernel kernel;
+  kernel.forward = own_pass({input(0, src)}, {output(0, dst), where}, [=](const Bound& b) {
+    const T* const x = b.in<T>(0);
+    T* const y = b.out<T>(0);
+    uint8_t* const at = b.out<uint8_t>(1);
+    const bool aligned = in_packs<P>(x) && in_packs<P>(y) && in_packs<P>(at);
+    launch_each("max pooling", results, b.stream, MaxOfFour<T, P>{windows, x, y, at, aligned});
+  });
+  kernel.backward.push_back(
+      own_pass({diff_output(0, dst), where}, {diff_input(0, src)}, [=](const Bound& b) {
+        const T* const dy = b.in<T>(0);
+        const uint8_t* const at = b.in<uint8_t>(1);
+        T* const dx = b.out<T>(0);
+        const bool aligned = in_packs<P>(dy) && in_packs<P>(at) && in_packs<P>(dx);
+        launch_each("max pooling, backward", all, b.stream,
+                    MaxOfFourBackward<T, P>{windows, dy, at, dx, aligned});
+      }));
+  return kernel;
+}
+
 template <class T, class Position>
 Kernel max_pooling(const Geometry& g, const TensorSpec& src, const TensorSpec& dst) {
   const int64_t in = src.shape.elements(), out = dst.shape.elements();
@@ -217,6 +356,11 @@ Kernel pooling_of(const PoolingProblem& p) {
                    dst = channels_last(p.dst, p.src.dtype);
   const Geometry g{axis_of(p, 2), axis_of(p, 1), axis_of(p, 0), p.src.shape[1]};
   if (p.kind == PoolingProblem::Kind::max) {
+    if (WindowsOfFour::suits(g)) {
+      return for_packs<T>(g.channels, [&]<class P>(P) {
+        return max_pooling_of_four<T, P::value>(g, src, dst);
+      });
+    }
     return g.plane.kernel * g.row.kernel * g.column.kernel <= 256
                ? max_pooling<T, uint8_t>(g, src, dst)
                : max_pooling<T, int32_t>(g, src, dst);
