@@ -314,7 +314,7 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
        [](O& o) {
          o.validation.metrics = {"f1", "top-3"};
        }},
-      {"streams", Effect::same_digest, nothing, [](O& o) { o.streams = 4; }},
+      {"streams", Effect::same_digest, nothing, [](O& o) { o.streams = 3; }},
       {"threads", Effect::same_digest, nothing, [](O& o) { o.threads = 3; }},
       {"workers", Effect::same_digest, nothing, [](O& o) { o.workers.count = 2; }},
       {"worker_load", Effect::same_digest, [](O& o) { o.workers.count = 2; },

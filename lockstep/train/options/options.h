@@ -196,7 +196,7 @@ struct TrainingOptions {
   // Compute threads, for each worker if there are workers. 0: the number of processors, divided
   // among the workers of a host. The result does not depend on it.
   int64_t threads = 0;
-  int64_t streams = 2;  // number of GPU streams that compute shards; likewise
+  int64_t streams = 4;  // number of GPU streams that compute shards; likewise
   // If false, training may be faster, but the bits may depend on threads and differ between runs.
   // See also set_deterministic().
   bool deterministic = true;
