@@ -287,6 +287,12 @@ std::vector<Case> all_cases() {
   return all;
 }
 
+std::vector<Case> offered_cases(Device device) {
+  std::vector<Case> all = all_cases();
+  std::erase_if(all, [&](const Case& c) { return !c.op->offered_by(kernels::table_for(device)); });
+  return all;
+}
+
 void check_forward(Device device, const Case& c) {
   const std::vector<Array> expected = c.forward(values_of(c));
   for (bool blocked : {false, true}) {

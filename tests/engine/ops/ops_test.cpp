@@ -23,9 +23,7 @@ std::vector<Parameter> parameters() {
   std::vector<Parameter> all;
   for (Device device : devices()) {
     const auto& table = kernels::table_for(device);
-    for (const Case& c : all_cases()) {
-      // If a back end lacks a fused op, single ops compute it.
-      if (!c.op->offered_by(table)) continue;
+    for (const Case& c : offered_cases(device)) {
       all.push_back({device, c});
       if (!takes_narrow(c)) continue;
       for (const DType dtype : narrow_types(table)) all.push_back({device, in_narrow(dtype, c)});
