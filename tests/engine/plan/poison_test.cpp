@@ -101,11 +101,7 @@ TEST_P(PoisonedOps, GiveTheSameBits) {
   }
 }
 
-std::vector<Case> cases() {
-  return optest::offered_cases({});
-}
-
-INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(cases()), [](const auto& tested) {
+INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(optest::offered_cases({})), [](const auto& tested) {
   // Cases in different files may have the same name.
   return std::string(tested.param.op->type()) + "_" + tested.param.name + "_" +
          std::to_string(tested.index);
