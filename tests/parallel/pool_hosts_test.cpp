@@ -18,6 +18,7 @@
 #include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/parallel/pool/task_context.h"
 #include "lockstep/parallel/process/process_pool_options.h"
+#include "tests/data/support.h"
 #include "tests/parallel/network.h"
 
 namespace lockstep {
@@ -339,6 +340,57 @@ TEST(PoolHosts, AHostThatNeverStartsIsGivenUp) {
     EXPECT_GE(launcher.starts(), starts);
     EXPECT_LE(launcher.starts(), starts + 1) << "the next one may be on its way";
   }
+}
+
+// The shell's variable `host` has the host's name.
+TEST(PoolHosts, TasksWaitForTheHostsThatStillStart) {
+  const Launcher launcher("[ $host = one ] || exit 127; sleep 1", 1000);
+  HostPool pool({{"one", 1}, {"two", 1}}, launcher.command());
+  const TaskPtr any = pool.submit_to<&where>(-1), there = pool.submit_to<&where>(1);
+  pool.wait(there);
+  EXPECT_EQ(there->state, TaskState::failed);
+  EXPECT_EQ(host_of(pool, any), "one");
+}
+
+TEST(PoolHosts, TasksFailOnceAllHostsAreGivenUp) {
+  const Launcher launcher("[ $host = one ] && exit 127; exit 1", 1000);
+  HostPool pool({{"one", 1}, {"two", 1}}, launcher.command());
+  const TaskPtr task = pool.submit_to<&where>(-1);
+  pool.wait(task);
+  EXPECT_EQ(task->state, TaskState::failed);
+  EXPECT_GE(launcher.starts(), 9) << "8 of a host that may yet start, 1 of the other one";
+}
+
+TEST(PoolHosts, WhatKeepsAHostFromStartingMayPass) {
+  const testing::TemporaryFolder folder;
+  setenv("LOCKSTEP_KEY_FOLDER", (folder.path + "/later").c_str(), 1);
+  for (const bool passes : {false, true}) {
+    HostPool pool({{"one", 1}});
+    const TaskPtr task = pool.submit_to<&where>(0);
+    if (passes) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::filesystem::create_directory(folder.path + "/later");
+      EXPECT_EQ(host_of(pool, task), "one");
+      continue;
+    }
+    pool.wait(task);
+    EXPECT_EQ(task->state, TaskState::failed);
+    EXPECT_NE(task->error.message.find("/later/lockstep-key-"), std::string::npos)
+        << task->error.message;
+  }
+  unsetenv("LOCKSTEP_KEY_FOLDER");
+}
+
+TEST(PoolHosts, ALaunchCommandThatIsNotThereIsReportedAtOnce) {
+  const HostPool pool({{"one", 1}}, "no-such-launcher");
+  const TimeLimit least(1);  // repeated attempts take three seconds
+  const auto call = make_call<&where>();
+  const TaskPtr task = pool.core->submit(call.function(), call.arguments(), {}, 0);
+  pool.wait(task);
+  EXPECT_FALSE(least.reached());
+  EXPECT_NE(task->error.message.find("no-such-launcher cannot be started: No such file"),
+            std::string::npos)
+      << task->error.message;
 }
 
 // Sends `messages` messages. Writes the number of sent messages to a file now and then.

@@ -34,6 +34,19 @@ TEST(Restarts, AreGivenUpSoonerWhereAttemptsTakeLong) {
   for (int i = 1; i < 30; ++i) EXPECT_FALSE(outside.plan_after_failure(3, true)) << i;
 }
 
+TEST(Restarts, KnowWhatIsGivenUp) {
+  Restarts restarts;
+  EXPECT_FALSE(restarts.given_up(3));
+  EXPECT_FALSE(restarts.plan_after_failure(3, false));
+  EXPECT_FALSE(restarts.given_up(3)) << "the next one may succeed";
+  EXPECT_TRUE(restarts.plan_after_failure(3, false, true)) << "any other would fail the same way";
+  EXPECT_TRUE(restarts.given_up(3));
+  EXPECT_TRUE(restarts.plan_after_failure(3, true)) << "however the next one ends";
+  EXPECT_FALSE(restarts.given_up(4)) << "another one";
+  restarts.succeeded(3);
+  EXPECT_FALSE(restarts.given_up(3));
+}
+
 TEST(Restarts, SlowDownHoweverProcessesEnd) {
   for (const bool outside : {false, true}) {
     Restarts restarts;

@@ -26,6 +26,14 @@ constexpr int kMost = 16;  // descriptors that are passed
       number == EAGAIN ? "raise the limit on processes (ulimit -u), or use fewer workers" : "");
 }
 
+// A program that is not there is the caller's mistake; other reasons may pass.
+[[noreturn]] void fail_command(const std::string& program, int number) {
+  if (number != ENOENT && number != ENOTDIR && number != EACCES && number != ENOEXEC) {
+    fail(program + " cannot be started", number);
+  }
+  throw InvalidArgument("[process] " + program + " cannot be started: " + std::strerror(number));
+}
+
 // This executable, opened once because the file under its name may change later.
 int executable() {
   static const Descriptor opened(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
@@ -66,8 +74,8 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   request.words.insert(request.words.end(), options.arguments.begin(), options.arguments.end());
   const Spawned spawned = spawn(request);
   if (spawned.error != 0) {
-    fail(other ? options.command[0] + " cannot be started" : "a worker cannot be started",
-         spawned.error);
+    if (other) fail_command(options.command[0], spawned.error);
+    fail("a worker cannot be started", spawned.error);
   }
   pid_ = spawned.process;
   ended_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));

@@ -26,7 +26,8 @@ struct ChildOptions {
 // a time.
 class ChildProcess {
  public:
-  // Throws Error if the system refuses.
+  // Throws InvalidArgument for a command that is not there or cannot be run, Error if the system
+  // refuses.
   explicit ChildProcess(const ChildOptions& options);
   ~ChildProcess();
   ChildProcess(ChildProcess&&) noexcept = default;

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/threads/quiet_thread.h"
 
 namespace lockstep::detail {
@@ -12,6 +13,13 @@ namespace {
 constexpr double kLookForEvents = 0.1;
 
 }  // namespace
+
+WorkerEnd start_failure(const std::exception& error) {
+  WorkerEnd end{.how = error.what()};
+  if (const auto* const known = dynamic_cast<const Error*>(&error)) end.hint = known->hint();
+  end.hopeless = dynamic_cast<const InvalidArgument*>(&error) != nullptr;
+  return end;
+}
 
 LocalSupervisor::LocalSupervisor(const SharedMemory& memory, const ProcessPoolOptions& options,
                                  SupervisorEvents reports)
@@ -97,7 +105,7 @@ void LocalSupervisor::start(Workers& workers, const SlotTicket& ticket) {
     number = workers.start(make_call<&serve_pool>(ticket),
                            cores_of_worker(ticket.local_rank, options_.workers, options_.threads));
   } catch (const std::exception& e) {
-    why.how = e.what();
+    why = start_failure(e);
   }
   reports_.started(ticket, number, number == 0 ? 0 : workers.pid(number), why);
 }

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <thread>
@@ -32,6 +33,10 @@ struct SupervisorEvents {
   // for its orders. (Workers on this machine ring the pool's bell.)
   std::function<void(size_t slot)> rung = {};
 };
+
+// Why a process could not be started. Only what the caller must correct is hopeless: a limit on
+// processes or a full disk may pass.
+WorkerEnd start_failure(const std::exception& error);
 
 // Thread-safe.
 class Supervisor {

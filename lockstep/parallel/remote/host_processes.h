@@ -58,8 +58,8 @@ class HostProcesses {
   std::string address() const;
   // Runs a task on the host, in a process of the same executable under the same path. `index`: the
   // host's, from 0, for hosts that come by themselves; `size`: their number. Returns the process's
-  // number, which is never reused. Throws InvalidArgument for a path that a shell would alter,
-  // Error if the command cannot be run.
+  // number, which is never reused. Throws InvalidArgument for a path that a shell would alter
+  // and for a launch command that is not there, Error if the system refuses.
   uint32_t start(const std::string& host, int64_t index, int64_t size, const Call<void>& task);
   // False if the agent is lost, or takes no message now.
   bool send(uint32_t number, std::span<const std::byte> content);

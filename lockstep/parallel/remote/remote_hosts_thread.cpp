@@ -236,7 +236,7 @@ class HostLine {
         h.process = processes_.start(h.name, host - 1, static_cast<int64_t>(hosts_.size()),
                                      make_call<&serve_as_host>(setup));
       } catch (const std::exception& e) {
-        s_.events.started(ticket, 0, 0, {.how = e.what(), .hopeless = true});
+        s_.events.started(ticket, 0, 0, start_failure(e));
         return;
       }
     }

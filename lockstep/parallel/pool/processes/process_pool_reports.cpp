@@ -84,20 +84,21 @@ void ProcessSlots::reopen_slots() {
     try {
       open_slot(index);
     } catch (const std::exception& e) {
-      start_failed(index, {.how = e.what()});
+      start_failed(index, start_failure(e));
     }
   }
 }
 
 void ProcessSlots::start_failed(int index, const WorkerEnd& end) {
-  const bool often = restarts_.plan_after_failure(index, end.outside) || end.hopeless;
-  if (!often) return;
+  if (!restarts_.plan_after_failure(index, end.outside, end.hopeless)) return;
   const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + end.how,
                         end.hint};
   fail_queued(index, error);
-  const bool some = std::any_of(slots_.begin(), slots_.end(),
-                                [](const auto& slot) { return slot->ready && !slot->retiring; });
-  if (!some) fail_all_queued(error);
+  // Workers that start may still do what no worker in particular has to do.
+  for (int other = 0; other < wanted_; ++other) {
+    if (!restarts_.given_up(other)) return;
+  }
+  fail_all_queued(error);
 }
 
 void ProcessSlots::fail_tasks_without_workers() {

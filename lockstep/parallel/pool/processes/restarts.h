@@ -27,13 +27,22 @@ class Restarts {
   }
   // A process ended before it was ready; plans the next. Returns true once too many in a row have
   // failed, and after each further failure: tasks that wait for this worker must then fail.
-  bool plan_after_failure(int index, bool outside) {
+  // `hopeless`: any other would fail the same way, so one failure is enough.
+  bool plan_after_failure(int index, bool outside, bool hopeless = false) {
     Failed& failed = failed_.try_emplace(index, patience_).first->second;
     ++failed.all;
     if (!outside) ++failed.by_themselves;
     plan(index);
     const int most = failed.long_ago.reached() ? kHopelessIfSlow : kHopeless;
-    return failed.by_themselves >= most || failed.all >= kHopelessOutside;
+    if (hopeless || failed.by_themselves >= most || failed.all >= kHopelessOutside) {
+      failed.given_up = true;
+    }
+    return failed.given_up;
+  }
+  // Whether nothing is expected of this worker any more, until it succeeds.
+  bool given_up(int index) const {
+    const auto failed = failed_.find(index);
+    return failed != failed_.end() && failed->second.given_up;
   }
   void succeeded(int index) { failed_.erase(index); }
 
@@ -58,6 +67,7 @@ class Restarts {
   struct Failed {
     explicit Failed(double patience) : long_ago(patience) {}
     int all = 0, by_themselves = 0;
+    bool given_up = false;
     TimeLimit long_ago;  // since the first of them
   };
 
