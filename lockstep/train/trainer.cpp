@@ -124,6 +124,7 @@ class Training {
     return {
         .options = options_,
         .data = data_,
+        .columns = network_.columns(),
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
         .profile = control_.profile,
         .interrupted = [this] { return interrupted(); },
@@ -551,8 +552,10 @@ TrainingResult train(Network& network, const TrainingData& given, const Training
         "pass a call of this function to train()");
   }
   const OrdinaryArithmetic arithmetic;
-  const TrainingData data = match_columns(network, given);
+  const MatchedData matched = match_all_columns(network, given);
+  const TrainingData& data = matched.data;
   check_training(network, data, options);
+  network.set_columns(matched.columns);
   report_notices(data, control);
   TrainingOptions placed = options;
   placed.device = to_string(resolve_training_device(network, options, data.loss));
@@ -565,7 +568,8 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   if (!network.initialized()) network.initialize(static_cast<uint64_t>(options.seed));
   if (options.workers.count == 0) return train(network, given, options, control);
   const OrdinaryArithmetic arithmetic;
-  const TrainingData data = match_columns(network, given);
+  const MatchedData matched = match_all_columns(network, given);
+  const TrainingData& data = matched.data;
   TrainingOptions placed = options;
   std::shared_ptr<detail::PoolCore> pool = pool_for_training(placed, control.pool);
   if (control.workers && (!pool || !placed.workers.load.empty())) {
@@ -576,6 +580,7 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   if (control.workers) placed.workers.count = pool->size();
   if (placed.device == "auto") placed.device = "cpu";
   check_training(network, data, placed);
+  network.set_columns(matched.columns);
   report_notices(data, control);
   const Device device = resolve_training_device(network, placed, data.loss);
   const TrainingWorkers workers{std::move(pool), devices_of_workers(placed.device, device),

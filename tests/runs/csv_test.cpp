@@ -1,4 +1,6 @@
 // Jobs that train on the rows of a CSV file.
+#include <set>
+
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/layers.h"
@@ -6,6 +8,8 @@
 #include "lockstep/runs/run.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/optimizer/updates.h"
+#include "lockstep/train/trainer.h"
+#include "lockstep/train/workers/worker_messages.h"
 #include "tests/runs/support.h"
 
 namespace lockstep {
@@ -84,6 +88,13 @@ TEST_F(CsvJob, WhatDoesNotFitIsRefused) {
   EXPECT_CONTAINS(message({}), "one input of 1 for");
 }
 
+TrainingProblem problem_of(const std::string& training, const std::string& validation) {
+  return {{feature_input({.features = 2, .normalization = "z-score"}),
+           fully_connected({.units = 3}), softmax()},
+          {.training = csv_datastore(training, {.label_column = "kind"}),
+           .validation = csv_datastore(validation, {.label_column = "kind"})}};
+}
+
 // Columns by name in programs. tables_test.py tests the command.
 class Columns : public testing::WithFolder {
  protected:
@@ -115,6 +126,10 @@ class Columns : public testing::WithFolder {
     o.max_epochs = 20;
     o.threads = 1;
     o.device = "cpu";
+    return o;
+  }
+  static TrainingOptions with_workers(TrainingOptions o) {
+    o.workers.count = 2;
     return o;
   }
   static const TableColumns& names() {
@@ -150,6 +165,58 @@ TEST_F(Columns, ATrainingMatchesItsPartsByName) {
   EXPECT_EQ(more.columns(), names());
   const TrainingResult again = train(one, {plain}, options(), control);
   EXPECT_EQ(train(more, {turned_}, options(), control).digest, again.digest);
+}
+
+TEST_F(Columns, ATrainingThatIsRefusedLeavesNoneBehind) {
+  Network network = made();
+  TrainingOptions refused = options();
+  refused.class_weights = {1, 2};  // for three classes
+  EXPECT_THROW(train(network, {plain}, refused), InvalidArgument);
+  EXPECT_THROW(train(make_call<&problem_of>(folder + "/plain.csv", folder + "/plain.csv"), network,
+                     {plain}, with_workers(refused)),
+               InvalidArgument);
+  EXPECT_TRUE(network.columns().empty());
+  train(network, {turned_}, options());
+  EXPECT_EQ(network.columns(), (TableColumns{{{"width", "length"}}, {}, "kind"}));
+}
+
+TEST_F(Columns, WorkersMatchThemAsTheirClientDoes) {
+  for (const char* const training : {"plain.csv", "turned.csv"}) {
+    Network one = made(), two = made();
+    for (Network* const network : {&one, &two}) network->set_columns(names());
+    const std::string path = folder + "/" + training, other = folder + "/turned.csv";
+    const TrainingData data = problem_of(path, other).data;
+    const TrainingResult alone = train(one, data, options());
+    const TrainingResult together =
+        train(make_call<&problem_of>(path, other), two, data, with_workers(options()));
+    EXPECT_EQ(together.digest, alone.digest) << training;
+    EXPECT_EQ(together.validations.back().loss, alone.validations.back().loss) << training;
+    EXPECT_EQ(two.columns(), names()) << training;
+  }
+}
+
+// Workers whose tables have other columns than the client's are refused by this.
+TEST_F(Columns, TheDigestOfNamesKnowsThemAll) {
+  const auto with = [&](DatastorePtr training, const DatastorePtr& targets = nullptr) {
+    return digest_of_names({.training = std::move(training), .training_targets = targets});
+  };
+  write("targets.csv", "first,second\n1,2\n3,4\n");
+  write("renamed.csv", "first,third\n1,2\n3,4\n");
+  const DatastorePtr targets = csv_datastore(folder + "/targets.csv", {.labelled = false}),
+                     renamed = csv_datastore(folder + "/renamed.csv", {.labelled = false});
+  std::set<std::string> all;
+  for (const DatastorePtr& data :
+       {bare, targets, renamed, with_targets(bare, targets), with_targets(bare, renamed)}) {
+    all.insert(with(data).to_string());
+  }
+  for (const DatastorePtr& learned : {targets, renamed}) {
+    all.insert(with(bare, learned).to_string());
+  }
+  EXPECT_EQ(all.size(), 7u);
+  write("kinds.csv", "length,width,class\n1,2,a\n");
+  write("classes.csv", "length,width,kind\n1,2,a\n");
+  EXPECT_NE(with(csv_datastore(folder + "/kinds.csv")),
+            with(csv_datastore(folder + "/classes.csv")));
 }
 
 TEST_F(Columns, EvaluationsMatchByNameAndSaySo) {

@@ -48,7 +48,7 @@ Evaluation evaluate(Network& network, const DatastorePtr& given,
                     const EvaluationOptions& given_options) {
   const DatastorePtr data = match_columns(network, given);
   EvaluationOptions options = given_options;
-  options.targets = match_target_columns(network, given_options.targets, given, data);
+  options.targets = match_target_columns(network.columns(), given_options.targets, given, data);
   report_notices(data, options);
   check_fits(network, *data, options.targets);
   const auto problem = metric_problem(network, *data, options.targets);

@@ -7,6 +7,20 @@
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep {
+namespace {
+
+DatastorePtr in_order(const Network& network, const TableColumns& columns, DatastorePtr data) {
+  if (data == nullptr) throw InvalidArgument("[columns] the datastore is null");
+  const ExampleSpec spec = data->spec();
+  if (columns.empty() || columns.inputs.size() != spec.inputs.size()) return data;
+  const std::vector<size_t> from = input_places(network, *data);
+  for (size_t k = 0; k < columns.inputs.size(); ++k) {
+    data = with_columns(std::move(data), from[k], columns.inputs[k]);
+  }
+  return with_columns(std::move(data), spec.inputs.size(), columns.target);
+}
+
+}  // namespace
 
 TableColumns columns_of(const Network& network, const Datastore& data,
                         const DatastorePtr& targets) {
@@ -33,38 +47,31 @@ TableColumns columns_of(const Network& network, const Datastore& data,
 }
 
 DatastorePtr match_columns(const Network& network, DatastorePtr data) {
-  if (data == nullptr) throw InvalidArgument("[columns] the datastore is null");
-  const TableColumns& columns = network.columns();
-  const ExampleSpec spec = data->spec();
-  if (columns.empty() || columns.inputs.size() != spec.inputs.size()) return data;
-  const std::vector<size_t> from = input_places(network, *data);
-  for (size_t k = 0; k < columns.inputs.size(); ++k) {
-    data = with_columns(std::move(data), from[k], columns.inputs[k]);
-  }
-  return with_columns(std::move(data), spec.inputs.size(), columns.target);
+  return in_order(network, network.columns(), std::move(data));
 }
 
-DatastorePtr match_target_columns(const Network& network, const DatastorePtr& targets,
+DatastorePtr match_target_columns(const TableColumns& columns, const DatastorePtr& targets,
                                   const DatastorePtr& data, const DatastorePtr& matched) {
   if (!targets) return nullptr;
   if (targets == data) return matched;
-  return with_columns(targets, 0, network.columns().target);
+  return with_columns(targets, 0, columns.target);
 }
 
-TrainingData match_columns(Network& network, TrainingData data) {
-  if (!data.training || !network.analyse().empty()) return data;  // refused by check_training()
-  if (network.columns().empty()) {
-    network.set_columns(columns_of(network, *data.training, data.training_targets));
+MatchedData match_all_columns(const Network& network, TrainingData data) {
+  TableColumns columns = network.columns();
+  // Otherwise check_training() refuses it.
+  if (data.training && network.analyse().empty()) {
+    if (columns.empty()) columns = columns_of(network, *data.training, data.training_targets);
+    const auto part = [&](DatastorePtr& store, DatastorePtr& targets) {
+      if (!store) return;
+      DatastorePtr matched = in_order(network, columns, store);
+      targets = match_target_columns(columns, targets, store, matched);
+      store = std::move(matched);
+    };
+    part(data.training, data.training_targets);
+    part(data.validation, data.validation_targets);
   }
-  const auto part = [&](DatastorePtr& store, DatastorePtr& targets) {
-    if (!store) return;
-    DatastorePtr matched = match_columns(network, store);
-    targets = match_target_columns(network, targets, store, matched);
-    store = std::move(matched);
-  };
-  part(data.training, data.training_targets);
-  part(data.validation, data.validation_targets);
-  return data;
+  return {std::move(data), std::move(columns)};
 }
 
 std::vector<std::string> notices_of(const TrainingData& data) {

@@ -37,13 +37,18 @@ std::vector<size_t> check_inputs(const Network& network, const Datastore& data);
 // The same without a check of their shapes. The examples have as many inputs as the network.
 std::vector<size_t> input_places(const Network& network, const Datastore& data);
 
-// Targets with their columns in the network's order. `matched` is match_columns() of `data`: the
+// Targets with their columns in the order `columns`. `matched` is match_columns() of `data`: the
 // result if the inputs are the targets. Null for null.
-DatastorePtr match_target_columns(const Network& network, const DatastorePtr& targets,
+DatastorePtr match_target_columns(const TableColumns& columns, const DatastorePtr& targets,
                                   const DatastorePtr& data, const DatastorePtr& matched);
-// match_columns() of all parts. If the network has no columns, they are those of the training data
-// from now on.
-TrainingData match_columns(Network& network, TrainingData data);
+struct MatchedData {
+  TrainingData data;
+  // The order of its columns: that of the network, or of the training data if the network has none.
+  // For Network::set_columns().
+  TableColumns columns;
+};
+// match_columns() of all parts.
+MatchedData match_all_columns(const Network& network, TrainingData data);
 // The notices of all datastores, each once.
 std::vector<std::string> notices_of(const TrainingData& data);
 

@@ -27,6 +27,7 @@ namespace lockstep {
 struct IterationsSetup {
   const TrainingOptions& options;  // resolved
   const TrainingData& data;
+  TableColumns columns = {};  // the order of its columns, for workers, which have data of their own
   std::function<double(int64_t)> learning_rate = {};  // by iteration
   bool profile = false;                               // take a time profile
   std::function<bool()> interrupted = {};  // whether to stop waiting for data and for any worker

@@ -52,6 +52,7 @@ class TrainingWorker {
         reports_(task.reports),
         device_(parse_device(task.device)),
         options_(options_of(task.options)),
+        columns_(task.columns),
         stop_retries_([this] { return context_.cancelled() || stop_requested(); }),
         problem_(task.problem()),
         pool_(static_cast<int>(options_.threads)) {
@@ -128,7 +129,13 @@ class TrainingWorker {
     if (!network.initialized()) network.initialize(static_cast<uint64_t>(options_.seed));
     network.to(device_);
     solver_ = make_solver(network, options_);
-    problem_.data = match_columns(network, std::move(problem_.data));
+    // The client's network may have learned another order than that of the data.
+    if (!columns_.empty()) {
+      network.set_columns(TableColumns::from_json(parse_json<nlohmann::json>(columns_)));
+    }
+    MatchedData matched = match_all_columns(network, std::move(problem_.data));
+    network.set_columns(std::move(matched.columns));
+    problem_.data = std::move(matched.data);
     const TrainingData& data = problem_.data;
     // Empty ones. The client's images replace them if the client shares them.
     images_ = open_images(network, data, options_);
@@ -347,6 +354,7 @@ class TrainingWorker {
   const uint64_t orders_, reports_;  // queues
   const Device device_;
   const TrainingOptions options_;
+  const std::string columns_;  // see TrainingTask
   // Before what ends later: threads that read from the network look at it.
   SharedRegion status_memory_;
   std::atomic<TrainingWorkerStatus*> shared_status_ = nullptr;
@@ -401,6 +409,11 @@ class ReleaseCachedMemory {
   const Device device_;
 };
 
+void add_columns(Digester& digester, const ValueSpec& value) {
+  digester.add(static_cast<uint64_t>(value.columns.size()));
+  for (const std::string& column : value.columns) digester.add(std::string_view(column));
+}
+
 void add_names(Digester& digester, const DatastorePtr& store) {
   digester.add(store ? static_cast<uint64_t>(store->size()) : 0);
   if (!store) return;
@@ -410,9 +423,10 @@ void add_names(Digester& digester, const DatastorePtr& store) {
     digester.add(std::string_view(name));
     digester.add(static_cast<uint64_t>(store->label(i)));
   }
-  for (const ValueSpec& input : store->spec().inputs) {
-    for (const std::string& column : input.columns) digester.add(std::string_view(column));
-  }
+  const ExampleSpec spec = store->spec();
+  for (const ValueSpec& input : spec.inputs) add_columns(digester, input);
+  if (spec.target) add_columns(digester, *spec.target);
+  digester.add(std::string_view(spec.label_column));
 }
 
 }  // namespace

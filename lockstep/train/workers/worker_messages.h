@@ -28,13 +28,14 @@ inline std::string name_of_worker(uint32_t worker) { return "worker " + std::to_
 struct TrainingTask {
   Call<TrainingProblem> problem;
   std::string options;               // JSON, resolved
+  std::string columns;               // JSON: those of the client's network; "": none
   uint64_t orders = 0, reports = 0;  // the pool's queues to the worker and from it
   std::vector<int> cores;            // for its threads; none: the cores of the process
   std::string device;                // "cpu", "cuda:0", ...
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(problem, options, orders, reports, cores, device);
+    archive(problem, options, columns, orders, reports, cores, device);
   }
 };
 
@@ -321,7 +322,7 @@ using WorkerReport =
     std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport, PublishedReport,
                  ValidatedReport, RendezvousReport, BrokenReport, NoticeReport>;
 
-// A digest of a problem's classes, names and labels.
+// A digest of a problem's classes, names, labels and names of columns.
 Digest digest_of_names(const TrainingData& data);
 
 }  // namespace lockstep

@@ -38,6 +38,7 @@ WorkerMembership::WorkerMembership(const IterationsSetup& setup,
   copy.visit(writer);
   task_.problem = problem;
   task_.options = object.dump();
+  if (!setup.columns.empty()) task_.columns = setup.columns.to_json().dump();
   names_ = digest_of_names(setup.data);
   if (setup.notice && !workers_.own() && !lent_) {
     setup.notice(fmt::format("{} workers of the open pool compute", setup.options.workers.count));
