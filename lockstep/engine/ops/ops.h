@@ -228,7 +228,7 @@ struct BatchNormalizationResult {
 // y = scale * (x - mean) / sqrt(variance + epsilon) + shift.
 // x: n x c or n x c x space (1 to 3 axes); scale, shift: c. The gradient flows through the
 // statistics to x. No gradient flows back from the results mean and variance. Throws
-// InvalidArgument if shapes do not fit. Thread-safe.
+// InvalidArgument if shapes do not fit or x has one value for each channel. Thread-safe.
 BatchNormalizationResult batch_normalization_training(const Tensor& x, const Tensor& scale,
                                                       const Tensor& shift, double epsilon = 1e-5);
 
@@ -251,7 +251,8 @@ inline constexpr int64_t group_per_channel = 0;
 // divided by the count. x: n x c or n x c x space; scale, shift: c. The c channels are divided into
 // `groups` groups of adjacent channels. 1 group is layer normalisation; c groups or
 // group_per_channel is instance normalisation. The gradient flows through the statistics. Throws
-// InvalidArgument if shapes do not fit or `groups` does not divide c. Thread-safe.
+// InvalidArgument if shapes do not fit, `groups` does not divide c or a group has one value.
+// Thread-safe.
 Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
                            int64_t groups, double epsilon = 1e-5);
 

@@ -127,6 +127,26 @@ std::vector<Row> rows() {
          batch_normalization_training(of({0, 3}), of({3}), of({3}));
        },
        {"[batch_normalization]", "0x3"}},
+      {"bn_one_value",
+       [] {
+         batch_normalization_training(of({1, 3}), of({3}), of({3}));
+       },
+       {"[batch_normalization]", "1x3", "one value for each channel"}},
+      {"bn_one_value_of_an_image",
+       [] {
+         batch_normalization_training(of({1, 3, 1, 1}), of({3}), of({3}));
+       },
+       {"[batch_normalization]", "1x3x1x1", "one value for each channel"}},
+      {"gn_one_value",
+       [] {
+         group_normalization(of({4, 3}), of({3}), of({3}), 3);
+       },
+       {"[group_normalization]", "4x3", "one value for each group"}},
+      {"gn_one_value_per_channel",
+       [] {
+         group_normalization(of({4, 3, 1, 1}), of({3}), of({3}), group_per_channel);
+       },
+       {"[group_normalization]", "one value for each group"}},
       {"bn_scale",
        [=] { batch_normalization_training(image, of({5}), of({6})); },
        {"[batch_normalization]", "6 elements", "received 5"}},
