@@ -1,17 +1,21 @@
 #include "lockstep/base/os/file_lock.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
 
 namespace lockstep {
 namespace {
@@ -68,6 +72,26 @@ TEST_F(Locks, ThreadsTakeThemAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   for (int i = 0; i < 8; ++i) EXPECT_FALSE(file_is_locked(path(std::to_string(i))));
+}
+
+// A FIFO without a writer is opened as late as a file on a network file system that hangs.
+TEST_F(Locks, OneThatHangsDoesNotBlockOthers) {
+  auto before = FileLock::take(path("before"));
+  ASSERT_EQ(mkfifo(path("hangs").c_str(), 0600), 0);
+  std::thread hanging([&] { EXPECT_FALSE(file_is_locked(path("hangs"))); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::promise<void> done;
+  std::thread others([&] {
+    before.reset();
+    EXPECT_FALSE(file_is_locked(path("before")));
+    EXPECT_TRUE(FileLock::take(path("after")));
+    done.set_value();
+  });
+  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  // Opens once the reader waits, which then goes on.
+  const Descriptor writer(open(path("hangs").c_str(), O_WRONLY | O_CLOEXEC));
+  hanging.join();
+  others.join();
 }
 
 // A child that lives on, such as one that is stopped before it runs its program, does not keep the

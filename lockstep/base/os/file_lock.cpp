@@ -31,15 +31,15 @@ int try_flock(int descriptor, int operation) {
 }  // namespace
 
 struct FileLock::Held {
-  explicit Held(ApartThread& t) : thread(t) {}
+  Held() = default;
   ~Held() {
-    if (descriptor < 0 || !thread.is_of_this_process()) return;
-    thread.run([this] { ::close(descriptor); });
+    if (descriptor < 0 || !thread->is_of_this_process()) return;
+    thread->run([this] { ::close(descriptor); });
   }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
-  ApartThread& thread;
+  LentApartThread thread;
   int descriptor = -1;
 };
 
@@ -49,9 +49,9 @@ FileLock::FileLock(FileLock&&) noexcept = default;
 FileLock& FileLock::operator=(FileLock&&) noexcept = default;
 
 std::optional<FileLock> FileLock::take(const std::string& path) {
-  auto held = std::make_unique<Held>(ApartThread::of_this_process());
+  auto held = std::make_unique<Held>();
   int error = 0;
-  held->thread.run([&] {
+  held->thread->run([&] {
     held->descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (held->descriptor < 0) error = errno;
   });
@@ -59,7 +59,7 @@ std::optional<FileLock> FileLock::take(const std::string& path) {
     throw FileError("[file] cannot open " + path + ": " + std::system_category().message(error));
   }
   for (int attempt = 1;; ++attempt) {
-    held->thread.run([&] { error = try_flock(held->descriptor, LOCK_EX); });
+    held->thread->run([&] { error = try_flock(held->descriptor, LOCK_EX); });
     if (error == 0) return FileLock(std::move(held));
     if (error != EWOULDBLOCK) {
       throw FileError("[file] cannot lock " + path + ": " + std::system_category().message(error));
@@ -71,7 +71,8 @@ std::optional<FileLock> FileLock::take(const std::string& path) {
 
 bool file_is_locked(const std::string& path) {
   bool locked = false;
-  ApartThread::of_this_process().run([&] {
+  LentApartThread thread;
+  thread->run([&] {
     const Descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     locked = opened && try_flock(opened.get(), LOCK_SH) == EWOULDBLOCK;
   });

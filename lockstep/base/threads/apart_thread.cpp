@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/quiet_thread.h"
@@ -22,6 +23,39 @@ ApartThread& ApartThread::of_this_process() {
   const MutexLock lock(mutex);
   if (present == nullptr || !present->is_of_this_process()) present = new ApartThread;
   return *present;
+}
+
+struct ApartThread::Idle {
+  Mutex mutex;
+  std::vector<ApartThread*> threads LOCKSTEP_GUARDED_BY(mutex);
+};
+
+ApartThread::Idle& ApartThread::idle() {
+  // Never destroyed: threads may still lock files while the program ends.
+  static Idle* const all = new Idle;
+  return *all;
+}
+
+ApartThread& ApartThread::lend() {
+  {
+    Idle& all = idle();
+    const MutexLock lock(all.mutex);
+    // Those of a process that has called fork() are left to it.
+    std::erase_if(all.threads, [](const ApartThread* t) { return !t->is_of_this_process(); });
+    if (!all.threads.empty()) {
+      ApartThread* const last = all.threads.back();
+      all.threads.pop_back();
+      return *last;
+    }
+  }
+  return *new ApartThread;
+}
+
+void ApartThread::give_back(ApartThread& thread) {
+  if (!thread.is_of_this_process()) return;
+  Idle& all = idle();
+  const MutexLock lock(all.mutex);
+  all.threads.push_back(&thread);
 }
 
 ApartThread::ApartThread() : process_(getpid()) {

@@ -1,7 +1,7 @@
-// A thread that shares no descriptors with the other threads of its process. A child process begins
+// Threads that share no descriptors with the other threads of their process. A child process begins
 // with copies of the descriptors of the thread that starts it. Where a copy is a lock or the end of
 // a pipe, and the child is stopped before it can close it, it stays although the process has ended.
-// What no child may have belongs to this thread.
+// What no child may have belongs to such a thread.
 #pragma once
 
 #include <sys/types.h>
@@ -19,6 +19,11 @@ class ApartThread {
   // That of this process, which lives as long as the process. A child by fork() has its own one,
   // because it has only the thread that called fork(), and none of what belonged to this one.
   static ApartThread& of_this_process();
+  // One for the caller alone: another caller's call that the system does not answer, as on a
+  // network file system, cannot delay it. To be given back once it has no descriptors any more, for
+  // the next caller. So there are as many as were needed at once.
+  static ApartThread& lend();
+  static void give_back(ApartThread& thread);
 
   // Calls it in the thread, one call at a time; in the caller's where Linux (before 5.9) or the
   // system refuses such a thread. The call must not throw.
@@ -27,6 +32,8 @@ class ApartThread {
 
  private:
   struct Job;
+  struct Idle;
+  static Idle& idle();
   ApartThread();
   void serve() LOCKSTEP_EXCLUDES(mutex_);
 
@@ -35,6 +42,20 @@ class ApartThread {
   ConditionVariable changed_;
   std::optional<bool> apart_ LOCKSTEP_GUARDED_BY(mutex_);  // none: not known yet
   Job* job_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
+};
+
+// A thread that is lent as long as this object exists. A copy of it in a child by fork() has none.
+class LentApartThread {
+ public:
+  LentApartThread() : thread_(ApartThread::lend()) {}
+  ~LentApartThread() { ApartThread::give_back(thread_); }
+  LentApartThread(const LentApartThread&) = delete;
+  LentApartThread& operator=(const LentApartThread&) = delete;
+
+  ApartThread* operator->() { return &thread_; }
+
+ private:
+  ApartThread& thread_;
 };
 
 }  // namespace lockstep
