@@ -356,11 +356,14 @@ class Keys(S3Test):
     def test_environment_and_profiles(self):
         self.reads_with(AWS_ACCESS_KEY_ID="ASIATEMP", AWS_SECRET_ACCESS_KEY="temporary-secret",
                         AWS_SESSION_TOKEN="session/token+1=")
+        # botocore's order.
+        self.reads_with(AWS_ACCESS_KEY_ID="ASIATEMP", AWS_SECRET_ACCESS_KEY="temporary-secret",
+                        AWS_SECURITY_TOKEN="session/token+1=", AWS_SESSION_TOKEN="of other keys")
         (self.folder / ".aws").mkdir()
         (self.folder / ".aws/credentials").write_text(
             "[default]\naws_access_key_id = wrong\naws_secret_access_key = wrong\n"
             "[mine]\naws_access_key_id=ASIATEMP\naws_secret_access_key = temporary-secret\n"
-            "aws_session_token = session/token+1=\n")
+            "aws_session_token = of other keys\naws_security_token = session/token+1=\n")
         (self.folder / ".aws/config").write_text(f"[profile mine]\nregion = eu-west-1\nendpoint_url = {self.store.url}\n")
         self.store.region = "eu-west-1"
         self.reads_with(AWS_PROFILE="mine", AWS_ENDPOINT_URL="", AWS_REGION="", **NO_KEYS)

@@ -52,8 +52,9 @@ Credentials parsed_keys(const std::string& text, const std::string& place) {
 
 std::optional<Credentials> keys_of_environment() {
   Credentials keys{variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"),
-                   variable("AWS_SESSION_TOKEN")};
-  if (keys.session_token.empty()) keys.session_token = variable("AWS_SECURITY_TOKEN");
+                   variable("AWS_SECURITY_TOKEN")};
+  // As botocore, which looks at the older name first.
+  if (keys.session_token.empty()) keys.session_token = variable("AWS_SESSION_TOKEN");
   if (keys.access_key.empty() && keys.secret_key.empty()) return {};
   if (keys.access_key.empty() || keys.secret_key.empty()) {
     throw DataError("[s3] only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set");

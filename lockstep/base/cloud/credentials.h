@@ -11,7 +11,7 @@ namespace lockstep::cloud {
 // places that is set counts, in the order of botocore; one that is set but cannot give keys is an
 // error, so that requests are never signed as anyone else:
 //
-//   1. AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN
+//   1. AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY and AWS_SECURITY_TOKEN or AWS_SESSION_TOKEN
 //   2. the profile's role_arn, assumed with the keys of source_profile or credential_source
 //   3. the role of a web identity: AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN, or those of the
 //      profile

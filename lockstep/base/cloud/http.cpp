@@ -67,6 +67,12 @@ std::string lower_case(std::string text) {
   return text;
 }
 
+// libcurl's own limit of the headers: CURLE_TOO_LARGE from 8.6 on, which older headers do not know.
+bool is_header_limit(CURLcode code) {
+  constexpr int too_large = 100;
+  return code == CURLE_OUT_OF_MEMORY || static_cast<int>(code) == too_large;
+}
+
 // One request under way.
 class Transfer {
  public:
@@ -127,7 +133,7 @@ class Transfer {
       if (answer_.status == 0) answer_.error = "the answer has no status";
       return;
     }
-    if (code == CURLE_OUT_OF_MEMORY && !has_body_) too_many_headers();  // libcurl's own limit
+    if (is_header_limit(code) && !has_body_) too_many_headers();
     answer_ = {};
     answer_.error = problem_.empty() ? curl_easy_strerror(code) : problem_;
   }
