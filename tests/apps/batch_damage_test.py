@@ -16,6 +16,13 @@ from batch_support import LONG, BatchTest
 from support import COMMAND
 
 
+def many_files(folder):
+    """Copying them takes a while, also where a file system copies a large file at once."""
+    folder.mkdir()
+    for i in range(20000):
+        (folder / str(i)).touch()
+
+
 class Damage(BatchTest):
     def test_what_has_not_ended_stays(self):
         number = self.submit(*LONG)
@@ -44,15 +51,16 @@ class Damage(BatchTest):
             self.assertEqual(self.wait(str(number)), "finished\n")
 
     def test_a_submission_that_was_killed_is_listed_and_removed(self):
-        big = self.folder / "big"
-        with open(big, "wb") as file:
-            file.truncate(2 << 30)  # copying it takes a while
-        submitting = subprocess.Popen([COMMAND, "submit", "job.toml", "--attach", "big"], cwd=self.folder,
+        many_files(self.folder / "many")
+        submitting = subprocess.Popen([COMMAND, "submit", "job.toml", "--attach", "many"], cwd=self.folder,
                                       env={**os.environ, "LOCKSTEP_HOME": str(self.home)})
+        self.addCleanup(submitting.kill)
         attached = self.home / "jobs" / "1" / "attached"
         while not attached.exists() and submitting.poll() is None:
-            # While its process lives, it is not listed.
-            self.assertEqual(self.works("jobs", "list").stderr, "")
+            pass
+        submitting.send_signal(signal.SIGSTOP)
+        # While its process lives, it is not listed.
+        self.assertEqual(self.works("jobs", "list").stderr, "")
         submitting.kill()
         self.assertEqual(submitting.wait(), -signal.SIGKILL)
         self.assertFalse((self.home / "jobs" / "1" / "batch.json").exists())
@@ -84,15 +92,15 @@ class Damage(BatchTest):
         number, other = self.submit(), self.submit()
         self.wait(number)
         self.wait(other)
-        with open(self.home / "jobs" / number / "run" / "big", "wb") as file:
-            file.truncate(2 << 30)  # copying it takes a while
+        many = self.home / "jobs" / number / "run" / "many"
+        many_files(many)
         hidden = self.folder / ".lockstep-fetch-a"
         fetching = subprocess.Popen([COMMAND, "jobs", "fetch", number, "--out", "a/"], cwd=self.folder,
                                     env={**os.environ, "LOCKSTEP_HOME": str(self.home)}, stderr=subprocess.PIPE,
                                     text=True)
         self.addCleanup(fetching.kill)
-        while not (hidden / "copy" / "run" / "big").exists() and fetching.poll() is None:
-            time.sleep(0.001)
+        while not (hidden / "copy" / "run" / "many").exists() and fetching.poll() is None:
+            pass
         fetching.send_signal(signal.SIGSTOP)
         done = self.run_command("jobs", "fetch", other, "--out", "a")
         self.assertIn("another process fetches to a", done.stderr)
@@ -101,7 +109,7 @@ class Damage(BatchTest):
         self.assertEqual(fetching.returncode, -signal.SIGKILL)
         self.assertTrue(hidden.exists())
         self.assertFalse((self.folder / "a").exists())
-        os.truncate(self.home / "jobs" / number / "run" / "big", 1)
+        shutil.rmtree(many)
         said = self.works("jobs", "fetch", number, "--out", "a").stderr
         self.assertIn("what an interrupted fetch to a had left was removed", said)
         self.assertFalse(hidden.exists())

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 COMMAND = os.path.abspath(sys.argv.pop(1))
@@ -40,6 +41,32 @@ shard_size = 7
 max_epochs = 3
 verbose_frequency = 2
 """
+
+
+def processor_seconds():
+    """Of this machine so far, since its start: idle ones, and all."""
+    with open("/proc/stat", encoding="ascii") as file:
+        seconds = [int(number) for number in file.readline().split()[1:9]]
+    return seconds[3], sum(seconds)
+
+
+class Stopwatch:
+    """Seconds since its start, and whether the machine had processors left meanwhile."""
+
+    def __init__(self):
+        self.begun = time.monotonic()
+        self.idle, self.all = processor_seconds()
+        self.seconds = self.quiet = None
+
+    def stop(self):
+        self.seconds = time.monotonic() - self.begun
+        idle, every = processor_seconds()
+        self.quiet = idle - self.idle >= (every - self.all) / 4
+        return self
+
+    def limit(self, seconds):
+        """What is promised on a machine that is free. Beside other work it takes longer, but not without end."""
+        return seconds if self.quiet else 10 * seconds
 
 
 class DigitsTest(unittest.TestCase):
