@@ -357,6 +357,15 @@ TEST_F(Images, WeightsByPositionOfNumbersThatAreOutOfOrderAreDoubtful) {
   EXPECT_EQ(notices("[2, 2, 2]"), "");
   EXPECT_EQ(notices("{0=1, 10=2}"), "");
   EXPECT_EQ(notices("[]"), "");
+  // Two classes, all of which are named.
+  std::filesystem::remove_all(folder + "/digits/0");
+  std::string two = classifier;
+  two.replace(two.find("units = 3"), 9, "units = 2");
+  write("job.toml", two);
+  EXPECT_EQ(notices("[1, 2]"),
+            "class_weights belong to the classes in the order of their names, 10, 2, which is not "
+            "that of the numbers: a table gives weights by name\n");
+  EXPECT_EQ(notices("[2, 2]"), "");
 }
 
 TEST_F(Images, AugmentationIsReadFromTheJob) {
