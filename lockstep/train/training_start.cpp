@@ -1,0 +1,185 @@
+// What a training needs before its first iteration: see training.h.
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/engine/formats/model.h"
+#include "lockstep/engine/kernels/interface/fast_sizes.h"
+#include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/make_iterations.h"
+#include "lockstep/train/state/first_identity.h"
+#include "lockstep/train/state/identity.h"
+#include "lockstep/train/state/receipt.h"
+#include "lockstep/train/step/shard_sizes.h"
+#include "lockstep/train/training.h"
+
+namespace lockstep {
+
+Training::Training(Network& network, const TrainingData& data, const TrainingOptions& options,
+                   const TrainingControl& control, const Call<TrainingProblem>* call,
+                   const TrainingWorkers& workers)
+    : network_(network),
+      data_(data),
+      options_(options.resolved()),
+      control_(replaying(control)),
+      files_(control.files ? *control.files : local_files()),
+      pool_(client_threads(options_)),
+      iterations_(make_iterations(setup(), call, workers)) {}
+
+int Training::client_threads(const TrainingOptions& options) {
+  return static_cast<int>(options.workers.count > 0 ? std::min(available_cores(), 1024)
+                                                    : options.threads);
+}
+
+TrainingControl Training::replaying(TrainingControl control) {
+  if (!control.replay) return control;
+  control.checkpoint_folder.clear();
+  control.stop_after = control.replay->iteration;
+  return control;
+}
+
+IterationsSetup Training::setup() {
+  return {
+      .options = options_,
+      .data = data_,
+      .columns = network_.columns(),
+      .learning_rate = [this](int64_t i) { return learning_rate(i); },
+      .profile = control_.profile,
+      .interrupted = [this] { return interrupted(); },
+      .on_change =
+          [this](const WorkerChange& c) { notify([&](TrainingObserver& o) { o.worker(c); }); },
+      .notice = [this](const std::string& n) { notify([&](TrainingObserver& o) { o.notice(n); }); },
+      .stop = [this] { return wants_to_stop(); }};
+}
+
+std::vector<std::vector<ChannelSummary>> Training::read_all() {
+  images_ = open_images(network_, data_, options_);
+  iterations_->share(images_);
+  const ImagesRead read = read_images(images_, pool_, [&](int64_t done, int64_t total) {
+    iterations_->attend();
+    if (interrupted()) {
+      throw Cancelled("[training] the training was stopped while its data was read",
+                      "no iteration had begun, so nothing is lost");
+    }
+    notify([&](TrainingObserver& o) { o.preparing(done, total); });
+  });
+  listings_ = read.listings;
+  return read.channels;
+}
+
+void Training::use_threads() {
+  if (control_.threads && options_.workers.count == 0) {
+    pool_.use(static_cast<int>(std::clamp<int64_t>(control_.threads(), 1, pool_.size())));
+  }
+}
+
+void Training::prepare() {
+  use_threads();
+  set_input_normalization(network_, read_all());
+  solver_ = make_solver(network_, options_);
+  iterations_per_epoch_ =
+      batches_per_epoch(images_.training->size(), mini_batches_of(data_, options_));
+  due_.emplace(DueWorkSetup{.options = options_,
+                            .iterations_per_epoch = iterations_per_epoch_,
+                            .validates = images_.validation && !control_.replay,
+                            .saves = !control_.checkpoint_folder.empty(),
+                            .dry_run = control_.dry_run,
+                            .stops_after = control_.stop_after});
+  position_.identity = identity_of(network_, data_, options_, listings_, iterations_per_epoch_);
+  if (control_.replay || control_.resume) {
+    resume();
+  } else if (!control_.checkpoint_folder.empty() &&
+             holds_checkpoints(files_, control_.checkpoint_folder)) {
+    throw InvalidArgument(
+        "[training] " + control_.checkpoint_folder + " contains checkpoints of an earlier training",
+        "resume it, or use another folder");
+  }
+  if (position_.iteration == 0) {
+    position_.chain = first_link(position_.identity);
+    if (!control_.observation_list.empty() && !control_.replay) {
+      observations().write(files_, control_.observation_list);
+    }
+  }
+  iterations_->begin({.network = network_,
+                      .solver = *solver_,
+                      .pool = pool_,
+                      .images = images_,
+                      .metrics = metrics(),
+                      .first = position_.iteration + 1});
+}
+
+ObservationList Training::observations() const {
+  ObservationList list;
+  list.add(*images_.training);
+  if (images_.targets && images_.targets != images_.training) list.add(*images_.targets);
+  if (images_.validation) list.add(*images_.validation);
+  if (images_.validation_targets && images_.validation_targets != images_.validation) {
+    list.add(*images_.validation_targets);
+  }
+  return list;
+}
+
+std::vector<MetricPtr> Training::metrics() const {
+  if (!images_.validation) return {};
+  return metrics_for(options_.validation.metrics, options_.validation.custom_metrics,
+                     metric_problem(network_, *data_.validation, data_.validation_targets));
+}
+
+int64_t Training::first_not_to_begin_with() const {
+  const Replay& r = *control_.replay;
+  return r.from ? std::min(r.iteration, *r.from + 1) : r.iteration;
+}
+
+void Training::resume() {
+  const bool replay = control_.replay.has_value();
+  if (!replay && control_.checkpoint_folder.empty()) {
+    throw InvalidArgument("[training] resuming needs a folder of checkpoints");
+  }
+  auto found = resume_from_checkpoint(
+      files_, replay ? control_.replay->checkpoints : control_.checkpoint_folder, network_,
+      *solver_, position_.identity, options_.checkpoints.allow_other_numerics,
+      [&](const std::string& text) { notify([&](TrainingObserver& o) { o.notice(text); }); },
+      {.before = replay ? first_not_to_begin_with() : 0,
+       .only_read = replay,
+       .first_identity = first_identity_of(network_, data_, options_, listings_),
+       .data_changes = [this] {
+         const auto before = ObservationList::read(files_, control_.observation_list);
+         return before.empty() ? std::string() : before.changes_to(observations());
+       }});
+  if (!found && replay) return;
+  if (!found) {
+    notify(
+        [](TrainingObserver& o) { o.notice("no checkpoint found: starting from the beginning"); });
+    return;
+  }
+  position_ = std::move(*found);
+  kept_iteration_ = position_.iteration;
+  if (replay) return;
+  check_end_not_passed(options_, iterations_per_epoch_, position_.iteration, position_.validations,
+                       control_.checkpoint_folder);
+}
+
+void Training::start() {
+  TrainingStart s;
+  s.options = options_;
+  s.observations = data_.training->size();
+  s.validation_observations = images_.validation ? images_.validation->size() : 0;
+  s.iterations_per_epoch = iterations_per_epoch_;
+  s.iterations = due_->last_iteration();
+  s.first_iteration = position_.iteration + 1;
+  s.shards = (options_.mini_batch_size + options_.shards.size - 1) / options_.shards.size;
+  s.device = network_.device();
+  s.threads = static_cast<int>(options_.threads);
+  s.workers = static_cast<int>(options_.workers.count);
+  s.classifies = classifies();
+  s.data = listings_.training;
+  s.chain = position_.chain;
+  s.first_chain = first_link(position_.identity);
+  s.last_validation = position_.validations.empty() ? 0 : position_.validations.back().iteration;
+  if (!control_.replay) {
+    s.advice = shard_size_note(network_, options_, kernels::fast_batch_multiple());
+  }
+  notify([&](TrainingObserver& o) { o.start(s); });
+}
+
+}  // namespace lockstep
