@@ -12,11 +12,9 @@
 #include <filesystem>
 #include <map>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/os/own_executable.h"
 #include "lockstep/base/os/variable.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/messages/prefix.h"
@@ -24,6 +22,7 @@
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/parallel/remote/agent_process.h"
+#include "lockstep/parallel/remote/host_process.h"
 #include "lockstep/parallel/remote/host_starter.h"
 #include "lockstep/parallel/remote/join.h"
 
@@ -36,50 +35,6 @@ using Clock = TimeLimit::Clock;
 constexpr double kPulse = 0.5, kHostPulse = 0.2, kLook = 0.1;
 // The client can take the heartbeats of so many hosts. More hosts send them less often.
 constexpr double kFewHosts = 1024;
-// Seconds between looks whether the command of a host that has not come is stopped.
-constexpr double kLookForStop = 1;
-// Exit statuses of shells and of ssh: there is no such program, or it cannot be run.
-constexpr int kCannotRun = 126, kNotFound = 127;
-
-struct HostProcess {
-  std::string name;
-  int64_t index = 0, size = 0;
-  std::optional<ChildProcess> command;  // none: the host comes by itself
-  Descriptor lifeline, printed;
-  std::string key_file;      // "": none
-  std::string process = {};  // "process 77 on n2", once it has joined
-  Call<void> task;
-  TimeLimit hello;
-  bool arrived = false;
-  Clock::time_point last_message = Clock::now();
-  std::string reason = {};  // why it was ended by this process, or the error of its task
-  bool failed = false;      // its task threw, or it is to end
-  bool outside = false, hopeless = false;  // see WorkerEnd
-  bool stopped = false;                    // its command was, at the last look
-  TimeLimit look_for_stop{kLookForStop};
-  // For the last messages of an ended one, which must come before its loss.
-  std::optional<TimeLimit> last_messages = {};
-
-  bool ended() { return command ? command->ended() : failed; }
-  // For one that has ended.
-  std::string end() {
-    if (!command) return "it was ended";
-    if (reason.empty()) {
-      outside = command->signalled() && !command->own_fault();
-      const int status = command->exit_status();
-      hopeless = hopeless || status == kCannotRun || status == kNotFound;
-    }
-    return "its process " + command->how();
-  }
-  // Whether its command was stopped (SIGSTOP) at two looks one after the other.
-  bool is_stopped() {
-    if (!command || !look_for_stop.reached()) return false;
-    look_for_stop = TimeLimit(kLookForStop);
-    const bool before = std::exchange(stopped, command->stopped());
-    return before && stopped;
-  }
-};
-
 constexpr std::string_view kJoin = "join ";
 // The number of the key that hosts share that come by themselves.
 constexpr uint32_t kSharedKey = 0;
@@ -87,36 +42,6 @@ constexpr uint32_t kSharedKey = 0;
 constexpr size_t kKeptKeys = 1000;
 // Seconds for the last messages to leave, and to arrive from a host that has ended.
 constexpr double kLastMessages = 0.2, kLastArrive = 0.02;
-
-// The arguments of a command that runs this executable on a host.
-std::vector<std::string> command_for(const std::string& launch, const std::string& host,
-                                     const std::string& address, const std::string& key_file) {
-  std::vector<std::string> words;
-  std::istringstream text(launch);
-  for (std::string word; text >> word;) {
-    const size_t at = word.find("{host}");
-    if (at != std::string::npos) word.replace(at, 6, host);
-    words.push_back(word);
-  }
-  if (words.empty()) throw InvalidArgument("[hosts] the launch command is empty for " + host);
-  // If the file was replaced, the agent will report that the new one is another build.
-  const std::string path = own_executable();
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/._+-=@%,:", c) != nullptr;
-  };
-  if (path.empty() || !std::all_of(path.begin(), path.end(), plain)) {
-    throw InvalidArgument("[hosts] the path of this executable (" + path +
-                              ") cannot be named on a command line for another host",
-                          "move it to a path of letters, digits and ./_+-=@%,:");
-  }
-  if (!std::all_of(key_file.begin(), key_file.end(), plain)) {
-    throw InvalidArgument("[hosts] the path of key files (" + key_file +
-                              ") cannot be named on a command line for another host",
-                          "choose a folder of letters, digits and ./_+-=@%,:");
-  }
-  words.insert(words.end(), {path, host_argument, address, key_file});
-  return words;
-}
 
 // `outside`: whether a signal has asked it to leave.
 std::string reason_of(std::span<const std::byte> encoded, bool& outside) {
@@ -127,19 +52,6 @@ std::string reason_of(std::span<const std::byte> encoded, bool& outside) {
   } catch (const DataError& e) {
     return std::string("it sent an invalid message: ") + e.what();
   }
-}
-
-// The end of a command's output, as one line.
-std::string last_words(int descriptor) {
-  constexpr off_t kMost = 400;
-  const off_t size = lseek(descriptor, 0, SEEK_END);
-  std::string text(static_cast<size_t>(std::clamp<off_t>(size, 0, kMost)), ' ');
-  const ssize_t n = pread(descriptor, text.data(), text.size(), std::max<off_t>(size - kMost, 0));
-  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  while (text.ends_with(' ')) text.pop_back();
-  return text;
 }
 
 // The key of hosts that come by themselves.
