@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/device/poison.h"
+#include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/records/observer.h"
@@ -28,6 +32,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kEpochs = 2;
+constexpr double kKilledWithin = 120;  // seconds
 constexpr const char *kOverNan = "memory that holds NaN", *kOverHuge = "memory that holds 3e38";
 
 std::vector<float> draw(Dice& dice, int64_t count) {
@@ -107,20 +112,63 @@ struct Outcome {
   }
 };
 
+std::string digests_of(const IterationRecord& r) {
+  return r.digest.to_string() + " " + r.chain.to_string();
+}
+
 // Records iterations also of trainings that end with an exception.
 class Follower final : public TrainingObserver {
  public:
   explicit Follower(Outcome& outcome) : outcome_(outcome) {}
-  void iteration(const IterationRecord& r) override {
-    outcome_.digests.push_back(r.digest.to_string() + " " + r.chain.to_string());
-  }
+  void start(const TrainingStart& s) override { first_ = s.first_iteration; }
+  void iteration(const IterationRecord& r) override { outcome_.digests.push_back(digests_of(r)); }
+
+  int64_t first() const { return first_; }
 
  private:
   Outcome& outcome_;
+  int64_t first_ = 1;
+};
+
+// Kills this process, which is a client, at a place of an iteration.
+struct Death {
+  std::string place;
+  int64_t iteration = 0;
+
+  void come(std::string_view here, int64_t number) const {
+    if (here == place && number == iteration) ::kill(::getpid(), SIGKILL);
+  }
+};
+
+Death& death_of_this_client() {
+  static Death death;
+  return death;
+}
+
+void die_as_client(const char* place, int64_t iteration, int64_t) {
+  death_of_this_client().come(place, iteration);
+}
+
+// Writes the digests of iterations to a file, and dies.
+class MortalClient final : public TrainingObserver {
+ public:
+  MortalClient(const std::string& file, Death death) : digests_(file), death_(std::move(death)) {}
+  void iteration(const IterationRecord& r) override {
+    digests_ << digests_of(r) << std::endl;
+    death_.come("iteration", r.iteration);
+  }
+  void saving(int64_t iteration) override { death_.come("saving", iteration); }
+  void checkpoint(const std::string&, int64_t iteration) override {
+    death_.come("checkpoint", iteration);
+  }
+
+ private:
+  std::ofstream digests_;
+  const Death death_;
 };
 
 struct Way {
-  std::string name;
+  std::string name = {};
   int64_t threads = 1, workers = 0;
   std::vector<double> load = {};
   bool stops = false, loses = false;  // the training; a worker
@@ -137,8 +185,7 @@ void train_on(Outcome& outcome, const std::string& text, const TrainingOptions& 
   train(call, problem.network, problem.data, options, control);
 }
 
-Outcome outcome_of(const Json& description, const Way& way) {
-  const std::string text = description.dump();
+TrainingOptions options_on(const Json& description, const Way& way) {
   TrainingOptions options = options_of(description);
   options.threads = way.threads;
   options.workers.count = way.workers;
@@ -147,6 +194,82 @@ Outcome outcome_of(const Json& description, const Way& way) {
   options.data.last_mini_batch = "keep";
   options.shards.check_frequency = 3;
   options.validation.frequency = 0;
+  return options;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+// Where the client of a case is killed, and what computes there; something else continues.
+struct KilledClient {
+  Death death = {};
+  int64_t workers = 0;
+};
+
+KilledClient killed_client_of(const Json& description, int64_t iterations) {
+  Dice dice(description["seed"], description["case"], 5);
+  KilledClient client{.workers = dice.chance(50) ? 2 : 0};
+  std::vector<std::string> places{"iteration", "saving", "checkpoint"};
+  // Without workers the client computes.
+  if (client.workers == 0) places.insert(places.end(), {"backward", "update"});
+  client.death = {dice.pick(places), dice.between(1, iterations)};
+  return client;
+}
+
+// A client of its own process is killed, and its training resumed in this one. The digests are
+// those of the first up to the last checkpoint, and then those of the second.
+Outcome outcome_after_a_kill(const Json& description, int64_t iterations) {
+  const KilledClient client = killed_client_of(description, iterations);
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path + "/case.json";
+  std::ofstream(file) << description.dump();
+  Outcome outcome;
+  ChildProcess process(
+      {.arguments = {"killed-client", "--case", file, "--folder", folder.path, "--place",
+                     client.death.place, "--iteration", std::to_string(client.death.iteration),
+                     "--workers", std::to_string(client.workers)}});
+  if (!process.wait(TimeLimit(kKilledWithin)) || !process.killed()) {
+    outcome.error = "the client that was to be killed " + process.how();
+    return outcome;
+  }
+  const std::vector<std::string> before = lines_of(folder.path + "/digests");
+  Follower follower(outcome);
+  try {
+    TrainingControl control;
+    control.checkpoint_folder = folder.path + "/checkpoints";
+    control.resume = true;
+    control.observers = {&follower};
+    TrainingOptions options =
+        options_on(description, {.threads = 3, .workers = client.workers == 0 ? 2 : 0});
+    options.checkpoints.frequency = 1;
+    const std::string text = description.dump();
+    TrainingProblem problem = problem_of(text);
+    train(make_call<&problem_of>(text), problem.network, problem.data, options, control);
+  } catch (const Error& e) {
+    outcome.error = e.what();
+  }
+  const auto kept = static_cast<size_t>(follower.first() - 1);
+  if (before.size() < kept) {
+    outcome.error = "the checkpoint is ahead of the client that was killed";
+    return outcome;
+  }
+  outcome.digests.insert(outcome.digests.begin(), before.begin(),
+                         before.begin() + static_cast<std::ptrdiff_t>(kept));
+  for (size_t i = kept; i < std::min(before.size(), outcome.digests.size()); ++i) {
+    if (before[i] == outcome.digests[i]) continue;
+    outcome.error = "the client that was killed differs from iteration " + std::to_string(i + 1);
+    break;
+  }
+  return outcome;
+}
+
+Outcome outcome_of(const Json& description, const Way& way) {
+  const std::string text = description.dump();
+  TrainingOptions options = options_on(description, way);
   Outcome outcome;
   const Poisoned poisoned(way.pattern);
   const testing::TemporaryFolder folder;
@@ -215,7 +338,27 @@ std::vector<std::string> broken_laws(const Json& description, bool workers) {
     const std::string difference = wanted.difference(outcome_of(description, way));
     if (!difference.empty()) broken.push_back(way.name + ": " + difference);
   }
+  // More checkpoints find values that overflow sooner, which would be another error.
+  if (workers && wanted.error.empty() && !wanted.digests.empty()) {
+    const auto iterations = static_cast<int64_t>(wanted.digests.size());
+    const std::string difference = wanted.difference(outcome_after_a_kill(description, iterations));
+    if (!difference.empty()) broken.push_back("a client that is killed, and resume: " + difference);
+  }
   return broken;
+}
+
+void train_until_killed(const Json& description, const ClientToKill& client) {
+  death_of_this_client() = {client.place, client.iteration};
+  set_fail_point_hook(die_as_client);
+  TrainingOptions options = options_on(description, {.threads = 2, .workers = client.workers});
+  options.checkpoints.frequency = 1;
+  MortalClient mortal(client.folder + "/digests", death_of_this_client());
+  TrainingControl control;
+  control.checkpoint_folder = client.folder + "/checkpoints";
+  control.observers = {&mortal};
+  const std::string text = description.dump();
+  TrainingProblem problem = problem_of(text);
+  train(make_call<&problem_of>(text), problem.network, problem.data, options, control);
 }
 
 }  // namespace lockstep::random_networks

@@ -21,6 +21,7 @@ struct Arguments {
   uint64_t seed = 1, first = 0, count = 200;
   uint64_t workers_every = 20;
   std::string file;
+  lockstep::random_networks::ClientToKill client;
 };
 
 Json read_case(const std::string& path) {
@@ -90,6 +91,11 @@ int check_laws(const Arguments& arguments) {
   return finds > 0 ? 1 : 0;
 }
 
+int be_killed(const Arguments& arguments) {
+  lockstep::random_networks::train_until_killed(read_case(arguments.file), arguments.client);
+  return 0;
+}
+
 // The cases must contain every registered layer.
 int count_layers(const Arguments& arguments) {
   std::map<std::string, int> counts;
@@ -137,6 +143,12 @@ int main(int argc, char** argv) {
       add("law", "computes in many ways that must give the same bits", check_laws);
   law->add_option("--workers-every", arguments.workers_every,
                   "interval, in networks, at which worker processes take part; 0: never");
+  CLI::App* const killed =
+      add("killed-client", "a part of `law`: trains until it is killed", be_killed);
+  killed->add_option("--folder", arguments.client.folder, "of its checkpoints");
+  killed->add_option("--place", arguments.client.place, "of its death");
+  killed->add_option("--iteration", arguments.client.iteration, "of its death");
+  killed->add_option("--workers", arguments.client.workers, "processes that compute");
   CLI11_PARSE(app, argc, argv);
   try {
     return command(arguments);
