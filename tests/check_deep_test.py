@@ -132,6 +132,45 @@ class CheckDeep(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertEqual(self.repeats(done)[0].split()[1:], ["1", str((4 << 32) + 321)])
 
+    def fuzzer(self, name, body):
+        """Options for a target with a libFuzzer program, and a replay that fails for files that begin with "bug"."""
+        source = self.folder / f"{name}.cpp"
+        source.write_text("#include <cstddef>\n#include <cstdint>\n"
+                          'extern "C" int LLVMFuzzerTestOneInput(const uint8_t* d, size_t n) {' + body + "}\n")
+        done = subprocess.run(["clang++", "-O1", "-fsanitize=fuzzer,address", source, "-o", self.folder / f"fuzz_{name}"],
+                              text=True, capture_output=True)
+        if done.returncode != 0:
+            self.skipTest("clang++ makes no fuzzers: " + done.stderr[-200:])
+        replay = self.folder / f"replay_{name}"
+        replay.write_text('#!/bin/sh\n[ "$1" = --seeds ] && mkdir -p "$2" && echo seed > "$2/1" && exit 0\n'
+                          '[ "$(head -c 3 "$1")" != bug ]\n')
+        replay.chmod(0o755)
+        return ["--only", "fuzz", "--target", name, *(word for kind in ("fuzz", "replay") for word in
+                ("--program", f"{kind}_{name}={self.folder}/{kind}_{name}"))]
+
+    @unittest.skipUnless(shutil.which("clang++"), "there is no clang++")
+    def test_a_defect_is_found_by_libfuzzer_and_repeated(self):
+        options = self.fuzzer("broken", "if (n > 2 && d[0] == 'b' && d[1] == 'u' && d[2] == 'g') __builtin_trap();"
+                              "return 0;")
+        done = self.check(*options, "--seed", "1", minutes="0.2")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"FOUND broken: (libFuzzer: deadly signal|AddressSanitizer)")
+        self.assertEqual(self.row(done, "fuzz")[1], 1)
+        program, kept = shlex.split(self.repeats(done)[0])
+        self.assertTrue((ROOT / kept).read_bytes().startswith(b"bug"))
+        self.assertEqual(subprocess.run([ROOT / program, ROOT / kept]).returncode, 1)
+
+    @unittest.skipUnless(shutil.which("clang++"), "there is no clang++")
+    def test_libfuzzer_goes_on_from_its_corpus(self):
+        options = self.fuzzer("sound", "return n > 2 && d[0] == 'a' && d[1] == 'b' && d[n / 2] == 'c' ? 0 : 0;")
+        for round_ in (1, 2):
+            done = self.check(*options, minutes="0.04")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            cases, finds = self.row(done, "fuzz")
+            self.assertEqual((cases > 0, finds), (True, 0))
+            self.assertEqual(self.position("fuzz sound"), round_)
+        self.assertTrue((self.state / "corpus/sound/seeds/1").exists())
+
     def test_what_cannot_run_is_not_clean(self):
         done = self.check("--only", "asan")
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
