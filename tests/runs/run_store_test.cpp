@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/store/run_filter.h"
+#include "lockstep/train/state/receipt.h"
 
 namespace lockstep {
 namespace {
@@ -143,8 +145,41 @@ TEST_F(Store, FollowsAFolder) {
   write(a + "/job.json", R"({"name":"other"})");
   same();
   EXPECT_EQ(number_of(follower.read(), "training.loss"), 7);
+  // Two texts of one length at one moment of the system's clock.
+  for (const std::string text : {"one", "two"}) {
+    write_run_notes(local_files(), a, {{"good"}, text, false});
+    fs::last_write_time(a + "/" + run_notes_name, fs::file_time_type());
+    EXPECT_EQ(follower.read().notes.note, text);
+  }
   fs::remove_all(a);
   EXPECT_EQ(follower.read().state.status, RunStatus::none);
+}
+
+// A log's iterations are read without a general parser, which is slow, as long as they begin as a
+// training writes them. The general parser would refuse these lines, whose ends are damaged.
+TEST_F(Store, ReadsIterationsAsATrainingWritesThem) {
+  for (const double accuracy : {0.5, std::nan("")}) {
+    const std::string a = run("a");
+    fs::remove(a + "/log.jsonl");
+    ReceiptWriter writer(local_files(), a);
+    writer.start({});
+    IterationRecord record;
+    record.iteration = record.epoch = record.in_epoch = 1;
+    record.loss = 0.30000000000000004;
+    record.accuracy = accuracy;
+    writer.iteration(record);
+    writer.finish();
+    std::string log = read_text(local_files(), a + "/log.jsonl");
+    const size_t begin = log.find("{\"iteration\":1,"), end = log.find('}', begin);
+    ASSERT_NE(begin, std::string::npos) << log;
+    std::string line = log.substr(begin, end + 1 - begin);
+    line.replace(line.rfind(':'), std::string::npos, ":}");
+    ASSERT_TRUE(nlohmann::json::parse(line, nullptr, false).is_discarded());
+    write(a + "/log.jsonl", line + "\n");
+    const StoredRun read = read_stored_run(local_files(), a);
+    EXPECT_EQ(number_of(read, "training.loss"), 0.30000000000000004) << line;
+    EXPECT_EQ(values_of(read, "training.accuracy").size(), std::isnan(accuracy) ? 0u : 1u) << line;
+  }
 }
 
 // Jobs, notes and paths are nobody else's business, whatever the umask is.

@@ -39,13 +39,14 @@ constexpr int64_t kMostBytesAtOnce = int64_t{64} << 20;
 // What tells that a file has changed.
 struct Mark {
   int64_t size = -1, seconds = 0, nanoseconds = 0;
+  uint64_t number = 0;  // another one where a file has replaced it, also at the same moment
   friend bool operator==(const Mark&, const Mark&) = default;
 };
 
 Mark mark_of(const std::string& path) {
   struct stat s {};
   if (::stat(path.c_str(), &s) != 0) return {};
-  return {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+  return {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec, s.st_ino};
 }
 
 std::string id_of(const std::string& folder) {

@@ -285,9 +285,11 @@ StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own
 }
 
 struct StoredRunFollower::State {
-  // What tells that a file has changed.
+  // What tells that a file has changed. The system's clock of files stands still for milliseconds,
+  // but a file that replaces another one is always another file.
   struct Mark {
     int64_t size = -1, seconds = 0, nanoseconds = 0;
+    uint64_t number = 0;
     friend bool operator==(const Mark&, const Mark&) = default;
   };
 
@@ -300,7 +302,8 @@ struct StoredRunFollower::State {
   bool changed(Mark& mark, const char* name) const {
     struct stat s {};
     const bool there = ::stat(join_path(folder, name).c_str(), &s) == 0;
-    const Mark now = there ? Mark{s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec} : Mark{-2, 0, 0};
+    const Mark now =
+        there ? Mark{s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec, s.st_ino} : Mark{-2};
     return std::exchange(mark, now) != now;
   }
 };
