@@ -137,9 +137,9 @@ class ShardGroup {
 // directly, call predict() of this and other networks, and write to memory of its rows.
 //
 // On a GPU one thread calls `loss` for one shard after the other, but the work of different shards
-// runs at the same time, on several streams. A tensor that `loss` keeps for later shards must therefore
-// be made before this call, or when the group calls a loss for the first time. Otherwise another
-// stream may read it before it has its values.
+// runs at the same time, on several streams. A tensor that `loss` keeps for later shards must
+// therefore be made before this call, or when the group calls a loss for the first time. Otherwise
+// another stream may read it before it has its values.
 //
 // A loss across observations (one value for a shard) has no sum over shards: it is accepted only
 // where V = 1. Random numbers depend on `iteration`, which counts from 1.

@@ -58,7 +58,8 @@ class Op {
     (void)next;
     return std::nullopt;
   }
-  // This op with one more input at the end, a bias of its first input's channels; null: it has none.
+  // This op with one more input at the end, a bias of its first input's channels; null: it has
+  // none.
   virtual OpPtr with_bias() const { return nullptr; }
   // Whether the back end has a kernel for this fused op. If not, the two ops are not fused.
   virtual bool offered_by(const kernels::Table& table) const {

@@ -55,8 +55,8 @@ int Graph::mark_output(int value) {
 }
 
 Graph Graph::fused(std::span<const int> differentiated, const kernels::Table* table) const {
-  Graph result = (table ? with_inputs_handed_over(*table) : *this)
-                     .with_pairs_fused(differentiated, table);
+  Graph result =
+      (table ? with_inputs_handed_over(*table) : *this).with_pairs_fused(differentiated, table);
   for (size_t before = nodes_.size(); result.nodes_.size() < before;) {
     before = result.nodes_.size();
     result = result.with_pairs_fused(differentiated, table);

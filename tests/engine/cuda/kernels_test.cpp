@@ -294,8 +294,8 @@ TEST(CudaKernels, BatchNormalizationAddsABias) {
     for (const bool training : {true, false}) {
       SCOPED_TRACE(shape.to_string() + (training ? " training" : ""));
       const auto channels = static_cast<size_t>(shape[1]);
-      const auto space = static_cast<size_t>(shape.elements()) / channels /
-                         static_cast<size_t>(shape[0]);
+      const auto space =
+          static_cast<size_t>(shape.elements()) / channels / static_cast<size_t>(shape[0]);
       std::vector<float> x = normal(static_cast<size_t>(shape.elements()), 7),
                          bias = normal(channels, 8), sum = x;
       for (float& b : bias) b = std::round(8 * b);  // so that x + bias is hardly rounded

@@ -116,16 +116,15 @@ TEST_P(CudaNarrow, Concatenation) {
 }
 
 TEST_P(CudaNarrow, BatchNormalization) {
-  for (const Shape& shape : std::vector<Shape>{
-           {30, 5},
-           {300, 3},
-           {2, 3, 5, 7},
-           {3, 33, 9, 4},
-           {3, 5, 2, 7, 4},
-           {8, 16, 20, 20},
-           {3, 12, 9, 7},  // packs of 4 channels
-           {70, 520},      // more than 32 packs
-           {5, 40, 1, 3}}) {
+  for (const Shape& shape : std::vector<Shape>{{30, 5},
+                                               {300, 3},
+                                               {2, 3, 5, 7},
+                                               {3, 33, 9, 4},
+                                               {3, 5, 2, 7, 4},
+                                               {8, 16, 20, 20},
+                                               {3, 12, 9, 7},  // packs of 4 channels
+                                               {70, 520},      // more than 32 packs
+                                               {5, 40, 1, 3}}) {
     for (const bool training : {true, false}) {
       for (const bool relu : {true, false}) {
         SCOPED_TRACE(shape.to_string() + (training ? " training" : "") + (relu ? " relu" : ""));

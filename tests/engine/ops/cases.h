@@ -46,7 +46,8 @@ std::vector<Case> activation_cases();
 std::vector<Case> elementwise_cases();
 std::vector<Case> loss_cases();
 std::vector<Case> all_cases();
-// Those that the table of `device` has kernels for; elsewhere single ops take the place of a fused one.
+// Those that the table of `device` has kernels for; elsewhere single ops take the place of a fused
+// one.
 std::vector<Case> offered_cases(Device device);
 
 }  // namespace lockstep::optest

@@ -112,9 +112,8 @@ TEST(Graph, HandsTheBiasOverToTheNormalizationWhereTheBackEndAddsIt) {
     SCOPED_TRACE(read_twice);
     Graph graph;
     const int x = graph.add_input({4, 2, 5, 5}, DType::f32), bias = graph.add_parameter(3, {3});
-    const int between =
-        graph.add(ops::make_convolution2d({}, true), {x, graph.add_parameter(2, {3, 2, 3, 3}), bias},
-                  "conv")[0];
+    const int between = graph.add(ops::make_convolution2d({}, true),
+                                  {x, graph.add_parameter(2, {3, 2, 3, 3}), bias}, "conv")[0];
     const auto normalized =
         graph.add(ops::make_batch_normalization(1e-5, true),
                   {between, graph.add_parameter(0, {3}), graph.add_parameter(1, {3})}, "norm");

@@ -101,11 +101,12 @@ TEST_P(PoisonedOps, GiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(optest::offered_cases({})), [](const auto& tested) {
-  // Cases in different files may have the same name.
-  return std::string(tested.param.op->type()) + "_" + tested.param.name + "_" +
-         std::to_string(tested.index);
-});
+INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(optest::offered_cases({})),
+                         [](const auto& tested) {
+                           // Cases in different files may have the same name.
+                           return std::string(tested.param.op->type()) + "_" + tested.param.name +
+                                  "_" + std::to_string(tested.index);
+                         });
 
 // The part that a deliberate mistake omits.
 enum class Mistake { none, result, gradient, scratch };

@@ -176,8 +176,8 @@ __global__ void column_totals(ColumnCut cut, const Sums<K>* partials, Finish fin
   if (lane == 0 && column < cut.columns) finish(column, sums[0]);
 }
 
-// For all rows of all columns, with the partition of the sums: body.columns(c) and body.load(c, row)
-// as above, then body.store(columns, loaded, c, row).
+// For all rows of all columns, with the partition of the sums: body.columns(c) and body.load(c,
+// row) as above, then body.store(columns, loaded, c, row).
 template <class Body>
 __global__ void each_of_columns(ColumnCut cut, Body body) {
   const ColumnPlace at(cut);

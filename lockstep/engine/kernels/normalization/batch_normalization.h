@@ -27,6 +27,7 @@ struct BatchNormalizationProblem {
 inline constexpr int64_t kMostWindowElements = 255;
 // In training: inputs src, scale (c), shift (c); outputs dst, mean (c), variance (c). Otherwise:
 // inputs src, scale, shift, mean, variance; output dst. One backward pass in both cases: diff src,
-// diff scale, diff shift, and diff bias, which is exactly 0 in training: the mean takes a bias away.
+// diff scale, diff shift, and diff bias, which is exactly 0 in training: the mean takes a bias
+// away.
 
 }  // namespace lockstep::kernels

@@ -96,10 +96,9 @@ template <class T>
 void launch_bias_gradient(const ChannelPlaces& places, const T* dy, float* diff_bias, void* scratch,
                           void* stream) {
   const auto in_packs_of = [&]<class P>(P) {
-    launch_column_sums<P::value, 1>("bias, backward",
-                                    ColumnCut(places.rows, places.channels, P::value),
-                                    Terms<T, P::value>{places, dy, in_packs<P::value>(dy)},
-                                    Take{diff_bias}, scratch, stream);
+    launch_column_sums<P::value, 1>(
+        "bias, backward", ColumnCut(places.rows, places.channels, P::value),
+        Terms<T, P::value>{places, dy, in_packs<P::value>(dy)}, Take{diff_bias}, scratch, stream);
   };
   if (places.inner == 1) {
     for_packs<T>(places.channels, in_packs_of);

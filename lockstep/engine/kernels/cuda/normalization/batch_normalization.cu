@@ -304,8 +304,7 @@ Kernel normalization(const BatchNormalizationProblem& p) {
 Kernel batch_normalization(const BatchNormalizationProblem& p) {
   if (p.max_pool) throw Unsupported("[cuda] batch normalization has no maximum over windows");
   return for_elements(p.src.dtype, [&]<class T>(T) {
-    return for_packs<T>(p.src.shape[1],
-                        [&]<class P>(P) { return normalization<T, P::value>(p); });
+    return for_packs<T>(p.src.shape[1], [&]<class P>(P) { return normalization<T, P::value>(p); });
   });
 }
 

@@ -179,8 +179,8 @@ Kernel group_normalization(const GroupNormalizationProblem& p) {
         launch("group normalization, means", group_means, grid, b.stream, g, b.in(0), b.in(1),
                b.in(2), statistics, means);
         launch_column_sums<1, 2>("group normalization, sums", cut,
-                              Products{g, b.in(0), b.in(1), statistics},
-                              TakeProducts{b.out(1), b.out(2)}, b.scratch, b.stream);
+                                 Products{g, b.in(0), b.in(1), statistics},
+                                 TakeProducts{b.out(1), b.out(2)}, b.scratch, b.stream);
         launch_each_of_columns(
             "group normalization, backward", cut, b.stream,
             ApplyBackward{g, b.in(0), b.in(1), b.in(2), statistics, means, b.out(0)});

@@ -222,8 +222,8 @@ struct WindowOfFour {
                    image = divide(line.quotient, rows);
     const int64_t row = image.remainder, column = line.remainder;
     whole = row < w.out_rows && column < w.out_columns;
-    out = ((image.quotient * w.out_rows + row) * w.out_columns + column) * w.packs +
-          pixel.remainder;
+    out =
+        ((image.quotient * w.out_rows + row) * w.out_columns + column) * w.packs + pixel.remainder;
     LOCKSTEP_UNROLL
     for (int k = 0; k < 4; ++k) {
       const int64_t y = 2 * row + k / 2, x = 2 * column + k % 2;
@@ -357,9 +357,8 @@ Kernel pooling_of(const PoolingProblem& p) {
   const Geometry g{axis_of(p, 2), axis_of(p, 1), axis_of(p, 0), p.src.shape[1]};
   if (p.kind == PoolingProblem::Kind::max) {
     if (WindowsOfFour::suits(g)) {
-      return for_packs<T>(g.channels, [&]<class P>(P) {
-        return max_pooling_of_four<T, P::value>(g, src, dst);
-      });
+      return for_packs<T>(
+          g.channels, [&]<class P>(P) { return max_pooling_of_four<T, P::value>(g, src, dst); });
     }
     return g.plane.kernel * g.row.kernel * g.column.kernel <= 256
                ? max_pooling<T, uint8_t>(g, src, dst)
