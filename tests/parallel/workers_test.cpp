@@ -392,11 +392,15 @@ TEST_P(AStoppedChild, EndsWithItsClient) {
       }
     }
     kill(client, SIGSTOP);
-    while (!is_frozen(client) && !limit.reached()) std::this_thread::yield();
-    if (child != 0 && is_stopped(child)) break;
+    for (const TimeLimit soon(5); !is_frozen(client) && !soon.reached();) {
+      std::this_thread::yield();
+    }
+    if (child != 0 && is_frozen(client) && is_stopped(child)) break;
     child = 0;
     kill(client, SIGKILL);
     waitpid(client, nullptr, 0);
+    // What this attempt leaves must not take the time of the next one.
+    for (const pid_t left : children_of(getpid())) kill(left, SIGKILL);
     while (!limit.reached() && waitpid(-1, nullptr, WNOHANG) >= 0) std::this_thread::yield();
   }
   ASSERT_NE(child, 0) << "no child was stopped";
