@@ -57,7 +57,7 @@ class BatchTest(CommandTest):
         return done.stdout
 
     def processes_of(self, number):
-        """The processes that have the lock of a job open, each in a thread with descriptors of its own."""
+        """The processes that have a job's lock open. Each thread may have its own descriptors."""
         lock = str(self.home / "jobs" / number / "lock")
         found = set()
         for link in glob.glob("/proc/[0-9]*/task/*/fd/*"):

@@ -17,7 +17,8 @@ constexpr int kExitCode = 7;
 constexpr const char* kMessage =
     "^error: there is not enough memory\nhint: limits of the shell: ulimit -v, ulimit -d\n$";
 
-// Asks for more than any address space. Kept, because compilers leave out what nobody uses.
+// Asks for more memory than an address space has. The result is kept, because compilers leave out
+// unused memory.
 void* volatile kept = nullptr;
 [[maybe_unused]] void ask_for_too_much() { kept = new char[size_t{1} << 62]; }
 

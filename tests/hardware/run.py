@@ -160,18 +160,23 @@ class Record:
             self.row(step, NOT_TESTED, why="no time is left")
             return False
         before = time.monotonic()
-        name = step.replace(" ", "-").replace("/", "-")
-        code = self.finish(self.start(name, command, environment), limit)
+        code = self.finish(self.start(name_of(step), command, environment), limit)
         return self.ended(step, code, before, good, untested, quiet)
 
     def ended(self, step, code, before, good=(0,), untested=(), quiet=False):
-        """The row of a command that began at `before`; whether it passed."""
+        """The row of a command that began at `before` and has ended; whether it passed. The seconds
+        are those until now: of commands side by side, until the one before was seen to end."""
         state = PASSED if code in good else NOT_TESTED if code in untested else FAILED
         if not quiet or state != PASSED:
-            name = step.replace(" ", "-").replace("/", "-")
             self.row(step, state, time.monotonic() - before, **({} if code in good else {
-                "exit": "over its limit" if code is None else code, "log": name + ".log"}))
+                "exit": "over its limit" if code is None else code,
+                "log": name_of(step) + ".log"}))
         return state == PASSED
+
+
+def name_of(step):
+    """Of the step's log, without its ending."""
+    return step.replace(" ", "-").replace("/", "-")
 
 
 def tool(name):
@@ -206,13 +211,17 @@ def correctness(record, arguments):
         record.row("compute-sanitizer", NOT_TESTED, why="not installed")
     else:
         # Side by side: each takes the time of one core.
-        kinds = {kind: (time.monotonic(), record.start(f"compute-sanitizer-{kind}", [
-            sanitizer, "--tool", kind, "--error-exitcode", "9", tool("engine_test"),
-            "--gtest_filter=" + ":".join(SHARED_OPS if kind == "racecheck" else FEW_OPS),
-            "--gtest_brief=1"]))
-                 for kind in ("memcheck", "racecheck", "initcheck", "synccheck")}
-        for kind, (before, process) in kinds.items():
-            record.ended(f"compute-sanitizer {kind}", record.finish(process, 120), before)
+        before = time.monotonic()
+        started = {}
+        for kind in ("memcheck", "racecheck", "initcheck", "synccheck"):
+            ops = SHARED_OPS if kind == "racecheck" else FEW_OPS
+            started[f"compute-sanitizer {kind}"] = record.start(
+                name_of(f"compute-sanitizer {kind}"),
+                [sanitizer, "--tool", kind, "--error-exitcode", "9", tool("engine_test"),
+                 "--gtest_filter=" + ":".join(ops), "--gtest_brief=1"])
+        for step, process in started.items():
+            code = record.finish(process, before + 120 - time.monotonic())
+            record.ended(step, code, before)
 
 
 def tests_of_ops(record, arguments):
@@ -403,7 +412,7 @@ def speed(record, arguments):
 
 def show_last(record, step, begin):
     """Adds the row of a step's log to one table of all."""
-    with open(record.path(step.replace(" ", "-") + ".log"), errors="replace") as file:
+    with open(record.path(name_of(step) + ".log"), errors="replace") as file:
         rows = [line for line in file if line.startswith(begin)]
     with open(record.path("speed.md"), "a") as file:
         file.writelines(rows)

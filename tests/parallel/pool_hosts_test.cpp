@@ -1,5 +1,4 @@
-// Pools whose workers are on several hosts. By default these are processes on the loopback, started
-// by env(1), which runs a command as ssh would.
+// Pools whose workers are on several hosts.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,21 +13,22 @@
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/pool/data_queue.h"
 #include "lockstep/parallel/pool/message_inbox.h"
-#include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/parallel/pool/task_context.h"
-#include "lockstep/parallel/process/process_pool_options.h"
-#include "tests/data/support.h"
+#include "tests/parallel/host_pools.h"
 #include "tests/parallel/network.h"
 
 namespace lockstep {
 namespace {
 
 using detail::PoolHost;
-using detail::ProcessPoolOptions;
-using detail::TaskPtr;
+using testing_hosts::here_and_two;
+using testing_hosts::host_of;
+using testing_hosts::HostPool;
+using testing_hosts::kLimit;
+using testing_hosts::TaskPtr;
+using testing_hosts::where;
 
-constexpr double kLimit = 30;
 // Larger than the rings. ZeroMQ is built without the thread sanitizer, whose suppressions take a
 // second for each megabyte, as long as a host may be silent.
 #if defined(__SANITIZE_THREAD__)
@@ -36,59 +36,6 @@ constexpr size_t kLarge = size_t{64} << 10;
 #else
 constexpr size_t kLarge = size_t{12} << 20;
 #endif
-
-struct HostPool {
-  explicit HostPool(std::vector<PoolHost> hosts, const std::string& launch = "env HOST={host}") {
-    ProcessPoolOptions options;
-    options.workers = 0;
-    for (const PoolHost& host : hosts) options.workers += host.workers;
-    options.hosts = std::move(hosts);
-    options.launch = launch;
-    options.address = "127.0.0.1";
-    core = detail::make_process_pool(options);
-  }
-  ~HostPool() { core->stop(); }
-
-  template <auto F, class... A>
-  TaskPtr submit_to(int slot, const A&... arguments) {
-    const auto call = make_call<F>(arguments...);
-    return core->submit(call.function(), call.arguments(), {}, slot);
-  }
-  void wait(const TaskPtr& task) const {
-    if (!core->wait(TimeLimit(kLimit), [&] { return has_ended(task->state); })) {
-      throw Timeout("[test] a task does not end");
-    }
-  }
-  void wait_until_it_runs(const TaskPtr& task) const {
-    for (const TimeLimit limit(kLimit); !limit.reached();) {
-      {
-        const MutexLock lock(core->mutex);
-        if (task->state != TaskState::queued) return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    throw Timeout("[test] a task does not begin");
-  }
-  template <class R>
-  R result(const TaskPtr& task) const {
-    wait(task);
-    if (task->state != TaskState::finished) throw Error(task->error.message);
-    return decode<R>(task->result);
-  }
-
-  std::shared_ptr<detail::PoolCore> core;
-};
-
-std::vector<PoolHost> here_and_two() { return {{"", 1}, {"one", 2}, {"two", 1}}; }
-
-std::tuple<std::string, int64_t, int64_t> where() {
-  const char* const host = getenv("HOST");
-  return {host ? host : "", getpid(), getppid()};
-}
-
-std::string host_of(const HostPool& pool, const TaskPtr& task) {
-  return std::get<0>(pool.result<std::tuple<std::string, int64_t, int64_t>>(task));
-}
 
 TEST(PoolHosts, WorkersAreWhereTheyShallBe) {
   unsetenv("HOST");
@@ -271,126 +218,6 @@ TEST(PoolHosts, AHostThatFallsSilentIsLostWithinTwoSeconds) {
   std::string how;
   EXPECT_LT(seconds_to_lose(SIGSTOP, how), 2.0);
   EXPECT_NE(how.find("no longer responds"), std::string::npos) << how;
-}
-
-// A launch command that does something else at its first starts, and then runs what it is given.
-// Counts its starts.
-class Launcher {
- public:
-  Launcher(const std::string& first, int times) {
-    std::string pattern = (std::filesystem::temp_directory_path() / "launch.XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-    std::ofstream(folder_ / "script")
-        << "host=$1; shift\n"
-        << "echo >> " << (folder_ / "starts").string() << "\n"
-        << "if [ $(wc -l < " << (folder_ / "starts").string() << ") -le " << times << " ]; then\n"
-        << first << "\nfi\n"
-        << "exec env HOST=$host \"$@\"\n";
-  }
-  ~Launcher() { std::filesystem::remove_all(folder_); }
-
-  std::string command() const { return "sh " + (folder_ / "script").string() + " {host}"; }
-  int starts() const {
-    std::ifstream file(folder_ / "starts");
-    int lines = 0;
-    for (std::string line; std::getline(file, line);) ++lines;
-    return lines;
-  }
-
- private:
-  std::filesystem::path folder_;
-};
-
-// As at any other time: see AHostWhoseAgentIsKilledIsLostAtOnce.
-TEST(PoolHosts, AHostThatIsLostWhileItStartsIsReplaced) {
-  for (const char* const first : {"kill -KILL $$", "kill -TERM $$", "kill -STOP $$", "exit 255"}) {
-    const Launcher launcher(first, 2);
-    HostPool pool({{"", 1}, {"two", 2}}, launcher.command());
-    EXPECT_EQ(host_of(pool, pool.submit_to<&where>(1)), "two") << first;
-    EXPECT_EQ(host_of(pool, pool.submit_to<&where>(2)), "two") << first;
-    EXPECT_EQ(launcher.starts(), 3) << first;
-  }
-}
-
-// From before it has joined until after its workers are ready.
-TEST(PoolHosts, AHostMayBeLostAtAnyTimeOfItsStart) {
-  for (const char* const seconds : {"0.02", "0.05", "0.1", "0.15", "0.2", "0.3"}) {
-    const Launcher launcher("exec timeout -s KILL " + std::string(seconds) + " \"$@\"", 1);
-    HostPool pool({{"", 1}, {"two", 1}}, launcher.command());
-    const TaskPtr task = pool.submit_to<&where>(1);
-    pool.wait(task);
-    // Where it was quick, the task was done before, or lost while it ran.
-    if (task->state == TaskState::finished) continue;
-    EXPECT_NE(task->error.message.find("while it ran task"), std::string::npos)
-        << seconds << ": " << task->error.message;
-  }
-}
-
-TEST(PoolHosts, AHostThatNeverStartsIsGivenUp) {
-  for (const auto& [launch, starts] : {std::pair("exit 1", 8), std::pair("exit 127", 1)}) {
-    const Launcher launcher(launch, 1000);
-    HostPool pool({{"", 1}, {"two", 1}}, launcher.command());
-    const TaskPtr task = pool.submit_to<&where>(1);
-    pool.wait(task);
-    EXPECT_EQ(task->state, TaskState::failed);
-    EXPECT_NE(task->error.message.find("[pool] workers end before they are ready: could not be "
-                                       "started (host two is lost: its process exited"),
-              std::string::npos)
-        << task->error.message;
-    EXPECT_GE(launcher.starts(), starts);
-    EXPECT_LE(launcher.starts(), starts + 1) << "the next one may be on its way";
-  }
-}
-
-// The shell's variable `host` has the host's name.
-TEST(PoolHosts, TasksWaitForTheHostsThatStillStart) {
-  const Launcher launcher("[ $host = one ] || exit 127; sleep 1", 1000);
-  HostPool pool({{"one", 1}, {"two", 1}}, launcher.command());
-  const TaskPtr any = pool.submit_to<&where>(-1), there = pool.submit_to<&where>(1);
-  pool.wait(there);
-  EXPECT_EQ(there->state, TaskState::failed);
-  EXPECT_EQ(host_of(pool, any), "one");
-}
-
-TEST(PoolHosts, TasksFailOnceAllHostsAreGivenUp) {
-  const Launcher launcher("[ $host = one ] && exit 127; exit 1", 1000);
-  HostPool pool({{"one", 1}, {"two", 1}}, launcher.command());
-  const TaskPtr task = pool.submit_to<&where>(-1);
-  pool.wait(task);
-  EXPECT_EQ(task->state, TaskState::failed);
-  EXPECT_GE(launcher.starts(), 9) << "8 of a host that may yet start, 1 of the other one";
-}
-
-TEST(PoolHosts, WhatKeepsAHostFromStartingMayPass) {
-  const testing::TemporaryFolder folder;
-  setenv("LOCKSTEP_KEY_FOLDER", (folder.path + "/later").c_str(), 1);
-  for (const bool passes : {false, true}) {
-    HostPool pool({{"one", 1}});
-    const TaskPtr task = pool.submit_to<&where>(0);
-    if (passes) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      std::filesystem::create_directory(folder.path + "/later");
-      EXPECT_EQ(host_of(pool, task), "one");
-      continue;
-    }
-    pool.wait(task);
-    EXPECT_EQ(task->state, TaskState::failed);
-    EXPECT_NE(task->error.message.find("/later/lockstep-key-"), std::string::npos)
-        << task->error.message;
-  }
-  unsetenv("LOCKSTEP_KEY_FOLDER");
-}
-
-TEST(PoolHosts, ALaunchCommandThatIsNotThereIsReportedAtOnce) {
-  const HostPool pool({{"one", 1}}, "no-such-launcher");
-  const TimeLimit least(1);  // repeated attempts take three seconds
-  const auto call = make_call<&where>();
-  const TaskPtr task = pool.core->submit(call.function(), call.arguments(), {}, 0);
-  pool.wait(task);
-  EXPECT_FALSE(least.reached());
-  EXPECT_NE(task->error.message.find("no-such-launcher cannot be started: No such file"),
-            std::string::npos)
-      << task->error.message;
 }
 
 // Sends `messages` messages. Writes the number of sent messages to a file now and then.

@@ -220,8 +220,8 @@ KilledClient killed_client_of(const Json& description, int64_t iterations) {
   return client;
 }
 
-// A client of its own process is killed, and its training resumed in this one. The digests are
-// those of the first up to the last checkpoint, and then those of the second.
+// A client in another process is killed, and this process resumes its training. The digests up to
+// the last checkpoint are the killed client's, the others are those of the resumed training.
 Outcome outcome_after_a_kill(const Json& description, int64_t iterations) {
   const KilledClient client = killed_client_of(description, iterations);
   const testing::TemporaryFolder folder;

@@ -34,7 +34,7 @@ TEST(MachineUse, IsReadWithItsGpus) {
   EXPECT_TRUE(use.json()["gpus_silent"].is_null());
 }
 
-// A driver that hangs holds up nobody: GPUs are left out until they answer again.
+// A GPU driver that hangs delays no other figure: GPUs are left out until they answer again.
 TEST(MachineUse, GpusThatHangAreLeftOut) {
   void* const library = ::dlopen(LOCKSTEP_STAND_IN_NVML, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr);

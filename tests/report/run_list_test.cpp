@@ -2,13 +2,13 @@
 #include "lockstep/report/dashboard/run_list.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/os/file_lock.h"
+#include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
@@ -18,12 +18,9 @@ namespace fs = std::filesystem;
 class RunListTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/lockstep_list_XXXXXX";
-    folder_ = ::mkdtemp(name);
     fs::create_directory(folder_ / "run");
     std::ofstream(folder_ / "run/job.json") << R"({"name": "a"})";
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   void write_log(const std::string& text, bool anew = false) const {
     std::ofstream(folder_ / "run/log.jsonl", anew ? std::ios::trunc : std::ios::app) << text;
@@ -34,7 +31,8 @@ class RunListTest : public ::testing::Test {
     return list.summaries().at(0);
   }
 
-  fs::path folder_;
+  const testing::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path;
 };
 
 // The page of a running run would refresh for ever.

@@ -1,23 +1,18 @@
 #include "lockstep/runs/folders/growing_lines.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <vector>
+
+#include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
 
 class GrowingLinesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep_lines_XXXXXX";
-    folder_ = ::mkdtemp(name);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   void write(const std::string& text, bool anew = false) {
     std::ofstream(path(), std::ios::binary | (anew ? std::ios::trunc : std::ios::app)) << text;
   }
@@ -31,7 +26,8 @@ class GrowingLinesTest : public ::testing::Test {
   using Lines = std::vector<std::string>;
 
   GrowingLines lines_;
-  std::string folder_;
+  const testing::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path;
 };
 
 TEST_F(GrowingLinesTest, WholeLinesAlone) {

@@ -17,6 +17,7 @@
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/store/run_filter.h"
 #include "lockstep/train/state/receipt.h"
+#include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
@@ -25,12 +26,6 @@ namespace fs = std::filesystem;
 
 class Store : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep_store_XXXXXX";
-    folder_ = ::mkdtemp(name);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string home() const { return folder_ + "/home"; }
   std::string path() const { return home() + "/" + store_file_name; }
 
@@ -70,7 +65,8 @@ class Store : public ::testing::Test {
     return store.record(read_stored_run(local_files(), folder));
   }
 
-  std::string folder_;
+  const testing::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path;
 };
 
 double number_of(const StoredRun& run, const std::string& field) {

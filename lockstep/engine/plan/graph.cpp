@@ -78,7 +78,7 @@ Graph Graph::with_inputs_handed_over(const kernels::Table& table) const {
   for (Node& first : result.nodes_) {
     const int between = first.outputs.front();
     const auto& users = readers[static_cast<size_t>(between)];
-    // The value between changes, so nobody else may read it.
+    // The value between the two ops changes, so no other op may read it.
     if (first.outputs.size() != 1 || users.size() != 1 ||
         std::count(outputs_.begin(), outputs_.end(), between) > 0) {
       continue;

@@ -9,8 +9,7 @@
 
 namespace lockstep {
 
-// Thread-safe. GPUs are asked by a thread of its own, because a driver that hangs would hold up
-// everybody who asks.
+// Thread-safe. A thread of this class reads the GPUs, so that a driver that hangs blocks no caller.
 class MachineUse {
  public:
   // `gpu_library`: NVIDIA's management library. GPUs that do not answer for `patience` seconds are

@@ -42,6 +42,13 @@ std::vector<float> normal(size_t count, uint64_t key) {
   return values;
 }
 
+Given with_special_values(const Shape& shape) {
+  std::vector<float> x = normal(static_cast<size_t>(shape.elements()), 1);
+  const float special[] = {0.0f, -0.0f, kNaN, INFINITY, -INFINITY, 0.75f};
+  for (size_t i = 0; i < x.size() && i < std::size(special); ++i) x[i] = special[i];
+  return {{{Kind::input, 0}, bytes_of(x)}};
+}
+
 std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, DType numbers) {
   std::map<Key, Bytes> known = given, results;
   Bytes kept;  // the workspace

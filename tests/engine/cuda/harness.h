@@ -44,6 +44,8 @@ std::vector<T> values_of(const Bytes& bytes) {
 inline TensorSpec plain(const Shape& shape, DType dtype = DType::f32) {
   return {shape, dtype, nullptr};
 }
+// Input 0: random numbers, of which the first are zeros, NaN and infinities.
+Given with_special_values(const Shape& shape);
 inline const Table& cpu_table() { return table_for({}); }
 
 // Runs all passes of a kernel. Returns its outputs and gradients, row-major; narrow ones as floats.

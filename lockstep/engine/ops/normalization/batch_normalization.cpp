@@ -94,13 +94,15 @@ OpPtr make_batch_normalization(double epsilon, bool training) {
 BatchNormalizationResult batch_normalization_training(const Tensor& x, const Tensor& scale,
                                                       const Tensor& shift, double epsilon) {
   const OpPtr op = make_batch_normalization(epsilon, true);
-  auto outputs = apply_op(op, {x, scale, shift});
+  const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
+  op->infer(shapes);  // throws what concerns the shapes first
   if (values_of_a_channel(*op, x.shape()) == 1) {
     throw InvalidArgument(
         "[batch_normalization] x (" + x.shape().to_string() +
             ") has one value for each channel, whose normalization gives 0 whatever the value is",
         "give it several observations, or statistics: batch_normalization()");
   }
+  auto outputs = apply_op(op, {x, scale, shift});
   return {outputs[0], outputs[1], outputs[2]};
 }
 

@@ -73,14 +73,15 @@ OpPtr make_group_normalization(int64_t groups, double epsilon) {
 Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
                            int64_t groups, double epsilon) {
   const OpPtr op = make_group_normalization(groups, epsilon);
-  Tensor y = apply_op(op, {x, scale, shift})[0];
+  const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
+  op->infer(shapes);  // throws what concerns the shapes first
   if (values_of_a_group(*op, x.shape()) == 1) {
     throw InvalidArgument(
         "[group_normalization] x (" + x.shape().to_string() +
             ") has one value for each group, whose normalization gives 0 whatever the value is",
         "form fewer groups, or leave it out where a channel has one place");
   }
-  return y;
+  return apply_op(op, {x, scale, shift})[0];
 }
 
 }  // namespace lockstep::ops

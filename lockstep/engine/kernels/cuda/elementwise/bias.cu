@@ -57,6 +57,13 @@ struct Terms {
   }
 };
 
+// Calls make() with the number of channels that a thread takes at once.
+template <class T, class Make>
+auto cut(const ChannelPlaces& places, const Make& make) {
+  return places.inner == 1 ? for_packs<T>(places.channels, make)
+                           : make(std::integral_constant<int, 1>());
+}
+
 struct Take {
   float* diff_bias;
   __device__ void operator()(int64_t c, const Totals<1>& sums) const {
@@ -82,29 +89,22 @@ template void launch_bias(const ChannelPlaces&, const float*, float*, void*);
 template void launch_bias(const ChannelPlaces&, const float*, BFloat16*, void*);
 template void launch_bias(const ChannelPlaces&, const float*, Float16*, void*);
 
-size_t bias_gradient_scratch(const ChannelPlaces& places) {
-  size_t most = 0;
-  for (const int pack : {1, 4, 8}) {
-    if (places.channels % pack == 0) {
-      most = std::max(most, ColumnCut(places.rows, places.channels, pack).bytes(1));
-    }
-  }
-  return most;
+size_t bias_gradient_scratch(const ChannelPlaces& places, DType dtype) {
+  return for_elements(dtype, [&]<class T>(T) {
+    return cut<T>(places, [&]<class P>(P) {
+      return ColumnCut(places.rows, places.channels, P::value).bytes(1);
+    });
+  });
 }
 
 template <class T>
 void launch_bias_gradient(const ChannelPlaces& places, const T* dy, float* diff_bias, void* scratch,
                           void* stream) {
-  const auto in_packs_of = [&]<class P>(P) {
+  cut<T>(places, [&]<class P>(P) {
     launch_column_sums<P::value, 1>(
         "bias, backward", ColumnCut(places.rows, places.channels, P::value),
         Terms<T, P::value>{places, dy, in_packs<P::value>(dy)}, Take{diff_bias}, scratch, stream);
-  };
-  if (places.inner == 1) {
-    for_packs<T>(places.channels, in_packs_of);
-  } else {
-    in_packs_of(std::integral_constant<int, 1>());
-  }
+  });
 }
 template void launch_bias_gradient(const ChannelPlaces&, const float*, float*, void*, void*);
 template void launch_bias_gradient(const ChannelPlaces&, const BFloat16*, float*, void*, void*);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/dtype.h"
 
 namespace lockstep::kernels::cuda {
 
@@ -19,8 +20,9 @@ struct ChannelPlaces {
 template <class T>
 void launch_bias(const ChannelPlaces& places, const float* bias, T* y, void* stream);
 
-// diff_bias[channel] = sum of dy over rows, in an order that depends only on the sizes. T as above.
-size_t bias_gradient_scratch(const ChannelPlaces& places);
+// diff_bias[channel] = sum of dy over rows, in an order that depends only on the sizes and on T, as
+// above. `scratch` has the bytes that bias_gradient_scratch() returns for dy of type `dtype`.
+size_t bias_gradient_scratch(const ChannelPlaces& places, DType dtype);
 template <class T>
 void launch_bias_gradient(const ChannelPlaces& places, const T* dy, float* diff_bias, void* scratch,
                           void* stream);

@@ -205,7 +205,7 @@ Kernel connected(const FullyConnectedProblem& p) {
           launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.stream);
         });
       },
-      std::max(filters.scratch_bytes(), biased ? bias_gradient_scratch(places) : 0)));
+      std::max(filters.scratch_bytes(), biased ? bias_gradient_scratch(places, type) : 0)));
   return kernel;
 }
 

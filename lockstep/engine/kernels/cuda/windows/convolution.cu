@@ -42,7 +42,8 @@ Kernel convolution(const ConvolutionProblem& p) {
           launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.stream);
         });
       },
-      std::max(conv->scratch().weights, biased ? bias_gradient_scratch(places) : 0))));
+      std::max(conv->scratch().weights,
+               biased ? bias_gradient_scratch(places, conv->dtype()) : 0))));
   return kernel;
 }
 

@@ -44,7 +44,8 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
           launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.stream);
         });
       },
-      std::max(conv->scratch().weights, biased ? bias_gradient_scratch(places) : 0))));
+      std::max(conv->scratch().weights,
+               biased ? bias_gradient_scratch(places, conv->dtype()) : 0))));
   return kernel;
 }
 
