@@ -185,7 +185,9 @@ class Strangers(CommandTest):
             runs = json.loads(ask("/api/runs")[1])["runs"]
             return runs[0].get("iteration", 0) if runs else 0
 
+        limit = time.monotonic() + 60
         while iterations() < 10:
+            self.assertLess(time.monotonic(), limit, "the training makes no progress")
             time.sleep(0.1)
         descriptors = len(os.listdir(f"/proc/{training.pid}/fd"))
         memory = number("VmRSS")
@@ -218,7 +220,7 @@ class Strangers(CommandTest):
         port = int(re.search(r":(\d+)/", training.stderr.readline()).group(1))
         with socket.create_connection(("127.0.0.1", port)) as silent, socket.create_connection(("127.0.0.1", port)) as slow:
             slow.send(b"GET / HTTP")
-            while not (self.folder / "out" / "log.jsonl").exists():
+            while not (self.folder / "out" / "log.jsonl").exists() and training.poll() is None:
                 time.sleep(0.05)
             (self.folder / "out").rename(self.folder / "gone")
             limit = time.monotonic() + 15  # the next write of the log

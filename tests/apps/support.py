@@ -43,11 +43,11 @@ verbose_frequency = 2
 """
 
 
-def processor_seconds():
-    """Of this machine so far, since its start: idle ones, and all."""
+def processor_ticks():
+    """Clock ticks of this machine's processors since its start: idle ones, and all."""
     with open("/proc/stat", encoding="ascii") as file:
-        seconds = [int(number) for number in file.readline().split()[1:9]]
-    return seconds[3], sum(seconds)
+        ticks = [int(number) for number in file.readline().split()[1:9]]
+    return ticks[3], sum(ticks)
 
 
 class Stopwatch:
@@ -55,12 +55,12 @@ class Stopwatch:
 
     def __init__(self):
         self.begun = time.monotonic()
-        self.idle, self.all = processor_seconds()
+        self.idle, self.all = processor_ticks()
         self.seconds = self.quiet = None
 
     def stop(self):
         self.seconds = time.monotonic() - self.begun
-        idle, every = processor_seconds()
+        idle, every = processor_ticks()
         self.quiet = idle - self.idle >= (every - self.all) / 4
         return self
 

@@ -66,17 +66,17 @@ TEST(EventStreams, LargeEventsComeWhole) {
 TEST(EventStreams, ABrowserThatReadsNothingLosesItsStream) {
   EventStreams streams(
       5, [] {}, 4, 0.3);
-  const auto large = [] { return std::string(size_t{1} << 20, 'x'); };
+  const auto large = [] { return std::string(size_t{4} << 20, 'x'); };
   Browser silent, idle, slow;
   streams.add(std::move(silent.server), large);
   streams.add(std::move(idle.server), [] { return std::string(); });
   streams.add(std::move(slow.server), large);
-  // The slow one takes a little all the time, but would need far longer than ten patiences.
+  // The slow one is never silent, but would need 12 s, four times as long as ten patiences.
   std::atomic<bool> ended = false;
   std::thread reader([&] {
-    char byte;
-    while (!ended && ::recv(slow.here.get(), &byte, 1, 0) == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    char piece[16384];
+    while (!ended && ::recv(slow.here.get(), piece, sizeof piece, 0) > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   });
   EXPECT_TRUE(within(60, [&] { return streams.size() == 1; }));

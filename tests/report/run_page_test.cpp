@@ -23,6 +23,13 @@ TEST(RunPage, NoTextOfARunEndsTheScriptElement) {
   EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
 }
 
+// Which file a log is concerns pages that go on reading it. A copied folder has the same report.
+// report.
+TEST(RunPage, SaysNothingOfTheLogsFile) {
+  const nlohmann::ordered_json data{{"name", "x"}, {"log", {{"mark", "0123abcd"}}}};
+  EXPECT_EQ(report_page(data).find("0123abcd"), std::string::npos);
+}
+
 TEST(RunPage, ReferencesNothing) {
   const std::string page = report_page({{"name", "x"}});
   for (const char* reference : {"<link", "<script src", "<img", "@import", "url("}) {

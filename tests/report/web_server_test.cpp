@@ -299,7 +299,7 @@ TEST(WebServerLimits, AnswersHaveADeadline) {
   WebServer server(
       0,
       [shared, asked](const WebRequest& request) {
-        ++*asked;
+        if (request.path == "/hang") ++*asked;
         while (request.path == "/hang" && !*shared) {
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
@@ -326,8 +326,8 @@ TEST(WebServerLimits, AnswersHaveADeadline) {
   for (const TimeLimit limit(60); !limit.reached();) {
     if (rest_of(begun("/x")).ends_with("done")) break;
   }
-  EXPECT_LE(*asked, 4 + 120);
   EXPECT_TRUE(rest_of(begun("/x")).ends_with("done"));
+  EXPECT_LE(*asked, 4);  // one for each thread
 }
 
 }  // namespace

@@ -113,9 +113,7 @@ int shard_command(const ShardArguments& a) {
   index.classes = listing->classes();
   index.root_name = root_name_of(a.folder);
   index.labels = labels;
-  if (const auto* const images = dynamic_cast<const ImageListing*>(listing.get())) {
-    index.class_files = images->class_files();
-  }
+  index.class_files = dynamic_cast<const ImageListing&>(*listing).class_files();
   index.images.resize(order.size());
   ShardWriter writer(target, static_cast<uint64_t>(a.megabytes) << 20);
   OrientedImages oriented;

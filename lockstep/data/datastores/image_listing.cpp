@@ -265,7 +265,7 @@ void ImageListing::compare_labels(const std::vector<std::string>& told, FolderLa
   if (others == 0) return;
   const std::string by = "\"" + std::string(folder_labels_names[static_cast<size_t>(rule)]) + "\"";
   of_labels_ = "its archives were written for labels = " + by +
-               ", and labels are read by another " + "rule here: " + counted(others, "image") +
+               ", and labels are read by another rule here: " + counted(others, "image") +
                (others == 1 ? " has" : " have") + " another class, such as " +
                printable(name(example)) + " `" +
                printable(classes_[static_cast<size_t>(label(example))]) + "` instead of `" +

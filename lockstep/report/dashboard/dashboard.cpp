@@ -28,7 +28,7 @@ using nlohmann::ordered_json;
 constexpr int kIntervalMs = 500;
 constexpr size_t kMostWatched = 16;
 constexpr int64_t kMostAtOnce = int64_t{4} << 20;  // bytes of a log in one event
-// Bytes of events, of which logs are added no more: they follow with the next ones.
+// With this many bytes of events, the remaining logs wait for the next interval.
 constexpr size_t kMostEvents = size_t{8} << 20;
 
 constexpr const char* kPage = R"(<!doctype html>

@@ -15,13 +15,14 @@ namespace lockstep {
 // complete events ("event: log\ndata: {...}\n\n") or "".
 using EventSource = std::function<std::string()>;
 
-// Thread-safe. What browsers have not read is bounded: 32 MiB of one stream, and no source is asked
-// while all of them have 64 MiB.
+// Thread-safe. What browsers have not read is bounded: 32 MiB for one stream, and no source is
+// asked while all streams together have 64 MiB or more.
 class EventStreams {
  public:
-  // `before_each_interval` is called once before the sources of all streams. A browser that reads
-  // nothing of what is pending for `patience` seconds loses its stream, and one that needs ten
-  // times as long for all of it, too.
+  // Asks the sources of at most `most` streams every `interval_ms` milliseconds;
+  // `before_each_interval` is called once before them. Throws Error if no thread can be started. A
+  // browser that reads nothing of what is pending for `patience` seconds loses its stream, and one
+  // that needs ten times as long for all of it, too.
   EventStreams(int interval_ms, std::function<void()> before_each_interval, size_t most,
                double patience = 30);
   // Closes all streams. Waits for sources half a second at most; one that lasts longer (a disk that

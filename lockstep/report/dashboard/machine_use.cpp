@@ -1,6 +1,7 @@
 #include "lockstep/report/dashboard/machine_use.h"
 
 #include <chrono>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -52,9 +53,12 @@ void MachineUse::Gpus::work() {
       if (ending) break;
     }
     // Without the lock, because it may hang.
-    if (!use) use.emplace(library);
-    std::string text =
-        use->json().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    std::string text = "[]";
+    try {
+      if (!use) use.emplace(library);
+      text = use->json().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    } catch (const std::exception&) {  // shown without GPUs; asked again later
+    }
     const MutexLock lock(mutex);
     read = std::move(text);
     waiting = false;

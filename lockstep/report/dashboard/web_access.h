@@ -17,7 +17,7 @@ class WebAccess {
   // "http://127.0.0.1:8123/?token=...", the first page. The token is random, 128 bits.
   std::string address() const;
   // Why a request is refused; "" if it is not. Its Host must be this server, its Origin, if it has
-  // one, too (against other names of this server, and requests of other pages), and it must carry
+  // one, too (against DNS rebinding, and requests of other pages), and it must carry
   // the token: as a cookie, or by bringing it.
   std::string refusal(const HttpHead& head) const;
   // Whether it asks for the first page with the token as a parameter. The answer sets the cookie.

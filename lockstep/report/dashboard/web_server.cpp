@@ -290,9 +290,10 @@ void WebServer::State::give_up(Connection& c) {
     const MutexLock lock(mutex);
     std::erase_if(questions, [&](const Question& one) { return one.number == c.number; });
   }
-  const nlohmann::json json{{"error", "[dashboard] the answer takes too long"},
-                            {"hint", "does a disk hang? Try again later"}};
-  reply(c, reply_of(503, "application/json", json.dump()));
+  const nlohmann::json json{{"error", "[dashboard] " + c.head.path + " was not answered in time"},
+                            {"hint", "a disk may hang; try again later"}};
+  reply(c, reply_of(503, "application/json",
+                    json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
 }
 
 bool WebServer::State::may_accept() {

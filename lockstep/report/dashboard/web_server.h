@@ -27,7 +27,7 @@ struct WebResponse {
 };
 
 struct WebLimits {
-  double answer = 60;  // seconds, with the time before a thread is free
+  double answer = 60;  // seconds for an answer, including the wait for a free thread
   double stream = 30;  // seconds in which a browser reads nothing of its events
 };
 
@@ -37,8 +37,8 @@ struct WebLimits {
 // `token` of the first page, which sets the cookie. This is decided when its head has arrived,
 // before its body is read.
 //
-// An answer takes a minute at most: then the request gets status 503, because a disk may hang. A
-// stream of events ends as EventStreams says.
+// A request that is not answered within WebLimits::answer gets status 503 (a disk may hang).
+// EventStreams says when a stream of events ends.
 //
 // Strangers on this machine can open connections, so what they cost is bounded: 64 connections and
 // streams at once, 5 seconds and 32 KiB for the head of a request, 1,280 new connections a second,

@@ -287,6 +287,7 @@ ordered_json run_data(const std::string& folder) {
 }
 
 std::string report_page(ordered_json data) {
+  if (data.contains("log")) data["log"].erase("mark");  // of this file, not of its contents
   std::string page = page_of(data);
   const auto note = [&](const char* text) { data["notes"].push_back(text); };
   if (page.size() < most_report_bytes) return page;

@@ -162,7 +162,7 @@ void TableRecords::find_separator() {
       continue;
     }
     const std::vector<std::string>& last = row.empty() ? names : row;
-    if (!fits) usable = separator_ = separator;
+    if (!fits) separator_ = separator;
     if (separator == ',') between_commas = last;
     if (fits && separator_ == ',') {
       line_ = attempt.line();  // for errors
