@@ -24,7 +24,6 @@ TEST(RunPage, NoTextOfARunEndsTheScriptElement) {
 }
 
 // Which file a log is concerns pages that go on reading it. A copied folder has the same report.
-// report.
 TEST(RunPage, SaysNothingOfTheLogsFile) {
   const nlohmann::ordered_json data{{"name", "x"}, {"log", {{"mark", "0123abcd"}}}};
   EXPECT_EQ(report_page(data).find("0123abcd"), std::string::npos);
