@@ -61,6 +61,7 @@ ONE_PLACE = {
 TEXTS = [".h", ".cpp", ".cu", ".cuh", ".py", ".md", ".cmake", ".txt", ".js", ".css", ".html", ""]
 PLACES = ["lockstep", "apps", "docs", "tests", "scripts", "examples", "benchmarks", "cmake"]
 GAP = r"""(?:[\s"/#*]|\\n)+"""
+# "0 is no limit", "255 is no ink": the value means that there is none.
 IS_NO = re.compile(rf"\b(?:is|are|was|were|be|been|being){GAP}no{GAP}(?!(?:longer|more|matter|limit|ink)\b)[\w`'{{<]", re.I)
 # "there is no file" is right, and so is "there may be no file".
 THERE = re.compile(rf"\bthere{GAP}(?:(?:may|can|could|would|will|must|should|might|also|still|then|to|not){GAP})*$"
@@ -164,7 +165,7 @@ def texts_of(root):
     yield from sorted(root.glob("*.md"))
 
 
-def unclear(root):
+def no_for_not_a(root):
     """Places where "not a" is meant by "no", as "file:line: ..."."""
     found = []
     for file in texts_of(root):
@@ -270,7 +271,7 @@ class Rules(unittest.TestCase):
                 root = pathlib.Path(folder)
                 (root / "docs").mkdir()
                 (root / "docs/a.md").write_text(text)
-                return [int(place.split(":")[1]) for place in unclear(root)]
+                return [int(place.split(":")[1]) for place in no_for_not_a(root)]
 
         for wrong in ("It is no file.", "which are no files", "x\n// is no\n// file", '"` is "\n"no number"',
                       "TEST(A, WhatIsNoFile)", "def test_what_is_no_file(", "that were no better"):
@@ -283,7 +284,7 @@ class Rules(unittest.TestCase):
     def test_the_project_keeps_them(self):
         root = pathlib.Path(__file__).resolve().parent.parent
         self.assertTrue(list(files_of(root)), "no sources found")
-        found = problems(root) + unclear(root)
+        found = problems(root) + no_for_not_a(root)
         self.assertFalse(found, "\n" + "\n".join(found))
 
 

@@ -9,7 +9,6 @@
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/train/evaluation/population_statistics.h"
 #include "lockstep/train/state/receipt.h"
-#include "lockstep/train/state/state_digest.h"
 
 namespace lockstep {
 namespace {

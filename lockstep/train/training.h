@@ -27,13 +27,14 @@
 
 namespace lockstep {
 
-// One thread at a time. Keeps references to its arguments.
+// One thread at a time. `network` and `data` must outlive it; options and control are copied.
 class Training {
  public:
   Training(Network& network, const TrainingData& data, const TrainingOptions& options,
            const TrainingControl& control, const Call<TrainingProblem>* call,
            const TrainingWorkers& workers);
 
+  // To be called once. Throws as train() does (trainer.h).
   TrainingResult run();
 
  private:

@@ -3,13 +3,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
-#include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/make_iterations.h"
 #include "lockstep/train/state/first_identity.h"
 #include "lockstep/train/state/identity.h"
-#include "lockstep/train/state/receipt.h"
 #include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/training.h"
 

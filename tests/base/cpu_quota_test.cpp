@@ -34,7 +34,7 @@ class CpuQuota : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(CpuQuota, NoFilesAreNotAQuota) {
+TEST_F(CpuQuota, WithoutFilesThereIsNoQuota) {
   EXPECT_EQ(quota(), std::nullopt);
   write("/proc/self/cgroup", "0::/a\n");
   EXPECT_EQ(quota(), std::nullopt);

@@ -88,10 +88,23 @@ TEST_F(Locks, OneThatHangsDoesNotBlockOthers) {
     done.set_value();
   });
   EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  // Opens once the reader waits, which then goes on.
-  const Descriptor writer(open(path("hangs").c_str(), O_WRONLY | O_CLOEXEC));
+  // The reader then goes on. Opened for both, because opening for writing alone waits for a reader.
+  const Descriptor writer(open(path("hangs").c_str(), O_RDWR | O_CLOEXEC));
   hanging.join();
   others.join();
+}
+
+// Otherwise two processes could hold the lock of one path.
+TEST_F(Locks, WhoWaitsForARemovedFileLocksANewOne) {
+  auto first = FileLock::take(path("a"));
+  std::optional<FileLock> second;
+  std::thread waiting([&] { second = FileLock::take(path("a")); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::filesystem::remove(path("a"));
+  first.reset();
+  waiting.join();
+  ASSERT_TRUE(second);
+  EXPECT_TRUE(file_is_locked(path("a")));
 }
 
 // A child that lives on, such as one that is stopped before it runs its program, does not keep the

@@ -65,8 +65,8 @@ TEST_F(MemoryReserve, LeavesOtherEndsAsTheyAre) {
       ::testing::KilledBySignal(SIGABRT), "terminate called");
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)  // their operator new is another
+// The sanitizers have an operator new of their own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(MemoryReserve, AnAllocationThatFailsThrowsWhenTheReserveIsGone) {
   EXPECT_EXIT(
       {

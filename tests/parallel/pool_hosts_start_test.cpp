@@ -105,9 +105,15 @@ TEST(PoolHostsStart, TasksFailOnceAllHostsAreGivenUp) {
   EXPECT_GE(launcher.starts(), 9) << "8 of a host that may yet start, 1 of the other one";
 }
 
+// While this exists, keys of hosts lie in the folder `path`.
+struct KeyFolder {
+  explicit KeyFolder(const std::string& path) { setenv("LOCKSTEP_KEY_FOLDER", path.c_str(), 1); }
+  ~KeyFolder() { unsetenv("LOCKSTEP_KEY_FOLDER"); }
+};
+
 TEST(PoolHostsStart, WhatKeepsAHostFromStartingMayPass) {
   const testing::TemporaryFolder folder;
-  setenv("LOCKSTEP_KEY_FOLDER", (folder.path + "/later").c_str(), 1);
+  const KeyFolder key_folder(folder.path + "/later");
   for (const bool passes : {false, true}) {
     HostPool pool({{"one", 1}});
     const TaskPtr task = pool.submit_to<&where>(0);
@@ -122,15 +128,14 @@ TEST(PoolHostsStart, WhatKeepsAHostFromStartingMayPass) {
     EXPECT_NE(task->error.message.find("/later/lockstep-key-"), std::string::npos)
         << task->error.message;
   }
-  unsetenv("LOCKSTEP_KEY_FOLDER");
 }
 
 TEST(PoolHostsStart, ALaunchCommandThatIsNotThereIsReportedAtOnce) {
-  const HostPool pool({{"one", 1}}, "no-such-launcher");
+  HostPool pool({{"one", 1}}, "no-such-launcher");
   const TimeLimit least(1);  // repeated attempts take three seconds
-  const auto call = make_call<&where>();
-  const TaskPtr task = pool.core->submit(call.function(), call.arguments(), {}, 0);
+  const TaskPtr task = pool.submit_to<&where>(0);
   pool.wait(task);
+  EXPECT_EQ(task->state, TaskState::failed);
   EXPECT_FALSE(least.reached());
   EXPECT_NE(task->error.message.find("no-such-launcher cannot be started: No such file"),
             std::string::npos)

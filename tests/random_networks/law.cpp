@@ -175,13 +175,12 @@ struct Way {
   Poison pattern = Poison::none;
 };
 
-void train_on(Outcome& outcome, const std::string& text, const TrainingOptions& options,
+void train_on(TrainingObserver& observer, const std::string& text, const TrainingOptions& options,
               TrainingControl control, const std::string& mark = {}) {
   const auto call =
       mark.empty() ? make_call<&problem_of>(text) : make_call<&deadly_problem_of>(text, mark);
   TrainingProblem problem = problem_of(text);
-  Follower follower(outcome);
-  control.observers = {&follower};
+  control.observers = {&observer};
   train(call, problem.network, problem.data, options, control);
 }
 
@@ -242,13 +241,10 @@ Outcome outcome_after_a_kill(const Json& description, int64_t iterations) {
     TrainingControl control;
     control.checkpoint_folder = folder.path + "/checkpoints";
     control.resume = true;
-    control.observers = {&follower};
     TrainingOptions options =
         options_on(description, {.threads = 3, .workers = client.workers == 0 ? 2 : 0});
     options.checkpoints.frequency = 1;
-    const std::string text = description.dump();
-    TrainingProblem problem = problem_of(text);
-    train(make_call<&problem_of>(text), problem.network, problem.data, options, control);
+    train_on(follower, description.dump(), options, control);
   } catch (const Error& e) {
     outcome.error = e.what();
   }
@@ -274,10 +270,11 @@ Outcome outcome_of(const Json& description, const Way& way) {
   const Poisoned poisoned(way.pattern);
   const testing::TemporaryFolder folder;
   TrainingControl control;
+  Follower follower(outcome);
   try {
     if (!way.stops) {
       const std::string mark = way.loses ? folder.path + "/died" : "";
-      train_on(outcome, text, options, control, mark);
+      train_on(follower, text, options, control, mark);
       if (way.loses && outcome.digests.size() > 1 && !std::filesystem::exists(mark)) {
         outcome.error = "no worker has died";
       }
@@ -285,11 +282,11 @@ Outcome outcome_of(const Json& description, const Way& way) {
     }
     control.checkpoint_folder = folder.path + "/checkpoints";
     control.stop_after = 2;
-    train_on(outcome, text, options, control);
+    train_on(follower, text, options, control);
     control.stop_after = 0;
     control.resume = true;
     options.threads = 3;
-    train_on(outcome, text, options, control);
+    train_on(follower, text, options, control);
   } catch (const Error& e) {
     outcome.error = e.what();
   }
@@ -355,10 +352,7 @@ void train_until_killed(const Json& description, const ClientToKill& client) {
   MortalClient mortal(client.folder + "/digests", death_of_this_client());
   TrainingControl control;
   control.checkpoint_folder = client.folder + "/checkpoints";
-  control.observers = {&mortal};
-  const std::string text = description.dump();
-  TrainingProblem problem = problem_of(text);
-  train(make_call<&problem_of>(text), problem.network, problem.data, options, control);
+  train_on(mortal, description.dump(), options, control);
 }
 
 }  // namespace lockstep::random_networks

@@ -10,9 +10,9 @@
 namespace lockstep::random_networks {
 
 // Differences from the training by one thread, one per line; none if the law holds. With `workers`,
-// worker processes and the kill of a client are tested, too: this executable
-// must call train_until_killed() for its command "killed-client". Cases of the form "tape" are only
-// computed over filled memory.
+// worker processes and the kill of a client are tested, too: this executable must call
+// train_until_killed() for its command "killed-client". Cases of the form "tape" are only computed
+// over filled memory.
 std::vector<std::string> broken_laws(const nlohmann::ordered_json& description, bool workers);
 
 struct ClientToKill {

@@ -31,8 +31,9 @@ class FileSystem {
   // Reads a whole file. Refuses anything but a regular file (a folder, pipe, socket, device) before
   // reading, and a file larger than the machine's memory.
   virtual std::vector<std::byte> read(const std::string& path) = 0;
-  // Calls `piece` for the bytes of a file, in pieces of a mebibyte at most where the file system
-  // can read such pieces. Refuses what read() refuses, except for its size.
+  // Reads a file of any size and calls `piece` for consecutive parts of it, each 1 MiB at most; a
+  // file system that can only read whole files gives one part. Refuses anything but a regular file,
+  // as read(). What `piece` throws ends the reading and passes through.
   using PieceReader = std::function<void(std::span<const std::byte> piece)>;
   virtual void read_in_pieces(const std::string& path, const PieceReader& piece) {
     piece(read(path));
@@ -66,7 +67,7 @@ std::unique_ptr<FileSystem> files_anchored_in(const std::string& folder);
 // possible and throws FileError.
 void write_atomically(FileSystem& files, const std::string& path, std::span<const std::byte> bytes);
 void write_atomically(FileSystem& files, const std::string& path, std::string_view text);
-// The same for a file that `write` appends in pieces.
+// The same; `write` appends the contents. If it throws, the file stays as it was.
 void write_atomically(FileSystem& files, const std::string& path,
                       const std::function<void(WritableFile& file)>& write);
 

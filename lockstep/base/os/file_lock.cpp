@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,6 +29,14 @@ int try_flock(int descriptor, int operation) {
   return result == 0 ? 0 : errno;
 }
 
+// False if the file was removed, or replaced, after it was opened.
+bool is_still_at(int descriptor, const std::string& path) {
+  struct stat opened {
+  }, present{};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &present) == 0 &&
+         opened.st_dev == present.st_dev && opened.st_ino == present.st_ino;
+}
+
 }  // namespace
 
 struct FileLock::Held {
@@ -49,20 +58,19 @@ FileLock::FileLock(FileLock&&) noexcept = default;
 FileLock& FileLock::operator=(FileLock&&) noexcept = default;
 
 std::optional<FileLock> FileLock::take(const std::string& path) {
-  auto held = std::make_unique<Held>();
-  int error = 0;
-  held->thread->run([&] {
-    held->descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (held->descriptor < 0) error = errno;
-  });
-  if (error != 0) {
-    throw FileError("[file] cannot open " + path + ": " + std::system_category().message(error));
-  }
   for (int attempt = 1;; ++attempt) {
-    held->thread->run([&] { error = try_flock(held->descriptor, LOCK_EX); });
-    if (error == 0) return FileLock(std::move(held));
-    if (error != EWOULDBLOCK) {
-      throw FileError("[file] cannot lock " + path + ": " + std::system_category().message(error));
+    auto held = std::make_unique<Held>();
+    int error = 0;
+    bool present = false;
+    held->thread->run([&] {
+      held->descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      error = held->descriptor < 0 ? errno : try_flock(held->descriptor, LOCK_EX);
+      present = error == 0 && is_still_at(held->descriptor, path);
+    });
+    if (present) return FileLock(std::move(held));
+    if (error != 0 && error != EWOULDBLOCK) {
+      throw FileError(std::string("[file] cannot ") + (held->descriptor < 0 ? "open " : "lock ") +
+                      path + ": " + std::system_category().message(error));
     }
     if (attempt == lock_attempts) return std::nullopt;
     std::this_thread::sleep_for(lock_pause);

@@ -40,7 +40,7 @@ ApartThread& ApartThread::lend() {
   {
     Idle& all = idle();
     const MutexLock lock(all.mutex);
-    // Those of a process that has called fork() are left to it.
+    // After fork() the child does not have the threads of its parent.
     std::erase_if(all.threads, [](const ApartThread* t) { return !t->is_of_this_process(); });
     if (!all.threads.empty()) {
       ApartThread* const last = all.threads.back();

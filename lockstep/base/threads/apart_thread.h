@@ -13,27 +13,28 @@
 
 namespace lockstep {
 
+class LentApartThread;
+
 // Thread-safe.
 class ApartThread {
  public:
   // That of this process, which lives as long as the process. A child by fork() has its own one,
   // because it has only the thread that called fork(), and none of what belonged to this one.
   static ApartThread& of_this_process();
-  // One for the caller alone: another caller's call that the system does not answer, as on a
-  // network file system, cannot delay it. To be given back once it has no descriptors any more, for
-  // the next caller. So there are as many as were needed at once.
-  static ApartThread& lend();
-  static void give_back(ApartThread& thread);
-
   // Calls it in the thread, one call at a time; in the caller's where Linux (before 5.9) or the
   // system refuses such a thread. The call must not throw.
   void run(const std::function<void()>& call) LOCKSTEP_EXCLUDES(mutex_);
   bool is_of_this_process() const;
 
  private:
+  friend class LentApartThread;
   struct Job;
   struct Idle;
   static Idle& idle();
+  // A thread that is idle, or a new one; and its return, when it has no descriptors any more. There
+  // are as many threads as were needed at once.
+  static ApartThread& lend();
+  static void give_back(ApartThread& thread);
   ApartThread();
   void serve() LOCKSTEP_EXCLUDES(mutex_);
 
@@ -44,7 +45,9 @@ class ApartThread {
   Job* job_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
 };
 
-// A thread that is lent as long as this object exists. A copy of it in a child by fork() has none.
+// A thread for its owner alone, as long as this object exists: a call of another owner that the
+// system does not answer, as on a network file system, cannot delay it. In a child by fork() the
+// object has no thread. One thread at a time.
 class LentApartThread {
  public:
   LentApartThread() : thread_(ApartThread::lend()) {}

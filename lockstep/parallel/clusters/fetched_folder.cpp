@@ -26,23 +26,41 @@ void make_private_folder(const std::string& folder) {
   }
 }
 
+void refuse_used(const std::string& folder, const std::string& out) {
+  std::error_code error;
+  if (fs::exists(folder, error) &&
+      !(fs::is_directory(folder, error) && fs::is_empty(folder, error))) {
+    throw InvalidArgument("[fetch] " + out + " exists and is not an empty folder");
+  }
+}
+
 }  // namespace
 
 FetchedFolder::FetchedFolder(const std::string& out)
     : out_(fs::absolute(out).lexically_normal().string()) {
   while (out_.size() > 1 && out_.ends_with('/')) out_.pop_back();
-  std::error_code error;
-  if (fs::exists(out_, error) && !(fs::is_directory(out_, error) && fs::is_empty(out_, error))) {
-    throw InvalidArgument("[fetch] " + out + " exists and is not an empty folder");
-  }
+  refuse_used(out_, out);
   const std::string parent = folder_of(out_);
   make_folders(local_files(), parent);
   hidden_ = join_path(parent, ".lockstep-fetch-" + fs::path(out_).filename().string());
   make_private_folder(hidden_);
-  lock_ = FileLock::take(join_path(hidden_, "lock"));
+  const std::string lock = join_path(hidden_, "lock");
+  try {
+    lock_ = FileLock::take(lock);
+  } catch (const FileError&) {  // another fetch has ended meanwhile and removed the folder
+    make_private_folder(hidden_);
+    lock_ = FileLock::take(lock);
+  }
   if (!lock_) {
     throw InvalidArgument("[fetch] another process fetches to " + out,
                           "wait for it, or choose another folder with --out");
+  }
+  std::error_code error;
+  try {
+    refuse_used(out_, out);  // a fetch that held the lock may have filled it
+  } catch (...) {
+    fs::remove_all(hidden_, error);
+    throw;
   }
   path_ = join_path(hidden_, "copy");
   removed_unfinished_ = fs::remove_all(path_, error) > 0 && !error;

@@ -31,7 +31,8 @@ constexpr int kMost = 16;  // descriptors that are passed
   if (number != ENOENT && number != ENOTDIR && number != EACCES && number != ENOEXEC) {
     fail(program + " cannot be started", number);
   }
-  throw InvalidArgument("[process] " + program + " cannot be started: " + std::strerror(number));
+  throw InvalidArgument("[process] " + program + " cannot be started: " + std::strerror(number),
+                        "install it, or give the path of a program that this user may run");
 }
 
 // This executable, opened once because the file under its name may change later.

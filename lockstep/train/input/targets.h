@@ -37,7 +37,7 @@ std::vector<size_t> check_inputs(const Network& network, const Datastore& data);
 // The same without a check of their shapes. The examples have as many inputs as the network.
 std::vector<size_t> input_places(const Network& network, const Datastore& data);
 
-// Targets with their columns in the order `columns`. `matched` is match_columns() of `data`: the
+// Targets with their columns in the order of `columns`. `matched` is match_columns() of `data`: the
 // result if the inputs are the targets. Null for null.
 DatastorePtr match_target_columns(const TableColumns& columns, const DatastorePtr& targets,
                                   const DatastorePtr& data, const DatastorePtr& matched);

@@ -27,8 +27,8 @@ namespace lockstep {
 struct IterationsSetup {
   const TrainingOptions& options;  // resolved
   const TrainingData& data;
-  TableColumns columns =
-      {};  // the order of the data's columns; workers read data of their own in it
+  // The order of the data's columns. Each worker opens the data itself and puts it in this order.
+  TableColumns columns = {};
   std::function<double(int64_t)> learning_rate = {};  // by iteration
   bool profile = false;                               // take a time profile
   std::function<bool()> interrupted = {};  // whether to stop waiting for data and for any worker

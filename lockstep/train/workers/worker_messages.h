@@ -322,7 +322,7 @@ using WorkerReport =
     std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport, PublishedReport,
                  ValidatedReport, RendezvousReport, BrokenReport, NoticeReport>;
 
-// A digest of a problem's classes, names, labels and names of columns.
+// A digest of the names of a problem's classes, observations and columns, and of its labels.
 Digest digest_of_names(const TrainingData& data);
 
 }  // namespace lockstep

@@ -94,7 +94,7 @@ void ProcessSlots::start_failed(int index, const WorkerEnd& end) {
   const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + end.how,
                         end.hint};
   fail_queued(index, error);
-  // Workers that start may still do what no worker in particular has to do.
+  // Tasks for any worker wait as long as one is ready or may still start.
   for (int other = 0; other < wanted_; ++other) {
     if (!restarts_.given_up(other)) return;
   }

@@ -27,7 +27,7 @@ class Restarts {
   }
   // A process ended before it was ready; plans the next. Returns true once too many in a row have
   // failed, and after each further failure: tasks that wait for this worker must then fail.
-  // `hopeless`: any other would fail the same way, so one failure is enough.
+  // `hopeless`: a replacement would fail the same way, so one failure is enough (see WorkerEnd).
   bool plan_after_failure(int index, bool outside, bool hopeless = false) {
     Failed& failed = failed_.try_emplace(index, patience_).first->second;
     ++failed.all;
@@ -39,7 +39,8 @@ class Restarts {
     }
     return failed.given_up;
   }
-  // Whether nothing is expected of this worker any more, until it succeeds.
+  // Whether tasks need not wait for this worker: plan_after_failure() has returned true, and it has
+  // not succeeded since. It is still replaced.
   bool given_up(int index) const {
     const auto failed = failed_.find(index);
     return failed != failed_.end() && failed->second.given_up;
