@@ -10,18 +10,12 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/time_limit.h"
+#include "tests/report/support.h"
 
 namespace lockstep {
 namespace {
 
-bool within(double seconds, const std::function<bool()>& holds) {
-  for (const TimeLimit limit(seconds); !limit.reached();) {
-    if (holds()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return holds();
-}
+using testing::within;
 
 TEST(MachineUse, IsReadWithItsGpus) {
   MachineUse use(LOCKSTEP_STAND_IN_NVML);
