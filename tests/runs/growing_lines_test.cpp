@@ -136,18 +136,25 @@ TEST_F(GrowingLinesTest, APositionWithAMark) {
   EXPECT_FALSE(lines_.restarted());
 }
 
-TEST_F(GrowingLinesTest, TellsWhatCannotBeRead) {
+TEST_F(GrowingLinesTest, AMissingFileIsNotUnreadable) {
   EXPECT_EQ(next(), Lines{});
-  EXPECT_FALSE(lines_.readable());
+  EXPECT_FALSE(lines_.unreadable());
   write("a\n");
   EXPECT_EQ(next(), Lines{"a"});
-  EXPECT_TRUE(lines_.readable());
+  EXPECT_FALSE(lines_.unreadable());
 }
 
 TEST_F(GrowingLinesTest, OtherThanFiles) {
   std::filesystem::create_directory(path());
   EXPECT_EQ(next(), Lines{});
-  EXPECT_FALSE(lines_.readable());
+  EXPECT_TRUE(lines_.unreadable());
+  std::filesystem::remove(path());
+  std::filesystem::create_symlink("log.jsonl", path());  // a loop
+  EXPECT_EQ(next(), Lines{});
+  EXPECT_TRUE(lines_.unreadable());
+  std::filesystem::remove(path());
+  EXPECT_EQ(next(), Lines{});
+  EXPECT_FALSE(lines_.unreadable());
 }
 
 }  // namespace

@@ -99,12 +99,12 @@ struct Entry {
   GrowingLines lines;
   ordered_json summary = ordered_json::object();
 
-  void read_log(const std::string& path, bool there);
+  void read_log(const std::string& path);
   void read_line(std::string_view line);
 };
 
 // Of iterations only the last line counts, so that the lines between are not parsed.
-void Entry::read_log(const std::string& path, bool there) {
+void Entry::read_log(const std::string& path) {
   std::string last;
   bool anew = false;
   const auto forget = [&] {
@@ -124,9 +124,9 @@ void Entry::read_log(const std::string& path, bool there) {
       kMostBytesAtOnce);
   forget();
   if (!last.empty()) read_line(last);
-  summary["damage"] = lines.overlong()             ? ordered_json(overlong_note("log.jsonl"))
-                      : !lines.readable() && there ? ordered_json("log.jsonl cannot be read")
-                                                   : ordered_json();
+  summary["damage"] = lines.overlong()     ? ordered_json(overlong_note("log.jsonl"))
+                      : lines.unreadable() ? ordered_json("log.jsonl cannot be read")
+                                           : ordered_json();
 }
 
 void Entry::read_line(std::string_view line) {
@@ -246,7 +246,7 @@ bool RunList::State::follow(Entry& e) {
   if (updated(e.log, "log.jsonl") || rest) {
     // A rest that cannot be read changes nothing.
     const ordered_json before = e.summary;
-    e.read_log(path("log.jsonl"), e.log.size >= 0);
+    e.read_log(path("log.jsonl"));
     changed |= e.summary != before;
   }
   return changed;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "lockstep/base/digest.h"
@@ -62,17 +63,21 @@ bool GrowingLines::is_another(int file, uint64_t device, uint64_t inode, int64_t
 
 void GrowingLines::follow(const std::string& path,
                           const std::function<void(std::string_view line)>& line, int64_t most) {
-  restarted_ = readable_ = false;
+  restarted_ = unreadable_ = false;
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (!file) {
+    unreadable_ = errno != ENOENT && errno != ENOTDIR;
+    return;
+  }
+  unreadable_ = ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode);
+  if (unreadable_) return;
   if (is_another(file.get(), status.st_dev, status.st_ino, status.st_size)) {
     *this = {};
     device_ = status.st_dev;
     inode_ = status.st_ino;
     restarted_ = true;
   }
-  readable_ = true;
   std::string text;
   for (int64_t left = std::min(most, status.st_size - read_); left > 0 && !overlong_;) {
     text = std::move(rest_);
@@ -101,7 +106,7 @@ void GrowingLines::follow(const std::string& path,
     }
     text.erase(0, begin);
     rest_ = std::move(text);
-    if (got < 0) readable_ = false;
+    unreadable_ = got < 0;
     if (got <= 0) return;
     if (rest_.size() > longest) {
       overlong_ = true;

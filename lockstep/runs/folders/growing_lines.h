@@ -31,8 +31,9 @@ class GrowingLines {
   int64_t bytes_read() const { return read_; }
   // The last follow() began at the beginning again.
   bool restarted() const { return restarted_; }
-  // The last follow() could read the file.
-  bool readable() const { return readable_; }
+  // The last follow() found something that it could not read, or not a regular file. A file that is
+  // missing is not unreadable.
+  bool unreadable() const { return unreadable_; }
   // A line is too long. Nothing more is read until the file is written anew.
   bool overlong() const { return overlong_; }
 
@@ -44,7 +45,7 @@ class GrowingLines {
   std::string before_;    // the last bytes before position()
   std::string expected_;  // the mark of bytes that others have read
   uint64_t device_ = 0, inode_ = 0;
-  bool restarted_ = false, readable_ = false, overlong_ = false;
+  bool restarted_ = false, unreadable_ = false, overlong_ = false;
 };
 
 // What is said of a file with such a line: "log.jsonl has a line of more than 16 MiB: ...".
