@@ -119,6 +119,17 @@ TEST_F(JobFile, SettingsChangeIt) {
   EXPECT_CONTAINS(refused(with("depth = 2", "depth = 2\nseed = 1"), {"seed=5"}), "variables.seed");
 }
 
+TEST_F(JobFile, KnowsWhatTheFileAndTheSettingsName) {
+  const Job job = read(small, {"momentum=0.9", "width=8"});
+  EXPECT_EQ(job.given,
+            (std::vector<std::string>{"augmentation.translate_x", "training.max_epochs",
+                                      "training.momentum", "training.validation_frequency"}));
+  // A resolved job names all, whoever set them.
+  const std::string resolved = write("job.json", job.resolved().dump());
+  EXPECT_TRUE(read_job(local_files(), resolved).given.empty());
+  EXPECT_TRUE(read_resolved_job(job.resolved().dump()).given.empty());
+}
+
 TEST_F(JobFile, SyntaxErrorsNameLineAndColumn) {
   const std::string message =
       refusal<DataError>([&] { read("[data]\ntrain = \"a\"\ntest = = 3\n"); });

@@ -57,6 +57,7 @@ class Store : public ::testing::Test {
     facts.id = make_run_id();
     facts.created = "2026-11-23T20:23:14Z";
     facts.variables = {{"depth", "2"}};
+    facts.given = {"training.momentum"};
     facts.scores = {{"test.accuracy", 0.875}};
     write_run_facts(local_files(), folder, facts);
     return folder;
@@ -87,6 +88,7 @@ TEST_F(Store, KeepsWhatTheFolderSays) {
   EXPECT_EQ(number_of(a, "validation.accuracy.best"), 0.75);
   EXPECT_EQ(number_of(a, "validation.f1"), 0.5);
   EXPECT_EQ(number_of(a, "test.accuracy"), 0.875);
+  EXPECT_EQ(a.facts.given, std::vector<std::string>{"training.momentum"});
   EXPECT_EQ(number_of(a, "depth"), 2);
   EXPECT_EQ(number_of(a, "momentum"), 0.9);
   EXPECT_EQ(number_of(a, "network.layers.fc.units"), 10);

@@ -87,6 +87,7 @@ ordered_json to_json(const RunFacts& f) {
   for (const auto& [name, value] : f.fingerprint) fingerprint[name] = value;
   for (const RunScore& score : f.scores) scores[score.name] = score.value;
   json["variables"] = variables;
+  json["given"] = f.given;
   json["fingerprint"] = fingerprint;
   json["scores"] = scores;
   return json;
@@ -104,6 +105,7 @@ RunFacts run_facts_of(const ordered_json& json) {
   for (const auto& [name, value] : values("variables").items()) {
     if (value.is_primitive()) f.variables.emplace_back(name, dumped(value, -1));
   }
+  if (json.contains("given")) json.at("given").get_to(f.given);
   for (const auto& [name, value] : values("fingerprint").items()) {
     f.fingerprint.emplace_back(name, value.get<std::string>());
   }

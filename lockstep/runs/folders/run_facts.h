@@ -41,6 +41,8 @@ struct RunFacts {
   int64_t trial = 0;   // its number there, from 1
   // Values of the job's variables, or of the sweep's parameters, as JSON text: 0.05, "adam", true.
   std::vector<std::pair<std::string, std::string>> variables;
+  // The options that the job file or a setting names ("training.seed"); none if it is not known.
+  std::vector<std::string> given;
   std::vector<std::pair<std::string, std::string>> fingerprint;  // see fingerprint.h
   std::vector<RunScore> scores;                                  // of the finished network
 };

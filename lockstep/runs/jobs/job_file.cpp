@@ -228,6 +228,17 @@ void take_class_weights(json& training, const FieldReader::Expression& expressio
   reader.finish();
 }
 
+std::vector<std::string> given_fields(const json& tree) {
+  std::vector<std::string> names;
+  for (const char* table : {"augmentation", "noise", "training"}) {
+    if (!tree.contains(table)) continue;
+    for (const auto& [name, unused] : tree[table].items()) {
+      names.push_back(std::string(table) + "." + name);
+    }
+  }
+  return names;
+}
+
 Job read_tree(JobSource& source, const std::string& path,
               const std::vector<std::string>& settings) {
   json& tree = source.tree;
@@ -299,6 +310,7 @@ Job read_tree(JobSource& source, const std::string& path,
   resolve_targets(job.data, places);
   job.network = std::make_shared<const ordered_json>(read_network(tree, source, expression));
   job.variables = variables.values();
+  if (!path.ends_with(".json")) job.given = given_fields(tree);
   return job;
 }
 
@@ -462,7 +474,9 @@ std::string field_of_key(const JobText& text, const std::string& key) {
 
 Job read_resolved_job(const std::string& text) {
   JobSource source{parse_json<json>(text), {}};
-  return read_tree(source, "the client's job", {});
+  Job job = read_tree(source, "the client's job", {});
+  job.given.clear();
+  return job;
 }
 
 }  // namespace lockstep

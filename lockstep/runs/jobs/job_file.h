@@ -90,6 +90,9 @@ struct Job {
   std::string file;                // the file it was read from, for errors; not part of the job
   // The values of [variables], by name. Not part of the job: resolved() contains their effects.
   std::map<std::string, double> variables;
+  // The fields of [augmentation], [noise] and [training] that the file or a setting names:
+  // "training.seed". Not part of the job; none if a .json file was read, which names all.
+  std::vector<std::string> given;
 
   // The complete job with all defaults filled in and expressions evaluated. read_job() of the
   // result gives the same job.

@@ -48,6 +48,7 @@ void RunRecorder::start(const TrainingStart& start) {
       f.variables.emplace_back(name, nlohmann::json(value).dump());
     }
   }
+  if (!job_.given.empty()) f.given = job_.given;
   f.fingerprint.clear();
   for (const FingerprintEntry& entry : numerics_fingerprint(start.device)) {
     f.fingerprint.emplace_back(entry.name, entry.value);

@@ -63,8 +63,7 @@ void add_job(FileSystem& files, const std::string& folder, StoredRun& run) {
   }
   if (!job.is_object()) return;
   if (job.contains("name") && job["name"].is_string()) run.name = job["name"].get<std::string>();
-  job.erase("name");
-  flatten(job, "", run.options);
+  run.options = options_of_job(std::move(job));
 }
 
 class Metrics {
@@ -247,6 +246,13 @@ ordered_json facts_of_first_form(ordered_json entry) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> options_of_job(ordered_json job) {
+  std::vector<std::pair<std::string, std::string>> options;
+  job.erase("name");
+  flatten(job, "", options);
+  return options;
+}
 
 bool larger_values_are_better(const std::string& metric) {
   const std::string name = metric.substr(metric.rfind('.') + 1);

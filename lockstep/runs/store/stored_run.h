@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,9 @@ struct StoredRun {
   std::vector<MetricSummary> metrics;
   std::vector<Artefact> artefacts;
 };
+
+// The options of a job (job.json) as a StoredRun has them. Thread-safe.
+std::vector<std::pair<std::string, std::string>> options_of_job(nlohmann::ordered_json job);
 
 // The folder in which a run lies on this machine: its folder, or the local copy of a run in an S3
 // store, which exists while it is trained.
