@@ -74,7 +74,7 @@ class RunPage(Page):
             b.wait(f"return {workers}.filter(row => row.textContent.includes('ended')).length === 2")
             self.assertFalse(b.js(f"return {workers}.some(row => row.textContent.includes('computes'))"))
             self.assertTrue((run / "model.safetensors").exists())
-            self.assertEqual(b.js("return document.querySelectorAll('script').length"), 7)
+            self.assertEqual(b.js("return document.querySelectorAll('script').length"), 10)
             for width in (1400, 390):
                 b.look(width, dark=width == 390)
                 time.sleep(0.3)

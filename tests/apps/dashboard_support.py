@@ -51,20 +51,25 @@ http.client.HTTPConnection.__enter__ = lambda self: self
 http.client.HTTPConnection.__exit__ = lambda self, *_: self.close()
 
 
-def write_run(folder, iterations, name="made", state="finished", loss=lambda i: 2 / (1 + i / 50)):
-    """A run's folder without a training."""
+def write_run(folder, iterations, name="made", state="finished", loss=lambda i: 2 / (1 + i / 50), metrics=None, job=None, facts=None):
+    """A run's folder without a training, with a validation each 100 iterations. `metrics` are functions of the iteration
+    by name, `job` are further tables of job.json, `facts` are of run.json."""
     folder.mkdir(parents=True)
-    (folder / "job.json").write_text(json.dumps({"name": name, "training": {"seed": iterations % 7}}))
+    (folder / "job.json").write_text(json.dumps({"name": name, "training": {"seed": iterations % 7}, **(job or {})}))
     with open(folder / "log.jsonl", "w", encoding="utf-8") as log:
         for i in range(1, iterations + 1):
             log.write('{"iteration":%d,"epoch":%d,"in_epoch":1,"loss":%.6f,"accuracy":%.4f,"learning_rate":0.1,'
                       '"elapsed":%.3f,"seconds":0.01,"observations":32}\n'
-                      % (i, 1 + i // 100, loss(i), 1 - 1 / (1 + i), i / 100))
+                      % (i, 1 + (i - 1) // 100, loss(i), 1 - 1 / (1 + i), i / 100))
             if i % 100 == 0:
-                log.write('{"iteration":%d,"epoch":%d,"validation_loss":%.5f,"validation_accuracy":0.5}\n'
-                          % (i, i // 100, loss(i)))
+                line = {"iteration": i, "epoch": i // 100, "validation_loss": round(loss(i), 5), "validation_accuracy": 0.5}
+                if metrics:
+                    line["validation_metrics"] = {metric: value(i) for metric, value in metrics.items()}
+                log.write(json.dumps(line, separators=(",", ":")) + "\n")
     (folder / "state.json").write_text(json.dumps({"lockstep.state": "1", "state": state, "reason": "",
                                                    "iteration": iterations, "time": "2026-11-25T09:11:18Z"}))
+    if facts:
+        (folder / "run.json").write_text(json.dumps({"lockstep.run": "1", **facts}))
 
 
 def write_sweep(folder):

@@ -38,8 +38,13 @@ class Report(CommandTest):
         self.assertEqual(sorted(data["confusion"]), ["test", "validation"])
         self.assertGreater(len(data["profile"]["accounts"]), 5)
         differing = {f"{table['name']}.{field['name']}": field["value"]
-                     for table in data["options"] for field in table["fields"] if field["differs"]}
+                     for table in data["options"] for field in table["fields"] if field["set"]}
         self.assertEqual(differing["training.seed"], "3")
+        self.assertEqual(differing["variables.width"], "4")
+        self.assertEqual(differing["training.max_epochs"], "3")
+        self.assertEqual(data["network"]["layers"][1]["options"], "filters 4, kernel 5, stride 2")
+        self.assertEqual(data["log"]["times"][-1][0], 6)
+        self.assertIn("test.accuracy", data["scores"])
         self.assertEqual(differing["training.mini_batch_size"], "50")
         self.assertEqual(differing["augmentation.translate_x"], "[-1,1]")
         for default in ("training.momentum", "training.solver", "augmentation.rotation", "data.test",

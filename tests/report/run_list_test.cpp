@@ -76,5 +76,53 @@ TEST_F(RunListTest, ALogThatIsWrittenAnewIsReadAnew) {
   EXPECT_TRUE(now["damage"].is_null());
 }
 
+TEST_F(RunListTest, EveryMetricHasItsLastAndItsBestValue) {
+  const auto validation = [](int i, const char* f1, const char* rmse) {
+    return R"({"iteration":)" + std::to_string(i) +
+           R"(,"epoch":1,"validation_loss":1,"validation_metrics":{"f1":)" + f1 + R"(,"rmse":)" +
+           rmse + "}}\n";
+  };
+  write_log(validation(1, "0.5", "4") + validation(2, "0.75", "2") + validation(3, "0.25", "3") +
+            validation(4, "null", "5"));
+  RunList list({folder_.string()}, "");
+  const auto now = summary(list);
+  EXPECT_EQ(now["metrics"].dump(), R"({"f1":null,"rmse":5})");
+  EXPECT_EQ(now["best"].dump(), R"({"f1":0.75,"rmse":2})");
+}
+
+// Widths of a layer, variables and what a user set; not what was resolved to the same.
+TEST_F(RunListTest, WhatDiffersKnowsVariablesAndTheNetwork) {
+  for (const int width : {4, 8}) {
+    const fs::path run = folder_ / ("w" + std::to_string(width));
+    fs::create_directory(run);
+    std::ofstream(run / "job.json")
+        << R"({"name":"w","network":{"layers":[{"name":"conv","type":"convolution2d","filters":)"
+        << width << R"(,"kernel":[5,5]}]},"training":{"seed":)" << width
+        << R"(,"momentum":0.9,"threads":)" << width << "}}";
+    std::ofstream(run / "run.json") << R"({"lockstep.run":"1","variables":{"width":)" << width
+                                    << R"(.0},"given":["training.seed","training.momentum"]})";
+  }
+  RunList list({folder_.string()}, "");
+  list.refresh();
+  std::vector<std::string> ids(2);
+  std::string plain;
+  for (const auto& run : list.summaries()) {
+    const auto folder = run["folder"].get<std::string>();
+    (folder.ends_with("w4") ? ids[0] : folder.ends_with("w8") ? ids[1] : plain) = run["id"];
+  }
+  const auto found = list.differences(ids);
+  EXPECT_EQ(
+      found["names"].dump(),
+      R"(["variables.width","training.seed","training.threads","network.layers.conv.filters"])");
+  EXPECT_EQ(found["set"].dump(), "[true,true,false,false]");
+  EXPECT_EQ(found["values"][ids[0]].dump(), R"(["4","4","4","4"])");
+  EXPECT_EQ(found["values"][ids[1]].dump(), R"(["8","8","8","8"])");
+  EXPECT_EQ(found["left_out"], 0);
+  EXPECT_TRUE(list.differences({ids[0], ids[0], "unknown"})["names"].empty());
+  // A run without these options differs in all of them.
+  EXPECT_EQ(list.differences({})["values"].size(), 3u);
+  EXPECT_TRUE(list.differences({})["values"][plain][0].is_null());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -38,6 +38,7 @@ TEST(RunLog, LinesMayComeInPieces) {
   EXPECT_EQ(columns["epochs"].dump(), "[[1,1.0],[2,2.0]]");
   EXPECT_EQ(columns["validations"][0]["validation_loss"], 2.1235);
   EXPECT_EQ(columns["events"][0]["text"], "<b>");
+  EXPECT_EQ(columns["times"].dump(), "[[1,1.5],[2,1.5]]");
   EXPECT_EQ(columns["images"], 64);
   EXPECT_EQ(whole.last_iteration(), 2);
 }

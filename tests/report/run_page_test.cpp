@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/report/pages/page_files.h"
+#include "lockstep/report/pages/run_options.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,40 @@ TEST(RunPage, IsBelowFiveMiBWithAnyPicturesAndClasses) {
   const std::string smaller = report_page(data);
   EXPECT_LT(smaller.size(), most_report_bytes);
   EXPECT_NE(smaller.find("The confusion matrix is left out"), std::string::npos);
+}
+
+TEST(RunOptions, OnlyWhatTheUserSetIsMarked) {
+  const ordered_json job = {{"data", {{"train", "x"}}},
+                            {"training", {{"seed", 0}, {"max_epochs", 7}, {"threads", 3}}}};
+  const auto marked = [&](const RunFacts& facts) {
+    std::string names;
+    for (const auto& table : option_tables(job, facts)) {
+      for (const auto& field : table["fields"]) {
+        if (field["set"]) names += field["name"].get<std::string>() + " ";
+      }
+    }
+    return names;
+  };
+  EXPECT_EQ(marked({}), "train max_epochs threads ");  // of an earlier version: what differs
+  RunFacts facts;
+  facts.given = {"training.seed", "training.max_epochs"};
+  facts.variables = {{"width", "8.0"}, {"solver", "\"adam\""}};
+  EXPECT_EQ(marked(facts), "width solver train max_epochs seed ");
+  EXPECT_EQ(option_tables(job, facts)[0]["fields"][0]["value"], "8");
+}
+
+TEST(RunOptions, LayersSayWhatIsNotTheirDefault) {
+  EXPECT_EQ(layer_options({{"name", "c"},
+                           {"type", "convolution2d"},
+                           {"filters", 8},
+                           {"kernel", {5, 3}},
+                           {"stride", {2, 2}},
+                           {"padding", 0},
+                           {"bias", true},
+                           {"inputs", {"input"}}}),
+            "filters 8, kernel [5,3], stride 2");
+  EXPECT_EQ(layer_options({{"name", "r"}, {"type", "relu"}}), "");
+  EXPECT_EQ(layer_options({{"type", "mine"}, {"depth", 2}}), "depth 2");
 }
 
 TEST(RunPage, RefusesAFolderWithoutARun) {

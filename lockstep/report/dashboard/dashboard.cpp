@@ -46,9 +46,12 @@ constexpr const char* kPage = R"(<!doctype html>
 <script src="/file/dygraph.min.js"></script>
 <script src="/file/base.js"></script>
 <script src="/file/curves.js"></script>
+<script src="/file/log.js"></script>
+<script src="/file/curve_group.js"></script>
 <script src="/file/charts.js"></script>
 <script src="/file/report.js"></script>
 <script src="/file/sweep.js"></script>
+<script src="/file/run_table.js"></script>
 <script src="/file/dashboard.js"></script>
 </body>
 </html>
@@ -117,6 +120,17 @@ int64_t whole_number(const std::string& text) {
   return std::stoll(text);
 }
 
+// Of a list with commas.
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 }  // namespace
 
 // What requests are answered from. The server's threads share it, because one that waits for a disk
@@ -143,11 +157,9 @@ struct Dashboard::State : std::enable_shared_from_this<Dashboard::State> {
 
 WebResponse Dashboard::State::events(const WebRequest& request) {
   std::vector<Watch> watched;
-  const std::string list_text = request.parameter("watch");  // "id:position:mark,id:position:mark"
-  for (size_t begin = 0; begin < list_text.size() && watched.size() < kMostWatched;) {
-    const size_t end = std::min(list_text.find(',', begin), list_text.size());
-    const std::string one = list_text.substr(begin, end - begin);
-    begin = end + 1;
+  // "id:position:mark,id:position:mark"
+  for (const std::string& one : parts_of(request.parameter("watch"))) {
+    if (watched.size() >= kMostWatched) break;
     const size_t colon = std::min(one.find(':'), one.size());
     const std::string id = one.substr(0, colon), folder = list.folder(id);
     if (folder.empty()) continue;
@@ -218,6 +230,9 @@ WebResponse Dashboard::State::answer(const WebRequest& request) {
     } catch (const InvalidArgument& e) {
       return {.body = event_text({{"error", e.what()}, {"hint", e.hint()}})};
     }
+  }
+  if (path == "/api/differences") {
+    return {.body = event_text(list.differences(parts_of(request.parameter("ids"))))};
   }
   if (path == "/api/sweep") return {.body = event_text(sweep_data(folder_of(request)))};
   if (path == "/api/run") {

@@ -16,7 +16,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/threads/mutex.h"
-#include "lockstep/report/pages/run_page.h"
+#include "lockstep/report/pages/run_options.h"
 #include "lockstep/report/pages/sweep_page.h"
 #include "lockstep/runs/folders/growing_lines.h"
 #include "lockstep/runs/folders/run_facts.h"
@@ -34,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLevels = 3;
 constexpr auto kSearchEvery = std::chrono::seconds(3);
 constexpr size_t kMostRuns = 20'000;
+constexpr size_t kMostNames = 60;  // of options that differ
 constexpr int64_t kMostBytesAtOnce = int64_t{64} << 20;
 
 // What tells that a file has changed.
@@ -101,6 +102,7 @@ struct Entry {
 
   void read_log(const std::string& path);
   void read_line(std::string_view line);
+  void read_metrics(const ordered_json& metrics);
 };
 
 // Of iterations only the last line counts, so that the lines between are not parsed.
@@ -109,7 +111,7 @@ void Entry::read_log(const std::string& path) {
   bool anew = false;
   const auto forget = [&] {
     if (!lines.restarted() || std::exchange(anew, true)) return;
-    for (const char* key : {"best_loss", "best_accuracy"}) summary.erase(key);
+    for (const char* key : {"best_loss", "best_accuracy", "metrics", "best"}) summary.erase(key);
   };
   lines.follow(
       path,
@@ -149,6 +151,8 @@ void Entry::read_line(std::string_view line) {
     if (take("validation_accuracy", "validation_accuracy")) {
       better("validation_accuracy", "best_accuracy", false);
     }
+    const ordered_json metrics = json.value("validation_metrics", ordered_json());
+    if (metrics.is_object()) read_metrics(metrics);
     return;
   }
   take("iteration", "iteration");
@@ -157,6 +161,19 @@ void Entry::read_line(std::string_view line) {
   take("loss", "loss");
   take("accuracy", "accuracy");
   take("learning_rate", "rate");
+}
+
+void Entry::read_metrics(const ordered_json& metrics) {
+  for (const auto& [name, value] : metrics.items()) {
+    summary["metrics"][name] = value;
+    if (!value.is_number()) continue;
+    ordered_json& best = summary["best"][name];
+    const bool larger = larger_values_are_better(name);
+    if (!best.is_number() || (larger ? value.get<double>() > best.get<double>()
+                                     : value.get<double>() < best.get<double>())) {
+      best = value;
+    }
+  }
 }
 
 }  // namespace
@@ -221,7 +238,6 @@ bool RunList::State::follow(Entry& e) {
     e.summary["name"] = job.is_object() && job.contains("name")
                             ? job["name"]
                             : ordered_json(std::filesystem::path(e.folder).filename().string());
-    e.summary["options"] = job.is_object() ? changed_options(job) : ordered_json::object();
   }
   if (updated(e.notes, run_notes_name)) {
     const RunNotes notes = read_run_notes(local_files(), e.folder);
@@ -229,8 +245,13 @@ bool RunList::State::follow(Entry& e) {
     e.summary["note"] = notes.note;
   }
   if (updated(e.facts, run_facts_name)) {
-    const int64_t iterations = read_run_facts(local_files(), e.folder).iterations;
-    e.summary["iterations"] = iterations > 0 ? ordered_json(iterations) : ordered_json();
+    const RunFacts facts = read_run_facts(local_files(), e.folder);
+    e.summary["iterations"] =
+        facts.iterations > 0 ? ordered_json(facts.iterations) : ordered_json();
+    e.summary["iterations_per_epoch"] = facts.iterations_per_epoch;
+    e.summary["created"] = printable(facts.created);
+    e.summary["scores"] = ordered_json::object();
+    for (const RunScore& score : facts.scores) e.summary["scores"][score.name] = score.value;
   }
   // A process that was killed leaves the state `running` behind; the lock tells.
   if (updated(e.state, run_state_name) || e.running || first) {
@@ -319,6 +340,23 @@ std::vector<std::string> RunList::fitting(const std::string& text) {
   std::vector<std::string> fitting;
   for (const StoredRun& run : filter.of(runs)) fitting.push_back(ids.at(run.folder));
   return fitting;
+}
+
+ordered_json RunList::differences(const std::vector<std::string>& ids) const {
+  std::vector<std::string> chosen = ids, folders;
+  {
+    const MutexLock lock(state_->mutex);
+    if (chosen.empty()) {
+      for (const auto& [id, entry] : state_->entries) chosen.push_back(id);
+    }
+    std::erase_if(chosen, [&](const std::string& id) { return !state_->entries.contains(id); });
+    for (const std::string& id : chosen) folders.push_back(state_->entries.at(id).folder);
+  }
+  ordered_json json = differing_options(folders, kMostNames);
+  ordered_json values = ordered_json::object();
+  for (size_t i = 0; i < chosen.size(); ++i) values[chosen[i]] = std::move(json["values"][i]);
+  json["values"] = std::move(values);
+  return json;
 }
 
 ordered_json RunList::sweeps() const {

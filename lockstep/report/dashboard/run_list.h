@@ -22,16 +22,19 @@ class RunList {
   // Looks for new runs if the last search is older than a few seconds, and follows the logs.
   void refresh();
 
-  // [{"id", "folder", "name", "status", "time", "iteration", "iterations", "epoch", "elapsed",
-  // "loss", "accuracy", "validation_loss", "validation_accuracy", "best_loss", "best_accuracy",
-  // "rate", "options": {"training.seed": ...} that differ from the defaults, "tags", "note",
-  // "damage": text or null, "changed": version}]: those whose summary has changed after version
-  // `since`.
+  // [{"id", "folder", "name", "status", "time", "created", "iteration", "iterations",
+  // "iterations_per_epoch", "epoch", "elapsed", "loss", "accuracy", "validation_loss",
+  // "validation_accuracy", "best_loss", "best_accuracy", "metrics": {name: last value}, "best":
+  // {name: value}, "scores": {"test.f1": value}, "rate", "tags", "note", "damage": text or null,
+  // "changed": version}]: those whose summary has changed after version `since`.
   nlohmann::ordered_json summaries(int64_t since = 0) const;
   int64_t version() const;
   // The ids of the runs for which a condition holds (run_filter.h). The first call reads the whole
   // logs, later ones what was appended. Throws what RunFilter throws.
   std::vector<std::string> fitting(const std::string& filter);
+  // In what these runs, or all, differ: differing_options() with "values" by id. Unknown ids are
+  // left out.
+  nlohmann::ordered_json differences(const std::vector<std::string>& ids) const;
   // [{"id", "folder"}] of sweeps in the folders. Their trials are among the runs.
   nlohmann::ordered_json sweeps() const;
   // The folder of a run or a sweep, or "" for an unknown id.

@@ -22,6 +22,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostEvents = 2000;
 constexpr size_t kMostRates = 2000;
+constexpr size_t kMostTimes = 500;
 
 // With five digits, so that pages stay small.
 ordered_json short_number(double value) {
@@ -69,7 +70,7 @@ struct RunLog::State {
   bool restarted = false;
   std::vector<int64_t> iterations;
   std::vector<float> losses, accuracies;
-  std::vector<Change> rates, epochs;
+  std::vector<Change> rates, epochs, times;
   // The newest, also of lines that were forgotten, so that only changes are listed.
   double rate = std::numeric_limits<double>::quiet_NaN(), epoch = rate;
   ordered_json validations = ordered_json::array(), events = ordered_json::array();
@@ -102,6 +103,7 @@ void RunLog::clear() {
   s.accuracies.clear();
   s.rates.clear();
   s.epochs.clear();
+  s.times.clear();
   s.validations = s.events = ordered_json::array();
   s.seconds = s.images = 0;
 }
@@ -128,7 +130,10 @@ bool RunLog::State::iteration(std::string_view text) {
   const double now = value_of(text, "elapsed").value_or(none),
                took = value_of(text, "seconds").value_or(none),
                had = value_of(text, "observations").value_or(none);
-  if (std::isfinite(now)) elapsed = now;
+  if (std::isfinite(now)) {
+    elapsed = now;
+    times.push_back({last, now});
+  }
   if (std::isfinite(took)) seconds += took;
   if (std::isfinite(had)) images += had;
   ++added;
@@ -237,6 +242,7 @@ ordered_json RunLog::columns(size_t most) const {
       {"x", std::move(x)}, {"loss", std::move(loss)}, {"accuracy", std::move(accuracy)}};
   json["rate"] = changes(s.rates, kMostRates);
   json["epochs"] = changes(s.epochs, kMostRates);
+  json["times"] = changes(s.times, kMostTimes);
   json["validations"] = s.validations;
   json["events"] = s.events;
   if (s.workers.is_array()) json["workers"] = s.workers;

@@ -35,7 +35,8 @@ class RunLog {
 
   // {"x": [iterations] or the first of them if they are consecutive, "loss": [...],
   //  "accuracy": [...], "rate": [[iteration, rate], ...] where it changes, "epochs": [[iteration,
-  //  epoch], ...] where the epoch changes, "validations": [...], "events": [...], "workers":
+  //  epoch], ...] where the epoch changes, "times": [[iteration, elapsed seconds], ...] of some
+  //  iterations, the last among them, "validations": [...], "events": [...], "workers":
   //  [{"worker", "shards", "shard_ms", "iteration_ms"}] if workers have reported, "elapsed",
   //  "seconds" (mean of an iteration), "images" (of these iterations), "position",
   //  "mark" (of the bytes before the position: GrowingLines::mark())}.

@@ -12,10 +12,9 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/report/pages/page_files.h"
 #include "lockstep/report/pages/run_log.h"
+#include "lockstep/report/pages/run_options.h"
 #include "lockstep/runs/folders/run_facts.h"
 #include "lockstep/runs/folders/run_folder.h"
-#include "lockstep/runs/jobs/job_file.h"
-#include "lockstep/train/options/solver_info.h"
 #include "lockstep/train/state/receipt.h"
 
 namespace lockstep {
@@ -41,68 +40,6 @@ ordered_json json_of(const std::string& folder, const char* name, ordered_json& 
   return nullptr;
 }
 
-// "sgdm", 0.9, [-2,2] as text.
-std::string value_text(const ordered_json& value) {
-  return value.is_string() ? value.get<std::string>() : page_text(value);
-}
-
-// Whether a resolved value is the default, which may be written in a shorter form: 0 for [0, 0], []
-// for a missing text.
-bool same_value(const ordered_json& value, const ordered_json& by_default) {
-  if (value.is_number() && by_default.is_number()) {
-    return value.get<double>() == by_default.get<double>();
-  }
-  if (value.is_array() && by_default.is_array() && value.size() == by_default.size()) {
-    return std::equal(value.begin(), value.end(), by_default.begin(), same_value);
-  }
-  if (value.is_array() && !value.empty() && !by_default.is_array()) {
-    return std::all_of(value.begin(), value.end(),
-                       [&](const ordered_json& v) { return same_value(v, by_default); });
-  }
-  const auto nothing = [](const ordered_json& v) {
-    return v.is_null() || ((v.is_array() || v.is_string()) && (v.empty() || v == ""));
-  };
-  return value == by_default || (nothing(value) && nothing(by_default));
-}
-
-// The default of a field, in a training with the job's solver.
-ordered_json default_of(const FieldInfo& field, const ordered_json& table) {
-  ordered_json value = parse_json_or_discard<ordered_json>(field.default_value);
-  if (value.is_discarded()) value = field.default_value;
-  const auto solver = table.find("solver");
-  if (solver == table.end() || !solver->is_string()) return value;
-  for (const SolverInfo& info : solver_registry()) {
-    if (info.name != *solver) continue;
-    if (field.name == "initial_learning_rate") value = info.initial_learning_rate;
-    if (field.name == "squared_gradient_decay" && info.squared_gradient_decay > 0) {
-      value = info.squared_gradient_decay;
-    }
-  }
-  return value;
-}
-
-ordered_json options_of_job(const ordered_json& job) {
-  static const std::vector<JobTable> known = job_tables();
-  ordered_json tables = ordered_json::array();
-  for (const JobTable& table : known) {
-    const auto found = job.find(table.name);
-    if (table.name == "network" || found == job.end() || !found->is_object()) continue;
-    ordered_json fields = ordered_json::array();
-    for (const FieldInfo& field : table.fields) {
-      const auto value = found->find(field.name);
-      if (value == found->end()) continue;
-      const ordered_json by_default = default_of(field, *found);
-      fields.push_back({{"name", field.name},
-                        {"value", value_text(*value)},
-                        {"default", value_text(by_default)},
-                        {"differs", !same_value(*value, by_default)},
-                        {"help", field.help}});
-    }
-    tables.push_back({{"name", table.name}, {"fields", std::move(fields)}});
-  }
-  return tables;
-}
-
 // The columns of a row of Network::summary() after name, type and inputs.
 std::vector<std::string> columns_of(const std::string& row) {
   std::vector<std::string> columns;
@@ -114,6 +51,13 @@ std::vector<std::string> columns_of(const std::string& row) {
   }
   columns.resize(std::max<size_t>(columns.size(), 3));
   return columns;
+}
+
+std::string options_of(const ordered_json& job, const std::string& layer) {
+  for (const ordered_json& one : job["network"].value("layers", ordered_json::array())) {
+    if (one.is_object() && one.value("name", ordered_json()) == layer) return layer_options(one);
+  }
+  return "";
 }
 
 ordered_json network_of_job(const ordered_json& job) {
@@ -140,6 +84,7 @@ ordered_json network_of_job(const ordered_json& job) {
     layers.push_back({{"name", name},
                       {"type", type},
                       {"inputs", node->inputs},
+                      {"options", options_of(job, name)},
                       {"size", columns[0]},
                       {"parameters", columns[1]},
                       {"state", columns[2]}});
@@ -192,8 +137,8 @@ std::string page_of(const ordered_json& data) {
       "</head>\n<body>\n<noscript>This report draws its charts with JavaScript.</noscript>\n"
       "<script type=\"application/json\" id=\"data\">";
   page += json_for_page(data) + "</script>\n";
-  for (const char* script : {"dygraph.min.js", "base.js", "curves.js", "charts.js", "report.js",
-                             "sweep.js", "report_start.js"}) {
+  for (const char* script : {"dygraph.min.js", "base.js", "curves.js", "log.js", "curve_group.js",
+                             "charts.js", "report.js", "sweep.js", "report_start.js"}) {
     page += "<script>\n";
     page += page_file(script);
     page += "</script>\n";
@@ -231,18 +176,6 @@ std::string json_for_page(const ordered_json& json) {
   return text;
 }
 
-ordered_json changed_options(const ordered_json& job) {
-  ordered_json options = ordered_json::object();
-  for (const ordered_json& table : options_of_job(job)) {
-    for (const ordered_json& field : table["fields"]) {
-      if (!field["differs"]) continue;
-      options[table["name"].get<std::string>() + "." + field["name"].get<std::string>()] =
-          field["value"];
-    }
-  }
-  return options;
-}
-
 ordered_json run_data(const std::string& folder) {
   const RunState state = run_state(local_files(), folder);
   if (state.status == RunStatus::none) {
@@ -258,7 +191,8 @@ ordered_json run_data(const std::string& folder) {
                    {"reason", printable(state.reason)},
                    {"time", printable(state.time)},
                    {"iteration", state.iteration}};
-  if (const RunFacts f = read_run_facts(local_files(), folder); f.iterations > 0) {
+  const RunFacts f = read_run_facts(local_files(), folder);
+  if (f.iterations > 0) {
     data["start"] = {{"iterations", f.iterations},
                      {"iterations_per_epoch", f.iterations_per_epoch},
                      {"first_iteration", f.first_iteration},
@@ -268,12 +202,13 @@ ordered_json run_data(const std::string& folder) {
                      {"threads", f.threads},
                      {"workers", f.workers}};
   }
+  for (const RunScore& score : f.scores) data["scores"][score.name] = score.value;
   for (const char* part : {"confusion", "predictions", "profile"}) {
     ordered_json json = json_of(folder, (std::string(part) + ".json").c_str(), notes);
     if (!json.is_null()) data[part] = std::move(json);
   }
   if (job.is_object()) {
-    data["options"] = options_of_job(job);
+    data["options"] = option_tables(job, f);
     try {
       data["network"] = network_of_job(job);
     } catch (const std::exception& e) {  // a job of another version, or with layers of the user's

@@ -11,18 +11,14 @@ inline constexpr const char* report_name = "report.html";
 inline constexpr size_t most_report_bytes = size_t{5} << 20;
 
 // {"name", "folder", "state": {"status", "reason", "time", "iteration"}, "start":
-//  what run.json says of the last start, "options": [{"name": table, "fields": [{"name", "value",
-//  "default", "differs", "help"}]}], "network": {"layers": [{"name", "type", "inputs", "size",
-//  "parameters", "state"}], "totals", "loss"}, "log": columns of RunLog, "confusion":
-//  confusion.json, "predictions": predictions.json, "profile": profile.json, "digest": of the last
-//  iteration, "notes": [text]}. Parts without a file
+//  what run.json says of the last start, "scores": {"test.f1": value} of the finished network,
+//  "options": option_tables(), "network": {"layers": [{"name", "type", "inputs", "options":
+//  layer_options(), "size", "parameters", "state"}], "totals", "loss"}, "log": columns of RunLog,
+//  "confusion": confusion.json, "predictions": predictions.json, "profile": profile.json, "digest":
+//  of the last iteration, "notes": [text]}. Parts without a file
 // are missing; a note names a file that cannot be read. Throws InvalidArgument if the folder holds
 // no run.
 nlohmann::ordered_json run_data(const std::string& folder);
-
-// {"training.seed": "3", ...}: the options of a job (job.json) that differ from the defaults, as
-// text, without those of the network.
-nlohmann::ordered_json changed_options(const nlohmann::ordered_json& job);
 
 // JSON for a script element of a page: no character of it can end the element.
 std::string json_for_page(const nlohmann::ordered_json& json);

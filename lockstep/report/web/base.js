@@ -25,7 +25,11 @@ const Lockstep = {};
 
   const finite = value => typeof value === "number" && Number.isFinite(value);
   const count = value => finite(value) ? Math.round(value).toLocaleString("en-US") : "–";
-  const number = (value, digits = 4) => finite(value) ? String(Number(value.toPrecision(digits))) : "–";
+  function number(value, digits = 4) {
+    if (!finite(value)) return "–";
+    const short = Number(value.toPrecision(digits));
+    return String(Number.isInteger(short) ? Number(value.toPrecision(digits + 2)) : short);  // 0.99998 is not 1
+  }
   const percent = (value, digits = 2) => finite(value) ? (100 * value).toFixed(digits) + " %" : "–";
   function duration(seconds) {
     if (!finite(seconds)) return "–";
@@ -89,20 +93,26 @@ const Lockstep = {};
   }
   const hideTip = () => { if (tip) tip.hidden = true; };
 
-  // A table with columns that sort by click. columns: {name, number?, value(row), cell?(row)}.
+  // Text that may break behind separators: paths and names would break anywhere otherwise, or nowhere.
+  const breakable = text => String(text).split(/(?<=[/_.,=-])/).flatMap((part, i) => i ? [element("wbr"), part] : [part]);
+
+  // A table with columns that sort by click. columns: {name, number?, value(row), cell?(row), kind?: class}. options: by
+  // (index, -1: in `order`, a comparison of rows, or as they come), down, sorted(by, down), most, more, rowClass(row).
   function sortedTable(columns, rows, options = {}) {
     let by = options.by ?? -1, down = options.down ?? false;
     const body = element("tbody"), heads = [];
     const table = element("table", {class: "wide"}, element("caption", {class: "hidden"}, options.caption || ""),
       element("thead", {}, element("tr", {}, columns.map((column, i) => {
-        const head = element("th", {scope: "col", class: column.number ? "number" : null},
-          element("button", {type: "button", on: {click: () => { down = by === i ? !down : !!column.number; by = i; draw(); options.sorted?.(by, down); }}}, column.name));
+        const head = element("th", {scope: "col", class: column.number ? "number" : column.kind || null, title: column.title || (column.short ? column.name : null),
+          style: /\S{14}/.test(column.name) ? {minWidth: "9em"} : {}},
+          element("button", {type: "button", on: {click: () => { down = by === i ? !down : !!column.number; by = i; draw(); options.sorted?.(by, down); }}}, breakable(column.short || column.name)));
         heads.push(head);
         return head;
       }))), body);
     function draw() {
       heads.forEach((head, i) => head.setAttribute("aria-sort", i !== by ? "none" : down ? "descending" : "ascending"));
       const order = [...rows];
+      if (by < 0 && options.order) order.sort(options.order);
       if (by >= 0) {
         const value = columns[by].value, missing = v => v === null || v === undefined || Number.isNaN(v);
         order.sort((a, b) => {
@@ -115,7 +125,7 @@ const Lockstep = {};
       const limit = options.most ?? Infinity;
       clear(body).append(...order.slice(0, limit).map(row => {
         const line = element("tr", {class: options.rowClass?.(row)}, columns.map(column =>
-          element("td", {class: column.number ? "number" : null}, column.cell ? column.cell(row) : String(column.value(row) ?? "–"))));
+          element("td", {class: column.number ? "number" : column.kind || null}, column.cell ? column.cell(row) : String(column.value(row) ?? "–"))));
         return line;
       }));
       if (order.length > limit) body.append(element("tr", {}, element("td", {colspan: columns.length, class: "quiet"}, count(order.length - limit) + " " + (options.more || "more: narrow the filter"))));
@@ -129,7 +139,7 @@ const Lockstep = {};
 
   // A section of a page. What goes wrong in it (a file of another version) is said there and leaves the others alone.
   function section(host, title, build, attributes) {
-    const node = element("section", {...attributes, "aria-label": title}, element("h2", {}, title));
+    const node = element("section", {...attributes, "aria-label": title}, element("h2", {}, breakable(title)));
     host.append(node);
     try {
       build(node);
@@ -140,5 +150,5 @@ const Lockstep = {};
   }
 
   Object.assign(Lockstep, {element, drawing, clear, finite, count, number, percent, duration, colour, onTheme, themeButton, save,
-    svgText, svgButton, showTip, hideTip, sortedTable, facts, section});
+    svgText, svgButton, showTip, hideTip, breakable, sortedTable, facts, section});
 })();

@@ -46,8 +46,17 @@
     return kept;
   }
 
-  // options: title, share (values are shares, shown in percent), file (name of saved files), x (name of the axis).
-  // set(series, epochs): series is [{name, colour, x: [...], y: [...], raw, dots, dim, dash, click}]; epochs are [[x, number]].
+  // The range of the middle 96 % of values, with some room.
+  function middleRange(values) {
+    const sorted = Float64Array.from(values).sort(), at = share => sorted[Math.round(share * (sorted.length - 1))];
+    const low = at(.02), high = at(.98), room = (high - low) * .08;
+    return high > low ? [Math.max(sorted[0], low - room), Math.min(sorted.at(-1), high + room)] : null;
+  }
+
+  // options: title, share (values are shares, shown in percent), file (name of saved files), x (name of the axis), scale:
+  // {log, clip}, linked: charts with the same range, pointed(x) and zoomed(range) for these.
+  // set(series, epochs): series is [{name, colour, x: [...], y: [...], raw, dots, dim, dash, sparse, click}], where a sparse
+  // one has values at few places, which are shown as theirs; epochs are [[x, number]].
   class CurveChart {
     constructor(host, options) {
       this.options = options;
@@ -56,17 +65,21 @@
       this.window = null;
       this.legend = element("div", {class: "legend"});
       this.box = element("div", {class: "chart", tabindex: "0", role: "img", on: {keydown: event => this.key(event)}});
+      this.note = element("span", {class: "quiet small"});
+      this.axisName = element("div", {class: "axis-name"});
+      this.cross = element("div", {class: "cross", hidden: true});
       this.table = element("details", {class: "small"}, element("summary", {}, "Values as a table"));
       this.table.addEventListener("toggle", () => this.fillTable());
       host.append(
-        element("div", {class: "chart-tools"}, this.legend, element("span", {},
+        element("div", {class: "chart-tools"}, this.legend, element("span", {class: "buttons"}, this.note, " ",
           element("button", {type: "button", class: "small", on: {click: () => this.reset()}, title: "Show everything (key 0)"}, "Whole range"), " ",
           element("button", {type: "button", class: "small", on: {click: () => this.saveImage()}}, "Save as PNG"))),
-        this.box, element("div", {class: "axis-name"}, options.x || "iteration"), this.table);
+        this.box, this.axisName, this.table);
       this.forget = onTheme(() => this.draw(true));
       this.size = new ResizeObserver(() => this.graph?.resize());
       this.size.observe(this.box);
     }
+    log() { return !!this.options.scale?.log && !this.options.share; }
     text(value) { return this.options.share ? percent(value) : number(value); }
     set(series, epochs) {
       this.series = series.filter(one => one.x.length > 0);
@@ -74,19 +87,20 @@
       this.draw(true);
       if (this.table.open) this.fillTable();
     }
+    // Of all charts that are linked, so that one place is the same iteration in all.
     range() {
       let low = Infinity, high = -Infinity;
-      for (const one of this.series) { low = Math.min(low, one.x[0]); high = Math.max(high, one.x[one.x.length - 1]); }
+      for (const chart of this.options.linked || [this]) for (const one of chart.series) { low = Math.min(low, one.x[0]); high = Math.max(high, one.x[one.x.length - 1]); }
       return low < high ? [low, high] : finite(low) ? [low - 1, low + 1] : [0, 1];
     }
     rows(from, to) {
       const most = Math.max(200, Math.floor(kMostPoints / Math.max(1, this.series.length)));
-      const made = new Map();
+      const made = new Map(), log = this.log();
       this.series.forEach((one, column) => {
         for (const i of decimate(one.x, one.y, from, to, most)) {
           let row = made.get(one.x[i]);
           if (!row) { row = new Array(this.series.length + 1).fill(null); row[0] = one.x[i]; made.set(one.x[i], row); }
-          row[column + 1] = finite(one.y[i]) ? one.y[i] : NaN;
+          row[column + 1] = finite(one.y[i]) && (!log || one.y[i] > 0) ? one.y[i] : NaN;
         }
       });
       return [...made.values()].sort((a, b) => a[0] - b[0]);
@@ -98,17 +112,17 @@
       this.drawn = rows.length;
       if (rows.length === 0) rows = [[0].concat(this.series.map(() => null))];
       if (rows[0].length === 1) { this.describe(); return; }
-      const own = {}, colours = [];
+      const range = this.clipped(rows), own = {}, colours = [];
       this.series.forEach((one, i) => {
         const paint = colour("c" + (one.colour ?? i) % 8);
         colours.push(paint);
         own["s" + i] = {strokeWidth: one.raw || one.dim ? 1 : one.wide ? 3 : 2, drawPoints: !!one.dots || one.x.length === 1, pointSize: one.dots ? 3 : 2,
-          strokePattern: one.dash ? [6, 4] : null};
+          strokePattern: one.dash ? [7, 4] : null};
       });
       const faded = colours.map((paint, i) => this.series[i].raw ? paint + "40" : this.series[i].dim ? paint + "66" : paint);
       const options = {
         file: rows, labels: ["x"].concat(this.series.map((_, i) => "s" + i)), series: own, colors: faded,
-        dateWindow: [from, to], axisLineColor: colour("line"), gridLineColor: colour("grid")};
+        dateWindow: [from, to], valueRange: range, logscale: this.log(), axisLineColor: colour("line"), gridLineColor: colour("grid")};
       this.drawing = true;
       try {
         if (!this.graph) {
@@ -119,16 +133,46 @@
               x: {axisLabelFormatter: x => Number.isInteger(x) || Math.abs(x) < 10 ? number(x, 7) : "", pixelsPerLabel: 70},
               y: {axisLabelFormatter: y => this.options.share ? number(100 * y, 4) + " %" : number(y, 4), axisLabelWidth: 58}},
             underlayCallback: (canvas, area, graph) => this.shade(canvas, area, graph),
-            highlightCallback: (event, x) => this.describe(x), unhighlightCallback: () => this.describe(),
+            highlightCallback: (event, x) => { this.point(x); this.options.pointed?.(x); }, unhighlightCallback: () => { this.point(); this.options.pointed?.(); },
             clickCallback: (event, x, points) => { const one = this.nearest(event, points); one?.click?.(); },
             zoomCallback: (low, high) => { if (!this.drawing) this.zoom(low, high); }});
+          this.box.append(this.cross);
         } else {
           this.graph.updateOptions(options);
         }
       } finally {
         this.drawing = false;
       }
-      if (all) this.describe();
+      this.axisName.textContent = this.options.x || "iteration";
+      if (all) this.point();
+    }
+    // The vertical range without outliers; null: of all points. Says how many are beyond it.
+    clipped(rows) {
+      this.note.textContent = "";
+      if (!this.options.scale?.clip) return null;
+      const values = [];
+      for (const row of rows) for (let i = 1; i < row.length; ++i) if (finite(row[i])) values.push(row[i]);
+      const range = values.length > 10 ? middleRange(values) : null;
+      const beyond = range ? values.filter(value => value < range[0] || value > range[1]).length : 0;
+      if (!beyond) return null;
+      this.note.textContent = `${count(beyond)} of ${count(values.length)} drawn points are beyond the axis`;
+      return range;
+    }
+    // The crosshair at x; none without it.
+    point(x) {
+      const at = x === undefined || !this.graph ? NaN : this.graph.toDomXCoord(x), area = this.graph?.getArea();
+      this.cross.hidden = !(at >= area?.x && at <= area.x + area.w);
+      if (!this.cross.hidden) Object.assign(this.cross.style, {left: at + "px", height: area.h + "px"});
+      this.describe(x);
+    }
+    // The range of a chart that is linked; null: everything.
+    follow(range) {
+      this.window = range && this.within(range[0], range[1]);
+      this.draw(false);
+    }
+    within(low, high) {
+      const whole = this.range(), from = Math.max(whole[0], Math.min(low, high)), to = Math.min(whole[1], Math.max(low, high));
+      return to - from > 1e-9 && (from > whole[0] || to < whole[1]) ? [from, to] : null;
     }
     nearest(event, points) {
       const at = event.clientY - this.box.getBoundingClientRect().top;
@@ -140,9 +184,7 @@
       return best;
     }
     zoom(low, high) {
-      const whole = this.range();
-      const from = Math.max(whole[0], Math.min(low, high)), to = Math.min(whole[1], Math.max(low, high));
-      this.window = to - from > 1e-9 && (from > whole[0] || to < whole[1]) ? [from, to] : null;
+      this.window = this.within(low, high);
       this.draw(false);
       this.options.zoomed?.(this.window);
     }
@@ -164,8 +206,8 @@
       canvas.fillStyle = paint;
       this.epochs.forEach(([begin, epoch], i) => {
         if (epoch % 2 !== 0) return;
-        const left = Math.max(area.x, graph.toDomXCoord(begin - .5));
-        const right = Math.min(area.x + area.w, graph.toDomXCoord(i + 1 < this.epochs.length ? this.epochs[i + 1][0] - .5 : last + .5));
+        const left = Math.max(area.x, graph.toDomXCoord(begin));
+        const right = Math.min(area.x + area.w, graph.toDomXCoord(i + 1 < this.epochs.length ? this.epochs[i + 1][0] : last));
         if (right - left < 2) return;
         ++wide;
         canvas.fillRect(left, area.y, right - left, area.h);
@@ -173,17 +215,25 @@
       canvas.restore();
       this.bands = wide;
     }
+    // The index of the point that is shown at x: of a sparse series its last one until there.
+    index(one, x) {
+      if (x === undefined) return one.x.length - 1;
+      const i = lower(one.x, x);
+      return one.sparse ? one.x[i] === x ? i : i - 1 : Math.min(one.x.length - 1, i);
+    }
+    place(x) { return number(x, Math.abs(x) >= 1e4 || Number.isInteger(x) ? 9 : 4); }
     describe(x) {
       const shown = this.series.filter(one => !one.dim && !one.raw || this.series.length === 1);
       clear(this.legend);
-      if (x !== undefined) this.legend.append(element("span", {class: "quiet"}, (this.options.x || "iteration") + " " + number(x, 7)));
-      for (const one of shown.slice(0, 12)) {
-        const i = x === undefined ? one.x.length - 1 : Math.min(one.x.length - 1, lower(one.x, x));
-        const value = one.y[i];
+      if (x !== undefined) this.legend.append(element("span", {class: "quiet"}, (this.options.x || "iteration") + " " + this.place(x)));
+      for (const one of shown.slice(0, 16)) {
+        const i = this.index(one, x), at = one.sparse && i >= 0 && (x === undefined || one.x[i] !== x);
         this.legend.append(element("span", {class: "key"},
-          element("i", {class: one.dots ? "dot" : null, style: {background: colour("c" + (one.colour ?? this.series.indexOf(one)) % 8)}}), one.name,
-          element("strong", {}, this.text(value))));
+          element("i", {class: one.sparse && one.dots ? "dot" : one.dash ? "dashed" : null, style: {color: colour("c" + (one.colour ?? this.series.indexOf(one)) % 8)}}),
+          element("span", {class: "name", title: one.name}, one.name), element("strong", {}, this.text(one.y[i])),
+          at ? element("span", {class: "quiet"}, "at " + this.place(one.x[i])) : null));
       }
+      if (shown.length > 16) this.legend.append(element("span", {class: "quiet"}, `and ${count(shown.length - 16)} more`));
       const said = shown.slice(0, 12).map(one => {
         const values = one.y.filter(finite);
         let low = Infinity, high = -Infinity;
@@ -196,16 +246,17 @@
       while (this.table.children.length > 1) this.table.lastChild.remove();
       if (!this.table.open) return;
       const shown = this.series.filter(one => !one.raw), [from, to] = this.window || this.range();
-      const rows = [];
-      for (let k = 0; k < 21; ++k) {
-        const x = from + (to - from) * k / 20;
-        rows.push(element("tr", {}, element("td", {class: "number"}, count(x)), shown.map(one => {
-          const i = Math.min(one.x.length - 1, lower(one.x, x));
-          return element("td", {class: "number"}, this.text(one.y[i]));
-        })));
-      }
+      // Validations stand in rows of their own iterations.
+      const places = [...new Set(shown.filter(one => one.sparse).flatMap(one => one.x))].filter(x => x >= from && x <= to).sort((a, b) => a - b);
+      const step = Math.max(1, (places.length - 1) / 20), whole = shown.every(one => Number.isInteger(one.x[0]) && Number.isInteger(one.x.at(-1)));
+      const chosen = places.length ? places.filter((_, i) => Math.floor(i / step) !== Math.floor((i - 1) / step) || i + 1 === places.length)
+        : Array.from({length: 21}, (_, k) => from + (to - from) * k / 20);
+      const rows = chosen.map(x => element("tr", {}, element("td", {class: "number"}, whole ? count(x) : this.place(x)), shown.map(one => {
+        const i = this.index(one, x);
+        return element("td", {class: "number"}, one.sparse && one.x[i] !== x ? "–" : this.text(one.y[i]));
+      })));
       this.table.append(element("div", {class: "scroll"}, element("table", {}, element("thead", {}, element("tr", {},
-        element("th", {scope: "col"}, this.options.x || "iteration"), shown.map(one => element("th", {scope: "col"}, one.name)))), element("tbody", {}, rows))));
+        element("th", {scope: "col"}, this.options.x || "iteration"), shown.map(one => element("th", {scope: "col", class: "number name"}, one.name)))), element("tbody", {}, rows))));
     }
     saveImage() { this.image().toBlob(blob => save(blob, (this.options.file || this.options.title) + ".png")); }
     // The chart as a canvas, with title, axes and legend.
@@ -243,12 +294,5 @@
     remove() { this.forget(); this.size.disconnect(); this.graph?.destroy(); }
   }
 
-  function smoothingSlider(initial, changed) {
-    const shown = element("output", {}, initial);
-    const slider = element("input", {type: "range", min: "0", max: "0.99", step: "0.01", value: initial, "aria-label": "Smoothing of training curves",
-      on: {input: () => { shown.textContent = slider.value; changed(Number(slider.value)); }}});
-    return element("label", {}, "Smoothing ", slider, shown);
-  }
-
-  Object.assign(Lockstep, {CurveChart, smooth, decimate, smoothingSlider});
+  Object.assign(Lockstep, {CurveChart, smooth, lower, decimate});
 })();

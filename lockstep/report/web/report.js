@@ -1,82 +1,52 @@
 // The parts of a run's page, in a report and in the dashboard. `data` is what run_data() in run_page.h describes.
 "use strict";
 (() => {
-  const {element, clear, finite, count, number, percent, duration, facts, section, CurveChart, smooth, smoothingSlider} = Lockstep;
-
-  // The columns of a log, with room to grow.
-  class Log {
-    constructor() { this.x = []; this.loss = []; this.accuracy = []; this.rate = []; this.epochs = []; this.validations = []; this.events = []; this.elapsed = 0; this.seconds = 0; this.images = 0; this.iterations = 0; this.last = 0; this.position = 0; this.mark = ""; }
-    add(piece) {
-      const x = Array.isArray(piece.x) ? piece.x : piece.loss.map((_, i) => piece.x + i);
-      for (let i = 0; i < x.length; ++i) {
-        this.x.push(x[i]);
-        this.loss.push(piece.loss[i]);
-        this.accuracy.push(piece.accuracy.length ? piece.accuracy[i] : null);
-      }
-      for (const key of ["rate", "epochs", "validations", "events"]) for (const one of piece[key]) {
-        // A stream that begins later tells the present rate and epoch again.
-        if ((key === "rate" || key === "epochs") && this[key].at(-1)?.[1] === one[1]) continue;
-        this[key].push(one);
-      }
-      this.elapsed = piece.elapsed ?? this.elapsed;
-      this.seconds += piece.seconds; this.images += piece.images; this.iterations += piece.iterations;
-      this.recent = piece.seconds > 0 ? piece.images / piece.seconds : this.recent;
-      this.recentIterations = piece.seconds > 0 ? piece.iterations / piece.seconds : this.recentIterations;
-      this.last = piece.last || this.last;
-      this.workers = piece.workers ?? this.workers;
-      this.position = piece.position;
-      this.mark = piece.mark || "";
-      return this;
-    }
-    classifies() { return this.accuracy.some(finite) || this.validations.some(v => finite(v.validation_accuracy)); }
-    best(key) { const values = this.validations.map(v => v[key]).filter(finite); return values.length ? (/loss/.test(key) ? Math.min : Math.max)(...values) : NaN; }
-    validation(key) { return {x: this.validations.filter(v => finite(v[key])).map(v => v.iteration), y: this.validations.filter(v => finite(v[key])).map(v => v[key])}; }
-  }
+  const {element, clear, finite, count, number, percent, duration, facts, section, breakable, isShare, CurveGroup, Log} = Lockstep;
 
   const badge = state => element("span", {class: "state " + String(state).replace(/\W/g, "")}, String(state));
 
-  // Loss and accuracy over iterations, and the learning rate. Returns {update()}.
-  function curves(host, log, file) {
-    let weight = .9;
-    const charts = [], make = (title, share, key, parent) => {
-      const chart = new CurveChart(parent, {title, share, file: file + "-" + key});
-      charts.push({chart, key});
+  // A chart for each metric over iterations, epochs or time, and the learning rate. Returns {update()}.
+  function curves(host, log, file, choices = {}) {
+    const charts = new Map(), group = new CurveGroup(host, () => update(), choices), parts = element("div", {class: "curves"});
+    const make = (key, title, share) => {
+      const part = element("div", {}, element("h3", {}, title));
+      const chart = group.chart(part, {title, share, file: file + "-" + key});
+      charts.set(key, {part, chart});
+      if (charts.has("rate") && key !== "rate") parts.insertBefore(part, charts.get("rate").part); else parts.append(part);
     };
-    host.append(element("div", {class: "tools"}, smoothingSlider(weight, value => { weight = value; update(); })));
-    const loss = element("div"), accuracy = element("div");
-    host.append(element("h3", {}, "Loss"), loss);
-    make("Loss", false, "loss", loss);
-    if (log.classifies() || log.x.length === 0) { host.append(element("h3", {}, "Accuracy"), accuracy); make("Accuracy", true, "accuracy", accuracy); }
-    const rate = element("div");
-    host.append(element("h3", {}, "Learning rate"), rate);
-    const rateChart = new CurveChart(rate, {title: "Learning rate", file: file + "-rate"});
-    rateChart.box.style.height = "150px";
+    host.append(parts);
+    const titles = {loss: "Loss", accuracy: "Accuracy"};
     function update() {
-      for (const {chart, key} of charts) {
-        chart.set([{name: "training, each iteration", colour: 0, raw: weight > 0, x: log.x, y: log[key]},
-          weight > 0 ? {name: "training", colour: 0, x: log.x, y: smooth(log[key], weight)} : null,
-          {name: "validation", colour: 1, dots: log.validations.length < 200, ...log.validation("validation_" + key)}].filter(Boolean), log.epochs);
+      // The first validation of a run that goes on names the metrics.
+      for (const metric of log.metrics()) if (!charts.has(metric)) make(metric, titles[metric] || metric, isShare(metric));
+      if (log.x.length === 0 && !charts.has("accuracy")) make("accuracy", "Accuracy", true);
+      if (!charts.has("rate")) make("rate", "Learning rate", false);
+      for (const [key, {chart}] of charts) {
+        if (key === "rate") continue;
+        const training = log[key] && (key === "loss" || key === "accuracy") ? log[key] : null, smoothed = group.choices.smoothing > 0;
+        group.set(chart, [training && {name: "training, each iteration", colour: 0, raw: smoothed, log, x: log.x, y: training},
+          training && smoothed && {name: "training", colour: 0, log, smooth: true, x: log.x, y: training},
+          {name: "validation", colour: 1, sparse: true, dots: log.validations.length < 200, log, ...log.validation(key)}].filter(Boolean), log.epochs);
       }
       const steps = {x: [], y: []};
       log.rate.forEach(([x, y], i) => { if (i > 0) { steps.x.push(x - .001); steps.y.push(log.rate[i - 1][1]); } steps.x.push(x); steps.y.push(y); });
       if (log.rate.length && log.last > steps.x.at(-1)) { steps.x.push(log.last); steps.y.push(log.rate.at(-1)[1]); }
-      rateChart.set([{name: "learning rate", colour: 2, ...steps}], log.epochs);
+      group.set(charts.get("rate").chart, [{name: "learning rate", colour: 2, sparse: true, log, ...steps}], log.epochs);
     }
     update();
-    return {update, charts: charts.map(one => one.chart).concat(rateChart), remove: () => { for (const {chart} of charts) chart.remove(); rateChart.remove(); }};
+    return {update, group, get charts() { return group.charts; }, remove: () => group.remove()};
   }
 
   function options(host, tables) {
-    const differing = element("input", {type: "checkbox", on: {change: draw}}), holder = element("div", {class: "scroll"});
-    host.append(element("div", {class: "tools"}, element("label", {}, differing, "Only what differs from the defaults")), holder);
-    const all = tables.reduce((sum, t) => sum + t.fields.filter(f => f.differs).length, 0);
-    differing.checked = all > 0;
+    const set = element("input", {type: "checkbox", on: {change: draw}}), holder = element("div", {class: "scroll"});
+    host.append(element("div", {class: "tools"}, element("label", {}, set, "Only what was set")), holder);
+    set.checked = tables.some(table => table.fields.some(field => field.set));
     function draw() {
       clear(holder).append(element("table", {class: "wide"}, element("thead", {}, element("tr", {}, ["Option", "Value", "Default"].map(name => element("th", {scope: "col"}, name)))),
-        element("tbody", {}, tables.flatMap(table => table.fields.filter(f => f.differs || !differing.checked).map(field =>
-          element("tr", {class: field.differs ? "differs" : null}, element("td", {title: field.help}, table.name + "." + field.name),
-            element("td", {}, field.value, field.differs ? element("span", {class: "hidden"}, " (differs from the default)") : null),
-            element("td", {class: "quiet"}, field.default)))))));
+        element("tbody", {}, tables.flatMap(table => table.fields.filter(f => f.set || !set.checked).map(field =>
+          element("tr", {class: field.set && !set.checked ? "differs" : null}, element("td", {title: field.help}, breakable(table.name + "." + field.name)),
+            element("td", {}, breakable(field.value), field.set ? element("span", {class: "hidden"}, " (set)") : null),
+            element("td", {class: "quiet"}, breakable(field.default))))))));
     }
     draw();
   }
@@ -85,8 +55,8 @@
     const {layers, totals} = data;
     host.append(element("p", {class: "quiet"}, totals + (data.loss ? "; loss " + data.loss : "")), element("div", {class: "columns", style: {marginTop: 0}},
       element("div", {class: "scroll", tabindex: "0", "aria-label": "Layers"}, element("table", {class: "wide small"}, element("thead", {}, element("tr", {},
-        ["Layer", "Type", "Inputs", "Output", "Parameters", "State"].map((name, i) => element("th", {scope: "col", class: i > 3 ? "number" : null}, name)))),
-      element("tbody", {}, layers.map(layer => element("tr", {}, element("td", {}, layer.name), element("td", {}, layer.type), element("td", {}, (layer.inputs || []).join(", ")),
+        ["Layer", "Type", "Options", "Inputs", "Output", "Parameters", "State"].map((name, i) => element("th", {scope: "col", class: i > 4 ? "number" : null}, name)))),
+      element("tbody", {}, layers.map(layer => element("tr", {}, element("td", {}, breakable(layer.name)), element("td", {}, breakable(layer.type)), element("td", {class: "options"}, layer.options || ""), element("td", {}, breakable((layer.inputs || []).join(", "))),
         element("td", {}, layer.size), element("td", {class: "number"}, layer.parameters), element("td", {class: "number"}, layer.state)))))), drawn()));
     function drawn() { const part = element("div"); Lockstep.layerGraph(part, layers, file + "-network"); return part; }
   }
@@ -155,12 +125,11 @@
 
   function headline(data, log) {
     const test = data.confusion?.test, right = test ? Lockstep.classScores(test).reduce((sum, s) => [sum[0] + s.right, sum[1] + s.observed], [0, 0]) : [0, 0];
-    const best = log.classifies() ? "validation_accuracy" : "validation_loss";
+    const best = log.classifies() ? "accuracy" : "loss";
     return facts([
       ["State", badge(data.state?.status || "–"), true], ["Iterations", count(log.last) + (data.start ? " of " + count(data.start.iterations) : "")],
       ["Epoch", log.epochs.length ? count(log.epochs.at(-1)[1]) : "–"],
-      log.classifies() ? ["Best validation accuracy", percent(log.best(best))] : ["Best validation loss", number(log.best("validation_loss"))],
-      ["Last validation loss", number(log.validations.at(-1)?.validation_loss)],
+      [`Best validation ${best}`, (isShare(best) ? percent : number)(log.best(best)?.value)],
       right[1] > 0 ? ["Test accuracy", percent(right[0] / right[1])] : ["", null],
       ["Images per second", log.seconds > 0 ? count(log.images / log.seconds) : "–"], ["Duration", duration(log.elapsed)],
       data.start ? ["Device", `${data.start.device}, ${count(data.start.threads)} threads` + (data.start.workers ? ` in each of ${count(data.start.workers)} workers` : ""), true] : ["", null],
@@ -168,9 +137,9 @@
   }
 
   // Everything of a finished run below its headline. Returns what updates the curves.
-  function parts(host, data, log, file) {
+  function parts(host, data, log, file, choices) {
     let updates = null;
-    section(host, "Curves", node => { updates = curves(node, log, file); }, {id: "curves"});
+    section(host, "Curves", node => { updates = curves(node, log, file, choices); }, {id: "curves"});
     for (const [part, confusion] of Object.entries(data.confusion || {})) {
       const pair = element("div", {class: "columns"});
       host.append(pair);
@@ -186,16 +155,16 @@
   }
 
   function report(data) {
-    const name = String(data.name || "run"), log = new Log().add(data.log), main = element("main");
+    const name = String(data.name || "run"), log = new Log(data.start?.iterations_per_epoch).add(data.log), main = element("main");
     document.title = `${name} – Lockstep report`;
-    document.body.append(element("header", {class: "top"}, element("div", {}, element("h1", {}, name), element("span", {class: "quiet small"}, data.folder), element("span", {class: "space"}), Lockstep.themeButton())), main);
+    document.body.append(element("header", {class: "top"}, element("div", {}, element("h1", {}, breakable(name)), element("span", {class: "quiet small"}, breakable(data.folder)), element("span", {class: "space"}), Lockstep.themeButton())), main);
     section(main, "Run", node => {
-      node.append(headline(data, log));
+      node.append(headline(data, log), Lockstep.scoreTable(log, data.scores));
       if (data.state?.reason) node.append(element("p", {class: "message"}, data.state.reason));
       for (const note of data.notes || []) node.append(element("p", {class: "quiet small"}, note));
     });
     return parts(main, data, log, name);
   }
 
-  Object.assign(Lockstep, {Log, report, badge, curves, parts, headline, eventText, workers});
+  Object.assign(Lockstep, {report, badge, curves, parts, headline, eventText, workers});
 })();

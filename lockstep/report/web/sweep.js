@@ -2,7 +2,7 @@
 // sweep_data() in sweep_page.h describes.
 "use strict";
 (() => {
-  const {element, drawing, clear, finite, count, number, percent, svgButton, showTip, hideTip, section, facts, CurveChart} = Lockstep;
+  const {element, drawing, clear, finite, count, number, percent, svgButton, showTip, hideTip, section, facts, CurveGroup} = Lockstep;
 
   // A scale of an axis: numbers (by their logarithm if they span much), or words in their order.
   function axisOf(name, values) {
@@ -21,7 +21,8 @@
   // rows: [{values: {axis: value}, text, colour 0 to 1, dim, row}]. selected(rows) follows the brushes.
   function parallelCoordinates(host, names, rows, file, selected) {
     const axes = names.map(name => axisOf(name, rows.map(row => row.values[name])));
-    const gap = Math.max(120, Math.min(270, 1160 / Math.max(1, axes.length - 1))), left = 70, top = 34, tall = 260;
+    const left = 84, top = 34, tall = 260, room = (host.clientWidth || 1300) - 40 - 2 * left;
+    const gap = Math.max(130, Math.min(270, room / Math.max(1, axes.length - 1)));
     const width = left * 2 + gap * (axes.length - 1), height = top + tall + 24, brushes = new Map();
     const svg = drawing("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Parallel coordinates of ${rows.length} trials over ${names.join(", ")}`});
     const y = share => top + (1 - share) * tall;
@@ -84,7 +85,7 @@
   }
 
   const shortName = name => name.replace(/^training\./, "");
-  const shownValue = (metric, v) => /accuracy|top-/.test(metric) ? percent(v) : number(v);
+  const shownValue = (metric, v) => Lockstep.isShare(metric) ? percent(v) : number(v);
 
   // openRun(trial) shows a trial's run.
   function sweepParts(host, data, openRun, stopTrial = null) {
@@ -104,14 +105,15 @@
         Lockstep.bars(node, importance.sort((a, b) => b[1] - a[1]).map(([name, v]) => ({name, value: Math.max(0, v), kind: "", text: percent(v, 1)})), file + "-importance", "Importance");
       }
     });
-    let chart = null, table = null, inside = new Set(trials), brushed = false;
-    const series = () => trials.filter(t => t.curve?.x.length).map(t => ({name: `trial ${t.trial}`, colour: t.trial, x: t.curve.x, y: t.curve.y, wide: t === best,
+    let chart = null, group = null, table = null, inside = new Set(trials), brushed = false;
+    const series = () => trials.filter(t => t.curve?.x.length).map(t => ({name: `trial ${t.trial}`, colour: t.trial, x: t.curve.x, y: t.curve.y, wide: t === best, sparse: true,
       dim: t.pruned && t !== best || brushed && !inside.has(t), dots: t.curve.x.length < 40, click: () => openRun(t)}));
     section(host, "Parallel coordinates", node => parallelCoordinates(node, [...names, metric], trials.map(t => ({values: {...t.parameters, [metric]: t.value}, text: text(t), colour: good(t.value), dim: t.pruned, click: () => openRun(t), row: t})),
       file + "-parallel", (rows, any) => { inside = new Set(rows.map(row => row.row)); brushed = any; chart?.set(series(), []); table?.set(trials.filter(t => inside.has(t))); }));
     section(host, "Learning curves", node => {
       node.append(element("p", {class: "quiet small"}, "Pruned trials are dim. A click on a curve shows its run."));
-      chart = new CurveChart(node, {title: metric, share: /accuracy/.test(metric), x: "epoch", file: file + "-curves"});
+      group = new CurveGroup(node, () => chart.set(series(), []), {smoothing: false, axis: false});
+      chart = group.chart(node, {title: metric, share: Lockstep.isShare(metric), x: "epoch", file: file + "-curves"});
       chart.set(series(), []);
     });
     section(host, "Parameters", node => {
@@ -123,7 +125,7 @@
         const all = trials.map(t => t.parameters[name]), numeric = all.every(v => v === undefined || finite(v));
         const words = [...new Set(all.map(String))].sort();
         Lockstep.pointChart(part, trials.map(t => ({x: numeric ? t.parameters[name] : words.indexOf(String(t.parameters[name])), y: t.value, text: text(t), dim: t.pruned, click: () => openRun(t)})),
-          {x: numeric ? name : `${name} (${words.map((word, i) => i + ": " + word).join(", ")})`, y: metric, file: `${file}-${name}`, share: /accuracy/.test(metric)});
+          {x: numeric ? name : `${name} (${words.map((word, i) => i + ": " + word).join(", ")})`, y: metric, file: `${file}-${name}`, share: Lockstep.isShare(metric)});
       }
     });
     section(host, "Trials", node => {
@@ -139,7 +141,7 @@
   function sweepReport(data) {
     document.title = `${data.name} – Lockstep sweep`;
     const main = element("main");
-    document.body.append(element("header", {class: "top"}, element("div", {}, element("h1", {}, String(data.name)), element("span", {class: "quiet small"}, data.folder), element("span", {class: "space"}), Lockstep.themeButton())), main);
+    document.body.append(element("header", {class: "top"}, element("div", {}, element("h1", {}, Lockstep.breakable(data.name)), element("span", {class: "quiet small"}, Lockstep.breakable(data.folder)), element("span", {class: "space"}), Lockstep.themeButton())), main);
     const made = sweepParts(main, data, trial => { location.href = `trials/${Number(trial.trial)}/report.html`; });
     for (const note of data.notes || []) main.append(element("p", {class: "quiet small"}, note));
     for (const [part, confusion] of Object.entries(data.confusion || {})) {

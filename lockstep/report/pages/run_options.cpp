@@ -1,0 +1,246 @@
+#include "lockstep/report/pages/run_options.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json/json_text.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/base/text.h"
+#include "lockstep/engine/nn/layer.h"
+#include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/store/stored_run.h"
+#include "lockstep/train/options/solver_info.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kLongestValue = 200;
+
+std::string dumped(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+// "sgdm", 0.9, [-2,2] as text.
+std::string value_text(const ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  // Variables are numbers in double precision.
+  if (value.is_number_float()) {
+    std::string text = dumped(value);
+    if (text.ends_with(".0")) text.resize(text.size() - 2);
+    return text;
+  }
+  return dumped(value);
+}
+
+// Whether a resolved value is the default, which may be written in a shorter form: 0 for [0, 0], []
+// for a missing text.
+bool same_value(const ordered_json& value, const ordered_json& by_default) {
+  if (value.is_number() && by_default.is_number()) {
+    return value.get<double>() == by_default.get<double>();
+  }
+  if (value.is_array() && by_default.is_array() && value.size() == by_default.size()) {
+    return std::equal(value.begin(), value.end(), by_default.begin(), same_value);
+  }
+  if (value.is_array() && !value.empty() && !by_default.is_array()) {
+    return std::all_of(value.begin(), value.end(),
+                       [&](const ordered_json& v) { return same_value(v, by_default); });
+  }
+  const auto nothing = [](const ordered_json& v) {
+    return v.is_null() || ((v.is_array() || v.is_string()) && (v.empty() || v == ""));
+  };
+  return value == by_default || (nothing(value) && nothing(by_default));
+}
+
+ordered_json default_of(const FieldInfo& field) {
+  ordered_json value = parse_json_or_discard<ordered_json>(field.default_value);
+  if (value.is_discarded()) value = field.default_value;
+  return value;
+}
+
+// The default of an option, in a training with the job's solver.
+ordered_json default_of(const FieldInfo& field, const ordered_json& table) {
+  ordered_json value = default_of(field);
+  const auto solver = table.find("solver");
+  if (solver == table.end() || !solver->is_string()) return value;
+  for (const SolverInfo& info : solver_registry()) {
+    if (info.name != *solver) continue;
+    if (field.name == "initial_learning_rate") value = info.initial_learning_rate;
+    if (field.name == "squared_gradient_decay" && info.squared_gradient_decay > 0) {
+      value = info.squared_gradient_decay;
+    }
+  }
+  return value;
+}
+
+// Which of a run's options its user set.
+class Given {
+ public:
+  explicit Given(const RunFacts& facts) : names_(facts.given.begin(), facts.given.end()) {}
+
+  bool set(const std::string& name, bool differs) const {
+    const bool known = !names_.empty() && !name.starts_with("data.");
+    return known ? names_.contains(name) : differs;
+  }
+
+ private:
+  const std::set<std::string> names_;
+};
+
+ordered_json variables_table(const RunFacts& facts) {
+  ordered_json fields = ordered_json::array();
+  for (const auto& [name, value] : facts.variables) {
+    fields.push_back({{"name", name},
+                      {"value", value_text(parse_json_or_discard<ordered_json>(value))},
+                      {"default", "-"},
+                      {"set", true},
+                      {"help", "a variable of the job, or a parameter of its sweep"}});
+  }
+  return {{"name", "variables"}, {"fields", std::move(fields)}};
+}
+
+// What is compared of a run.
+struct RunOptions {
+  std::map<std::string, std::string> values;
+  std::set<std::string> set;
+  std::vector<std::string> order;
+};
+
+void add(RunOptions& run, const std::string& name, std::string text, bool set) {
+  if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + "...";
+  if (run.values.emplace(name, printable(text)).second) run.order.push_back(name);
+  if (set) run.set.insert(name);
+}
+
+std::optional<RunOptions> options_in(const std::string& folder) {
+  ordered_json job;
+  try {
+    job = parse_json_or_discard<ordered_json>(
+        read_text(local_files(), join_path(folder, "job.json")));
+  } catch (const Error&) {  // it was removed, or cannot be read: shown without it
+  }
+  if (!job.is_object()) return std::nullopt;
+  const ordered_json tables = option_tables(job, read_run_facts(local_files(), folder));
+  RunOptions run;
+  for (const bool set : {true, false}) {
+    for (const ordered_json& table : tables) {
+      for (const ordered_json& field : table["fields"]) {
+        if (field["set"] != set) continue;
+        add(run, table["name"].get<std::string>() + "." + field["name"].get<std::string>(),
+            field["value"], set);
+      }
+    }
+  }
+  // Those of the network, and what later versions have added.
+  for (const auto& [name, value] : options_of_job(std::move(job))) {
+    if (run.values.contains(name)) continue;
+    add(run, name, value_text(parse_json_or_discard<ordered_json>(value)), false);
+  }
+  return run;
+}
+
+}  // namespace
+
+ordered_json option_tables(const ordered_json& job, const RunFacts& facts) {
+  static const std::vector<JobTable> known = job_tables();
+  const Given given(facts);
+  ordered_json tables = ordered_json::array();
+  if (!facts.variables.empty()) tables.push_back(variables_table(facts));
+  for (const JobTable& table : known) {
+    const auto found = job.find(table.name);
+    if (table.name == "network" || found == job.end() || !found->is_object()) continue;
+    ordered_json fields = ordered_json::array();
+    for (const FieldInfo& field : table.fields) {
+      const auto value = found->find(field.name);
+      if (value == found->end()) continue;
+      const ordered_json by_default = default_of(field, *found);
+      fields.push_back(
+          {{"name", field.name},
+           {"value", value_text(*value)},
+           {"default", value_text(by_default)},
+           {"set", given.set(table.name + "." + field.name, !same_value(*value, by_default))},
+           {"help", field.help}});
+    }
+    tables.push_back({{"name", table.name}, {"fields", std::move(fields)}});
+  }
+  return tables;
+}
+
+std::string layer_options(const ordered_json& layer) {
+  const std::vector<LayerInfo>& registry = layer_registry();
+  const auto info = std::find_if(registry.begin(), registry.end(), [&](const LayerInfo& one) {
+    return layer.contains("type") && layer["type"] == one.type;
+  });
+  std::string text;
+  for (const auto& [name, value] : layer.items()) {
+    if (name == "name" || name == "type" || name == "inputs") continue;
+    if (info != registry.end()) {
+      const auto field = std::find_if(info->fields.begin(), info->fields.end(),
+                                      [&](const FieldInfo& f) { return f.name == name; });
+      if (field != info->fields.end() && same_value(value, default_of(*field))) continue;
+    }
+    const bool equal = value.is_array() && !value.empty() && value.front().is_primitive() &&
+                       std::all_of(value.begin(), value.end(),
+                                   [&](const ordered_json& v) { return v == value.front(); });
+    std::string shown = value_text(equal ? value.front() : value);
+    if (shown.size() > kLongestValue) shown = shown.substr(0, kLongestValue) + "...";
+    text += (text.empty() ? "" : ", ") + name + " " + shown;
+  }
+  return printable(text);
+}
+
+ordered_json differing_options(const std::vector<std::string>& folders, size_t most) {
+  std::vector<std::optional<RunOptions>> runs;
+  std::vector<std::string> order;
+  std::set<std::string> known, set;
+  for (const std::string& folder : folders) {
+    runs.push_back(options_in(folder));
+    if (!runs.back()) continue;
+    for (const std::string& name : runs.back()->order) {
+      if (known.insert(name).second) order.push_back(name);
+    }
+    set.insert(runs.back()->set.begin(), runs.back()->set.end());
+  }
+  const auto value = [&](const RunOptions& run, const std::string& name) -> std::string_view {
+    const auto found = run.values.find(name);
+    return found == run.values.end() ? std::string_view() : found->second;
+  };
+  std::erase_if(order, [&](const std::string& name) {
+    std::optional<std::string_view> first;
+    return std::all_of(runs.begin(), runs.end(), [&](const std::optional<RunOptions>& run) {
+      if (!run) return true;
+      if (!first) first = value(*run, name);
+      return value(*run, name) == *first && run->values.contains(name);
+    });
+  });
+  const auto rank = [&](const std::string& name) {
+    return name.starts_with("variables.") ? 0 : set.contains(name) ? 1 : 2;
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
+  const size_t left_out = order.size() - std::min(order.size(), most);
+  order.resize(order.size() - left_out);
+  ordered_json json{{"names", order},
+                    {"set", ordered_json::array()},
+                    {"values", ordered_json::array()},
+                    {"left_out", left_out}};
+  for (const std::string& name : order) json["set"].push_back(set.contains(name));
+  for (const std::optional<RunOptions>& run : runs) {
+    ordered_json row = ordered_json::array();
+    for (const std::string& name : order) {
+      row.push_back(run && run->values.contains(name) ? ordered_json(run->values.at(name))
+                                                      : ordered_json());
+    }
+    json["values"].push_back(std::move(row));
+  }
+  return json;
+}
+
+}  // namespace lockstep
