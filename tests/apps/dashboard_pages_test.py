@@ -210,13 +210,17 @@ class ManyRuns(CommandTest):
             began = time.monotonic()
             d.json("/api/runs")
             again = time.monotonic() - began
+            began = time.monotonic()
+            self.assertEqual(d.json("/api/differences?ids=")["names"], ["training.seed"])
+            differences = time.monotonic() - began
             long = [run["id"] for run in listed if "long" in run["folder"]]
             began = time.monotonic()
             with concurrent.futures.ThreadPoolExecutor(4) as pool:
                 logs = list(pool.map(lambda run: d.json("/api/log?id=" + run), long))
             curves = time.monotonic() - began
             self.assertEqual([len(log["loss"]) for log in logs], [100_000] * 8)
-            print(f"2,008 runs: {first:.2f} s at first, {again:.3f} s again; 8 logs of 100,000 iterations: {curves:.2f} s")
+            print(f"2,008 runs: {first:.2f} s at first, {again:.3f} s again; what differs: {differences:.2f} s; 8 logs of 100,000 iterations: {curves:.2f} s")
+            self.assertLess(differences, 20)
             self.assertLess(first, 20)
             self.assertLess(again, 2)
             self.assertLess(curves, 30)

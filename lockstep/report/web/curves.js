@@ -131,7 +131,7 @@
             interactionModel: model, animatedZooms: false, labelsKMB: false, xRangePad: 2, yRangePad: 8,
             axes: {
               x: {axisLabelFormatter: x => Number.isInteger(x) || Math.abs(x) < 10 ? number(x, 7) : "", pixelsPerLabel: 70},
-              y: {axisLabelFormatter: y => this.options.share ? number(100 * y, 4) + " %" : number(y, 4), axisLabelWidth: 58}},
+              y: {axisLabelFormatter: y => this.options.share ? number(100 * y, 5) + " %" : number(y, 6), axisLabelWidth: 58}},
             underlayCallback: (canvas, area, graph) => this.shade(canvas, area, graph),
             highlightCallback: (event, x) => { this.point(x); this.options.pointed?.(x); }, unhighlightCallback: () => { this.point(); this.options.pointed?.(); },
             clickCallback: (event, x, points) => { const one = this.nearest(event, points); one?.click?.(); },

@@ -31,7 +31,7 @@
       const steps = {x: [], y: []};
       log.rate.forEach(([x, y], i) => { if (i > 0) { steps.x.push(x - .001); steps.y.push(log.rate[i - 1][1]); } steps.x.push(x); steps.y.push(y); });
       if (log.rate.length && log.last > steps.x.at(-1)) { steps.x.push(log.last); steps.y.push(log.rate.at(-1)[1]); }
-      group.set(charts.get("rate").chart, [{name: "learning rate", colour: 2, sparse: true, log, ...steps}], log.epochs);
+      group.set(charts.get("rate").chart, [{name: "learning rate", colour: 2, log, ...steps}], log.epochs);
     }
     update();
     return {update, group, get charts() { return group.charts; }, remove: () => group.remove()};

@@ -82,7 +82,9 @@
     const withOptions = element("input", {type: "checkbox", on: {change: () => { state.options = withOptions.checked; keep(); askOptions(); }}});
     withOptions.checked = state.options;
     // Variables, options and the network, where runs differ in them.
+    let compared = 0;  // runs
     async function askOptions() {
+      compared = runs.size;
       try { differences = state.options ? await load("/api/differences?ids=") : null; } catch (error) { wrong.textContent = error.message; wrong.hidden = false; }
       draw(true);
     }
@@ -165,7 +167,9 @@
     if (state.options) askOptions();
     return {update() {
       if (holder.contains(document.activeElement) || document.querySelector("dialog")) return;
-      if (state.filter.trim()) ask(0); else draw();
+      if (state.options && runs.size !== compared) askOptions();
+      else if (state.filter.trim()) ask(0);
+      else draw();
     }, get filtered() { return !!state.filter.trim(); }};
   }
 
