@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -106,44 +105,85 @@ ordered_json variables_table(const RunFacts& facts) {
   return {{"name", "variables"}, {"fields", std::move(fields)}};
 }
 
-// What is compared of a run.
-struct RunOptions {
-  std::map<std::string, std::string> values;
-  std::set<std::string> set;
-  std::vector<std::string> order;
+// Texts as numbers, so that the options of thousands of runs need little memory.
+class Texts {
+ public:
+  int number(const std::string& text) {
+    const auto [at, added] = numbers_.try_emplace(text, static_cast<int>(texts_.size()));
+    if (added) texts_.push_back(&at->first);
+    return at->second;
+  }
+  const std::string& text(int number) const { return *texts_[static_cast<size_t>(number)]; }
+  int count() const { return static_cast<int>(texts_.size()); }
+
+ private:
+  std::map<std::string, int> numbers_;
+  std::vector<const std::string*> texts_;
 };
 
-void add(RunOptions& run, const std::string& name, std::string text, bool set) {
-  if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + "...";
-  if (run.values.emplace(name, printable(text)).second) run.order.push_back(name);
-  if (set) run.set.insert(name);
-}
+// What is compared of the runs.
+struct Compared {
+  using Values = std::map<int, int>;  // by the number of the name
 
-std::optional<RunOptions> options_in(const std::string& folder) {
+  Texts names, values;
+  std::vector<std::optional<Values>> runs;  // nothing for a folder without a job
+  std::set<int> set;
+
+  void add(const std::string& folder);
+};
+
+void Compared::add(const std::string& folder) {
   ordered_json job;
   try {
     job = parse_json_or_discard<ordered_json>(
         read_text(local_files(), join_path(folder, "job.json")));
   } catch (const Error&) {  // it was removed, or cannot be read: shown without it
   }
-  if (!job.is_object()) return std::nullopt;
-  const ordered_json tables = option_tables(job, read_run_facts(local_files(), folder));
-  RunOptions run;
-  for (const bool set : {true, false}) {
-    for (const ordered_json& table : tables) {
+  runs.emplace_back();
+  if (!job.is_object()) return;
+  Values& run = runs.back().emplace();
+  const RunFacts facts = read_run_facts(local_files(), folder);
+  const auto take = [&](const std::string& name, const std::string& json, bool is_set) {
+    // Most values are numbers, which are their own text.
+    std::string text = json.starts_with('"') || json.ends_with(".0")
+                           ? value_text(parse_json_or_discard<ordered_json>(json))
+                           : json;
+    if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + "...";
+    const int number = names.number(printable(name));
+    run.emplace(number, values.number(printable(text)));
+    if (is_set) set.insert(number);
+  };
+  for (const auto& [name, value] : facts.variables) take("variables." + name, value, true);
+  std::set<std::string> known(facts.given.begin(), facts.given.end());
+  if (known.empty()) {
+    for (const ordered_json& table : option_tables(job, facts)) {
       for (const ordered_json& field : table["fields"]) {
-        if (field["set"] != set) continue;
-        add(run, table["name"].get<std::string>() + "." + field["name"].get<std::string>(),
-            field["value"], set);
+        if (!field["set"]) continue;
+        known.insert(table["name"].get<std::string>() + "." + field["name"].get<std::string>());
       }
     }
   }
-  // Those of the network, and what later versions have added.
   for (const auto& [name, value] : options_of_job(std::move(job))) {
-    if (run.values.contains(name)) continue;
-    add(run, name, value_text(parse_json_or_discard<ordered_json>(value)), false);
+    // Data that differs was chosen by somebody.
+    take(name, value, known.contains(name) || name.starts_with("data."));
   }
-  return run;
+}
+
+// The numbers of names whose values are not the same in all runs.
+std::vector<int> differing_names(const Compared& compared) {
+  std::vector<int> found;
+  for (int name = 0; name < compared.names.count(); ++name) {
+    std::optional<int> first;  // -1: a run without this option
+    const bool same = std::all_of(compared.runs.begin(), compared.runs.end(),
+                                  [&](const std::optional<Compared::Values>& run) {
+                                    if (!run) return true;
+                                    const auto at = run->find(name);
+                                    const int value = at == run->end() ? -1 : at->second;
+                                    return value == first.value_or(value) && (first = value, true);
+                                  });
+    if (!same) found.push_back(name);
+  }
+  return found;
 }
 
 }  // namespace
@@ -197,46 +237,29 @@ std::string layer_options(const ordered_json& layer) {
 }
 
 ordered_json differing_options(const std::vector<std::string>& folders, size_t most) {
-  std::vector<std::optional<RunOptions>> runs;
-  std::vector<std::string> order;
-  std::set<std::string> known, set;
-  for (const std::string& folder : folders) {
-    runs.push_back(options_in(folder));
-    if (!runs.back()) continue;
-    for (const std::string& name : runs.back()->order) {
-      if (known.insert(name).second) order.push_back(name);
-    }
-    set.insert(runs.back()->set.begin(), runs.back()->set.end());
-  }
-  const auto value = [&](const RunOptions& run, const std::string& name) -> std::string_view {
-    const auto found = run.values.find(name);
-    return found == run.values.end() ? std::string_view() : found->second;
+  Compared compared;
+  for (const std::string& folder : folders) compared.add(folder);
+  std::vector<int> order = differing_names(compared);
+  const auto rank = [&](int number) {
+    const std::string& name = compared.names.text(number);
+    if (name.starts_with("variables.")) return 0;
+    if (compared.set.contains(number)) return 1;
+    return name.starts_with("network.") ? 3 : 2;
   };
-  std::erase_if(order, [&](const std::string& name) {
-    std::optional<std::string_view> first;
-    return std::all_of(runs.begin(), runs.end(), [&](const std::optional<RunOptions>& run) {
-      if (!run) return true;
-      if (!first) first = value(*run, name);
-      return value(*run, name) == *first && run->values.contains(name);
-    });
-  });
-  const auto rank = [&](const std::string& name) {
-    return name.starts_with("variables.") ? 0 : set.contains(name) ? 1 : 2;
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return rank(a) < rank(b); });
   const size_t left_out = order.size() - std::min(order.size(), most);
   order.resize(order.size() - left_out);
-  ordered_json json{{"names", order},
-                    {"set", ordered_json::array()},
-                    {"values", ordered_json::array()},
-                    {"left_out", left_out}};
-  for (const std::string& name : order) json["set"].push_back(set.contains(name));
-  for (const std::optional<RunOptions>& run : runs) {
+  const ordered_json none = ordered_json::array();
+  ordered_json json{{"names", none}, {"set", none}, {"values", none}, {"left_out", left_out}};
+  for (const int name : order) {
+    json["names"].push_back(compared.names.text(name));
+    json["set"].push_back(compared.set.contains(name));
+  }
+  for (const std::optional<Compared::Values>& run : compared.runs) {
     ordered_json row = ordered_json::array();
-    for (const std::string& name : order) {
-      row.push_back(run && run->values.contains(name) ? ordered_json(run->values.at(name))
-                                                      : ordered_json());
+    for (const int name : order) {
+      const bool there = run && run->contains(name);
+      row.push_back(there ? ordered_json(compared.values.text(run->at(name))) : ordered_json());
     }
     json["values"].push_back(std::move(row));
   }

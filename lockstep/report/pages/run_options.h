@@ -22,7 +22,7 @@ std::string layer_options(const nlohmann::ordered_json& layer);
 // In what the runs in these folders differ: {"names": ["variables.width", "training.seed",
 // "network.layers.fc.units"], "set": [whether one of the runs set it], "values": [for each folder
 // [text or null, for each name]], "left_out": further names beyond `most`}. Variables come first,
-// then what was set, then the rest. A folder without a job has nulls. Thread-safe.
+// then what was set, other options, and the network. A folder without a job has nulls. Thread-safe.
 nlohmann::ordered_json differing_options(const std::vector<std::string>& folders, size_t most);
 
 }  // namespace lockstep
