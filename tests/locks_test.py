@@ -102,7 +102,7 @@ def sources_with_locks(texts):
 
 
 def flags_of(command):
-    """The flags that decide what a source means. Warnings, optimisation and all that only GCC knows
+    """The flags that decide what a source means. Warnings, optimization and all that only GCC knows
     are left out."""
     flags = []
     words = iter(command)

@@ -98,7 +98,7 @@ const std::vector<Variable>& environment() {
        "gigabytes of objects to keep below XDG_CACHE_HOME or ~/.cache (10); 0: none"},
       {"LOCKSTEP_DEVICE_LOG",
        "file to which GPUs' algorithms and recordings are appended, as lines of JSON"},
-      {"NO_COLOR", "if set, no colour on terminals"}};
+      {"NO_COLOR", "if set, no color on terminals"}};
   return variables;
 }
 
@@ -124,10 +124,10 @@ void print_table(const std::vector<std::pair<std::string, std::string>>& rows) {
 }
 
 void print_error(const std::string& message, const std::string& hint) {
-  const bool colour = error_has_colour();
-  const char* red = colour ? "\x1b[1;31m" : "";
-  const char* cyan = colour ? "\x1b[36m" : "";
-  const char* plain = colour ? "\x1b[0m" : "";
+  const bool color = error_has_color();
+  const char* red = color ? "\x1b[1;31m" : "";
+  const char* cyan = color ? "\x1b[36m" : "";
+  const char* plain = color ? "\x1b[0m" : "";
   // Names in the message may contain any characters.
   std::fprintf(stderr, "%serror:%s %s\n", red, plain, printable_lines(message).c_str());
   if (hint.empty()) return;
@@ -135,7 +135,7 @@ void print_error(const std::string& message, const std::string& hint) {
 }
 
 bool error_is_terminal() { return is_terminal(stderr); }
-bool error_has_colour() { return has_colour(stderr); }
+bool error_has_color() { return has_color(stderr); }
 int output_width() { return columns_of(stdout, 100); }
 
 Model open_model(const std::string& path) {

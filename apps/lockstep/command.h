@@ -82,9 +82,9 @@ void print_table(const std::vector<std::pair<std::string, std::string>>& rows);
 void print_error(const std::string& message, const std::string& hint);
 
 // Whether standard error is a terminal that supports more than lines, and whether it supports
-// colour.
+// color.
 bool error_is_terminal();
-bool error_has_colour();
+bool error_has_color();
 // The number of columns of standard output; 100 if it is not a terminal.
 int output_width();
 

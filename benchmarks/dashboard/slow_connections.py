@@ -5,7 +5,7 @@ usage: benchmarks/dashboard/slow_connections.py PATH_OF_LOCKSTEP [--connections 
 
 Each round trains the same job twice with `--dashboard`: alone, and while connections send a byte of a request
 every second and are made anew whenever they are closed. Every other round begins with the connections, so that a
-machine that becomes slower or faster favours neither. Prints the ratio of the times of the trainings (median over
+machine that becomes slower or faster favors neither. Prints the ratio of the times of the trainings (median over
 the rounds, of the log: without start and evaluation) and of their processor seconds, which other programs disturb
 less, the memory that the connections cost, and the time from SIGTERM to the end. The connections are made by this
 process: on a machine without a core for it, the times contain its work, the processor seconds do not. Expected: a

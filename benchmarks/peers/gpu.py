@@ -15,8 +15,8 @@ The roofline: what the step multiplies is counted, and the fewest bytes that it 
 the GPU multiplies large matrices and copies large arrays is measured by PyTorch in the same call. A
 step cannot be faster than the larger of the two times; the share of that in its own time is printed.
 The fewest bytes are those of passes that are fused as far as the statistics of the mini-batch
-permit. Of each block (convolution, batch normalisation, ReLU) the forward pass reads its input and
-writes the convolution's result, which the next block normalises as it reads it; the backward pass
+permit. Of each block (convolution, batch normalization, ReLU) the forward pass reads its input and
+writes the convolution's result, which the next block normalizes as it reads it; the backward pass
 reads the output's gradient, the convolution's result and the input, and writes the input's gradient.
 """
 

@@ -1,7 +1,7 @@
 """Images per second of whole training steps of one framework, as JSON: for speed.py, which runs
 this with the Python that has the framework.
 
-The plain network of three levels (3x3 convolution, batch normalisation, ReLU, `depth` times;
+The plain network of three levels (3x3 convolution, batch normalization, ReLU, `depth` times;
 pooling; a fully connected layer), trained by SGD with momentum on random images that are in memory. Each
 framework in the ways its documentation has for speed: JAX with the whole step compiled, TensorFlow
 as a function and compiled by XLA, PyTorch as it comes in both layouts, and compiled (network and

@@ -3,7 +3,7 @@
 
 The training of examples/jobs/cifar10_s3.toml, written for PyTorch: the same network, initial
 distributions, solver, mini-batches and epochs, a tenth of each class held out, or with --validation
-all of --train learned from. Batch normalisation runs over the whole mini-batch of 128, or over
+all of --train learned from. Batch normalization runs over the whole mini-batch of 128, or over
 groups of `--group` observations. Prints, for each seed, the mean of the last ten epochs' validation
 accuracies and the test accuracy after the last; then the means.
 """
@@ -73,7 +73,7 @@ def augment(pixels, generator):
 
 
 class GroupedNormalization(nn.BatchNorm2d):
-    """Normalises groups of observations by themselves while training."""
+    """Normalizes groups of observations by themselves while training."""
 
     group = 0
 
@@ -142,7 +142,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--depth", type=int, default=1)
     parser.add_argument("--group", type=int, default=0,
-                        help="observations normalised together (0: the whole mini-batch)")
+                        help="observations normalized together (0: the whole mini-batch)")
     parser.add_argument("--augment", action="store_true",
                         help="reflect in x and translate by up to 4 pixels, as S1 does")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

@@ -78,7 +78,7 @@ int64_t FieldReader::whole(const char* name, const json& value, const IntegerRul
 
 namespace {
 
-// A missing required name is often present but misspelt. The error then suggests that key.
+// A missing required name is often present but misspelled. The error then suggests that key.
 [[noreturn]] void missing(const std::string& where, const char* name, const char* help,
                           const json& object, const std::vector<std::string>& known) {
   std::vector<std::string> unclaimed;

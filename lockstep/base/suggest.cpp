@@ -15,7 +15,7 @@ std::string plain(std::string_view name) {
   return result;
 }
 
-// Counts the insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`
+// Counts the insertions, deletions, replacements and swaps of neighbors that turn `a` into `b`
 // (optimal string alignment).
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);

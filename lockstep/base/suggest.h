@@ -1,4 +1,4 @@
-// "did you mean ...?": finds the valid name that is nearest to a misspelt one.
+// "did you mean ...?": finds the valid name that is nearest to a misspelled one.
 #pragma once
 
 #include <span>

@@ -161,8 +161,8 @@ std::string line_chart_text(std::span<const LineSeries> series, const LineChartO
 }
 
 std::string line_chart_svg(std::span<const LineSeries> series, const LineChartOptions& options) {
-  constexpr std::array colours{"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
-                               "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f"};
+  constexpr std::array colors{"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
+                              "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f"};
   const View view(series, options);
   SvgFrame frame{.title = options.title, .x_label = options.x_label, .y_label = options.y_label};
   const bool named = std::any_of(series.begin(), series.end(),
@@ -182,7 +182,7 @@ std::string line_chart_svg(std::span<const LineSeries> series, const LineChartOp
     svg += svg_label(x(value), bottom + 18, "middle", number(value));
   }
   for (size_t k = 0; k < series.size(); ++k) {
-    const char* const colour = colours[k % colours.size()];
+    const char* const color = colors[k % colors.size()];
     std::string path;
     bool joined = false;
     for (const Point& p : series[k].points) {
@@ -194,14 +194,14 @@ std::string line_chart_svg(std::span<const LineSeries> series, const LineChartOp
     if (!path.empty()) {
       svg += fmt::format(R"(<path d="{}" stroke="{}" stroke-width="1.5" fill="none"/>)"
                          "\n",
-                         path, colour);
+                         path, color);
     }
     if (series[k].name.empty()) continue;
     const double at = frame.top + 10 + 20 * static_cast<double>(k);
     const double from = frame.width - frame.right + 12;
     svg += fmt::format(R"(<path d="M {:.1f} {:.1f} h 18" stroke="{}" stroke-width="3"/>)"
                        "\n",
-                       from, at, colour);
+                       from, at, color);
     svg += svg_label(from + 24, at + 4, "start", series[k].name);
   }
   svg += fmt::format(R"(<path d="M {0} {1} V {2} H {3}" stroke="black" fill="none"/>)"

@@ -111,7 +111,7 @@ void Progress::emit() {
 }
 
 std::string Progress::bold(const std::string& text) const {
-  return options_.terminal && options_.colour ? "\x1b[1m" + text + "\x1b[0m" : text;
+  return options_.terminal && options_.color ? "\x1b[1m" + text + "\x1b[0m" : text;
 }
 
 // Removes the bar and the lines above it.
@@ -413,7 +413,7 @@ std::string Progress::bar() const {
   const int full = std::clamp(static_cast<int>(share * length), 0, length);
   std::string drawn = std::string(static_cast<size_t>(full), '=');
   if (full < length) drawn += ">" + std::string(static_cast<size_t>(length - full - 1), ' ');
-  if (options_.colour) drawn = "\x1b[32m" + drawn + "\x1b[0m";
+  if (options_.color) drawn = "\x1b[32m" + drawn + "\x1b[0m";
   return "[" + drawn + "] " + text;
 }
 

@@ -17,7 +17,7 @@ namespace lockstep {
 
 struct ProgressOptions {
   bool terminal = false;           // a bar that is redrawn; else only lines
-  bool colour = false;             // only on terminals
+  bool color = false;              // only on terminals
   int64_t verbose_frequency = 50;  // iterations between rows
   std::function<int()> width = [] {
     return 80;

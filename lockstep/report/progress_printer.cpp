@@ -13,7 +13,7 @@ ProgressOptions options_for(std::FILE* stream, int64_t verbose_frequency) {
   }
   ProgressOptions options;
   options.terminal = is_terminal(stream);
-  options.colour = has_colour(stream);
+  options.color = has_color(stream);
   options.verbose_frequency = verbose_frequency;
   options.width = [stream] { return columns_of(stream, 80); };
   return options;

@@ -13,9 +13,9 @@ bool is_terminal(std::FILE* stream) {
   return ::isatty(::fileno(stream)) != 0 && (term == nullptr || std::strcmp(term, "dumb") != 0);
 }
 
-bool has_colour(std::FILE* stream) {
-  const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
-  return is_terminal(stream) && (no_colour == nullptr || *no_colour == '\0');
+bool has_color(std::FILE* stream) {
+  const char* no_color = std::getenv("NO_COLOR");  // https://no-color.org
+  return is_terminal(stream) && (no_color == nullptr || *no_color == '\0');
 }
 
 int columns_of(std::FILE* stream, int otherwise) {

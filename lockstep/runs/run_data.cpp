@@ -62,7 +62,7 @@ class Opener {
  private:
   ImageFolderOptions folder_options(bool allow_empty_folders) const {
     return {.labels = folder_labels(job_.data.labels),
-            .labelled = job_.data.targets.empty(),
+            .labeled = job_.data.targets.empty(),
             .allow_empty_folders = allow_empty_folders,
             .list_unreadable = skip_};
   }

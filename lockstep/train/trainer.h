@@ -115,7 +115,7 @@ struct TrainingResult {
   std::vector<WorkerSummary> workers;  // all workers, including lost ones
 };
 
-// Trains `network` (initialized; its input normalisation is computed here) in place. Throws
+// Trains `network` (initialized; its input normalization is computed here) in place. Throws
 // InvalidArgument if options, data and network do not fit each other, DataError for images that
 // cannot be read, and Diverged naming the iteration if loss or values are no longer finite.
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,

@@ -14,15 +14,15 @@ import unittest
 from support import CommandTest
 
 # Image sizes, and the settings that shorten the job.
-GREY = ("--height", "16", "--width", "16", "--channels", "1", "--classes", "10")
+GRAY = ("--height", "16", "--width", "16", "--channels", "1", "--classes", "10")
 DEEP = ("mini_batch_size=32", "initial_learning_rate=0.0125", "max_epochs=4")
 SHORT = {
-    "cnn": (GREY, ("mini_batch_size=32", "max_epochs=4")),
+    "cnn": (GRAY, ("mini_batch_size=32", "max_epochs=4")),
     "lenet5": ((), ("max_epochs=1", "data.validation_fraction=0.7")),
     "mlp": ((), ("max_epochs=1", "data.validation_fraction=0.7")),
-    "resnet18": (GREY, DEEP),
-    "resnet20": (GREY, DEEP),
-    "resnet56": (GREY, DEEP),
+    "resnet18": (GRAY, DEEP),
+    "resnet20": (GRAY, DEEP),
+    "resnet56": (GRAY, DEEP),
 }
 
 

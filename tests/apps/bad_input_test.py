@@ -42,7 +42,7 @@ max_epochs = 2
 
 
 def png(width, height, data=b""):
-    """A grey PNG whose header has this size."""
+    """A gray PNG whose header has this size."""
 
     def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -157,14 +157,14 @@ class BadInput(DigitsTest):
 
     # ---- job files ----
 
-    def test_a_misspelt_option(self):
+    def test_a_misspelled_option(self):
         self.refused(self.train("--set", "training.momentun=0.8"), "momentun", "`momentum`")
 
-    def test_a_misspelt_layer(self):
+    def test_a_misspelled_layer(self):
         self.job(network=NETWORK.replace('"relu"', '"rleu"'))
         self.refused(self.train(), "rleu", "`relu`")
 
-    def test_a_misspelt_solver(self):
+    def test_a_misspelled_solver(self):
         self.refused(self.train("--set", "solver=adm"), "solver", "adm", "adam")
 
     def test_a_value_of_the_wrong_type(self):

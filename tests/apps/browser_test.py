@@ -8,7 +8,7 @@ from support import CommandTest, unittest
 
 from browser import Browser
 
-# What is painted: whether a canvas of the chart has pixels of the colour of its curves.
+# What is painted: whether a canvas of the chart has pixels of the color of its curves.
 PAINTED = """
 const chart = arguments[0].querySelector('canvas');
 const pixels = chart.getContext('2d').getImageData(0, 0, chart.width, chart.height).data;

@@ -130,10 +130,10 @@ class Validate(unittest.TestCase):
 
     def test_a_node_that_is_down_and_nodes_that_are_taken(self):
         self.add()
-        self.slurm.run("scontrol", "update", "nodename=n2", "state=down", "reason=burnt")
+        self.slurm.run("scontrol", "update", "nodename=n2", "state=down", "reason=burned")
         try:
             self.fails_in("nodes", "2 of 3 nodes of the default partition can work, the profile asks "
-                          "for 3: n2 is down (burnt)")
+                          "for 3: n2 is down (burned)")
         finally:
             self.slurm.run("scontrol", "update", "nodename=n2", "state=resume", check=False)
         self.slurm.wait_until_idle()

@@ -63,7 +63,7 @@ def start_server(port, serve):
 
 
 class Store:
-    """The contents and the behaviour of a server. `fault(handler, path)` returns the name of a fault or None."""
+    """The contents and the behavior of a server. `fault(handler, path)` returns the name of a fault or None."""
 
     def __init__(self):
         self.objects = {}     # (bucket, key) -> bytes

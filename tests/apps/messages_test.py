@@ -210,7 +210,7 @@ class Messages(DigitsTest):
                    f"1 added (3/new.png) and 2 removed (such as 3/{second.name})\n")
         # Runs without the observation list, as earlier versions made them.
         (self.folder / "run" / "observations").unlink()
-        self.fails(self.run_command(*resume), "files were added, removed, renamed or relabelled")
+        self.fails(self.run_command(*resume), "files were added, removed, renamed or relabeled")
         self.assertNotEqual(kept, first.read_bytes())
 
     def test_a_loss_that_is_not_a_number_leaves_the_last_good_values(self):

@@ -278,7 +278,7 @@ class Identities(TokenServiceTest):
         self.assertFalse((self.folder / "made").exists())
         self.case("AWS_CREDENTIAL_FILE names a file of boto 2", botocore=False, AWS_CREDENTIAL_FILE="old")
 
-    def test_what_is_incomplete_or_misspelt_is_never_signed_as_another(self):
+    def test_what_is_incomplete_or_misspelled_is_never_signed_as_another(self):
         self.case("AWS_PROFILE names the profile `mien`, which does not exist.*\n.*did you mean `mine`", "", self.KEYS,
                   AWS_PROFILE="mien")
         self.case("AWS_PROFILE names the profile `mien`", "", self.KEYS, AWS_PROFILE="mien",

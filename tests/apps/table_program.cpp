@@ -1,5 +1,5 @@
 // Prints what csv_datastore() reads, for tables_test.py: a JSON object for each line "OPTIONS PATH"
-// of standard input, where OPTIONS are letters: l (labelled), n (no names of columns).
+// of standard input, where OPTIONS are letters: l (labeled), n (no names of columns).
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -41,7 +41,7 @@ int main() {
     const std::string options = line.substr(0, blank), path = line.substr(blank + 1);
     ordered_json result;
     try {
-      result = contents(*csv_datastore(path, {.labelled = options.find('l') != std::string::npos,
+      result = contents(*csv_datastore(path, {.labeled = options.find('l') != std::string::npos,
                                               .header = options.find('n') == std::string::npos}));
     } catch (const Error& error) {
       result = {{"error", error.what()}, {"hint", error.hint()}};

@@ -77,12 +77,12 @@ class BesidePython(Tables):
         files, expected = [], []
         for number in range(400):
             separator, columns = dice.choice(",;\t"), dice.randint(1, 6)
-            labelled = columns > 1 or dice.random() < 0.5
-            names = dice.sample([f"c{i}" for i in range(20)] + TEXTS[:8], columns + labelled)
+            labeled = columns > 1 or dice.random() < 0.5
+            names = dice.sample([f"c{i}" for i in range(20)] + TEXTS[:8], columns + labeled)
             names = [name.strip() for name in names]
-            rows = [[dice.choice(NUMBERS) for _ in range(columns)] + ([dice.choice(TEXTS)] if labelled else [])
+            rows = [[dice.choice(NUMBERS) for _ in range(columns)] + ([dice.choice(TEXTS)] if labeled else [])
                     for _ in range(dice.randint(1, 8))]
-            if not labelled and columns == 1:
+            if not labeled and columns == 1:
                 separator = ","
             text = io.StringIO(newline="")
             quoting = dice.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
@@ -97,19 +97,19 @@ class BesidePython(Tables):
             if dice.random() < 0.2 and quoting == csv.QUOTE_MINIMAL and separator != "\t":
                 text = text.replace(separator + "5." + separator, separator + "\u00a05.\u202f " + separator)
             parsed = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
-            files.append(("l" if labelled else "-", f"{number}.csv", shaken(text, dice)))
-            expected.append((labelled, parsed))
-        for (_, name, content), (labelled, parsed), table in zip(files, expected, self.read(files)):
+            files.append(("l" if labeled else "-", f"{number}.csv", shaken(text, dice)))
+            expected.append((labeled, parsed))
+        for (_, name, content), (labeled, parsed), table in zip(files, expected, self.read(files)):
             with self.subTest(name=name, content=content[:200]):
                 self.assertNotIn("error", table)
-                last = len(parsed[0]) - labelled
-                self.assertEqual(table["columns"] + ([table["label"]] if labelled else []),
+                last = len(parsed[0]) - labeled
+                self.assertEqual(table["columns"] + ([table["label"]] if labeled else []),
                                  [name for name in parsed[0]])
                 self.assertEqual(len(table["rows"]), len(parsed) - 1)
                 for read, row in zip(table["rows"], parsed[1:]):
                     self.assertEqual([float.fromhex(v).hex() for v in read["values"]], [f32(v) for v in row[:last]])
                     # The text of the test's own blanks, which are left out.
-                    self.assertEqual(read["label"], row[last].strip("\u00a0\u202f") if labelled else "")
+                    self.assertEqual(read["label"], row[last].strip("\u00a0\u202f") if labeled else "")
                 self.assertEqual(table["notices"], [])
 
     @unittest.skipUnless(pandas, "pandas is not installed")

@@ -78,7 +78,7 @@ TEST(Cloud, ListingsAreReadOrRefused) {
 TEST(Cloud, ChecksumsOfAnswersAreCompared) {
   HttpAnswer answer;
   answer.body = "123456789";
-  // The check values of the catalogue of parametrised CRC algorithms.
+  // The check values of the catalog of parametrised CRC algorithms.
   for (const auto& [name, right] :
        {std::pair{"x-amz-checksum-crc32", "\xcb\xf4\x39\x26"},
         std::pair{"x-amz-checksum-crc32c", "\xe3\x06\x92\x83"},

@@ -264,8 +264,8 @@ TEST(FieldReader, ReadsListsOfWholeNumbers) {
 TEST(FieldReader, NamesUnknownFieldsWithTheNearestKnownOne) {
   EXPECT_EQ(error_of(R"({"solvr": "adam"})"),
             "[training] unknown field 'solvr' | did you mean `solver`?");
-  EXPECT_EQ(error_of<Required>(R"({"filters": 1, "kernel": 3, "colour": 1})"),
-            "[training] unknown field 'colour' | known names: filters, kernel");
+  EXPECT_EQ(error_of<Required>(R"({"filters": 1, "kernel": 3, "color": 1})"),
+            "[training] unknown field 'color' | known names: filters, kernel");
 }
 
 TEST(FieldReader, NamesRequiredFieldsThatAreMissing) {

@@ -31,7 +31,7 @@ TEST(Random, PhiloxGivesThePublishedAnswers) {
 TEST(Random, EveryFieldOfTheKeyCountsAndNoTwoStreamsMeet) {
   std::vector<RandomKey> keys;
   for (uint64_t value : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{1} << 32, ~uint64_t{0}}) {
-    for (RandomUse use : {RandomUse::initialise, RandomUse::dropout, RandomUse::user}) {
+    for (RandomUse use : {RandomUse::initialize, RandomUse::dropout, RandomUse::user}) {
       keys.push_back({.seed = value, .use = use});
       if (value == 0) continue;
       keys.push_back({.use = use, .a = value});
@@ -83,19 +83,19 @@ TEST(Random, TheKindsOfNumbersAtOnePositionShareNoBits) {
 TEST(Random, UniformNumbersFillTheirInterval) {
   const RandomStream stream({.seed = 7});
   const int n = 200000;
-  double sum = 0, squares = 0, lowest = 1, highest = 0, neighbours = 0;
+  double sum = 0, squares = 0, lowest = 1, highest = 0, neighbors = 0;
   for (int i = 0; i < n; ++i) {
     const double u = stream.uniform(static_cast<uint64_t>(i));
     ASSERT_TRUE(u >= 0 && u < 1);
     sum += u;
     squares += u * u;
-    neighbours += (u - 0.5) * (stream.uniform(static_cast<uint64_t>(i) + 1) - 0.5);
+    neighbors += (u - 0.5) * (stream.uniform(static_cast<uint64_t>(i) + 1) - 0.5);
     lowest = std::min(lowest, u);
     highest = std::max(highest, u);
   }
   EXPECT_NEAR(sum / n, 0.5, 0.004);  // six standard errors
   EXPECT_NEAR(squares / n, 1.0 / 3, 0.004);
-  EXPECT_NEAR(neighbours / n, 0, 0.0012);
+  EXPECT_NEAR(neighbors / n, 0, 0.0012);
   EXPECT_LT(lowest, 1e-4);
   EXPECT_GT(highest, 1 - 1e-4);
 }
@@ -143,7 +143,7 @@ TEST(Random, NormalNumbersHaveTheMomentsAndTailsOfTheNormalDistribution) {
 
 // These bits belong to the meaning of a seed. A change would change every trained network.
 TEST(Random, TheBitsOfASeedStayWhatTheyAre) {
-  const RandomStream stream({.seed = 1, .use = RandomUse::initialise, .a = 2, .b = 3, .c = 4});
+  const RandomStream stream({.seed = 1, .use = RandomUse::initialize, .a = 2, .b = 3, .c = 4});
   Digester digester;
   for (uint64_t i = 0; i < 1000; ++i) {
     const double numbers[] = {stream.normal(i), stream.uniform(i)};

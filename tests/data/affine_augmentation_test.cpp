@@ -132,7 +132,7 @@ TEST(AffineAugmentation, QuarterTurnsOfSquaresMovePixelsExactly) {
     for (int64_t y = 0; y < side; ++y) {
       for (int64_t x = 0; x < side; ++x) {
         for (int64_t c = 0; c < 3; ++c) {
-          // Anticlockwise: the right edge moves to the top.
+          // Counterclockwise: the right edge moves to the top.
           ASSERT_EQ(at(apply(source, {.rotation = 90}), y, x, c), at(source, x, side - 1 - y, c));
           ASSERT_EQ(at(apply(source, {.rotation = -90}), y, x, c), at(source, side - 1 - x, y, c));
         }
@@ -173,11 +173,11 @@ TEST(AffineAugmentation, ReflectionInYTurnsRowsAround) {
 
 TEST(AffineAugmentation, ScaleAndShearHaveTheirDirections) {
   Image dot{5, 5, 1, std::vector<uint8_t>(25)};
-  dot.pixels[3 * 5 + 2] = 200;  // one below the centre
+  dot.pixels[3 * 5 + 2] = 200;  // one below the center
   EXPECT_EQ(apply(dot, {.scale = 2}).pixels[4 * 5 + 2], 200);
   EXPECT_EQ(apply(dot, {.shear_x = 45}).pixels[3 * 5 + 3], 200);  // to the right
   Image side{5, 5, 1, std::vector<uint8_t>(25)};
-  side.pixels[2 * 5 + 3] = 200;                                    // one to the right of the centre
+  side.pixels[2 * 5 + 3] = 200;                                    // one to the right of the center
   EXPECT_EQ(apply(side, {.shear_y = 45}).pixels[3 * 5 + 3], 200);  // down
 }
 

@@ -47,9 +47,9 @@ TEST(ArrayDatastore, HoldsImagesOfAnySizeWithLabels) {
 }
 
 TEST(ArrayDatastore, LabelsAndNamesMayBeLeftOut) {
-  const DatastorePtr unlabelled = array_datastore(some_images());
-  EXPECT_EQ(unlabelled->classes(), std::vector<std::string>{""});
-  EXPECT_EQ(unlabelled->label(2), 0);
+  const DatastorePtr unlabeled = array_datastore(some_images());
+  EXPECT_EQ(unlabeled->classes(), std::vector<std::string>{""});
+  EXPECT_EQ(unlabeled->label(2), 0);
   const DatastorePtr numbered = array_datastore(some_images(), {.labels = {2, 0, 2}});
   EXPECT_EQ(numbered->classes(), (std::vector<std::string>{"0", "1", "2"}));
   const DatastorePtr empty = array_datastore(std::vector<Image>{});

@@ -27,7 +27,7 @@ std::shared_ptr<MemoryStore> different(int64_t n, int64_t channels = 3) {
   return store;
 }
 
-TEST(Crop, TakesTheCentreAndTheCorners) {
+TEST(Crop, TakesTheCenterAndTheCorners) {
   Image image{4, 5, 1, {}};
   for (int i = 0; i < 20; ++i) image.pixels.push_back(static_cast<uint8_t>(i));
   EXPECT_EQ(crop(image, 2, 3), (Image{2, 3, 1, {6, 7, 8, 11, 12, 13}}));
@@ -77,8 +77,8 @@ TEST(Crop, CentersOfADatastoreHaveDigestsOfTheirOwnAndNameWhatIsTooSmall) {
 TEST(Crop, ACacheOfWholeImagesGivesAnyWindowWhateverItsBudget) {
   const auto store = different(9);
   ThreadPool pool(2);
-  ExampleCache centres(center_cropped(store, 5, 4), 5, 4, 3, 1 << 20);
-  const ExampleCache::Contents expected = centres.fill(pool);
+  ExampleCache centers(center_cropped(store, 5, 4), 5, 4, 3, 1 << 20);
+  const ExampleCache::Contents expected = centers.fill(pool);
   for (const size_t budget : {size_t{0}, size_t{400}, size_t{1} << 20}) {
     for (const bool filled : {false, true}) {
       ExampleCache cache(store, 5, 4, 3, budget, CachedImages::windowed);
@@ -99,9 +99,9 @@ TEST(Crop, ACacheOfWholeImagesGivesAnyWindowWhateverItsBudget) {
                     to_planes(crop(image, 5, 4, window)));
           EXPECT_EQ(whole, (Size2d{image.height, image.width}));
           pixels = cache.get(i, scratch);
-          const uint8_t* centre = centres.get(i, other);
+          const uint8_t* center = centers.get(i, other);
           EXPECT_EQ(std::vector<uint8_t>(pixels, pixels + 60),
-                    std::vector<uint8_t>(centre, centre + 60));
+                    std::vector<uint8_t>(center, center + 60));
         }
       }
     }

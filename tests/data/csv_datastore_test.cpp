@@ -59,7 +59,7 @@ TEST_F(CsvDatastore, TheLabelsColumnMayBeNamedOrMissing) {
   const DatastorePtr first = open("kind,x\na,1\nb,2\n", {.label_column = "kind"});
   EXPECT_EQ(row(*first, 1), (std::vector<float>{2}));
   EXPECT_EQ(first->classes(), (std::vector<std::string>{"a", "b"}));
-  const DatastorePtr none = open("x,y\n1,2\n", {.labelled = false});
+  const DatastorePtr none = open("x,y\n1,2\n", {.labeled = false});
   EXPECT_EQ(none->spec().inputs[0].shape, Shape({2}));
   EXPECT_EQ(none->classes(), (std::vector<std::string>{""}));
 }
@@ -115,7 +115,7 @@ TEST_F(CsvDatastore, DecimalCommasAreReadBetweenSemicolonsAndTabs) {
     EXPECT_EQ(row(*store, 1)[1], 1.234f) << text;
   }
   // Names of columns do not turn into a row, nor a row into names.
-  EXPECT_NE(refusal("1,5;2,5;3,5\n3,5;4,5;5,5\n", {.labelled = false}).find("instead of the names"),
+  EXPECT_NE(refusal("1,5;2,5;3,5\n3,5;4,5;5,5\n", {.labeled = false}).find("instead of the names"),
             std::string::npos);
   const DatastorePtr bare = open("1,5;2,5;a\n3,5;4,5;b\n", {.header = false});
   EXPECT_EQ(row(*bare, 1), (std::vector<float>{3.5f, 4.5f}));
@@ -151,16 +151,16 @@ TEST_F(CsvDatastore, NumbersWithSeveralMeaningsAreRefused) {
 TEST_F(CsvDatastore, TheColumnsOfATrainingAreKnown) {
   const std::string text = "kind,x\na,1\nb,2\n";
   EXPECT_EQ(open(text, {.known_label = "kind"})->classes(), (std::vector<std::string>{"a", "b"}));
-  const DatastorePtr features = open(text, {.labelled = false, .known_label = "kind"});
+  const DatastorePtr features = open(text, {.labeled = false, .known_label = "kind"});
   EXPECT_EQ(row(*features, 1), (std::vector<float>{2}));
   EXPECT_EQ(features->notices().size(), 1u);
   EXPECT_EQ(open("x,sort\n1,a\n", {.known_label = "kind"})->notices().size(), 1u);
   EXPECT_EQ(refusal("x,kind\n1,a\n", {.label_column = "sort", .known_label = "kind"}),
             " line 1: there is no column `sort`");
-  EXPECT_EQ(refusal("400,410\n1,2\n", {.labelled = false}),
+  EXPECT_EQ(refusal("400,410\n1,2\n", {.labeled = false}),
             " line 1: numbers instead of the names of columns");
   const DatastorePtr spectrum =
-      open("410,400\n1,2\n", {.labelled = false, .known_columns = {"400", "410"}});
+      open("410,400\n1,2\n", {.labeled = false, .known_columns = {"400", "410"}});
   EXPECT_EQ(spectrum->spec().inputs[0].columns, (std::vector<std::string>{"410", "400"}));
 }
 

@@ -157,10 +157,10 @@ std::vector<std::byte> encode_gif(const Image& indices, const std::vector<uint8_
       &error);
   require(gif != nullptr);
   EGifSetGifVersion(gif, true);
-  const auto colours = static_cast<int>(palette.size() / 3);
-  std::vector<GifColorType> entries(static_cast<size_t>(colours));
+  const auto colors = static_cast<int>(palette.size() / 3);
+  std::vector<GifColorType> entries(static_cast<size_t>(colors));
   std::memcpy(entries.data(), palette.data(), palette.size());
-  ColorMapObject* const map = GifMakeMapObject(colours, entries.data());
+  ColorMapObject* const map = GifMakeMapObject(colors, entries.data());
   const auto height = static_cast<int>(indices.height), width = static_cast<int>(indices.width);
   const int rows = options.screen_height > 0 ? static_cast<int>(options.screen_height) : height;
   const int columns = options.screen_width > 0 ? static_cast<int>(options.screen_width) : width;
@@ -181,7 +181,7 @@ std::vector<std::byte> encode_gif(const Image& indices, const std::vector<uint8_
     for (const int y : order) {
       std::vector<GifPixelType> row(indices.pixels.begin() + y * width,
                                     indices.pixels.begin() + (y + 1) * width);
-      for (GifPixelType& index : row) index = static_cast<GifPixelType>((index + image) % colours);
+      for (GifPixelType& index : row) index = static_cast<GifPixelType>((index + image) % colors);
       require(EGifPutLine(gif, row.data(), width) == GIF_OK);
     }
   }

@@ -51,7 +51,7 @@ struct GifOptions {
   int64_t screen_height = 0, screen_width = 0;  // 0: the image's
   int images = 1;
 };
-// `indices` has one channel. The palette has a power of two of colours, at least 2, as RGB.
+// `indices` has one channel. The palette has a power of two of colors, at least 2, as RGB.
 std::vector<std::byte> encode_gif(const Image& indices, const std::vector<uint8_t>& palette,
                                   const GifOptions& options = {});
 

@@ -96,14 +96,14 @@ TEST(ExampleCache, ManyThreadsSeeWholeImages) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(ExampleCache, GreyAndColourAreConvertedToWhatIsExpected) {
+TEST(ExampleCache, GrayAndColorAreConvertedToWhatIsExpected) {
   const auto store = std::make_shared<MemoryStore>(2, 3, 3, 1);
   store->images[1] = patterned(3, 3, 3, 4);
-  const ExampleCache colour(store, 3, 3, 3, 1000), grey(store, 3, 3, 1, 0);
+  const ExampleCache color(store, 3, 3, 3, 1000), gray(store, 3, 3, 1, 0);
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(copy_of(colour, static_cast<int64_t>(i)),
+    EXPECT_EQ(copy_of(color, static_cast<int64_t>(i)),
               to_planes(convert_channels(store->images[i], 3)));
-    EXPECT_EQ(copy_of(grey, static_cast<int64_t>(i)),
+    EXPECT_EQ(copy_of(gray, static_cast<int64_t>(i)),
               to_planes(convert_channels(store->images[i], 1)));
   }
 }
@@ -164,11 +164,11 @@ TEST(ListingDigest, CountsContentsNamesLabelsClassesAndOrder) {
       swapped{0, 1, 2, 3, 5, 4, 6, 7, 8};
   EXPECT_EQ(listing_digest(*subset(make(), straight), one), digest);
   EXPECT_NE(listing_digest(*subset(make(), swapped), one), digest);
-  struct Relabelled : MemoryStore {
+  struct Relabeled : MemoryStore {
     using MemoryStore::MemoryStore;
     int64_t label(int64_t index) const override { return index == 4 ? 0 : index % 3; }
   };
-  EXPECT_NE(listing_digest(Relabelled(9, 2, 2, 1), one), digest);
+  EXPECT_NE(listing_digest(Relabeled(9, 2, 2, 1), one), digest);
   struct Renamed : MemoryStore {
     using MemoryStore::MemoryStore;
     std::string name(int64_t index) const override { return "picture " + std::to_string(index); }

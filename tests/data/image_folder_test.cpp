@@ -84,7 +84,7 @@ TEST(ImageFolder, LabelsMayBeOtherFolders) {
                 "class `church` of the first folder, and would have `indoor` of the nearest one "
                 "(labels = \"nearest\" in [data] of a job, --labels nearest of a command)\n");
   for (const ImageFolderOptions& silent :
-       {ImageFolderOptions{.labels = FolderLabels::path}, ImageFolderOptions{.labelled = false}}) {
+       {ImageFolderOptions{.labels = FolderLabels::path}, ImageFolderOptions{.labeled = false}}) {
     EXPECT_EQ(all_notices(*image_folder(folder.path, silent)), "");
   }
   EXPECT_EQ(folder_labels("path"), FolderLabels::path);
@@ -125,7 +125,7 @@ TEST(ImageFolder, FoldersOfPartsAreNotClasses) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(image_folder(folder.path, {.labels = FolderLabels::nearest})->classes(),
             (Names{"cat", "dog"}));
-  EXPECT_EQ(image_folder(folder.path, {.labelled = false})->size(), 3);
+  EXPECT_EQ(image_folder(folder.path, {.labeled = false})->size(), 3);
   EXPECT_EQ(image_folder(folder.path + "/Train")->classes(), (Names{"cat", "dog"}));
   folder.write("bus/1.png", png);  // so they are classes
   EXPECT_EQ(image_folder(folder.path)->classes(), (Names{"Train", "bus", "val"}));
@@ -143,7 +143,7 @@ TEST(ImageFolder, ImagesBesideFilesOfClassesAreNotOneClass) {
       message.find("all 2 images of " + folder.path + " would be one class, but there are 2 .cls"),
       std::string::npos)
       << message;
-  EXPECT_EQ(image_folder(folder.path, {.labelled = false})->size(), 2);
+  EXPECT_EQ(image_folder(folder.path, {.labeled = false})->size(), 2);
   folder.write("dog/1.png", png);
   EXPECT_EQ(image_folder(folder.path)->classes().size(), 2U);
 }

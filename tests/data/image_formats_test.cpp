@@ -119,26 +119,26 @@ TEST(ImageFormats, AHeaderAloneAllocatesNoLargeImage) {
               std::string::npos)
         << format << ": " << message;
   }
-  // What is large and valid is read: one colour of 4,096 x 4,096 pixels.
+  // What is large and valid is read: one color of 4,096 x 4,096 pixels.
   const Image plain{4096, 4096, 3, std::vector<uint8_t>(size_t{3} << 24, 7)};
   EXPECT_EQ(decode_image(encode_webp(plain, true), "x"), plain);
 }
 
 // ---- GIF ----
 
-std::vector<uint8_t> palette_of(int colours) {
+std::vector<uint8_t> palette_of(int colors) {
   std::vector<uint8_t> palette;
-  for (int i = 0; i < 3 * colours; ++i) palette.push_back(static_cast<uint8_t>(37 * i + 11));
+  for (int i = 0; i < 3 * colors; ++i) palette.push_back(static_cast<uint8_t>(37 * i + 11));
   return palette;
 }
 
-Image indices_of(int64_t height, int64_t width, int colours) {
+Image indices_of(int64_t height, int64_t width, int colors) {
   Image image = patterned(height, width, 1, 5);
-  for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(pixel % colours);
+  for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(pixel % colors);
   return image;
 }
 
-Image coloured(const Image& indices, const std::vector<uint8_t>& palette) {
+Image colored(const Image& indices, const std::vector<uint8_t>& palette) {
   Image image{indices.height, indices.width, 3, {}};
   for (const uint8_t index : indices.pixels) {
     for (size_t c = 0; c < 3; ++c) image.pixels.push_back(palette[3 * size_t{index} + c]);
@@ -147,13 +147,13 @@ Image coloured(const Image& indices, const std::vector<uint8_t>& palette) {
 }
 
 TEST(Gif, ImagesAreExact) {
-  for (const int colours : {2, 16, 256}) {
+  for (const int colors : {2, 16, 256}) {
     for (const bool interlaced : {false, true}) {
       for (const auto& [height, width] : {std::pair{1, 1}, {9, 7}, {40, 33}}) {
-        const Image indices = indices_of(height, width, colours);
-        const Bytes bytes = encode_gif(indices, palette_of(colours),
+        const Image indices = indices_of(height, width, colors);
+        const Bytes bytes = encode_gif(indices, palette_of(colors),
                                        {.interlaced = interlaced, .transparent = 1, .images = 2});
-        EXPECT_EQ(decode_image(bytes, "x.gif"), coloured(indices, palette_of(colours)));
+        EXPECT_EQ(decode_image(bytes, "x.gif"), colored(indices, palette_of(colors)));
       }
     }
   }
@@ -170,7 +170,7 @@ TEST(Gif, AnImageSmallerThanItsCanvasIsPlaced) {
     for (size_t y = 0; y < 3; ++y) {
       for (size_t x = 0; x < 2; ++x) canvas.pixels[7 * (y + 1) + x + 4] = indices.pixels[2 * y + x];
     }
-    EXPECT_EQ(decode_image(bytes, "x"), coloured(canvas, palette));
+    EXPECT_EQ(decode_image(bytes, "x"), colored(canvas, palette));
   }
 }
 
@@ -211,7 +211,7 @@ struct BmpFile {
   Image image() const { return decode_image(bytes(), "x.bmp"); }
 };
 
-TEST(Bmp, ColoursAreReadFromTheBottomOrTheTop) {
+TEST(Bmp, ColorsAreReadFromTheBottomOrTheTop) {
   BmpFile file;
   file.pixels = "abcdefghi...ABCDEFGHI...";
   const std::string down = "cbafedihgCBAFEDIHG", up = "CBAFEDIHGcbafedihg";
@@ -232,20 +232,20 @@ TEST(Bmp, ColoursAreReadFromTheBottomOrTheTop) {
 TEST(Bmp, PalettesOfAllSizes) {
   const std::vector<uint8_t> palette = palette_of(4);
   BmpFile file{.bits = 8, .height = 1, .palette = palette, .pixels = {"\3\0\1.", 4}};
-  EXPECT_EQ(file.image(), coloured({1, 3, 1, {3, 0, 1}}, palette));
+  EXPECT_EQ(file.image(), colored({1, 3, 1, {3, 0, 1}}, palette));
   file.bits = 4;
   file.pixels = {"\x30\x10..", 4};
-  EXPECT_EQ(file.image(), coloured({1, 3, 1, {3, 0, 1}}, palette));
+  EXPECT_EQ(file.image(), colored({1, 3, 1, {3, 0, 1}}, palette));
   file.bits = 2;
   file.pixels = {"\xc4...", 4};
-  EXPECT_EQ(file.image(), coloured({1, 3, 1, {3, 0, 1}}, palette));
+  EXPECT_EQ(file.image(), colored({1, 3, 1, {3, 0, 1}}, palette));
   file.bits = 1;
   file.pixels = {"\xa0...", 4};
-  EXPECT_EQ(file.image(), coloured({1, 3, 1, {1, 0, 1}}, palette));
+  EXPECT_EQ(file.image(), colored({1, 3, 1, {1, 0, 1}}, palette));
   file.bits = 8;
   file.pixels = {"\4...", 4};
   const std::string message = message_of<DataError>([&] { file.image(); });
-  EXPECT_NE(message.find("colour 4 of a palette of 4"), std::string::npos) << message;
+  EXPECT_NE(message.find("color 4 of a palette of 4"), std::string::npos) << message;
 }
 
 TEST(Bmp, MasksOfFewerBitsAreRounded) {
@@ -276,15 +276,15 @@ TEST(Bmp, RunsOfAllKinds) {
       "\0\2\1\0\2\5\0\1",
       18};
   const Image indices{3, 5, 1, {0, 0, 0, 0, 0, 0, 5, 5, 0, 0, 7, 7, 7, 1, 2}};
-  EXPECT_EQ(file.image(), coloured(indices, palette));
+  EXPECT_EQ(file.image(), colored(indices, palette));
   file.bits = 4;
   file.compression = 2;
   file.height = 1;
   file.pixels = {"\3\x12\0\4\x34\x50\0\1", 8};
-  EXPECT_EQ(file.image(), coloured({1, 5, 1, {1, 2, 1, 3, 4}}, palette));
+  EXPECT_EQ(file.image(), colored({1, 5, 1, {1, 2, 1, 3, 4}}, palette));
   // Without an end, and with pixels beyond the last row.
   file.pixels = {"\5\x12", 2};
-  EXPECT_EQ(file.image(), coloured({1, 5, 1, {1, 2, 1, 2, 1}}, palette));
+  EXPECT_EQ(file.image(), colored({1, 5, 1, {1, 2, 1, 2, 1}}, palette));
   file.pixels = {"\5\x12\0\0\1\1", 6};
   EXPECT_THROW(file.image(), DataError);
   file.pixels = {"\3\x12", 2};

@@ -95,7 +95,7 @@ TEST(ImageShards, FactsGiveDigestAndStatisticsOfReadingEverything) {
   const DatastorePtr shards = image_folder(packed.path);
   ASSERT_EQ(shards->size(), 3);
   ThreadPool pool(2);
-  for (const int64_t channels : {3, 1}) {  // grey is converted, so the facts do not suffice
+  for (const int64_t channels : {3, 1}) {  // gray is converted, so the facts do not suffice
     const ExampleCache here(plain, 3, 4, channels, 1 << 20), there(shards, 3, 4, channels, 1 << 20);
     const auto a = here.fill(pool), b = there.fill(pool);
     EXPECT_EQ(a.listing, b.listing);
@@ -154,7 +154,7 @@ TEST(ImageShards, AnIndexKeepsTheRuleOfTheLabels) {
                 "another rule here: 2 images have another class, such as a/x/1.png `a` instead of "
                 "`x` (labels = \"nearest\" in [data] of a job, --labels nearest of a command)");
   EXPECT_EQ(notices({.labels = FolderLabels::nearest}), "");
-  EXPECT_EQ(notices({.labelled = false}), "");
+  EXPECT_EQ(notices({.labeled = false}), "");
   // An index of an earlier version has no rule.
   index.labels = {};
   write_shards(folder, index, images);
@@ -202,7 +202,7 @@ TEST(ImageShards, AnIndexDoesNotHideFilesOfClasses) {
               image_folder(folder.path);
             }).find("would be one class, but there are 2 .cls files"),
             std::string::npos);
-  EXPECT_EQ(image_folder(folder.path, {.labelled = false})->notices(),
+  EXPECT_EQ(image_folder(folder.path, {.labeled = false})->notices(),
             std::vector<std::string>{folder.path + ": left out: 2 other files (2 .cls)"});
 }
 

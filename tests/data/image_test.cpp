@@ -44,7 +44,7 @@ Bytes palette_png() {
   return raw_png(2, 4, {{0b00011011}, {0b11100100}}, options);
 }
 
-TEST(Jpeg, RoundTripIsCloseForGreyAndColourAndOddSizes) {
+TEST(Jpeg, RoundTripIsCloseForGrayAndColorAndOddSizes) {
   for (const int64_t channels : {1, 3}) {
     for (const bool progressive : {false, true}) {
       for (const int subsampling : {1, 2}) {
@@ -92,11 +92,11 @@ TEST(Jpeg, ErrorsNameTheFileAndThePlace) {
   EXPECT_NE(message.find("byte " + std::to_string(bytes.size())), std::string::npos) << message;
 }
 
-TEST(Jpeg, FourInksBecomeColour) {
+TEST(Jpeg, FourInksBecomeColor) {
   // Even areas survive JPEG except for rounding. Stored as Adobe does: 255 is no ink.
   struct Case {
     std::vector<uint8_t> inks;
-    std::vector<int> colour;
+    std::vector<int> color;
   };
   for (const Case& c :
        {Case{{255, 255, 255, 255}, {255, 255, 255}}, Case{{255, 255, 255, 0}, {0, 0, 0}},
@@ -113,7 +113,7 @@ TEST(Jpeg, FourInksBecomeColour) {
       ASSERT_EQ(image.channels, 3);
       ASSERT_EQ(image.pixels.size(), 135u);
       for (size_t i = 0; i < image.pixels.size(); ++i) {
-        ASSERT_NEAR(image.pixels[i], c.colour[i % 3], ycck ? 2 : 1) << ycck;
+        ASSERT_NEAR(image.pixels[i], c.color[i % 3], ycck ? 2 : 1) << ycck;
       }
     }
   }
@@ -225,11 +225,11 @@ TEST(Png, WhatNoPixelDependsOnIsNotDamage) {
     return bytes;
   };
   constexpr size_t behind_header = 33;
-  const Image grey = patterned(6, 5, 1, 1);
-  const Bytes good = encode_png(grey);
+  const Image gray = patterned(6, 5, 1, 1);
+  const Bytes good = encode_png(gray);
   for (const char* transparent : {"\x12\x34", "\x12", "\x12\x34\x56\x78"}) {
     const Bytes bytes = with(good, behind_header, png_chunk("tRNS", transparent));
-    EXPECT_EQ(decode_image(bytes, "x"), grey);
+    EXPECT_EQ(decode_image(bytes, "x"), gray);
   }
   const Bytes indexed = palette_png();
   PngOptions opaque{.bits = 2, .type = PNG_COLOR_TYPE_PALETTE};
@@ -240,8 +240,8 @@ TEST(Png, WhatNoPixelDependsOnIsNotDamage) {
             decode_image(plain, "x"));
   // Compressed data behind the pixels, and anything behind the end.
   const size_t end = good.size() - 12;
-  EXPECT_EQ(decode_image(with(good, end, png_chunk("IDAT", "more")), "x"), grey);
-  EXPECT_EQ(decode_image(with(good, good.size(), {std::byte{1}, std::byte{2}}), "x"), grey);
+  EXPECT_EQ(decode_image(with(good, end, png_chunk("IDAT", "more")), "x"), gray);
+  EXPECT_EQ(decode_image(with(good, good.size(), {std::byte{1}, std::byte{2}}), "x"), gray);
 }
 
 TEST(Png, RoundTripIsExact) {
@@ -293,8 +293,8 @@ TEST(Png, SixteenBitsAreRoundedToEight) {
 TEST(Png, PalettesOfEveryDepthAndInterlacedAreTheSame) {
   for (const int bits : {1, 2, 4, 8}) {
     PngOptions options{.bits = bits, .type = PNG_COLOR_TYPE_PALETTE};
-    const uint32_t colours = 1u << bits;
-    for (uint32_t i = 0; i < colours; ++i) {
+    const uint32_t colors = 1u << bits;
+    for (uint32_t i = 0; i < colors; ++i) {
       const auto v = static_cast<png_byte>(i);
       options.palette.push_back({v, static_cast<png_byte>(255 - v), static_cast<png_byte>(7 * v)});
     }
@@ -303,12 +303,12 @@ TEST(Png, PalettesOfEveryDepthAndInterlacedAreTheSame) {
     Image expected{height, width, 3, {}};
     for (uint32_t y = 0; y < height; ++y) {
       for (uint32_t x = 0; x < width; ++x) {
-        const uint32_t index = (5 * y + 3 * x) % colours;
+        const uint32_t index = (5 * y + 3 * x) % colors;
         const uint32_t bit = x * static_cast<uint32_t>(bits);
         rows[y][bit / 8] |=
             static_cast<uint8_t>(index << (8 - static_cast<uint32_t>(bits) - bit % 8));
-        const png_color& colour = options.palette[index];
-        for (const png_byte part : {colour.red, colour.green, colour.blue}) {
+        const png_color& color = options.palette[index];
+        for (const png_byte part : {color.red, color.green, color.blue}) {
           expected.pixels.push_back(part);
         }
       }
@@ -323,14 +323,14 @@ TEST(Png, PalettesOfEveryDepthAndInterlacedAreTheSame) {
   }
 }
 
-TEST(Png, AColourBeyondThePaletteIsRefused) {
+TEST(Png, AColorBeyondThePaletteIsRefused) {
   PngOptions options{.bits = 2, .type = PNG_COLOR_TYPE_PALETTE};
   options.palette = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
   const Image good = decode_image(raw_png(1, 4, {{0b00011010}}, options), "x");
   EXPECT_EQ(good.pixels, (std::vector<uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 7, 8, 9}));
   const Bytes bad = raw_png(1, 4, {{0b00011011}}, options);
   const std::string message = message_of<DataError>([&] { decode_image(bad, "a/x.png"); });
-  EXPECT_NE(message.find("a/x.png: damaged PNG: colour 3 of a palette of 3"), std::string::npos)
+  EXPECT_NE(message.find("a/x.png: damaged PNG: color 3 of a palette of 3"), std::string::npos)
       << message;
 }
 
@@ -352,7 +352,7 @@ TEST(Png, AHeaderAloneAllocatesNoLargeImage) {
   const std::string message = message_of<DataError>([&] { decode_image(bytes, "x"); });
   EXPECT_NE(message.find("16383 rows x 16383 columns do not fit into a file of"), std::string::npos)
       << message;
-  // The rows of one colour need the fewest bytes.
+  // The rows of one color need the fewest bytes.
   const Image plain{4097, 4096, 1, std::vector<uint8_t>(size_t{4097} << 12, 7)};
   EXPECT_EQ(decode_image(encode_png(plain), "x"), plain);
 }
@@ -377,9 +377,9 @@ TEST(Png, InterlacedFilesAndDescriptiveChunksGiveTheSamePixels) {
 }
 
 TEST(Png, EveryTruncationAndEveryFlippedBitIsRefused) {
-  const Bytes grey = encode_png(patterned(6, 5, 1, 1));
-  expect_truncations_refused(grey);
-  EXPECT_EQ(survivors_of_damage(grey), 0);  // checksums cover everything
+  const Bytes gray = encode_png(patterned(6, 5, 1, 1));
+  expect_truncations_refused(gray);
+  EXPECT_EQ(survivors_of_damage(gray), 0);  // checksums cover everything
   expect_truncations_refused(palette_png());
   EXPECT_EQ(survivors_of_damage(palette_png()), 0);
 }
@@ -412,13 +412,13 @@ TEST(Image, OtherFilesAreRefusedByContentAndNotByName) {
 }
 
 TEST(Image, ChannelsAreConvertedByBt601) {
-  const Image colour{1, 3, 3, {255, 255, 255, 0, 0, 0, 200, 100, 50}};
-  EXPECT_EQ(convert_channels(colour, 1), (Image{1, 3, 1, {255, 0, 124}}));  // 124.2
-  const Image grey{1, 2, 1, {7, 250}};
-  EXPECT_EQ(convert_channels(grey, 3), (Image{1, 2, 3, {7, 7, 7, 250, 250, 250}}));
-  EXPECT_EQ(convert_channels(convert_channels(grey, 3), 1), grey);
-  EXPECT_EQ(convert_channels(grey, 1), grey);
-  EXPECT_THROW(convert_channels(grey, 2), InvalidArgument);
+  const Image color{1, 3, 3, {255, 255, 255, 0, 0, 0, 200, 100, 50}};
+  EXPECT_EQ(convert_channels(color, 1), (Image{1, 3, 1, {255, 0, 124}}));  // 124.2
+  const Image gray{1, 2, 1, {7, 250}};
+  EXPECT_EQ(convert_channels(gray, 3), (Image{1, 2, 3, {7, 7, 7, 250, 250, 250}}));
+  EXPECT_EQ(convert_channels(convert_channels(gray, 3), 1), gray);
+  EXPECT_EQ(convert_channels(gray, 1), gray);
+  EXPECT_THROW(convert_channels(gray, 2), InvalidArgument);
 }
 
 TEST(Image, OnlyConsistentImagesAreWritten) {

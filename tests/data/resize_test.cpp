@@ -21,8 +21,8 @@ TEST(Resize, TheSameSizeIsTheSameImage) {
   EXPECT_EQ(resize(image, 7, 5), image);
 }
 
-TEST(Resize, InterpolatesBetweenCentresByHand) {
-  // Centres of four pixels over two: -0.25, 0.25, 0.75, 1.25, edges repeated.
+TEST(Resize, InterpolatesBetweenCentersByHand) {
+  // Centers of four pixels over two: -0.25, 0.25, 0.75, 1.25, edges repeated.
   EXPECT_EQ(resize(line({0, 100}), 1, 4), line({0, 25, 75, 100}));
   // Half the pixels: a triangle over four, weights 1/8, 3/8, 3/8, 1/8; at the edges over those that
   // exist.

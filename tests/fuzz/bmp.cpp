@@ -10,14 +10,14 @@ std::string little(uint64_t value, int bytes) {
   return text;
 }
 
-// 5 rows of 7 columns; the palette is grey.
-Bytes bmp(int bits, int compression, int colours, const std::string& masks,
+// 5 rows of 7 columns; the palette is gray.
+Bytes bmp(int bits, int compression, int colors, const std::string& masks,
           const std::string& pixels, int32_t height = 5) {
   std::string header = little(40, 4) + little(7, 4) + little(static_cast<uint32_t>(height), 4) +
                        little(1, 2) + little(static_cast<uint64_t>(bits), 2) +
                        little(static_cast<uint64_t>(compression), 4) + little(0, 4) + little(0, 8) +
-                       little(static_cast<uint64_t>(colours), 8) + masks;
-  for (int i = 0; i < colours; ++i) header += std::string(4, static_cast<char>(9 * i));
+                       little(static_cast<uint64_t>(colors), 8) + masks;
+  for (int i = 0; i < colors; ++i) header += std::string(4, static_cast<char>(9 * i));
   return bytes_of("BM" + little(0, 8) + little(14 + header.size(), 4) + header + pixels);
 }
 

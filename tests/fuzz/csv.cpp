@@ -15,7 +15,7 @@ void parse(std::span<const std::byte> bytes) {
   if (!bytes.empty()) {
     const int first = std::to_integer<int>(bytes.front());
     const int choice = first % 3;
-    options.labelled = choice != 0;
+    options.labeled = choice != 0;
     options.label_column = choice == 1 ? "class" : "";
     options.header = (first & 0x40) == 0;
     if ((first & 0x80) != 0) options.known_label = "class";

@@ -9,12 +9,12 @@ using testing::encode_gif;
 void parse(std::span<const std::byte> bytes) { decode_checked(bytes); }
 
 std::vector<Bytes> seeds() {
-  const auto indices = [](int64_t height, int64_t width, int colours) {
+  const auto indices = [](int64_t height, int64_t width, int colors) {
     Image image = pattern(height, width, 1);
-    for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(pixel % colours);
+    for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(pixel % colors);
     return image;
   };
-  const auto palette = [](int64_t colours) { return pattern(colours, 3, 1).pixels; };
+  const auto palette = [](int64_t colors) { return pattern(colors, 3, 1).pixels; };
   return {
       encode_gif(indices(13, 21, 4), palette(4)),
       encode_gif(indices(9, 8, 16), palette(16), {.interlaced = true, .images = 2}),

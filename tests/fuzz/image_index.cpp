@@ -23,14 +23,14 @@ void parse(std::span<const std::byte> bytes) {
 }
 
 std::vector<Bytes> seeds() {
-  const Image grey{2, 3, 1, {1, 2, 3, 4, 5, 6}};
-  const Image colour{1, 2, 3, {9, 8, 7, 6, 5, 255}};
+  const Image gray{2, 3, 1, {1, 2, 3, 4, 5, 6}};
+  const Image color{1, 2, 3, {9, 8, 7, 6, 5, 255}};
   ImageIndex objects{.root_name = "images", .classes = {"a", "b"}};
   objects.images.resize(3);
   objects.images[0] = {.name = "a/1.png", .size = 70, .etag = "0123456789abcdef"};
-  objects.images[0].facts = facts_of(grey, digest_of("x", 1));
+  objects.images[0].facts = facts_of(gray, digest_of("x", 1));
   objects.images[1] = {.name = "b/1.png", .label = 1, .size = 80, .etag = "fedcba"};
-  objects.images[1].facts = facts_of(colour, digest_of("y", 1));
+  objects.images[1].facts = facts_of(color, digest_of("y", 1));
   objects.images[2] = {.name = "b/2.png", .label = 1, .size = 90};
   ImageIndex shards = objects;
   shards.shards = {{"shard-000000.tar", 2048}, {"shard-000001.tar", 4096}};

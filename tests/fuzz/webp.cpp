@@ -10,8 +10,8 @@ using testing::encode_webp;
 void parse(std::span<const std::byte> bytes) { decode_checked(bytes); }
 
 std::vector<Bytes> seeds() {
-  const Image colours = pattern(13, 21, 3), clear = pattern(9, 8, 4);
-  const Bytes lossless = encode_webp(colours, true), lossy = encode_webp(colours, false, 40);
+  const Image colors = pattern(13, 21, 3), clear = pattern(9, 8, 4);
+  const Bytes lossless = encode_webp(colors, true), lossy = encode_webp(colors, false, 40);
   return {lossless,
           lossy,
           encode_webp(clear, true),

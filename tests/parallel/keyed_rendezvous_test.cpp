@@ -54,7 +54,7 @@ TEST(KeyedRendezvous, GivesEachMemberTheEntriesForIt) {
       PostRendezvous rendezvous(post, rank);
       std::map<int, Bytes> own, expected;
       for (int other = 0; other < kMembers; ++other) {
-        // Members 1 and 3 are not neighbours.
+        // Members 1 and 3 are not neighbors.
         if (other == rank || (rank + other == 4 && rank % 2 == 1)) continue;
         own[other] = entry_of(rank, other);
         expected[other] = entry_of(other, rank);

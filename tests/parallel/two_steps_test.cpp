@@ -32,22 +32,22 @@ TEST(TwoSteps, ReachEveryMemberOnce) {
   for (int size = 2; size < 300; ++size) {
     const TwoSteps steps(size, 1);
     std::vector<int> reached(static_cast<size_t>(size), 0);
-    const std::set<int> neighbours = steps.neighbours(1 % size);
+    const std::set<int> neighbors = steps.neighbors(1 % size);
     for (int near = 0; near < steps.stride(); ++near) {
       for (int multiple = 0; multiple < steps.multiples() && steps.has(near, multiple);
            ++multiple) {
         ++reached[static_cast<size_t>(steps.at(0, near + multiple * steps.stride()))];
         if (near + multiple == 0) continue;
         const int first = steps.at(1, near), last = steps.at(1, near + multiple * steps.stride());
-        EXPECT_TRUE(first == 1 || neighbours.count(first) > 0) << size;
-        EXPECT_TRUE(multiple == 0 || steps.neighbours(first).count(last) > 0) << size;
+        EXPECT_TRUE(first == 1 || neighbors.count(first) > 0) << size;
+        EXPECT_TRUE(multiple == 0 || steps.neighbors(first).count(last) > 0) << size;
       }
     }
     EXPECT_EQ(reached, std::vector<int>(static_cast<size_t>(size), 1)) << size;
-    EXPECT_LE(static_cast<double>(neighbours.size()), 4 * std::sqrt(size)) << size;
+    EXPECT_LE(static_cast<double>(neighbors.size()), 4 * std::sqrt(size)) << size;
   }
-  EXPECT_EQ(TwoSteps(64, 64).neighbours(0).size(), 63u);
-  EXPECT_EQ(TwoSteps(4096, 64).neighbours(0).size(), 189u);
+  EXPECT_EQ(TwoSteps(64, 64).neighbors(0).size(), 63u);
+  EXPECT_EQ(TwoSteps(4096, 64).neighbors(0).size(), 189u);
 }
 
 // Groups of every size move the same bytes over two steps as directly, also where the last distance
@@ -88,7 +88,7 @@ TEST(TwoStepGroup, WaitsForALateMember) {
   }
 }
 
-// Only its neighbours notice that a member is lost. When they leave the group, their neighbours
+// Only its neighbors notice that a member is lost. When they leave the group, their neighbors
 // notice.
 TEST(TwoStepGroup, ALostMemberEndsItForAll) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";

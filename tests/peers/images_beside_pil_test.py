@@ -92,11 +92,11 @@ class Corpus:
         (self.folder / name).write_bytes(contents)
 
     def images(self, name, height, width):
-        colour = Image.fromarray(self.pixels(height, width, 3))
-        grey = Image.fromarray(self.pixels(height, width, 1)[:, :, 0])
+        color = Image.fromarray(self.pixels(height, width, 3))
+        gray = Image.fromarray(self.pixels(height, width, 1)[:, :, 0])
         clear = Image.fromarray(self.pixels(height, width, 4))
-        few, many = colour.quantize(16), colour.quantize(200)
-        kinds = {"colour": colour, "grey": grey, "clear": clear, "few": few, "many": many, "bits": grey.convert("1")}
+        few, many = color.quantize(16), color.quantize(200)
+        kinds = {"color": color, "gray": gray, "clear": clear, "few": few, "many": many, "bits": gray.convert("1")}
         for kind, image in kinds.items():
             for extension in ("png", "bmp", "gif", "webp", "jpg", "ppm"):
                 try:
@@ -106,19 +106,19 @@ class Corpus:
         for exact in (False, True):
             self.save(f"{name}lossless {exact}.webp", clear, lossless=True, exact=exact)
         for quality in (1, 30, 75, 100):
-            self.save(f"{name}{quality}.webp", colour, quality=quality)
+            self.save(f"{name}{quality}.webp", color, quality=quality)
             self.save(f"{name}clear {quality}.webp", clear, quality=quality)
-            self.save(f"{name}{quality}.jpg", colour, quality=quality)
-        for kind, image in (("colour", colour), ("clear", clear)):
+            self.save(f"{name}{quality}.jpg", color, quality=quality)
+        for kind, image in (("color", color), ("clear", clear)):
             self.save(f"{name}film {kind}.webp", image, save_all=True, lossless=kind == "clear",
                       append_images=3 * [image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)], duration=50)
         self.save(f"{name}film.gif", few, save_all=True, append_images=3 * [many], duration=50)
         self.save(f"{name}transparent.gif", few, transparency=3)
         self.save(f"{name}interlaced.gif", few, interlace=1)
-        self.save(f"{name}progressive.jpg", colour, progressive=True)
-        self.save(f"{name}whole.jpg", colour, subsampling=0)
+        self.save(f"{name}progressive.jpg", color, progressive=True)
+        self.save(f"{name}whole.jpg", color, subsampling=0)
         self.save(f"{name}deep.png", Image.fromarray(self.pixels(height, width, 1)[:, :, 0].astype(np.uint16) * 257))
-        self.bitmaps(name, height, width, np.array(colour), colour.quantize(64))
+        self.bitmaps(name, height, width, np.array(color), color.quantize(64))
 
     def bitmaps(self, name, height, width, pixels, indexed):
         red, green, blue = (pixels[:, :, c].astype(np.uint32) for c in range(3))
@@ -132,10 +132,10 @@ class Corpus:
         self.write(f"{name}555.bmp", bmp(height, width, 16, 0, five))
         self.write(f"{name}565.bmp", bmp(height, width, 16, 3, six, struct.pack("<III", 0xf800, 0x7e0, 0x1f)))
         indices = np.array(indexed)
-        colours = np.array((indexed.getpalette() + 768 * [0])[:768], np.uint8).reshape(256, 3)[:, ::-1]
-        self.write(f"{name}os2.bmp", bmp(height, width, 8, 0, rows(indices, np.uint8), palette=colours.tobytes(),
+        colors = np.array((indexed.getpalette() + 768 * [0])[:768], np.uint8).reshape(256, 3)[:, ::-1]
+        self.write(f"{name}os2.bmp", bmp(height, width, 8, 0, rows(indices, np.uint8), palette=colors.tobytes(),
                                          header=struct.pack("<IHHHH", 12, width, height, 1, 8)))
-        palette = np.pad(colours, ((0, 0), (0, 1))).tobytes()
+        palette = np.pad(colors, ((0, 0), (0, 1))).tobytes()
         self.write(f"{name}runs.bmp", bmp(height, width, 8, 1, runs(indices, self.random), palette=palette))
 
     def oriented(self):
@@ -173,7 +173,7 @@ class Corpus:
         self.write("behind.png", png(0, 8, raw, behind=b"behind"))
         self.write("fewer rows.png", png(0, 8, raw[:60]))
         self.write("line behind.pgm", b"P5 8 8 255\n" + raw[:64] + b"\n")
-        for name in ("4 clear 75.webp", "4 few.gif", "4 colour.bmp"):
+        for name in ("4 clear 75.webp", "4 few.gif", "4 color.bmp"):
             contents = (self.folder / name).read_bytes()
             self.write("half " + name, contents[:len(contents) // 2])
 
@@ -216,7 +216,7 @@ class BesidePil(unittest.TestCase):
                     if theirs is None:
                         self.assertIn(file.name, LESS_STRICT)
                         continue
-                    # Grey that PIL keeps grey is three equal channels in formats of colours.
+                    # Gray that PIL keeps gray is three equal channels in formats of colors.
                     theirs = np.broadcast_to(theirs, ours.shape) if theirs.shape[2] == 1 else theirs
                     ours = np.broadcast_to(ours, theirs.shape) if channels == 1 else ours
                     self.assertEqual(theirs.shape, ours.shape)

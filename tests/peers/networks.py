@@ -1,6 +1,6 @@
 """Three trainings, each as a job of Lockstep's and as PyTorch modules with the layers' names.
 
-They are made to be compared: some weights in front of a batch normalisation start small, so that
+They are made to be compared: some weights in front of a batch normalization start small, so that
 its epsilon matters; there are few activations in front of a ReLU, because one that rounding moves
 across zero parts two trainings for good.
 """

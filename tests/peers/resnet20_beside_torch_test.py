@@ -4,7 +4,7 @@
 usage: resnet20_beside_torch_test.py COMMAND   (the `lockstep` command)
 
 The network is the one that `lockstep architecture resnet20` prints. Images are CIFAR-10's, where
-LOCKSTEP_TEST_DATA has them, else coloured stripes. With thousands of activations in front of ReLUs
+LOCKSTEP_TEST_DATA has them, else colored stripes. With thousands of activations in front of ReLUs
 some lie so near zero that rounding decides: from then on two trainings drift apart, whoever
 computes. So what is compared is the distance from PyTorch in fp64, over all parameters and running
 statistics: Lockstep's must be at most three times that of PyTorch in fp32.
@@ -53,7 +53,7 @@ def make_images():
         stripes = numpy.cos(0.6 * (x * numpy.cos(angle) + y * numpy.sin(angle)) +
                             random.uniform(0, 6))[..., None]
         image[...] = numpy.clip(120 + 60 * stripes + random.normal(0, 25, image.shape), 0, 255)
-    return images, labels, "coloured stripes (no CIFAR-10: set LOCKSTEP_TEST_DATA)"
+    return images, labels, "colored stripes (no CIFAR-10: set LOCKSTEP_TEST_DATA)"
 
 
 def train_with_lockstep(command, images, labels, folder):

@@ -56,7 +56,7 @@ NAMES = {"weights": "weight", "scale": "weight", "shift": "bias", "mean": "runni
 
 
 def make_images():
-    """Coloured stripes, a direction for each class, and noise: N x H x W x 3 bytes, and labels."""
+    """Colored stripes, a direction for each class, and noise: N x H x W x 3 bytes, and labels."""
     random = numpy.random.RandomState(5)
     # Some classes are rarer than others. With equal shares the first gradients nearly cancel.
     labels = random.choice(CLASSES, IMAGES, p=numpy.arange(1, CLASSES + 1) / 28)
@@ -303,13 +303,13 @@ class TrainingBesideTorch(unittest.TestCase):
 
     def test_sgdm_agrees_and_differences_are_noticed(self):
         self.check(Residual, {
-            "twice the epsilon of batch normalisation": {"norm_epsilon": 2},
-            "another momentum of batch normalisation": {"norm_momentum": 0.01},
+            "twice the epsilon of batch normalization": {"norm_epsilon": 2},
+            "another momentum of batch normalization": {"norm_momentum": 0.01},
             "the running variance unbiased": {"unbiased_variance": True},
             "another momentum of the solver": {"solver": {"momentum": 0.89}},
             "another learning rate": {"solver": {"rate": 0.0201}},
             "another l2": {"solver": {"l2": 0.0101}},
-            "l2 on biases and normalisation too": {"l2_on_everything": True},
+            "l2 on biases and normalization too": {"l2_on_everything": True},
         })
 
     def test_dense_layers_agree_and_differences_are_noticed(self):
@@ -321,8 +321,8 @@ class TrainingBesideTorch(unittest.TestCase):
 
     def test_adam_agrees_and_differences_are_noticed(self):
         self.check(Branches, {
-            "twice the epsilon of batch normalisation": {"norm_epsilon": 2},
-            "another momentum of batch normalisation": {"norm_momentum": 0.01},
+            "twice the epsilon of batch normalization": {"norm_epsilon": 2},
+            "another momentum of batch normalization": {"norm_momentum": 0.01},
             "another decay of the gradient": {"solver": {"beta_1": 0.89}},
             "another decay of the squared gradient": {"solver": {"beta_2": 0.9991}},
             "twice the epsilon of the solver": {"solver": {"epsilon": 2e-3}},

@@ -21,7 +21,7 @@ void change(const Tensor& tensor, const Change& f) {
 
 bool ends_with(const std::string& text, const char* end) { return text.ends_with(end); }
 
-// Pixels are 0 to 255. A network without normalisation of them would have very large values.
+// Pixels are 0 to 255. A network without normalization of them would have very large values.
 void fill_input_state(const Tensor& value, bool factor, bool pixels, bool none, Dice& dice) {
   change(value, [&](float) {
     if (none) return factor ? (pixels ? 1.0f / 128 : 1.0f) : 0.0f;
@@ -76,13 +76,13 @@ MiniBatch make_batch(const Network& network, const Json& description, int64_t it
   for (int64_t i = 0; i < elements && !pixels; ++i) {
     batch.inputs[0].values.push_back(static_cast<float>(0.5 + dice.normal()));
   }
-  const bool labelled = network.loss() == "cross_entropy";
+  const bool labeled = network.loss() == "cross_entropy";
   for (int64_t i = 0; i < rows; ++i) {
     batch.observations.push_back(i);
-    const int64_t classes = labelled ? output.elements() : 1;
+    const int64_t classes = labeled ? output.elements() : 1;
     batch.labels.push_back(static_cast<int32_t>(dice.between(0, classes - 1)));
   }
-  for (int64_t i = 0; i < rows * output.elements() && !labelled; ++i) {
+  for (int64_t i = 0; i < rows * output.elements() && !labeled; ++i) {
     batch.targets.values.push_back(static_cast<float>(dice.normal()));
   }
   return batch;

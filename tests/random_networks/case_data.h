@@ -8,7 +8,7 @@
 
 namespace lockstep::random_networks {
 
-// Sets parameters by their initialisers, shifted so that none is 0 or 1 for all elements, and
+// Sets parameters by their initializers, shifted so that none is 0 or 1 for all elements, and
 // states as in a running training.
 void fill_network(Network& network, const nlohmann::ordered_json& description);
 

@@ -136,7 +136,7 @@ std::optional<Measured> measure(const Json& layer, const std::vector<Shape>& inp
   network["layers"].push_back(std::move(with_inputs));
   try {
     const Network made = Network::from_json(network);
-    if (!made.analyse().empty()) return std::nullopt;
+    if (!made.analyze().empty()) return std::nullopt;
     Measured m{made.output_shapes().at(0)};
     for (const auto& [name, shape] : made.value_shapes()) {
       if (name.find("layer.") == 0) m.parameters += shape.elements();

@@ -11,10 +11,10 @@ namespace {
 // A progress display with a fake clock and a fake terminal; `text` is all output.
 class Fake {
  public:
-  explicit Fake(bool terminal, int width = 80, bool colour = false, int64_t frequency = 50)
+  explicit Fake(bool terminal, int width = 80, bool color = false, int64_t frequency = 50)
       : progress([this](std::string_view piece) { text += piece, ++writes; },
                  {.terminal = terminal,
-                  .colour = colour,
+                  .color = color,
                   .verbose_frequency = frequency,
                   .width = [this] { return columns; },
                   .clock = [this] { return now; }}),
@@ -195,16 +195,16 @@ TEST(Progress, NoLineIsWiderThanTheTerminal) {
   }
 }
 
-TEST(Progress, ColourIsOnTerminalsOnly) {
+TEST(Progress, ColorIsOnTerminalsOnly) {
   for (const bool terminal : {false, true}) {
-    for (const bool colour : {false, true}) {
-      Fake f(terminal, 80, colour, 1);
+    for (const bool color : {false, true}) {
+      Fake f(terminal, 80, color, 1);
       f.start(10, 1);
       for (int64_t i = 1; i <= 3; ++i) f.iterate(i);
       f.progress.finish();
-      const bool coloured = f.text.find("\x1b[1m") != std::string::npos ||
-                            f.text.find("\x1b[32m") != std::string::npos;
-      EXPECT_EQ(coloured, terminal && colour);
+      const bool colored = f.text.find("\x1b[1m") != std::string::npos ||
+                           f.text.find("\x1b[32m") != std::string::npos;
+      EXPECT_EQ(colored, terminal && color);
       if (!terminal) {
         EXPECT_EQ(f.text.find('\x1b'), std::string::npos);
         EXPECT_EQ(f.text.find('\r'), std::string::npos);

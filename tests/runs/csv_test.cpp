@@ -202,8 +202,8 @@ TEST_F(Columns, TheDigestOfNamesKnowsThemAll) {
   };
   write("targets.csv", "first,second\n1,2\n3,4\n");
   write("renamed.csv", "first,third\n1,2\n3,4\n");
-  const DatastorePtr targets = csv_datastore(folder + "/targets.csv", {.labelled = false}),
-                     renamed = csv_datastore(folder + "/renamed.csv", {.labelled = false});
+  const DatastorePtr targets = csv_datastore(folder + "/targets.csv", {.labeled = false}),
+                     renamed = csv_datastore(folder + "/renamed.csv", {.labeled = false});
   std::set<std::string> all;
   for (const DatastorePtr& data :
        {bare, targets, renamed, with_targets(bare, targets), with_targets(bare, renamed)}) {
@@ -261,7 +261,7 @@ TEST_F(Columns, TargetsOfNumbersHaveNamesToo) {
           rows += std::to_string(i % 3) + "," + std::to_string(-i % 3) + "\n";
         return rows;
       }());
-  const DatastorePtr targets = csv_datastore(folder + "/targets.csv", {.labelled = false});
+  const DatastorePtr targets = csv_datastore(folder + "/targets.csv", {.labeled = false});
   const DatastorePtr swapped = reorder(targets, 0, {1, 0});
   Network network(
       {feature_input({.features = 2, .normalization = "z-score"}), fully_connected({.units = 2})});

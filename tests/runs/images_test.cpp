@@ -238,8 +238,8 @@ TEST_F(Images, CropsFitImagesOfAnySizeToTheNetwork) {
   }
   EXPECT_EQ(receipts[0], receipts[1]);
   EXPECT_EQ(receipts[0], receipts[2]);
-  run_job(job({"data.crop=center", "data.validation=held"}), into("centred"));
-  EXPECT_NE(text("centred/receipt.jsonl"), receipts[0]);
+  run_job(job({"data.crop=center", "data.validation=held"}), into("centered"));
+  EXPECT_NE(text("centered/receipt.jsonl"), receipts[0]);
 }
 
 TEST_F(Images, CropsThatCannotBeAreRefused) {
@@ -247,7 +247,7 @@ TEST_F(Images, CropsThatCannotBeAreRefused) {
                     job({"data.crop=center", "data.resize=true"});
                   }),
                   "resize and crop cannot both be given");
-  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.crop=centre"}); }),
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.crop=center"}); }),
                   "did you mean `center`?");
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.bad_images=ignore"}); }),
                   "[data] bad_images must be one of \"stop\", \"skip\"");

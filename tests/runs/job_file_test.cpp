@@ -82,7 +82,7 @@ TEST_F(JobFile, IsResolved) {
   EXPECT_EQ((*job.network)["layers"][1]["filters"], 11);
   EXPECT_EQ((*job.network)["layers"][1]["padding"], "same");
   const nlohmann::json network = *job.network;
-  EXPECT_TRUE(Network::from_json(network).analyse().empty());
+  EXPECT_TRUE(Network::from_json(network).analyze().empty());
 }
 
 TEST_F(JobFile, ResolvedJobIsReadAgainWithTheSameResult) {

@@ -308,7 +308,7 @@ class SimulatedHosts {
     // As long as Gloo's addresses.
     RendezvousReport addresses{.generation = order.generation, .entries = {}};
     const TwoSteps steps(static_cast<int>(group_.members), HostGroupOptions{}.most_direct);
-    for (const int r : steps.neighbours(order.host)) addresses.entries.emplace_back(r, Bytes(20));
+    for (const int r : steps.neighbors(order.host)) addresses.entries.emplace_back(r, Bytes(20));
     say(m, addresses);
   }
 

@@ -36,7 +36,7 @@ Tensor labels(int64_t n, int32_t classes) {
   return Tensor::from(std::span<const int32_t>(values), {n});
 }
 
-// A smooth network with a convolution and batch normalisation.
+// A smooth network with a convolution and batch normalization.
 Network tiny_network() {
   Network network({image_input({.height = 5, .width = 4, .channels = 2, .normalization = "none"}),
                    convolution2d({.filters = 3, .kernel = {3, 3}}), batch_normalization(), tanh(),
@@ -326,7 +326,7 @@ TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
         return ops::addition({loss_of(shard), plain(shard)});
       },
       {spoilt, y}, 4);
-  // Batch normalisation spreads it over the shard: rows 7 to 13.
+  // Batch normalization spreads it over the shard: rows 7 to 13.
   expect_contains(text, "observations 7 to 13 of the mini-batch is nan in iteration 4");
   EXPECT_EQ(network_digest(network), before);
   expect_contains(error_of([&] { ShardGroup(network, {.threads = -1}); }), "received -1 and 0");

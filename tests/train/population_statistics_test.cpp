@@ -230,7 +230,7 @@ TEST(PopulationStatistics, OfTheBestNetwork) {
   expect_statistics(network, "norm2", moments_of({before.predict(pixels)}));
 }
 
-TEST(PopulationStatistics, ImagesToBeCutAtRandomCountWithTheirCentre) {
+TEST(PopulationStatistics, ImagesToBeCutAtRandomCountWithTheirCenter) {
   const DatastorePtr large = resized(some_digits(61), 33, 30);
   TrainingData data{large, nullptr};
   data.random_crop = true;

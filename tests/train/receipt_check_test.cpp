@@ -121,7 +121,7 @@ TEST_F(ReceiptOfSix, AnotherRunsIsNoneOfThis) {
   expect_damage(joined(lines), 3, "epoch");
 }
 
-TEST_F(ReceiptOfSix, AForgedLineThatFitsItsNeighboursIsFoundByTheLast) {
+TEST_F(ReceiptOfSix, AForgedLineThatFitsItsNeighborsIsFoundByTheLast) {
   // All links are recomputed after the change, so only the checkpoint shows the difference.
   Digest chain = expected.first;
   std::string text;

@@ -143,7 +143,7 @@ TEST(SeveralInputs, BothInputsCount) {
   const DatastorePtr digits = some_digits(60);
   const Digest expected = result({both(digits)});
   EXPECT_NE(result({combine({digits, features_of(digits, 1)})}), expected)
-      << "other features are normalised alike, but are another receipt";
+      << "other features are normalized alike, but are another receipt";
   EXPECT_NE(result({combine({some_digits(60, 100), features_of(digits)})}), expected);
 }
 
@@ -202,7 +202,7 @@ TEST(SeveralInputs, WhatDoesNotFitIsRefusedByTheNameOfTheInput) {
   EXPECT_EQ(train(network, cut, small_options()).last_iteration, 6);
 }
 
-TEST(SeveralInputs, EvaluationAndPredictionDoNotDependOnNeighbours) {
+TEST(SeveralInputs, EvaluationAndPredictionDoNotDependOnNeighbors) {
   Network network = two_inputs();
   const DatastorePtr data = both(some_digits(100));
   train(network, {data}, small_options());

@@ -22,7 +22,7 @@ inline DatastorePtr some_digits(int64_t n, int64_t from = 0) {
   return subset(builtin_digits(), indices);
 }
 
-// A small network with everything that the law covers: batch normalisation, dropout, pooling.
+// A small network with everything that the law covers: batch normalization, dropout, pooling.
 inline Network small_classifier(uint64_t seed = 1) {
   Network network{
       image_input({.height = 28, .width = 28, .channels = 1}),

@@ -423,7 +423,7 @@ TEST(Trainer, ThreadsBeyondTheShardsStayIdle) {
   EXPECT_EQ(result.shards_by_thread, (std::vector<int64_t>{6, 6, 6, 0, 0}));
 }
 
-// ---- Input normalisation ----
+// ---- Input normalization ----
 
 TEST(InputNormalization, FollowsTheStatedFormulas) {
   ChannelStatistics statistics(2);

@@ -154,7 +154,7 @@ TEST(TrainingStep, GradientsAreThoseOfTheTape) {
 }
 
 TEST(TrainingStep, BatchStatisticsOfShardsAreCombinedAsStated) {
-  // Normalises the pixels themselves, so the statistics can be computed from the batch.
+  // Normalizes the pixels themselves, so the statistics can be computed from the batch.
   Network network{image_input({.height = 12, .width = 12, .channels = 3}),
                   batch_normalization({.momentum = 0.25}),
                   global_average_pooling2d(),

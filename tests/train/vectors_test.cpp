@@ -90,7 +90,7 @@ TEST(Vectors, AStoppedTrainingContinuesWithTheSameBits) {
   expect_says(error_of([&] { trained(vector_network(), {other}, options, control); }), "data");
 }
 
-TEST(Vectors, AScoreDoesNotDependOnItsNeighbours) {
+TEST(Vectors, AScoreDoesNotDependOnItsNeighbors) {
   Network network = vector_network();
   const DatastorePtr all = as_arrays(some_digits(100));
   train(network, {all}, testing::small_options());

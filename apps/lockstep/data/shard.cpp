@@ -98,7 +98,7 @@ int shard_command(const ShardArguments& a) {
   // As for `upload`: readers know whether they use the labels, and refuse what cannot be learned.
   const FolderLabels labels = folder_labels(a.labels);
   const DatastorePtr listing =
-      image_folder(a.folder, {.labels = labels, .labelled = false, .allow_empty_folders = true});
+      image_folder(a.folder, {.labels = labels, .labeled = false, .allow_empty_folders = true});
   const std::vector<std::string> members = members_of_listing(*listing);
   // Shards hold images of all classes, for readers that shuffle only within a shard: the order is
   // that of the digests of their names.

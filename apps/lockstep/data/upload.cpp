@@ -125,7 +125,7 @@ void write_index_object(const UploadArguments& a, const cloud::Address& target,
     objects[name] = std::move(object);
   }
   const DatastorePtr listing =
-      image_folder(a.folder, {.labelled = false, .allow_empty_folders = true});
+      image_folder(a.folder, {.labeled = false, .allow_empty_folders = true});
   OrientedImages oriented;
   ImageIndex index;
   index.classes = listing->classes();

@@ -72,7 +72,7 @@ int evaluate_command(const EvaluateArguments& a) {
   for (const std::string& name : a.data) names.push_back(resolve_data_path(name, "."));
   const bool skip = a.bad_images == "skip";
   const ImageFolderOptions folder{.labels = folder_labels(a.labels),
-                                  .labelled = a.targets.empty(),
+                                  .labeled = a.targets.empty(),
                                   .allow_empty_folders = true,
                                   .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
@@ -100,7 +100,7 @@ int evaluate_command(const EvaluateArguments& a) {
     const std::string name = resolve_data_path(a.targets, ".");
     const ReadableImages targets = readable.of(
         open_target_images(
-            *data, name, {.labelled = false, .allow_empty_folders = true, .list_unreadable = skip}),
+            *data, name, {.labeled = false, .allow_empty_folders = true, .list_unreadable = skip}),
         name);
     if (!targets.unreadable.empty()) data = subset(data, targets.indices);
     options.targets = targets.store;
@@ -152,7 +152,7 @@ int evaluate_command(const EvaluateArguments& a) {
 void add_evaluate(Commands& commands) {
   auto a = std::make_shared<EvaluateArguments>();
   Subcommand sub = commands.add(
-      "evaluate", "Accuracy and loss of a model on labelled images, or loss against other images",
+      "evaluate", "Accuracy and loss of a model on labeled images, or loss against other images",
       "Every image counts once, so the result does not depend on threads or on the order of the "
       "images.",
       {{"lockstep evaluate runs/digits-1 builtin:digits", "the model of a run on all digits"},
@@ -184,7 +184,7 @@ void add_evaluate(Commands& commands) {
   sub.add_option("--seed", a->seed, "Seed of the noise").type_name("N").not_negative();
   const Option resize =
       sub.add_flag("--resize", a->resize, "Resize images to the network's input and output");
-  sub.add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
+  sub.add_flag("--crop", a->crop, "Crop images at their center to the network's input")
       .excludes(resize);
   add_labels(sub, a->labels);
   add_bad_images(sub, a->bad_images,

@@ -278,7 +278,7 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
       inputs.push_back(csv_datastore(file, table_options(a, network, inputs.size())));
     } else if (cloud::files_of(file).is_folder(file)) {
       DatastorePtr images = image_folder(
-          file, {.labelled = false, .allow_empty_folders = true, .list_unreadable = true});
+          file, {.labeled = false, .allow_empty_folders = true, .list_unreadable = true});
       const bool matched = by_name && !inputs.empty();
       inputs.push_back(matched ? match_by_name(*inputs[0], std::move(images)) : std::move(images));
     } else {
@@ -372,7 +372,7 @@ void add_predict(Commands& commands) {
       .type_name("DIR")
       .not_empty();
   const Option resize = sub.add_flag("--resize", a->resize, "Resize images to the network's input");
-  sub.add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
+  sub.add_flag("--crop", a->crop, "Crop images at their center to the network's input")
       .excludes(resize);
   add_bad_images(sub, a->bad_images,
                  "If images cannot be read, the others are predicted all the same; then: stop with "

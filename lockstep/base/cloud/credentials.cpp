@@ -250,7 +250,7 @@ class Chain {
         throw InvalidArgument("[s3] " + named(profile) + " has " + name + ", but no role_arn");
       }
     }
-    refuse_misspelt(profile);
+    refuse_misspelled(profile);
     return {};
   }
 
@@ -316,7 +316,7 @@ class Chain {
   }
 
   // A setting that is nearly one of these. Other tools have settings of their own.
-  static void refuse_misspelt(const Profile& profile) {
+  static void refuse_misspelled(const Profile& profile) {
     static const std::vector<std::string> known{
         "aws_access_key_id",  "aws_secret_access_key", "role_arn",
         "source_profile",     "credential_source",     "web_identity_token_file",

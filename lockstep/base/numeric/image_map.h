@@ -5,9 +5,9 @@
 
 namespace lockstep {
 
-// Where a pixel of the result comes from. A pixel that lies dx right of and dy below the centre,
+// Where a pixel of the result comes from. A pixel that lies dx right of and dy below the center,
 // after subtraction of the shifts, comes from xx dx + xy dy right of and yx dx + yy dy below the
-// source's centre.
+// source's center.
 struct ImageMap {
   static constexpr int kBits = 24;
   static constexpr int64_t kOne = int64_t{1} << kBits;

@@ -15,7 +15,7 @@ namespace lockstep {
 
 // The purpose of a random number. Each purpose has its own streams.
 enum class RandomUse : uint32_t {
-  initialise = 1,
+  initialize = 1,
   dropout = 2,
   augment = 3,
   shuffle = 4,

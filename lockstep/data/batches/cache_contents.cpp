@@ -31,7 +31,7 @@ bool add_facts(const ImageFacts& facts, const CachedValue& value, ChannelStatist
   const bool fits = value.kind == ValueKind::image && facts.height == value.height() &&
                     facts.width == value.width() &&
                     (facts.channels == value.channels() || facts.channels == 1);
-  if (!fits) return false;  // resized, cut, or converted to grey when it is read
+  if (!fits) return false;  // resized, cut, or converted to gray when it is read
   ChannelStatistics one(value.channels());
   one.count = static_cast<uint64_t>(facts.height * facts.width);
   for (size_t c = 0; c < one.sum.size(); ++c) {

@@ -26,7 +26,7 @@ void check_image_size(int64_t height, int64_t width, int64_t channels) {
   throw InvalidArgument("[example cache] images of " + size_text(height, width, channels) +
                             " (rows x columns x channels) are not possible",
                         "rows and columns must be 1 to " + std::to_string(max_image_side) +
-                            ", channels 1 (grey) or 3 (colour)");
+                            ", channels 1 (gray) or 3 (color)");
 }
 
 // The start of a shared cache. The states of the slots, the digests and the slots follow.

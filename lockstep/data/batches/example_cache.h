@@ -100,8 +100,8 @@ class ExampleCache {
   const Digest& content(int64_t index) const { return contents_.at(static_cast<size_t>(index)); }
 
   // Returns the decoded example: each input and the target at its offset, floats aligned as floats.
-  // The pointer is into the cache, or into `scratch` if the example is not cached. Grey and colour
-  // are converted as in convert_channels(). Of larger images, returns the centre. Throws DataError
+  // The pointer is into the cache, or into `scratch` if the example is not cached. Gray and color
+  // are converted as in convert_channels(). Of larger images, returns the center. Throws DataError
   // if the file cannot be decoded or has another size (with its name, its size and the expected
   // size), and InvalidArgument for an index outside the listing.
   const uint8_t* get(int64_t index, std::vector<uint8_t>& scratch) const;
@@ -189,7 +189,7 @@ class ExampleCache {
   mutable std::unique_ptr<uint8_t[]> own_slots_;
   mutable std::unique_ptr<std::atomic<uint8_t>[]> own_states_;
   mutable std::shared_ptr<std::byte[]> shared_;
-  mutable uint8_t* slots_ = nullptr;                // capacity_ x example_bytes_, uninitialised
+  mutable uint8_t* slots_ = nullptr;                // capacity_ x example_bytes_, uninitialized
   mutable std::atomic<uint8_t>* states_ = nullptr;  // State of each slot
   std::unique_ptr<std::atomic<const Whole*>[]> wholes_;  // by example; only if windowed
   mutable std::atomic<size_t> taken_bytes_{0};           // bytes of the examples in wholes_

@@ -128,7 +128,7 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   Size2d other;
   place(target, targets_.cache->get(observation, where, scratch, &other), draw, to);
   // Targets are cut at the same place, so they must have the size of their images.
-  if (where.centre || target.kind == ValueKind::array || size == other) return;
+  if (where.center || target.kind == ValueKind::array || size == other) return;
   throw DataError("[mini-batch queue] " + cache_.store()->name(observation) + " has " +
                       std::to_string(size[0]) + " x " + std::to_string(size[1]) +
                       " pixels, but its target has " + std::to_string(other[0]) + " x " +

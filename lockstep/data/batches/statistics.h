@@ -11,7 +11,7 @@ namespace lockstep {
 class ExampleCache;
 class ThreadPool;
 
-// The statistics of one channel that input normalisation uses.
+// The statistics of one channel that input normalization uses.
 struct ChannelSummary {
   double mean = 0, standard_deviation = 0, min = 0, max = 0;
 };

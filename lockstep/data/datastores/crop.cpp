@@ -56,7 +56,7 @@ Window draw_window(uint64_t seed, int64_t epoch, int64_t index_in_listing, int64
                              .b = static_cast<uint64_t>(index_in_listing),
                              .c = static_cast<uint64_t>(repetition)});
   const std::array<uint32_t, 4> words = stream.block(2);
-  return {.centre = false, .row = words[0], .column = words[1]};
+  return {.center = false, .row = words[0], .column = words[1]};
 }
 
 void check_holds_window(const Image& image, int64_t height, int64_t width,

@@ -71,7 +71,7 @@ struct ImageFolderOptions {
   FolderLabels labels = FolderLabels::first;
   // Whether the labels will be used. Then folders are refused that hold parts of a data set
   // (`train`, `test`, ...) in place of classes, and images with their classes in files beside them.
-  bool labelled = true;
+  bool labeled = true;
   // If false, a folder that should be a class and has no image in it or below it is an error,
   // because it could not be learned. Of FolderLabels::first these are the folders in `path` itself.
   bool allow_empty_folders = false;
@@ -95,8 +95,8 @@ DatastorePtr image_folder(const std::string& path, ImageFolderOptions options = 
 
 struct CsvOptions {
   std::string label_column = {};  // name of the column; "": known_label, or else the last column
-  bool labelled = true;  // false: all columns are features, and all rows belong to one class, ""
-  bool header = true;    // false: the file has no names of columns, and its first line is a row
+  bool labeled = true;  // false: all columns are features, and all rows belong to one class, ""
+  bool header = true;   // false: the file has no names of columns, and its first line is a row
   // The columns of a training whose network reads this file (ExampleSpec): if the file has a column
   // `known_label`, the labels are there; if it is read without labels, this column is left out.
   // Names of columns that are numbers are accepted if they are the known ones.
@@ -147,7 +147,7 @@ void export_as_folder(const Datastore& store, const std::string& folder);
 // ---- Resized images ----
 
 // Returns the image with `height` rows and `width` columns, by linear interpolation between pixel
-// centres. When an image gets smaller, each pixel is the mean of the covered pixels, weighted by a
+// centers. When an image gets smaller, each pixel is the mean of the covered pixels, weighted by a
 // triangle, which prevents aliasing. Computes in integers, rows first, rounded to 8 bits after each
 // direction, so the result is equal on every processor. An image that already has the size is
 // unchanged. Throws InvalidArgument for an empty image or a size outside 1 to max_image_side.
@@ -161,19 +161,19 @@ DatastorePtr resized(DatastorePtr store, int64_t height, int64_t width);
 // ---- Windows of one size, cut from images ----
 
 // The place of a window in an image. `row` and `column` are positions among the free rows and
-// columns, in units of 2^-32. The default is the centre, rounded towards the top left.
+// columns, in units of 2^-32. The default is the center, rounded towards the top left.
 struct Window {
-  bool centre = true;
+  bool center = true;
   uint32_t row = 0, column = 0;
 
   // Returns the first of `size` positions among `whole` >= size.
-  static int64_t first(bool centre, uint32_t share, int64_t whole, int64_t size) {
-    if (centre) return (whole - size) / 2;
+  static int64_t first(bool center, uint32_t share, int64_t whole, int64_t size) {
+    if (center) return (whole - size) / 2;
     return static_cast<int64_t>((uint64_t{share} * static_cast<uint64_t>(whole - size + 1)) >> 32);
   }
-  int64_t top(int64_t rows, int64_t height) const { return first(centre, row, rows, height); }
+  int64_t top(int64_t rows, int64_t height) const { return first(center, row, rows, height); }
   int64_t left(int64_t columns, int64_t width) const {
-    return first(centre, column, columns, width);
+    return first(center, column, columns, width);
   }
 };
 
@@ -188,7 +188,7 @@ void check_holds_window(const Image& image, int64_t height, int64_t width, const
 // Thread-safe.
 Image crop(const Image& image, int64_t height, int64_t width, const Window& where = {});
 
-// Returns the same observations, cut to their centres. Digests of contents are those of the
+// Returns the same observations, cut to their centers. Digests of contents are those of the
 // originals combined with the size, so a cut image differs from a resized one. Reading an image
 // that is smaller throws DataError, naming it. Thread-safe.
 DatastorePtr center_cropped(DatastorePtr store, int64_t height, int64_t width);

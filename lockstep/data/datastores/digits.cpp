@@ -69,24 +69,24 @@ class Hand {
     const double one = 1 + t * t;
     cosine_ = (1 - t * t) / one;
     sine_ = 2 * t / one;
-    centre_ = {13.5 + std::clamp(1.0 * draw.bell(), -2.2, 2.2),
+    center_ = {13.5 + std::clamp(1.0 * draw.bell(), -2.2, 2.2),
                13.5 + std::clamp(0.9 * draw.bell(), -2.0, 2.0)};
     for (double& bend : bends_) bend = 0.11 * draw.bell();
   }
 
-  // Maps a point, in coordinates with the digit's centre at 0 and its height 1, to pixels.
+  // Maps a point, in coordinates with the digit's center at 0 and its height 1, to pixels.
   Vec place(Vec p) const {
     // Smooth distortions of the whole digit: a wider top, a heavier foot, a bow.
     const double u = 2 * p.x, v = 2 * p.y;
     const Vec bent{p.x + 0.5 * (bends_[0] * u * v + bends_[1] * (v * v - 0.4)),
                    p.y + 0.5 * (bends_[2] * u * v + bends_[3] * (v * v - 0.4))};
     const double x = scale_x_ * bent.x - slant_ * scale_y_ * bent.y, y = scale_y_ * bent.y;
-    return {centre_.x + cosine_ * x - sine_ * y, centre_.y + sine_ * x + cosine_ * y};
+    return {center_.x + cosine_ * x - sine_ * y, center_.y + sine_ * x + cosine_ * y};
   }
 
  private:
   double scale_x_, scale_y_, slant_, cosine_, sine_;
-  Vec centre_;
+  Vec center_;
   std::array<double, 4> bends_;
 };
 

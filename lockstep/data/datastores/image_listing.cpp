@@ -207,7 +207,7 @@ std::string OrientedImages::notice(const Datastore& store) const {
 ImageListing::ImageListing(std::string root, const std::string& root_name, FolderContents contents,
                            const ImageFolderOptions& options)
     : root_(std::move(root)),
-      labelled_(options.labelled),
+      labeled_(options.labeled),
       oriented_(std::make_unique<OrientedImages>()) {
   if (contents.images.empty()) complain_empty(root_, contents, options);
   if (!options.allow_empty_folders && !contents.empty.empty()) {
@@ -219,17 +219,17 @@ ImageListing::ImageListing(std::string root, const std::string& root_name, Folde
   if (const auto files = contents.others.find(".cls"); files != contents.others.end()) {
     class_files_ = files->second;
   }
-  if (options.labelled) check_labels(options);
+  if (options.labeled) check_labels(options);
   if (const std::string text = left_out(contents); !text.empty()) left_out_.push_back(text);
   const auto loose = std::count_if(names_.begin(), names_.end(), [](const std::string& name) {
     return folders_of(name).empty();
   });
-  if (options.labelled && loose > 0 && loose < size()) {
+  if (options.labeled && loose > 0 && loose < size()) {
     left_out_.push_back(counted(loose, "image") + " beside the folders of classes " +
                         (loose == 1 ? "has" : "have") + " the class `" + printable(root_name) +
                         "`");
   }
-  if (options.labelled && options.labels == FolderLabels::first) {
+  if (options.labeled && options.labels == FolderLabels::first) {
     of_labels_ = notice_of_deeper(root_name);
   }
 }
@@ -256,7 +256,7 @@ std::string ImageListing::notice_of_deeper(const std::string& root_name) const {
 }
 
 void ImageListing::compare_labels(const std::vector<std::string>& told, FolderLabels rule) {
-  if (!labelled_) return;
+  if (!labeled_) return;
   int64_t others = 0, example = 0;
   for (int64_t i = 0; i < size(); ++i) {
     if (told.at(static_cast<size_t>(i)) == classes_[static_cast<size_t>(label(i))]) continue;

@@ -101,7 +101,7 @@ class ImageListing : public Datastore {
   std::string root_;
   std::vector<std::string> left_out_;  // for notices()
   std::string of_labels_;              // for notices()
-  bool labelled_ = true;
+  bool labeled_ = true;
   int64_t class_files_ = 0;
 
   std::vector<std::string> names_;  // relative paths, sorted

@@ -22,14 +22,14 @@ std::vector<Taps> taps_for(int64_t from, int64_t to) {
   std::vector<Taps> all(static_cast<size_t>(to));
   for (int64_t i = 0; i < to; ++i) {
     Taps& taps = all[static_cast<size_t>(i)];
-    const double centre = (static_cast<double>(i) + 0.5) * scale - 0.5;
-    taps.first = std::max<int64_t>(0, static_cast<int64_t>(std::ceil(centre - reach)));
+    const double center = (static_cast<double>(i) + 0.5) * scale - 0.5;
+    taps.first = std::max<int64_t>(0, static_cast<int64_t>(std::ceil(center - reach)));
     const int64_t last =
-        std::min<int64_t>(from - 1, static_cast<int64_t>(std::floor(centre + reach)));
+        std::min<int64_t>(from - 1, static_cast<int64_t>(std::floor(center + reach)));
     std::vector<double> shares;
     double total = 0;
     for (int64_t k = taps.first; k <= last; ++k) {
-      shares.push_back(std::max(0.0, 1 - std::abs(static_cast<double>(k) - centre) / reach));
+      shares.push_back(std::max(0.0, 1 - std::abs(static_cast<double>(k) - center) / reach));
       total += shares.back();
     }
     // Rounds the running sum, so that the weights add up exactly.

@@ -109,9 +109,10 @@ void Augmentation::visit(FieldVisitor& v) {
           "pixels to move images to the right, drawn from [low, high]; emptied pixels are 0");
   v.range("translate_y", translate_y,
           "pixels to move images down, drawn from [low, high]; emptied pixels are 0");
-  v.number_range("rotation", rotation,
-                 "degrees to turn images anticlockwise about their centre, drawn from [low, high]",
-                 rotation_rule);
+  v.number_range(
+      "rotation", rotation,
+      "degrees to turn images counterclockwise about their center, drawn from [low, high]",
+      rotation_rule);
   v.number_range("scale", scale, "factor of both sides of what images show, from [low, high]",
                  scale_rule);
   v.number_range("shear_x", shear_x,
@@ -192,7 +193,7 @@ void copy_into(const uint8_t* source, int64_t height, int64_t width, int64_t cha
   }
 }
 
-// The source position of a pixel: x = xx dx + xy dy, y = yx dx + yy dy, relative to the centres.
+// The source position of a pixel: x = xx dx + xy dy, y = yx dx + yy dy, relative to the centers.
 struct Inverse {
   double xx = 1, xy = 0, yx = 0, yy = 1;
 };

@@ -17,7 +17,7 @@ struct Augmentation {
   bool reflect_y = false;      // mirrored top to bottom with probability 1/2
   Size2d translate_x{0, 0};    // [low, high] whole pixels to the right, both included
   Size2d translate_y{0, 0};    // [low, high] whole pixels down, both included
-  NumberRange rotation{0, 0};  // [low, high] degrees, anticlockwise; within 360
+  NumberRange rotation{0, 0};  // [low, high] degrees, counterclockwise; within 360
   NumberRange scale{1, 1};     // [low, high] factors of both sides, 0.01 to 100
   NumberRange shear_x{0, 0};   // [low, high] degrees: lower rows go to the right; within 89
   NumberRange shear_y{0, 0};   // [low, high] degrees: columns to the right go down; within 89
@@ -54,7 +54,7 @@ AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t se
 // gives the same bytes as augment_into(), also for pure reflections and shifts. Thread-safe.
 ImageMap map_of(const AugmentationDraw& draw);
 
-// Writes the augmented image in the same size. The image is reflected about its centre, sheared in
+// Writes the augmented image in the same size. The image is reflected about its center, sheared in
 // x, then in y, rotated and scaled, and finally shifted by whole pixels. Pure reflections and
 // shifts copy pixels. All other changes are one affine map: each pixel is interpolated linearly
 // between the four nearest pixels of the source. Positions and weights are integers (2^-8 pixels),

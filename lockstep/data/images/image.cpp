@@ -21,7 +21,7 @@ void check_image_size(uint64_t height, uint64_t width, const std::string& name) 
 
 void check_compressed_size(uint64_t height, uint64_t width, size_t bytes, const std::string& name) {
   check_image_size(height, width, name);
-  // Formats without a lower limit (one colour in lossless WebP takes no bits) are bounded as those
+  // Formats without a lower limit (one color in lossless WebP takes no bits) are bounded as those
   // that have one: PNG's rows of one bit need a byte for 8,256 pixels, JPEG's for 8,192, GIF's for
   // 2,731.
   constexpr uint64_t allowed = uint64_t{1} << 24, per_byte = uint64_t{1} << 14;
@@ -98,8 +98,8 @@ Image convert_channels(Image image, int64_t channels) {
   if (image.channels == 1 && channels == 3) {
     result.pixels.resize(3 * n);
     for (size_t i = 0; i < n; ++i) {
-      const uint8_t grey = image.pixels[i];
-      result.pixels[3 * i] = result.pixels[3 * i + 1] = result.pixels[3 * i + 2] = grey;
+      const uint8_t gray = image.pixels[i];
+      result.pixels[3 * i] = result.pixels[3 * i + 1] = result.pixels[3 * i + 2] = gray;
     }
     return result;
   }
@@ -114,7 +114,7 @@ Image convert_channels(Image image, int64_t channels) {
   }
   throw InvalidArgument("[image] cannot convert " + std::to_string(image.channels) +
                             " channels to " + std::to_string(channels),
-                        "only 1 (grey) and 3 (colour) can be converted to each other");
+                        "only 1 (gray) and 3 (color) can be converted to each other");
 }
 
 void to_planes_into(const Image& image, uint8_t* planes) {

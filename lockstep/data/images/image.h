@@ -27,17 +27,17 @@ inline constexpr int64_t max_image_side = int64_t{1} << 14;    // rows, columns
 inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
 
 // Decodes `bytes`, a whole image file. The first bytes determine the format. The result has 1
-// channel (grey) or 3 (red, green, blue). Transparency is removed, which shows the colours stored
+// channel (gray) or 3 (red, green, blue). Transparency is removed, which shows the colors stored
 // under transparent pixels. Orientation tags are ignored (see exif_orientation()).
-//   PNG: palettes, also grey ones, become RGB. Fewer than 8 bits are expanded; 16-bit values v
+//   PNG: palettes, also gray ones, become RGB. Fewer than 8 bits are expanded; 16-bit values v
 //     become v * 255 / 65535, rounded to nearest. Interlaced rows are put in order. Gamma is
 //     ignored. Compressed data behind the pixels are ignored.
-//   JPEG: grey stays grey; YCbCr and RGB become RGB. CMYK and YCCK become RGB without a colour
+//   JPEG: gray stays gray; YCbCr and RGB become RGB. CMYK and YCCK become RGB without a color
 //     profile: R = C K / 255, rounded to nearest, as in all common decoders. The stored values are
 //     interpreted as Adobe writes them, 255 for no ink. Bytes between the segments of the header
 //     are ignored. 12 bits in a sample are not supported.
 //   WebP, GIF: become RGB. Of animations the first frame, on a canvas of the announced size, whose
-//     rest is black, or for GIF the transparent (else the first) colour of the palette.
+//     rest is black, or for GIF the transparent (else the first) color of the palette.
 //   BMP: becomes RGB: 1, 2, 4, 8, 16, 24 and 32 bits, palettes, masks, run lengths. Fewer than 8
 //     bits v of at most m become v * 255 / m, rounded to nearest.
 //   PNM: P4 (0 and 255), P5 and P6 with a largest value m of 1 to 65535; v becomes v * 255 / m,
@@ -59,7 +59,7 @@ std::vector<uint8_t> to_planes(const Image& image);
 // The same into memory for height x width x channels bytes.
 void to_planes_into(const Image& image, uint8_t* planes);
 
-// Encodes the image as a PNG file (8 bits, grey or RGB, not interlaced). Throws InvalidArgument for
+// Encodes the image as a PNG file (8 bits, gray or RGB, not interlaced). Throws InvalidArgument for
 // an image that is empty or inconsistent, or has neither 1 nor 3 channels. Thread-safe.
 std::vector<std::byte> encode_png(const Image& image);
 

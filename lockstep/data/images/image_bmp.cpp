@@ -69,7 +69,7 @@ class BmpReader {
       height_ = down_ ? -int64_t{height} : height;
       bits_ = number(28, 2);
       compression_ = header_ >= 20 ? number(30, 4) : bmp_plain;
-      colours_ = header_ >= 36 ? number(46, 4) : 0;
+      colors_ = header_ >= 36 ? number(46, 4) : 0;
     }
     check_image_size(static_cast<uint64_t>(height_), static_cast<uint64_t>(width_), name_);
     constexpr uint32_t known[] = {1, 2, 4, 8, 16, 24, 32};
@@ -108,9 +108,9 @@ class BmpReader {
 
   void read_palette() {
     const uint32_t most = uint32_t{1} << bits_;
-    uint32_t count = colours_ == 0 || colours_ > most ? most : colours_;
+    uint32_t count = colors_ == 0 || colors_ > most ? most : colors_;
     const size_t entry = header_ == 12 ? 3 : 4, begin = size_t{14} + header_;
-    // OS/2's files may hold fewer colours than there can be, and then pixels begin earlier.
+    // OS/2's files may hold fewer colors than there can be, and then pixels begin earlier.
     const size_t pixels = number(10, 4);
     if (pixels > begin)
       count = std::min<uint32_t>(count, static_cast<uint32_t>((pixels - begin) / entry));
@@ -139,7 +139,7 @@ class BmpReader {
 
   void put(uint8_t* to, uint32_t index) const {
     if (3 * size_t{index} >= palette_.size()) {
-      damaged("colour " + std::to_string(index) + " of a palette of " +
+      damaged("color " + std::to_string(index) + " of a palette of " +
               std::to_string(palette_.size() / 3));
     }
     std::copy_n(palette_.data() + 3 * size_t{index}, 3, to);
@@ -186,7 +186,7 @@ class BmpReader {
     }
   }
 
-  // Pixels that no run sets have the first colour.
+  // Pixels that no run sets have the first color.
   void read_runs(Image& image) {
     // A run of two bytes sets at most 255 pixels, and escapes skip lines: files that say more than
     // they can are refused before their pixels are allocated.
@@ -234,7 +234,7 @@ class BmpReader {
   const std::span<const std::byte> bytes_;
   const std::string& name_;
   size_t at_ = 0;
-  uint32_t header_ = 0, bits_ = 0, compression_ = bmp_plain, colours_ = 0;
+  uint32_t header_ = 0, bits_ = 0, compression_ = bmp_plain, colors_ = 0;
   int64_t width_ = 0, height_ = 0;
   bool down_ = false;  // the first row is the top one
   std::vector<uint8_t> palette_;

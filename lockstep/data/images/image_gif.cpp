@@ -46,8 +46,8 @@ class GifReader {
     if (frame.Width < 1 || frame.Height < 1 || frame.Left < 0 || frame.Top < 0) {
       refuse("its image has no pixels");
     }
-    const ColorMapObject* const colours = frame.ColorMap ? frame.ColorMap : gif_->SColorMap;
-    if (colours == nullptr) refuse("it has no colours");
+    const ColorMapObject* const colors = frame.ColorMap ? frame.ColorMap : gif_->SColorMap;
+    if (colors == nullptr) refuse("it has no colors");
     // As browsers and others do, the canvas grows if the image needs it.
     const int64_t height = std::max<int64_t>(gif_->SHeight, int64_t{frame.Top} + frame.Height);
     const int64_t width = std::max<int64_t>(gif_->SWidth, int64_t{frame.Left} + frame.Width);
@@ -60,18 +60,18 @@ class GifReader {
     image.pixels.resize(static_cast<size_t>(3 * height * width));
     if (!covers) {
       for (int64_t i = 0; i < height * width; ++i) {
-        put(image.pixels.data() + 3 * i, *colours, outside < colours->ColorCount ? outside : 0);
+        put(image.pixels.data() + 3 * i, *colors, outside < colors->ColorCount ? outside : 0);
       }
     }
     const auto read_row = [&](int64_t y) {
       if (DGifGetLine(gif_.get(), row.data(), frame.Width) != GIF_OK) damaged(gif_->Error);
       uint8_t* to = image.pixels.data() + 3 * ((frame.Top + y) * width + frame.Left);
       for (const GifPixelType index : row) {
-        if (index >= colours->ColorCount) {
-          refuse("colour " + std::to_string(index) + " of a palette of " +
-                 std::to_string(colours->ColorCount));
+        if (index >= colors->ColorCount) {
+          refuse("color " + std::to_string(index) + " of a palette of " +
+                 std::to_string(colors->ColorCount));
         }
-        put(to, *colours, index);
+        put(to, *colors, index);
         to += 3;
       }
     };
@@ -97,11 +97,11 @@ class GifReader {
     refuse(text != nullptr ? text : "invalid data");
   }
 
-  static void put(uint8_t* to, const ColorMapObject& colours, int index) {
-    const GifColorType& colour = colours.Colors[index];
-    to[0] = colour.Red;
-    to[1] = colour.Green;
-    to[2] = colour.Blue;
+  static void put(uint8_t* to, const ColorMapObject& colors, int index) {
+    const GifColorType& color = colors.Colors[index];
+    to[0] = color.Red;
+    to[1] = color.Green;
+    to[2] = color.Blue;
   }
 
   // Reads up to the pixels of the first image.

@@ -41,7 +41,7 @@ Decoder& decoder_of(j_common_ptr info) { return *static_cast<Decoder*>(info->cli
 }
 
 // Whether a warning is about bytes on which no pixel depends: a version, a number of Adobe's for
-// which every decoder takes the usual colours, or bytes between the segments of the header.
+// which every decoder takes the usual colors, or bytes between the segments of the header.
 bool harmless(j_common_ptr info) {
   switch (info->err->msg_code) {
     case JWRN_JFIF_MAJOR:
@@ -174,7 +174,7 @@ Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
       break;
     default:
       throw DataError("[image] " + name + ": a JPEG with " + std::to_string(info.num_components) +
-                          " components of a colour space other than grey, YCbCr, RGB, CMYK or YCCK",
+                          " components of a color space other than gray, YCbCr, RGB, CMYK or YCCK",
                       "convert it to RGB");
   }
   if (!start(decoder)) damaged(decoder, bytes, name);

@@ -73,8 +73,8 @@ bool read_header(Reader& reader) {
   return true;
 }
 
-// Converts any stored format to 8-bit grey or RGB. Palette indices stay indices, one per byte,
-// because the library would invent colours for indices beyond the palette. Returns the number of
+// Converts any stored format to 8-bit gray or RGB. Palette indices stay indices, one per byte,
+// because the library would invent colors for indices beyond the palette. Returns the number of
 // passes, or 0 on error.
 int set_transforms(Reader& reader) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return 0;
@@ -99,18 +99,18 @@ bool read_pixels(Reader& reader, int passes, png_bytep pixels, size_t row_bytes,
   return true;
 }
 
-// Replaces palette indices by colours. Throws DataError for an index beyond the palette.
-Image coloured(const Image& indices, const Reader& reader, const std::string& name) {
+// Replaces palette indices by colors. Throws DataError for an index beyond the palette.
+Image colored(const Image& indices, const Reader& reader, const std::string& name) {
   png_colorp palette = nullptr;
-  int colours = 0;
-  png_get_PLTE(reader.png, reader.info, &palette, &colours);
+  int colors = 0;
+  png_get_PLTE(reader.png, reader.info, &palette, &colors);
   Image image{indices.height, indices.width, 3, {}};
   image.pixels.resize(3 * indices.pixels.size());
   for (size_t i = 0; i < indices.pixels.size(); ++i) {
     const uint8_t index = indices.pixels[i];
-    if (index >= colours) {
-      throw DataError("[image] " + name + ": damaged PNG: colour " + std::to_string(index) +
-                      " of a palette of " + std::to_string(colours));
+    if (index >= colors) {
+      throw DataError("[image] " + name + ": damaged PNG: color " + std::to_string(index) +
+                      " of a palette of " + std::to_string(colors));
     }
     image.pixels[3 * i] = palette[index].red;
     image.pixels[3 * i + 1] = palette[index].green;
@@ -195,7 +195,7 @@ Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
   image.pixels.resize(row_bytes * height);
   if (!read_pixels(reader, passes, image.pixels.data(), row_bytes, height)) throw damaged();
   const bool indexed = png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE;
-  return indexed ? coloured(image, reader, name) : image;
+  return indexed ? colored(image, reader, name) : image;
 }
 
 std::string png_library_version() { return std::string("libpng ") + png_get_libpng_ver(nullptr); }

@@ -1,4 +1,4 @@
-// Decodes binary PNM: bitmaps (P4), grey maps (P5), pixel maps (P6). A header of decimal numbers
+// Decodes binary PNM: bitmaps (P4), gray maps (P5), pixel maps (P6). A header of decimal numbers
 // precedes uncompressed rows. Memory is allocated only for pixels that the file contains.
 #include <algorithm>
 

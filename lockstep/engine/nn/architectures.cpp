@@ -16,7 +16,7 @@ template <class Options>
 void visit_sizes(FieldVisitor& v, Options& o) {
   v.integer("height", o.height, "rows of an image", {.min = 1, .max = 1 << 14});
   v.integer("width", o.width, "columns of an image", {.min = 1, .max = 1 << 14});
-  v.integer("channels", o.channels, "1 grey, 3 colour", {.min = 1, .max = 1 << 14});
+  v.integer("channels", o.channels, "1 gray, 3 color", {.min = 1, .max = 1 << 14});
   v.integer("classes", o.classes, "number of classes", {.min = 1, .max = 1 << 20});
 }
 
@@ -29,7 +29,7 @@ void add_input(Network& n, const Options& o, const std::string& normalization = 
         "input");
 }
 
-// Without batch normalisation, inputs need a variance of 1 (LeCun et al. 1998, "Efficient
+// Without batch normalization, inputs need a variance of 1 (LeCun et al. 1998, "Efficient
 // BackProp"). Pixels from 0 to 255 would make a network with He's weights diverge.
 constexpr const char* kUnitVariance = "z-score";
 
@@ -38,7 +38,7 @@ void add_classifier(Network& n, int64_t classes) {
   n.add(softmax());
 }
 
-// Adds a convolution and batch normalisation, which makes a bias unnecessary. Returns the name of
+// Adds a convolution and batch normalization, which makes a bias unnecessary. Returns the name of
 // the last layer.
 std::string add_normalized(Network& n, const Convolution2dOptions& convolution,
                            std::string name = {}, std::vector<std::string> inputs = {}) {

@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// Stages of `depth` convolutions (3 x 3, each with batch normalisation and ReLU). The first stage
+// Stages of `depth` convolutions (3 x 3, each with batch normalization and ReLU). The first stage
 // has `filters` filters. Each further stage has twice as many, on images of half the size. The
 // average over the image and one fully connected layer follow.
 struct PlainCnnOptions {
@@ -50,9 +50,9 @@ struct LeNet5Options {
 Network lenet5(const LeNet5Options& options = {});
 
 // Residual networks for CIFAR (He et al. 2016, section 4.2): 3 x 3 filters, three stages of 16, 32
-// and 64 filters on images of 32, 16 and 8 pixels, batch normalisation, weights initialised as in
+// and 64 filters on images of 32, 16 and 8 pixels, batch normalization, weights initialized as in
 // He et al. 2015. The shortcut is a projection where a stage starts with fewer pixels (option B: 1
-// x 1 convolution and batch normalisation) and the identity elsewhere. The paper's option A has
+// x 1 convolution and batch normalization) and the identity elsewhere. The paper's option A has
 // 2,752 fewer parameters.
 struct CifarResNetOptions {
   int64_t height = 32, width = 32, channels = 3, classes = 10;

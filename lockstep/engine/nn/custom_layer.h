@@ -74,7 +74,7 @@ class LayerBuilder {
   const std::string& name() const;
 
   // Declares a parameter with a name that is unique in the layer; see ParameterSpec for
-  // initialisers. fan_in and fan_out are computed as for weights of o x i x .... Pass a
+  // initializers. fan_in and fan_out are computed as for weights of o x i x .... Pass a
   // ParameterSpec to set them explicitly.
   Value parameter(const std::string& name, const Shape& shape,
                   const std::string& initializer = "glorot");

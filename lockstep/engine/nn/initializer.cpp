@@ -49,7 +49,7 @@ const std::vector<std::string>& initializer_names() {
 }
 
 void initialize(Tensor& tensor, const ParameterSpec& spec, uint64_t seed, const std::string& name) {
-  const RandomStream stream({.seed = seed, .use = RandomUse::initialise, .a = key_from_text(name)});
+  const RandomStream stream({.seed = seed, .use = RandomUse::initialize, .a = key_from_text(name)});
   float* out = tensor.data<float>();
   const int64_t count = tensor.shape().elements();
   const auto normal = [&](double deviation) {

@@ -27,7 +27,7 @@ struct ParameterSpec {
   // "orthogonal": Q of the QR decomposition of a normal matrix (Saxe et al. 2014); the smaller of
   // rows and columns is orthonormal. "zeros", "ones".
   std::string initializer;
-  int64_t fan_in = 1;  // inputs of one output, for initialisers that scale
+  int64_t fan_in = 1;  // inputs of one output, for initializers that scale
   int64_t fan_out = 1;
   double l2_factor = 1;             // times the training option `l2`
   double learning_rate_factor = 1;  // times the learning rate

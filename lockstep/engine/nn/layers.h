@@ -1,6 +1,6 @@
 // Functions that create layers: convolution2d({.filters = 16, .kernel = {3, 3}}).
 //
-// Sizes are rows, columns. Network::analyse() checks the fields and reports each problem with the
+// Sizes are rows, columns. Network::analyze() checks the fields and reports each problem with the
 // name of its layer. See Network for how to connect layers.
 #pragma once
 
@@ -135,7 +135,7 @@ struct FullyConnectedOptions {
 };
 LayerPtr fully_connected(FullyConnectedOptions options);
 
-// Batch normalisation. Training uses the statistics of a shard, prediction the moving statistics.
+// Batch normalization. Training uses the statistics of a shard, prediction the moving statistics.
 // moving = (1 - momentum) * moving + momentum * (statistic of the mini-batch). Variances are
 // divided by the count.
 struct BatchNormalizationOptions {
@@ -150,7 +150,7 @@ struct BatchNormalizationOptions {
 };
 LayerPtr batch_normalization(BatchNormalizationOptions options = {});
 
-// Normalisation of each observation separately, so training and prediction are equal. The mean
+// Normalization of each observation separately, so training and prediction are equal. The mean
 // becomes 0 and the variance 1 over all channels and space (layer), over the space of each channel
 // (instance), or over groups of adjacent channels and their space (group). Each channel is then
 // scaled and shifted. Variances are divided by the count.

@@ -126,7 +126,7 @@ void Network::State::forget_plans() {
 }
 
 std::vector<float> Network::State::lay_out() {
-  const NetworkAnalysis analysis = analyse();
+  const NetworkAnalysis analysis = analyze();
   std::vector<float> initials;
   const auto sized = [&](const Shape& shape) {
     return Tensor::view(nullptr, {shape, DType::f32, nullptr}, nullptr, device);

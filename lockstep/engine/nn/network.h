@@ -109,7 +109,7 @@ class Network {
   const std::vector<LayerNode>& layers() const;
   // Returns all problems that keep the network from running: sizes that do not fit, unknown inputs,
   // cycles, no layers, no input layer. Runs nothing. Empty if the network is valid.
-  std::vector<NetworkProblem> analyse() const;
+  std::vector<NetworkProblem> analyze() const;
   // Throws InvalidArgument with a list of the problems, if there are any.
   void check() const;
   // Returns a table with name, type, inputs, output size, parameters and state of each layer, and

@@ -84,7 +84,7 @@ std::string size_text(const Shape& with_batch) { return with_batch.without_batch
 
 }  // namespace
 
-NetworkAnalysis Network::State::analyse() const {
+NetworkAnalysis Network::State::analyze() const {
   NetworkAnalysis a;
   const size_t n = layers.size();
   a.inputs.resize(n);
@@ -193,10 +193,10 @@ NetworkAnalysis Network::State::analyse() const {
   return a;
 }
 
-std::vector<NetworkProblem> Network::analyse() const { return state_->analyse().problems; }
+std::vector<NetworkProblem> Network::analyze() const { return state_->analyze().problems; }
 
 void Network::check() const {
-  const auto problems = analyse();
+  const auto problems = analyze();
   if (problems.empty()) return;
   std::string text = "[network] " + std::to_string(problems.size()) +
                      (problems.size() == 1 ? " problem:" : " problems:");
@@ -216,7 +216,7 @@ std::vector<Shape> Network::input_shapes() const {
 
 std::vector<Shape> Network::output_shapes() const {
   check();
-  const NetworkAnalysis a = state_->analyse();
+  const NetworkAnalysis a = state_->analyze();
   std::vector<Shape> shapes;
   for (size_t i : a.output_layers) shapes.push_back(a.outputs[i].without_batch());
   return shapes;
@@ -224,7 +224,7 @@ std::vector<Shape> Network::output_shapes() const {
 
 std::vector<std::pair<std::string, Shape>> Network::value_shapes() const {
   check();
-  const NetworkAnalysis a = state_->analyse();
+  const NetworkAnalysis a = state_->analyze();
   std::vector<std::pair<std::string, Shape>> parameters, states;
   for (size_t i = 0; i < state_->layers.size(); ++i) {
     const LayerNode& node = state_->layers[i];
@@ -239,7 +239,7 @@ std::vector<std::pair<std::string, Shape>> Network::value_shapes() const {
 
 std::string Network::summary() const {
   check();
-  const NetworkAnalysis a = state_->analyse();
+  const NetworkAnalysis a = state_->analyze();
   struct Row {
     std::string name, type, inputs, size, parameters, state;
   };

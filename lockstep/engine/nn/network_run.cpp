@@ -208,7 +208,7 @@ std::vector<MovingStatistics> LoweredNetwork::mark_statistics() {
 
 LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (!initialized()) throw InvalidArgument("[network] not initialized");
-  const NetworkAnalysis a = state_->analyse();
+  const NetworkAnalysis a = state_->analyze();
   std::vector<size_t> results = a.output_layers;
   if (!options.outputs.empty()) results = state_->places_of(options.outputs);
   const std::vector<bool> needed = state_->needed_for(results, a.order);

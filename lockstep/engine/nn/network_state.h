@@ -70,7 +70,7 @@ struct Network::State {
   // For each layer, whether it is an input or `results` depend on it.
   std::vector<bool> needed_for(const std::vector<size_t>& results,
                                const std::vector<size_t>& order) const;
-  NetworkAnalysis analyse() const;
+  NetworkAnalysis analyze() const;
   // Gives parameters and states their names and sizes, without memory. Returns the initial value of
   // each state.
   std::vector<float> lay_out();

@@ -108,7 +108,7 @@ OpPtr make_fully_connected(bool bias);
 struct Convolution2dParams {
   Size2d stride{1, 1};
   Padding2d padding{};
-  Size2d dilation{1, 1};  // 1: neighbouring elements
+  Size2d dilation{1, 1};  // 1: neighboring elements
   int64_t groups = 1;     // number of groups of channels and filters
 };
 
@@ -127,7 +127,7 @@ OpPtr make_convolution2d(const Convolution2dParams& params, bool bias);
 struct Convolution1dParams {
   int64_t stride = 1;
   Padding1d padding{};
-  int64_t dilation = 1;  // 1: neighbouring elements
+  int64_t dilation = 1;  // 1: neighboring elements
   int64_t groups = 1;    // number of groups of channels and filters
 };
 
@@ -152,7 +152,7 @@ OpPtr make_convolution3d(const Convolution3dParams& params, bool bias);
 struct TransposedConvolution2dParams {
   Size2d stride{1, 1};
   Padding2d padding{};  // cropped from the result; "same": the result's size is input size x stride
-  Size2d dilation{1, 1};  // 1: neighbouring elements
+  Size2d dilation{1, 1};  // 1: neighboring elements
   int64_t groups = 1;     // number of groups of channels and filters
 };
 
@@ -216,7 +216,7 @@ OpPtr make_average_pooling3d(const Pooling3dParams& params);
 OpPtr make_global_average_pooling1d();
 OpPtr make_global_average_pooling3d();
 
-// ---- Normalisation ----
+// ---- Normalization ----
 
 struct BatchNormalizationResult {
   Tensor y;         // the shape of x
@@ -224,7 +224,7 @@ struct BatchNormalizationResult {
   Tensor variance;  // c: variance of the batch, divided by the count (biased)
 };
 
-// Batch normalisation (Ioffe, Szegedy 2015) of each channel with the statistics of x itself:
+// Batch normalization (Ioffe, Szegedy 2015) of each channel with the statistics of x itself:
 // y = scale * (x - mean) / sqrt(variance + epsilon) + shift.
 // x: n x c or n x c x space (1 to 3 axes); scale, shift: c. The gradient flows through the
 // statistics to x. No gradient flows back from the results mean and variance. Throws
@@ -243,14 +243,14 @@ OpPtr make_batch_normalization(double epsilon, bool training);
 
 inline constexpr int64_t group_per_channel = 0;
 
-// Group normalisation (Wu, He 2018). Layer normalisation (Ba, Kiros, Hinton 2016) and instance
-// normalisation (Ulyanov, Vedaldi, Lempitsky 2016) are its special cases.
+// Group normalization (Wu, He 2018). Layer normalization (Ba, Kiros, Hinton 2016) and instance
+// normalization (Ulyanov, Vedaldi, Lempitsky 2016) are its special cases.
 //
 // y = scale * (x - mean) / sqrt(variance + epsilon) + shift. The statistics are those of one
 // observation and one group of channels, over the group's channels and space. The variance is
 // divided by the count. x: n x c or n x c x space; scale, shift: c. The c channels are divided into
-// `groups` groups of adjacent channels. 1 group is layer normalisation; c groups or
-// group_per_channel is instance normalisation. The gradient flows through the statistics. Throws
+// `groups` groups of adjacent channels. 1 group is layer normalization; c groups or
+// group_per_channel is instance normalization. The gradient flows through the statistics. Throws
 // InvalidArgument if shapes do not fit, `groups` does not divide c or a group has one value.
 // Thread-safe.
 Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,

@@ -13,14 +13,14 @@
 namespace lockstep {
 
 // A handle on elements in a device's memory. Copies share the elements. Several threads may read;
-// the caller must synchronise writes. Ops keep the layout that suits them; to_row_major() and
+// the caller must synchronize writes. Ops keep the layout that suits them; to_row_major() and
 // to_vector() return the elements in logical order. Work on a device is added to the thread's
 // stream, usually the device's default stream. Functions that copy to the host wait for that work.
 class Tensor {
  public:
   // An undefined tensor: defined() is false.
   Tensor() = default;
-  // Uninitialised elements.
+  // Uninitialized elements.
   explicit Tensor(const TensorSpec& spec, Device device = {});
   Tensor(Shape shape, DType dtype, Device device = {})
       : Tensor(TensorSpec{std::move(shape), dtype, nullptr}, device) {}

@@ -52,14 +52,14 @@ std::vector<char> with_zeros(const Bytes& packed, size_t bytes) {
 
 }  // namespace
 
-void Connections::connect(const std::set<int>& neighbours, Rendezvous& rendezvous,
+void Connections::connect(const std::set<int>& neighbors, Rendezvous& rendezvous,
                           std::shared_ptr<gloo::transport::Device> device, const TimeLimit& limit) {
   device_ = std::move(device);
   transportContext_ = device_->createContext(rank, size);
   transportContext_->setTimeout(getTimeout());
   std::map<int, Bytes> own;
   size_t bytes = 0;
-  for (const int r : neighbours) {
+  for (const int r : neighbors) {
     const auto& connection = transportContext_->createPair(r);
     connections_.insert(connection.get());
     const std::vector<char> address = connection->address().bytes();
@@ -67,7 +67,7 @@ void Connections::connect(const std::set<int>& neighbours, Rendezvous& rendezvou
     own[r] = without_zeros(address);
   }
   const std::map<int, Bytes> theirs = rendezvous.exchange(own, limit);
-  for (const int r : neighbours) {
+  for (const int r : neighbors) {
     transportContext_->getPair(r)->connect(with_zeros(theirs.at(r), bytes));
   }
 }

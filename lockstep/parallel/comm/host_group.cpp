@@ -104,7 +104,7 @@ struct HostGroup::State {
       // Gloo waits five times this long for a connection.
       context->setTimeout(milliseconds(TimeLimit(limit.left() / 5)));
       const ListeningPorts ports(ports_to_use());
-      context->connect(steps.neighbours(options.rank), *options.rendezvous, device, limit);
+      context->connect(steps.neighbors(options.rank), *options.rendezvous, device, limit);
       failures.emplace([this](const gloo::transport::Pair* connection) {
         if (!context->has(connection)) return;
         failed = true;
@@ -137,7 +137,7 @@ struct HostGroup::State {
     log.begin("greeting", size() * sizeof(Digest));
     std::vector<Digest> sent, received;
     std::vector<MemberBytes> pieces;
-    for (const int r : steps.neighbours(options.rank)) {
+    for (const int r : steps.neighbors(options.rank)) {
       pieces.push_back({r, sent.size() * sizeof(Digest), sizeof(Digest)});
       sent.push_back(token(own(), static_cast<size_t>(r)));
     }

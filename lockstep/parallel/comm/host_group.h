@@ -28,7 +28,7 @@ struct HostGroupOptions {
   std::string address = "127.0.0.1";
   std::shared_ptr<Rendezvous> rendezvous = {};
   // The group's number and secret (such as random_hex(8)), equal in all members. They keep out
-  // members of other groups and accidental connections. They are not a defence against attackers; a
+  // members of other groups and accidental connections. They are not a defense against attackers; a
   // private network is.
   int64_t generation = 0;
   std::string secret = {};

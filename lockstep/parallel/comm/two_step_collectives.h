@@ -27,7 +27,7 @@ std::vector<MemberBytes> places_of(std::span<const size_t> counts);
 class TwoStepCollectives {
  public:
   // Sends parts of one buffer to members and receives parts of another one from members, all of
-  // them neighbours. `step` distinguishes the messages of one collective.
+  // them neighbors. `step` distinguishes the messages of one collective.
   using Move = std::function<void(
       std::span<const std::byte> mine, const std::vector<MemberBytes>& to, std::span<std::byte> all,
       const std::vector<MemberBytes>& from, uint64_t step, const TimeLimit& limit)>;

@@ -25,7 +25,7 @@ class TwoSteps {
   // Whether some member is this far away: the sum of both steps may exceed the circle.
   bool has(int near, int multiple) const { return near + multiple * stride_ < size_; }
   // The members to which a member is connected.
-  std::set<int> neighbours(int rank) const {
+  std::set<int> neighbors(int rank) const {
     std::set<int> all;
     for (int near = 1; near < stride_; ++near) all.insert({at(rank, near), at(rank, -near)});
     for (int multiple = 1; multiple < multiples(); ++multiple) {

@@ -118,9 +118,9 @@ bool ChildProcess::own_fault() const {
 
 int ChildProcess::exit_status() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1; }
 
-bool ChildProcess::signalled() const { return WIFSIGNALED(status_); }
+bool ChildProcess::signaled() const { return WIFSIGNALED(status_); }
 
-bool ChildProcess::killed() const { return signalled() && WTERMSIG(status_) == SIGKILL; }
+bool ChildProcess::killed() const { return signaled() && WTERMSIG(status_) == SIGKILL; }
 
 bool ChildProcess::stopped() const { return !reaped_ && is_stopped(pid_); }
 

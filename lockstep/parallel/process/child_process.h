@@ -44,7 +44,7 @@ class ChildProcess {
   // The system sends SIGKILL, too.
   bool own_fault() const;
   int exit_status() const;  // -1: a signal has ended it
-  bool signalled() const;
+  bool signaled() const;
   bool killed() const;
   // Whether it is stopped, for example by SIGSTOP.
   bool stopped() const;

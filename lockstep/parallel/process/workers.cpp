@@ -100,7 +100,7 @@ struct Workers::State {
       end.how += ", by the system: its control group had no memory left";
       end.own_fault = true;
     }
-    end.outside = !end.own_fault && w.process.signalled();
+    end.outside = !end.own_fault && w.process.signaled();
     return end;
   }
 

@@ -23,7 +23,7 @@ constexpr int kCannotRun = 126, kNotFound = 127;
 std::string HostProcess::end() {
   if (!command) return "it was ended";
   if (reason.empty()) {
-    outside = command->signalled() && !command->own_fault();
+    outside = command->signaled() && !command->own_fault();
     const int status = command->exit_status();
     hopeless = hopeless || status == kCannotRun || status == kNotFound;
   }

@@ -16,7 +16,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Bytes of regions that may be in transit to a host without acknowledgement.
+// Bytes of regions that may be in transit to a host without acknowledgment.
 constexpr size_t kUnderWay = 16 * kPiece;
 // Seconds for hosts that come by themselves.
 constexpr double kJoinLimit = 600;
@@ -194,7 +194,7 @@ class HostLine {
     return slot.head().next.compare_exchange_strong(order, order + 1);
   }
 
-  // False if the channel had no room. Waiting for acknowledgements of pushes is not a failure.
+  // False if the channel had no room. Waiting for acknowledgments of pushes is not a failure.
   bool send_waiting(Host& host) {
     if (host.process == 0) host.waiting.clear();
     while (!host.waiting.empty()) {

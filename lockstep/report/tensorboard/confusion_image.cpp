@@ -8,10 +8,10 @@
 namespace lockstep {
 namespace {
 
-using Colour = std::array<uint8_t, 3>;
+using Color = std::array<uint8_t, 3>;
 
-constexpr Colour white{255, 255, 255}, black{32, 32, 32};
-constexpr Colour blue{31, 99, 170}, orange{214, 96, 20};
+constexpr Color white{255, 255, 255}, black{32, 32, 32};
+constexpr Color blue{31, 99, 170}, orange{214, 96, 20};
 
 // Digits of 3 x 5 pixels: a row has three bits, the left one first.
 constexpr std::array<std::array<uint8_t, 5>, 10> digit_rows{{{7, 5, 5, 5, 7},
@@ -25,17 +25,17 @@ constexpr std::array<std::array<uint8_t, 5>, 10> digit_rows{{{7, 5, 5, 5, 7},
                                                              {7, 5, 7, 5, 7},
                                                              {7, 5, 7, 1, 7}}};
 
-void fill(Image& image, int64_t top, int64_t left, int64_t height, int64_t width, Colour colour) {
+void fill(Image& image, int64_t top, int64_t left, int64_t height, int64_t width, Color color) {
   for (int64_t y = std::max<int64_t>(top, 0); y < std::min(top + height, image.height); ++y) {
     for (int64_t x = std::max<int64_t>(left, 0); x < std::min(left + width, image.width); ++x) {
-      std::copy(colour.begin(), colour.end(), image.pixels.begin() + (y * image.width + x) * 3);
+      std::copy(color.begin(), color.end(), image.pixels.begin() + (y * image.width + x) * 3);
     }
   }
 }
 
 // Draws a number in the middle of a rectangle, in the largest size that fits; nothing if none does.
 void draw_number(Image& image, int64_t top, int64_t left, int64_t height, int64_t width,
-                 int64_t number, Colour colour) {
+                 int64_t number, Color color) {
   const std::string digits = std::to_string(number);
   const auto columns = static_cast<int64_t>(digits.size()) * 4 - 1;
   const int64_t scale = std::min<int64_t>({2, (width - 2) / columns, (height - 2) / 5});
@@ -47,7 +47,7 @@ void draw_number(Image& image, int64_t top, int64_t left, int64_t height, int64_
       for (int64_t column = 0; column < 3; ++column) {
         if ((rows[static_cast<size_t>(row)] >> (2 - column) & 1) == 0) continue;
         fill(image, y + row * scale, x + (static_cast<int64_t>(i) * 4 + column) * scale, scale,
-             scale, colour);
+             scale, color);
       }
     }
   }
@@ -81,14 +81,14 @@ Image confusion_image(const ConfusionMatrix& matrix) {
       const int64_t left = margin + column * cell;
       const double share =
           observed > 0 ? static_cast<double>(count) / static_cast<double>(observed) : 0;
-      const Colour full = row == column ? blue : orange;
-      Colour colour;
+      const Color full = row == column ? blue : orange;
+      Color color;
       for (size_t c = 0; c < 3; ++c) {
         // A single error of many stays visible.
         const double depth = count == 0 ? 0.02 : 0.12 + 0.88 * share;
-        colour[c] = static_cast<uint8_t>(std::lround(255 + (full[c] - 255.0) * depth));
+        color[c] = static_cast<uint8_t>(std::lround(255 + (full[c] - 255.0) * depth));
       }
-      fill(image, top, left, cell - gap, cell - gap, colour);
+      fill(image, top, left, cell - gap, cell - gap, color);
       if (count > 0) {
         draw_number(image, top, left, cell - gap, cell - gap, count, share > 0.45 ? white : black);
       }

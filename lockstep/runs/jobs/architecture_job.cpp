@@ -25,7 +25,7 @@ initial_learning_rate = 0.05
 mini_batch_size = 128
 max_epochs = 12
 )";
-// For networks without batch normalisation.
+// For networks without batch normalization.
 constexpr const char* plain_training = R"([training]
 initial_learning_rate = 0.01
 mini_batch_size = 128

@@ -21,9 +21,9 @@
 namespace lockstep {
 namespace {
 
-class Relabelled final : public DatastoreWrapper {
+class Relabeled final : public DatastoreWrapper {
  public:
-  Relabelled(DatastorePtr store, std::vector<std::string> classes)
+  Relabeled(DatastorePtr store, std::vector<std::string> classes)
       : DatastoreWrapper(std::move(store)), classes_(std::move(classes)) {
     const std::vector<std::string>& own = wrapped().classes();
     const std::vector<int64_t> counts = count_each_label(wrapped());
@@ -171,9 +171,9 @@ DatastorePtr open_table(const std::string& name, const TableOptions& tables, siz
 
 }  // namespace
 
-CsvOptions csv_options(const TableOptions& tables, size_t input, bool labelled) {
-  CsvOptions options{.labelled = labelled, .header = tables.header};
-  if (labelled) options.label_column = tables.label_column;
+CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled) {
+  CsvOptions options{.labeled = labeled, .header = tables.header};
+  if (labeled) options.label_column = tables.label_column;
   if (input == 0) options.known_label = tables.columns.label;
   if (input < tables.columns.inputs.size()) options.known_columns = tables.columns.inputs[input];
   return options;
@@ -236,7 +236,7 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
                                       ImageFolderOptions options, const TableOptions& tables) {
   if (names.empty()) throw InvalidArgument("[data] no folders or files given");
   std::vector<DatastorePtr> stores{open_data(names[0], options, tables)};
-  options.labelled = false;  // the first has the labels
+  options.labeled = false;  // the first has the labels
   for (size_t i = 1; i < names.size(); ++i) {
     const bool rows = is_table_file(names[i]);
     DatastorePtr more = rows ? open_table(names[i], tables, i) : open_data(names[i], options);
@@ -282,14 +282,14 @@ std::vector<DatastorePtr> resized_inputs(std::vector<DatastorePtr> stores, const
 
 DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes) {
   if (store->classes() == classes) return store;
-  return std::make_shared<Relabelled>(std::move(store), classes);
+  return std::make_shared<Relabeled>(std::move(store), classes);
 }
 
 DatastorePtr image_files(const std::vector<std::string>& paths, bool list_unreadable) {
   auto files = std::make_shared<Files>();
   for (const std::string& path : paths) {
     if (cloud::files_of(path).is_folder(path)) {
-      files->add(path, image_folder(path, {.labelled = false,
+      files->add(path, image_folder(path, {.labeled = false,
                                            .allow_empty_folders = true,
                                            .list_unreadable = list_unreadable}));
     } else {

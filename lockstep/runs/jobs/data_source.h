@@ -51,7 +51,7 @@ DatastorePtr open_target_images(const Datastore& inputs, const std::string& name
                                 ImageFolderOptions options = {.allow_empty_folders = true});
 
 // What csv_datastore() needs for input number `input` of a network, with or without labels.
-CsvOptions csv_options(const TableOptions& tables, size_t input, bool labelled);
+CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled);
 
 // Examples with the inputs of all stores, as combine(), that have the names of the first store. One
 // store is returned unchanged. Throws InvalidArgument for stores of different sizes. Thread-safe.

@@ -57,7 +57,7 @@ struct JobData {
   // Resizes images to the size of the network's input, and targets to the size of its output.
   bool resize = false;
   // Cuts images to the size of the network's input instead: "none", "center", or "random" (training
-  // images at a random place that changes every epoch, other images at the centre). Images must be
+  // images at a random place that changes every epoch, other images at the center). Images must be
   // at least as large as the input.
   std::string crop = "none";
   // Images that cannot be read: "stop" ends the run at the first one. "skip" leaves them out of the

@@ -100,19 +100,19 @@ void EvaluationResults::add(int64_t chunk, const float* scores, const float* tar
 
 Evaluation EvaluationResults::summarize() {
   const int64_t n = batches_.observations();
-  const bool labelled =
+  const bool labeled =
       batches_.against() == Against::labels && batches_.network().loss() == "cross_entropy";
   Evaluation result;
   result.observations = n;
   result.loss = result.accuracy = std::nan("");
   if (metrics_) result.metrics = metrics_->finish();
   metrics_.reset();
-  if (labelled && measures_.confusion) result.confusion.emplace(batches_.classes());
+  if (labeled && measures_.confusion) result.confusion.emplace(batches_.classes());
   if (n == 0) return result;
   if (batches_.against() != Against::nothing) {
     result.loss = tree_sum(losses_) / static_cast<double>(n);
   }
-  if (!labelled) return result;
+  if (!labeled) return result;
   int64_t right = 0;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t label = batches_.data().images->label(i);

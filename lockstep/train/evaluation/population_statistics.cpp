@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// A batch normalisation layer with all its places in the graph.
+// A batch normalization layer with all its places in the graph.
 struct Normalization {
   int mean_state = 0, variance_state = 0;
   std::vector<size_t> nodes;

@@ -1,4 +1,4 @@
-// Statistics of batch normalisation over a whole data set, which replace moving statistics.
+// Statistics of batch normalization over a whole data set, which replace moving statistics.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct PopulationOptions {
 };
 
 struct PopulationResult {
-  int64_t layers = 0;  // of batch normalisation; a shared layer counts once
+  int64_t layers = 0;  // of batch normalization; a shared layer counts once
   int64_t passes = 0;
   bool complete = true;
 };
 
-// Sets mean and variance of every batch normalisation layer to those of its inputs over all
-// observations, in listing order and without augmentation (larger images are cut at the centre).
+// Sets mean and variance of every batch normalization layer to those of its inputs over all
+// observations, in listing order and without augmentation (larger images are cut at the center).
 // The rest of the network works as in prediction. Layers are processed in order, so that earlier
 // layers already use their population statistics. Layers that do not depend on each other share a
 // pass. Variances are divided by the count. For a layer at several places in the graph, the inputs

@@ -61,7 +61,7 @@ void DeviceLossProgram::fill(const ShardTask& task, const ShardExchange& at) con
     std::memcpy(host + at.inputs[k] + round_up(bytes), batch_->maps.data() + first,
                 rows * sizeof batch_->maps[0]);
   }
-  if (plans_.labelled()) {
+  if (plans_.labeled()) {
     std::memcpy(host + at.targets, batch_->labels.data() + first, at.target_bytes);
   } else {
     const auto count = static_cast<size_t>(plans_.outputs());
@@ -113,7 +113,7 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
   }
   to_plan(at.step, run.step(), sizeof(StepInfo));
   from_plan(run.output(kLosses), at.losses, rows * sizeof(float));
-  if (plans_.labelled()) {
+  if (plans_.labeled()) {
     from_plan(run.output(kScores), at.scores,
               rows * static_cast<size_t>(plans_.outputs()) * sizeof(float));
   }
@@ -177,7 +177,7 @@ void DeviceLossProgram::complete(const ShardTask& task) {
     const float factor = class_weights_.empty() ? 1 : weight[i] / static_cast<float>(loss_scale_);
     summary.loss += static_cast<double>(factor) * static_cast<double>(loss[i]);
   }
-  if (plans_.labelled()) {
+  if (plans_.labeled()) {
     summary.correct = count_correct(reinterpret_cast<const float*>(task.returned + at.scores),
                                     reinterpret_cast<const int32_t*>(task.sent + at.targets),
                                     task.rows.count, plans_.outputs());

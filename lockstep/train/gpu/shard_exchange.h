@@ -31,7 +31,7 @@ struct ShardExchange {
       block += round_up(size);
       return at;
     };
-    target_bytes = plans.labelled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);
+    target_bytes = plans.labeled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);
     for (const ShardPlans::Input& input : plans.inputs()) {
       inputs.push_back(place(bytes.sent, n * input.bytes()));
       if (input.type == DType::u8) place(bytes.sent, n * sizeof(ImageMap));
@@ -40,7 +40,7 @@ struct ShardExchange {
     weights = place(bytes.sent, n * sizeof(float));
     step = place(bytes.sent, sizeof(StepInfo));
     losses = place(bytes.returned, n * sizeof(float));
-    scores = place(bytes.returned, plans.labelled() ? n * outputs * sizeof(float) : 0);
+    scores = place(bytes.returned, plans.labeled() ? n * outputs * sizeof(float) : 0);
     statistics =
         place(bytes.returned, static_cast<size_t>(plans.statistic_elements()) * sizeof(float));
   }

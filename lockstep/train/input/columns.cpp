@@ -60,7 +60,7 @@ DatastorePtr match_target_columns(const TableColumns& columns, const DatastorePt
 MatchedData match_all_columns(const Network& network, TrainingData data) {
   TableColumns columns = network.columns();
   // Otherwise check_training() refuses it.
-  if (data.training && network.analyse().empty()) {
+  if (data.training && network.analyze().empty()) {
     if (columns.empty()) columns = columns_of(network, *data.training, data.training_targets);
     const auto part = [&](DatastorePtr& store, DatastorePtr& targets) {
       if (!store) return;

@@ -1,4 +1,4 @@
-// The data of a training, and the normalisation of the network's input from it.
+// The data of a training, and the normalization of the network's input from it.
 #pragma once
 
 #include <functional>

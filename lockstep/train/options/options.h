@@ -36,7 +36,7 @@ struct SolverOptions {
   double squared_gradient_decay = 0;
   double epsilon = 1e-8;  // all but sgdm: added to the root
   // g = g + l2 * factor * w, with the parameter's factor (1 for weights; 0 for biases and
-  // normalisation unless the layer sets another). The reported loss excludes it.
+  // normalization unless the layer sets another). The reported loss excludes it.
   double l2 = 1e-4;
   // Limit for gradients (without L2); 0: none. gradient_threshold_method: "l2norm" scales each
   // parameter's gradient to at most this norm, "global-l2norm" limits the common norm of all
@@ -75,7 +75,7 @@ struct ScheduleOptions {
 struct PrecisionOptions {
   // "precision": the number format of products. "fp32". "tf32": GPUs round the factors of
   // convolutions and fully connected layers to 11 significant bits; CPUs refuse it. "bf16":
-  // convolutions, fully connected layers, normalisation, pooling and the layers between them store
+  // convolutions, fully connected layers, normalization, pooling and the layers between them store
   // and multiply bfloat16. Parameters, sums, gradients of parameters and losses stay fp32. CPUs
   // also validate in fp32, GPUs in bf16. (GPUs round the gradients of convolution weights to
   // bfloat16, once for each shard.) bf16 needs a processor with bf16 instructions (AVX-512 BF16) or
@@ -105,7 +105,7 @@ struct DataOptions {
 
 struct ShardOptions {
   // "shard_size": maximum number of observations in a shard, which one thread computes as a unit.
-  // Batch normalisation works within a shard. 0: 16 on the CPU, 256 on a GPU.
+  // Batch normalization works within a shard. 0: 16 on the CPU, 256 on a GPU.
   int64_t size = 0;
   // Every this many iterations one shard is computed again, by other workers if there are any, and
   // all results must have the same bits. 0: never. The cost is one to three additional shards in
@@ -205,9 +205,9 @@ struct TrainingOptions {
   // Validation uses no weights.
   std::vector<double> class_weights = {};
   // Names of layers whose parameters do not change. gradient_threshold ignores them. State that
-  // follows the mini-batches (statistics of batch normalisation) is still updated.
+  // follows the mini-batches (statistics of batch normalization) is still updated.
   std::vector<std::string> freeze = {};
-  // Statistics for batch normalisation in prediction: "moving" statistics, which follow the
+  // Statistics for batch normalization in prediction: "moving" statistics, which follow the
   // mini-batches, or those of the "population", computed over all training images after the last
   // iteration. Validations during the training use moving statistics.
   std::string batch_normalization_statistics = "moving";

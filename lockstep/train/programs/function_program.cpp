@@ -354,7 +354,7 @@ bool FunctionProgram::is_finite() const {
 void FunctionProgram::check_finite(int64_t iteration) const {
   for (const FunctionSummary& s : summaries()) {
     if (s.not_finite < 0) continue;
-    // Batch normalisation spreads one non-finite value over all observations of its shard.
+    // Batch normalization spreads one non-finite value over all observations of its shard.
     const std::string first = std::to_string(s.not_finite);
     const std::string rows =
         s.not_finite == s.last_not_finite

@@ -192,7 +192,7 @@ void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
                 rows * row_bytes);
   }
   void* const targets = run.input(plans_.target_input());
-  if (plans_.labelled()) {
+  if (plans_.labeled()) {
     std::memcpy(targets, batch.labels.data() + first, rows * sizeof(int32_t));
   } else {
     const auto count = static_cast<size_t>(plans_.outputs());
@@ -230,7 +230,7 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
       ++output_gradient;
       summary.loss += weight * static_cast<double>(*loss++);
     }
-    if (plans_.labelled()) {
+    if (plans_.labeled()) {
       summary.correct =
           count_correct(scores, batch.labels.data() + rows.first, rows.count, plans_.outputs());
     }

@@ -51,7 +51,7 @@ std::shared_ptr<const Plan> ShardPlans::compiled(int64_t size, bool bundle) {
   for (size_t k = 0; k < lowered.inputs.size(); ++k) {
     inputs_.push_back({lowered.graph.shape(lowered.inputs[k]).without_batch(), types.at(k)});
   }
-  labelled_ = network_.loss() == "cross_entropy";
+  labeled_ = network_.loss() == "cross_entropy";
   outputs_ = lowered.graph.shape(scores).elements() / size;
   return std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options, device_);
 }
@@ -76,7 +76,7 @@ void check_batch(const MiniBatch& batch, const ShardPlans& plans) {
                           " observations");
   }
   const size_t wanted = batch.labels.size() * static_cast<size_t>(plans.outputs());
-  if (!plans.labelled() && batch.targets.elements() != wanted) {
+  if (!plans.labeled() && batch.targets.elements() != wanted) {
     throw InvalidArgument("[training] the network's output has " + std::to_string(plans.outputs()) +
                           " elements for an observation, but the mini-batch's targets have " +
                           std::to_string(batch.targets.elements() / batch.labels.size()));

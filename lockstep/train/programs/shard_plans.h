@@ -45,7 +45,7 @@ class ShardPlans {
   const GradientLayout& gradient_layout() const { return layout_; }
   // Whether several shards may be computed together (Plan::shards_together()).
   bool shards_together() const { return together_; }
-  bool labelled() const { return labelled_; }  // targets are labels, else images or arrays
+  bool labeled() const { return labeled_; }  // targets are labels, else images or arrays
   const std::vector<Input>& inputs() const { return inputs_; }
   int target_input() const { return static_cast<int>(inputs_.size()); }
   int64_t outputs() const {
@@ -66,7 +66,7 @@ class ShardPlans {
   std::map<int64_t, std::shared_ptr<const Plan>> plans_, plans_of_bundles_;
   bool together_ = false;
   GradientLayout layout_;
-  bool labelled_ = true;
+  bool labeled_ = true;
   int64_t outputs_ = 0;
   std::vector<MovingStatistics> statistics_;
 };

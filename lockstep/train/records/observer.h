@@ -44,7 +44,7 @@ struct ValidationRecord {
 // The phase after the last iteration, with batch_normalization_statistics = "population".
 struct PopulationRecord {
   int64_t iteration = 0;  // iteration of the network's values
-  int64_t layers = 0;     // layers of batch normalisation
+  int64_t layers = 0;     // layers of batch normalization
   int64_t passes = 0;     // over the training images
   Digest observations;    // of the training listing, including contents
   Digest digest;          // of the network's parameters and state afterwards

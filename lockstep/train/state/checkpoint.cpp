@@ -117,7 +117,7 @@ std::string data_difference(const nlohmann::ordered_json& here,
   for (const auto& [key, what] : parts) {
     if (here.value(key, "") == there.value(key, "")) continue;
     return std::string(what) +
-           " differ from the run's: files were added, removed, renamed or relabelled, or their "
+           " differ from the run's: files were added, removed, renamed or relabeled, or their "
            "contents were changed";
   }
   return {};

@@ -32,7 +32,7 @@ Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observ
 // The chain after population statistics. `chain` of the record is not used.
 Digest receipt_link(const Digest& chain, const PopulationRecord& record);
 
-// The last line of a receipt whose network has batch normalisation, written at the end.
+// The last line of a receipt whose network has batch normalization, written at the end.
 struct PopulationLine {
   int64_t iteration = 0;
   Digest observations, digest, chain;

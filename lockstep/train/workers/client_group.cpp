@@ -57,12 +57,12 @@ void ClientGroup::describe(FormOrder& order, size_t rank) const {
   order.host = static_cast<int32_t>(own);
   const auto first = options_.workers.begin() + static_cast<std::ptrdiff_t>(part.first);
   order.workers.assign(first, first + part.options.size);
-  order.neighbours.clear();
+  order.neighbors.clear();
   if (parts_.size() == 1) return;
   if (rank == part.first) {
     const TwoSteps steps(static_cast<int>(parts_.size()), HostGroupOptions{}.most_direct);
-    for (const int host : steps.neighbours(order.host)) {
-      order.neighbours.push_back(options_.workers[parts_[static_cast<size_t>(host)].first]);
+    for (const int host : steps.neighbors(order.host)) {
+      order.neighbors.push_back(options_.workers[parts_[static_cast<size_t>(host)].first]);
     }
   }
   order.address = part.host == 0 ? pool_.hosts()->status(0).address : part.address;

@@ -44,12 +44,12 @@ std::unique_ptr<Group> make_worker_group(const FormOrder& order, const GroupOfWo
                          .generation = order.generation,
                          .secret = group.secret};
     for (int i = 0; i < all.size; ++i) all.names.push_back("host " + std::to_string(i + 1));
-    const std::set<int> neighbours = TwoSteps(all.size, all.most_direct).neighbours(order.host);
-    if (neighbours.size() != order.neighbours.size()) {
+    const std::set<int> neighbors = TwoSteps(all.size, all.most_direct).neighbors(order.host);
+    if (neighbors.size() != order.neighbors.size()) {
       throw DataError("[group] the description of the group names other hosts");
     }
-    auto worker = order.neighbours.begin();
-    for (const int h : neighbours) {
+    auto worker = order.neighbors.begin();
+    for (const int h : neighbors) {
       all.names[static_cast<size_t>(h)] = name_of_worker(*worker++);
     }
     hosts = std::make_unique<HostGroup>(all, TimeLimit(std::min(group.limit, kRendezvousLimit)));

@@ -145,14 +145,14 @@ struct FormOrder {
   int32_t host = 0;       // the worker's host among those of the group
   std::string address;    // of the worker's host
   // Numbers of workers, for their names in errors: those of the host, and for its first member also
-  // the first members of the hosts that it is connected to (TwoSteps::neighbours()).
-  std::vector<uint32_t> workers, neighbours;
+  // the first members of the hosts that it is connected to (TwoSteps::neighbors()).
+  std::vector<uint32_t> workers, neighbors;
   Bytes group;  // an encoded GroupOfWorkers
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(generation, memory, window_bytes, spin, rank, state, reporter, host, address, workers,
-            neighbours, group);
+            neighbors, group);
   }
 };
 

@@ -120,7 +120,7 @@ TEST(DeviceNetwork, GradientsOfInputsAndSecondGradientsComeToo) {
   EXPECT_EQ(gradients(there), gradients(here));
 }
 
-TEST(DeviceNetwork, PixelsAreNormalisedThere) {
+TEST(DeviceNetwork, PixelsAreNormalizedThere) {
   const FakeDevice fake;
   std::vector<uint8_t> bytes(3 * 3 * 8 * 8);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 31);

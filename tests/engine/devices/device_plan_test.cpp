@@ -14,7 +14,7 @@ namespace {
 using devicetest::FakeDevice;
 using namespace plantest;
 
-// Convolutions, one of them used twice, normalisation and dropout.
+// Convolutions, one of them used twice, normalization and dropout.
 struct Model {
   Graph graph;
   std::vector<int> seeds;

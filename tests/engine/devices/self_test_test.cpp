@@ -155,7 +155,7 @@ class SelfTestDefects : public ::testing::TestWithParam<bool> {
 #define PLANT(name, ...) plant<&Table::name>(&Table::name, Defect{__VA_ARGS__})
 
 TEST_P(SelfTestDefects, AWrongStride) {
-  // Two neighbours of the result change places, as if a row began one element later.
+  // Two neighbors of the result change places, as if a row began one element later.
   PLANT(
       convolution,
       [](const Seen& s, const auto& run) {

@@ -22,7 +22,7 @@ LayerPtr convolution(int64_t filters, int64_t groups = 1) {
 // run.
 void expect_problem(const Network& network, const std::string& layer,
                     const std::vector<std::string>& words) {
-  const auto problems = network.analyse();
+  const auto problems = network.analyze();
   ASSERT_EQ(problems.size(), 1u) << (problems.empty() ? "" : problems.back().message);
   EXPECT_EQ(problems[0].layer, layer) << problems[0].message;
   for (const auto& word : words) {
@@ -44,20 +44,20 @@ void expect_problem(const Network& network, const std::string& layer,
   expect_refused("initialize()", [&] { Network(network.clone()).initialize(0); });
 }
 
-TEST(Analyse, ASoundNetworkHasNoProblems) {
+TEST(Analyze, ASoundNetworkHasNoProblems) {
   EXPECT_TRUE((Network{image(), convolution(4), relu(), fully_connected({.units = 10}), softmax()}
-                   .analyse()
+                   .analyze()
                    .empty()));
 }
 
-TEST(Analyse, AnUnknownInputIsNamedWithTheNearestLayer) {
+TEST(Analyze, AnUnknownInputIsNamedWithTheNearestLayer) {
   Network network{image()};
   network.add(convolution(4), "stem");
   network.add(relu(), "end", {"stme"});
   expect_problem(network, "end", {"`stme`", "did you mean `stem`?"});
 }
 
-TEST(Analyse, ACircleIsNamedWithAllItsLayers) {
+TEST(Analyze, ACircleIsNamedWithAllItsLayers) {
   Network network{image(8, 4)};
   network.add(addition(), "sum", {"image_input_1", "back"});
   network.add(convolution(4), "there", {"sum"});
@@ -65,13 +65,13 @@ TEST(Analyse, ACircleIsNamedWithAllItsLayers) {
   expect_problem(network, "", {"cycle", "sum", "there", "back"});
 }
 
-TEST(Analyse, ALayerThatWaitsForItselfIsACircle) {
+TEST(Analyze, ALayerThatWaitsForItselfIsACircle) {
   Network network{image(8, 4)};
   network.add(addition(), "sum", {"image_input_1", "sum"});
   expect_problem(network, "", {"cycle", "sum"});
 }
 
-TEST(Analyse, GroupsThatDoNotDivideAreNamed) {
+TEST(Analyze, GroupsThatDoNotDivideAreNamed) {
   Network network{image()};
   network.add(convolution(4, 2), "grouped");
   expect_problem(network, "grouped", {"2 groups", "3 channels", "3x8x8"});
@@ -80,7 +80,7 @@ TEST(Analyse, GroupsThatDoNotDivideAreNamed) {
   expect_problem(filters, "grouped", {"4 groups", "6 filters"});
 }
 
-TEST(Analyse, AWindowThatDoesNotFitIsNamed) {
+TEST(Analyze, AWindowThatDoesNotFitIsNamed) {
   Network network{image(8)};
   network.add(convolution2d({.filters = 4, .kernel = {9, 3}}), "large");
   expect_problem(network, "large", {"3x8x8", "9"});
@@ -89,14 +89,14 @@ TEST(Analyse, AWindowThatDoesNotFitIsNamed) {
   expect_problem(pooled, "pool", {"3x8x8", "10"});
 }
 
-TEST(Analyse, LayersThatNeedImagesNameTheRowsTheyGet) {
+TEST(Analyze, LayersThatNeedImagesNameTheRowsTheyGet) {
   Network network{image()};
   network.add(fully_connected({.units = 5}), "dense");
   network.add(convolution(4), "after");
   expect_problem(network, "after", {"layer's input: 5"});
 }
 
-TEST(Analyse, AdditionOfDifferentSizesIsNamed) {
+TEST(Analyze, AdditionOfDifferentSizesIsNamed) {
   Network network{image()};
   network.add(convolution(4), "narrow");
   network.add(convolution(5), "wide", {"image_input_1"});
@@ -104,14 +104,14 @@ TEST(Analyse, AdditionOfDifferentSizesIsNamed) {
   expect_problem(network, "sum", {"4x8x8", "5x8x8"});
 }
 
-TEST(Analyse, ConcatenationOfDifferentRowsIsNamed) {
+TEST(Analyze, ConcatenationOfDifferentRowsIsNamed) {
   Network network{image()};
   network.add(max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}), "small");
   network.add(concatenation(), "both", {"image_input_1", "small"});
   expect_problem(network, "both", {"3x8x8", "3x4x4"});
 }
 
-TEST(Analyse, LayersThatDoNotFitAreNamed) {
+TEST(Analyze, LayersThatDoNotFitAreNamed) {
   const auto problem = [](LayerPtr layer, const std::vector<std::string>& words) {
     Network n{image(8, 6)};
     n.add(std::move(layer), "it");
@@ -141,18 +141,18 @@ TEST(Analyse, LayersThatDoNotFitAreNamed) {
   expect_problem(named, "vector", {"normalization", "did you mean `z-score`"});
 }
 
-TEST(Analyse, ANetworkWithoutInputLayerOrLayersIsNamed) {
+TEST(Analyze, ANetworkWithoutInputLayerOrLayersIsNamed) {
   expect_problem(Network(), "", {"no layers"});
   // The first layer has no input, either.
   Network network{relu()};
-  const auto problems = network.analyse();
+  const auto problems = network.analyze();
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_EQ(problems[0].layer, "relu_1");
   EXPECT_EQ(problems[1].layer, "");
   EXPECT_NE(problems[1].message.find("no input layer"), std::string::npos);
 }
 
-TEST(Analyse, TheWrongNumberOfInputsIsNamed) {
+TEST(Analyze, TheWrongNumberOfInputsIsNamed) {
   Network one{image()};
   one.add(addition(), "sum");
   expect_problem(one, "sum", {"2 or more", "has 1"});
@@ -164,7 +164,7 @@ TEST(Analyse, TheWrongNumberOfInputsIsNamed) {
   expect_problem(zero, "second", {"takes 0 inputs", "has 1"});
 }
 
-TEST(Analyse, EveryProblemIsReportedOnceWithoutItsConsequences) {
+TEST(Analyze, EveryProblemIsReportedOnceWithoutItsConsequences) {
   Network network{image()};
   network.add(convolution(4, 2), "first");  // does not fit
   network.add(relu(), "follows");
@@ -172,12 +172,12 @@ TEST(Analyse, EveryProblemIsReportedOnceWithoutItsConsequences) {
   network.add(addition(), "sum", {"fine", "follows", "missing"});
   network.add(max_pooling2d({.pool = {20, 20}}), "third", {"fine"});
   std::vector<std::string> layers;
-  for (const auto& p : network.analyse()) layers.push_back(p.layer);
+  for (const auto& p : network.analyze()) layers.push_back(p.layer);
   EXPECT_EQ(layers, (std::vector<std::string>{"sum", "first", "third"}));
 }
 
 // Fields of layers that are made in C++ are checked here, too.
-TEST(Analyse, FieldsOutOfRangeAreNamed) {
+TEST(Analyze, FieldsOutOfRangeAreNamed) {
   const auto problem = [](LayerPtr layer, const std::vector<std::string>& words) {
     Network network{image()};
     network.add(std::move(layer), "bad");
@@ -208,7 +208,7 @@ TEST(Analyse, FieldsOutOfRangeAreNamed) {
   expect_problem(normalization, "bad", {"normalization"});
 }
 
-TEST(Analyse, SharedParametersOfAnotherSizeAreNamed) {
+TEST(Analyze, SharedParametersOfAnotherSizeAreNamed) {
   Network network{image()};
   network.add(convolution(8), "owner");
   network.add_shared("owner", "again");  // now on 8 channels
@@ -216,14 +216,14 @@ TEST(Analyse, SharedParametersOfAnotherSizeAreNamed) {
 }
 
 // A layer that shares parameters may run before their owner.
-TEST(Analyse, SharedParametersOfAnotherSizeAreNamedInAnyOrder) {
+TEST(Analyze, SharedParametersOfAnotherSizeAreNamedInAnyOrder) {
   Network network{image()};
   network.add(convolution(8), "owner", {"again"});
   network.add_shared("owner", "again", {"image_input_1"});
   expect_problem(network, "again", {"8x8x3x3", "owner", "8x3x3x3"});
 }
 
-TEST(Analyse, ThousandsOfLayersInReverseOrderTakeNoTime) {
+TEST(Analyze, ThousandsOfLayersInReverseOrderTakeNoTime) {
   constexpr int count = 10000;
   Network network;
   for (int i = count; i > 0; --i) {
@@ -231,7 +231,7 @@ TEST(Analyse, ThousandsOfLayersInReverseOrderTakeNoTime) {
   }
   network.add(image(), "in");
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_TRUE(network.analyse().empty());
+  EXPECT_TRUE(network.analyze().empty());
   const auto unnamed_start = std::chrono::steady_clock::now();
   EXPECT_LT(unnamed_start - start, std::chrono::seconds(2));
   for (int i = 0; i < count; ++i) network.add(relu());
@@ -239,7 +239,7 @@ TEST(Analyse, ThousandsOfLayersInReverseOrderTakeNoTime) {
   EXPECT_LT(std::chrono::steady_clock::now() - unnamed_start, std::chrono::seconds(2));
 }
 
-TEST(Analyse, TheLowestPlaceThatIsReadyComesFirst) {
+TEST(Analyze, TheLowestPlaceThatIsReadyComesFirst) {
   Network network;
   network.add(relu(), "c", {"b"});
   network.add(relu(), "d", {"in"});
@@ -255,7 +255,7 @@ TEST(Analyse, TheLowestPlaceThatIsReadyComesFirst) {
   }
 }
 
-TEST(Analyse, SizesBeyondAllMemoryAreRefused) {
+TEST(Analyze, SizesBeyondAllMemoryAreRefused) {
   Network counted{image_input({.height = 1 << 14, .width = 1 << 14, .channels = 1 << 14}),
                   fully_connected({.units = 1 << 20})};
   expect_problem(counted, "fully_connected_1", {"[shape]", "1048576x4398046511104"});

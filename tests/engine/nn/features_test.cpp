@@ -125,8 +125,8 @@ TEST(ImagesWithDepth, ANetworkLearns) {
 TEST(ImagesWithDepth, SizesAreNamedAndReshaped) {
   const Network wrong{sequence_input({.channels = 5, .length = 33, .normalization = "none"}),
                       convolution2d({.filters = 2, .kernel = {3, 3}})};
-  ASSERT_EQ(wrong.analyse().size(), 1u);
-  EXPECT_NE(wrong.analyse()[0].message.find("[conv2d] expected images of n x c x h x w"),
+  ASSERT_EQ(wrong.analyze().size(), 1u);
+  EXPECT_NE(wrong.analyze()[0].message.find("[conv2d] expected images of n x c x h x w"),
             std::string::npos);
   const Network folded{sequence_input({.channels = 2, .length = 24, .normalization = "none"}),
                        reshape({.size = {2, 2, 3, 4}}), convolution3d({.filters = 5}),

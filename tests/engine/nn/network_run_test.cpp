@@ -146,7 +146,7 @@ TEST(NetworkRun, GradientsAreThoseOfEagerOps) {
     const bool input = i == network.parameters().size();
     const std::string name = input ? "input" : network.parameters()[i].name;
     SCOPED_TRACE(name);
-    // The gradient of a bias before a normalisation is zero except for rounding.
+    // The gradient of a bias before a normalization is zero except for rounding.
     expect_close(gradients[i], expected[i], input ? 0 : name == "convolution2d_1.bias" ? 1 : 0.1);
   }
 }
@@ -432,7 +432,7 @@ Network siamese() {
 
 TEST(CustomLoop, AResidualNetworkWithSharedWeightsAndTwoInputsLearns) {
   Network network = siamese();
-  ASSERT_TRUE(network.analyse().empty());
+  ASSERT_TRUE(network.analyze().empty());
   EXPECT_EQ(network.input_shapes().size(), 2u);
   network.initialize(7);
   const auto parameters = network.parameter_values();

@@ -85,7 +85,7 @@ TEST(Network, InputsMayBeAddedLater) {
   Network network;
   network.add(relu(), "last", {"first"});
   network.add(image(), "first");
-  EXPECT_TRUE(network.analyse().empty());
+  EXPECT_TRUE(network.analyze().empty());
   EXPECT_EQ(network.output_shapes(), std::vector<Shape>({Shape{3, 8, 8}}));
 }
 

@@ -82,7 +82,7 @@ TEST(Precision, NetworksInBf16StayNearF32) {
     }
     for (size_t i = 0; i < exact.gradients.size(); ++i) {
       EXPECT_EQ(narrow.gradients[i].dtype(), DType::f32);
-      // Activations near zero change sign, and biases before a normalisation have no gradient.
+      // Activations near zero change sign, and biases before a normalization have no gradient.
       const double floor = exact.gradients[i].shape().rank() == 1 ? 3 : 0;
       EXPECT_LE(relative_error(array_of(narrow.gradients[i]), array_of(exact.gradients[i]), floor),
                 n % 16 == 0 ? 0.3 : 0.2)

@@ -59,11 +59,11 @@ Case group_normalization(std::string name, const Array& x, int64_t groups, doubl
       double diff_mean = 0, diff_variance = 0;
       for (int64_t i = first; i < end; ++i) {
         const int64_t k = channel(in[0], i);
-        const double centred = in[0][i] - m.mean, diff = dy[i] * in[1][k];
-        dscale[k] += dy[i] * centred / m.deviation;
+        const double centered = in[0][i] - m.mean, diff = dy[i] * in[1][k];
+        dscale[k] += dy[i] * centered / m.deviation;
         dshift[k] += dy[i];
         diff_mean -= diff / m.deviation;
-        diff_variance -= diff * centred / (2 * m.deviation * m.deviation * m.deviation);
+        diff_variance -= diff * centered / (2 * m.deviation * m.deviation * m.deviation);
       }
       for (int64_t i = first; i < end; ++i) {
         dx[i] = dy[i] * in[1][channel(in[0], i)] / m.deviation + diff_mean / count +

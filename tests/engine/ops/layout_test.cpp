@@ -87,7 +87,7 @@ class Chain {
     }
   }
 
-  // A convolution's bias before batch normalisation has the gradient 0.
+  // A convolution's bias before batch normalization has the gradient 0.
   void set_floor(double floor) { floor_ = floor; }
 
  private:
@@ -182,7 +182,7 @@ TEST_P(Layouts, ATensorReadInSeveralLayoutsGetsAllGradients) {
 }
 
 // The windows of all ops in a chain of 3 x 3 convolutions, with and without ReLU and pooling behind
-// the normalisation.
+// the normalization.
 TEST_P(Layouts, PoolingOfEveryKindMatchesTheReference) {
   const auto [channels, n] = GetParam();
   Chain net;

@@ -33,7 +33,7 @@ double of_size(const BySize& errors, int64_t size) {
   return errors.back();
 }
 
-// Rectified values, too, because normalisation follows a ReLU.
+// Rectified values, too, because normalization follows a ReLU.
 enum class Kind { any, positive, rectified };
 Array image(std::vector<int64_t> dims, Kind kind) {
   Array x = random_array(std::move(dims), 11, kind == Kind::positive ? 0 : -1, 1);

@@ -205,7 +205,7 @@ std::vector<Case> normalization_cases() {
 
   for (DType dtype : {DType::f32, DType::u8}) {
     cases.push_back(images("rgb", {3, 3, 7, 5}, dtype));
-    cases.push_back(images("grey_batch_1", {1, 1, 3, 8}, dtype));
+    cases.push_back(images("gray_batch_1", {1, 1, 3, 8}, dtype));
     cases.push_back(images("one_of_everything", {1, 1, 1, 1}, dtype));
     cases.push_back(images("channels_11", {2, 11, 4, 4}, dtype));
     cases.push_back(images("features_17", {5, 17}, dtype));

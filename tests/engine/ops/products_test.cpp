@@ -379,7 +379,7 @@ TYPED_TEST(SumOverShards, IsTheTreeOfLeavesOnEveryInstructionSet) {
   }
 }
 
-// What use_gradients() does: blocks of columns alone, with neighbours that stay as they are.
+// What use_gradients() does: blocks of columns alone, with neighbors that stay as they are.
 TYPED_TEST(SumOverShards, BlocksOfColumnsHaveTheBitsOfTheWhole) {
   using T = TypeParam;
   const WeightsGradient p{.inputs = 2 * kernels::kBlockColumns + 37,

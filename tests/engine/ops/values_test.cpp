@@ -271,7 +271,7 @@ TEST_F(Dropout, DropsTheRightShareAndKeepsTheMean) {
     const double n = static_cast<double>(kept.size());
     const double dropped = n - static_cast<double>(std::count(kept.begin(), kept.end(), true));
     EXPECT_NEAR(dropped / n, p, 5 * std::sqrt(p * (1 - p) / n));
-    // Neighbours are independent: both are dropped with probability p * p.
+    // Neighbors are independent: both are dropped with probability p * p.
     int64_t both = 0;
     for (size_t i = 1; i < kept.size(); ++i) both += !kept[i - 1] && !kept[i];
     EXPECT_NEAR(static_cast<double>(both) / n, p * p, 0.01);

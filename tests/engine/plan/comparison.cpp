@@ -222,7 +222,7 @@ void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds,
     EXPECT_LE(relative_error(result.outputs[k], eager.outputs[k]), tolerance) << "output " << k;
   }
   ASSERT_EQ(result.parameters.size(), eager.parameters.size());
-  // If an exact gradient is zero (a bias before a normalisation), both results are rounding errors.
+  // If an exact gradient is zero (a bias before a normalization), both results are rounding errors.
   // These errors are relative to other gradients.
   double largest = 0;
   for (const auto& gradient : eager.parameters) largest = std::max(largest, norm(gradient));

@@ -27,7 +27,7 @@ std::vector<std::string> names_of(const Graph& graph) {
 
 using Names = std::vector<std::string>;
 
-// x -> batch normalisation -> relu, with the intermediate values.
+// x -> batch normalization -> relu, with the intermediate values.
 struct NormalizedRelu {
   Graph graph;
   int x, y;
@@ -106,7 +106,7 @@ TEST(Graph, FusesThreeOpsWhereTheBackEndHasAKernelForThem) {
   EXPECT_EQ(names_of(g.graph.fused({}, &table)), (Names{"norm+rectify", "pool"}));
 }
 
-// x -> convolution with bias -> batch normalisation -> relu.
+// x -> convolution with bias -> batch normalization -> relu.
 TEST(Graph, HandsTheBiasOverToTheNormalizationWhereTheBackEndAddsIt) {
   for (const bool read_twice : {false, true}) {
     SCOPED_TRACE(read_twice);

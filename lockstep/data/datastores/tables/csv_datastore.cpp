@@ -98,7 +98,7 @@ class CsvReading {
       return static_cast<size_t>(found - columns_.begin());
     };
     const std::optional<size_t> known = place_of(options_.known_label);
-    if (!options_.labelled) {
+    if (!options_.labeled) {
       if (known && columns_read() > 1) {
         ignored_ = known;
         notices_.push_back("file " + path_ + ": the column `" + columns_[*known] +
@@ -128,7 +128,7 @@ class CsvReading {
 
   // The same for a file without names.
   void choose_places() {
-    if (!options_.labelled) return;
+    if (!options_.labeled) return;
     if (!options_.label_column.empty()) {
       records_.refuse(": there is no column `" + options_.label_column +
                           "`, because the file is read as one without names of columns",

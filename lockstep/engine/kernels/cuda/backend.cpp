@@ -25,7 +25,7 @@ void check(cudaError_t status, const char* what) {
 
 cudaStream_t cuda_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 
-// Streams are non-blocking: they do not synchronise with CUDA's own default stream.
+// Streams are non-blocking: they do not synchronize with CUDA's own default stream.
 class CudaMemory final : public DeviceMemory {
  public:
   explicit CudaMemory(int index) : index_(index) {

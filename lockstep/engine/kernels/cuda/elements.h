@@ -81,7 +81,7 @@ bool in_packs(const T* data) {
   return reinterpret_cast<uintptr_t>(data) % (size * sizeof(T)) == 0;
 }
 
-// `size` neighbouring elements, by one access if `data` is aligned to a pack.
+// `size` neighboring elements, by one access if `data` is aligned to a pack.
 template <int size, class T>
 __device__ Pack<T, size> load_pack(const T* data, bool aligned) {
   if (aligned) return *reinterpret_cast<const Pack<T, size>*>(data);

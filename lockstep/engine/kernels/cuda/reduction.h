@@ -47,7 +47,7 @@ inline Grid grid_of_rows(int64_t rows, int64_t columns) {
 }
 
 // Partition of a rows x columns matrix for sums over the rows of each column. A thread takes `pack`
-// neighbouring columns, a block `width` packs and `chunk` rows.
+// neighboring columns, a block `width` packs and `chunk` rows.
 struct ColumnCut {
   int64_t rows = 0, columns = 0;
   int64_t tiles = 0, chunk = 0, chunks = 0;

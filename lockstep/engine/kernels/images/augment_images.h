@@ -41,7 +41,7 @@ struct ImagePlace {
 
 LOCKSTEP_HOST_DEVICE inline ImagePlace place_in_source(const ImageMap& m, const ImageLayout& image,
                                                        int64_t y, int64_t x) {
-  // Twice the distance from the centre is an integer, even when the centre lies between pixels.
+  // Twice the distance from the center is an integer, even when the center lies between pixels.
   // Halving is exact or rounds down on every device.
   const int64_t dx = 2 * (x - m.shift_x) - (image.width - 1);
   const int64_t dy = 2 * (y - m.shift_y) - (image.height - 1);

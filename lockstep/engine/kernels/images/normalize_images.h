@@ -1,4 +1,4 @@
-// Normalisation of inputs.
+// Normalization of inputs.
 #pragma once
 
 #include "lockstep/engine/kernels/interface/kernel.h"

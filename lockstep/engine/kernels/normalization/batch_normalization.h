@@ -1,4 +1,4 @@
-// Batch normalisation (Ioffe, Szegedy 2015).
+// Batch normalization (Ioffe, Szegedy 2015).
 #pragma once
 
 #include <optional>

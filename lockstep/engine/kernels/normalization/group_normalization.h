@@ -1,5 +1,5 @@
-// Group normalisation (Wu, He 2018). One group gives layer normalisation, and one group per channel
-// gives instance normalisation.
+// Group normalization (Wu, He 2018). One group gives layer normalization, and one group per channel
+// gives instance normalization.
 #pragma once
 
 #include "lockstep/engine/kernels/interface/kernel.h"

@@ -1,4 +1,4 @@
-// Ops whose kernels are mostly this project's: elementwise ops, normalisation, shapes, losses.
+// Ops whose kernels are mostly this project's: elementwise ops, normalization, shapes, losses.
 #include <cmath>
 #include <limits>
 
@@ -125,7 +125,7 @@ void add_elementwise(std::vector<TestCase>& to, const Table& table) {
 }
 
 // Numbers of alternating sign away from zero, so that rounding changes no sign after
-// normalisation.
+// normalization.
 Values far_from_zero(const Shape& shape, bool training) {
   std::vector<float> x = normal(shape, 1);
   for (size_t i = 0; i < x.size(); ++i) {

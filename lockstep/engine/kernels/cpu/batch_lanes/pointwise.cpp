@@ -49,7 +49,7 @@ Pass product(const Factor& a, const Factor& b, const Factor& result, bool adds =
   });
 }
 
-// Initialises rows of `count` elements with the bias, then adds `product` to them.
+// Initializes rows of `count` elements with the bias, then adds `product` to them.
 Pass begun_by_bias(const Pass& product, const TensorSpec& bias, DType type, int64_t count) {
   Pass pass = product;
   const size_t reads = product.reads.size();

@@ -142,7 +142,7 @@ void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g
   }
 }
 
-// The normalisation of a group's elements.
+// The normalization of a group's elements.
 template <class D>
 struct Normalization {
   hn::Vec<D> mean, rest, inverse, factor, offset;  // inverse: 1 / sqrt(variance + epsilon)

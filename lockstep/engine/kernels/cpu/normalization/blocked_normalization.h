@@ -1,6 +1,6 @@
-// Batch normalisation, ReLU and maximum over windows for layouts whose innermost dimension fills
+// Batch normalization, ReLU and maximum over windows for layouts whose innermost dimension fills
 // vectors: blocks of channels, or images (batch_lanes/layout.h). Each direction takes two passes
-// over memory. oneDNN takes three for statistics and normalisation, writes past the caches, and
+// over memory. oneDNN takes three for statistics and normalization, writes past the caches, and
 // pools in a pass of its own. All functions are thread-safe and allocate nothing.
 #pragma once
 

@@ -69,12 +69,12 @@ inline float standardized(const GroupStatistics& s, float x) {
   return ((x - s.mean) - s.mean_rest) * s.inverse_deviation;
 }
 
-// Normalises the elements of one channel.
+// Normalizes the elements of one channel.
 LOCKSTEP_CLONES void apply(const GroupStatistics& s, float scale, float shift, const float* x,
                            float* y, size_t count) {
   for (size_t i = 0; i < count; ++i) y[i] = standardized(s, x[i]) * scale + shift;
 }
-// Normalises one element of each channel.
+// Normalizes one element of each channel.
 LOCKSTEP_CLONES void apply(const GroupStatistics& s, const float* scale, const float* shift,
                            const float* x, float* y, size_t count) {
   for (size_t i = 0; i < count; ++i) y[i] = standardized(s, x[i]) * scale[i] + shift[i];

@@ -9,17 +9,17 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-// Memory is a matrix of (observation, pixel) x channel. A thread takes P neighbouring channels.
+// Memory is a matrix of (observation, pixel) x channel. A thread takes P neighboring channels.
 
 // What the results of P channels need.
 template <int P>
 struct Channels {
-  float centre[P], factor[P], shift[P];
+  float center[P], factor[P], shift[P];
 
   // The result before ReLU. Forward and backward must get the same bits, because its sign decides
   // what ReLU lets through. The explicit fma leaves the compiler no choice.
   __device__ float normalized(int k, float x) const {
-    return std::fma(x - centre[k], factor[k], shift[k]);
+    return std::fma(x - center[k], factor[k], shift[k]);
   }
   // The gradient with respect to the input of ReLU.
   __device__ float incoming(int k, float x, float dy, bool relu) const {
@@ -27,10 +27,10 @@ struct Channels {
   }
 };
 
-// Constants of a channel, kept in the workspace for all passes. centre + rest is the mean without
+// Constants of a channel, kept in the workspace for all passes. center + rest is the mean without
 // the bias: with one float alone, a mean far from zero costs precision.
 struct Constants {
-  float centre, rest, inverse_deviation;
+  float center, rest, inverse_deviation;
 
   __device__ static Constants of(double mean, float variance, float epsilon) {
     const auto head = static_cast<float>(mean);
@@ -49,7 +49,7 @@ struct Statistics {
     LOCKSTEP_UNROLL
     for (int k = 0; k < P; ++k) {
       const Constants constant = constants[c + k];
-      of.centre[k] = constant.centre;
+      of.center[k] = constant.center;
       of.factor[k] = constant.inverse_deviation * scale[c + k];
       of.shift[k] = std::fma(-constant.rest, of.factor[k], shift[c + k]);
     }
@@ -161,7 +161,7 @@ struct Products : RowsWithGradients<T, P> {
     for (int k = 0; k < P; ++k) {
       const float v = value_of(at.x.element[k]);
       const float g = of.incoming(k, v, value_of(at.dy.element[k]), relu);
-      sums[k].value[0] += g * (v - of.centre[k]);
+      sums[k].value[0] += g * (v - of.center[k]);
       sums[k].value[1] += g;
     }
   }
@@ -183,7 +183,7 @@ struct TakeGradients {
   }
 };
 
-// dx = factor * (g - (offset + slope * (x - centre))). Without `training` mean and variance are
+// dx = factor * (g - (offset + slope * (x - center))). Without `training` mean and variance are
 // constants: dx = factor * g.
 template <class T, int P>
 struct ApplyBackward : RowsWithGradients<T, P> {
@@ -215,7 +215,7 @@ struct ApplyBackward : RowsWithGradients<T, P> {
       const float v = value_of(at.x.element[k]);
       const float g = of.channels.incoming(k, v, value_of(at.dy.element[k]), relu);
       // 0 * x is not 0 for an infinite x.
-      const float rest = training ? of.offset[k] + of.slope[k] * (v - of.channels.centre[k]) : 0.0f;
+      const float rest = training ? of.offset[k] + of.slope[k] * (v - of.channels.center[k]) : 0.0f;
       result.element[k] = rounded<T>(of.channels.factor[k] * (g - rest));
     }
     store_pack<P>(result, dx + row * this->channels + c, this->aligned);

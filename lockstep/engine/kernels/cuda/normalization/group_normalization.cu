@@ -117,7 +117,7 @@ struct Products {
   }
 };
 
-// Stores sums of columns as the gradients of a normalisation's scale and shift.
+// Stores sums of columns as the gradients of a normalization's scale and shift.
 struct TakeProducts {
   float *diff_scale, *diff_shift;
   __device__ void operator()(int64_t c, const Totals<2>& sums) const {

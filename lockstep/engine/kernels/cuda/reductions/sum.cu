@@ -6,7 +6,7 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-// Adding neighbours level by level, and passing on an odd one, gives the fixed tree. The tree
+// Adding neighbors level by level, and passing on an odd one, gives the fixed tree. The tree
 // splits at the largest power of two below n, so groups of kGroup elements are subtrees.
 constexpr int kGroup = 2 * kBlock;
 

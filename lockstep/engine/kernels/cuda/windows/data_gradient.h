@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels::cuda {
 
-// Distances in elements between neighbours along each axis of a tensor, and its sizes. Space has
+// Distances in elements between neighbors along each axis of a tensor, and its sizes. Space has
 // three axes; those that a window does not have come first, with size 1.
 struct StridedTensor {
   int64_t count = 1, channels = 1, space[kMostAxes] = {1, 1, 1};

@@ -186,7 +186,7 @@ struct AverageBackward {
 };
 
 // Windows of two by two pixels side by side, whose indices in the window fit in a byte. A thread
-// takes P neighbouring channels of a window, and divides once for all of them.
+// takes P neighboring channels of a window, and divides once for all of them.
 struct WindowsOfFour {
   int64_t rows, columns;          // of windows, those that the input's edge cuts off included
   int64_t out_rows, out_columns;  // of whole windows

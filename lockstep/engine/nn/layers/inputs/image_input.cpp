@@ -8,7 +8,7 @@ namespace lockstep {
 void ImageInputOptions::visit(FieldVisitor& v) {
   v.integer("height", height, "rows", {.min = 1, .max = 1 << 14, .required = true});
   v.integer("width", width, "columns", {.min = 1, .max = 1 << 14, .required = true});
-  v.integer("channels", channels, "1 grey, 3 colour", {.min = 1, .max = 1 << 14, .required = true});
+  v.integer("channels", channels, "1 gray, 3 color", {.min = 1, .max = 1 << 14, .required = true});
   v.text("normalization", normalization, "of pixels (0 to 255), by channel, over the training data",
          {"none", "zero-center", "z-score", "rescale-zero-one", "rescale-symmetric"});
 }

@@ -1,4 +1,4 @@
-// Layer, instance and group normalisation, which use one op with different numbers of groups.
+// Layer, instance and group normalization, which use one op with different numbers of groups.
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"

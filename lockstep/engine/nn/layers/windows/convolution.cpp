@@ -17,7 +17,7 @@ void visit_fields(FieldVisitor& v, Options& o, const char* kernel_help) {
   visit_sizes(v, "kernel", o.kernel, kernel_help);
   visit_sizes(v, "stride", o.stride, "step of the filter");
   v.padding("padding", o.padding, "zeros around the input, or \"same\"");
-  visit_sizes(v, "dilation", o.dilation, "distance of the filter's elements, 1: neighbours");
+  visit_sizes(v, "dilation", o.dilation, "distance of the filter's elements, 1: neighbors");
   v.integer("groups", o.groups, "number of groups of channels and filters",
             {.min = 1, .max = 1 << 20});
   v.flag("bias", o.bias, "a bias for each filter");

@@ -12,7 +12,7 @@ void TransposedConvolution2dOptions::visit(FieldVisitor& v) {
   v.size("kernel", kernel, "rows and columns of a filter", {.min = 1, .max = 1 << 14});
   v.size("stride", stride, "step of the filter", {.min = 1, .max = 1 << 14});
   v.padding("padding", padding, "cropped from the result, or \"same\": input size times stride");
-  v.size("dilation", dilation, "distance of the filter's elements, 1: neighbours",
+  v.size("dilation", dilation, "distance of the filter's elements, 1: neighbors",
          {.min = 1, .max = 1 << 14});
   v.integer("groups", groups, "number of groups of channels and filters",
             {.min = 1, .max = 1 << 20});
