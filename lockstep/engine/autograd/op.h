@@ -33,7 +33,7 @@ struct HandedOver {
 class Op {
  public:
   virtual ~Op() = default;
-  // The op's name as error messages show it in brackets, for example "conv2d".
+  // The op's name as error messages show it in brackets, for example "convolution2d".
   virtual std::string_view type() const = 0;
   // Returns the shapes of the outputs. Throws InvalidArgument if the inputs do not fit; the message
   // names the op, the expected shapes and the received ones.

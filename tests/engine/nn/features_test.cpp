@@ -126,7 +126,7 @@ TEST(ImagesWithDepth, SizesAreNamedAndReshaped) {
   const Network wrong{sequence_input({.channels = 5, .length = 33, .normalization = "none"}),
                       convolution2d({.filters = 2, .kernel = {3, 3}})};
   ASSERT_EQ(wrong.analyze().size(), 1u);
-  EXPECT_NE(wrong.analyze()[0].message.find("[conv2d] expected images of n x c x h x w"),
+  EXPECT_NE(wrong.analyze()[0].message.find("[convolution2d] expected images of n x c x h x w"),
             std::string::npos);
   const Network folded{sequence_input({.channels = 2, .length = 24, .normalization = "none"}),
                        reshape({.size = {2, 2, 3, 4}}), convolution3d({.filters = 5}),

@@ -27,6 +27,49 @@ Tensor labels(std::vector<int32_t> values) {
   return Tensor::from(std::span<const int32_t>(values), Shape{static_cast<int64_t>(values.size())});
 }
 
+// Errors name an op by its type in brackets.
+TEST(Ops, HaveTheNamesOfTheirFunctions) {
+#define EXPECT_NAME(name, ...) EXPECT_EQ(ops::make_##name(__VA_ARGS__)->type(), #name)
+  EXPECT_NAME(relu);
+  EXPECT_NAME(clipped_relu, 1);
+  EXPECT_NAME(leaky_relu, 0.1);
+  EXPECT_NAME(elu, 1);
+  EXPECT_NAME(gelu, ops::GeluApproximation::none);
+  EXPECT_NAME(swish);
+  EXPECT_NAME(tanh);
+  EXPECT_NAME(sigmoid);
+  EXPECT_NAME(softplus);
+  EXPECT_NAME(addition);
+  EXPECT_NAME(multiplication);
+  EXPECT_NAME(dropout, 0.5, 1);
+  EXPECT_NAME(fully_connected, true);
+  EXPECT_NAME(convolution1d, {}, true);
+  EXPECT_NAME(convolution2d, {}, true);
+  EXPECT_NAME(convolution3d, {}, true);
+  EXPECT_NAME(transposed_convolution2d, {}, true);
+  EXPECT_NAME(max_pooling1d, {});
+  EXPECT_NAME(max_pooling2d, {});
+  EXPECT_NAME(max_pooling3d, {});
+  EXPECT_NAME(average_pooling1d, {});
+  EXPECT_NAME(average_pooling2d, {});
+  EXPECT_NAME(average_pooling3d, {});
+  EXPECT_NAME(global_average_pooling1d);
+  EXPECT_NAME(global_average_pooling2d);
+  EXPECT_NAME(global_average_pooling3d);
+  EXPECT_NAME(batch_normalization, 1e-5, true);
+  EXPECT_NAME(group_normalization, 1, 1e-5);
+  EXPECT_NAME(normalize_images);
+  EXPECT_NAME(sum);
+  EXPECT_NAME(concatenation);
+  EXPECT_NAME(flatten);
+  EXPECT_NAME(reshape, Shape{1});
+  EXPECT_NAME(softmax);
+  EXPECT_NAME(cross_entropy);
+  EXPECT_NAME(softmax_cross_entropy);
+  EXPECT_NAME(mean_squared_error);
+#undef EXPECT_NAME
+}
+
 TEST(Relu, KeepsNanAndHasNoGradientAtZero) {
   const Tensor x = from({nan, -1, 0, -0.0f, 2, inf, -inf}, {7});
   Tape tape;

@@ -61,7 +61,7 @@ TEST(Graph, NamesTheNodeWhereShapesDoNotFit) {
   const std::string text = message_of([&] {
     graph.add(ops::make_convolution2d({}, false), {x, w}, "stem/conv");
   });
-  EXPECT_EQ(text.rfind("[stem/conv] [conv2d] ", 0), 0u) << text;
+  EXPECT_EQ(text.rfind("[stem/conv] [convolution2d] ", 0), 0u) << text;
   EXPECT_NE(text.find("4x3x8x8"), std::string::npos) << text;
   EXPECT_EQ(graph.nodes().size(), 0u) << "what was refused is not in the graph";
 }

@@ -12,7 +12,7 @@ class Convolution final : public Op {
  public:
   Convolution(const ConvolutionParams& params, bool bias) : params_(params), bias_(bias) {}
   std::string_view type() const override {
-    constexpr std::string_view names[] = {"conv1d", "conv2d", "conv3d"};
+    constexpr std::string_view names[] = {"convolution1d", "convolution2d", "convolution3d"};
     return names[axes() - 1];
   }
   bool takes_narrow(size_t input) const override { return input == 0; }

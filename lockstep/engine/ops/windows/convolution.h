@@ -1,4 +1,4 @@
-// The op behind all convolutions.
+// The op of all convolutions.
 #pragma once
 
 #include "lockstep/engine/autograd/op.h"

@@ -1,4 +1,4 @@
-// The op behind all pooling.
+// The op of all pooling.
 #pragma once
 
 #include <optional>

@@ -12,7 +12,7 @@ class TransposedConvolution2d final : public Op {
  public:
   TransposedConvolution2d(const TransposedConvolution2dParams& params, bool bias)
       : params_(params), bias_(bias) {}
-  std::string_view type() const override { return "transposed_conv2d"; }
+  std::string_view type() const override { return "transposed_convolution2d"; }
   bool takes_narrow(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
@@ -22,21 +22,22 @@ class TransposedConvolution2d final : public Op {
     const int64_t groups = params_.groups;
     const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
     if (w.rank() != 4 || w.elements() == 0) {
-      throw InvalidArgument("[transposed_conv2d] expected weights of c x o x kh x kw" + received);
+      throw InvalidArgument("[transposed_convolution2d] expected weights of c x o x kh x kw" +
+                            received);
     }
     if (w[0] != x[1]) {
-      throw InvalidArgument("[transposed_conv2d] weights have " + std::to_string(w[0]) +
+      throw InvalidArgument("[transposed_convolution2d] weights have " + std::to_string(w[0]) +
                             " input channels, but the input has " + std::to_string(x[1]) +
                             received);
     }
     if (groups < 1 || x[1] % groups != 0) {
-      throw InvalidArgument("[transposed_conv2d] " + std::to_string(groups) +
+      throw InvalidArgument("[transposed_convolution2d] " + std::to_string(groups) +
                             " groups do not divide the channels" + received);
     }
     const int64_t filters = w[1] * groups;
     if (bias_ && !(in[2] == Shape{filters})) {
-      throw InvalidArgument("[transposed_conv2d] expected a bias of " + std::to_string(filters) +
-                            " elements, received " + in[2].to_string());
+      throw InvalidArgument("[transposed_convolution2d] expected a bias of " +
+                            std::to_string(filters) + " elements, received " + in[2].to_string());
     }
     return {result(x, w, window_for(x, w))};
   }
