@@ -255,9 +255,9 @@ int main(int argc, char** argv) {
                 shared[0].digest.c_str());
 
     pool.resize(1);
-    DataQueue<Point> nobody(pool);
-    nobody.after_each([](const Point&) {});
-    const auto alone = spmd(pool, lawful, mini_batch, epochs, nobody.sender());
+    DataQueue<Point> unread(pool);
+    unread.after_each([](const Point&) {});
+    const auto alone = spmd(pool, lawful, mini_batch, epochs, unread.sender());
     std::printf("by one worker:     %sdigest %s\n",
                 alone[0].digest == shared[0].digest ? "the same " : "ANOTHER ",
                 alone[0].digest.c_str());

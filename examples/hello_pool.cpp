@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
     } catch (const Error& e) {
       std::printf(
           "%s: %s\n", to_string(bad.state()),
-          bad.error().starts_with("[pool]") ? "the worker was lost, another came" : e.what());
+          bad.error().starts_with("[pool]") ? "the worker was lost and replaced" : e.what());
     }
   }
 

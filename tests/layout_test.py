@@ -68,6 +68,27 @@ THERE = re.compile(rf"\bthere{GAP}(?:(?:may|can|could|would|will|must|should|mig
                    rf"|\b(?:is|are|was|were){GAP}there{GAP}$", re.I)
 IS_NO_IN_NAME = re.compile(r"(?<=[a-z])(?<!There)(?:Is|Are|Was|Were)No(?=[A-Z])|(?<!there)_(?:is|are|was|were)_no_(?=[a-z])")
 
+# Words of the style (CONTRIBUTING.md), and what to write instead. They are looked for where users read.
+WORDS = {
+    r"behind": "after, or what else is meant",
+    r"besides?": "next to, in addition to, other than, compared with",
+    r"anew": "again",
+    r"whoever|nobody|somebody": "the process, thread or file that is meant",
+    r"one behind the other": "concatenated, in sequence",
+    r"otherwise than": "differently from",
+    r"(?:come|comes|came) to rest": "halt",
+    r"by the tangent": "by the tanh approximation",
+    r"start of the (?:weights|bias|parameters)": "initializer",
+    r"numbers? at each (?:place|position)": "values per time step, channels",
+}
+ANY_WORD = re.compile(r"\b(?:" + "|".join(f"({GAP.join(word.split(' '))})" for word in WORDS) + r")\b", re.I)
+WORDS_PLACES = ("lockstep/", "apps/", "docs/", "examples/", "README.md", "CHANGELOG.md")
+# British spelling, in words and inside identifiers.
+BRITISH = re.compile(
+    r"analyse(?!s)|artefact|behaviour|catalogue|centre|colour|favour|grey|neighbour|labelled"
+    r"|(?:capital|categor|custom|final|general|initial|maxim|minim|memor|normal|optim|parallel|random|recogn|regular|serial"
+    r"|special|standard|summar|synchron|util|vector)is(?:e[drs]?|ing|ation)(?-i:(?![a-z]))", re.I)
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -165,8 +186,8 @@ def texts_of(root):
     yield from sorted(root.glob("*.md"))
 
 
-def no_for_not_a(root):
-    """Places where "not a" is meant by "no", as "file:line: ..."."""
+def wrong_words(root):
+    """Words that the style forbids, as "file:line: ..."."""
     found = []
     for file in texts_of(root):
         path = file.relative_to(root).as_posix()
@@ -176,12 +197,19 @@ def no_for_not_a(root):
             continue
         if path == "tests/layout_test.py":  # it has examples
             continue
-        places = [match.start() for match in IS_NO.finditer(text)
+        no = '"is no" means "there is none": write "is not a"'
+        places = [(match.start(), no) for match in IS_NO.finditer(text)
                   if not THERE.search(text[max(0, match.start() - 60):match.start()])]
-        places += [match.start() for match in IS_NO_IN_NAME.finditer(text)]
-        for place in sorted(places):
+        places += [(match.start(), no) for match in IS_NO_IN_NAME.finditer(text)]
+        if path != "CHANGELOG.md":  # it names what had another name
+            places += [(match.start(), f'"{match.group()}" is British: write American spelling')
+                       for match in BRITISH.finditer(text)]
+        if path.startswith(WORDS_PLACES):
+            places += [(match.start(), f'"{" ".join(match.group().split())}": write {list(WORDS.values())[match.lastindex - 1]}')
+                       for match in ANY_WORD.finditer(text)]
+        for place, what in sorted(places):
             line = text.count("\n", 0, place) + 1
-            found.append(f'{path}:{line}: "is no" means "there is none": write "is not a"')
+            found.append(f"{path}:{line}: {what}")
     return found
 
 
@@ -271,7 +299,7 @@ class Rules(unittest.TestCase):
                 root = pathlib.Path(folder)
                 (root / "docs").mkdir()
                 (root / "docs/a.md").write_text(text)
-                return [int(place.split(":")[1]) for place in no_for_not_a(root)]
+                return [int(place.split(":")[1]) for place in wrong_words(root)]
 
         for wrong in ("It is no file.", "which are no files", "x\n// is no\n// file", '"` is "\n"no number"',
                       "TEST(A, WhatIsNoFile)", "def test_what_is_no_file(", "that were no better"):
@@ -281,10 +309,29 @@ class Rules(unittest.TestCase):
                       "Is there no file?", "TEST(A, ThereIsNoFile)", "def test_there_is_no_file(", "0 is no limit"):
             self.assertEqual(lines(right), [], right)
 
+    def test_finds_words_that_the_style_forbids(self):
+        def found(path, text):
+            with tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                (root / path).parent.mkdir(parents=True)
+                (root / path).write_text(text)
+                return wrong_words(root)
+
+        for wrong in ("images beside PyTorch", "tasks behind it", "written anew", "Whoever reads", "start of the\n// weights",
+                      "numbers at each place", "by the tangent"):
+            self.assertTrue(found("docs/a.md", wrong), wrong)
+            self.assertFalse(found("tests/a.cpp", wrong), wrong)  # the tests are not for users
+        self.assertEqual(found("lockstep/a.h", "a\n// neighbours\n"),
+                         ['lockstep/a.h:2: "neighbour" is British: write American spelling'])
+        for wrong in ("network.analyse()", "no_colour", "PixelsAreNormalisedThere", "uninitialised", "optimisation"):
+            self.assertEqual(len(found("tests/a.cpp", wrong)), 1, wrong)
+        for right in ("analyses", "the analysis", "capitals", "an otherwise equal run", "precise", "central", "minimalist"):
+            self.assertEqual(found("docs/a.md", right), [], right)
+
     def test_the_project_keeps_them(self):
         root = pathlib.Path(__file__).resolve().parent.parent
         self.assertTrue(list(files_of(root)), "no sources found")
-        found = problems(root) + no_for_not_a(root)
+        found = problems(root) + wrong_words(root)
         self.assertFalse(found, "\n" + "\n".join(found))
 
 

@@ -76,11 +76,12 @@ const std::vector<ExitCode>& exit_codes() {
 
 const std::vector<Variable>& environment() {
   static const std::vector<Variable> variables{
-      {"LOCKSTEP_DATA", "folder that is searched for data that is not beside the job file"},
-      {"LOCKSTEP_CUDA_LIBRARY", "path of liblockstep_cuda.so if it is not beside the command"},
-      {"LOCKSTEP_NCCL", "1: workers with a GPU each exchange gradients from GPU to GPU"},
+      {"LOCKSTEP_DATA", "folder that is searched for data that is not next to the job file"},
+      {"LOCKSTEP_CUDA_LIBRARY", "path of liblockstep_cuda.so if it is not next to the command"},
+      {"LOCKSTEP_NCCL", "1: workers with one GPU each exchange gradients by NCCL"},
       {"LOCKSTEP_HOME",
-       "folder of the run store, of batch jobs, of cluster profiles and of verdicts on GPUs "
+       "folder of the run store, of batch jobs, of cluster profiles and of self-test results of "
+       "GPUs "
        "(default: by the XDG specification)"},
       {"LOCKSTEP_PORTS", "ports that trainings on several hosts listen at, such as 20000-20100"},
       {"LOCKSTEP_INTERFACE", "network interface for trainings on several hosts, such as eth0"},
@@ -90,9 +91,10 @@ const std::vector<Variable>& environment() {
       {"AWS_ENDPOINT_URL", "address of an S3 store other than AWS; also AWS_ENDPOINT_URL_S3"},
       {"AWS_ACCESS_KEY_ID, AWS_PROFILE, ...",
        "keys, profile, region of an S3 store, as for other tools"},
-      {"LOCKSTEP_S3_ANONYMOUS", "1: requests to S3 without keys"},
-      {"LOCKSTEP_S3_REQUESTER_PAYS", "1: agrees to pay for requests to S3"},
-      {"LOCKSTEP_S3_ADDRESSING", "path or virtual: whether buckets stand in paths or host names"},
+      {"LOCKSTEP_S3_ANONYMOUS", "1: unsigned (anonymous) requests to S3"},
+      {"LOCKSTEP_S3_REQUESTER_PAYS", "1: the requester pays for requests to S3"},
+      {"LOCKSTEP_S3_ADDRESSING",
+       "path or virtual: path-style or virtual-hosted addresses of buckets"},
       {"LOCKSTEP_S3_RETRY_SECONDS", "how long failed requests to S3 are repeated (60)"},
       {"LOCKSTEP_S3_CACHE_GB",
        "gigabytes of objects to keep below XDG_CACHE_HOME or ~/.cache (10); 0: none"},

@@ -275,10 +275,10 @@ int sweep_command(SweepArguments& a) {
 void add_sweep(Commands& commands) {
   auto a = std::make_shared<SweepArguments>();
   Subcommand sub = commands.add(
-      "sweep", "Find the best network among many variants of a job",
+      "sweep", "Hyperparameter search: find the best of many variants of a job",
       "The table [sweep] of the job file names the parameters that vary and the method "
-      "(`lockstep reference sweep`). Trials that are worse than others at a rung end early. Which "
-      "trials there are, which end early and which is the best does not depend on the number of "
+      "(`lockstep reference sweep`). Trials that are worse than others at a rung are pruned. The "
+      "trials, which of them are pruned and which is the best do not depend on the number of "
       "workers, on their speed or loss, or on interruptions.\n\n"
       "The folder receives trials.csv with all trials, the folder of each trial's run in trials/, "
       "the record of all decisions (sweep.jsonl), and at the end the best network "
@@ -296,17 +296,17 @@ void add_sweep(Commands& commands) {
        {"lockstep sweep --out runs/sweep --stop-trial 7", "from another terminal"}},
       [a] { return sweep_command(*a); });
   sub.add_option("job", a->job, "Job file with a table [sweep]").type_name("JOB");
-  sub.add_option("--set", a->settings,
-                 "Change a field or variable of the job (any number of times)")
+  sub.add_option("--set", a->settings, "Change a field or variable of the job (repeatable)")
       .one_value_each()
       .type_name("KEY=VALUE");
   Option out =
       sub.add_option("--out", a->out, "Folder for the sweep (default: runs/<job>-<number>)")
           .type_name("DIR")
           .not_empty();
-  sub.add_option("--workers", a->workers,
-                 "Trials at once, each in its own process (default: one for each processor; with "
-                 "--hosts: one for each worker)")
+  sub.add_option(
+         "--workers", a->workers,
+         "Concurrent trials, each in its own process (default: one for each processor; with "
+         "--hosts: one for each worker)")
       .type_name("N")
       .range(1, 1024);
   Option hosts =
@@ -315,12 +315,13 @@ void add_sweep(Commands& commands) {
                      "workers join the trainings of other trials")
           .type_name("HOSTS")
           .separated_by_commas();
-  sub.add_option("--host-launch", a->host_launch,
-                 "Command that starts a program on a host; {host} is its name (default: ssh)")
+  sub.add_option(
+         "--host-launch", a->host_launch,
+         "Command that runs a program on a host, where {host} stands for its name (default: ssh)")
       .type_name("COMMAND")
       .needs(hosts);
   sub.add_option("--host-address", a->host_address,
-                 "Address of this machine for the hosts (default: by route)")
+                 "Address at which the hosts reach this machine (default: by route)")
       .type_name("ADDRESS")
       .needs(hosts);
   sub.add_option("--cluster", a->cluster,
@@ -339,7 +340,7 @@ void add_sweep(Commands& commands) {
       .range(1, 100'000)
       .needs(out)
       .excludes(resume);
-  sub.add_flag("--no-lending", a->no_lending, "Idle workers help no other trials");
+  sub.add_flag("--no-lending", a->no_lending, "Idle workers do not help other trials");
   sub.add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   sub.add_flag("--quiet", a->quiet, "Print no progress");
   sub.add_flag("--not-recorded", a->not_recorded,

@@ -269,7 +269,7 @@ int work(const TrainArguments& a) {
   std::optional<cloud::StopRetries> stop_retries(std::in_place, stop_wanted);
   RunOptions options;
   const std::string usual = "runs/" + job.name;
-  // try_job() makes another folder beside this one.
+  // try_job() makes another folder next to this one.
   options.folder = !a.out.empty() ? a.out : a.dry_run ? usual : make_numbered_folder(usual);
   const DefaultFolder made(a.out.empty() && !a.dry_run ? options.folder : "");
   std::optional<RunMirror> mirror;  // of a run in a store
@@ -278,7 +278,7 @@ int work(const TrainArguments& a) {
     mirror.emplace(a.out, a.resume);
     options.folder = mirror->folder();
     if (mirror->is_ahead()) {
-      std::fprintf(stderr, "note: the run goes on from %s, whose state did not reach %s\n",
+      std::fprintf(stderr, "note: the run continues from %s, whose state did not reach %s\n",
                    printable(mirror->folder()).c_str(), printable(a.out).c_str());
     }
     if (!mirror->moved_aside().empty()) {
@@ -417,8 +417,7 @@ void add_train(Commands& commands) {
         "also if it has finished, with more epochs"}},
       [a] { return train_command(*a); });
   sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
-  sub.add_option("--set", a->settings,
-                 "Change a field or variable of the job (any number of times)")
+  sub.add_option("--set", a->settings, "Change a field or variable of the job (repeatable)")
       .one_value_each()
       .type_name("KEY=VALUE");
   sub.add_option("--out", a->out,
@@ -431,15 +430,16 @@ void add_train(Commands& commands) {
       .type_name("N")
       .range(1, 1024);
   sub.add_option("--worker-load", a->worker_load,
-                 "Relative share of the shards for each worker, such as 3,1")
+                 "Relative load of each worker: its share of the shards, such as 3,1")
       .type_name("LOADS")
       .separated_by_commas();
   sub.add_option("--hosts", a->hosts,
                  "Hosts and numbers of workers, such as 10.0.0.2:4,localhost:2 (by ssh)")
       .type_name("HOSTS")
       .separated_by_commas();
-  sub.add_option("--host-launch", a->host_launch,
-                 "Command that starts a program on a host; {host} is its name (default: ssh)")
+  sub.add_option(
+         "--host-launch", a->host_launch,
+         "Command that runs a program on a host, where {host} stands for its name (default: ssh)")
       .type_name("COMMAND");
   sub.add_option("--cluster", a->cluster,
                  "Profile of a cluster whose nodes compute (lockstep cluster)")

@@ -22,8 +22,8 @@ struct Trial {
   TrainingResult training;
 };
 
-// Runs three iterations, a validation and a checkpoint in a temporary folder beside options.folder.
-// Throws what run_job() throws.
+// Runs three iterations, a validation and a checkpoint in a temporary folder next to
+// options.folder. Throws what run_job() throws.
 Trial try_job(const Job& job, RunOptions options);
 
 // Prints the estimated time and memory of the whole training.

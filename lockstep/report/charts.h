@@ -28,13 +28,13 @@ struct LineChartOptions {
 };
 
 // Text lines that all have the same number of columns and end in newlines: the title, the drawing
-// in braille characters (eight dots each) with the limits of the y axis beside it, and the limits
+// in braille characters (eight dots each) with the limits of the y axis next to it, and the limits
 // of the x axis below. A point that is not finite interrupts its curve. Pure functions.
 std::string line_chart_text(std::span<const LineSeries> series, const LineChartOptions& options);
 // A complete SVG document of 800 x 360 pixels, with a legend if the series have names.
 std::string line_chart_svg(std::span<const LineSeries> series, const LineChartOptions& options);
 
-// Arranges texts beside each other, `gap` columns apart, with as many in a row as fit into
+// Arranges texts side by side, `gap` columns apart, with as many in a row as fit into
 // `columns`.
 std::string side_by_side(const std::vector<std::string>& texts, int columns, int gap = 2);
 
@@ -46,7 +46,7 @@ struct BarChartOptions {
 };
 
 // Text lines that end in newlines: the title, then the bars with the largest and the smallest value
-// beside them. If there are more values than columns, each column shows its value that is farthest
+// next to them. If there are more values than columns, each column shows its value that is farthest
 // from zero. Values that are not finite count as 0. Pure functions.
 std::string bar_chart_text(std::span<const float> values, const BarChartOptions& options);
 // A complete SVG document of 800 x 360 pixels, with axes and a bar for each value.

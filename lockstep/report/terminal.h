@@ -1,4 +1,4 @@
-// Properties of the terminal behind a stream.
+// Properties of the terminal of a stream.
 #pragma once
 
 #include <cstdio>

@@ -69,7 +69,7 @@ std::string solver_key(const LoopPart& part, size_t p, const std::string& array)
   return part.name + "/solver/" + part.network.parameters()[p].name + "." + array;
 }
 
-// What a file says about a part, besides tensors.
+// What a file says about a part, in addition to tensors.
 ordered_json description_of(const LoopPart& part) {
   const SolverArrays solver = arrays_of(part);
   ordered_json object{{"solver", solver.solver}, {"layers", part.network.canonical_layers()}};

@@ -34,7 +34,7 @@ TrainingResult train(Network& network, const TrainingData& given, const Training
   report_notices(data, control);
   TrainingOptions placed = options;
   placed.device = to_string(resolve_training_device(network, options, data.loss));
-  const Moved moved(network, parse_device(placed.device));
+  const OnDevice moved(network, parse_device(placed.device));
   return Training(network, data, placed, control, nullptr, {}).run();
 }
 
@@ -61,7 +61,7 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   const TrainingWorkers workers{std::move(pool), devices_of_workers(placed.device, device),
                                 control.workers};
   placed.device = to_string(device);
-  const Moved moved(network, device);
+  const OnDevice moved(network, device);
   return Training(network, data, placed, control, &call, workers).run();
 }
 

@@ -78,14 +78,14 @@ struct TrainingControl {
   // Compute iterations again, without validations and output files. Ignores `resume` and the
   // folder.
   std::optional<Replay> replay = {};
-  // Asked before each iteration: how many of options.threads compute from now on. The bits do not
+  // Called before each iteration: how many of options.threads compute from now on. The bits do not
   // depend on it. Ignored with worker processes.
   std::function<int64_t()> threads = {};
   // For trainings with worker processes on an open pool: the indexes of the pool's workers that
-  // compute. Asked several times a second, in the training thread. A worker that is no longer named
-  // leaves between two iterations, which is not a loss; one that is named joins when it is ready.
-  // The last worker stays until another one has joined. The bits do not depend on it. Empty: the
-  // first options.workers.count of the pool.
+  // compute. Called several times a second, in the training thread. Workers removed from the list
+  // leave at the next iteration boundary (not counted as lost); added ones join when they are
+  // ready. The last worker stays until another one has joined. The bits do not depend on it. Empty:
+  // the first options.workers.count of the pool.
   std::function<std::vector<int>()> workers = {};
   std::shared_ptr<detail::PoolCore> pool = {};  // Pool::core(); null: the pool opened first
   // Return a time profile in the result. Only on the CPU without workers (else throws Unsupported).

@@ -111,7 +111,7 @@ class Damage(BatchTest):
         self.assertFalse((self.folder / "a").exists())
         shutil.rmtree(many)
         said = self.works("jobs", "fetch", number, "--out", "a").stderr
-        self.assertIn("what an interrupted fetch to a had left was removed", said)
+        self.assertIn("the remains of an interrupted fetch to a were removed", said)
         self.assertFalse(hidden.exists())
         self.assertEqual(self.receipt("a"), self.receipt(self.home / "jobs" / number / "run"))
         self.assertEqual(self.works("jobs", "fetch", number, "--out", "b").stderr, "")

@@ -188,9 +188,9 @@ class Profiles(unittest.TestCase):
                 (("--option=--test-only",), "instead of taking the job"),
                 (("--option=-h",), "instead of taking the job"),
                 (("--option=-Mother",), "the field login"),
-                (("--environment", "NCCL"), "sets no variable"),
-                (("--environment", "1A=b"), "sets no variable"),
-                (("--environment", "A=b\nc"), "sets no variable")):
+                (("--environment", "NCCL"), "is not NAME=VALUE"),
+                (("--environment", "1A=b"), "is not NAME=VALUE"),
+                (("--environment", "A=b\nc"), "is not NAME=VALUE")):
             self.fails(said, "add", "b", *arguments)
         for number, option in enumerate(("--time-min=5", "--nodelist=n1", "--nodefile=x", "-wn1", "-C=epyc&gpu",
                                          "--wait-all-nodes=1", "--ntasks-per-core=1", "-HQ", "--gres=gpu:a100:2")):

@@ -63,10 +63,10 @@ validation_patience = 5
         self.assertFalse((self.folder / "runs/job-1/confusion.json").exists())
         same = json.loads(self.works(*evaluate, "--targets", "digits").stdout)
         self.assertEqual(same["loss"], clean["loss"])
-        self.fails(1, "error: [evaluate] the network makes images, not labels\n"
+        self.fails(1, "error: [evaluate] the network outputs images, not labels\n"
                       "hint: set --targets to the folder of the target images, or to \"inputs\"\n", *evaluate)
 
-        self.fails(1, "error: [predict] the network makes images\nhint: set --out to a folder for them\n",
+        self.fails(1, "error: [predict] the network outputs images\nhint: set --out to a folder for them\n",
                    "predict", "runs/job-1", "digits/3/00.png", "--resize")
         made = self.works("predict", "runs/job-1", "digits/3/00.png", "digits/4/00.png", "--resize",
                           "--out", "made").stdout.splitlines()

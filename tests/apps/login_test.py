@@ -241,7 +241,7 @@ class Login(CommandTest):
                                 PATH=server.client_path() + ":/usr/bin:/bin")
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("No space left on device", done.stderr)
-        self.assertIn("error: [cluster] the job could not be copied to 127.0.0.1\nhint: is there room",
+        self.assertIn("error: [cluster] the job could not be copied to 127.0.0.1\nhint: check free space",
                       done.stderr)
         self.assertEqual(self.incoming(), [])
 

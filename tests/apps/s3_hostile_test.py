@@ -154,9 +154,9 @@ class Endless(HostileTest):
 
     def test_pages_and_bodies_that_never_end(self):
         self.pages(token=lambda number: f"token-{number % 2}")
-        self.is_refused("cannot list s3://data-1/all/: the store repeats its pages for ever")
+        self.is_refused("cannot list s3://data-1/all/: the store repeats its pages forever")
         self.pages()
-        self.is_refused("the store sends one page without keys after the other")
+        self.is_refused("the store keeps sending pages without keys")
         self.pages(lambda number: [f"all/{i:04}.png" for i in range(10)])
         self.is_refused("the store lists the key all/0000.png twice")
 
@@ -170,7 +170,7 @@ class Endless(HostileTest):
             return True
 
         self.evil(endless)
-        self.is_refused("the store sent more than the 16777216 bytes that were asked for")
+        self.is_refused("the store sent more than the 16777216 bytes that were requested")
 
     def test_headers_that_never_end(self):
         def lines(h):
@@ -266,7 +266,7 @@ class Lying(HostileTest):
             return True
 
         self.evil(more, lambda key: ".png" in key)
-        self.is_refused(r"\.png: the store sent more than the \d+ bytes that were asked for")
+        self.is_refused(r"\.png: the store sent more than the \d+ bytes that were requested")
         self.assertLess(max(sent.count(1), 0), 3 << 10)
 
         def head(h):

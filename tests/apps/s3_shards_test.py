@@ -95,7 +95,7 @@ class Index(S3Test):
         self.store.objects["data-1", "shards/shard-000000.tar"] = shard + bytes(512)
         self.refused(r"shards/shard-000000.tar is not the one of the index")
         self.store.objects["data-1", "shards/shard-000000.tar"] = shard.replace(b"IDAT", b"IDAU")
-        self.refused(r"the contents of s3://data-1/shards/.*\.png are not those of which the index tells")
+        self.refused(r"the contents of s3://data-1/shards/.*\.png do not match the index")
         del self.store.objects["data-1", "shards/shard-000000.tar"]
         self.refused(r"shards/shard-000000.tar is missing")
 
@@ -268,7 +268,7 @@ class Outputs(S3Test):
                 self.assertEqual((folder / "log.jsonl").read_bytes(), log)
                 resumed = self.train("--resume")
                 self.assertEqual(resumed.returncode, 0, resumed.stderr)
-                self.assertIn(f"the run goes on from {folder}, whose state did not reach", resumed.stderr)
+                self.assertIn(f"the run continues from {folder}, whose state did not reach", resumed.stderr)
                 self.assertEqual(self.stored("receipt.jsonl"), self.receipt)
                 self.assertEqual(self.id_of(self.stored("run.json")), run)
                 self.assertEqual([p for p in folder.parent.iterdir() if not p.name.endswith(".lock")], [])

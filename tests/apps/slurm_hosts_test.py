@@ -154,7 +154,7 @@ class SlurmHosts(SlurmTest):
             for command, job in (("train", "job.toml"), ("sweep", "sweep.toml")):
                 process = self.begin(command, job, "--cluster", "whole", "--out", command, *LONG)
                 said = ""
-                while "waits for Slurm: 1 of 2 hosts have come (Resources)" not in said:
+                while "waits for Slurm: 1 of 2 hosts have joined (Resources)" not in said:
                     line = process.stdout.readline()
                     self.assertNotEqual(line, "", said)
                     said += line

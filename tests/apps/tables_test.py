@@ -211,7 +211,7 @@ def table(columns, rows=ROWS, separator=","):
 
 
 class Columns(Tables):
-    NOTICE = "has its columns in another order than the training: they are matched by name"
+    NOTICE = "has its columns in a different order than the training data: they are matched by name"
 
     def put(self, name, columns, rows=ROWS, separator=","):
         (self.folder / name).write_text(table(columns, rows, separator))
@@ -260,7 +260,7 @@ class Columns(Tables):
             for command in ("evaluate", "predict"):
                 done = self.run_command(command, "out", "other.csv")
                 self.assertEqual((done.returncode, done.stdout), (1, ""))
-                self.assertIn("other.csv has other columns than the training: " + what, done.stderr)
+                self.assertIn("other.csv has different columns than the training data: " + what, done.stderr)
                 self.assertIn(hint, done.stderr)
             self.write(JOB.replace('train = "train.csv"', 'train = "train.csv"\nvalidation = "other.csv"'))
             done = self.run_command("train", "job.toml", "--check")

@@ -54,7 +54,7 @@ void limit(__rlimit_resource_t what, size_t mib) {
 }
 
 TEST(MemoryRoom, WithoutALimitThereIsRoom) {
-  EXPECT_NO_THROW(require_room(size_t{1} << 30));
+  EXPECT_NO_THROW(check_memory_limit(size_t{1} << 30));
   EXPECT_EQ(out_of_memory_text(), "there is not enough memory");
   EXPECT_EQ(out_of_memory_hint(), "");
 }
@@ -63,8 +63,8 @@ TEST(MemoryRoom, TheLimitIsNamed) {
   if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
   const std::string text = in_a_process([] {
     limit(RLIMIT_AS, 2000);
-    require_room(size_t{16} << 20);
-    return thrown_by([] { require_room(size_t{3000} << 20); });
+    check_memory_limit(size_t{16} << 20);
+    return thrown_by([] { check_memory_limit(size_t{3000} << 20); });
   });
   EXPECT_EQ(text.find("[memory] this process needs 3000 MiB more: its address space is limited to "
                       "2000 MiB (ulimit -v), of which "),
@@ -77,7 +77,7 @@ TEST(MemoryRoom, AnOptionIsNamedInPlaceOfItsLimit) {
   if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
   const std::string text = in_a_process([] {
     limit_own_data(uint64_t{500} << 20, "worker_memory_mib", 1 << 20);
-    return thrown_by([] { require_room(size_t{600} << 20); });
+    return thrown_by([] { check_memory_limit(size_t{600} << 20); });
   });
   EXPECT_NE(text.find("its own data is limited to 500 MiB (worker_memory_mib), of which "),
             std::string::npos)

@@ -213,7 +213,7 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
             " line 2, column 1 (x): `" + std::string(40, 'z') + "...` is not a number");
   EXPECT_EQ(refusal("x,kind\n1,\n"), " line 2, column 2 (kind): the label is missing");
   EXPECT_EQ(refusal("x,kind\n1,\"a\n"), " line 2, column 2: a quote is not closed");
-  EXPECT_EQ(refusal("x,kind\n1,\"a\"b\n"), " line 2, column 2: `b` behind a closing quote");
+  EXPECT_EQ(refusal("x,kind\n1,\"a\"b\n"), " line 2, column 2: `b` after a closing quote");
   EXPECT_EQ(refusal("x,x\n1,a\n"), " line 1: two columns have the same name `x`");
   EXPECT_EQ(refusal("1,2\n3,4\n"), " line 1: numbers instead of the names of columns");
   EXPECT_EQ(refusal("kind\na\n"), " line 1: there is one column, so labels without features");

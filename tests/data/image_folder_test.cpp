@@ -54,7 +54,7 @@ TEST(ImageFolder, ListsByBytesAndLabelsByTheFirstFolder) {
   EXPECT_EQ(label_name(*store, 7), root);
   EXPECT_EQ(count_each_label(*store), (std::vector<int64_t>{1, 2, 1, 3, 1, 1}));
   const std::string notices = all_notices(*store);
-  EXPECT_NE(notices.find("1 image beside the folders of classes has the class `" + root),
+  EXPECT_NE(notices.find("1 image next to the folders of classes has the class `" + root),
             std::string::npos)
       << notices;
   EXPECT_EQ(read_image(*store, 2), patterned(2, 2, 1, 1));

@@ -63,7 +63,7 @@ TEST(ImageShards, ArchivesThatWereJoinedAreRefused) {
   for (const size_t padding : {0, 512, 7168, 100}) {
     const std::string joined = archive + std::string(padding, '\0') + archive;
     const std::string said = message_of<DataError>([&] { members_of(as_bytes(joined), "x.tar"); });
-    EXPECT_NE(said.find("x.tar goes on after the end of its archive (byte " +
+    EXPECT_NE(said.find("x.tar continues after the end of its archive (byte " +
                         std::to_string(archive.size() + padding) + ")"),
               std::string::npos)
         << said;

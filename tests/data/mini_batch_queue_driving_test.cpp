@@ -180,7 +180,7 @@ TEST(OneHot, HasASingleOneInEachRow) {
   EXPECT_EQ(rows.shape(), (Shape{4, 3}));
   EXPECT_EQ(rows.to_vector(), (std::vector<float>{0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1}));
   EXPECT_EQ(one_hot(std::vector<int32_t>{0}, 1).to_vector(), std::vector<float>{1});
-  EXPECT_NE(message_of<InvalidArgument>([&] { one_hot(labels, 2); }).find("label 2 at place 0"),
+  EXPECT_NE(message_of<InvalidArgument>([&] { one_hot(labels, 2); }).find("label 2 at index 0"),
             std::string::npos);
   EXPECT_THROW(one_hot(std::vector<int32_t>{-1}, 2), InvalidArgument);
   EXPECT_THROW(one_hot({}, 0), InvalidArgument);

@@ -248,7 +248,8 @@ TEST_F(Columns, EvaluationsMatchByNameAndSaySo) {
                              train(network, {plain, other}, options());
                            })}) {
     const std::string refused = refusal<InvalidArgument>(call);
-    EXPECT_CONTAINS(refused, "other.csv has other columns than the training: `length` is missing");
+    EXPECT_CONTAINS(refused,
+                    "other.csv has different columns than the training data: `length` is missing");
     EXPECT_CONTAINS(refused, "did you mean `length` by `lenght`?");
   }
 }

@@ -370,7 +370,7 @@ TEST(SweepTable, ConditionsThatCanNeverHoldAreRefused) {
                     "a: its condition can never be true: it needs s = \"y\" and s = \"x\"");
     EXPECT_CONTAINS(error(method, stepped + one(R"({"g": 0.4})")), "a: its condition");
     EXPECT_CONTAINS(error(method, stepped + one(R"({"g": {"low": 0.6, "high": 0.9}})")),
-                    method == "grid" ? "a: its condition is true for no trial" : "");
+                    method == "grid" ? "a: its condition is never true" : "");
   }
   for (const char* when : {R"({"i": 5})", R"({"i": 1.5})", R"({"i": {"low": 1.2, "high": 1.8}})",
                            R"({"i": {"low": 4.5}})", R"({"r": {"high": 0.4}})", R"({"r": 0.7})",

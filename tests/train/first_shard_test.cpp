@@ -186,7 +186,7 @@ TEST(FirstShard, ADefectForOneShapeIsFoundThatTheSelfTestCannotFind) {
   }
   expect_parts(
       error_of(broken),
-      {"[training] cuda:0 computes the first shard of this training otherwise than the CPU: ",
+      {"[training] cuda:0 and the CPU disagree on the first shard of this training: ",
        " (within bounds); the gradients of 1 of 6 parameters differ, nearest to the output ",
        "that of convolution2d_1.weights: its norm is ", ", that of the difference ", " (bound ",
        "; element ", " instead of "});

@@ -392,20 +392,19 @@ void add_submit(Commands& commands) {
       "waits for, fetches and cancels them, also from another terminal. The receipt is that of "
       "`lockstep train`.",
       {{"lockstep submit examples/jobs/digits.toml", "print the number of the job, such as 1"},
-       {"lockstep submit job.toml --workers 4 --at-once", "train beside the jobs that run"},
+       {"lockstep submit job.toml --workers 4 --at-once", "train while other jobs run"},
        {"lockstep submit job.toml --cluster lab", "train on the nodes of a cluster"},
        {"lockstep submit job.toml --attach images", "train with a copy of the folder images"}},
       [a] { return submit_command(*a); });
   sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
-  sub.add_option("--set", a->settings,
-                 "Change a field or variable of the job (any number of times)")
+  sub.add_option("--set", a->settings, "Change a field or variable of the job (repeatable)")
       .one_value_each()
       .type_name("KEY=VALUE");
   add_threads(sub, a->threads);
   sub.add_option(
          "--workers", a->workers,
-         "Worker processes, each with --threads threads (default: none); of a sweep: trials "
-         "at once")
+         "Worker processes, each with --threads threads (default: none); of a sweep: concurrent "
+         "trials")
       .type_name("N")
       .range(1, 1024);
   sub.add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU if there is one")
@@ -415,7 +414,7 @@ void add_submit(Commands& commands) {
       .type_name("MODEL")
       .not_empty();
   sub.add_option("--attach", a->attach,
-                 "Copy this file or folder into the job (any number of times); the job reads data "
+                 "Copy this file or folder into the job (repeatable); the job reads data "
                  "in it from the copy")
       .one_value_each()
       .type_name("FILE")
@@ -442,7 +441,7 @@ void add_jobs(Commands& commands) {
       "was cancelled\n"
       "  diary     what its process printed\n"
       "  progress  its newest iteration and validation, or its trials\n"
-      "  fetch     copy its run, or the files of its function, to --out; as often as wanted\n"
+      "  fetch     copy its run, or the files of its function, to --out; can be repeated\n"
       "  cancel    end it after a checkpoint\n"
       "  resume    continue a job that failed or was cancelled\n"
       "  rm        remove a job that has ended, with its run\n"
@@ -469,11 +468,11 @@ void add_jobs(Commands& commands) {
                  "profile that `lockstep cluster default` shows)")
       .type_name("NAME")
       .not_empty();
-  sub.add_option("--timeout", a->timeout, "wait: the most seconds to wait (default: no limit)")
+  sub.add_option("--timeout", a->timeout, "wait: timeout in seconds (default: none)")
       .type_name("SECONDS")
       .not_negative();
   sub.add_option("--ready-descriptor", a->ready_descriptor,
-                 "run: a descriptor that gets a byte once the job is locked")
+                 "run: file descriptor to which a byte is written once the job is locked")
       .type_name("N")
       .range(3, 1024);
   sub.add_flag("--follow", a->follow, "progress: print a line for each step until the job ends");

@@ -100,7 +100,7 @@ int work_on_batch_job(const std::string& folder, int ready) {
                             [](const BatchJob& job) {
                               if (job.request.kind == BatchKind::function) {
                                 throw InvalidArgument("[batch] job " + std::to_string(job.number) +
-                                                          " is a function of another program",
+                                                          " was submitted by another program",
                                                       "lockstep jobs resume runs it again");
                               }
                               return job.request.kind == BatchKind::sweep ? sweep_in_batch(job)

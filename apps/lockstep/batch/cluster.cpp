@@ -96,7 +96,7 @@ int import_cluster(const std::string& file, const std::string& name) {
   if (wanted != local_cluster_name &&
       std::find(names.begin(), names.end(), wanted) != names.end()) {
     throw InvalidArgument(
-        "[cluster] the profile \"" + wanted + "\" exists",
+        "[cluster] the profile \"" + wanted + "\" already exists",
         "give another name: lockstep cluster import " + shell_word(file) + " NAME");
   }
   // The file's name need not end as a profile's does.

@@ -35,20 +35,24 @@ void add_cloud_options(Subcommand& sub, CloudArguments& a) {
   sub.add_option("--cpu-instance", aws.cpu_instance,
                  "aws-config: instance type of the queue cpu (default: c7i.8xlarge; \"\": none)")
       .type_name("TYPE");
-  sub.add_option("--cpu-nodes", aws.cpu_nodes, "aws-config: most nodes of cpu (default: 16)")
+  sub.add_option("--cpu-nodes", aws.cpu_nodes,
+                 "aws-config: maximum number of nodes of the queue cpu (default: 16)")
       .type_name("N");
   sub.add_option("--node-threads", aws.cpu_threads,
-                 "aws-config: cores of a node of cpu (default: 16)")
+                 "aws-config: cores per node of the queue cpu (default: 16)")
       .type_name("N");
   sub.add_option("--gpu-instance", aws.gpu_instance,
                  "aws-config: instance type of the queue gpu (default: no such queue)")
       .type_name("TYPE");
-  sub.add_option("--gpu-nodes", aws.gpu_nodes, "aws-config: most nodes of gpu (default: 4)")
+  sub.add_option("--gpu-nodes", aws.gpu_nodes,
+                 "aws-config: maximum number of nodes of the queue gpu (default: 4)")
       .type_name("N");
-  sub.add_option("--node-gpus", aws.gpus, "aws-config: GPUs of a node of gpu (default: 8)")
+  sub.add_option("--node-gpus", aws.gpus, "aws-config: GPUs per node of the queue gpu (default: 8)")
       .type_name("N");
-  sub.add_flag("--spot", aws.spot, "aws-config: cheaper nodes, which AWS may take back");
-  sub.add_flag("--efa", aws.efa, "aws-config: Elastic Fabric Adapter between the nodes of gpu");
+  sub.add_flag("--spot", aws.spot,
+               "aws-config: Spot Instances, which are cheaper and which AWS may reclaim");
+  sub.add_flag("--efa", aws.efa,
+               "aws-config: Elastic Fabric Adapter between the nodes of the queue gpu");
   sub.add_option("--bucket", aws.bucket, "aws-config: S3 bucket that the nodes may use")
       .type_name("BUCKET");
   sub.add_option("--storage", aws.storage, "aws-config: shared folder by EFS or FSx for Lustre")
@@ -67,7 +71,7 @@ void add_cloud_options(Subcommand& sub, CloudArguments& a) {
   sub.add_option("--pod-threads", set.threads, "jobset: threads of each worker (default: 4)")
       .type_name("N");
   sub.add_option("--pod-gpus", set.gpus, "jobset: GPUs of each pod (default: 0)").type_name("N");
-  sub.add_option("--user", set.user, "jobset: number of the processes' user (default: 1000)")
+  sub.add_option("--user", set.user, "jobset: user ID of the processes (default: 1000)")
       .type_name("N");
   sub.add_option("--port", set.port,
                  "jobset: first of the 100 ports that pods listen at (default: 20000)")

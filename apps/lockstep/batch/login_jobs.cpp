@@ -106,7 +106,7 @@ std::string compare_builds(const std::string& output) {
 }  // namespace
 
 void tell_of_unfinished_fetch(const std::string& out) {
-  std::fprintf(stderr, "note: what an interrupted fetch to %s had left was removed\n",
+  std::fprintf(stderr, "note: the remains of an interrupted fetch to %s were removed\n",
                printable(out).c_str());
 }
 

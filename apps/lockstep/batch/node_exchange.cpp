@@ -155,7 +155,7 @@ MeetingResult meet(const Meeting& meeting, int rank) {
   MeetingResult result;
   if (meeting.check) result.received = check_contents(group, meeting, limit);
   if (meeting.measure) measure_pair(group, result, limit);
-  group.barrier(limit);  // nobody leaves while another still receives
+  group.barrier(limit);  // no member leaves while another still receives
   return result;
 }
 

@@ -229,7 +229,7 @@ void validate_slurm(const ClusterProfile& profile, double patience, ValidationSt
     job.submit(profile);
     return "Slurm's job " + job.number();
   });
-  steps.step("get nodes", "wait longer (--patience), or ask for less; squeue shows who waits", [&] {
+  steps.step("get nodes", "wait longer (--patience), or ask for less; squeue shows the queue", [&] {
     nodes = job.wait_until_it_runs(patience);
     return comma_list(nodes);
   });

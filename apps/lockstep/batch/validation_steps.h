@@ -20,7 +20,7 @@ class ValidationSteps {
   // Throws Cancelled if the process was asked to end.
   void step(const std::string& name, const std::string& advice,
             const std::function<std::string()>& body);
-  // What the JSON holds besides the steps.
+  // What the JSON holds in addition to the steps.
   nlohmann::ordered_json& facts();
   // After the last step: prints the JSON, if there is any.
   void finish(bool succeeded);

@@ -36,7 +36,8 @@ void add_worker(Commands& commands) {
       "port of LOCKSTEP_PORTS. Each host runs this command with the same key file. Its index is "
       "that of SLURM_PROCID, PMIX_RANK, OMPI_COMM_WORLD_RANK or JOB_COMPLETION_INDEX, or given. "
       "The process works until the training ends, and then ends with exit code 0. A process that "
-      "comes late, twice, from another build or on a processor of another model is told so.\n\n"
+      "joins too late or twice, or has another build or processor model, is refused with the "
+      "reason.\n\n"
       "Each job has a new key file, which only its owner may read. A process with this file can "
       "join the job; other processes cannot.",
       {{"lockstep worker --new-key job.key", "make a key for a job"},
@@ -49,10 +50,11 @@ void add_worker(Commands& commands) {
                               "File with the key of the job; \"-\": standard input")
                    .type_name("FILE")
                    .not_empty();
-  sub.add_option("--index", a->join.index, "Index among the hosts, from 0 (default: the engine's)")
+  sub.add_option("--index", a->join.index,
+                 "Index among the hosts, from 0 (default: from Slurm, MPI or Kubernetes)")
       .type_name("N")
       .range(0, 1'000'000);
-  sub.add_option("--size", a->join.size, "Number of the hosts (default: the engine's)")
+  sub.add_option("--size", a->join.size, "Number of hosts (default: from Slurm, MPI or Kubernetes)")
       .type_name("N")
       .range(1, 1'000'000);
   sub.add_option("--patience", a->join.patience,

@@ -225,7 +225,7 @@ void add_upload(Commands& commands) {
       "Writes every file below the folder to an object with its path, 16 at a time. Objects that "
       "have the contents already are left as they are, so an upload that was interrupted is "
       "continued by the same command. The store verifies the MD5 of each object. Files above 64 MB "
-      "are written in parts of 16 MB. Other objects below the address are kept. At last an index "
+      "are written in parts of 16 MB. Other objects below the address are kept. Finally, an index "
       "of the images is written, so that a training begins without reading them.\n\n"
       "Keys and endpoint come from the environment and profile files, as for other tools of AWS.",
       {{"lockstep upload images s3://my-bucket/images", "for `train = \"s3://my-bucket/images\"`"}},

@@ -117,7 +117,7 @@ constexpr const char* bash_head =
     R"(# bash completion for lockstep, made by `lockstep completion bash`
 
 # Adds those of the words $1 that begin with the word at hand. Readline replaces only what stands
-# behind the last = or : of it.
+# after its last = or :.
 _lockstep_words() {
   local word
   for word in $1; do

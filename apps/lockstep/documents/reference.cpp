@@ -52,7 +52,7 @@ $ lockstep train two-layers.toml --check
 $ lockstep train two-layers.toml --set max_epochs=1 --set width=4 --quiet
 ```
 
-A job file must be a regular file. A pipe (`/dev/stdin`, `<(command)`) is refused, because resuming uses the job's name and data is searched for beside the job file.
+A job file must be a regular file. A pipe (`/dev/stdin`, `<(command)`) is refused, because resuming uses the job's name and data is searched for next to the job file.
 
 `name`, a text outside all tables, is the job's name. The default is the name of the file.
 
@@ -60,7 +60,7 @@ A job file must be a regular file. A pipe (`/dev/stdin`, `<(command)`) is refuse
 
 **Changes**: `--set KEY=VALUE` changes a field from the command line. The key is dotted (`training.max_epochs=5`), or the bare name of a variable or field (`max_epochs=5`). A value is read as TOML, or as text if it is not valid TOML.
 
-**Folders** with relative paths are searched for beside the job file, or in the working folder for paths from `--set`; then in the folder of the environment variable `LOCKSTEP_DATA`. An address `s3://bucket/prefix` stands for a folder, and `s3://bucket/name.csv` for a file.
+**Folders** with relative paths are searched for next to the job file, or in the working folder for paths from `--set`; then in the folder of the environment variable `LOCKSTEP_DATA`. An address `s3://bucket/prefix` stands for a folder, and `s3://bucket/name.csv` for a file.
 
 **Sweeps**: the keys of `[sweep.parameters]` are those of `--set` (`width`, `training.momentum`, `network.layers.0.filters`). A parameter is a list of values of any type, or a range of numbers: `{ low = 0.001, high = 0.3, scale = "log" }`. A range between whole numbers has whole numbers, unless `integer = false`. `steps` is the number of values in a grid. `when = { solver = "sgdm" }` uses the parameter only in trials in which the other one has this value, one of a list, or a number in a range (`when = { depth = { low = 2 } }`); without it the file's value holds.
 
@@ -78,7 +78,7 @@ An entry of `layers` is one of
 - a **group**: `{ repeat = N, layers = [...] }`, N >= 0 repetitions in sequence. With several repetitions, names inside get the number of the repetition (`conv_1`, `conv_2`). A reference inside the group means the layer of the same repetition, a reference after the group that of the last repetition, and `group_input` the layer before this repetition.
 )";
 
-// Names of these parts, beside those of tables and layers.
+// Names of these parts, in addition to those of tables and layers.
 constexpr const char *kSolvers = "solvers", *kMetrics = "metrics", *kClusters = "clusters";
 
 constexpr const char* clusters_head = R"(## Clusters
@@ -158,7 +158,7 @@ std::string solvers_section() {
 std::string metrics_section() {
   std::string text = metrics_head;
   for (const MetricInfo& m : metric_registry()) {
-    text += fmt::format("| `{}` | {} | {} |\n", m.name, m.images ? "images" : "classification",
+    text += fmt::format("| `{}` | {} | {} |\n", m.name, m.images ? "regression" : "classification",
                         in_cell(m.help));
   }
   return text;

@@ -105,7 +105,7 @@ int evaluate_command(const EvaluateArguments& a) {
     if (!targets.unreadable.empty()) data = subset(data, targets.indices);
     options.targets = targets.store;
   } else if (model.network.loss() != "cross_entropy" && has_image_inputs(*data)) {
-    throw InvalidArgument("[evaluate] the network makes images, not labels",
+    throw InvalidArgument("[evaluate] the network outputs images, not labels",
                           "set --targets to the folder of the target images, or to \"inputs\"");
   }
   if (a.resize || a.crop) {
@@ -178,7 +178,7 @@ void add_evaluate(Commands& commands) {
                  "Image to image: folder of the target images, or \"inputs\"")
       .type_name("DATA");
   sub.add_option("--salt-and-pepper", a->noise.salt_and_pepper,
-                 "Share of input elements that become 0 or 255")
+                 "Fraction of input elements that are set to 0 or 255")
       .type_name("SHARE")
       .share();
   sub.add_option("--seed", a->seed, "Seed of the noise").type_name("N").not_negative();
@@ -193,8 +193,8 @@ void add_evaluate(Commands& commands) {
   std::vector<std::string> of_classes = metric_names(false);
   std::erase(of_classes, "accuracy");
   sub.add_option("--metrics", a->metrics,
-                 fmt::format("Additional metrics: {}; for images: {}", fmt::join(of_classes, ", "),
-                             fmt::join(metric_names(true), ", ")))
+                 fmt::format("Additional metrics: {}; of regression: {}",
+                             fmt::join(of_classes, ", "), fmt::join(metric_names(true), ", ")))
       .separated_by_commas()
       .one_value_each()
       .type_name("NAME");

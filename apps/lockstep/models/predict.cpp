@@ -220,7 +220,7 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
   if (a.out.empty()) {
     throw InvalidArgument(arrays
                               ? "[predict] the network's outputs are arrays of " + shape.to_string()
-                              : "[predict] the network makes images",
+                              : "[predict] the network outputs images",
                           "set --out to a folder for them");
   }
   FileSystem& files = cloud::files_of(a.out);
@@ -259,7 +259,7 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
   }
 }
 
-// For a network with several inputs: one argument for each. Folders beside a folder are matched by
+// For a network with several inputs: one argument for each. Folders next to a folder are matched by
 // name.
 DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   const size_t count = network.input_shapes().size();
@@ -347,7 +347,7 @@ void add_predict(Commands& commands) {
   Subcommand sub = commands.add(
       "predict", "Classes of images or rows, one line each: file, class, score; or output images",
       "Columns are separated by tabs. The output images of image-to-image networks are written as "
-      "PNG files to the folder --out, other outputs with several places (maps, sequences) as "
+      "PNG files to the folder --out, other outputs with spatial or time axes (maps, sequences) as "
       "NumPy arrays. Vectors that are not scores of the classes are printed in full.",
       {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
        {"lockstep predict runs/digits-1 images --top 3",
@@ -375,7 +375,7 @@ void add_predict(Commands& commands) {
   sub.add_flag("--crop", a->crop, "Crop images at their center to the network's input")
       .excludes(resize);
   add_bad_images(sub, a->bad_images,
-                 "If images cannot be read, the others are predicted all the same; then: stop with "
+                 "If images cannot be read, the others are predicted anyway; then: stop with "
                  "an error, or skip: list them only (default: stop)");
   sub.add_option("--top", a->top, "Number of classes to print, the best first")
       .type_name("K")

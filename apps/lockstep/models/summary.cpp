@@ -40,8 +40,7 @@ void add_summary(Commands& commands) {
   sub.add_option("path", a->path, "Job file, model file, or the folder of a run")
       .required()
       .type_name("JOB|MODEL");
-  sub.add_option("--set", a->settings,
-                 "Change a field or variable of the job (any number of times)")
+  sub.add_option("--set", a->settings, "Change a field or variable of the job (repeatable)")
       .one_value_each()
       .type_name("KEY=VALUE");
 }

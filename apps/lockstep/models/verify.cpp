@@ -118,7 +118,7 @@ void add_verify(Commands& commands) {
   Subcommand sub = commands.add(
       "verify", "Compute an iteration of a run again and compare it with the receipt",
       "One process computes from the newest checkpoint before the iteration, for any number of "
-      "workers in the run. All iterations on the way are compared. The run is only read. Exit code "
+      "workers in the run. All iterations in between are compared. The run is only read. Exit code "
       "1 "
       "if there is a difference.",
       {{"lockstep verify runs/digits-1 --iteration 100", "check that it is the same"}},

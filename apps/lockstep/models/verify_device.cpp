@@ -110,22 +110,22 @@ void show_device_tests_of_trainings() { show_device_tests(show_test); }
 void add_verify_device(Commands& commands) {
   auto a = std::make_shared<VerifyDeviceArguments>();
   Subcommand sub = commands.add(
-      "verify-device", "Test the kernels of a GPU beside the CPU's, and keep the verdict",
-      "Runs every kernel with every type and layout on the device, beside the CPU's kernel, on two "
+      "verify-device", "Compare the kernels of a GPU with the CPU's, and store the result",
+      "Runs every kernel with every type and layout on the device and on the CPU, on two "
       "streams, repeated and recorded. It takes at most 60 seconds, in a child process. The "
-      "verdict is kept for this GPU, driver, libraries and build; trainings use what has passed "
-      "and refuse the rest by name. The first use of a GPU runs the same test by itself. `cpu` "
-      "tests the CPU's kernels with themselves; nothing is kept. Exit code 0: all passed; 1: "
+      "result is stored for this GPU, driver, libraries and build; trainings use what has passed "
+      "and refuse the rest by name. The first use of a GPU runs the same test automatically. `cpu` "
+      "compares the CPU's kernels with themselves; nothing is stored. Exit code 0: all passed; 1: "
       "something failed; 3: not tested (no such device, busy or out of memory).",
-      {{"lockstep verify-device cuda:0", "the verdict, after a test if there is none yet"},
+      {{"lockstep verify-device cuda:0", "the stored result, after a test if there is none yet"},
        {"lockstep verify-device cuda:1 --again --json verdict.json",
         "test again; a file for programs"}},
       [a] { return verify_device_command(*a); });
   sub.add_option("device", a->device, "\"cuda:N\" or \"cpu\"; default cuda:0").type_name("DEVICE");
-  sub.add_option("--json", a->json, "Also write the verdict to a file")
+  sub.add_option("--json", a->json, "Also write the result to a file")
       .type_name("FILE")
       .not_empty();
-  sub.add_flag("--again", a->again, "Test even if there is a verdict");
+  sub.add_flag("--again", a->again, "Test even if there is a stored result");
 }
 
 }  // namespace lockstep::command

@@ -45,7 +45,7 @@ Credentials parsed_keys(const std::string& text, const std::string& place) {
   const Credentials keys{field("AccessKeyId"), field("SecretAccessKey"), field("Token"),
                          parsed_time(field("Expiration"))};
   if (keys.access_key.empty() || keys.secret_key.empty()) {
-    throw DataError("[s3] " + place + " gave no AccessKeyId and SecretAccessKey");
+    throw DataError("[s3] " + place + " returned no AccessKeyId and SecretAccessKey");
   }
   return keys;
 }
@@ -79,7 +79,7 @@ std::optional<Credentials> keys_in(const ProfileSettings& settings, const Profil
   if (keys.access_key.empty() || keys.secret_key.empty()) {
     throw DataError("[s3] " + named(profile) + " has only one of aws_access_key_id and " +
                         "aws_secret_access_key in the " + file,
-                    "both belong into one file");
+                    "both belong in one file");
   }
   for (const std::string& text : {keys.access_key, keys.secret_key, keys.session_token}) {
     if (text.find('\n') == std::string::npos) continue;
@@ -107,7 +107,7 @@ std::string fetched(const HttpRequest& request, const std::string& place, int at
     if (answer.status == 200) return answer.body;
     problem = answer.status == 0 ? answer.error : "status " + std::to_string(answer.status);
   }
-  throw DataError("[s3] " + place + " gave no keys: " + problem);
+  throw DataError("[s3] " + place + " returned no keys: " + problem);
 }
 
 // Keys and a token travel without encryption: only within this machine, or to the addresses that
@@ -195,7 +195,7 @@ bool has_half_a_pair(const Profile& profile) {
          profile.settings.contains("aws_secret_access_key");
 }
 
-// The places of keys beside the environment, in botocore's order.
+// The places of keys other than the environment, in botocore's order.
 class Chain {
  public:
   explicit Chain(const Profiles& profiles) : profiles_(profiles), visited_{profiles.used().name} {}
@@ -267,7 +267,7 @@ class Chain {
     const bool itself = name == profile.name;
     if (visited && !(itself && has_half_a_pair(source))) {
       throw InvalidArgument("[s3] " + named(profile) + " names the source_profile `" +
-                            printable(name) + "`, and so on in a circle");
+                            printable(name) + "`: the profiles form a cycle");
     }
     visited_.push_back(name);
     std::optional<Credentials> keys =

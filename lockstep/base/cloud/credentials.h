@@ -19,7 +19,7 @@ namespace lockstep::cloud {
 //   5. the container's address (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI)
 //   6. the instance's role (IMDSv2, unless AWS_EC2_METADATA_DISABLED is true)
 //
-// What botocore knows beside these is refused by name, where botocore would use it: single sign-on,
+// What else botocore knows is refused by name, where botocore would use it: single sign-on,
 // `aws login`, credential_process, mfa_serial, the files of boto 2. Thread-safe.
 class CredentialSource {
  public:
@@ -30,7 +30,7 @@ class CredentialSource {
   // InvalidArgument for a profile or setting that does not exist, Unsupported for what is refused
   // by name, and Cancelled after a stop request.
   Credentials get();
-  // Reads keys anew at the next call: the store has refused these.
+  // Reads keys again at the next call: the store has refused these.
   void renew(const Credentials& refused);
 
  private:

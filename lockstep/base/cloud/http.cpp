@@ -165,7 +165,7 @@ class Transfer {
     const uint64_t most = success ? asked : std::max(asked, usual_answer);
     if (size > most - std::min<uint64_t>(most, t.answer_.body.size())) {
       t.problem_ =
-          "the store sent more than the " + std::to_string(most) + " bytes that were asked for";
+          "the store sent more than the " + std::to_string(most) + " bytes that were requested";
       return 0;
     }
     try {

@@ -15,7 +15,7 @@ namespace lockstep::cloud {
 bool needs_parts(uint64_t size);
 
 // Writes an object in parts, four at a time. The object exists, whole, after the last request, and
-// never in part: if anything fails, the store is told to discard the parts. Throws FileError, and
+// never in part: if anything fails, the store is asked to discard the parts. Throws FileError, and
 // what `contents` throws.
 void write_in_parts(Requests& requests, const Address& address, uint64_t size,
                     const ObjectContents& contents);

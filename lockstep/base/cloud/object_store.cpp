@@ -62,10 +62,10 @@ class ListedKeys {
     empty_pages_ = page.objects.empty() && page.folders.empty() ? empty_pages_ + 1 : 0;
     if (page.next.empty()) return;
     if (empty_pages_ >= most_empty_pages) {
-      throw wrong("the store sends one page without keys after the other");
+      throw wrong("the store keeps sending pages without keys");
     }
     if (!tokens_.insert(sha256_bytes(page.next)).second) {
-      throw wrong("the store repeats its pages for ever");
+      throw wrong("the store repeats its pages forever");
     }
     if (retries_stopped())
       throw Cancelled("[s3] cannot list " + printable(what_) + ": a stop was requested");

@@ -59,7 +59,7 @@ struct ReadObject {
 // does not answer, answers 5xx, cuts the connection or sends damaged bytes, for at most 60 seconds
 // (LOCKSTEP_S3_RETRY_SECONDS). Sizes are verified, and MD5 where the ETag is one, else the
 // checksum of a whole object where the store gives one. A bucket's region is learned from the
-// store's answer; no redirect is followed. Expired keys are read anew. A wrong local clock is
+// store's answer; no redirect is followed. Expired keys are read again. A wrong local clock is
 // corrected by the store's. Errors are FileError (DataError for a changed object, Cancelled after a
 // stop request, see network_wait.h) and contain the address, never keys. Thread-safe.
 class ObjectStore {

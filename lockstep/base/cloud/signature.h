@@ -23,7 +23,7 @@ struct Credentials {
 struct SignedRequest {
   std::string method, host, path;  // host with its port, if that is not the scheme's own
   Pairs query = {};
-  Pairs headers = {};  // besides those that sign() makes; names in lower case
+  Pairs headers = {};  // in addition to those that sign() makes; names in lower case
   std::string payload_digest = {};
 };
 
@@ -43,8 +43,8 @@ std::string md5(std::string_view bytes);
 std::string base64(std::string_view bytes);
 std::string hexadecimal(std::string_view bytes);
 
-// Returns the headers to send besides those of the request: x-amz-date, x-amz-content-sha256,
-// x-amz-security-token, authorization. Thread-safe.
+// Returns the headers to send in addition to those of the request: x-amz-date,
+// x-amz-content-sha256, x-amz-security-token, authorization. Thread-safe.
 Pairs sign(const SignedRequest& request, const Credentials& credentials, const std::string& region,
            const std::string& service, std::time_t now);
 

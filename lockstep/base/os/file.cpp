@@ -39,7 +39,7 @@ const char* kind_of(mode_t mode) {
   return "a special file";
 }
 
-// Reading a pipe may wait for ever, and a device may have no end.
+// Reading a pipe may wait forever, and a device may have no end.
 void require_file(const struct stat& info, const std::string& path) {
   if (S_ISREG(info.st_mode)) return;
   throw FileError(

@@ -86,7 +86,7 @@ void limit_own_data(uint64_t bytes, const std::string& name, uint64_t least) {
   if (setrlimit(RLIMIT_DATA, &limit) == 0) option_name() = name;
 }
 
-void require_room(size_t bytes) {
+void check_memory_limit(size_t bytes) {
   if (!limit_of(RLIMIT_AS) && !limit_of(RLIMIT_DATA)) return;
   void* const probe =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -24,7 +24,7 @@ void limit_own_data(uint64_t bytes, const std::string& name, uint64_t least);
 
 // Throws OutOfMemory, naming the limits of this process (ulimit -v, ulimit -d, an option), if they
 // leave less than `bytes`. Costs two system calls if there are no limits. Thread-safe.
-void require_room(size_t bytes);
+void check_memory_limit(size_t bytes);
 
 // The message "there is not enough memory", with the limits of this process if there are any, and a
 // hint about those limits, or "". Thread-safe.

@@ -14,7 +14,7 @@ std::string own_executable();
 inline constexpr const char* own_executable_file = "/proc/self/exe";
 
 // The folders where libraries that were installed with an executable can lie, in the order of the
-// search: its own, and those of libraries beside it. Never throws.
+// search: its own, and those of libraries next to it. Never throws.
 std::vector<std::string> library_folders_of(const std::string& executable);
 
 // The library of CUDA kernels in these folders; "" if there is none. Never throws.

@@ -32,7 +32,7 @@ class SharedMemory {
  public:
   // Throws Error if the system cannot make one. `name` appears in /proc/PID/maps.
   explicit SharedMemory(const std::string& name);
-  // The arena behind an inherited descriptor. Takes ownership of the descriptor.
+  // The arena of an inherited descriptor. Takes ownership of the descriptor.
   explicit SharedMemory(int descriptor);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;

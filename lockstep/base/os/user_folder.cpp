@@ -48,7 +48,7 @@ std::string find_cache_folder() { return folder_in({"XDG_CACHE_HOME", ".cache"})
 std::string user_folder(UserFolder place, const std::string& name) {
   const std::string folder = find_user_folder(place);
   if (!folder.empty()) return join_path(folder, name);
-  throw InvalidArgument("[files] there is no place for the user's files: HOME is not set",
+  throw InvalidArgument("[files] there is no folder for the user's files: HOME is not set",
                         "name a folder with the environment variable LOCKSTEP_HOME");
 }
 

@@ -154,7 +154,7 @@ int ThreadPool::used() const { return state_->used; }
 void ThreadPool::run(const std::function<void(int thread)>& body) {
   State& state = *state_;
   if (state.busy.exchange(true)) {
-    throw InvalidArgument("[thread pool] run() was called while a run() is still under way");
+    throw InvalidArgument("[thread pool] run() was called during another run()");
   }
   state.body = &body;
   const bool alone = state.used == 1;  // no other thread is woken

@@ -75,7 +75,7 @@ ExampleCache::ExampleCache(DatastorePtr store, int64_t height, int64_t width, in
 ExampleCache::ExampleCache(DatastorePtr store, const Shape& shape, size_t budget_bytes)
     : ExampleCache(std::move(store), CachedShapes{{shape}}, budget_bytes) {}
 
-// Gives a value its kind and its place behind those before it.
+// Gives a value its kind and its offset after those before it.
 void ExampleCache::place_value(CachedValue& value, const ValueSpec& spec, const std::string& what) {
   const Shape& shape = value.shape;
   value.kind = spec.kind;
@@ -201,8 +201,8 @@ ExampleCache::~ExampleCache() {
 
 void ExampleCache::check_index(int64_t index) const {
   if (index < 0 || index >= size_) {
-    throw InvalidArgument("[example cache] no observation " + std::to_string(index) + " among " +
-                          std::to_string(size_) + " (" + store_->describe() + ")");
+    throw InvalidArgument("[example cache] no observation with index " + std::to_string(index) +
+                          " among " + std::to_string(size_) + " (" + store_->describe() + ")");
   }
 }
 

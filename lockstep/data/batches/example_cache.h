@@ -195,7 +195,7 @@ class ExampleCache {
   mutable std::atomic<size_t> taken_bytes_{0};           // bytes of the examples in wholes_
   // Digest of each example, set by fill(). An example that is read again must not have changed.
   mutable std::vector<Digest> contents_;
-  mutable std::atomic<int64_t> filled_{0};  // the first so many examples are cached
+  mutable std::atomic<int64_t> filled_{0};  // number of cached examples, from the first on
 };
 
 // The targets of a cache's examples: their own ones, or the first inputs of another cache.

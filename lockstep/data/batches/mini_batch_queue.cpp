@@ -83,7 +83,7 @@ struct MiniBatchQueue::State {
   const bool from_network = cache->size() > 0 && cache->store()->facts(0) != nullptr;
   std::atomic<bool> passed{false};  // whether an epoch's mini-batches were taken
   const int64_t start_at;
-  int64_t expected_to;  // mini-batches before this one were told to the datastore; see begin()
+  int64_t expected_to;  // mini-batches before this one were announced to the datastore; see begin()
   const MiniBatchRows rows;
   const std::shared_ptr<FreeMiniBatches> free_list;
   EpochOrders orders;
@@ -329,7 +329,7 @@ struct MiniBatchQueue::State {
     look = TimeLimit(between_looks);
     const MutexUnlock unlocked(mutex);
     if (!options.cancelled()) return;
-    throw Cancelled("[mini-batch queue] stopped while the next mini-batch was awaited");
+    throw Cancelled("[mini-batch queue] stopped while waiting for the next mini-batch");
   }
 
   // Called by one thread at a time.

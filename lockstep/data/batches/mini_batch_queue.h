@@ -51,7 +51,7 @@ struct MiniBatchQueueOptions {
   // result depends on the mini-batch only, including its epoch and index. next() rethrows its
   // exceptions.
   std::function<void(MiniBatch&)> preprocess = {};
-  // Asked several times a second while next() waits. If it returns true, next() throws Cancelled;
+  // Called several times a second while next() waits. If it returns true, next() throws Cancelled;
   // the mini-batch can be taken later.
   std::function<bool()> cancelled = {};
   // "cpu", "cuda" or "cuda:N": mini-batches have tensors there (MiniBatch::tensors), for custom

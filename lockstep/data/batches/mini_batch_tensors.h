@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// Copies use streams of their own, so that they run beside the work in the device's default stream.
+// Copies use streams of their own, so that they run concurrently with the work in the device's
+// default stream.
 class MiniBatchTensors {
  public:
   // `device` as in MiniBatchQueueOptions. `ahead`: the largest number of finished mini-batches that

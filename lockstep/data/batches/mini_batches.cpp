@@ -56,7 +56,7 @@ Tensor one_hot(std::span<const int32_t> labels, int64_t classes) {
   for (int64_t i = 0; i < n; ++i) {
     const int64_t label = labels[static_cast<size_t>(i)];
     if (label < 0 || label >= classes) {
-      throw InvalidArgument("[one_hot] label " + std::to_string(label) + " at place " +
+      throw InvalidArgument("[one_hot] label " + std::to_string(label) + " at index " +
                             std::to_string(i) + ", but there are " + std::to_string(classes) +
                             " classes, counted from 0");
     }

@@ -73,8 +73,8 @@ class InMemory : public Datastore {
  protected:
   size_t check(int64_t index) const {
     if (index < 0 || index >= size_) {
-      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
-                            std::to_string(size_) + " (" + describe() + ")");
+      throw InvalidArgument("[datastore] no observation with index " + std::to_string(index) +
+                            " among " + std::to_string(size_) + " (" + describe() + ")");
     }
     return static_cast<size_t>(index);
   }

@@ -69,7 +69,7 @@ void check_holds_window(const Image& image, int64_t height, int64_t width,
 
 Image crop(const Image& image, int64_t height, int64_t width, const Window& where) {
   if (height < 1 || width < 1 || height > image.height || width > image.width) {
-    throw InvalidArgument("[crop] " + text_of(height, width) + " cannot be cut from " +
+    throw InvalidArgument("[crop] " + text_of(height, width) + " cannot be cropped from " +
                           text_of(image.height, image.width));
   }
   const int64_t top = where.top(image.height, height), left = where.left(image.width, width);

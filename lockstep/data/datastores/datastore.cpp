@@ -19,8 +19,9 @@ class Subset final : public Datastore {
     if (store_ == nullptr) throw InvalidArgument("[subset] the datastore is null");
     for (int64_t i : indices_) {
       if (i < 0 || i >= store_->size()) {
-        throw InvalidArgument("[subset] no observation " + std::to_string(i) + " among " +
-                              std::to_string(store_->size()) + " (" + store_->describe() + ")");
+        throw InvalidArgument("[subset] no observation with index " + std::to_string(i) +
+                              " among " + std::to_string(store_->size()) + " (" +
+                              store_->describe() + ")");
       }
     }
   }
@@ -47,8 +48,8 @@ class Subset final : public Datastore {
  private:
   int64_t at(int64_t index) const {
     if (index < 0 || index >= size()) {
-      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
-                            std::to_string(size()) + " (" + describe() + ")");
+      throw InvalidArgument("[datastore] no observation with index " + std::to_string(index) +
+                            " among " + std::to_string(size()) + " (" + describe() + ")");
     }
     return indices_[static_cast<size_t>(index)];
   }
@@ -78,7 +79,7 @@ class Transformed final : public DatastoreWrapper {
         image.width <= max_image_side && (image.channels == 1 || image.channels == 3) &&
         image.pixels.size() == static_cast<size_t>(image.height * image.width * image.channels);
     if (!whole) {
-      refuse(index, "it gave " + std::to_string(image.height) + " x " +
+      refuse(index, "it returned " + std::to_string(image.height) + " x " +
                         std::to_string(image.width) + " x " + std::to_string(image.channels) +
                         " with " + std::to_string(image.pixels.size()) + " bytes of pixels");
     }

@@ -70,7 +70,8 @@ struct ImageFolderOptions {
   bool recursive = true;  // also reads folders below; false: only the files of `path` itself
   FolderLabels labels = FolderLabels::first;
   // Whether the labels will be used. Then folders are refused that hold parts of a data set
-  // (`train`, `test`, ...) in place of classes, and images with their classes in files beside them.
+  // (`train`, `test`, ...) in place of classes, and images with their classes in files next to
+  // them.
   bool labeled = true;
   // If false, a folder that should be a class and has no image in it or below it is an error,
   // because it could not be learned. Of FolderLabels::first these are the folders in `path` itself.

@@ -263,8 +263,8 @@ class BuiltinDigits final : public Datastore {
  private:
   int64_t check(int64_t index) const {
     if (index < 0 || index >= size()) {
-      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
-                            std::to_string(size()) + " (" + describe() + ")");
+      throw InvalidArgument("[datastore] no observation with index " + std::to_string(index) +
+                            " among " + std::to_string(size()) + " (" + describe() + ")");
     }
     return index;
   }

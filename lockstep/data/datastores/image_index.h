@@ -1,5 +1,5 @@
 // The index of a listing of images in a store: what a training needs to know of each image before
-// it is read. `lockstep upload` and `lockstep shard` write it beside the images.
+// it is read. `lockstep upload` and `lockstep shard` write it next to the images.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct IndexedShard {
 struct ImageIndex {
   std::string root_name = {};  // class of images in the root itself
   // Of shards: the rule by which `label` was found, and how many of WebDataset's files of classes
-  // lay beside the images. Indices without a rule, as earlier versions wrote them, tell neither.
+  // lay next to the images. Indices without a rule, as earlier versions wrote them, tell neither.
   std::optional<FolderLabels> labels = {};
   int64_t class_files = 0;
   std::vector<std::string> classes = {};  // sorted bytewise

@@ -225,7 +225,7 @@ ImageListing::ImageListing(std::string root, const std::string& root_name, Folde
     return folders_of(name).empty();
   });
   if (options.labeled && loose > 0 && loose < size()) {
-    left_out_.push_back(counted(loose, "image") + " beside the folders of classes " +
+    left_out_.push_back(counted(loose, "image") + " next to the folders of classes " +
                         (loose == 1 ? "has" : "have") + " the class `" + printable(root_name) +
                         "`");
   }
@@ -312,9 +312,8 @@ std::vector<std::byte> ImageListing::checked_bytes(int64_t index, Digest& digest
     digest = digest_of(encoded.data(), encoded.size());
     if (known == nullptr || known->content == digest) return encoded;
   }
-  throw DataError(
-      "[image_folder] the contents of " + path(index) + " are not those of which the index tells",
-      "upload the images again, or remove the index");
+  throw DataError("[image_folder] the contents of " + path(index) + " do not match the index",
+                  "upload the images again, or remove the index");
 }
 
 const ImageFacts* ImageListing::facts(int64_t index) const {
@@ -344,8 +343,8 @@ std::string ImageListing::path(int64_t index) const {
 
 size_t ImageListing::check(int64_t index) const {
   if (index < 0 || index >= size()) {
-    throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
-                          std::to_string(size()) + " (" + describe() + ")");
+    throw InvalidArgument("[datastore] no observation with index " + std::to_string(index) +
+                          " among " + std::to_string(size()) + " (" + describe() + ")");
   }
   return static_cast<size_t>(index);
 }

@@ -72,7 +72,7 @@ class ImageListing : public Datastore {
   Digest content_digest(int64_t index) const override;
   const ImageFacts* facts(int64_t index) const override;
   std::vector<std::string> notices() const override;
-  // WebDataset's files of classes beside the images, from which labels are not read.
+  // WebDataset's files of classes next to the images, from which labels are not read.
   int64_t class_files() const { return class_files_; }
 
  protected:

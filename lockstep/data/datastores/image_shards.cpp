@@ -138,9 +138,9 @@ class LocalArchives final : public ShardFiles {
       if (taken <= 0) break;
     }
     if (taken > 0) return bytes;
-    throw FileError("[shards] cannot read " + path + ": " +
-                    (taken == 0 ? "it is shorter than its index tells"
-                                : std::system_category().message(errno)));
+    throw FileError(
+        "[shards] cannot read " + path + ": " +
+        (taken == 0 ? "it is shorter than its index says" : std::system_category().message(errno)));
   }
   void expect(const std::vector<int64_t>&, const std::vector<IndexedImage>&) override {}
 
@@ -159,7 +159,7 @@ DatastorePtr image_shards(const std::string& root, const std::string& root_name,
     return std::make_shared<ImageShards>(root, root_name, std::move(images), std::move(rest),
                                          std::move(contents), options);
   }
-  // Other archives may lie beside those of the index.
+  // Other archives may lie next to those of the index.
   std::vector<uint32_t> places;
   for (const IndexedShard& shard : index->shards) {
     const auto at = std::find_if(files.begin(), files.end(),

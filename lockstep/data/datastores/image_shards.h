@@ -31,12 +31,12 @@ class ShardFiles {
 using ShardFile = IndexedShard;
 
 // `files`, sorted, are the archives of `contents`, with the same numbers. Without an index, all
-// archives are read. Throws DataError if the index tells of other archives.
+// archives are read. Throws DataError if the index describes other archives.
 DatastorePtr image_shards(const std::string& root, const std::string& root_name,
                           const std::vector<ShardFile>& files, std::optional<ImageIndex> index,
                           std::unique_ptr<ShardFiles> contents, const ImageFolderOptions& options);
 
-// While this exists, `progress` is told while the thread that made it opens archives without an
+// While this exists, `progress` is called while the thread that made it opens archives without an
 // index, which are all read: bytes read and in all. It may throw to end that. Not nested.
 class WatchArchives {
  public:

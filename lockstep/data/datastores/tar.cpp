@@ -97,7 +97,7 @@ class TarReader {
     if (first < at_ + tar_block) refuse("a header begins with zeros");
     at_ = first;
     throw DataError("[shards] " + printable(name_) +
-                        " goes on after the end of its archive (byte " + std::to_string(first) +
+                        " continues after the end of its archive (byte " + std::to_string(first) +
                         ")",
                     "if archives were joined by cat, keep them apart, or join them by "
                     "tar --concatenate");

@@ -103,23 +103,22 @@ void copy_reversed(const uint8_t* source, int64_t count, int64_t channels, uint8
 }  // namespace
 
 void Augmentation::visit(FieldVisitor& v) {
-  v.flag("reflect_x", reflect_x, "mirror images left to right at random, one in two");
-  v.flag("reflect_y", reflect_y, "mirror images top to bottom at random, one in two");
+  v.flag("reflect_x", reflect_x, "flip images left to right with probability 0.5");
+  v.flag("reflect_y", reflect_y, "flip images top to bottom with probability 0.5");
   v.range("translate_x", translate_x,
-          "pixels to move images to the right, drawn from [low, high]; emptied pixels are 0");
+          "horizontal translation in pixels, to the right, drawn from [low, high]; filled with 0");
   v.range("translate_y", translate_y,
-          "pixels to move images down, drawn from [low, high]; emptied pixels are 0");
-  v.number_range(
-      "rotation", rotation,
-      "degrees to turn images counterclockwise about their center, drawn from [low, high]",
-      rotation_rule);
-  v.number_range("scale", scale, "factor of both sides of what images show, from [low, high]",
+          "vertical translation in pixels, down, drawn from [low, high]; filled with 0");
+  v.number_range("rotation", rotation,
+                 "rotation in degrees, counterclockwise about the center, drawn from [low, high]",
+                 rotation_rule);
+  v.number_range("scale", scale, "scale factor of height and width, drawn from [low, high]",
                  scale_rule);
   v.number_range("shear_x", shear_x,
-                 "degrees to slant images, lower rows to the right, drawn from [low, high]",
+                 "horizontal shear in degrees, lower rows to the right, drawn from [low, high]",
                  shear_rule);
   v.number_range("shear_y", shear_y,
-                 "degrees to slant images, columns to the right down, drawn from [low, high]",
+                 "vertical shear in degrees, right columns down, drawn from [low, high]",
                  shear_rule);
 }
 

@@ -31,7 +31,7 @@ inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
 // under transparent pixels. Orientation tags are ignored (see exif_orientation()).
 //   PNG: palettes, also gray ones, become RGB. Fewer than 8 bits are expanded; 16-bit values v
 //     become v * 255 / 65535, rounded to nearest. Interlaced rows are put in order. Gamma is
-//     ignored. Compressed data behind the pixels are ignored.
+//     ignored. Compressed data after the pixels are ignored.
 //   JPEG: gray stays gray; YCbCr and RGB become RGB. CMYK and YCCK become RGB without a color
 //     profile: R = C K / 255, rounded to nearest, as in all common decoders. The stored values are
 //     interpreted as Adobe writes them, 255 for no ink. Bytes between the segments of the header

@@ -89,17 +89,16 @@ class BmpReader {
   }
 
   // The size of the masks that follow a header which does not contain them.
-  size_t masks_behind_header() const {
+  size_t masks_after_header() const {
     if (header_ != 40) return 0;
     return compression_ == bmp_masks ? 12 : compression_ == bmp_alpha_masks ? 16 : 0;
   }
 
   size_t pixels_at() {
     const size_t entry = header_ == 12 ? 3 : 4;
-    const size_t behind =
-        size_t{14} + header_ + masks_behind_header() + entry * palette_.size() / 3;
+    const size_t after = size_t{14} + header_ + masks_after_header() + entry * palette_.size() / 3;
     const size_t at = number(10, 4);
-    if (at == 0) return behind;
+    if (at == 0) return after;
     if (at < size_t{14} + header_ || at > bytes_.size()) {
       damaged("the pixels would begin at byte " + std::to_string(at));
     }
@@ -196,7 +195,7 @@ class BmpReader {
     for (uint64_t i = 0; i < pixels; ++i) put(image.pixels.data() + 3 * i, 0);
     int64_t x = 0, y = 0;
     const auto set = [&](uint32_t index) {
-      if (y >= height_) damaged("a run behind the last row");
+      if (y >= height_) damaged("a run after the last row");
       if (x < width_) put(row(image, y) + 3 * x, index);
       ++x;
     };

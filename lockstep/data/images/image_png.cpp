@@ -22,11 +22,11 @@ struct Messages {
   png_longjmp(png, 1);
 }
 
-// Warnings are errors too, except those about data behind the pixels. With the descriptive chunks
+// Warnings are errors too, except those about data after the pixels. With the descriptive chunks
 // skipped, all others mean damaged data.
 void on_warning(png_structp png, png_const_charp message) {
-  for (const char* behind : {"IDAT: Extra compressed data", "IDAT: Too much image data"}) {
-    if (std::strcmp(message, behind) == 0) return;
+  for (const char* after : {"IDAT: Extra compressed data", "IDAT: Too much image data"}) {
+    if (std::strcmp(message, after) == 0) return;
   }
   on_error(png, message);
 }

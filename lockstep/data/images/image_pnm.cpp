@@ -34,7 +34,7 @@ class PnmReader {
     const size_t row_bytes = kind == '4' ? (samples + 7) / 8 : max > 255 ? 2 * samples : samples;
     const size_t wanted = row_bytes * static_cast<size_t>(height);
     const size_t there = bytes_.size() - position_;
-    // White space behind the pixels is harmless.
+    // White space after the pixels is harmless.
     const bool fits = there == wanted || (there > wanted && only_space(position_ + wanted));
     if (!fits) {
       damaged("the header requires " + std::to_string(wanted) + " bytes of pixels, but there are " +

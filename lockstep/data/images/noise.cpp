@@ -8,8 +8,8 @@
 namespace lockstep {
 
 void InputNoise::visit(FieldVisitor& v) {
-  v.number("salt_and_pepper", salt_and_pepper, "share of input elements that become 0 or 255",
-           {.min = 0, .max = 1});
+  v.number("salt_and_pepper", salt_and_pepper,
+           "fraction of input elements that are set to 0 or 255", {.min = 0, .max = 1});
 }
 
 void add_noise(const InputNoise& noise, uint64_t seed, int64_t epoch, int64_t index_in_listing,

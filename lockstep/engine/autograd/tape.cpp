@@ -52,9 +52,9 @@ Tensor sum_of(const Tensor& a, const Tensor& b) {
 }
 
 [[noreturn]] void refuse_mixed(const std::string& where, Device a, Device b) {
-  throw InvalidArgument(
-      "[" + where + "] tensors on " + to_string(a) + " and on " + to_string(b) + " do not mix",
-      "move one of them: tensor.to(device)");
+  throw InvalidArgument("[" + where + "] tensors on " + to_string(a) + " and on " + to_string(b) +
+                            " cannot be combined",
+                        "move one of them: tensor.to(device)");
 }
 
 // Returns the device of all inputs. Throws InvalidArgument if they are on several devices.

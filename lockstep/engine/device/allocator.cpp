@@ -45,7 +45,7 @@ using Pieces = std::map<size_t, std::vector<void*>>;  // by capacity
 struct Cache {
   Mutex mutex;
   Pieces free LOCKSTEP_GUARDED_BY(mutex);
-  // Pieces of streams for eager work besides the default stream, and the streams of all such
+  // Pieces of streams for eager work other than the default stream, and the streams of all such
   // pieces.
   std::map<void*, Pieces> free_of_streams LOCKSTEP_GUARDED_BY(mutex);
   std::map<void*, void*> streams LOCKSTEP_GUARDED_BY(mutex);

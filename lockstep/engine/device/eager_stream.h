@@ -1,4 +1,4 @@
-// Streams for eager work besides a device's default stream, for code that computes independent
+// Streams for eager work other than a device's default stream, for code that computes independent
 // parts of one job at the same time.
 //
 // Eager work of two streams has no order. Code that adds it orders it: an EagerStream's work first

@@ -16,7 +16,8 @@ template <class Options>
 void visit_sizes(FieldVisitor& v, Options& o) {
   v.integer("height", o.height, "rows of an image", {.min = 1, .max = 1 << 14});
   v.integer("width", o.width, "columns of an image", {.min = 1, .max = 1 << 14});
-  v.integer("channels", o.channels, "1 gray, 3 color", {.min = 1, .max = 1 << 14});
+  v.integer("channels", o.channels, "values per pixel: 1 grayscale, 3 RGB",
+            {.min = 1, .max = 1 << 14});
   v.integer("classes", o.classes, "number of classes", {.min = 1, .max = 1 << 20});
 }
 

@@ -33,11 +33,11 @@ struct FeatureInputOptions {
 };
 LayerPtr feature_input(FeatureInputOptions options);
 
-// Input of sequences of length x channels, and of images with depth. Normalized like feature_input,
+// Inputs of sequences of length x channels, and of volumes. Normalized like feature_input,
 // with statistics of each channel.
 struct SequenceInputOptions {
   static constexpr const char* kType = "sequence_input";
-  static constexpr const char* kHelp = "sequences of one length, with channels";
+  static constexpr const char* kHelp = "sequences of length x channels";
   int64_t channels = 0, length = 0;
   std::string normalization = "zero-center";
   void visit(FieldVisitor& v);
@@ -46,7 +46,7 @@ LayerPtr sequence_input(SequenceInputOptions options);
 
 struct Image3dInputOptions {
   static constexpr const char* kType = "image3d_input";
-  static constexpr const char* kHelp = "images of depth x height x width x channels";
+  static constexpr const char* kHelp = "volumes of depth x height x width x channels";
   int64_t depth = 0, height = 0, width = 0, channels = 0;
   std::string normalization = "zero-center";
   void visit(FieldVisitor& v);
@@ -70,7 +70,7 @@ struct Convolution2dOptions {
 };
 LayerPtr convolution2d(Convolution2dOptions options);
 
-// Convolution over sequences, and over images with depth.
+// Convolution over sequences, and over volumes (depth x height x width).
 struct Convolution1dOptions {
   static constexpr const char* kType = "convolution1d";
   static constexpr const char* kHelp = "convolution of sequences";
@@ -125,7 +125,7 @@ LayerPtr transposed_convolution2d(TransposedConvolution2dOptions options);
 // y = W x + b over all elements of an observation.
 struct FullyConnectedOptions {
   static constexpr const char* kType = "fully_connected";
-  static constexpr const char* kHelp = "every output from every input";
+  static constexpr const char* kHelp = "dense layer: y = W x + b";
   int64_t units = 0;
   bool bias = true;
   std::string weights_initializer = "glorot", bias_initializer = "zeros";
@@ -141,7 +141,7 @@ LayerPtr fully_connected(FullyConnectedOptions options);
 struct BatchNormalizationOptions {
   static constexpr const char* kType = "batch_normalization";
   static constexpr const char* kHelp =
-      "each channel to mean 0 and variance 1, then scale and shift";
+      "normalizes each channel over a shard, then scales and shifts it";
   double epsilon = 1e-5;
   double momentum = 0.1;
   double l2_factor = 0;
@@ -157,7 +157,7 @@ LayerPtr batch_normalization(BatchNormalizationOptions options = {});
 struct LayerNormalizationOptions {
   static constexpr const char* kType = "layer_normalization";
   static constexpr const char* kHelp =
-      "each observation to mean 0 and variance 1, then scale and shift";
+      "normalizes each observation, then scales and shifts each channel";
   double epsilon = 1e-5;
   double l2_factor = 0;
   double learning_rate_factor = 1;
@@ -168,7 +168,7 @@ LayerPtr layer_normalization(LayerNormalizationOptions options = {});
 struct InstanceNormalizationOptions {
   static constexpr const char* kType = "instance_normalization";
   static constexpr const char* kHelp =
-      "each channel of each observation to mean 0 and variance 1, then scale and shift";
+      "normalizes each channel of each observation, then scales and shifts it";
   double epsilon = 1e-5;
   double l2_factor = 0;
   double learning_rate_factor = 1;
@@ -179,7 +179,7 @@ LayerPtr instance_normalization(InstanceNormalizationOptions options = {});
 struct GroupNormalizationOptions {
   static constexpr const char* kType = "group_normalization";
   static constexpr const char* kHelp =
-      "groups of channels of each observation to mean 0 and variance 1, then scale and shift";
+      "normalizes groups of channels of each observation, then scales and shifts each channel";
   int64_t groups = 0;
   double epsilon = 1e-5;
   double l2_factor = 0;
@@ -190,7 +190,7 @@ LayerPtr group_normalization(GroupNormalizationOptions options);
 
 struct ReluOptions {
   static constexpr const char* kType = "relu";
-  static constexpr const char* kHelp = "max(0, x)";
+  static constexpr const char* kHelp = "rectified linear unit: max(0, x)";
   void visit(FieldVisitor&) {}
 };
 LayerPtr relu();
@@ -198,25 +198,26 @@ LayerPtr relu();
 // min(max(0, x), ceiling).
 struct ClippedReluOptions {
   static constexpr const char* kType = "clipped_relu";
-  static constexpr const char* kHelp = "min(max(0, x), ceiling)";
+  static constexpr const char* kHelp = "ReLU with an upper limit: min(max(0, x), ceiling)";
   double ceiling = 1;
   void visit(FieldVisitor& v);
 };
 LayerPtr clipped_relu(ClippedReluOptions options = {});
 
-// x, or scale * x below 0.
+// x for x >= 0, else scale * x.
 struct LeakyReluOptions {
   static constexpr const char* kType = "leaky_relu";
-  static constexpr const char* kHelp = "x, or scale * x below 0";
+  static constexpr const char* kHelp = "x for x >= 0, else scale * x";
   double scale = 0.01;
   void visit(FieldVisitor& v);
 };
 LayerPtr leaky_relu(LeakyReluOptions options = {});
 
-// Exponential linear unit: x, or alpha * (exp(x) - 1) below 0.
+// Exponential linear unit: x for x > 0, else alpha * (exp(x) - 1).
 struct EluOptions {
   static constexpr const char* kType = "elu";
-  static constexpr const char* kHelp = "x, or alpha * (exp(x) - 1) below 0";
+  static constexpr const char* kHelp =
+      "exponential linear unit: x for x > 0, else alpha * (exp(x) - 1)";
   double alpha = 1;
   void visit(FieldVisitor& v);
 };
@@ -225,7 +226,8 @@ LayerPtr elu(EluOptions options = {});
 // Gaussian error linear unit; see ops::gelu() for both formulas.
 struct GeluOptions {
   static constexpr const char* kType = "gelu";
-  static constexpr const char* kHelp = "x times the probability of a normal number below x";
+  static constexpr const char* kHelp =
+      "Gaussian error linear unit: x * Phi(x), Phi the standard normal CDF";
   std::string approximation = "none";
   void visit(FieldVisitor& v);
 };
@@ -233,7 +235,7 @@ LayerPtr gelu(GeluOptions options = {});
 
 struct SwishOptions {
   static constexpr const char* kType = "swish";
-  static constexpr const char* kHelp = "x * sigmoid(x)";
+  static constexpr const char* kHelp = "swish (SiLU): x * sigmoid(x)";
   void visit(FieldVisitor&) {}
 };
 LayerPtr swish();
@@ -247,21 +249,22 @@ LayerPtr tanh();
 
 struct SigmoidOptions {
   static constexpr const char* kType = "sigmoid";
-  static constexpr const char* kHelp = "1 / (1 + exp(-x))";
+  static constexpr const char* kHelp = "logistic function: 1 / (1 + exp(-x))";
   void visit(FieldVisitor&) {}
 };
 LayerPtr sigmoid();
 
 struct SoftplusOptions {
   static constexpr const char* kType = "softplus";
-  static constexpr const char* kHelp = "log(1 + exp(x))";
+  static constexpr const char* kHelp = "smooth ReLU: log(1 + exp(x))";
   void visit(FieldVisitor&) {}
 };
 LayerPtr softplus();
 
 struct SoftmaxOptions {
   static constexpr const char* kType = "softmax";
-  static constexpr const char* kHelp = "scores to probabilities, over channels";
+  static constexpr const char* kHelp =
+      "softmax over the channels: scores (logits) to probabilities";
   void visit(FieldVisitor&) {}
 };
 LayerPtr softmax();
@@ -269,7 +272,7 @@ LayerPtr softmax();
 // Maximum over windows.
 struct MaxPooling2dOptions {
   static constexpr const char* kType = "max_pooling2d";
-  static constexpr const char* kHelp = "maximum over windows";
+  static constexpr const char* kHelp = "maximum over windows of images";
   Size2d pool{2, 2}, stride{1, 1};
   Padding2d padding{};
   void visit(FieldVisitor& v);
@@ -279,7 +282,7 @@ LayerPtr max_pooling2d(MaxPooling2dOptions options);
 // Average over windows.
 struct AveragePooling2dOptions {
   static constexpr const char* kType = "average_pooling2d";
-  static constexpr const char* kHelp = "average over windows";
+  static constexpr const char* kHelp = "average over windows of images";
   Size2d pool{2, 2}, stride{1, 1};
   Padding2d padding{};
   bool count_padding = true;
@@ -294,7 +297,7 @@ struct GlobalAveragePooling2dOptions {
 };
 LayerPtr global_average_pooling2d();
 
-// Pooling of sequences, and of images with depth.
+// Pooling of sequences, and of volumes.
 struct MaxPooling1dOptions {
   static constexpr const char* kType = "max_pooling1d";
   static constexpr const char* kHelp = "maximum over windows of sequences";
@@ -306,7 +309,7 @@ LayerPtr max_pooling1d(MaxPooling1dOptions options);
 
 struct MaxPooling3dOptions {
   static constexpr const char* kType = "max_pooling3d";
-  static constexpr const char* kHelp = "maximum over windows of images with depth";
+  static constexpr const char* kHelp = "maximum over windows of volumes";
   Size3d pool{2, 2, 2}, stride{1, 1, 1};
   Padding3d padding{};
   void visit(FieldVisitor& v);
@@ -325,7 +328,7 @@ LayerPtr average_pooling1d(AveragePooling1dOptions options);
 
 struct AveragePooling3dOptions {
   static constexpr const char* kType = "average_pooling3d";
-  static constexpr const char* kHelp = "average over windows of images with depth";
+  static constexpr const char* kHelp = "average over windows of volumes";
   Size3d pool{2, 2, 2}, stride{1, 1, 1};
   Padding3d padding{};
   bool count_padding = true;
@@ -335,7 +338,7 @@ LayerPtr average_pooling3d(AveragePooling3dOptions options);
 
 struct GlobalAveragePooling1dOptions {
   static constexpr const char* kType = "global_average_pooling1d";
-  static constexpr const char* kHelp = "average over the length of sequences";
+  static constexpr const char* kHelp = "average over all time steps";
   void visit(FieldVisitor&) {}
 };
 LayerPtr global_average_pooling1d();
@@ -347,10 +350,11 @@ struct GlobalAveragePooling3dOptions {
 };
 LayerPtr global_average_pooling3d();
 
-// In training, an element becomes 0 with probability p and x / (1 - p) otherwise.
+// In training, drops each element (sets it to 0) with probability p and multiplies the others by
+// 1 / (1 - p). In prediction, the identity.
 struct DropoutOptions {
   static constexpr const char* kType = "dropout";
-  static constexpr const char* kHelp = "elements set to 0 at random while training";
+  static constexpr const char* kHelp = "sets random elements to 0 in training";
   double probability = 0.5;
   void visit(FieldVisitor& v);
 };
@@ -358,7 +362,7 @@ LayerPtr dropout(DropoutOptions options = {});
 
 struct FlattenOptions {
   static constexpr const char* kType = "flatten";
-  static constexpr const char* kHelp = "every observation as one row";
+  static constexpr const char* kHelp = "flattens each observation to a vector";
   void visit(FieldVisitor&) {}
 };
 LayerPtr flatten();
@@ -366,32 +370,33 @@ LayerPtr flatten();
 // Gives an observation another shape, row-major: {c}, {c, l}, {c, h, w} or {c, d, h, w}.
 struct ReshapeOptions {
   static constexpr const char* kType = "reshape";
-  static constexpr const char* kHelp = "the elements of an observation as another shape";
+  static constexpr const char* kHelp =
+      "changes the shape of each observation; elements stay in row-major order";
   std::vector<int64_t> size;
   void visit(FieldVisitor& v);
 };
 LayerPtr reshape(ReshapeOptions options);
 
-// Sum of several inputs of one size.
+// Elementwise sum of inputs of the same shape.
 struct AdditionOptions {
   static constexpr const char* kType = "addition";
-  static constexpr const char* kHelp = "sum of inputs of one size";
+  static constexpr const char* kHelp = "elementwise sum of inputs of the same shape";
   void visit(FieldVisitor&) {}
 };
 LayerPtr addition();
 
-// Product of several inputs of one size, element by element.
+// Elementwise product of inputs of the same shape.
 struct MultiplicationOptions {
   static constexpr const char* kType = "multiplication";
-  static constexpr const char* kHelp = "product of inputs of one size, element by element";
+  static constexpr const char* kHelp = "elementwise product of inputs of the same shape";
   void visit(FieldVisitor&) {}
 };
 LayerPtr multiplication();
 
-// Joins several inputs along the channels.
+// Concatenates inputs along the channel axis.
 struct ConcatenationOptions {
   static constexpr const char* kType = "concatenation";
-  static constexpr const char* kHelp = "inputs one behind the other, along channels";
+  static constexpr const char* kHelp = "concatenates the inputs along the channel axis";
   void visit(FieldVisitor&) {}
 };
 LayerPtr concatenation();

@@ -275,8 +275,9 @@ int64_t Network::check_inputs(std::span<const Tensor> inputs) const {
         (inputs[i].dtype() != DType::f32 && inputs[i].dtype() != DType::u8)) {
       throw InvalidArgument(
           "[network] input " + std::to_string(i + 1) + " must be n x " + wanted[i].to_string() +
-          " of f32 or u8" + (i > 0 ? ", with n of the first" : "") + ", received " +
-          inputs[i].spec().to_string() + (i > 0 ? " behind " + inputs[0].spec().to_string() : ""));
+          " of f32 or u8" +
+          (i > 0 ? ", where n is the batch size of input 1 (" + std::to_string(n) + ")" : "") +
+          ", received " + inputs[i].spec().to_string());
     }
     if (inputs[i].device() != device()) {
       throw InvalidArgument("[network] input " + std::to_string(i + 1) + " is on " +

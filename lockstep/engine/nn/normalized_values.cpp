@@ -29,7 +29,7 @@ void require_values_to_normalize(const LoweredNetwork& lowered, const std::strin
   }
   throw InvalidArgument(where + "the layer `" + found->layer +
                             "` normalizes over one value, which gives 0 whatever the value is",
-                        "leave it out, or place it where its input has more channels or places");
+                        "leave it out, or put it where its input has more channels or more pixels");
 }
 
 }  // namespace lockstep

@@ -26,8 +26,8 @@ class DeviceStep {
   void set(const StepInfo& step);
 
  private:
-  // Pinned slots that pending copies read, in two halves. A mark behind a half's last copy tells
-  // when its slots can be used again, so set() waits only if the device is a whole half behind.
+  // Pinned slots that pending copies read, in two halves. A mark after the last copy of a half
+  // tells when its slots can be used again, so set() waits only if the device lags by a whole half.
   static constexpr size_t kHalf = 8, kSlots = 2 * kHalf;
   DeviceMemory& device_;
   void* stream_;

@@ -340,7 +340,7 @@ void ClusterHosts::expect(int64_t index) {
   state_->changed.notify_all();
 }
 
-void ClusterHosts::came(int64_t index) {
+void ClusterHosts::joined(int64_t index) {
   const MutexLock guard(state_->mutex);
   State::Host& host = state_->hosts[static_cast<size_t>(index)];
   host.expected = false;
@@ -373,7 +373,7 @@ std::string ClusterHosts::waits_for() {
   std::string text;
   for (const std::string& reason : reasons) text += (text.empty() ? "" : ", ") + reason;
   return "Slurm: " + std::to_string(there) + " of " + std::to_string(s.size) +
-         " hosts have come (" + text + ")";
+         " hosts have joined (" + text + ")";
 }
 
 void ClusterHosts::end() {

@@ -46,7 +46,7 @@ class ClusterHosts final : public HostStarter {
   const JobKey& key() const override;
   void begin(const std::string& address) override;
   void expect(int64_t index) override;
-  void came(int64_t index) override;
+  void joined(int64_t index) override;
   std::string problem(int64_t index) override;
   std::string waits_for() override;
   std::string share(const std::string& path) override;

@@ -46,7 +46,7 @@ std::string profile_path(const std::string& name) {
       suggest(name, cluster_profile_names()) + "; lockstep cluster add " + name + " makes one");
 }
 
-// A field that this version does not know is told by its name: another version may have written it.
+// A field that this version does not know is refused by name: another version may have written it.
 void check_names(const nlohmann::json& tree, const std::string& where) {
   std::vector<std::string> known;
   for (const FieldInfo& field : cluster_profile_fields()) known.push_back(field.name);
@@ -100,7 +100,8 @@ std::string default_name_path() { return user_folder(UserFolder::settings, "defa
 }  // namespace
 
 void ClusterProfile::visit(FieldVisitor& v) {
-  v.text("scheduler", scheduler, "what starts jobs: Slurm, or this machine", {"slurm", "local"});
+  v.text("scheduler", scheduler, "scheduler that starts jobs: Slurm, or this machine (local)",
+         {"slurm", "local"});
   v.text(
       "login", login,
       "\"user@host\": the login node, which ssh reaches without a password; \"\": Slurm's commands "
@@ -113,10 +114,11 @@ void ClusterProfile::visit(FieldVisitor& v) {
   v.integer("threads", threads, "compute threads of each worker", {.min = 1, .max = 1024});
   v.text("device", device, "device of the workers", {"cpu", "cuda", "auto"});
   v.text("time_limit", time_limit,
-         "limit of a job's time, as sbatch --time takes it; \"\": the partition's");
+         "time limit of a job, in the format of sbatch --time; \"\": the partition's");
   v.texts("options", options, "more options of sbatch, such as --mem=4G");
   v.texts("environment", environment,
-          "variables of the workers, such as NCCL_SOCKET_IFNAME=ib0; credentials are refused");
+          "environment variables of the workers, such as NCCL_SOCKET_IFNAME=ib0; credentials are "
+          "refused");
   v.texts("attach", attach, "files and folders that every batch job and every pool gets");
   v.text("executable", executable,
          "the executable on the nodes: \"shared\" (this one under its path), \"shipped\" (a copy "

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Copies are made in a hidden folder beside the final one. A process that is killed leaves it
+// Copies are made in a hidden folder next to the final one. A process that is killed leaves it
 // there, and the next fetch to the same place removes it. Not thread-safe.
 class FetchedFolder {
  public:

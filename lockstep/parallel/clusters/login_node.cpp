@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Exit codes of the scripts on the login node, beside those of lockstep (0 to 3 and 130).
+// Exit codes of the scripts on the login node, in addition to those of lockstep (0 to 3 and 130).
 constexpr int no_folder = 73, no_files = 74, no_executable = 127, ssh_failed = 255;
 constexpr double end_of_copy = 30;  // seconds for tar to end after ssh
 
@@ -42,7 +42,7 @@ Descriptor opened(const std::string& path, int flags) {
 std::pair<Descriptor, Descriptor> make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw Error("[cluster] no pipe: " + std::system_category().message(errno));
+    throw Error("[cluster] cannot create a pipe: " + std::system_category().message(errno));
   }
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
@@ -175,7 +175,7 @@ int LoginNode::connect(const std::string& script, int input, int output) const {
                     " cannot be reached, or the connection was lost: " + content_of(said.get()),
                 "ssh " + profile_.login +
                     " must work without a password; jobs that were submitted "
-                    "go on: lockstep jobs list --cluster " +
+                    "continue: lockstep jobs list --cluster " +
                     name_);
   }
   return code;
@@ -190,7 +190,7 @@ int LoginNode::checked(int code, const std::string& what) const {
   }
   if (code == no_files) {
     throw FileError("[cluster] " + what + " could not be copied to " + profile_.login,
-                    "is there room in " + place + " there? Nothing was left of it");
+                    "check free space in " + place + " there; the partial copy was removed");
   }
   if (code == no_executable) {
     throw Error("[cluster] " + profile_.login + " cannot run " +

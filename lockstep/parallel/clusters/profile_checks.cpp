@@ -33,7 +33,7 @@ void check_environment(const ClusterProfile& profile, const std::string& where) 
     if (equals == std::string::npos || !is_name_of_variable(name) ||
         variable.find_first_of("\n\r") != std::string::npos) {
       refuse_field(where, "environment",
-                   "\"" + name.substr(0, 40) + "\" sets no variable in one line",
+                   "\"" + name.substr(0, 40) + "\" is not NAME=VALUE on one line",
                    "for example NCCL_SOCKET_IFNAME=ib0");
     }
     if (holds_credential(name, variable.substr(equals + 1))) {

@@ -112,7 +112,7 @@ std::vector<std::string> ssh_command(const std::string& login,
 ToolResult run_tool(const ToolCall& call) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw Error("[cluster] no pipe: " + std::system_category().message(errno));
+    throw Error("[cluster] cannot create a pipe: " + std::system_category().message(errno));
   }
   const Descriptor ours(ends[0]);
   Descriptor theirs(ends[1]);

@@ -41,7 +41,7 @@ std::vector<char> with_zeros(const Bytes& packed, size_t bytes) {
   if (packed.size() >= sizeof head) std::memcpy(head, packed.data(), sizeof head);
   const size_t rest = packed.size() - std::min(packed.size(), sizeof head);
   if (packed.size() < sizeof head || rest + head[1] != bytes || head[0] > rest) {
-    throw DataError("[group] a member gave an invalid address");
+    throw DataError("[group] a member sent an invalid address");
   }
   std::vector<char> address(bytes, 0);
   std::memcpy(address.data(), packed.data() + sizeof head, head[0]);

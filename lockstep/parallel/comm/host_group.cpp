@@ -163,7 +163,7 @@ struct HostGroup::State {
       present[static_cast<size_t>(piece.rank)] = false;
       ++count;
     }
-    void came(int rank) {
+    void arrived(int rank) {
       present[static_cast<size_t>(rank)] = true;
       --count;
     }
@@ -232,7 +232,7 @@ struct HostGroup::State {
         int rank = 0;
         if (aborted || failed || !input->waitRecv(&rank, milliseconds(limit)))
           fail(awaited, step, "");
-        awaited.came(rank);
+        awaited.arrived(rank);
       }
       // Bytes leave when the other member wants them, so who does not take them has not come.
       awaited.present.assign(size(), true);
@@ -243,7 +243,7 @@ struct HostGroup::State {
         int rank = 0;
         if (aborted || failed || !output->waitSend(&rank, milliseconds(limit)))
           fail(awaited, step, "");
-        awaited.came(rank);
+        awaited.arrived(rank);
       }
       forget();
     } catch (const gloo::Exception& e) {

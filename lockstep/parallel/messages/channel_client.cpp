@@ -63,7 +63,7 @@ Bytes ask_as_guest(const ChannelTicket& ticket, const Bytes& question, const Tim
     channel::fail("cannot ask at " + ticket.endpoint, error);
   }
   throw Timeout("[join] nothing answers at " + ticket.endpoint,
-                "the job may have ended, or another machine or port is meant");
+                "the job may have ended, or the address or port is wrong");
 }
 
 struct ChannelClient::State {

@@ -195,7 +195,7 @@ ChannelServer::ChannelServer(const ChannelOptions& options)
       if (zmq_setsockopt(s.socket.handle(), ZMQ_IPC_FILTER_UID, &user, sizeof user) != 0) {
         throw zmq::error_t();
       }
-      // The abstract name space needs no file, so nothing is left behind however the client ends.
+      // The abstract name space needs no file, so nothing remains however the client ends.
       s.socket.bind("ipc://@lockstep-" + random_hex(4));
     } else {
       s.bind(options.endpoint);

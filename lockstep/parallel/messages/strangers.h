@@ -57,13 +57,13 @@ class Strangers {
     TimeLimit known;              // until when the end of a suspect may still be reported
   };
 
-  // A suspect is cleared or found guilty. Returns whether this explains any failures. One worker
-  // may have caused several, by trying again.
-  bool resolve(uint32_t worker, bool guilty) {
+  // A suspect did not cause failures, or (`caused`) it did. Returns whether this explains any
+  // failures. One worker may have caused several, by trying again.
+  bool resolve(uint32_t worker, bool caused) {
     bool explained = false;
     for (size_t i = 0; i < failures_.size();) {
       const bool was = failures_[i].suspects.erase(worker) > 0;
-      if (was && guilty) {
+      if (was && caused) {
         explained = true;
         failures_.erase(failures_.begin() + static_cast<std::ptrdiff_t>(i));
       } else {

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kRing = size_t{256} << 10;
 struct alignas(cache_line) Head {
   std::atomic<uint32_t> ended;
-  std::atomic<int32_t> came;
+  std::atomic<int32_t> arrived;
 };
 struct alignas(cache_line) Door {
   Bell bell;
@@ -64,11 +64,11 @@ class LocalMember final : public BlockMember {
   }
 
   void come_together() override {
-    head_of(rings_).came.fetch_add(1);
+    head_of(rings_).arrived.fetch_add(1);
     for (int i = 0; i < size_; ++i) bell_of(rings_, i).ring();
     for (;;) {
       seen_ = bell_of(rings_, index_).rings();
-      if (head_of(rings_).came.load() == size_) return;
+      if (head_of(rings_).arrived.load() == size_) return;
       if (ended()) {
         throw WorkerLost("[spmd] the block was ended before all workers had joined");
       }

@@ -40,7 +40,7 @@ struct PoolOptions {
 // result have serialize().
 template <class F, class... A>
 inline constexpr bool can_be_submitted = [] {
-  if constexpr (!detail::says_all_by_type<F> || !(detail::can_be_sent<detail::Sent<A>> && ...)) {
+  if constexpr (!detail::is_stateless_v<F> || !(detail::can_be_sent<detail::Sent<A>> && ...)) {
     return false;
   } else if constexpr (!std::is_invocable_v<F, detail::Sent<A>...>) {
     return false;

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -113,7 +114,9 @@ struct Session {
 
   Child run_child() {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw Error("[self-test] no pipe for the child process");
+    if (pipe2(ends, O_CLOEXEC) != 0)
+      throw Error(std::string("[self-test] cannot create a pipe for the child process: ") +
+                  std::strerror(errno));
     const Descriptor from(ends[0]);
     Descriptor to(ends[1]);
     const double seconds = std::max(0.5, limit.left() - kReserve);

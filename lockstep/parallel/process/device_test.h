@@ -32,9 +32,10 @@ inline constexpr const char* device_test_argument = "--lockstep-device-test";
 [[noreturn]] void run_as_device_test(int argc, char** argv);
 
 // Tests a device ("cpu" too) in child processes of this executable, which needs a Runtime. A child
-// that crashes or hangs is reported as the failure of the kernel that was being tested, and another
-// child goes on behind it. What the time does not suffice for is not tested. A device that is
-// absent, busy or out of memory gives a verdict without kernels, with the reason. Stores nothing.
+// that crashes or hangs is reported as the failure of the kernel that was being tested, and a new
+// child continues with the next kernel. Kernels not reached within the time limit are not tested. A
+// device that is absent, busy or out of memory gives a verdict without kernels, with the reason.
+// Stores nothing.
 kernels::Verdict test_in_child(Device device, const DeviceTestOptions& options);
 
 // Tests a GPU under a lock, once for all processes of the user, and stores the verdict,

@@ -73,14 +73,14 @@ using Sent = std::conditional_t<std::is_convertible_v<std::decay_t<A>, const cha
 
 // An empty function object, such as a lambda that captures nothing. Its type defines it completely.
 template <class F>
-inline constexpr bool says_all_by_type = std::is_empty_v<F>&& std::is_default_constructible_v<F>;
+inline constexpr bool is_stateless_v = std::is_empty_v<F>&& std::is_default_constructible_v<F>;
 
 // The function object of a type, in the process that runs it. Nothing else makes one from a type,
 // so the compiler rejects every function that would lose what it holds.
 template <class F>
 F function_of_type() {
   constexpr bool pointer = std::is_pointer_v<F> || std::is_member_pointer_v<F>;
-  if constexpr (says_all_by_type<F>) {
+  if constexpr (is_stateless_v<F>) {
     return F{};
   } else {
     static_assert(!pointer,

@@ -26,7 +26,7 @@ constexpr int64_t kOwnDescriptors = 40, kDescriptorsEach = 8, kDescriptorsOfAHos
 constexpr int64_t kDescriptorsOfAJoiningHost = 2;
 // A worker's own descriptors.
 constexpr int64_t kWorkerDescriptors = 40;
-// A client's threads; a worker's threads besides those that compute.
+// A client's threads; a worker's threads other than those that compute.
 constexpr int64_t kOwnThreads = 12, kWorkerThreads = 8;
 // A client's memory for its threads and channels.
 constexpr size_t kOwnMemory = size_t{160} << 20;
@@ -156,7 +156,7 @@ void check_resources(const ResourceNeed& need) {
   check_processes(more, need.workers);
   check_group("/sys/fs/cgroup/pids", group_of("pids"), more, need.workers);
   check_group("/sys/fs/cgroup", group_of(""), more, need.workers);
-  require_room(kOwnMemory);
+  check_memory_limit(kOwnMemory);
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ void raise_descriptor_limit();
 struct ResourceNeed {
   int workers = 1, threads = 1;  // on this machine; for each worker
   int hosts = 0;                 // other hosts that a command starts
-  int joining = 0;               // other hosts that come by themselves
+  int joining = 0;               // other hosts that are started externally
 };
 
 // Throws Error if descriptors (ulimit -n), processes (ulimit -u, pids.max of a control group) or

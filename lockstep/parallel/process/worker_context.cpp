@@ -26,7 +26,8 @@ constexpr double kTaskLimit = 60;
 bool runtime_present = false;
 WorkerContext* context = nullptr;
 
-// Memory that a worker needs besides what it has at its start: thread stacks, libraries, a network.
+// Memory that a worker needs in addition to what it has at its start: thread stacks, libraries, a
+// network.
 constexpr uint64_t kLeastMemory = uint64_t{48} << 20;
 
 // A worker must not outlive its client, and nothing in it needs cleanup.

@@ -89,7 +89,7 @@ class GroupSum {
   void finish_pieces(const TimeLimit& limit);
 
   // The results, valid until the next begin(): the sum, which other members may read at the same
-  // time and nobody may modify, and the additional bytes of any leaf and of any member.
+  // time and must not be modified, and the additional bytes of any leaf and of any member.
   float* result() const;
   const std::byte* leaf_metadata(int64_t leaf) const;
   const std::byte* member_metadata(int rank) const;

@@ -68,7 +68,7 @@ class Windows final : public SumExchange {
     }
   }
 
-  // All members write to one array, which nobody copies. A member writes its slice after scatter(),
+  // All members write to one array, which is not copied. A member writes its slice after scatter(),
   // when the others have finished reading the sum before.
   float* gather(const TimeLimit& limit) override {
     group_.barrier(limit);

@@ -211,7 +211,7 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
   int at = s.leaf_parent[place];
   bool is_left = s.leaf_left[place];
   const float* mine = values;
-  float* owned = nullptr;  // the array behind `mine`, unless that is the caller's
+  float* owned = nullptr;  // the array of `mine`, unless that is the caller's
   while (at >= 0) {
     Node& node = s.nodes[static_cast<size_t>(at)];
     float* other = node.waiting.load(std::memory_order_acquire);

@@ -28,7 +28,7 @@ class HostMemory {
   virtual int host_of(int slot) const = 0;
   virtual int local_rank_of(int slot) const = 0;
   virtual HostStatus status(int host) const = 0;
-  // What a pool waits for until all hosts have come, "Slurm: 1 of 2 hosts have come", or "". Of
+  // What a pool waits for until all hosts have joined, "Slurm: 1 of 2 hosts have joined", or "". Of
   // hosts that people start it has the command.
   virtual std::string waits_for() const = 0;
   virtual uint64_t presence(int host) const = 0;  // HostStatus::presence alone

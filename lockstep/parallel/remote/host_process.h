@@ -21,7 +21,7 @@ inline constexpr double kLookForStop = 1;
 struct HostProcess {
   std::string name;
   int64_t index = 0, size = 0;
-  std::optional<ChildProcess> command;  // none: the host comes by itself
+  std::optional<ChildProcess> command;  // none: the host is started externally
   Descriptor lifeline, printed;
   std::string key_file;      // "": none
   std::string process = {};  // "process 77 on n2", once it has joined

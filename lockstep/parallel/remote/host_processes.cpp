@@ -33,10 +33,10 @@ using Clock = TimeLimit::Clock;
 
 // Seconds between heartbeats to a host and from it, and between looks at all hosts.
 constexpr double kPulse = 0.5, kHostPulse = 0.2, kLook = 0.1;
-// The client can take the heartbeats of so many hosts. More hosts send them less often.
+// The number of hosts whose heartbeats the client can take. More hosts send them less often.
 constexpr double kFewHosts = 1024;
 constexpr std::string_view kJoin = "join ";
-// The number of the key that hosts share that come by themselves.
+// The number of the key that externally started hosts share.
 constexpr uint32_t kSharedKey = 0;
 // Keys of earlier starts that are kept to tell processes that come late.
 constexpr size_t kKeptKeys = 1000;
@@ -54,7 +54,7 @@ std::string reason_of(std::span<const std::byte> encoded, bool& outside) {
   }
 }
 
-// The key of hosts that come by themselves.
+// The key of hosts that are started externally.
 std::optional<JobKey> shared_key(const HostProcessOptions& options) {
   if (options.starter) return options.starter->key();
   if (!options.launch.starts_with(kJoin)) return std::nullopt;
@@ -92,7 +92,8 @@ struct HostProcesses::State {
   const HostProcessOptions options;
   ChannelServer channel;
   std::map<uint32_t, HostProcess> hosts;
-  // For hosts that come by themselves: those that have not joined, and the last start, by index.
+  // For hosts that are started externally: those that have not joined, and the last start, by
+  // index.
   std::map<int64_t, uint32_t> awaited, started;
   std::set<uint32_t> commands;  // hosts that a command has started
   std::deque<WorkerEvent> events;
@@ -116,7 +117,7 @@ struct HostProcesses::State {
     std::string why = by_starter             ? options.starter->problem(host.index)
                       : host.hello.reached() ? "it sent no message after its start"
                                              : "";
-    // Those that come by themselves had a long time, and a scheduler has tried several times.
+    // Externally started hosts had a long time, and a scheduler has tried several times.
     if (!why.empty()) host.hopeless = by_itself() && host.process.empty();
     return why;
   }
@@ -129,7 +130,7 @@ struct HostProcesses::State {
       const auto found = hosts.find(key);
       const auto before = joined.find(key);
       if (found == hosts.end()) {
-        refusal = "it comes too late: its host was given up";
+        refusal = "it is too late: its host already counts as lost";
       } else if (before == joined.end()) {
         return &found->second;
       }
@@ -153,7 +154,7 @@ struct HostProcesses::State {
     auto taken = request.index < 0 ? started.end() : started.find(request.index);
     if (request.index < 0 && !started.empty()) taken = std::prev(started.end());
     if (taken == started.end()) {
-      refusal = "the job has no member " + std::to_string(request.index) + " at present";
+      refusal = "the job has no member " + std::to_string(request.index) + " now";
     } else {
       refusal = "member " + std::to_string(taken->first) +
                 " has joined already: " + hosts.at(taken->second).process;
@@ -186,7 +187,7 @@ struct HostProcesses::State {
       if (host != nullptr) {
         host->process = request.name();
         host->hello = TimeLimit(options.start_limit);
-        if (options.starter) options.starter->came(host->index);
+        if (options.starter) options.starter->joined(host->index);
         joined[number] = host->process;
         if (joined.size() > kKeptKeys) joined.erase(joined.begin());
         HostStart start{.ticket = channel.admit(number),
@@ -329,7 +330,8 @@ uint32_t HostProcesses::start(const std::string& host, int64_t index, int64_t si
   if (!s.by_itself()) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      throw Error(std::string("[hosts] no socket for a command: ") + std::strerror(errno));
+      throw Error(std::string("[hosts] cannot create a socket pair for a command: ") +
+                  std::strerror(errno));
     }
     process.lifeline = Descriptor(ends[0]);
     Descriptor theirs(ends[1]);

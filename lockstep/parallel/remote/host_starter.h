@@ -1,4 +1,4 @@
-// The interface by which a scheduler starts the hosts of a pool. They join by themselves (join.h).
+// The interface by which a scheduler starts the hosts of a pool. They join the pool (join.h).
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ class HostStarter {
   // The pool awaits the host with this index, from 0.
   virtual void expect(int64_t index) = 0;
   // The host has joined.
-  virtual void came(int64_t index) = 0;
+  virtual void joined(int64_t index) = 0;
   // Why the host that is expected will not come; "" while it may.
   virtual std::string problem(int64_t index) = 0;
-  // What the hosts wait for, "Slurm: 1 of 2 hosts have come (Resources)", or "".
+  // What the hosts wait for, "Slurm: 1 of 2 hosts have joined (Resources)", or "".
   virtual std::string waits_for() = 0;
   // Copies a file or folder to where the hosts can read it, until end(). Returns its path there.
   // Throws FileError.

@@ -99,7 +99,7 @@ JobKey JobKey::parse(const std::string& text, const std::string& where) {
   }
   if (!ended || key.server_key.empty() || key.guest.public_key.empty() ||
       key.guest.secret_key.empty()) {
-    throw DataError("[key file] " + where + " is damaged", "it must be copied whole");
+    throw DataError("[key file] " + where + " is damaged", "copy the whole file");
   }
   return key;
 }

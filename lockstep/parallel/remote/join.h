@@ -1,6 +1,6 @@
 // How a process on another host joins a job: the one contract for every starter (ssh, Slurm, MPI,
 // Kubernetes). The process gets an address and a key file, asks as a guest of the control channel,
-// and is told that it is a member, or why not.
+// and receives that it is a member, or the reason why not.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// The content of a key file. Whoever has it can join the job.
+// The content of a key file. Any process that has it can join the job.
 struct JobKey {
   std::string server_key;          // the client's public key
   ChannelKeys guest;               // for members
@@ -30,7 +30,7 @@ void write_key_file(const std::string& path, const JobKey& key);
 JobKey read_key_file(const std::string& path);
 
 // The question of a process that wants to join. Its layout is the same in all builds, so that a
-// process of another build is told so.
+// process of another build is refused with that reason.
 struct JoinRequest {
   static constexpr uint32_t current_version = 1;
 

@@ -38,7 +38,7 @@ void RemoteHosts::begin() {
       s.events.failed(e.what());
     }
   });
-  // A scheduler's refusal is an error of whoever opens the pool.
+  // A scheduler's refusal is thrown where the pool is opened.
   if (s.options.starter) s.begun.get_future().get();
 }
 

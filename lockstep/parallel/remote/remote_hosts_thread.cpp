@@ -18,7 +18,7 @@ namespace {
 
 // Bytes of regions that may be in transit to a host without acknowledgment.
 constexpr size_t kUnderWay = 16 * kPiece;
-// Seconds for hosts that come by themselves.
+// Seconds for hosts that are started externally.
 constexpr double kJoinLimit = 600;
 // The first number of a worker on another host; the local supervisor's numbers lie below.
 constexpr uint32_t kFirstNumber = 1u << 31;

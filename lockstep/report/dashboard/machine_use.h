@@ -15,7 +15,7 @@ class MachineUse {
   // `gpu_library`: NVIDIA's management library. GPUs that do not answer for `patience` seconds are
   // left out.
   explicit MachineUse(std::string gpu_library = "libnvidia-ml.so.1", double patience = 5);
-  // Waits for GPUs half a second at most; the thread of one that hangs is left behind.
+  // Waits for GPUs half a second at most; the thread of one that hangs is detached.
   ~MachineUse();
   MachineUse(const MachineUse&) = delete;
   MachineUse& operator=(const MachineUse&) = delete;

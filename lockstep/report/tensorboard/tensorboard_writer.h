@@ -1,4 +1,4 @@
-// Writes a training as TensorBoard event files, beside the log in the run's folder.
+// Writes a training as TensorBoard event files, next to the log in the run's folder.
 #pragma once
 
 #include <functional>

@@ -283,7 +283,8 @@ BatchState wait_for_batch_job(const std::string& all, int64_t number, double sec
 }
 
 bool fetch_batch_job(const std::string& all, int64_t number, const std::string& out) {
-  const FileLock client = lock_existing_job(all, number);  // nobody resumes or removes it meanwhile
+  const FileLock client =
+      lock_existing_job(all, number);  // so that no other process resumes or removes it
   const BatchJob job = locked_batch_job(all, number);
   refuse_unended(job);
   if (!local_files().is_folder(job.run_folder())) {

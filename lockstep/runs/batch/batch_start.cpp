@@ -123,7 +123,7 @@ bool becomes_ready(int descriptor) {
 void start_batch_process(const BatchJob& job) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw Error("[batch] no pipe: " + std::system_category().message(errno));
+    throw Error("[batch] cannot create a pipe: " + std::system_category().message(errno));
   }
   const Descriptor ours(ends[0]);
   Descriptor theirs(ends[1]);

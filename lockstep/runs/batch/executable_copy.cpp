@@ -97,7 +97,7 @@ void keep_shared(const std::string& shared, const std::string& from, const std::
     if (errno != ENOENT) break;  // the file system has no hard links, or no more of this file
     const std::string making = copy + ".making-" + std::to_string(::getpid());
     copy_durably(from, making);
-    // Linked before it gets its name, so that nobody takes it for unused.
+    // Linked before it gets its name, so that no process takes it for unused.
     const bool linked = ::link(making.c_str(), place.c_str()) == 0;
     if (!linked || ::rename(making.c_str(), copy.c_str()) != 0) ::unlink(making.c_str());
     if (linked) return;

@@ -1,6 +1,6 @@
 // The executable of a batch job, as it was at submission. Jobs of one build share one copy, by hard
 // links: jobs/executables/DIGEST and executable in each job's folder. The library of CUDA kernels
-// is kept beside it in the same way.
+// is kept next to it in the same way.
 #pragma once
 
 #include <string>

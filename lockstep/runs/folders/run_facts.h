@@ -1,5 +1,5 @@
-// What the folder of a run says about it besides the job and its results: run.json, which the run
-// writes, and notes.json, which its user writes.
+// What the folder of a run says about it in addition to the job and its results: run.json, which
+// the run writes, and notes.json, which its user writes.
 #pragma once
 
 #include <cstdint>

@@ -244,8 +244,8 @@ struct RunMirror::State {
     note_known();
   }
 
-  // Paths in the folder. Checkpoints first: what was written beside a checkpoint is then read after
-  // it, and never older.
+  // Paths in the folder. Checkpoints first: what was written with a checkpoint is then read
+  // after it, and never older.
   std::vector<std::string> paths() const {
     std::vector<std::string> found;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -377,8 +377,9 @@ RunMirror::RunMirror(std::string address, bool resume) : state_(std::make_unique
   while (s.name.ends_with('/')) s.name.pop_back();
   s.address = cloud::parsed_address(s.name);
   if (s.address.key.empty()) {
-    throw InvalidArgument("[run] " + printable(s.name) + " is a bucket, not a place for a run",
-                          "an address is s3://BUCKET/PREFIX");
+    throw InvalidArgument(
+        "[run] " + printable(s.name) + " is a bucket without a prefix; a run needs a prefix",
+        "an address is s3://BUCKET/PREFIX");
   }
   s.address.key += '/';
   s.folder = folder_for(s.name);

@@ -125,8 +125,8 @@ class Files : public Datastore {
  private:
   const std::string& path(int64_t index) const {
     if (index < 0 || index >= size()) {
-      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
-                            std::to_string(size()));
+      throw InvalidArgument("[datastore] no observation with index " + std::to_string(index) +
+                            " among " + std::to_string(size()));
     }
     return paths_[static_cast<size_t>(index)];
   }
@@ -179,7 +179,7 @@ CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled) {
   return options;
 }
 
-std::string resolve_data_path(const std::string& name, const std::string& beside) {
+std::string resolve_data_path(const std::string& name, const std::string& folder) {
   check_name(name);
   if (name.empty() || name == builtin_digits_name) return name;
   if (cloud::is_address(name)) return name.substr(0, name.find_last_not_of('/') + 1);
@@ -198,7 +198,7 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
     while (full.size() > 1 && full.back() == '/') full.pop_back();
     return full;
   };
-  const std::string here = absolute(join_path(beside, name));
+  const std::string here = absolute(join_path(folder, name));
   const char* data = std::getenv("LOCKSTEP_DATA");
   if (local_files().exists(here) || data == nullptr || *data == '\0') return text(here);
   const std::string there = absolute(join_path(data, name));

@@ -14,12 +14,12 @@ inline constexpr const char* builtin_digits_name = "builtin:digits";
 // The name for the images themselves as the targets of an image-to-image network.
 inline constexpr const char* image_targets_inputs = "inputs";
 
-// The absolute path of a folder or CSV file that a job file in the folder `beside` names. The path
-// is relative to `beside`. If nothing exists there, it is relative to the folder LOCKSTEP_DATA, if
+// The absolute path of a folder or CSV file that a job file in the folder `folder` names. The path
+// is relative to `folder`. If nothing exists there, it is relative to the folder LOCKSTEP_DATA, if
 // it exists there. Absolute paths, "" and names such as "builtin:digits" are unchanged, and
 // addresses "s3://bucket/prefix" but for slashes at the end. Throws InvalidArgument for unknown
 // builtin names and invalid addresses, Unsupported for other URLs.
-std::string resolve_data_path(const std::string& name, const std::string& beside);
+std::string resolve_data_path(const std::string& name, const std::string& folder);
 
 // How tables are read.
 struct TableOptions {
@@ -38,7 +38,7 @@ DatastorePtr open_data(const std::string& name,
 
 // Opens the inputs of a network, one name for each, as open_data() does. The first has the labels.
 // A further table has no labels: all its columns are features. Example i has image or row i of
-// each, except that folders beside a folder are matched by name: for each of its images they have
+// each, except that folders next to a folder are matched by name: for each of its images they have
 // one of the same name. Throws what open_data() and match_by_name() throw, and InvalidArgument for
 // no names.
 std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,

@@ -132,7 +132,7 @@ Variables::Variables(const std::map<std::string, Definition>& definitions) {
     if (again != waiting.end()) {
       std::string circle;
       for (auto i = again; i != waiting.end(); ++i) circle += *i + " -> ";
-      throw InvalidArgument("[" + where + "] is defined by itself: " + circle + name);
+      throw InvalidArgument("[" + where + "] is defined in terms of itself: " + circle + name);
     }
     waiting.push_back(name);
     const Definition& definition = definitions.at(name);

@@ -54,7 +54,7 @@ std::vector<FieldInfo> network_fields() {
       {"layers", "list of layers and groups", "required",
        "in order; the input of each is the layer before it"}};
   std::string loss = Network().loss();
-  lister.text("loss", loss, "the function that training minimizes", loss_names());
+  lister.text("loss", loss, "loss function", loss_names());
   return lister.fields;
 }
 // Keys that runs add to their job.json.
@@ -345,16 +345,16 @@ void JobData::visit(FieldVisitor& v) {
   v.text("test_targets", test_targets, "the same, for the test images");
   v.flag("resize", resize, "resize images to the network's input and output");
   v.text("crop", crop,
-         "cut images to the network's input: at their \"center\", or at \"random\" positions in "
+         "crop images to the network's input: at their \"center\", or at \"random\" positions in "
          "training",
          {"none", "center", "random"});
   v.text("bad_images", bad_images, "unreadable images: \"stop\" the run, or \"skip\" and list them",
          {"stop", "skip"});
   v.number("validation_fraction", validation_fraction,
-           "share of each label's training images that are used for validation",
+           "fraction of the training images of each class that is held out for validation",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("test_fraction", test_fraction,
-           "share of each label's training images that are used for the test",
+           "fraction of the training images of each class that is held out for the test",
            {.min = 0, .max = 1, .max_excluded = true});
 }
 

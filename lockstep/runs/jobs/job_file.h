@@ -16,7 +16,7 @@
 //
 // whose layers are repeated N >= 0 times in sequence. If a group is repeated more than once, names
 // inside it get the number of the repetition as a suffix (conv -> conv_1, conv_2). A reference from
-// inside the group is to the layer of the same repetition. A reference from behind the group is to
+// inside the group is to the layer of the same repetition. A reference after the group is to
 // the layer of the last repetition. "group_input" is the layer before the current repetition.
 #pragma once
 

@@ -311,17 +311,17 @@ SweepParameter sweep_integers(const std::string& name, int64_t low, int64_t high
 }
 
 void SweepOptions::visit(FieldVisitor& v) {
-  v.text("method", method, "how trials are chosen and ended early",
+  v.text("method", method, "search method: how trials are chosen and pruned",
          {"grid", "random", "sobol", "successive-halving", "hyperband", "tpe"});
-  v.text("draws", draws, "successive-halving, hyperband: how the parameters are chosen",
+  v.text("draws", draws, "successive-halving, hyperband: how the parameters are sampled",
          {"random", "sobol", "grid"});
   v.text("metric", metric,
-         "what is compared, on the validation data: accuracy, loss or another metric of the job; "
+         "objective, on the validation data: accuracy, loss or another metric of the job; "
          "\"\": accuracy, or the loss if there are no labels");
-  v.text("goal", goal, "\"minimize\" or \"maximize\" the metric; \"\": what suits it",
+  v.text("goal", goal, "\"minimize\" or \"maximize\" the metric; \"\": as the metric requires",
          {"", "minimize", "maximize"});
   v.integer("trials", trials, "number of trials; 0: all of a grid", {.min = 0, .max = 100'000});
-  v.integer("seed", seed, "of the random choices");
+  v.integer("seed", seed, "random seed of the sweep");
   v.integer("repeats", repeats,
             "runs of each trial with consecutive seeds of the training; their mean is compared",
             {.min = 1, .max = 1000});
@@ -331,14 +331,15 @@ void SweepOptions::visit(FieldVisitor& v) {
              {.min = 1});
   v.integer("min_epochs", min_epochs, "successive-halving, hyperband: epochs of the first rung",
             {.min = 1});
-  v.integer("reduction", reduction,
-            "successive-halving, hyperband: one in this many trials goes on at a rung",
-            {.min = 2, .max = 1000});
+  v.integer(
+      "reduction", reduction,
+      "successive-halving, hyperband: reduction factor; one in this many trials goes on at a rung",
+      {.min = 2, .max = 1000});
   v.integer("window", window,
-            "tpe: a trial is chosen by the results of all trials that are at least this far "
-            "before it, so that this many can run at once",
+            "tpe: number of trials that can run at once; a trial is chosen by the results of the "
+            "trials at least this far before it",
             {.min = 1});
-  v.integer("random_trials", random_trials, "tpe: the first trials, which are drawn at random",
+  v.integer("random_trials", random_trials, "tpe: number of first trials that are random",
             {.min = 1});
 }
 

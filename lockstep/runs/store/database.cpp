@@ -121,7 +121,7 @@ void Database::fail(int code) const {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       throw DataError(place + "is damaged: " + sqlite3_errstr(kind),
-                      "the folders of the runs are complete without it: make it anew with "
+                      "the folders of the runs are complete without it: rebuild it with "
                       "`lockstep runs rebuild DIR...`");
     case SQLITE_NOMEM:
       throw std::bad_alloc();

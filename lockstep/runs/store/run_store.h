@@ -1,5 +1,5 @@
 // The run store: an index over the folders of runs in a SQLite database. The folders are complete
-// without it, and it can be made anew from them.
+// without it, and it can be rebuilt from them.
 //
 // It lies in a folder of the user's on a local disk: the locks of SQLite do not work on network
 // file systems. The schema has a version; a store of an earlier version is migrated when it is

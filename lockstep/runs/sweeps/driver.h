@@ -27,7 +27,7 @@ struct TrialProgress {
   double loss = 0, images_per_second = 0;
   double metric = std::numeric_limits<double>::quiet_NaN();  // newest value, if there is one
   int64_t shards = 0;                                        // of a mini-batch
-  // Threads that compute the run (with lent workers: workers), and iterations by so many.
+  // threads: threads (or lent workers) of the run; measured: iterations timed with that number.
   int64_t threads = 1, measured = 0;
 
   template <class Archive>
@@ -54,7 +54,7 @@ struct TrialTask {
 inline constexpr const char* stopped_by_request = "stopped by request";
 
 // Messages to a run: a number of threads above 0, or one of these.
-inline constexpr int64_t trial_must_stop = -1;       // for good, by a request
+inline constexpr int64_t trial_must_stop = -1;       // permanently, by a request
 inline constexpr int64_t trial_is_interrupted = -2;  // to be continued
 
 // Receives events of a sweep, in the thread that runs it.
@@ -84,11 +84,11 @@ struct SweepSetup {
   int64_t threads = 1;   // of all runs together
   bool lend = true;      // threads of idle workers help the others
   // If runs are computed by lent workers: `threads` are workers, and this function gives each
-  // active run so many of them. Called before a run is submitted, and several times a second.
+  // active run its number of them. Called before a run is submitted, and several times a second.
   std::function<void(const std::vector<TrialRun>& runs, const std::vector<int64_t>& counts)>
       assign = {};
-  // What runs wait for before they can begin, "Slurm: 1 of 2 hosts have come (Resources)", or "".
-  // Asked several times a second.
+  // What runs wait for before they can begin, "Slurm: 1 of 2 hosts have joined (Resources)", or "".
+  // Called several times a second.
   std::function<std::string()> waits_for = {};
   // Of a sweep that continues: its decisions by number. Whether they may be other ones now, and
   // what is called for a trial that gets other parameters, before it begins again.

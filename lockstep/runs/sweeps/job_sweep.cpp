@@ -125,8 +125,9 @@ void check_parameters(const JobText& text, const SweepOptions& options) {
         break;
       } catch (const InvalidArgument& e) {
         if (i + 1 < tries.size()) continue;
-        throw InvalidArgument("[sweep.parameters] " + p.name + ": no value fits: " + e.what(),
-                              e.hint());
+        throw InvalidArgument(
+            "[sweep.parameters] " + p.name + ": none of its values gives a valid job: " + e.what(),
+            e.hint());
       }
     }
   }
@@ -178,7 +179,7 @@ class Lending {
     return host == 0 || hosts->presence(host) > 0;
   }
 
-  // Until all hosts have come. The loss of one later keeps no trial waiting.
+  // Until all hosts have joined. The loss of one later keeps no trial waiting.
   std::string waits_for() {
     for (int slot = 0; !all_came_ && slot < options_.workers.count; ++slot) {
       if (!is_present(slot)) return pool_->hosts()->waits_for();

@@ -115,7 +115,7 @@ class Follower : public TrainingObserver {
   bool is_short() const { return said_.iteration < said_.goal; }
 
  private:
-  // The rate with another number of threads is measured anew.
+  // The rate with another number of threads is measured again.
   void use(int64_t threads) {
     if (threads == threads_) return;
     threads_ = threads;

@@ -62,7 +62,7 @@ SweepSchedule::SweepSchedule(SweepMethodPtr method, int64_t repeats, bool minimi
 const TrialResult* SweepSchedule::result(const TrialRun& run) const {
   const auto found = results_.find(run);
   if (found != results_.end()) return &found->second;
-  // A trial that has ended for good has the same result at every larger budget.
+  // A trial that has ended has the same result at every larger budget.
   for (auto it = results_.lower_bound({run.trial, run.repeat, 0});
        it != results_.end() && it->first < run; ++it) {
     if (is_final(it->second.state)) return &it->second;

@@ -31,8 +31,8 @@ void ThreadShares::note(const TrialRun& run, int64_t shards, int64_t threads, in
   if (rate < least_gain * fewer->second) known.most = fewer->first;
 }
 
-// Runs slow each other down, so a rate beside other runs is not compared with one beside fewer or
-// more of them. That a number of threads was faster than a smaller one stays true.
+// Runs slow each other down, so a rate measured with other runs is not compared with one with fewer
+// or more of them. That a number of threads was faster than a smaller one stays true.
 void ThreadShares::measure_again() {
   for (auto& [place, known] : known_) {
     if (!known.rates.empty()) known.proven = std::min(known.most, known.rates.rbegin()->first);

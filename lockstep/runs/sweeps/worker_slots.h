@@ -19,7 +19,7 @@ class WorkerSlots {
   // Empty: all can.
   explicit WorkerSlots(int count, std::function<bool(int slot)> present = {});
 
-  // Gives each run so many workers, as far as there are enough, and at least one; the first runs
+  // Gives each run its number of workers if there are enough, and at least one; the first runs
   // come first. Runs keep the workers that they have, and workers of runs that are not listed are
   // free. There must not be more runs than workers.
   void assign(const std::vector<TrialRun>& runs, const std::vector<int64_t>& counts);

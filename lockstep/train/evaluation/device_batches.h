@@ -58,7 +58,7 @@ class DeviceBatches {
   const float* scores(size_t place) const;
   const float* losses(size_t place) const;
 
-  // Adds the place's batch to the device's work, behind the present work of the default stream.
+  // Enqueues the batch of slot `place`, ordered after the default stream.
   void begin(size_t place);
   // Waits for the place's batch, if there is one.
   void wait(size_t place) const;

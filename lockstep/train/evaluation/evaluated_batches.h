@@ -65,7 +65,7 @@ class EvaluatedBatches {
   int64_t chunks_of_batch() const { return size_ / kChunk; }
   int64_t rows_of_chunk(int64_t chunk) const;
 
-  // The network for batches of so many rows, with its loss if plans compute it.
+  // The network for batches of `rows` rows, with its loss if plans compute it.
   LoweredNetwork lower(int64_t rows) const;
   bool plans_have_loss() const { return against_ != Against::nothing && !data_.loss; }
   // Number of the plans' input for labels or targets.
@@ -76,7 +76,7 @@ class EvaluatedBatches {
   // Fills a batch. `to`: its inputs; `wanted`: its labels or targets, if there are any.
   void fill(const std::vector<uint8_t*>& to, void* wanted, const IndexRange& observations,
             int thread);
-  // The same in parts: fills the rows behind the first `rows` with zeros, tells the cache what will
+  // The same in parts: fills the rows after the first `rows` with zeros, tells the cache what will
   // be read, and fills some rows of a batch that begins with observation `first`.
   void clear_padding(const std::vector<uint8_t*>& to, void* wanted, int64_t rows) const;
   void expect(const IndexRange& observations) const;

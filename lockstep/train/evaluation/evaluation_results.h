@@ -13,13 +13,13 @@
 
 namespace lockstep {
 
-// Measures besides loss and accuracy. They need labels or targets.
+// Measures other than loss and accuracy. They need labels or targets.
 struct Measures {
   std::vector<MetricPtr> metrics = {};  // metrics that fit the data, see metrics_for()
   bool confusion = false;               // only with labels
 };
 
-// Sums in a fixed order, whoever has computed the batches.
+// Sums in a fixed order, independent of which thread or worker computed a batch.
 class EvaluationResults {
  public:
   // The batches must outlive it.

@@ -113,8 +113,8 @@ void DeviceExecutor::add_shard(ShardIteration& it, int64_t shard, int repeat) {
     task.summary = slot.summaries.data() + static_cast<size_t>(shard) * program().summary_bytes();
   }
   if (iteration_) {
-    const int64_t behind = it.own.count + repeat - 1;
-    iteration_->set_place(task, repeat > 0 ? static_cast<size_t>(behind) : place);
+    const int64_t last = it.own.count + repeat - 1;
+    iteration_->set_place(task, repeat > 0 ? static_cast<size_t>(last) : place);
   }
   note(task.worker, shard);
   const ShardGradients gradients = program().compute(task);

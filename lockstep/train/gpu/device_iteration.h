@@ -45,7 +45,7 @@ class DeviceIteration {
 
   // From now on no iteration is whole, because the host takes part in updates.
   void never_whole() { possible_ = false; }
-  // Whether an iteration over so many observations can be whole: the device records, and has not
+  // Whether an iteration over this many observations can be whole: the device records, and has not
   // failed to record it.
   bool can_be_whole(int64_t observations) const;
   // Forgets all recordings, because memory that the work uses moves. No work may be under way.
@@ -71,7 +71,7 @@ class DeviceIteration {
   // Adds work to streams that it orders by itself. In a whole iteration it uses stream(), and
   // others that follow it first and that it follows at the end.
   void add(std::function<void()> work);
-  // Adds work to stream() at once, behind the default stream's work so far. The default stream then
+  // Adds work to stream() at once, after the default stream's work so far. The default stream then
   // follows it.
   void add_to_stream(const std::function<void()>& work);
   // Copy the updater's parts to the device and to the host, on stream(), in an iteration that is

@@ -81,7 +81,7 @@ void DeviceSum::exchange(Group& group, size_t leaves, std::span<const IndexRange
   const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
   void* const stream = memory_.default_stream();
   memory_.synchronize(stream);  // until the sums of the last exchange are copied
-  // The part that this member sends lies behind the parts that all members have sent.
+  // The part that this member sends lies after the parts that all members have sent.
   if (room_ < all + sizes[rank]) {
     room_ = all + sizes[rank];
     partials_ = std::make_unique<Pinned>(memory_, room_);

@@ -65,7 +65,7 @@ class DeviceUpdate {
   Memory squares_;
   std::unique_ptr<Pinned> squares_here_;
 
-  // The packed copies of all parameters, of which there were so many.
+  // The packed copies of all parameters, whose number was given.
   std::vector<kernels::BoundPass> packing_;
   std::optional<size_t> packed_copies_;
 

@@ -265,7 +265,7 @@ std::string describe(const ComparedGradient& c, const std::vector<float>& there,
 
 [[noreturn]] void refuse(Device device, const std::string& what) {
   throw Error("[training] " + to_string(device) +
-                  " computes the first shard of this training otherwise than the CPU: " + what,
+                  " and the CPU disagree on the first shard of this training: " + what,
               "set device = \"cpu\", or another precision; compare_first_shard = false trains "
               "nevertheless");
 }

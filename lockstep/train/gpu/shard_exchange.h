@@ -17,13 +17,13 @@ namespace lockstep {
 // those that the device returns.
 struct ShardExchange {
   size_t target_bytes = 0;
-  // Sent: inputs, images with their maps behind, and the rest.
+  // Sent: inputs, images, then their maps, and the rest.
   std::vector<size_t> inputs;
   size_t targets = 0, weights = 0, step = 0;
   size_t losses = 0, scores = 0, statistics = 0;  // returned
   ShardStaging bytes;
 
-  // Each part takes round_up(bytes). The maps of images begin at this distance behind the images.
+  // Each part takes round_up(bytes). The maps of images begin at this distance after the images.
   ShardExchange(const ShardPlans& plans, int64_t rows) {
     const auto n = static_cast<size_t>(rows), outputs = static_cast<size_t>(plans.outputs());
     const auto place = [](size_t& block, size_t size) {

@@ -165,7 +165,7 @@ std::vector<size_t> match_names(const std::vector<InputLayer>& layers, const Exa
   }
   throw InvalidArgument("[training] expected a network with one image input, but its inputs are " +
                             received + "; the data is " + data.describe(),
-                        layers.size() == 1 ? "vectors, sequences and images with depth come from "
+                        layers.size() == 1 ? "vectors, sequences and volumes come from "
                                              "array_datastore() or csv_datastore()"
                                            : combine);
 }

@@ -1,4 +1,4 @@
-// The list of solvers behind solver_registry(). A new solver is a function that returns its
+// The list of solvers for solver_registry(). A new solver is a function that returns its
 // SolverInfo, in a file of solvers/, and a line here.
 #pragma once
 

@@ -22,7 +22,7 @@ struct ParameterArrays;
 struct UpdateBlock;
 }  // namespace kernels
 
-// The inputs of one iteration's update besides the gradients. Computed once, in double.
+// The inputs of one iteration's update other than the gradients. Computed once, in double.
 struct UpdateScalars {
   double learning_rate = 0;
   int64_t iteration = 1;    // from 1, for Adam's bias correction

@@ -35,90 +35,93 @@ std::vector<std::string> fields_with(FieldEffect effect) {
 void TrainingOptions::visit(FieldVisitor& v) {
   constexpr int64_t kMany = int64_t{1} << 40;
   static const std::string metrics_help =
-      fmt::format("metrics of validations: {}; for images: {}",
+      fmt::format("metrics of validations: {}; of regression: {}",
                   fmt::join(metric_names(false), ", "), fmt::join(metric_names(true), ", "));
   v.effect(FieldEffect::result);
-  v.text("solver", solver.type, "the method that updates parameters from gradients, see Solvers",
+  v.text("solver", solver.type, "solver (optimizer), see Solvers",
          solver_names());
-  v.number("momentum", solver.momentum, "sgdm: share of the last step that is added to the next",
+  v.number("momentum", solver.momentum, "sgdm: momentum coefficient",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("gradient_decay", solver.gradient_decay,
-           "adam, adamw: decay of the mean gradient (beta 1)",
+           "adam, adamw: decay rate of the moving average of gradients (beta 1)",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("squared_gradient_decay", solver.squared_gradient_decay,
-           "decay of the mean squared gradient (beta 2); 0: the default of the solver, see Solvers",
+           "decay rate of the moving average of squared gradients (beta 2); 0: the default of the "
+           "solver, see Solvers",
            {.min = 0, .max = 1, .max_excluded = true});
-  v.number("epsilon", solver.epsilon, "all but sgdm: added to the square root",
+  v.number("epsilon", solver.epsilon, "all but sgdm: added to the denominator of the update",
            {.min = 0, .min_excluded = true});
   v.number("initial_learning_rate", solver.initial_learning_rate,
            "0: the default of the solver, see Solvers", {.min = 0});
   v.texts("learning_rate_schedule", schedule.types,
-          "changes of the learning rate: one schedule, or several in sequence",
+          "learning rate schedule, or several in sequence",
           {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup"});
   v.numbers("schedule_epochs", schedule.epochs,
             "length in epochs of each schedule in a sequence; the last one lasts to the end",
             {.min = 0, .min_excluded = true});
   v.number("drop_factor", schedule.drop_factor,
-           "piecewise, exponential: factor of the rate in every period",
+           "piecewise, exponential: the rate is multiplied by this in every period",
            {.min = 0, .min_excluded = true});
   v.integer("drop_period", schedule.drop_period,
             "piecewise, exponential, cyclical: length of a period in epochs",
             {.min = 1, .max = kMany});
-  v.number("schedule_power", schedule.power,
-           "polynomial: exponent of the remaining share of the schedule", {.min = 0});
+  v.number("schedule_power", schedule.power, "polynomial: power of (1 - progress)", {.min = 0});
   v.number("final_factor", schedule.final_factor,
-           "polynomial, cosine, cyclical: the lowest rate as a share of the highest",
+           "polynomial, cosine, cyclical: the lowest rate as a fraction of the highest",
            {.min = 0, .max = 1});
   v.number("warmup_factor", schedule.warmup_factor,
-           "warmup: the first rate as a share of the full rate", {.min = 0, .max = 1});
-  v.number("gradient_threshold", solver.gradient_threshold, "limit of gradients; 0: no limit",
-           {.min = 0});
-  v.text(
-      "gradient_threshold_method", solver.gradient_threshold_method,
-      "what is limited: the norm of each parameter's gradient, of all gradients, or each element",
-      {"l2norm", "global-l2norm", "absolute-value"});
+           "warmup: the first rate as a fraction of the full rate", {.min = 0, .max = 1});
+  v.number("gradient_threshold", solver.gradient_threshold,
+           "gradient clipping: the largest norm or value; 0: no clipping", {.min = 0});
+  v.text("gradient_threshold_method", solver.gradient_threshold_method,
+         "what is clipped: the norm of each parameter's gradient, the norm of all, or each element",
+         {"l2norm", "global-l2norm", "absolute-value"});
   v.numbers(
       "class_weights", class_weights,
-      "factor of the loss for each class, in the order of the classes; none: 1 each; in a job "
-      "also a table by their names",
+      "weight of each class in the loss, in the order of the classes; none: 1 each; in a job also "
+      "a table by class name",
       {.min = 0, .max = 1e30});
-  v.texts("freeze", freeze, "layers whose parameters do not change");
-  v.number("l2", solver.l2, "weight decay in the gradient, multiplied by the parameter's factor",
-           {.min = 0});
-  v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
+  v.texts("freeze", freeze, "names of layers whose parameters are frozen");
+  v.number("l2", solver.l2,
+           "L2 regularization (weight decay), multiplied by the parameter's factor", {.min = 0});
+  v.integer("mini_batch_size", mini_batch_size, "observations per iteration",
             {.min = 1, .max = 1 << 24});
   v.effect(FieldEffect::ending);
   v.integer("max_epochs", max_epochs, "passes over the training data",
             {.min = 1, .max = (int64_t{1} << 31) - 1});
   v.integer("max_iterations", max_iterations,
-            "the most iterations, also within an epoch; 0: no limit", {.min = 0, .max = kMany});
+            "stop after this many iterations, also within an epoch; 0: no limit",
+            {.min = 0, .max = kMany});
   v.effect(FieldEffect::result);
-  v.text("shuffle", data.shuffle, "when the observations get a new order",
+  v.text("shuffle", data.shuffle, "when the observations are shuffled",
          {"every-epoch", "once", "never"});
-  v.text("last_mini_batch", data.last_mini_batch, "use of a last mini-batch that is not full",
-         {"drop", "keep"});
+  v.text("last_mini_batch", data.last_mini_batch,
+         "what to do with a last mini-batch that is not full", {"drop", "keep"});
   v.effect(FieldEffect::ending);
   v.integer("validation_patience", validation.patience,
-            "validations without a smaller loss before training ends; 0: never",
+            "early stopping: validations without a smaller loss before training ends; 0: off",
             {.min = 0, .max = kMany});
   v.effect(FieldEffect::result);
   v.text("output_network", validation.output_network,
-         "the iteration whose values the trained network has", {"last", "best"});
+         "the network to keep: of the last iteration, or of the best validation", {"last", "best"});
   v.text(
       "batch_normalization_statistics", batch_normalization_statistics,
-      "statistics of the trained network: moving ones of mini-batches, or of all training images",
+      "statistics of the trained network: moving averages over mini-batches, or statistics of all "
+      "training images",
       {"moving", "population"});
   v.integer("shard_size", shards.size,
             "the most observations that are computed together; 0: 16, on a GPU 256",
             {.min = 0, .max = 1 << 24});
-  v.flag("deterministic", deterministic, "equal bits for any threads, workers, stops and resumes");
-  v.text("precision", precision.type,
-         "type of the factors in products; tf32: fp32 numbers that GPUs round to 11 bits",
-         {"fp32", "tf32", "bf16", "fp16"});
+  v.flag("deterministic", deterministic,
+         "the same bits for any number of threads and workers, and after any resume");
+  v.text(
+      "precision", precision.type,
+      "mixed precision: type of the operands of matrix products; tf32: GPUs round fp32 to 11 bits",
+      {"fp32", "tf32", "bf16", "fp16"});
   v.number("loss_scale", precision.loss_scale,
-           "power of two that multiplies losses before fp16 gradients; 0: 128 for fp16, else 1",
+           "loss scaling for fp16 gradients, a power of two; 0: 128 for fp16, else 1",
            {.min = 0, .max = 1 << 24});
-  v.integer("seed", seed, "seed of all random numbers", {.min = 0});
+  v.integer("seed", seed, "random seed", {.min = 0});
   v.text(
       "device", device,
       "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU if there is one and no workers are used");
@@ -134,18 +137,18 @@ void TrainingOptions::visit(FieldVisitor& v) {
           "hosts of the workers and their numbers: \"10.0.0.2:4\", \"localhost:4\"; none: this "
           "machine");
   v.text("host_launch", workers.host_launch,
-         "command that starts a program on a host; {host} is its name; \"\": ssh");
+         "command that runs a program on a host, where {host} stands for its name; \"\": ssh");
   v.text("host_address", workers.host_address,
-         "address of this machine for the hosts; \"\": of the interface to the first host");
+         "address at which the hosts reach this machine; \"\": that of the interface to the first "
+         "host");
   v.numbers("worker_load", workers.load,
-            "share of the shards of each worker, relative to the others; none: equal shares",
-            {.min = 0});
-  v.number(
-      "worker_limit", workers.limit,
-      "seconds until a hanging worker is replaced; 0: 10, or the time of 20 shards or 4 iterations",
-      {.min = 0});
+            "relative load of each worker: its share of the shards; none: equal loads", {.min = 0});
+  v.number("worker_limit", workers.limit,
+           "timeout in seconds, after which a hanging worker is replaced; 0: 10, or the time of 20 "
+           "shards or 4 iterations",
+           {.min = 0});
   v.integer("worker_memory_mib", workers.memory_mib,
-            "limit of the private data of each worker process in MiB; 0: no limit",
+            "memory limit of each worker process (private memory) in MiB; 0: no limit",
             {.min = 0, .max = 1 << 24});
   v.texts("worker_environment", workers.environment,
           "environment variables of worker processes: \"NAME=VALUE\"");
@@ -153,9 +156,9 @@ void TrainingOptions::visit(FieldVisitor& v) {
             "threads that read and augment images, unless shards keep all cores busy and images "
             "are in memory: then the compute threads do this",
             {.min = 1, .max = 256});
-  v.integer("prefetch", data.prefetch, "mini-batches that are prepared in advance",
+  v.integer("prefetch", data.prefetch, "number of mini-batches to prefetch",
             {.min = 1, .max = 1024});
-  v.integer("cache_mib", data.cache_mib, "memory for decoded images in MiB",
+  v.integer("cache_mib", data.cache_mib, "size of the cache of decoded images in MiB",
             {.min = 0, .max = 1 << 24});
   v.effect(FieldEffect::result);
   v.integer_or("validation_frequency", validation.frequency, "epoch",
@@ -163,18 +166,20 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.text("validation_frequency_unit", validation.frequency_unit, "the unit of validation_frequency",
          {"iteration", "epoch"});
   v.effect(FieldEffect::speed);
-  v.integer("check_frequency", shards.check_frequency,
-            "iterations between checks that a repeated shard gives the same bits; 0: no checks",
-            {.min = 0});
+  v.integer(
+      "check_frequency", shards.check_frequency,
+      "iterations between checks that a shard computed twice gives the same bits; 0: no checks",
+      {.min = 0});
   v.flag("compare_first_shard", shards.compare_first,
          "GPU: compare the first shard of a training with the CPU's before the first update");
   v.integer_or("checkpoint_frequency", checkpoints.frequency, "epoch",
                "iterations between checkpoints, or \"epoch\"");
   v.text("checkpoint_frequency_unit", checkpoints.frequency_unit,
          "the unit of checkpoint_frequency", {"iteration", "epoch"});
-  v.integer("checkpoints_kept", checkpoints.kept, "number of newest checkpoints that are kept",
+  v.integer("checkpoints_kept", checkpoints.kept, "number of newest checkpoints to keep",
             {.min = 1, .max = 1 << 20});
-  v.number("max_time", max_time, "seconds until the training stops with a checkpoint; 0: no limit",
+  v.number("max_time", max_time,
+           "time limit in seconds: then the training stops with a checkpoint; 0: no limit",
            {.min = 0});
   v.flag("allow_other_numerics", checkpoints.allow_other_numerics,
          "resume even if the processor or libraries differ: the bits will differ, too");

@@ -47,7 +47,7 @@ struct ForwardStatistics {
   }
 };
 
-// The results of a shard besides its gradients.
+// The results of a shard other than its gradients.
 struct FunctionSummary {
   double loss = 0;     // sum over the rows
   bool whole = false;  // one value for all rows
@@ -69,11 +69,11 @@ struct FunctionProgramOptions {
   double loss_scale = 1;        // the gradients are multiplied by it
 };
 
-// On a device, each worker has its own stream for the eager work of losses (EagerStream), besides
-// those of its plan runs. Losses and statistics are copied to pinned memory and read by complete(),
-// so that the host adds the next shards meanwhile, unless a loss itself waits for values. Plan runs
-// are recorded. The rest of a loss is not, because a function need not add the same work in each
-// call.
+// On a device, each worker has its own stream for the eager work of losses (EagerStream), in
+// addition to those of its plan runs. Losses and statistics are copied to pinned memory and read by
+// complete(), so that the host adds the next shards meanwhile, unless a loss itself waits for
+// values. Plan runs are recorded. The rest of a loss is not, because a function need not add the
+// same work in each call.
 //
 // Iterations run ahead if the network has no moving statistics. A loss may read these (predict()),
 // and the host updates them when an iteration is finished.

@@ -62,8 +62,8 @@ class ShardProgram {
   // The largest number of workers that can compute at the same time.
   virtual int most_workers() const { return std::numeric_limits<int>::max(); }
 
-  // Bytes of a shard's summary: its results besides the gradients. 0: summaries vary in size; then
-  // the program stores them, and encode_summaries() transfers them.
+  // Bytes of a shard's summary: its results other than the gradients. 0: summaries vary in size;
+  // then the program stores them, and encode_summaries() transfers them.
   virtual size_t summary_bytes() const = 0;
   // Whether an iteration may begin before the one before it is finished, on a device.
   virtual bool runs_ahead() const { return summary_bytes() > 0; }
@@ -87,7 +87,7 @@ class ShardProgram {
   // Makes the device's default stream wait for all work that compute() added.
   virtual void join() {}
 
-  // Digest of the results that a check compares besides the gradients.
+  // Digest of the results that a check compares, other than the gradients.
   virtual Digest summary_digest(const ShardTask& task) const = 0;
   // For summaries that vary in size: encodes summaries of shards of this member, and decodes those
   // of another member.

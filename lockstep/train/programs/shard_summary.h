@@ -1,4 +1,4 @@
-// The results of a shard besides its gradients.
+// The results of a shard other than its gradients.
 #pragma once
 
 #include <cstddef>

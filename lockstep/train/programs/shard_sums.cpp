@@ -24,7 +24,7 @@ void add_leaves(const IndexRange& node, std::span<const IndexRange> rows, int64_
   ++leaves.back().additions;
 }
 
-// A block of kUnitsOfPiece rows of so many columns fits in a second cache of 1 MiB with its
+// A block of kUnitsOfPiece rows of this many columns fits in a second cache of 1 MiB with its
 // parameters and the solver's state. Smaller blocks were slower.
 constexpr int64_t kMostColumns = 4 * kernels::kBlockColumns;
 

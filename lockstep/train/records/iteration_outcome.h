@@ -1,4 +1,4 @@
-// What an iteration gave, on its way from the threads, device or worker that computed it.
+// The results of an iteration, on their way from the threads, device or worker that computed it.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The numerics fingerprint: everything besides options and data that the bits of a result depend
+// The numerics fingerprint: everything other than options and data that the bits of a result depend
 // on.
 #pragma once
 

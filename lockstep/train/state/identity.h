@@ -17,10 +17,10 @@ namespace lockstep {
 // first_identity.h.
 inline constexpr int64_t identity_version = 2;
 
-// Everything besides the numerics fingerprint that the bits depend on, in a canonical form: a flat,
-// sorted object with names like "training.l2". Fields with default values have no entry, so a new
-// option does not change identities. The defaults are part of the form. Options that affect only
-// speed or only the end of the training (TrainingOptions::free_fields(), ending_fields()) are
+// Everything other than the numerics fingerprint that the bits depend on, in a canonical form: a
+// flat, sorted object with names like "training.l2". Fields with default values have no entry, so a
+// new option does not change identities. The defaults are part of the form. Options that affect
+// only speed or only the end of the training (TrainingOptions::free_fields(), ending_fields()) are
 // omitted. Schedules are represented by the iterations of their parts. `options` are resolved.
 // Thread-safe.
 nlohmann::ordered_json identity_of(const Network& network, const TrainingData& data,

@@ -39,7 +39,7 @@ std::optional<ShardCheck> check_due(int64_t iteration, int64_t frequency,
 // rest.
 using ShardDigests = std::vector<Digest>;
 
-// Computations of the same shard gave different bits.
+// Two computations of the same shard gave different bits.
 class ShardsDiffer : public Error {
  public:
   ShardsDiffer(int64_t iteration, int64_t shard, std::vector<int> faulty, const std::string& what);

@@ -111,7 +111,7 @@ class ShardExecutor {
   // 1 iterations may be under way.
   ShardIteration& begin(int64_t rows, int64_t iteration);
   // Before begin(), if nothing is under way: passes the first shard of this member, if it has one,
-  // to `compute`, which may compute it besides. Its memory is then the caller's. Returns whether
+  // to `compute`, which may also compute it. Its memory is then the caller's. Returns whether
   // there was one.
   bool compute_besides(int64_t rows, int64_t iteration,
                        const std::function<void(const ShardTask&)>& compute);
@@ -142,7 +142,7 @@ class ShardExecutor {
   virtual UnfinishedSum* unfinished_sum() { return nullptr; }
 
   // The sum over all shards of the iteration finished last, in the program's gradient_layout(), in
-  // memory of its device. Other members may read it at the same time; nobody may change it. The
+  // memory of its device. Other members may read it at the same time; none may change it. The
   // address changes only when sum_version() does.
   virtual std::byte* gradient_sum() = 0;
   uint64_t sum_version() const { return sum_version_; }

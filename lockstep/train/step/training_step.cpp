@@ -95,7 +95,7 @@ IterationOutcome TrainingStep::finish() {
   parts_.program->report(
       it.shards, [&](int64_t j) { return parts_.executor->summary(it, j); }, outcome);
   if (!std::isfinite(outcome.loss_sum)) {
-    // Synchronous iterations have applied nothing, and none is begun behind them.
+    // Synchronous iterations have applied nothing, and none begins after them.
     if (!begun.applied) return outcome;
     const size_t slot = parts_.executor->abandon_from(it);
     begun_.clear();

@@ -50,7 +50,7 @@ std::shared_ptr<detail::PoolCore> open_training_pool(const TrainingOptions& opti
 void PoolWorkers::Events::push(PoolWorkerEvent event) {
   const MutexLock lock(mutex);
   waiting.push_back(std::move(event));
-  came.notify_one();
+  changed.notify_one();
 }
 
 // The messages are few, and workers must not wait for the client, so there is no limit.
@@ -154,7 +154,7 @@ std::optional<PoolWorkerEvent> PoolWorkers::wait(const TimeLimit& limit) {
     const MutexLock lock(events_->mutex);
     while (events_->waiting.empty()) {
       if (limit.reached()) return std::nullopt;
-      events_->came.wait_until(events_->mutex, limit);
+      events_->changed.wait_until(events_->mutex, limit);
     }
     event = std::move(events_->waiting.front());
     events_->waiting.pop_front();

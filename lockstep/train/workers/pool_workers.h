@@ -52,8 +52,8 @@ class PoolWorkers {
   // Returns none if the pool has no such worker any more. A replacement of a lost worker goes
   // before the tasks that wait there.
   std::optional<uint32_t> start(int slot, TrainingTask task, bool replaces);
-  // Starts several workers. Of two trainings or blocks that start together, one gets all its
-  // workers before the other.
+  // Acquires several workers atomically, so that two trainings or blocks that start at the same
+  // time cannot each hold a part of what both need.
   void start_together(const std::function<void()>& starts);
   // Number of workers that the pool has at present.
   int present() const { return pool_->size(); }
@@ -83,7 +83,7 @@ class PoolWorkers {
  private:
   struct Events {
     Mutex mutex;
-    ConditionVariable came;
+    ConditionVariable changed;
     std::deque<PoolWorkerEvent> waiting LOCKSTEP_GUARDED_BY(mutex);
     void push(PoolWorkerEvent event) LOCKSTEP_EXCLUDES(mutex);
   };

@@ -35,11 +35,11 @@ std::vector<Device> devices_of_workers(const std::string& text, Device resolved)
   return devices.empty() ? std::vector<Device>{resolved} : devices;
 }
 
-Moved::Moved(Network& network, Device device) : network_(network), before_(network.device()) {
+OnDevice::OnDevice(Network& network, Device device) : network_(network), before_(network.device()) {
   if (device != before_) network.to(device);
 }
 
-Moved::~Moved() {
+OnDevice::~OnDevice() {
   if (network_.device() == before_) return;
   try {
     network_.to(before_);

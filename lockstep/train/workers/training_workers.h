@@ -30,13 +30,13 @@ std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options,
 std::vector<Device> devices_of_workers(const std::string& text, Device resolved);
 
 // Moves a network to another device during its lifetime. One thread at a time.
-class Moved {
+class OnDevice {
  public:
   // Throws what Network::to() throws.
-  Moved(Network& network, Device device);
-  ~Moved();
-  Moved(const Moved&) = delete;
-  Moved& operator=(const Moved&) = delete;
+  OnDevice(Network& network, Device device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
 
  private:
   Network& network_;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Workers are granted iterations for so many seconds ahead, within these bounds.
+// Seconds ahead for which workers are granted iterations, within these bounds.
 constexpr double kAhead = 0.1;
 // Seconds after which a stop request no longer waits for an iteration that waits for data.
 constexpr double kPatience = 0.5;
@@ -81,7 +81,7 @@ void WorkerIterations::State::advance(int64_t target, int64_t last) {
       formation.regroup();
       continue;
     }
-    // The workers have come to rest because they waited for data.
+    // The workers have halted because they waited for data.
     if (stopping && granted == received && target > parts.records.taken()) {
       throw Cancelled("[training] stopped while the workers waited for data");
     }

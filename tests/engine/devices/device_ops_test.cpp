@@ -45,7 +45,7 @@ TEST(DeviceOps, TensorsOnTwoDevicesDoNotMix) {
     ops::addition({here, there});
     FAIL() << "no error";
   } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "[addition] tensors on cpu and on cuda:0 do not mix");
+    EXPECT_STREQ(error.what(), "[addition] tensors on cpu and on cuda:0 cannot be combined");
     EXPECT_EQ(error.hint(), "move one of them: tensor.to(device)");
   }
 }

@@ -309,7 +309,7 @@ TEST_P(SelfTestDefects, AWriteBeyondTheEnd) {
              },
              0, [](const Pass& p) { return p.writes[0].spec.row_major(); }};
   broken.zero = pass_with_defect<&Table::zero, TensorSpec>;
-  expect_found("zero", broken, "behind its end");
+  expect_found("zero", broken, "past its end");
 }
 
 TEST_P(SelfTestDefects, AChangedInput) {

@@ -223,12 +223,12 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
        {"top-0", "top-", "top--1", "top-05", "top-5x", "top-99999999999999999999"}) {
     EXPECT_TRUE(has(refusal({name}, classes), "unknown metric `top-")) << name;
   }
-  EXPECT_TRUE(has(refusal({"top-4"}, classes), "top-4 needs as many classes, there are 3"));
+  EXPECT_TRUE(has(refusal({"top-4"}, classes), "top-4 needs at least 4 classes, there are 3"));
   for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "auc"}) {
-    EXPECT_TRUE(has(refusal({name}, images), "measures classification")) << name;
+    EXPECT_TRUE(has(refusal({name}, images), "is a classification metric")) << name;
   }
-  EXPECT_TRUE(has(refusal({"rmse"}, classes), "rmse measures images"));
-  EXPECT_TRUE(has(refusal({"mae"}, classes), "mae measures images"));
+  EXPECT_TRUE(has(refusal({"rmse"}, classes), "rmse is a regression metric"));
+  EXPECT_TRUE(has(refusal({"mae"}, classes), "mae is a regression metric"));
   EXPECT_TRUE(has(refusal({"f1", "auc", "f1"}, classes), "`f1` is given twice"));
   EXPECT_TRUE(has(refusal({"f1"}, classes, {make_metric("f1", MergingCount{})}), "twice"));
   EXPECT_TRUE(has(refusal({}, classes, {make_metric("", MergingCount{})}), "printable"));

@@ -56,8 +56,8 @@ TEST(NetworkInputs, HaveAsManyRowsAndTheMessageSaysSo) {
     FAIL() << "accepted";
   } catch (const InvalidArgument& e) {
     EXPECT_STREQ(e.what(),
-                 "[network] input 2 must be n x 1x2x2 of f32 or u8, with n of the first, "
-                 "received 2x1x2x2 f32 behind 3x1x2x2 u8");
+                 "[network] input 2 must be n x 1x2x2 of f32 or u8, where n is the batch "
+                 "size of input 1 (3), received 2x1x2x2 f32");
   }
   // Types may differ: pixels beside features.
   const std::vector<uint8_t> pixels(12, 7);

@@ -20,7 +20,7 @@ class FetchThreads {
   FetchThreads(const FetchThreads&) = delete;
   FetchThreads& operator=(const FetchThreads&) = delete;
 
-  // Requests a number, behind earlier requests.
+  // Requests a number, after earlier requests.
   void ask(int64_t number);
   // Moves a request to the front. Does nothing if its fetch has begun.
   void hurry(int64_t number);

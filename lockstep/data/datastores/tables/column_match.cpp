@@ -62,7 +62,8 @@ std::unordered_map<std::string, size_t> places_of_names(const std::vector<std::s
     }
   }
   throw InvalidArgument(
-      "[columns] " + store.describe() + " has other columns than the training: " + what, hint);
+      "[columns] " + store.describe() + " has different columns than the training data: " + what,
+      hint);
 }
 
 }  // namespace
@@ -90,10 +91,11 @@ DatastorePtr with_columns(DatastorePtr store, size_t input,
                                  unknown = names_without(value.columns, wanted);
   if (!missing.empty() || !unknown.empty()) refuse_columns(*store, missing, unknown, expected);
   for (size_t k = 0; k < expected.size(); ++k) order[k] = given.at(expected[k]);
-  return reorder(store, input, std::move(order),
-                 store->describe() +
-                     " has its columns in another order than the training: they are matched by "
-                     "name");
+  return reorder(
+      store, input, std::move(order),
+      store->describe() +
+          " has its columns in a different order than the training data: they are matched by "
+          "name");
 }
 
 }  // namespace lockstep

@@ -55,7 +55,7 @@ void append_utf8(std::string& text, uint32_t c) {
   more(0);
 }
 
-// UTF-16 behind its byte order mark.
+// UTF-16 after its byte order mark.
 std::string from_utf16(std::string_view bytes, bool little, const std::string& path) {
   const auto unit = [&](size_t i) {
     const auto first = static_cast<unsigned char>(bytes[i]),
@@ -282,7 +282,7 @@ void TableRecords::take_quoted(std::vector<std::string>& fields) {
   if (rest_.empty() || ends_field(rest_.front())) return;
   const auto end = std::find_if(rest_.begin(), rest_.end(), [&](char c) { return ends_field(c); });
   refuse(where + ": " + shown_field(without_blanks({rest_.begin(), end})) +
-         " behind a closing quote");
+         " after a closing quote");
 }
 
 }  // namespace lockstep

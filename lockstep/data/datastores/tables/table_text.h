@@ -32,7 +32,7 @@ class TableRecords {
   TableRecords(const std::string& path, std::string_view text);
 
   // Reads the fields of the next record. Returns false at the end. Throws DataError for a quote
-  // that is not closed and for text behind one.
+  // that is not closed and for text after one.
   bool next(std::vector<std::string>& fields);
   // The line where the last record begins, from 1.
   int64_t line() const { return line_; }

@@ -19,16 +19,16 @@ SingleThread::~SingleThread() {
   if (previous_ != 1) omp_set_num_threads(previous_);
 }
 
-void require_room_for_code() {
+void check_memory_for_code() {
   // Room for the generators of several primitives at once, with their other allocations.
   constexpr size_t kRoom = size_t{24} << 20;
-  require_room(kRoom);
+  check_memory_limit(kRoom);
 }
 
 void prepare_products() {
   static const bool prepared = [] {
     engine();
-    require_room_for_code();
+    check_memory_for_code();
     const float one = 1;
     float product = 0;
     dnnl_sgemm('N', 'N', 1, 1, 1, 1, &one, 1, &one, 1, 0, &product, 1);

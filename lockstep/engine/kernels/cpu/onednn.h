@@ -54,7 +54,7 @@ dnnl::primitive_attr attributes();
 
 // Throws Error unless there is memory for the code that oneDNN generates for a primitive. Without
 // memory, oneDNN would end the process.
-void require_room_for_code();
+void check_memory_for_code();
 // Makes oneDNN generate the code for products of matrices now, after the same check, instead of at
 // the first product.
 void prepare_products();
@@ -62,7 +62,7 @@ void prepare_products();
 // Primitive descriptor of P, from the arguments that both versions of oneDNN share.
 template <class P, class... Args>
 typename P::primitive_desc describe(Args&&... args) {
-  require_room_for_code();
+  check_memory_for_code();
 #if DNNL_VERSION_MAJOR >= 3
   return typename P::primitive_desc(engine(), std::forward<Args>(args)..., attributes());
 #else
@@ -73,7 +73,7 @@ typename P::primitive_desc describe(Args&&... args) {
 
 template <class P, class Hint, class... Args>
 typename P::primitive_desc describe_backward(const Hint& hint, Args&&... args) {
-  require_room_for_code();
+  check_memory_for_code();
 #if DNNL_VERSION_MAJOR >= 3
   return typename P::primitive_desc(engine(), std::forward<Args>(args)..., hint, attributes());
 #else
@@ -143,7 +143,7 @@ bool may_write_beyond(const dnnl::memory::desc& from, const dnnl::memory::desc& 
 // of the destination are long for the first cache, 2.6 changes the order of its loops, and can put
 // the loop over the blocks of a dimension inside the loop over the elements of a block. Every block
 // is then treated as if it were as short as the last one. Seen for gradients of the weights of an
-// inner product behind images of more than 8 channels, no multiple of 8, from 6,144 positions on.
+// inner product after images of more than 8 channels, no multiple of 8, from 6,144 positions on.
 bool may_leave_unwritten(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 
 // The layout changes, one after the other, by which oneDNN writes all elements and all padding of

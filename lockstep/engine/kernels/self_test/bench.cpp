@@ -11,7 +11,7 @@ namespace {
 
 // Fillings of memory that work must write. As floats, the first one is NaN.
 constexpr std::byte kFillings[] = {std::byte{0xFF}, std::byte{0xA5}};
-// Bytes behind each array that must stay as they are.
+// Bytes after each array that must stay as they are.
 constexpr size_t kGuard = 256;
 
 size_t padded(size_t bytes) { return round_up(bytes, 256); }
@@ -71,7 +71,7 @@ void Bench::make_room(Side& side, size_t bytes) {
   side.bytes = 0;
   side.data = static_cast<std::byte*>(memory_.allocate(bytes));
   if (!side.data) {
-    throw NoRoom("its memory has no room for " + std::to_string((bytes >> 20) + 1) + " MiB");
+    throw NoRoom("not enough free memory for " + std::to_string((bytes >> 20) + 1) + " MiB");
   }
   side.bytes = bytes;
 }
@@ -129,7 +129,7 @@ std::string Bench::check(const Work& work, std::vector<HostBytes>* kept) {
       for (size_t at = from + a.bytes; at < from + padded(a.bytes) + kGuard; ++at) {
         if (results[k][at] != kFillings[k]) {
           return a.name + ": " + std::to_string(at - from - a.bytes) +
-                 " bytes behind its end something was written";
+                 " bytes past its end something was written";
         }
       }
       if (a.role != Array::Role::operand || a.make) continue;

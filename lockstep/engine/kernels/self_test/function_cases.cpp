@@ -206,7 +206,7 @@ void add_update_of_all(std::vector<TestCase>& to, const std::string& kernel, con
   std::vector<Update> first(std::size(sizes), update), second = first;
   first[2].rate = 0.005f;
   second[1].rate = 0.5f;
-  const size_t places = std::size(sizes) * each;  // of the descriptions behind the arrays
+  const size_t places = std::size(sizes) * each;  // of the descriptions after the arrays
   const auto block_count = static_cast<int64_t>(blocks.size());
   add_function(
       to, kernel, "parameters of 1 to 2048 numbers",
@@ -364,7 +364,7 @@ void add_sums_of_leaves(std::vector<TestCase>& to) {
   }
 }
 
-// Copies in units of 16, 4 and 1 bytes, with bytes beside them that stay.
+// Copies in units of 16, 4 and 1 bytes, with adjacent bytes that stay.
 void add_copies_of_pieces(std::vector<TestCase>& to) {
   constexpr size_t bytes = 70000;
   struct Piece {

@@ -1,6 +1,6 @@
-// The built-in self-test of a device: every kernel, with every type and layout, beside the CPU's
-// kernel; on two streams, repeated and recorded. What has passed is known to be right for these
-// shapes on this device with these drivers and libraries.
+// The built-in self-test of a device: every kernel, with every type and layout, compared with the
+// CPU's kernel; on two streams, repeated and recorded. What has passed is known to be right for
+// these shapes on this device with these drivers and libraries.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ struct SelfTestOptions {
   std::vector<std::string> only{};  // if not empty: only these kernels
   bool large = true;                // also problems of the sizes of trainings
   size_t every = 1;                 // n: only every n-th case
-  bool until_failure = false;       // ends behind the first failure
+  bool until_failure = false;       // ends after the first failure
   // Called before a case begins, and with its result.
   std::function<void(size_t number)> begin = {};
   std::function<void(const SelfTestResult&)> end = {};

@@ -1,4 +1,4 @@
-// The list of layers behind layer_registry(). A new layer is a function <name>_info() that returns
+// The list of layers for layer_registry(). A new layer is a function <name>_info() that returns
 // its LayerInfo, in a file of a folder below, and a line here.
 #pragma once
 

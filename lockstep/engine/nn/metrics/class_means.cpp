@@ -53,7 +53,7 @@ MetricPtr mean_of(const std::string& name, double (ClassCounts::*of)() const) {
 MetricInfo metrics::precision() {
   return {.name = "precision",
           .help =
-              "of the observations predicted as a class, the share that belongs to it; mean over "
+              "fraction of the observations predicted as a class that belong to it; mean over "
               "classes",
           .share = true,
           .make = [](const std::string& name, int64_t) {
@@ -64,7 +64,7 @@ MetricInfo metrics::precision() {
 MetricInfo metrics::recall() {
   return {
       .name = "recall",
-      .help = "of the observations of a class, the share predicted as it; mean over classes",
+      .help = "fraction of the observations of a class that are predicted as it; mean over classes",
       .share = true,
       .make = [](const std::string& name, int64_t) { return mean_of(name, &ClassCounts::recall); }};
 }

@@ -36,7 +36,7 @@ struct ImageError {
 
 MetricInfo metrics::rmse() {
   return {.name = "rmse",
-          .help = "root of the mean squared difference over all elements (pixels are 0 to 1)",
+          .help = "root mean squared error over all elements (pixels are 0 to 1)",
           .images = true,
           .make = [](const std::string& name, int64_t) {
             return make_metric(name, ImageError{name, true});
@@ -45,7 +45,7 @@ MetricInfo metrics::rmse() {
 
 MetricInfo metrics::mae() {
   return {.name = "mae",
-          .help = "mean absolute difference over all elements (pixels are 0 to 1)",
+          .help = "mean absolute error over all elements (pixels are 0 to 1)",
           .images = true,
           .make = [](const std::string& name, int64_t) {
             return make_metric(name, ImageError{name, false});

@@ -1,4 +1,4 @@
-// The list of metrics behind metric_registry(). A new metric is a function that returns its
+// The list of metrics for metric_registry(). A new metric is a function that returns its
 // MetricInfo, in a file of this folder, and a line here.
 #pragma once
 

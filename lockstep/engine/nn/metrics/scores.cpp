@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// "rmse and mae measure images".
+// "rmse and mae are regression metrics".
 std::string measure(bool images) {
   const std::vector<std::string> names = metric_names(images);
   std::string text;
@@ -16,8 +16,8 @@ std::string measure(bool images) {
     if (i > 0) text += i + 1 < names.size() ? ", " : " and ";
     text += names[i];
   }
-  const std::string verb = names.size() == 1 ? " measures " : " measure ";
-  return text + verb + (images ? "images" : "classification");
+  const std::string kind = images ? "regression metric" : "classification metric";
+  return text + (names.size() == 1 ? " is a " + kind : " are " + kind + "s");
 }
 
 }  // namespace
@@ -32,14 +32,16 @@ float comparable(float score) {
 
 void require_classes(const std::string& metric, const MetricProblem& problem) {
   if (!problem.classes.empty()) return;
-  throw InvalidArgument(
-      "[metrics] " + metric + " measures classification, the network makes images", measure(true));
+  throw InvalidArgument("[metrics] " + metric +
+                            " is a classification metric, but the network is a regression network",
+                        measure(true));
 }
 
 void require_images(const std::string& metric, const MetricProblem& problem) {
   if (problem.classes.empty()) return;
-  throw InvalidArgument("[metrics] " + metric + " measures images, the network learns classes",
-                        measure(false));
+  throw InvalidArgument(
+      "[metrics] " + metric + " is a regression metric, but the network is a classifier",
+      measure(false));
 }
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ double quotient(double sum, int64_t count);
 // The score for comparisons: NaN counts as the lowest.
 float comparable(float score);
 
-// Throw InvalidArgument, with the metrics that fit in the hint, unless the network learns classes
+// Throw InvalidArgument, with the metrics that fit in the hint, unless the network is a classifier
 // (makes images).
 void require_classes(const std::string& metric, const MetricProblem& problem);
 void require_images(const std::string& metric, const MetricProblem& problem);

@@ -16,7 +16,8 @@ struct TopK {
     require_classes(name, problem);
     const auto classes = static_cast<int64_t>(problem.classes.size());
     if (k <= classes) return;
-    throw InvalidArgument("[metrics] top-" + std::to_string(k) + " needs as many classes, there " +
+    throw InvalidArgument("[metrics] top-" + std::to_string(k) + " needs at least " +
+                          std::to_string(k) + " classes, there " +
                           (classes == 1 ? "is 1" : "are " + std::to_string(classes)));
   }
   void accumulate(const ScoredObservation& o) {
@@ -38,14 +39,14 @@ struct TopK {
 
 MetricInfo metrics::accuracy() {
   return {.name = "accuracy",
-          .help = "share of observations whose class has the highest score",
+          .help = "fraction of observations whose class has the highest score",
           .share = true,
           .make = [](const std::string& name, int64_t) { return make_metric(name, TopK{}); }};
 }
 
 MetricInfo metrics::top_k() {
   return {.name = "top-K",
-          .help = "share of observations whose class is among the K highest scores (top-5)",
+          .help = "fraction of observations whose class is among the K highest scores (top-5)",
           .numbered = true,
           .share = true,
           .make = [](const std::string& name, int64_t k) {

@@ -17,9 +17,10 @@ class CrossEntropy final : public Op {
     check_count(*this, in, 2, 2);
     if (in[0].rank() != 2 || in[0].elements() == 0 ||
         !(in[1] == Shape{in[0][0]} || in[1] == in[0])) {
-      throw InvalidArgument("[" + std::string(type()) +
-                            "] expected scores of n x c and n labels, or n x c shares, received " +
-                            in[0].to_string() + " and " + in[1].to_string());
+      throw InvalidArgument(
+          "[" + std::string(type()) +
+          "] expected scores of n x c and n labels, or n x c class probabilities, received " +
+          in[0].to_string() + " and " + in[1].to_string());
     }
     if (from_logits_) return {Shape{in[0][0]}, in[0]};
     return {Shape{in[0][0]}};

@@ -79,7 +79,7 @@ Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& s
     throw InvalidArgument(
         "[group_normalization] x (" + x.shape().to_string() +
             ") has one value for each group, whose normalization gives 0 whatever the value is",
-        "form fewer groups, or leave it out where a channel has one place");
+        "form fewer groups, or leave it out where a channel has one element");
   }
   return apply_op(op, {x, scale, shift})[0];
 }

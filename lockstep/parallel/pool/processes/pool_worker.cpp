@@ -142,7 +142,7 @@ class PoolWorker final : public TaskContext {
   // Redirects output to memory that the client can read, too.
   void keep_diary() {
     diary_ = memfd_create("lockstep-diary", MFD_CLOEXEC);
-    if (diary_ < 0) throw Error("[pool] no memory for a diary");
+    if (diary_ < 0) throw Error("[pool] cannot allocate memory for the diary");
     const int flags = fcntl(diary_, F_GETFL);
     fcntl(diary_, F_SETFL, flags | O_APPEND);
     std::fflush(nullptr);

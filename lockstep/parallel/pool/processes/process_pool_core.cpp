@@ -249,7 +249,7 @@ void ProcessSlots::rebalance() {
   if (std::none_of(slots_.begin(), slots_.end(), free)) return;
   bool some = false;
   for (const auto& slot : slots_) {
-    // A task behind a single short one begins sooner here than on another worker.
+    // A task after a single short one begins sooner here than on another worker.
     const bool busy = slot->sent.size() > 2 ||
                       (slot->sent.size() == 2 &&
                        Clock::now() - slot->sent[0].since > std::chrono::duration<double>(kShort));

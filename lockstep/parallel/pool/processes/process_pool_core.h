@@ -86,7 +86,7 @@ class ProcessSlots final : public PoolCore {
   // The slots that may have reports: those of this machine, and those of other hosts that have
   // announced a change.
   std::vector<Slot*> slots_to_drain() LOCKSTEP_REQUIRES(mutex);
-  // Processes arrived reports as far as inboxes have room, but a limited number at a time. Returns
+  // Handles pending reports, a limited number at a time; stops early if an inbox is full. Returns
   // whether more may be available.
   bool drain(Slot& slot) LOCKSTEP_REQUIRES(mutex);
   // Delivers the held message. If the worker is ending, the message may exceed the inbox's limit.

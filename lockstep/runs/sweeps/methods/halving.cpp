@@ -149,9 +149,9 @@ class Halving : public SweepMethod {
     std::vector<int64_t> sizes;
     int64_t left = trials;
     for (size_t b = 0; b < n; ++b) {
-      const auto behind = static_cast<int64_t>(n - b - 1);
+      const auto later = static_cast<int64_t>(n - b - 1);
       const auto size = static_cast<int64_t>(double(trials) * shares[b] / sum + 0.5);
-      sizes.push_back(b + 1 == n ? left : std::clamp<int64_t>(size, 1, left - behind));
+      sizes.push_back(b + 1 == n ? left : std::clamp<int64_t>(size, 1, left - later));
       left -= sizes.back();
     }
     return sizes;

@@ -173,7 +173,7 @@ std::vector<TrialParameters> grid_trials(const SweepOptions& options) {
     };
     if (p.when.empty() || std::any_of(trials.begin(), trials.end(), uses)) continue;
     throw InvalidArgument(
-        "[sweep.parameters] " + p.name + ": its condition is true for no trial of the grid",
+        "[sweep.parameters] " + p.name + ": its condition is never true in the grid",
         "`when` must have values that the grid has; { low = A, high = B } stands "
         "for all between");
   }

@@ -84,7 +84,7 @@ double scrambled_sobol(uint64_t seed, size_t dimension, uint32_t index) {
   const RandomStream stream({.seed = seed, .use = sweep_draws, .a = 1, .b = dimension});
   uint32_t scrambled = 0;
   for (int bit = 0; bit < bits; ++bit) {
-    // The bits before this one, behind a leading 1 that tells their number.
+    // The bits before this one, after a leading 1 that marks their number.
     const uint64_t before = (uint64_t{1} << bit) | (bit == 0 ? 0 : uint64_t{x} >> (bits - bit));
     const uint32_t flip = stream.bits(before) & 1;
     scrambled |= (((x >> (bits - 1 - bit)) & 1) ^ flip) << (bits - 1 - bit);

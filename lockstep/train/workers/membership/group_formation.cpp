@@ -30,8 +30,8 @@ double load_of(const TrainingOptions& options, int slot) {
 
 }  // namespace
 
-// Brings the members of the present group to rest. Returns false if one was lost meanwhile.
-bool GroupFormation::await_rest() {
+// Halts the members of the current group. Returns false if one was lost meanwhile.
+bool GroupFormation::await_halt() {
   WorkerMembership& membership = parts_.membership;
   const IterationRecords& records = parts_.records;
   // A member that connects to others does not receive orders. If nothing was received since the
@@ -47,7 +47,7 @@ bool GroupFormation::await_rest() {
     if (m.phase != Phase::member || m.halted) continue;
     membership.order(number, HaltOrder{parts_.group.generation()});
   }
-  // Members that compute come to rest at the next exchange. If nothing was ever computed, hosts may
+  // Members that compute halt at the next exchange. If nothing was ever computed, hosts may
   // be forming a group.
   const bool forming = membership.pool().hosts() != nullptr &&
                        records.granted() == records.received() &&
@@ -110,7 +110,7 @@ bool GroupFormation::bring_state(const Base& base) {
     for (const auto& [number, m] : membership.members()) {
       any_ready = any_ready || m.phase != Phase::building;
       const int host = membership.host_of(m);
-      if (host == 0 || m.phase == Phase::building || !base.behind(m)) continue;
+      if (host == 0 || m.phase == Phase::building || !base.lags(m)) continue;
       const uint64_t presence = hosts->presence(host);
       auto at = brought.find(host);
       if (at != brought.end() && !at->second.lost.empty()) {
@@ -134,7 +134,7 @@ bool GroupFormation::bring_state(const Base& base) {
     for (const int host : late) {
       Brought& state = brought.at(host);
       for (const auto& [number, m] : membership.members()) {
-        if (membership.host_of(m) != host || m.phase == Phase::building || !base.behind(m)) {
+        if (membership.host_of(m) != host || m.phase == Phase::building || !base.lags(m)) {
           continue;
         }
         if (!state.lost.insert(number).second) continue;
@@ -232,7 +232,7 @@ bool GroupFormation::form(const Base& base) {
     FormOrder f;
     f.generation = group.generation();
     group.describe(f, r);
-    f.state = base.behind(m) ? parts_.state.current() : -1;
+    f.state = base.lags(m) ? parts_.state.current() : -1;
     f.reporter = ranks[r] == reporter;
     f.group = encoded;
     all = membership.order(ranks[r], f) && all;
@@ -280,7 +280,7 @@ void GroupFormation::regroup() {
   WorkerMembership& membership = parts_.membership;
   const IterationsSetup& setup = parts_.setup;
   for (;;) {
-    if (!await_rest()) continue;
+    if (!await_halt()) continue;
     Base base = find_base();
     const bool first = parts_.group.generation() == 0;
     const bool hosts = membership.pool().hosts() != nullptr;
@@ -299,7 +299,7 @@ void GroupFormation::regroup() {
     } else if (std::any_of(membership.members().begin(), membership.members().end(),
                            [&](const auto& entry) {
                              return entry.second.phase != Phase::building &&
-                                    base.behind(entry.second);
+                                    base.lags(entry.second);
                            })) {
       if (!publish(base.source)) continue;
     }

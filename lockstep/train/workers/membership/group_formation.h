@@ -1,5 +1,5 @@
-// How the present workers form a group: they come to rest, those behind get the state of one that
-// is ahead, and all continue from the same iteration.
+// How the current workers form a group: all halt, lagging workers copy the state of one at the
+// newest iteration, and all continue from there.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class GroupFormation {
   // Parts and events must outlive it.
   GroupFormation(WorkerParts& parts, WorkerEvents& events) : parts_(parts), events_(events) {}
 
-  // Forms a group of all present workers, from the last iteration that any of them finished.
+  // Forms a group of all current workers, from the last iteration that any of them finished.
   // Repeats this until it succeeds. Throws Cancelled if the user stops the training meanwhile.
   void regroup();
   // A member writes its state to shared memory. Returns false if the member is lost instead.
@@ -29,10 +29,10 @@ class GroupFormation {
     bool published = false;  // no member has values, so the published ones are used
     bool any_ready = false;  // any worker is not building
     // Whether the member needs the published values. A worker that has just started has none.
-    bool behind(const WorkerMember& m) const { return published || m.finished != iteration; }
+    bool lags(const WorkerMember& m) const { return published || m.finished != iteration; }
   };
 
-  bool await_rest();
+  bool await_halt();
   Base find_base() const;
   bool bring_state(const Base& base);
   void let_go(const std::vector<uint32_t>& leaving, int64_t iteration, int64_t members);

@@ -21,12 +21,12 @@ class Meeting {
   // a host that does not exist.
   std::vector<size_t> add(size_t host, const RendezvousEntries& entries) {
     std::vector<size_t> complete;
-    if (places_.at(host).gave) return complete;
-    places_[host].gave = true;
+    if (places_.at(host).sent) return complete;
+    places_[host].sent = true;
     places_[host].expected = entries.size();
     for (const auto& [to, address] : entries) {
       if (to < 0 || static_cast<size_t>(to) >= places_.size()) {
-        throw DataError("[workers] host " + std::to_string(host) + " gave an address for host " +
+        throw DataError("[workers] host " + std::to_string(host) + " sent an address for host " +
                         std::to_string(to) + ", but there are " + std::to_string(places_.size()) +
                         " hosts");
       }
@@ -45,10 +45,10 @@ class Meeting {
 
  private:
   struct Place {
-    bool gave = false;
+    bool sent = false;
     size_t expected = 0;
     RendezvousEntries entries;
-    bool complete() const { return gave && entries.size() == expected; }
+    bool complete() const { return sent && entries.size() == expected; }
   };
   std::vector<Place> places_;
 };

@@ -188,9 +188,10 @@ void WorkerMembership::take(uint32_t worker, const ReadyReport& r) {
                           " computes with other numerics: " + difference);
   }
   if (r.names != names_) {
-    throw InvalidArgument("[workers] " + name_of_worker(worker) + " has other data than its client",
-                          "the function that makes the problem must return the same data in every "
-                          "process, and folders must not change meanwhile");
+    throw InvalidArgument(
+        "[workers] " + name_of_worker(worker) + " has different data than its client",
+        "the function that makes the problem must return the same data in every "
+        "process, and folders must not change meanwhile");
   }
   if (!ready_) ready_ = r;
   m.built = true;

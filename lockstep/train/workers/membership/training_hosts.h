@@ -20,7 +20,7 @@ class TrainingHosts {
 
   // Shares the images' caches, before anything is read.
   void share(const TrainingImages& images);
-  // All images are read. Sets the memory that the workers share besides; `scores`: validations
+  // All images are read. Sets the other memory that the workers share; `scores`: validations
   // return scores.
   void begin(const SharedPlace (&states)[2], const SharedPlace& evaluation, bool scores);
   // The order that describes the shared memory to this worker.

@@ -88,8 +88,8 @@ void WorkerEvents::end_hanging() {
   for (const uint32_t number : missing) membership.kill(number, "hung (" + where + ")");
   if (!missing.empty()) return;
   if (group.far() && group.ranks().size() > 1) {
-    // No member is late, so data was lost between hosts or devices. A member that does not come to
-    // rest after that is hanging.
+    // No member is late, so data was lost between hosts or devices. A member that does not halt
+    // after that is hanging.
     parts_.losses.count_failed_rendezvous("no data has arrived for too long");
     return group.end();
   }

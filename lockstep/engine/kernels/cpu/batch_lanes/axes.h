@@ -64,15 +64,15 @@ struct LanesPhases {
   }
 };
 
-// Columns of zeros that windows need before and behind rows of `columns`.
+// Columns of zeros that windows need before and after rows of `columns`.
 struct LanesMargins {
-  int64_t before = 0, behind = 0;
+  int64_t before = 0, after = 0;
 
   LanesMargins(const LanesPhases& phases, int64_t columns) {
     for (int64_t p = 0; p < phases.count(); ++p) {
       const LanesAxis a = phases.at(p);
       before = std::max(before, -a.lowest());
-      behind = std::max(behind, a.end() - columns);
+      after = std::max(after, a.end() - columns);
     }
   }
 };

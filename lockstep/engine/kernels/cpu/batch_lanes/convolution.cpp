@@ -29,7 +29,7 @@ struct Images {
 };
 
 // Copies of as many rows of some channels (pairs of channels for bfloat16) as a window needs,
-// contiguous and between zeros: channels x (before + columns + behind) vectors per row. In the
+// contiguous and between zeros: channels x (before + columns + after) vectors per row. In the
 // images themselves, rows and channels are often powers of two apart, which causes cache conflicts.
 template <class T>
 class Rows {
@@ -39,7 +39,7 @@ class Rows {
       : images_(images),
         axis_(axis),
         before_(margins.before),
-        width_(margins.before + images.columns + margins.behind),
+        width_(margins.before + images.columns + margins.after),
         channels_(channels),
         steps_((channels + kTogether<T> - 1) / kTogether<T>),
         memory_(memory),
@@ -48,7 +48,7 @@ class Rows {
     for (int64_t c = 0; c < axis.span() * steps_; ++c) {
       float* const row = memory + c * channel();
       std::fill_n(row, before_ * lanes_, 0.0f);
-      std::fill_n(row + (before_ + images.columns) * lanes_, margins.behind * lanes_, 0.0f);
+      std::fill_n(row + (before_ + images.columns) * lanes_, margins.after * lanes_, 0.0f);
     }
   }
   int64_t channel() const { return width_ * lanes_; }
@@ -341,7 +341,7 @@ size_t LanesConvolution::scratch(bool back) const {
   const LanesMargins margins(across, from_columns);
   int64_t span = 0;
   for (int64_t p = 0; p < down.count(); ++p) span = std::max(span, down.at(p).span());
-  const int64_t width = margins.before + from_columns + margins.behind;
+  const int64_t width = margins.before + from_columns + margins.after;
   return static_cast<size_t>(span * in * width * kLanes) * sizeof(float);
 }
 

@@ -40,7 +40,7 @@ Pass product(const Factor& a, const Factor& b, const Factor& result, bool adds =
 #else
     const dnnl::matmul::primitive_desc pd({a.seen_as, b.seen_as, result.seen_as}, attr, engine());
 #endif
-    require_room_for_code();
+    check_memory_for_code();
     prepare_products();
     return primitive_pass(
         dnnl::matmul(pd), scratch_of(pd),

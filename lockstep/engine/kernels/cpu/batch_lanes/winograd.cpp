@@ -35,7 +35,7 @@ HWY_INLINE void transform_output(const Tiles& t, const Unit& u, const float* fro
   const D d;
   const Points points;
   V half[kAround][kTile];
-  from = anew(from);
+  from = opaque(from);
   for (int c = 0; c < kAround; ++c) {
     V m[kAround];
     for (int r = 0; r < kAround; ++r) m[r] = hn::Load(d, from + (kAround * r + c) * step);

@@ -62,7 +62,7 @@ struct Units {
 // Returns the same address, but hides it from the compiler. Otherwise the compiler keeps a pointer
 // to each of the 36 places in memory and advances all of them.
 template <class T>
-HWY_INLINE T* anew(T* address) {
+HWY_INLINE T* opaque(T* address) {
   asm("" : "+r"(address));
   return address;
 }
@@ -163,7 +163,7 @@ HWY_INLINE void transform_input(const Tiles& t, const Unit& u, const T* plane, T
   const Points points;
   V half[kAround][kAround];
   rows_of(t, u, plane, points, half);
-  to = anew(to);
+  to = opaque(to);
   for (int c = 0; c < kAround; ++c) {
     V v[kAround];
     column_of(points, half, c, v);
@@ -178,7 +178,7 @@ HWY_INLINE void transform_pairs(const Tiles& t, const Unit& u, const BFloat16* p
   V half[kAround][kAround], other[kAround][kAround];
   rows_of(t, u, plane, points, half);
   if (two) rows_of(t, u, plane + t.plane(), points, other);
-  to = anew(to);
+  to = opaque(to);
   for (int c = 0; c < kAround; ++c) {
     V v[kAround], w[kAround];
     column_of(points, half, c, v);

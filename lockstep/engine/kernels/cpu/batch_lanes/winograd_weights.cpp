@@ -163,7 +163,7 @@ HWY_INLINE void transform_gradient(const Tiles& t, const Unit& u, const T* plane
   const D d;
   const Points points;
   V half[kTile][kAround];
-  to = anew(to);
+  to = opaque(to);
   const int64_t columns = std::min<int64_t>(kTile, t.columns - u.column);
   for (int r = 0; r < kTile; ++r) {
     const T* const from = plane + (u.row + r) * t.row() + u.column * t.n + u.lane;

@@ -19,7 +19,7 @@ namespace {
 // computes them in double instead of oneDNN.
 constexpr int64_t kMostObservations = 256;
 
-// With so many rows each product makes panels of the weights by itself, in its thread's cache.
+// With this many rows each product packs panels of the weights itself, in its thread's cache.
 // Panels that are packed once an iteration cost memory and traffic between cores. They are for few
 // rows, and for bf16, where rounding costs more.
 constexpr int64_t kRowsForOwnPanels = 32;

@@ -52,7 +52,7 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-// Supported layouts besides row-major. A block of 0 means all channels.
+// Supported layouts other than row-major. A block of 0 means all channels.
 struct Known {
   int rank;
   int64_t block;

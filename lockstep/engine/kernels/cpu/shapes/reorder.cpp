@@ -86,7 +86,7 @@ Pass make_reorder(const TensorSpec& from, const TensorSpec& to) {
   std::vector<Pass> passes;
   for (const auto& [part, place] : sound_reorders(desc_of(from), desc_of(to))) {
     const dnnl::reorder::primitive_desc pd(engine(), part, engine(), place, attributes());
-    require_room_for_code();
+    check_memory_for_code();
     passes.push_back(primitive_pass(dnnl::reorder(pd), scratch_of(pd),
                                     {{DNNL_ARG_FROM, input(0, from), part}},
                                     {{DNNL_ARG_TO, output(0, to), place}}));

@@ -37,8 +37,8 @@ int64_t inner_of(const Shape& shape, int axis) {
   int64_t inner = 1;
   const bool last_is_channels = shape.rank() >= 3;
   for (int i = 0; i < shape.rank(); ++i) {
-    const bool behind = !last_is_channels ? i > axis : axis != 1 && (i == 1 || i > axis);
-    if (behind && i != axis) inner *= shape[i];
+    const bool after = !last_is_channels ? i > axis : axis != 1 && (i == 1 || i > axis);
+    if (after && i != axis) inner *= shape[i];
   }
   return inner;
 }

@@ -187,7 +187,7 @@ struct Same {
   __device__ float operator()(float x) const { return x; }
 };
 
-std::byte* behind(void* scratch, size_t bytes) { return static_cast<std::byte*>(scratch) + bytes; }
+std::byte* after(void* scratch, size_t bytes) { return static_cast<std::byte*>(scratch) + bytes; }
 
 }  // namespace
 
@@ -393,11 +393,11 @@ ChannelPlaces CudnnConvolution::places(const TensorSpec& activations) const {
   return {e.outer * e.space, e.channels, format_ == CUDNN_TENSOR_NHWC ? 1 : e.space};
 }
 
-// The x that cuDNN reads: if there is a frame, a padded copy behind the workspace, else `x` itself.
+// The x that cuDNN reads: if there is a frame, a padded copy after the workspace, else `x` itself.
 const void* CudnnConvolution::padded(const void* x, size_t workspace, void* scratch,
                                      void* stream) const {
   if (!frame_.any()) return x;
-  void* const framed = behind(scratch, workspace);
+  void* const framed = after(scratch, workspace);
   launch_pad(volumes_, frame_, size_of(dtype()), x, framed, stream);
   return framed;
 }
@@ -420,7 +420,7 @@ void CudnnConvolution::data(const void* w, const void* dy, void* dx, void* scrat
     return;
   }
   const Descriptors& d = *descriptors_;
-  void* const seen = frame_.any() ? behind(scratch, workspace_.data) : dx;
+  void* const seen = frame_.any() ? after(scratch, workspace_.data) : dx;
   check(cudnnConvolutionBackwardData(cudnn_handle(stream), &kOne, d.w.get(), w, d.y.get(), dy,
                                      d.data.window.get(), d.data.algorithm, scratch,
                                      d.data.workspace, &kZero, d.x.get(), seen),
@@ -433,7 +433,7 @@ void CudnnConvolution::weights(const void* x, const void* dy, float* dw, void* s
   const Descriptors& d = *descriptors_;
   // cuDNN requires one type for all three tensors. A narrow gradient is converted to f32
   // afterwards.
-  void* const narrow = behind(scratch, workspace_.weights + framed_bytes_);
+  void* const narrow = after(scratch, workspace_.weights + framed_bytes_);
   void* const to = narrow_bytes_ > 0 ? narrow : dw;
   const void* seen = padded(x, workspace_.weights, scratch, stream);
   check(cudnnConvolutionBackwardFilter(cudnn_handle(stream), &kOne, d.x.get(), seen, d.y.get(), dy,

@@ -6,15 +6,15 @@
 namespace lockstep {
 
 void LeakyReluOptions::visit(FieldVisitor& v) {
-  v.number("scale", scale, "of elements below 0", {.min = 0, .max = 1e30});
+  v.number("scale", scale, "slope for x < 0", {.min = 0, .max = 1e30});
 }
 
 void EluOptions::visit(FieldVisitor& v) {
-  v.number("alpha", alpha, "minus the limit far below 0", {.min = 0, .max = 1e30});
+  v.number("alpha", alpha, "ELU tends to -alpha for x -> -infinity", {.min = 0, .max = 1e30});
 }
 
 void GeluOptions::visit(FieldVisitor& v) {
-  v.text("approximation", approximation, "none: by the error function; tanh: by the tangent",
+  v.text("approximation", approximation, "\"none\": exact (erf); \"tanh\": the tanh approximation",
          {"none", "tanh"});
 }
 

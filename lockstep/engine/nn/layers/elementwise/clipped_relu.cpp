@@ -5,7 +5,8 @@
 namespace lockstep {
 
 void ClippedReluOptions::visit(FieldVisitor& v) {
-  v.number("ceiling", ceiling, "the largest result", {.min = 0, .max = 1e30, .min_excluded = true});
+  v.number("ceiling", ceiling, "upper limit of the output",
+           {.min = 0, .max = 1e30, .min_excluded = true});
 }
 
 namespace {

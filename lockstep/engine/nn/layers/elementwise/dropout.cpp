@@ -6,7 +6,8 @@
 namespace lockstep {
 
 void DropoutOptions::visit(FieldVisitor& v) {
-  v.number("probability", probability, "of becoming 0", {.min = 0, .max = 1, .max_excluded = true});
+  v.number("probability", probability, "probability that an element is dropped",
+           {.min = 0, .max = 1, .max_excluded = true});
 }
 
 namespace {

@@ -1,4 +1,4 @@
-// Input layers for arrays of floats: vectors of features, sequences, images with depth.
+// Input layers for arrays of floats: vectors of features, sequences, volumes.
 #include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
@@ -40,23 +40,23 @@ constexpr IntegerRule extent{.min = 1, .max = 1 << 24, .required = true};
 }  // namespace
 
 void FeatureInputOptions::visit(FieldVisitor& v) {
-  v.integer("features", features, "elements of one observation",
+  v.integer("features", features, "number of features",
             {.min = 1, .max = int64_t{1} << 31, .required = true});
-  visit_normalization(v, normalization, "of each feature, over the training data");
+  visit_normalization(v, normalization, "of each feature, with statistics of the training data");
 }
 
 void SequenceInputOptions::visit(FieldVisitor& v) {
-  v.integer("channels", channels, "numbers at each place", extent);
-  v.integer("length", length, "places of a sequence", extent);
-  visit_normalization(v, normalization, "of each channel, over the training data");
+  v.integer("channels", channels, "values per time step", extent);
+  v.integer("length", length, "time steps per sequence", extent);
+  visit_normalization(v, normalization, "of each channel, with statistics of the training data");
 }
 
 void Image3dInputOptions::visit(FieldVisitor& v) {
-  v.integer("depth", depth, "layers of pixels", extent);
-  v.integer("height", height, "rows", extent);
-  v.integer("width", width, "columns", extent);
-  v.integer("channels", channels, "numbers of each pixel", extent);
-  visit_normalization(v, normalization, "of each channel, over the training data");
+  v.integer("depth", depth, "depth in voxels", extent);
+  v.integer("height", height, "height in voxels", extent);
+  v.integer("width", width, "width in voxels", extent);
+  v.integer("channels", channels, "values per voxel", extent);
+  visit_normalization(v, normalization, "of each channel, with statistics of the training data");
 }
 
 LayerPtr feature_input(FeatureInputOptions options) {

@@ -6,10 +6,12 @@
 namespace lockstep {
 
 void ImageInputOptions::visit(FieldVisitor& v) {
-  v.integer("height", height, "rows", {.min = 1, .max = 1 << 14, .required = true});
-  v.integer("width", width, "columns", {.min = 1, .max = 1 << 14, .required = true});
-  v.integer("channels", channels, "1 gray, 3 color", {.min = 1, .max = 1 << 14, .required = true});
-  v.text("normalization", normalization, "of pixels (0 to 255), by channel, over the training data",
+  v.integer("height", height, "height in pixels", {.min = 1, .max = 1 << 14, .required = true});
+  v.integer("width", width, "width in pixels", {.min = 1, .max = 1 << 14, .required = true});
+  v.integer("channels", channels, "values per pixel: 1 grayscale, 3 RGB",
+            {.min = 1, .max = 1 << 14, .required = true});
+  v.text("normalization", normalization,
+         "of each channel (pixels are 0 to 255), with statistics of the training data",
          {"none", "zero-center", "z-score", "rescale-zero-one", "rescale-symmetric"});
 }
 

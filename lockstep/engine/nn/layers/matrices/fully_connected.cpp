@@ -8,14 +8,16 @@ namespace lockstep {
 void FullyConnectedOptions::visit(FieldVisitor& v) {
   v.integer("units", units, "number of outputs", {.min = 1, .max = 1 << 24, .required = true});
   v.flag("bias", bias, "a bias for each unit");
-  v.text("weights_initializer", weights_initializer, "start of the weights", initializer_names());
-  v.text("bias_initializer", bias_initializer, "start of the bias", initializer_names());
-  v.number("weights_l2_factor", weights_l2_factor, "times the option l2", {.min = 0});
-  v.number("bias_l2_factor", bias_l2_factor, "times the option l2", {.min = 0});
+  v.text("weights_initializer", weights_initializer, "initializer of the weights",
+         initializer_names());
+  v.text("bias_initializer", bias_initializer, "initializer of the bias", initializer_names());
+  v.number("weights_l2_factor", weights_l2_factor, "factor of the option l2 for the weights",
+           {.min = 0});
+  v.number("bias_l2_factor", bias_l2_factor, "factor of the option l2 for the bias", {.min = 0});
   v.number("weights_learning_rate_factor", weights_learning_rate_factor,
-           "times the learning rate; 0 freezes", {.min = 0});
+           "factor of the learning rate for the weights; 0: frozen", {.min = 0});
   v.number("bias_learning_rate_factor", bias_learning_rate_factor,
-           "times the learning rate; 0 freezes", {.min = 0});
+           "factor of the learning rate for the bias; 0: frozen", {.min = 0});
 }
 
 namespace {

@@ -7,11 +7,11 @@ namespace lockstep {
 
 void BatchNormalizationOptions::visit(FieldVisitor& v) {
   v.number("epsilon", epsilon, "added to the variance", {.min = 0, .min_excluded = true});
-  v.number("momentum", momentum, "share of the newest mini-batch in the moving statistics",
+  v.number("momentum", momentum, "weight of the newest mini-batch in the moving statistics",
            {.min = 0, .max = 1});
-  v.number("l2_factor", l2_factor, "of scale and shift, times the option l2", {.min = 0});
+  v.number("l2_factor", l2_factor, "factor of the option l2 for scale and shift", {.min = 0});
   v.number("learning_rate_factor", learning_rate_factor,
-           "of scale and shift, times the learning rate; 0 freezes", {.min = 0});
+           "factor of the learning rate for scale and shift; 0: frozen", {.min = 0});
 }
 
 namespace {

@@ -10,9 +10,9 @@ namespace {
 template <class Options>
 void visit_common(FieldVisitor& v, Options& o) {
   v.number("epsilon", o.epsilon, "added to the variance", {.min = 0, .min_excluded = true});
-  v.number("l2_factor", o.l2_factor, "of scale and shift, times the option l2", {.min = 0});
+  v.number("l2_factor", o.l2_factor, "factor of the option l2 for scale and shift", {.min = 0});
   v.number("learning_rate_factor", o.learning_rate_factor,
-           "of scale and shift, times the learning rate; 0 freezes", {.min = 0});
+           "factor of the learning rate for scale and shift; 0: frozen", {.min = 0});
 }
 
 int64_t groups_of(const LayerNormalizationOptions&) { return 1; }
@@ -53,7 +53,8 @@ void LayerNormalizationOptions::visit(FieldVisitor& v) { visit_common(v, *this);
 void InstanceNormalizationOptions::visit(FieldVisitor& v) { visit_common(v, *this); }
 
 void GroupNormalizationOptions::visit(FieldVisitor& v) {
-  v.integer("groups", groups, "of channels side by side; must divide the number of channels",
+  v.integer("groups", groups,
+            "number of groups of adjacent channels; must divide the number of channels",
             {.min = 1, .required = true});
   visit_common(v, *this);
 }

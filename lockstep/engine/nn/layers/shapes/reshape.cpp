@@ -6,8 +6,7 @@
 namespace lockstep {
 
 void ReshapeOptions::visit(FieldVisitor& v) {
-  v.integers("size", size,
-             "channels, and extents of space where it has some: [channels, height, width]",
+  v.integers("size", size, "channels, then the spatial sizes: [channels, height, width]",
              {.min = 1, .max = int64_t{1} << 31, .required = true});
 }
 

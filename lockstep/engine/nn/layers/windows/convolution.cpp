@@ -17,18 +17,20 @@ void visit_fields(FieldVisitor& v, Options& o, const char* kernel_help) {
   visit_sizes(v, "kernel", o.kernel, kernel_help);
   visit_sizes(v, "stride", o.stride, "step of the filter");
   v.padding("padding", o.padding, "zeros around the input, or \"same\"");
-  visit_sizes(v, "dilation", o.dilation, "distance of the filter's elements, 1: neighbors");
-  v.integer("groups", o.groups, "number of groups of channels and filters",
+  visit_sizes(v, "dilation", o.dilation, "spacing of the filter's elements; 1: adjacent");
+  v.integer("groups", o.groups, "number of groups (grouped convolution)",
             {.min = 1, .max = 1 << 20});
   v.flag("bias", o.bias, "a bias for each filter");
-  v.text("weights_initializer", o.weights_initializer, "start of the weights", initializer_names());
-  v.text("bias_initializer", o.bias_initializer, "start of the bias", initializer_names());
-  v.number("weights_l2_factor", o.weights_l2_factor, "times the option l2", {.min = 0});
-  v.number("bias_l2_factor", o.bias_l2_factor, "times the option l2", {.min = 0});
+  v.text("weights_initializer", o.weights_initializer, "initializer of the weights",
+         initializer_names());
+  v.text("bias_initializer", o.bias_initializer, "initializer of the bias", initializer_names());
+  v.number("weights_l2_factor", o.weights_l2_factor, "factor of the option l2 for the weights",
+           {.min = 0});
+  v.number("bias_l2_factor", o.bias_l2_factor, "factor of the option l2 for the bias", {.min = 0});
   v.number("weights_learning_rate_factor", o.weights_learning_rate_factor,
-           "times the learning rate; 0 freezes", {.min = 0});
+           "factor of the learning rate for the weights; 0: frozen", {.min = 0});
   v.number("bias_learning_rate_factor", o.bias_learning_rate_factor,
-           "times the learning rate; 0 freezes", {.min = 0});
+           "factor of the learning rate for the bias; 0: frozen", {.min = 0});
 }
 
 template <class Options>
@@ -39,7 +41,7 @@ class Convolution final : public LayerWith<Options> {
   std::vector<ParameterSpec> parameters(std::span<const Shape> in) const override {
     const auto& o = this->options();
     const kernels::Sizes kernel = sizes_of(o.kernel);
-    const std::string op = "conv" + std::to_string(kernel.axes()) + "d";
+    const std::string op = "convolution" + std::to_string(kernel.axes()) + "d";
     ops::check_space(op, in[0], kernel.axes());
     if (in[0][1] % o.groups != 0 || o.filters % o.groups != 0) {
       throw InvalidArgument("[" + op + "] " + std::to_string(o.groups) + " groups do not divide " +
@@ -85,14 +87,12 @@ LayerInfo info() {
 
 }  // namespace
 
-void Convolution1dOptions::visit(FieldVisitor& v) {
-  visit_fields(v, *this, "elements of a filter");
-}
+void Convolution1dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, "length of a filter"); }
 void Convolution2dOptions::visit(FieldVisitor& v) {
-  visit_fields(v, *this, "rows and columns of a filter");
+  visit_fields(v, *this, "height and width of a filter");
 }
 void Convolution3dOptions::visit(FieldVisitor& v) {
-  visit_fields(v, *this, "depth, rows and columns of a filter");
+  visit_fields(v, *this, "depth, height and width of a filter");
 }
 
 LayerPtr convolution1d(Convolution1dOptions options) { return make(std::move(options)); }

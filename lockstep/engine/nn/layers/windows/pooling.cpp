@@ -19,9 +19,10 @@ void visit_pooling(FieldVisitor& v, Options& o, const char* pool_help) {
   visit_sizes(v, "stride", o.stride, "step of the window");
   if constexpr (Averages<Options>) {
     v.padding("padding", o.padding, "zeros around the input, or \"same\"");
-    v.flag("count_padding", o.count_padding, "divide by the whole window, padding included");
+    v.flag("count_padding", o.count_padding, "padding counts in the divisor of the average");
   } else {
-    v.padding("padding", o.padding, "around the input, never the maximum; or \"same\"");
+    v.padding("padding", o.padding,
+              "elements around the input, which are never the maximum, or \"same\"");
   }
 }
 
@@ -57,9 +58,9 @@ LayerInfo pooling_info() {
   return layer_info<Pooling<Options>, Options>();
 }
 
-constexpr const char* along_one = "elements of a window";
-constexpr const char* along_two = "rows and columns of a window";
-constexpr const char* along_three = "depth, rows and columns of a window";
+constexpr const char* along_one = "length of a window";
+constexpr const char* along_two = "height and width of a window";
+constexpr const char* along_three = "depth, height and width of a window";
 
 }  // namespace
 

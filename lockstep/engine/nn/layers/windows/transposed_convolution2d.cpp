@@ -9,22 +9,23 @@ namespace lockstep {
 
 void TransposedConvolution2dOptions::visit(FieldVisitor& v) {
   v.integer("filters", filters, "number of filters", {.min = 1, .max = 1 << 20, .required = true});
-  v.size("kernel", kernel, "rows and columns of a filter", {.min = 1, .max = 1 << 14});
+  v.size("kernel", kernel, "height and width of a filter", {.min = 1, .max = 1 << 14});
   v.size("stride", stride, "step of the filter", {.min = 1, .max = 1 << 14});
   v.padding("padding", padding, "cropped from the result, or \"same\": input size times stride");
-  v.size("dilation", dilation, "distance of the filter's elements, 1: neighbors",
+  v.size("dilation", dilation, "spacing of the filter's elements; 1: adjacent",
          {.min = 1, .max = 1 << 14});
-  v.integer("groups", groups, "number of groups of channels and filters",
-            {.min = 1, .max = 1 << 20});
+  v.integer("groups", groups, "number of groups (grouped convolution)", {.min = 1, .max = 1 << 20});
   v.flag("bias", bias, "a bias for each filter");
-  v.text("weights_initializer", weights_initializer, "start of the weights", initializer_names());
-  v.text("bias_initializer", bias_initializer, "start of the bias", initializer_names());
-  v.number("weights_l2_factor", weights_l2_factor, "times the option l2", {.min = 0});
-  v.number("bias_l2_factor", bias_l2_factor, "times the option l2", {.min = 0});
+  v.text("weights_initializer", weights_initializer, "initializer of the weights",
+         initializer_names());
+  v.text("bias_initializer", bias_initializer, "initializer of the bias", initializer_names());
+  v.number("weights_l2_factor", weights_l2_factor, "factor of the option l2 for the weights",
+           {.min = 0});
+  v.number("bias_l2_factor", bias_l2_factor, "factor of the option l2 for the bias", {.min = 0});
   v.number("weights_learning_rate_factor", weights_learning_rate_factor,
-           "times the learning rate; 0 freezes", {.min = 0});
+           "factor of the learning rate for the weights; 0: frozen", {.min = 0});
   v.number("bias_learning_rate_factor", bias_learning_rate_factor,
-           "times the learning rate; 0 freezes", {.min = 0});
+           "factor of the learning rate for the bias; 0: frozen", {.min = 0});
 }
 
 namespace {
@@ -35,9 +36,9 @@ class TransposedConvolution2d final : public LayerWith<TransposedConvolution2dOp
 
   std::vector<ParameterSpec> parameters(std::span<const Shape> in) const override {
     const auto& o = options();
-    ops::check_image("transposed_conv2d", in[0]);
+    ops::check_image("transposed_convolution2d", in[0]);
     if (in[0][1] % o.groups != 0 || o.filters % o.groups != 0) {
-      throw InvalidArgument("[transposed_conv2d] " + std::to_string(o.groups) +
+      throw InvalidArgument("[transposed_convolution2d] " + std::to_string(o.groups) +
                             " groups do not divide " + std::to_string(in[0][1]) + " channels and " +
                             std::to_string(o.filters) + " filters");
     }
