@@ -83,9 +83,9 @@ WORDS = {
 }
 ANY_WORD = re.compile(r"\b(?:" + "|".join(f"({GAP.join(word.split(' '))})" for word in WORDS) + r")\b", re.I)
 WORDS_PLACES = ("lockstep/", "apps/", "docs/", "examples/", "README.md", "CHANGELOG.md")
-# British spelling, in words and inside identifiers.
+# British spelling, in words and inside identifiers. "artefacts" in quotes is a key in stored files.
 BRITISH = re.compile(
-    r"analyse(?!s)|artefact|behaviour|catalogue|centre|colour|favour|grey|neighbour|labelled"
+    r"analyse(?!s)|artefact(?!s\")|behaviour|catalogue|centre|colour|favour|grey|neighbour|labelled"
     r"|(?:capital|categor|custom|final|general|initial|maxim|minim|memor|normal|optim|parallel|random|recogn|regular|serial"
     r"|special|standard|summar|synchron|util|vector)is(?:e[drs]?|ing|ation)(?-i:(?![a-z]))", re.I)
 

@@ -236,7 +236,7 @@ class Curves(Page):
             self.assertIn("4 of 5 runs are shown", b.js("return document.querySelector('main').textContent"))
             b.wait("return Lockstep.view.group.charts.map(c => c.options.title).join() === 'Training loss,Validation loss,Training accuracy,Validation accuracy,Validation f1'")
             self.assertEqual(sorted(b.js("return Lockstep.view.charts[0].series.map(s => s.name)")), ["12/run", "16/run", "4/run", "8/run"])
-            rows = b.js("return [...document.querySelectorAll('table.beside tbody tr')].map(r => [r.className, ...[...r.children].map(c => c.textContent)])")
+            rows = b.js("return [...document.querySelectorAll('table.compared tbody tr')].map(r => [r.className, ...[...r.children].map(c => c.textContent)])")
             by_name = {row[1]: row for row in rows}
             for name, marked in (("variables.width", "differs"), ("network.layers.conv.filters", ""), ("training.threads", "")):
                 self.assertEqual(sorted(by_name[name][2:]), ["12", "16", "4", "8"])

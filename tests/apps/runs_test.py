@@ -45,7 +45,7 @@ class Runs(CommandTest):
         self.assertEqual(run["receipt"], json.loads(receipt[-1])["chain"])
         self.assertRegex(run["data"], "^[0-9a-f]{32}$")
         self.assertTrue(run["host"] and run["version"] and run["fingerprint"])
-        self.assertLessEqual({"model.safetensors", "job.json", "log.jsonl"}, set(run["artefacts"]))
+        self.assertLessEqual({"model.safetensors", "job.json", "log.jsonl"}, set(run["artifacts"]))
         log = [json.loads(line) for line in (self.folder / "a/log.jsonl").read_text().splitlines()]
         losses = [line["loss"] for line in log if "loss" in line]
         self.assertEqual(run["metrics"]["training.loss"]["last"], losses[-1])

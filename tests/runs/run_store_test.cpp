@@ -92,8 +92,11 @@ TEST_F(Store, KeepsWhatTheFolderSays) {
   EXPECT_EQ(number_of(a, "depth"), 2);
   EXPECT_EQ(number_of(a, "momentum"), 0.9);
   EXPECT_EQ(number_of(a, "network.layers.fc.units"), 10);
-  EXPECT_FALSE(a.artefacts.empty());
+  EXPECT_FALSE(a.artifacts.empty());
   EXPECT_EQ(to_text(stored_run_of(to_text(a))), to_text(a));
+  std::string earlier = to_text(a);
+  earlier.replace(earlier.find("artifacts"), 9, "artefacts");  // as earlier versions wrote it
+  EXPECT_EQ(to_text(stored_run_of(earlier)), to_text(a));
 }
 
 // A run that is read again from time to time says what its folder says.
@@ -102,7 +105,7 @@ TEST_F(Store, FollowsAFolder) {
   StoredRunFollower follower(a);
   const auto same = [&] {
     StoredRun read = read_stored_run(local_files(), a);
-    read.artefacts.clear();
+    read.artifacts.clear();
     EXPECT_EQ(to_text(follower.read()), to_text(read));
     EXPECT_EQ(follower.read().notes, read.notes);
   };
@@ -221,7 +224,7 @@ TEST_F(Store, ReadsEntriesOfTheFirstForm) {
       R"("device":"cpu","threads":3,"workers":1,"iterations":4,"iterations_per_epoch":2,)"
       R"("seconds":1.5,"data":"d","sweep":"s","trial":5,"variables":{"depth":"2","kind":"\"a\""},)"
       R"("fingerprint":{"processor":"p"},"scores":{"test.loss":0.5},"options":{"training.seed":"3"},)"
-      R"("metrics":{},"artefacts":{}})");
+      R"("metrics":{},"artifacts":{}})");
   EXPECT_EQ(run.facts.id, "7");
   EXPECT_EQ(run.facts.threads, 3);
   EXPECT_EQ(run.facts.trial, 5);

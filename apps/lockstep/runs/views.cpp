@@ -226,7 +226,7 @@ int show_runs(const RunsArguments& a) {
       rows.emplace_back("variables." + name, value);
     }
     for (const auto& [name, value] : run.options) rows.emplace_back(name, value);
-    for (const Artefact& file : run.artefacts) {
+    for (const Artifact& file : run.artifacts) {
       rows.emplace_back("file " + file.name, format_count(file.bytes) + " bytes");
     }
     print_table(rows);

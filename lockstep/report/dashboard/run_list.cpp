@@ -108,9 +108,9 @@ struct Entry {
 // Of iterations only the last line counts, so that the lines between are not parsed.
 void Entry::read_log(const std::string& path) {
   std::string last;
-  bool anew = false;
+  bool reset = false;
   const auto forget = [&] {
-    if (!lines.restarted() || std::exchange(anew, true)) return;
+    if (!lines.restarted() || std::exchange(reset, true)) return;
     for (const char* key : {"best_loss", "best_accuracy", "metrics", "best"}) summary.erase(key);
   };
   lines.follow(
@@ -253,7 +253,7 @@ bool RunList::State::follow(Entry& e) {
     e.summary["scores"] = ordered_json::object();
     for (const RunScore& score : facts.scores) e.summary["scores"][score.name] = score.value;
   }
-  // A process that was killed leaves the state `running` behind; the lock tells.
+  // A process that was killed leaves the state `running`; the lock tells.
   if (updated(e.state, run_state_name) || e.running || first) {
     const RunState state = run_state(local_files(), e.folder);
     const std::string status = to_string(state.status);

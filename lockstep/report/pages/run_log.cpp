@@ -181,7 +181,7 @@ void RunLog::follow(const std::string& path, int64_t most) {
   const bool before = state_->lines.overlong();
   state_->restarted = false;
   GrowingLines lines = std::move(state_->lines);
-  // The first line of a file that was written anew comes after it is known to be new.
+  // The first line of a file that was rewritten comes after it is known to be new.
   lines.follow(
       path,
       [&](std::string_view line) {

@@ -21,7 +21,7 @@ class RunLog {
   // Adds lines. The last one may be incomplete and continue in the next call.
   void add(std::string_view text);
   // Adds what was appended to the file since the last call, at most `most` bytes. A file that was
-  // written anew (as by a continued run; see GrowingLines) is read from the beginning. Does nothing
+  // rewritten (as by a continued run; see GrowingLines) is read from the beginning. Does nothing
   // if the file cannot be opened.
   void follow(const std::string& path, int64_t most);
   // Continues a log whose first `position` bytes others have read. `mark` is of their columns(), or

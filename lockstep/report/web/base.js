@@ -36,7 +36,7 @@ const Lockstep = {};
     const s = Math.max(0, Math.floor(seconds)), two = n => String(n).padStart(2, "0");
     return Math.floor(s / 3600) + ":" + two(Math.floor(s / 60) % 60) + ":" + two(s % 60);
   }
-  const colour = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  const color = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
   // Calls the function when light changes to dark or back.
   const redraws = new Set();
@@ -62,7 +62,7 @@ const Lockstep = {};
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
-  // An SVG file with the colours and fonts that the page gives the drawing.
+  // An SVG file with the colors and fonts that the page gives the drawing.
   function svgText(svg) {
     const copy = svg.cloneNode(true);
     const from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
@@ -74,13 +74,13 @@ const Lockstep = {};
       to[i].removeAttribute("class");
     });
     copy.setAttribute("xmlns", SVG);
-    copy.setAttribute("style", "background:" + colour("card"));
+    copy.setAttribute("style", "background:" + color("card"));
     return new XMLSerializer().serializeToString(copy);
   }
   const svgButton = (svg, name) => element("button", {type: "button", on: {click: () =>
     save(new Blob([svgText(svg())], {type: "image/svg+xml"}), name + ".svg")}}, "Save as SVG");
 
-  // The one tip of the page, beside the pointer.
+  // The one tip of the page, next to the pointer.
   let tip = null;
   function showTip(event, text) {
     if (!tip) { tip = element("div", {class: "tip", "aria-hidden": "true"}); document.body.append(tip); }
@@ -93,7 +93,7 @@ const Lockstep = {};
   }
   const hideTip = () => { if (tip) tip.hidden = true; };
 
-  // Text that may break behind separators: paths and names would break anywhere otherwise, or nowhere.
+  // Text that may break after separators: paths and names would break anywhere otherwise, or nowhere.
   const breakable = text => String(text).split(/(?<=[/_.,=-])/).flatMap((part, i) => i ? [element("wbr"), part] : [part]);
 
   // A table with columns that sort by click. columns: {name, number?, value(row), cell?(row), kind?: class}. options: by
@@ -149,6 +149,6 @@ const Lockstep = {};
     return node;
   }
 
-  Object.assign(Lockstep, {element, drawing, clear, finite, count, number, percent, duration, colour, onTheme, themeButton, save,
+  Object.assign(Lockstep, {element, drawing, clear, finite, count, number, percent, duration, color, onTheme, themeButton, save,
     svgText, svgButton, showTip, hideTip, breakable, sortedTable, facts, section});
 })();

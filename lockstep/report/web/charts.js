@@ -221,7 +221,7 @@
     return made;
   }
 
-  // points: [{x, y, text, colour, dim, click}]. `diagonal` draws the line of equal values.
+  // points: [{x, y, text, color, dim, click}]. `diagonal` draws the line of equal values.
   function pointChart(host, points, {x: xName, y: yName, file, diagonal, share}) {
     const width = 520, height = 380, left = 68, right = 14, top = 12, bottom = 46;
     const sound = points.filter(p => finite(p.x) && finite(p.y));
@@ -237,7 +237,7 @@
     for (const v of ticks(y0, y1, 6)) svg.append(drawing("path", {class: "line", d: `M${left} ${atY(v)} H${width - right}`}), drawing("text", {x: left - 6, y: atY(v) + 4, "text-anchor": "end", class: "quiet"}, share ? percent(v, 1) : number(v)));
     if (diagonal) svg.append(drawing("path", {class: "edge", d: `M${atX(x0)} ${atY(x0)} L${atX(x1)} ${atY(x1)}`, "stroke-dasharray": "5 4"}));
     for (const p of sound) {
-      const dot = drawing("circle", {cx: atX(p.x).toFixed(1), cy: atY(p.y).toFixed(1), r: sound.length > 500 ? 2 : 4.5, style: {fill: `var(--c${(p.colour || 0) % 8})`, opacity: p.dim ? .25 : sound.length > 500 ? .5 : .85}});
+      const dot = drawing("circle", {cx: atX(p.x).toFixed(1), cy: atY(p.y).toFixed(1), r: sound.length > 500 ? 2 : 4.5, style: {fill: `var(--c${(p.color || 0) % 8})`, opacity: p.dim ? .25 : sound.length > 500 ? .5 : .85}});
       if (p.text) { dot.addEventListener("pointermove", event => showTip(event, p.text)); dot.addEventListener("pointerleave", hideTip); }
       if (p.click) { dot.style.cursor = "pointer"; dot.addEventListener("click", p.click); }
       svg.append(dot);

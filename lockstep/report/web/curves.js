@@ -2,7 +2,7 @@
 // the visible range, refined when it changes.
 "use strict";
 (() => {
-  const {element, clear, finite, number, percent, count, colour, onTheme, save} = Lockstep;
+  const {element, clear, finite, number, percent, count, color, onTheme, save} = Lockstep;
   const kMostPoints = 4000;
 
   // Exponential moving mean without the bias of its start. Values that are missing stay missing.
@@ -55,7 +55,7 @@
 
   // options: title, share (values are shares, shown in percent), file (name of saved files), x (name of the axis), scale:
   // {log, clip}, linked: charts with the same range, pointed(x) and zoomed(range) for these.
-  // set(series, epochs): series is [{name, colour, x: [...], y: [...], raw, dots, dim, dash, sparse, click}], where a sparse
+  // set(series, epochs): series is [{name, color, x: [...], y: [...], raw, dots, dim, dash, sparse, click}], where a sparse
   // one has values at few places, which are shown as theirs; epochs are [[x, number]].
   class CurveChart {
     constructor(host, options) {
@@ -112,17 +112,17 @@
       this.drawn = rows.length;
       if (rows.length === 0) rows = [[0].concat(this.series.map(() => null))];
       if (rows[0].length === 1) { this.describe(); return; }
-      const range = this.clipped(rows), own = {}, colours = [];
+      const range = this.clipped(rows), own = {}, colors = [];
       this.series.forEach((one, i) => {
-        const paint = colour("c" + (one.colour ?? i) % 8);
-        colours.push(paint);
+        const paint = color("c" + (one.color ?? i) % 8);
+        colors.push(paint);
         own["s" + i] = {strokeWidth: one.raw || one.dim ? 1 : one.wide ? 3 : 2, drawPoints: !!one.dots || one.x.length === 1, pointSize: one.dots ? 3 : 2,
           strokePattern: one.dash ? [7, 4] : null};
       });
-      const faded = colours.map((paint, i) => this.series[i].raw ? paint + "40" : this.series[i].dim ? paint + "66" : paint);
+      const faded = colors.map((paint, i) => this.series[i].raw ? paint + "40" : this.series[i].dim ? paint + "66" : paint);
       const options = {
         file: rows, labels: ["x"].concat(this.series.map((_, i) => "s" + i)), series: own, colors: faded,
-        dateWindow: [from, to], valueRange: range, logscale: this.log(), axisLineColor: colour("line"), gridLineColor: colour("grid")};
+        dateWindow: [from, to], valueRange: range, logscale: this.log(), axisLineColor: color("line"), gridLineColor: color("grid")};
       this.drawing = true;
       try {
         if (!this.graph) {
@@ -200,7 +200,7 @@
     // Epochs in turn with and without a band.
     shade(canvas, area, graph) {
       if (this.epochs.length < 2) return;
-      const paint = colour("band"), last = this.range()[1];
+      const paint = color("band"), last = this.range()[1];
       let wide = 0;
       canvas.save();
       canvas.fillStyle = paint;
@@ -229,7 +229,7 @@
       for (const one of shown.slice(0, 16)) {
         const i = this.index(one, x), at = one.sparse && i >= 0 && (x === undefined || one.x[i] !== x);
         this.legend.append(element("span", {class: "key"},
-          element("i", {class: one.sparse && one.dots ? "dot" : one.dash ? "dashed" : null, style: {color: colour("c" + (one.colour ?? this.series.indexOf(one)) % 8)}}),
+          element("i", {class: one.sparse && one.dots ? "dot" : one.dash ? "dashed" : null, style: {color: color("c" + (one.color ?? this.series.indexOf(one)) % 8)}}),
           element("span", {class: "name", title: one.name}, one.name), element("strong", {}, this.text(one.y[i])),
           at ? element("span", {class: "quiet"}, "at " + this.place(one.x[i])) : null));
       }
@@ -265,23 +265,23 @@
       const canvas = element("canvas", {width: Math.round(box.width * scale), height: Math.round((box.height + top + 22) * scale)});
       const pen = canvas.getContext("2d");
       pen.scale(scale, scale);
-      pen.fillStyle = colour("card");
+      pen.fillStyle = color("card");
       pen.fillRect(0, 0, box.width, box.height + top + 22);
       const font = size => size + "px system-ui, 'DejaVu Sans', sans-serif";
-      pen.fillStyle = colour("text");
+      pen.fillStyle = color("text");
       pen.font = "600 " + font(15);
       pen.fillText(this.options.title, 10, 20);
       pen.font = font(12);
       let x = 10;
       for (const one of this.series.filter(s => !s.raw && !s.dim).slice(0, 12)) {
-        pen.fillStyle = colour("c" + (one.colour ?? this.series.indexOf(one)) % 8);
+        pen.fillStyle = color("c" + (one.color ?? this.series.indexOf(one)) % 8);
         pen.fillRect(x, 36, 14, 3);
-        pen.fillStyle = colour("text");
+        pen.fillStyle = color("text");
         pen.fillText(one.name, x + 20, 41);
         x += pen.measureText(one.name).width + 38;
       }
       for (const layer of this.box.querySelectorAll("canvas")) pen.drawImage(layer, 0, top, box.width, box.height);
-      pen.fillStyle = colour("quiet");
+      pen.fillStyle = color("quiet");
       for (const label of this.box.querySelectorAll(".dygraph-axis-label")) {
         const place = label.getBoundingClientRect(), right = label.classList.contains("dygraph-axis-label-y");
         pen.textAlign = right ? "right" : "center";

@@ -148,7 +148,7 @@
       const some = chosen.map(id => runs.get(id)), row = (title, metric, of) => one(title, some.map(run => valueText(metric, of(run))));
       if (ids.length > chosen.length) node.append(element("p", {class: "message"}, `${count(chosen.length)} of ${count(ids.length)} runs are shown: at most 16, and those that are still there.`));
       node.append(element("p", {class: "quiet small"}, differing.names.length ? "In what they differ, then their results. Marked: what a job file or a setting names." : "The runs have the same variables, options and network."),
-        element("div", {class: "scroll"}, element("table", {class: "wide beside"}, element("thead", {}, element("tr", {}, element("th", {scope: "col"}, ""),
+        element("div", {class: "scroll"}, element("table", {class: "wide compared"}, element("thead", {}, element("tr", {}, element("th", {scope: "col"}, ""),
           chosen.map((id, i) => element("th", {scope: "col", class: "name"}, element("i", {class: i >= 8 ? "swatch dashed" : "swatch", style: {color: `var(--c${i % 8})`}}), element("a", {href: "#/run/" + id}, breakable(names[i])))))),
         element("tbody", {}, differing.names.map((name, k) => one(name, chosen.map(id => differing.values[id]?.[k] ?? null), differing.set[k])),
           one("state", some.map(run => badge(run.status))), row("iteration", "", run => run.iteration), row("validation.loss", "loss", run => run.validation_loss), row("validation.loss.best", "loss", run => run.best_loss),
@@ -174,7 +174,7 @@
         if (!charts.has(metric)) make(metric, "Validation " + metric, "validation", metric);
       }
       for (const {part, metric, chart} of charts.values()) {
-        group.set(chart, chosen.map((id, i) => ({name: names[i], colour: i, dash: i >= 8, log: logs[id],
+        group.set(chart, chosen.map((id, i) => ({name: names[i], color: i, dash: i >= 8, log: logs[id],
           ...(part === "training" ? {smooth: true, x: logs[id].x, y: logs[id][metric]} : {sparse: true, dots: false, ...logs[id].validation(metric)})})));
       }
     }

@@ -8,7 +8,7 @@
   // As metric_is_share() of engine/nn/metrics/metric.h.
   const isShare = metric => /(^|[._])(accuracy|top-\d+|precision|recall)$/.test(metric);
 
-  // Between knots a straight line; before the first and behind the last one their values.
+  // Between knots a straight line; before the first and after the last one their values.
   function along(knots) {
     const x = knots.map(k => k[0]), y = knots.map(k => k[1]);
     return at => {

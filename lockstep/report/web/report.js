@@ -24,14 +24,14 @@
       for (const [key, {chart}] of charts) {
         if (key === "rate") continue;
         const training = log[key] && (key === "loss" || key === "accuracy") ? log[key] : null, smoothed = group.choices.smoothing > 0;
-        group.set(chart, [training && {name: "training, each iteration", colour: 0, raw: smoothed, log, x: log.x, y: training},
-          training && smoothed && {name: "training", colour: 0, log, smooth: true, x: log.x, y: training},
-          {name: "validation", colour: 1, sparse: true, dots: log.validations.length < 200, log, ...log.validation(key)}].filter(Boolean), log.epochs);
+        group.set(chart, [training && {name: "training, each iteration", color: 0, raw: smoothed, log, x: log.x, y: training},
+          training && smoothed && {name: "training", color: 0, log, smooth: true, x: log.x, y: training},
+          {name: "validation", color: 1, sparse: true, dots: log.validations.length < 200, log, ...log.validation(key)}].filter(Boolean), log.epochs);
       }
       const steps = {x: [], y: []};
       log.rate.forEach(([x, y], i) => { if (i > 0) { steps.x.push(x - .001); steps.y.push(log.rate[i - 1][1]); } steps.x.push(x); steps.y.push(y); });
       if (log.rate.length && log.last > steps.x.at(-1)) { steps.x.push(log.last); steps.y.push(log.rate.at(-1)[1]); }
-      group.set(charts.get("rate").chart, [{name: "learning rate", colour: 2, log, ...steps}], log.epochs);
+      group.set(charts.get("rate").chart, [{name: "learning rate", color: 2, log, ...steps}], log.epochs);
     }
     update();
     return {update, group, get charts() { return group.charts; }, remove: () => group.remove()};
@@ -82,7 +82,7 @@
       section(host, `Predicted against true (${part})`, node => {
         const error = data.pairs.reduce((sum, [, t, p]) => sum + (p - t) ** 2, 0) / data.pairs.length;
         node.append(element("p", {class: "quiet"}, `Root mean squared error of these ${count(data.pairs.length)} values: ${number(Math.sqrt(error))}`));
-        Lockstep.pointChart(node, data.pairs.map(([k, t, p]) => ({x: t, y: p, colour: k, text: `true ${number(t)}, predicted ${number(p)}`})),
+        Lockstep.pointChart(node, data.pairs.map(([k, t, p]) => ({x: t, y: p, color: k, text: `true ${number(t)}, predicted ${number(p)}`})),
           {x: "true value", y: "predicted value", diagonal: true, file: `${file}-${part}-predicted`});
       });
     }

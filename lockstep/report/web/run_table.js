@@ -78,7 +78,7 @@
         } catch (error) { if (mine === asked) say(fitting, error.message); }
       }, wait);
     }
-    const beside = element("button", {type: "button", class: "main", on: {click: () => { location.hash = "#/compare/" + [...chosen].join(","); }}}, "Side by side");
+    const compare = element("button", {type: "button", class: "main", on: {click: () => { location.hash = "#/compare/" + [...chosen].join(","); }}}, "Side by side");
     const withOptions = element("input", {type: "checkbox", on: {change: () => { state.options = withOptions.checked; keep(); askOptions(); }}});
     withOptions.checked = state.options;
     // Variables, options and the network, where runs differ in them.
@@ -91,7 +91,7 @@
     const order = element("select", {"aria-label": "Order", on: {change: () => { state.sort = order.value; state.down = !!all().find(c => c.name === state.sort)?.number; keep(); draw(true); }}});
     const chooser = element("div", {class: "menu-list"});
     section(host, "Runs", node => node.append(element("div", {class: "tools"}, filter, element("label", {}, "Order", order),
-      element("details", {class: "menu"}, element("summary", {}, "Columns"), chooser), element("label", {title: "Variables, options and the network, where runs differ in them"}, withOptions, "What differs"), beside, info), wrong, holder));
+      element("details", {class: "menu"}, element("summary", {}, "Columns"), chooser), element("label", {title: "Variables, options and the network, where runs differ in them"}, withOptions, "What differs"), compare, info), wrong, holder));
 
     const choose = run => {
       const box = element("input", {type: "checkbox", "aria-label": "Choose " + run.name, on: {change: () => {
@@ -146,13 +146,13 @@
     }
     function tell(found) {
       if (found !== undefined) info.textContent = `${count(found)} of ${count(runs.size)} runs`;
-      beside.disabled = chosen.size < 1;
-      beside.textContent = `Side by side (${chosen.size})`;
+      compare.disabled = chosen.size < 1;
+      compare.textContent = `Side by side (${chosen.size})`;
     }
     let table = null, shown = "";
-    function draw(anew) {
+    function draw(rebuild) {
       const rows = [...runs.values()].filter(run => !fitting || fitting.has(run.id)), known = all(), columns = known.filter(isShown), names = columns.map(c => c.name).join("\n");
-      if (!table || anew || names !== shown) {
+      if (!table || rebuild || names !== shown) {
         shown = names;
         if (!chooser.contains(document.activeElement)) fillTools(known);
         table = Lockstep.sortedTable(columns, rows, {caption: "Runs", by: columns.findIndex(c => c.name === state.sort), down: state.down, order: firstRunning, most: kMostRows,

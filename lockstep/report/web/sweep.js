@@ -18,7 +18,7 @@
     return {name, place: v => finite(v) ? b > a ? (at(v) - a) / (b - a) : .5 : null, marks: marks.map(v => [b > a ? (at(v) - a) / (b - a) : .5, number(v, 3)])};
   }
 
-  // rows: [{values: {axis: value}, text, colour 0 to 1, dim, row}]. selected(rows) follows the brushes.
+  // rows: [{values: {axis: value}, text, color 0 to 1, dim, row}]. selected(rows) follows the brushes.
   function parallelCoordinates(host, names, rows, file, selected) {
     const axes = names.map(name => axisOf(name, rows.map(row => row.values[name])));
     const left = 84, top = 34, tall = 260, room = (host.clientWidth || 1300) - 40 - 2 * left;
@@ -30,7 +30,7 @@
       let path = "", pen = "M";
       axes.forEach((axis, i) => { const p = axis.place(row.values[axis.name]); if (p === null) return; path += `${pen}${left + i * gap} ${y(p).toFixed(1)} `; pen = "L"; });
       const line = drawing("path", {d: path || "M0 0", fill: "none", class: "trial", "stroke-width": 1.6,
-        style: {stroke: finite(row.colour) ? `color-mix(in srgb, var(--c0) ${(100 * row.colour).toFixed(0)}%, var(--c1))` : "var(--quiet)"}});
+        style: {stroke: finite(row.color) ? `color-mix(in srgb, var(--c0) ${(100 * row.color).toFixed(0)}%, var(--c1))` : "var(--quiet)"}});
       line.addEventListener("pointermove", event => showTip(event, row.text));
       line.addEventListener("pointerleave", hideTip);
       if (row.click) { line.style.cursor = "pointer"; line.addEventListener("click", row.click); }
@@ -106,9 +106,9 @@
       }
     });
     let chart = null, group = null, table = null, inside = new Set(trials), brushed = false;
-    const series = () => trials.filter(t => t.curve?.x.length).map(t => ({name: `trial ${t.trial}`, colour: t.trial, x: t.curve.x, y: t.curve.y, wide: t === best, sparse: true,
+    const series = () => trials.filter(t => t.curve?.x.length).map(t => ({name: `trial ${t.trial}`, color: t.trial, x: t.curve.x, y: t.curve.y, wide: t === best, sparse: true,
       dim: t.pruned && t !== best || brushed && !inside.has(t), dots: t.curve.x.length < 40, click: () => openRun(t)}));
-    section(host, "Parallel coordinates", node => parallelCoordinates(node, [...names, metric], trials.map(t => ({values: {...t.parameters, [metric]: t.value}, text: text(t), colour: good(t.value), dim: t.pruned, click: () => openRun(t), row: t})),
+    section(host, "Parallel coordinates", node => parallelCoordinates(node, [...names, metric], trials.map(t => ({values: {...t.parameters, [metric]: t.value}, text: text(t), color: good(t.value), dim: t.pruned, click: () => openRun(t), row: t})),
       file + "-parallel", (rows, any) => { inside = new Set(rows.map(row => row.row)); brushed = any; chart?.set(series(), []); table?.set(trials.filter(t => inside.has(t))); }));
     section(host, "Learning curves", node => {
       node.append(element("p", {class: "quiet small"}, "Pruned trials are dim. A click on a curve shows its run."));

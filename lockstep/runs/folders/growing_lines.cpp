@@ -44,7 +44,7 @@ std::string GrowingLines::mark() const {
   return digester.finish().to_string().substr(0, 16);
 }
 
-// Whether the file is not the one that was read before. A log that was written anew may be longer
+// Whether the file is not the one that was read before. A log that was rewritten may be longer
 // than before, and a file system gives the number of a removed file to the next one.
 bool GrowingLines::is_another(int file, uint64_t device, uint64_t inode, int64_t size) {
   const bool known = inode_ != 0, same = device == device_ && inode == inode_;

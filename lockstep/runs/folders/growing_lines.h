@@ -15,13 +15,13 @@ class GrowingLines {
   static constexpr size_t longest = size_t{16} << 20;
 
   // Calls `line` for each whole line that was appended since the last call, without its end. Reads
-  // at most `most` bytes, or all. A file that was written anew is read from the beginning: one that
+  // at most `most` bytes, or all. A file that was rewritten is read from the beginning: one that
   // is shorter than before, another file of this name, or one with other bytes before position().
   // Does nothing if the file cannot be opened or is not a regular file.
   void follow(const std::string& path, const std::function<void(std::string_view line)>& line,
               int64_t most = INT64_MAX);
   // Continues after the first `position` bytes, which others have read. With their mark(), the next
-  // follow() finds out whether the file was written anew since then.
+  // follow() finds out whether the file was rewritten since then.
   void skip_to(int64_t position, std::string mark = {});
 
   // The end of the last whole line.
@@ -34,7 +34,7 @@ class GrowingLines {
   // The last follow() found something that it could not read, or not a regular file. A file that is
   // missing is not unreadable.
   bool unreadable() const { return unreadable_; }
-  // A line is too long. Nothing more is read until the file is written anew.
+  // A line is too long. Nothing more is read until the file is rewritten.
   bool overlong() const { return overlong_; }
 
  private:

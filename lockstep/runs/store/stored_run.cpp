@@ -95,7 +95,7 @@ class Metrics {
   std::map<std::string, bool> better_;
 };
 
-// Reads `"key":` and a finite number at the beginning of a text, and the comma behind it.
+// Reads `"key":` and a finite number at the beginning of a text, and the comma after it.
 template <class T>
 bool take_number(std::string_view& text, std::string_view key, T& value) {
   if (!text.starts_with(key)) return false;
@@ -203,7 +203,7 @@ void add_receipt(const std::string& folder, StoredRun& run) {
   }
 }
 
-void add_artefacts(const std::string& folder, StoredRun& run) {
+void add_artifacts(const std::string& folder, StoredRun& run) {
   std::error_code failed;
   for (std::filesystem::recursive_directory_iterator at(folder, failed), end; !failed && at != end;
        at.increment(failed)) {
@@ -211,11 +211,11 @@ void add_artefacts(const std::string& folder, StoredRun& run) {
     if (!at->is_regular_file(gone) || at->path().filename() == run_lock_name) continue;
     const auto bytes = at->file_size(gone);
     if (gone) continue;
-    run.artefacts.push_back(
+    run.artifacts.push_back(
         {at->path().lexically_relative(folder).string(), static_cast<int64_t>(bytes)});
   }
-  std::sort(run.artefacts.begin(), run.artefacts.end(),
-            [](const Artefact& a, const Artefact& b) { return a.name < b.name; });
+  std::sort(run.artifacts.begin(), run.artifacts.end(),
+            [](const Artifact& a, const Artifact& b) { return a.name < b.name; });
 }
 
 std::string absolute_folder(const std::string& folder) {
@@ -237,7 +237,7 @@ std::string local_copy_of(const std::string& address) {
   return find_cache_folder().empty() ? "" : RunMirror::folder_for(address);
 }
 
-// The first entries had the facts beside the other fields, and variables as JSON text.
+// The first entries had the facts next to the other fields, and variables as JSON text.
 ordered_json facts_of_first_form(ordered_json entry) {
   for (ordered_json& value : entry.at("variables")) {
     value = parse_json<ordered_json>(value.get<std::string>());
@@ -286,7 +286,7 @@ StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own
                         [&](std::string_view line) { log.line(line); });
   add_summary(log, run);
   add_receipt(folder, run);
-  add_artefacts(folder, run);
+  add_artifacts(folder, run);
   return run;
 }
 
@@ -324,7 +324,7 @@ StoredRunFollower::StoredRunFollower(StoredRunFollower&&) noexcept = default;
 const StoredRun& StoredRunFollower::read() {
   State& s = *state_;
   FileSystem& files = local_files();
-  // A process that was killed leaves the state `running` behind; the lock tells.
+  // A process that was killed leaves the state `running`; the lock tells.
   if (s.changed(s.state, run_state_name) || s.run.state.status == RunStatus::running) {
     s.run.state = run_state(files, s.folder);
   }
@@ -335,12 +335,12 @@ const StoredRun& StoredRunFollower::read() {
     s.run.name.clear();
     add_job(files, s.folder, s.run);
   }
-  bool anew = false;
+  bool reset = false;
   s.lines.follow(join_path(s.folder, "log.jsonl"), [&](std::string_view line) {
-    if (s.lines.restarted() && !std::exchange(anew, true)) s.log = {};
+    if (s.lines.restarted() && !std::exchange(reset, true)) s.log = {};
     s.log.line(line);
   });
-  if (s.lines.restarted() && !anew) s.log = {};
+  if (s.lines.restarted() && !reset) s.log = {};
   add_summary(s.log, s.run);
   if (s.changed(s.receipt, "receipt.jsonl")) add_receipt(s.folder, s.run);
   return s.run;
@@ -348,12 +348,12 @@ const StoredRun& StoredRunFollower::read() {
 
 std::string to_text(const StoredRun& run) {
   ordered_json options = ordered_json::object(), metrics = ordered_json::object(),
-               artefacts = ordered_json::object();
+               artifacts = ordered_json::object();
   for (const auto& [name, value] : run.options) options[name] = value;
   for (const MetricSummary& m : run.metrics) {
     metrics[m.name] = {m.last, m.last_iteration, m.best, m.best_iteration};
   }
-  for (const Artefact& a : run.artefacts) artefacts[a.name] = a.bytes;
+  for (const Artifact& a : run.artifacts) artifacts[a.name] = a.bytes;
   return text_of({{"folder", run.folder},
                   {"name", run.name},
                   {"state", to_string(run.state.status)},
@@ -366,7 +366,7 @@ std::string to_text(const StoredRun& run) {
                   {"facts", to_json(run.facts)},
                   {"options", options},
                   {"metrics", metrics},
-                  {"artefacts", artefacts}});
+                  {"artifacts", artifacts}});
 }
 
 StoredRun stored_run_of(const std::string& text) {
@@ -388,8 +388,9 @@ StoredRun stored_run_of(const std::string& text) {
       run.metrics.push_back({name, m.at(0).get<double>(), m.at(2).get<double>(),
                              m.at(1).get<int64_t>(), m.at(3).get<int64_t>()});
     }
-    for (const auto& [name, bytes] : j.at("artefacts").items()) {
-      run.artefacts.push_back({name, bytes.get<int64_t>()});
+    for (const auto& [name, bytes] :
+         j.at(j.contains("artifacts") ? "artifacts" : "artefacts").items()) {
+      run.artifacts.push_back({name, bytes.get<int64_t>()});
     }
   } catch (const JsonError& e) {
     throw DataError(std::string("[store] an entry is damaged: ") + e.what());

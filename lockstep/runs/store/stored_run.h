@@ -25,7 +25,7 @@ struct MetricSummary {
 // Whether larger values of a metric are better. Losses and errors are better if they are small.
 bool larger_values_are_better(const std::string& metric);
 
-struct Artefact {
+struct Artifact {
   std::string name;  // of a file in the folder
   int64_t bytes = 0;
 };
@@ -43,7 +43,7 @@ struct StoredRun {
   // network.layers.<layer>.units.
   std::vector<std::pair<std::string, std::string>> options;
   std::vector<MetricSummary> metrics;
-  std::vector<Artefact> artefacts;
+  std::vector<Artifact> artifacts;
 };
 
 // The options of a job (job.json) as a StoredRun has them. Thread-safe.
@@ -58,7 +58,7 @@ std::string local_folder(const StoredRun& run);
 StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own_lock = false);
 
 // A run in a folder of this machine that is read again from time to time: of a log only what was
-// appended, and files that have not changed not at all. Without artefacts. Not thread-safe.
+// appended, and files that have not changed not at all. Without artifacts. Not thread-safe.
 class StoredRunFollower {
  public:
   explicit StoredRunFollower(const std::string& folder);
