@@ -304,9 +304,9 @@ class Identities(TokenServiceTest):
                   AWS_PROFILE="role")
         self.case("`nothing`, the source_profile of the profile `role`, has no keys", role + "source_profile = nothing\n"
                   "[profile nothing]\nregion = us-east-1\n", AWS_PROFILE="role")
-        self.case("in a circle", role + f"source_profile = b\n[profile b]\nrole_arn = {ROLE}b\nsource_profile = role\n",
+        self.case("the profiles form a cycle", role + f"source_profile = b\n[profile b]\nrole_arn = {ROLE}b\nsource_profile = role\n",
                   AWS_PROFILE="role")
-        self.case("in a circle", role + "source_profile = role\n", AWS_PROFILE="role")
+        self.case("the profiles form a cycle", role + "source_profile = role\n", AWS_PROFILE="role")
         self.case("source_profile, but no role_arn", "[profile x]\nsource_profile = mine\n", self.KEYS, botocore=False,
                   AWS_PROFILE="x")
         self.case("unknown setting rolearn.*\n.*did you mean `role_arn`", "[profile x]\nrolearn = mine\n", botocore=False,

@@ -115,7 +115,7 @@ TEST(ImageShards, FactsGiveDigestAndStatisticsOfReadingEverything) {
   packed.write("s.tar", {as_bytes(archive).begin(), as_bytes(archive).end()});
   EXPECT_NO_THROW(shards->read(0));
   EXPECT_NE(
-      message_of<DataError>([&] { shards->read(1); }).find("are not those of which the index"),
+      message_of<DataError>([&] { shards->read(1); }).find("do not match the index"),
       std::string::npos);
 }
 
