@@ -240,7 +240,7 @@ int compare_stored_runs(const RunsArguments& a) {
   RunStore store = open_store();
   const std::vector<StoredRun> runs = chosen_runs(store, a);
   if (runs.size() < 2) {
-    throw InvalidArgument("[runs] two runs at least are needed for a comparison",
+    throw InvalidArgument("[runs] a comparison needs at least two runs",
                           "`lockstep runs list --all` shows the numbers");
   }
   std::vector<std::string> names{"data", "device", "version"};

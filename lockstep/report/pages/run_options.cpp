@@ -164,7 +164,7 @@ void Compared::add(const std::string& folder) {
     }
   }
   for (const auto& [name, value] : options_of_job(std::move(job))) {
-    // Data that differs was chosen by somebody.
+    // Data that differs was chosen by the user.
     take(name, value, known.contains(name) || name.starts_with("data."));
   }
 }
