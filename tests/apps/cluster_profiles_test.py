@@ -54,7 +54,7 @@ class Profiles(unittest.TestCase):
         lines = self.works("list").splitlines()
         self.assertRegex(lines[1], r"^lab +slurm +1 +4 +1 +debug$")
         self.assertRegex(lines[2], r"^local +yes +local ")
-        self.fails('the profile "lab" exists', "add", "lab")
+        self.fails('the profile "lab" already exists', "add", "lab")
         self.works("remove", "lab")
         self.assertEqual(self.names(), ["local"])
 
@@ -120,7 +120,7 @@ class Profiles(unittest.TestCase):
         self.fails("lab.toml exists", "export", "lab")
         self.assertEqual((self.folder / "lab.toml").read_text(), "mine")
         self.fails("lab.toml", "import", "lab.toml", "b")
-        hint = self.fails('the profile "lab" exists', "import", "other.toml", "lab")
+        hint = self.fails('the profile "lab" already exists', "import", "other.toml", "lab")
         self.assertIn("give another name: lockstep cluster import other.toml NAME", hint)
         said = self.works("import", "other.toml")
         self.assertRegex(said, r"(?m)^attach +nothing$")

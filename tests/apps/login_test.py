@@ -267,7 +267,7 @@ class Login(CommandTest):
         out, error = waiting.communicate(timeout=60)
         self.assertEqual((waiting.returncode, out), (1, ""))
         self.assertIn("the connection was lost", error)
-        self.assertIn("jobs that were submitted go on", error)
+        self.assertIn("jobs that were submitted continue", error)
         self.assertEqual(json.loads(self.jobs("show", number, "--json"))["state"], "running")
 
 
