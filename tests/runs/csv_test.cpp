@@ -159,7 +159,7 @@ TEST_F(Columns, ATrainingMatchesItsPartsByName) {
   EXPECT_EQ(matched.validations.back().loss, same.validations.back().loss);
   EXPECT_TRUE(quiet.all.empty());
   ASSERT_EQ(notices.all.size(), 1u);
-  EXPECT_CONTAINS(notices.all[0], "turned.csv has its columns in another order");
+  EXPECT_CONTAINS(notices.all[0], "turned.csv has its columns in a different order");
   // A network that has learned keeps its order.
   Network more = one.clone();
   EXPECT_EQ(more.columns(), names());

@@ -247,7 +247,7 @@ TEST_F(Images, CropsThatCannotBeAreRefused) {
                     job({"data.crop=center", "data.resize=true"});
                   }),
                   "resize and crop cannot both be given");
-  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.crop=center"}); }),
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.crop=centr"}); }),
                   "did you mean `center`?");
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.bad_images=ignore"}); }),
                   "[data] bad_images must be one of \"stop\", \"skip\"");
