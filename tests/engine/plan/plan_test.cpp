@@ -286,7 +286,7 @@ TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
     const bool lanes = n == 16 && takes_lanes();
     const std::string end = "batch_normalization19+relu20+max_pooling2d21: layout; ";
     EXPECT_EQ(conversions(plan),
-              lanes ? "conv2d1: layout; fully_connected22: layout; " + end : end);
+              lanes ? "convolution2d1: layout; fully_connected22: layout; " + end : end);
   }
 }
 
