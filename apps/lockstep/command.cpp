@@ -70,7 +70,8 @@ const std::vector<ExitCode>& exit_codes() {
       {exit_failure, "failure: an invalid job file, unreadable data, not enough memory"},
       {exit_usage, "invalid command line"},
       {exit_not_tested, "verify-device: the device is absent, busy or out of memory"},
-      {exit_stopped, "stopped by Ctrl-C, SIGTERM, SIGUSR2 or max_time, after a checkpoint"}};
+      {exit_stopped,
+       "stopped by Ctrl-C, SIGTERM, SIGUSR2, the dashboard or max_time, after a checkpoint"}};
   return codes;
 }
 

@@ -24,12 +24,18 @@ Option& one_of(Option& option, const std::vector<std::string>& words) {
 
 }  // namespace
 
-void add_labels(Subcommand& sub, std::string& labels) {
+void add_labels(Subcommand& sub, std::string& labels, const std::string& usual) {
   Option option = sub.add_option("--labels", labels,
                                  "Folders that name the class of an image: the first below the "
                                  "data's folder, the nearest to the image, or the whole path "
-                                 "(default: first)");
+                                 "(default: " +
+                                     usual + ")");
   one_of(option, {"first", "nearest", "path"});
+}
+
+Fitting fitting_of(const Model& model, bool resize, bool crop) {
+  if (resize || crop) return {resize, crop};
+  return {model.preparation.resize, model.preparation.crop};
 }
 
 void add_bad_images(Subcommand& sub, std::string& bad_images, const std::string& help) {

@@ -9,12 +9,20 @@
 
 #include "apps/lockstep/command_line.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/engine/formats/model.h"
 
 namespace lockstep::command {
 
-// --labels and --bad-images, as in [data] of a job.
-void add_labels(Subcommand& sub, std::string& labels);
+// --labels and --bad-images, as in [data] of a job. `usual` says what holds without the option.
+void add_labels(Subcommand& sub, std::string& labels, const std::string& usual = "first");
 void add_bad_images(Subcommand& sub, std::string& bad_images, const std::string& help);
+
+// Whether images get the size of the network's input, by the options of a command, or else as in
+// the training of the model.
+struct Fitting {
+  bool resize = false, crop = false;
+};
+Fitting fitting_of(const Model& model, bool resize, bool crop);
 
 // Adds to an error about one image how to go on without it.
 inline constexpr const char* skip_hint = "--bad-images skip leaves out what cannot be read";

@@ -94,10 +94,10 @@ void print_end(const SweepArguments& a, const JobSweepResult& result) {
     if (result.test) {
       const bool classes = std::isfinite(result.test->accuracy);
       rows.emplace_back(classes ? "test accuracy" : "test loss",
-                        fmt::format("{} of {} images",
+                        fmt::format("{} of {} {}",
                                     classes ? percent(result.test->accuracy)
                                             : fmt::format("{:.5g}", result.test->loss),
-                                    result.test->observations));
+                                    result.test->observations, result.test->examples));
     }
     if (!importance.empty()) rows.emplace_back("importance", importance);
     rows.emplace_back("model", join_path(a.out, run_model_name));

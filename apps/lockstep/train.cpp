@@ -12,6 +12,7 @@
 
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/continuation.h"
 #include "apps/lockstep/image_options.h"
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/trial.h"
@@ -54,21 +55,6 @@ class DefaultFolder {
   const std::string path_;
 };
 
-// "3,1"
-std::string loads_of(const TrainArguments& a) {
-  std::string text;
-  for (const double load : a.worker_load)
-    text += fmt::format("{}{}", text.empty() ? "" : ",", load);
-  return text;
-}
-
-// "10.0.0.2:4,10.0.0.3:4"
-std::string hosts_of(const TrainArguments& a) {
-  std::string text;
-  for (const std::string& host : a.hosts) text += (text.empty() ? "" : ",") + host;
-  return text;
-}
-
 // The settings for the workers of a cluster, by its profile.
 void add_cluster_settings(const TrainArguments& a, std::vector<std::string>& settings) {
   if (a.cluster.empty()) return;
@@ -100,37 +86,6 @@ std::vector<std::string> worker_settings(const TrainArguments& a) {
   if (workers > 0) settings.push_back("training.workers=" + std::to_string(workers));
   if (!a.worker_load.empty()) settings.push_back("training.worker_load=[" + loads_of(a) + "]");
   return settings;
-}
-
-// "max_time=5", "training.max_time = 5"
-bool sets_max_time(const std::string& setting) {
-  const std::string blanks = " \t";
-  const size_t begin = setting.find_first_not_of(blanks);
-  if (begin == std::string::npos) return false;
-  std::string key = setting.substr(begin, setting.find('=', begin) - begin);
-  key.erase(key.find_last_not_of(blanks) + 1);
-  return key == "max_time" || key == "training.max_time";
-}
-
-// The command that continues the run to its end. If max_time has ended the run, the command removes
-// that limit.
-std::string how_to_go_on(const TrainArguments& a, const std::string& folder, bool out_of_time) {
-  std::string line = "lockstep train " + shell_word(a.job);
-  for (const std::string& setting : a.settings) {
-    if (!out_of_time || !sets_max_time(setting)) line += " --set " + shell_word(setting);
-  }
-  if (out_of_time) line += " --set training.max_time=0";
-  if (!a.device.empty()) line += " --device " + shell_word(a.device);
-  if (a.threads > 0) line += " --threads " + std::to_string(a.threads);
-  if (a.workers > 0) line += " --workers " + std::to_string(a.workers);
-  if (!a.worker_load.empty()) line += " --worker-load " + loads_of(a);
-  if (!a.cluster.empty()) line += " --cluster " + shell_word(a.cluster);
-  if (!a.hosts.empty()) line += " --hosts " + hosts_of(a);
-  if (!a.host_launch.empty()) line += " --host-launch " + shell_word(a.host_launch);
-  if (!a.initial_model.empty()) line += " --initial-model " + shell_word(a.initial_model);
-  if (a.tensorboard) line += " --tensorboard";
-  if (a.histograms) line += " --histograms";
-  return line + " --out " + shell_word(folder) + " --resume";
 }
 
 // Of --dashboard. It is for the command alone, not for those who start trainings by arguments.
@@ -200,10 +155,10 @@ void print_closing_table(const RunResult& result, bool confusion) {
   const auto score = [&](const std::string& name, const std::optional<Evaluation>& e) {
     if (!e) return;
     const bool classes = std::isfinite(e->accuracy);
-    rows.emplace_back(name + (classes ? " accuracy" : " loss"),
-                      fmt::format("{} of {} images",
-                                  classes ? percent(e->accuracy) : fmt::format("{:.5g}", e->loss),
-                                  format_count(e->observations)));
+    rows.emplace_back(
+        name + (classes ? " accuracy" : " loss"),
+        fmt::format("{} of {} {}", classes ? percent(e->accuracy) : fmt::format("{:.5g}", e->loss),
+                    format_count(e->observations), e->examples));
     for (const MetricValue& m : e->metrics) rows.emplace_back(name + " " + m.name, metric_text(m));
   };
   score("validation", result.validation);
@@ -214,7 +169,8 @@ void print_closing_table(const RunResult& result, bool confusion) {
   rows.emplace_back("iterations", fmt::format("{} in {}", format_count(t.last_iteration),
                                               format_duration(t.seconds)));
   if (t.images_per_second > 0) {
-    rows.emplace_back("images per second", format_count(std::llround(t.images_per_second)));
+    rows.emplace_back(result.examples + " per second",
+                      format_count(std::llround(t.images_per_second)));
   }
   rows.emplace_back("digest", t.digest.to_string());
   if (t.population) rows.emplace_back("network digest", t.network_digest.to_string());
@@ -245,16 +201,50 @@ void write_report_of(const std::string& folder) {
   }
 }
 
+// The local copy of a run in a store, with what must be said about it.
+void open_mirror(const TrainArguments& a, std::optional<RunMirror>& mirror) {
+  mirror.emplace(a.out, a.resume);
+  if (mirror->is_ahead()) {
+    std::fprintf(stderr, "note: the run continues from %s, whose state did not reach %s\n",
+                 printable(mirror->folder()).c_str(), printable(a.out).c_str());
+  }
+  if (!mirror->moved_aside().empty()) {
+    std::fprintf(stderr,
+                 "note: %s has another state of the run than this machine, whose files are now in "
+                 "%s\n",
+                 printable(a.out).c_str(), printable(mirror->moved_aside()).c_str());
+  }
+}
+
 int work(const TrainArguments& a) {
+  if (a.job.empty() && !a.resume) {
+    throw UsageError("a job file is missing",
+                     "lockstep train JOB, or lockstep train --out DIR --resume to continue a run");
+  }
   std::vector<std::string> settings = a.settings;
   add_cluster_settings(a, settings);
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   for (std::string& setting : worker_settings(a)) settings.push_back(std::move(setting));
   const ArchivesProgress archives(a.quiet);
-  const Job job = read_job(local_files(), a.job, settings);
+  std::optional<cloud::StopRetries> stop_retries;
+  std::optional<RunMirror> mirror;  // of a run in a store
+  const auto catch_stops = [&] {
+    if (stop_retries) return;
+    catch_stop_signals();
+    stop_retries.emplace(stop_wanted);
+  };
+  std::string job_file = a.job;
+  if (job_file.empty()) {
+    if (cloud::is_address(a.out)) {
+      catch_stops();
+      open_mirror(a, mirror);
+    }
+    job_file = job_of_run(mirror ? mirror->folder() : a.out, a.out);
+  }
+  const Job job = read_job(local_files(), job_file, settings);
   if (a.confusion && !job.data.targets.empty()) {
-    throw InvalidArgument("[train] --confusion needs a network that classifies, but " + a.job +
+    throw InvalidArgument("[train] --confusion needs a network that classifies, but " + job_file +
                           " has image targets");
   }
   if (a.check) {
@@ -265,29 +255,16 @@ int work(const TrainArguments& a) {
     print(cluster_hosts_script(a.cluster));
     return 0;
   }
-  catch_stop_signals();
-  std::optional<cloud::StopRetries> stop_retries(std::in_place, stop_wanted);
+  catch_stops();
   RunOptions options;
   const std::string usual = "runs/" + job.name;
   // try_job() makes another folder next to this one.
   options.folder = !a.out.empty() ? a.out : a.dry_run ? usual : make_numbered_folder(usual);
   const DefaultFolder made(a.out.empty() && !a.dry_run ? options.folder : "");
-  std::optional<RunMirror> mirror;  // of a run in a store
   if (cloud::is_address(a.out)) {
     if (a.dry_run) throw Unsupported("[train] --dry-run needs a local folder for --out");
-    mirror.emplace(a.out, a.resume);
+    if (!mirror) open_mirror(a, mirror);
     options.folder = mirror->folder();
-    if (mirror->is_ahead()) {
-      std::fprintf(stderr, "note: the run continues from %s, whose state did not reach %s\n",
-                   printable(mirror->folder()).c_str(), printable(a.out).c_str());
-    }
-    if (!mirror->moved_aside().empty()) {
-      std::fprintf(
-          stderr,
-          "note: %s has another state of the run than this machine, whose files are now in "
-          "%s\n",
-          printable(a.out).c_str(), printable(mirror->moved_aside()).c_str());
-    }
     mirror->start();
   }
   options.resume = a.resume;
@@ -412,11 +389,12 @@ void add_train(Commands& commands) {
        {"lockstep train job.toml --dry-run", "estimate the time of the training"},
        {"lockstep train job.toml --set max_epochs=5 --set training.seed=3", "change fields"},
        {"lockstep train job.toml --cluster lab --out runs/a", "by the nodes of a cluster"},
-       {"lockstep train job.toml --out runs/a --resume", "continue the run in runs/a"},
-       {"lockstep train job.toml --out runs/a --resume --set max_epochs=8",
+       {"lockstep train --out runs/a --resume", "continue the run in runs/a"},
+       {"lockstep train --out runs/a --resume --set max_epochs=8",
         "also if it has finished, with more epochs"}},
       [a] { return train_command(*a); });
-  sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
+  sub.add_option("job", a->job, "Job file (TOML, or a run's job.json); --resume needs none")
+      .type_name("JOB");
   sub.add_option("--set", a->settings, "Change a field or variable of the job (repeatable)")
       .one_value_each()
       .type_name("KEY=VALUE");
@@ -451,7 +429,8 @@ void add_train(Commands& commands) {
       .excludes(sub.option("--host-launch"));
   sub.add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU if there is one")
       .type_name("DEVICE");
-  Option resume = sub.add_flag("--resume", a->resume, "Continue the run in --out");
+  Option resume = sub.add_flag("--resume", a->resume,
+                               "Continue the run in --out, with its own job and options");
   resume.needs(sub.option("--out"));
   sub.add_flag("--rebuild-receipt", a->rebuild_receipt,
                "If the run's receipt is damaged, compute its iterations again")

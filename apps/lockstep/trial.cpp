@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/report/progress.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/loop/memory_estimate.h"
 #include "lockstep/train/records/observer.h"
 
@@ -46,28 +48,55 @@ class Beginning : public TrainingObserver {
   TrainingStart known;
 };
 
-std::string images(const DatastorePtr& store) {
-  return store ? format_count(store->size()) + " images" : "none";
+std::string examples(const DatastorePtr& store) {
+  if (!store) return "none";
+  const bool one = store->size() == 1;
+  return format_count(store->size()) + (has_image_inputs(*store) ? one ? " image" : " images"
+                                        : one                    ? " row"
+                                                                 : " rows");
 }
 
-// Reads images from all over the listing, for what only reading shows: damage, and orientations.
-// Returns how many.
-int64_t read_some(const Datastore& store) {
-  constexpr int64_t most = 256;
-  const auto inputs = store.spec().inputs;
-  if (std::none_of(inputs.begin(), inputs.end(),
-                   [](const ValueSpec& input) { return input.kind == ValueKind::image; })) {
-    return 0;
-  }
-  const int64_t count = std::min(most, store.size());
+struct Sample {
   int64_t read = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t index = i * store.size() / count;
-    if (store.facts(index) != nullptr) continue;  // was read when its index was written
-    store.read(index);
-    ++read;
+  std::vector<std::string> damaged;  // what is wrong with each
+};
+
+// Reads images from all over the listing, one of each class among them, for what only reading
+// shows: damage, and orientations.
+void read_some(const DatastorePtr& store, Sample& sample) {
+  constexpr int64_t most = 256;
+  if (!store || !has_image_inputs(*store)) return;
+  const int64_t count = std::min(most, store->size());
+  std::set<int64_t> indices;
+  for (int64_t i = 0; i < count; ++i) indices.insert(i * store->size() / count);
+  std::vector<bool> seen(store->classes().size(), false);
+  for (int64_t i = 0; i < store->size() && !seen.empty(); ++i) {
+    const auto label = static_cast<size_t>(store->label(i));
+    if (label < seen.size() && !seen[label]) indices.insert(i);
+    if (label < seen.size()) seen[label] = true;
   }
-  return read;
+  for (const int64_t index : indices) {
+    if (store->facts(index) != nullptr) continue;  // was read when its index was written
+    try {
+      ++sample.read;
+      store->read(index);
+    } catch (const DataError& error) {
+      sample.damaged.emplace_back(error.what());
+    }
+  }
+}
+
+[[noreturn]] void refuse_damaged(const Sample& sample) {
+  constexpr size_t most = 10;
+  const auto& all = sample.damaged;
+  std::string text =
+      fmt::format("[data] {} of the {} images that were read cannot be used:",
+                  format_count(static_cast<int64_t>(all.size())), format_count(sample.read));
+  for (size_t i = 0; i < std::min(most, all.size()); ++i) text += "\n  " + all[i];
+  if (all.size() > most) text += fmt::format("\n  and {} more", all.size() - most);
+  throw DataError(text,
+                  "repair or remove them, or leave such images out: bad_images = \"skip\" in "
+                  "[data], or --set bad_images=skip");
 }
 
 // Includes times below one second.
@@ -127,15 +156,22 @@ void check_job(const Job& job, const std::string& initial_model) {
   if (!plan.initial_model_checked) {
     std::fprintf(stderr, "note: %s\n", no_digest_text(initial_model).c_str());
   }
-  const int64_t read = read_some(*plan.data.training);
+  Sample sample;
+  read_some(plan.data.training, sample);
+  const int64_t read = sample.read;
+  for (const DatastorePtr& part : {plan.data.validation, plan.data.test, plan.data.training_targets,
+                                   plan.data.validation_targets, plan.data.test_targets}) {
+    read_some(part, sample);
+  }
+  if (!sample.damaged.empty()) refuse_damaged(sample);
   for (const std::string& text : plan.notices()) print_note(text);
   const TrainingOptions options = plan.job.training.resolved();
   const int64_t iterations = options.last_iteration(plan.iterations_per_epoch);
   std::vector<std::pair<std::string, std::string>> rows{
-      {"training", images(plan.data.training) +
+      {"training", examples(plan.data.training) +
                        (read > 0 ? ", of which " + format_count(read) + " were read" : "")},
-      {"validation", images(plan.data.validation)},
-      {"test", images(plan.data.test)},
+      {"validation", examples(plan.data.validation)},
+      {"test", examples(plan.data.test)},
       {"classes", plan.classes.empty() ? "none: the targets are images"
                                        : format_count(static_cast<int64_t>(plan.classes.size())) +
                                              ": " + classes_text(plan)},

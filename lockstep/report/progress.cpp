@@ -44,9 +44,9 @@ struct Column {
 // The columns include one for each metric of the options.
 std::vector<Column> columns_for(const TrainingOptions& options) {
   std::vector<Column> columns{
-      {"Epoch", "", 5, 0, false},           {"Iteration", "", 9, 0, false},
-      {"Elapsed", "h:mm:ss", 8, 3, false},  {"Mini-batch", "accuracy", 10, 1, true},
-      {"Mini-batch", "loss", 10, 2, false}, {"Validation", "accuracy", 10, 0, true},
+      {"Epoch", "", 5, 0, false},          {"Iteration", "", 9, 0, false},
+      {"Elapsed", "h:mm:ss", 8, 3, false}, {"Training", "accuracy", 10, 1, true},
+      {"Training", "loss", 10, 2, false},  {"Validation", "accuracy", 10, 0, true},
       {"Validation", "loss", 10, 4, false}};
   std::vector<std::string> names = options.validation.metrics;
   for (const MetricPtr& metric : options.validation.custom_metrics) names.push_back(metric->name());
@@ -151,7 +151,8 @@ void Progress::start(const TrainingStart& start) {
   start_ = start;
   started_ = true;
   drawn_at_ = -1;
-  std::string text = fmt::format("{} training images", format_count(start.observations));
+  std::string text =
+      fmt::format("{} training {}", format_count(start.observations), start.examples);
   if (start.validation_observations > 0) {
     text += fmt::format(", {} for validation", format_count(start.validation_observations));
   }
@@ -206,8 +207,8 @@ void Progress::row() {
     std::vector<std::string> cells{format_count(r.epoch),
                                    format_count(r.iteration),
                                    format_duration(r.elapsed),
-                                   percent(r.accuracy),
-                                   loss_text(r.loss),
+                                   percent(epoch_correct_ / epoch_observations_),
+                                   loss_text(epoch_loss_ / epoch_observations_),
                                    validated_ ? percent(validated_->accuracy) : "",
                                    validated_ ? loss_text(validated_->loss) : ""};
     const size_t metrics = columns.size() - cells.size() - 1;
@@ -221,10 +222,11 @@ void Progress::row() {
     const auto accuracy = [&](const char* name, double share) {
       return start_.classifies ? fmt::format("  {} {}", name, percent(share)) : std::string();
     };
-    std::string text = fmt::format("epoch {}/{}  iteration {}/{}  elapsed {}{}  loss {}  rate {}",
-                                   r.epoch, start_.epochs(), r.iteration, start_.iterations,
-                                   format_duration(r.elapsed), accuracy("accuracy", r.accuracy),
-                                   loss_text(r.loss), rate_text(r.learning_rate));
+    std::string text =
+        fmt::format("epoch {}/{}  iteration {}/{}  elapsed {}{}  loss {}  rate {}", r.epoch,
+                    start_.epochs(), r.iteration, start_.iterations, format_duration(r.elapsed),
+                    accuracy("accuracy", epoch_correct_ / epoch_observations_),
+                    loss_text(epoch_loss_ / epoch_observations_), rate_text(r.learning_rate));
     for (const std::string& part : {speed_text(), left_text()}) {
       if (!part.empty()) text += "  " + part;
     }
@@ -244,7 +246,14 @@ void Progress::row() {
 
 void Progress::iteration(const IterationRecord& record) {
   row();  // of the previous iteration, whose validation would have been reported by now
+  if (!last_ || last_->epoch != record.epoch) {
+    epoch_loss_ = epoch_correct_ = epoch_observations_ = 0;
+  }
   last_ = record;
+  const auto count = static_cast<double>(std::max<int64_t>(record.observations_count, 1));
+  epoch_loss_ += record.loss * count;
+  epoch_correct_ += record.accuracy * count;
+  epoch_observations_ += count;
   if (++done_ == 1) first_elapsed_ = record.elapsed;
   row_due_ = record.iteration == start_.first_iteration || record.iteration == start_.iterations ||
              record.iteration % options_.verbose_frequency == 0;
@@ -355,7 +364,8 @@ std::string Progress::left_text() const {
 
 std::string Progress::speed_text() const {
   if (rate_seconds_ <= 0) return "";
-  return format_count(std::llround(rate_observations_ / rate_seconds_)) + " images/s";
+  return format_count(std::llround(rate_observations_ / rate_seconds_)) + " " + start_.examples +
+         "/s";
 }
 
 // "worker 2 on b: computes, 12.5 ms an iteration, 1.60 ms a shard, 3,200 shards"

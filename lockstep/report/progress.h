@@ -25,6 +25,9 @@ struct ProgressOptions {
   std::function<double()> clock;  // seconds, steady; empty: the machine's clock
 };
 
+// Loss and accuracy of the training in rows are means over the epoch until then; the bar has those
+// of the newest iteration.
+//
 // Writes a row for the first and the last iteration, for every verbose_frequency-th iteration and
 // for every validation. On a terminal also draws a bar below the rows, at most ten times a second,
 // with epoch, iteration, loss, the best validation, images per second and time left, and a line for
@@ -44,7 +47,8 @@ class Progress : public TrainingObserver {
   void population_pass(int64_t pass, int64_t passes) override;
   void population(const PopulationRecord& record) override;
   void notice(const std::string& text) override;
-  // Writes the pending row and removes the bar. Call it after the training has ended, also by an
+  void end() override { finish(); }
+  // Writes the pending row and removes the bar, as the end of a training does. Call it after an
   // error.
   void finish();
 
@@ -69,8 +73,10 @@ class Progress : public TrainingObserver {
   std::map<uint32_t, WorkerSummary> states_;                // by number
   double best_ = std::numeric_limits<double>::quiet_NaN();  // validation: accuracy, else loss
   std::optional<IterationRecord> last_;                     // the newest iteration
-  std::optional<ValidationRecord> validated_;               // of `last_`, not yet written in a row
-  bool row_due_ = false;                                    // `last_` is not yet written in a row
+  // Sums over the observations of its epoch, as far as this process has computed it.
+  double epoch_loss_ = 0, epoch_correct_ = 0, epoch_observations_ = 0;
+  std::optional<ValidationRecord> validated_;  // of `last_`, not yet written in a row
+  bool row_due_ = false;                       // `last_` is not yet written in a row
   int table_rank_ = -1;       // highest rank of the table's columns; -1: no table yet
   int64_t done_ = 0;          // iterations in this process
   double first_elapsed_ = 0;  // at the first of these iterations

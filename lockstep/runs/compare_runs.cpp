@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_difference.h"
@@ -87,7 +88,15 @@ std::vector<NamedTensor> replay(const RunOnDisk& run, int64_t iteration,
   job.training.workers.load.clear();
   job.training.threads = options.threads;
   job.training.max_time = 0;
-  JobPlan plan = plan_job(job, {.initial_model = options.initial_model, .columns = run.columns});
+  std::string initial_model = options.initial_model;
+  if (initial_model.empty()) {
+    initial_model = run_initial_model(local_files(), run.folder);
+    // From a checkpoint, none is needed.
+    if (!cloud::is_address(initial_model) && !local_files().exists(initial_model)) {
+      initial_model.clear();
+    }
+  }
+  JobPlan plan = plan_job(job, {.initial_model = initial_model, .columns = run.columns});
   TrainingControl control;
   control.observers = {&follower};
   control.replay = Replay{join_path(run.folder, "checkpoints"), iteration};

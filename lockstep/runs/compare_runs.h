@@ -13,7 +13,7 @@ namespace lockstep {
 
 struct ReplayOptions {
   int threads = 0;            // 0: one for each processor
-  std::string initial_model;  // the file that the run started from, if any
+  std::string initial_model;  // that the run started from; "": as its folder says
   // Called from time to time with the number of iterations computed so far and in total.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };

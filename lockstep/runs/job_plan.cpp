@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "lockstep/base/cloud/s3_files.h"
+#include "lockstep/base/counted.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
@@ -30,8 +32,8 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
   }
   if (classes.size() > most) names += ", ...";
   throw InvalidArgument("[run] the network gives " + outputs[0].to_string() +
-                            " values, but the training data have " + std::to_string(count) +
-                            " classes (" + names + ")",
+                            " values, but the training data have " +
+                            counted(count, "class", "classes") + " (" + names + ")",
                         "set the last fully_connected layer's units = " + std::to_string(count));
 }
 
@@ -42,8 +44,9 @@ std::vector<double> ordered_weights(const Job& job, const std::vector<std::strin
     const auto at = std::find(classes.begin(), classes.end(), name);
     if (at == classes.end()) {
       throw InvalidArgument("[training] class_weights names the class `" + name +
-                                "`, which is not one of the " + std::to_string(classes.size()) +
-                                " classes of the training",
+                                "`, which is not among the " +
+                                counted(static_cast<int64_t>(classes.size()), "class", "classes") +
+                                " of the training",
                             suggest(name, classes));
     }
     weights[static_cast<size_t>(at - classes.begin())] = weight;
@@ -131,6 +134,9 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   plan.job.training.device = to_string(resolve_training_device(plan.network, plan.job.training));
   plan.iterations_per_epoch =
       batches_per_epoch(data.training->size(), mini_batches_of(plan.training, job.training));
+  int64_t& frequency = plan.job.training.validation.frequency;
+  if (!job.validation_frequency_given && plan.iterations_per_epoch < frequency) frequency = 0;
+  plan.job.validation_frequency_given = true;
   return plan;
 }
 
@@ -153,6 +159,33 @@ std::vector<std::string> JobPlan::own_notices() const {
     if (classes.size() > shown) names += ", ...";
     all.push_back("class_weights belong to the classes in the order of their names" + names +
                   ", which is not that of the numbers: a table gives weights by name");
+  }
+  std::string inputs, following;
+  const auto add = [](std::string& list, const std::string& name) {
+    list += (list.empty() ? "`" : ", `") + name + "`";
+  };
+  const std::vector<std::string>& frozen = job.training.freeze;
+  const auto description = network.to_json();
+  for (const auto& layer : description["layers"]) {
+    const auto name = layer["name"].get<std::string>();
+    if (layer.value("normalization", "none") != "none") add(inputs, name);
+    if (std::find(frozen.begin(), frozen.end(), name) != frozen.end() &&
+        layer.value("statistics", "") == "batch") {
+      add(following, name);
+    }
+  }
+  if (!initial_model.empty() && !inputs.empty()) {
+    all.push_back(
+        "the inputs are normalized by statistics of this training's data, not by those "
+        "of the initial model (layers: " +
+        inputs + ")");
+  }
+  if (!following.empty()) {
+    all.push_back(
+        "freeze keeps the parameters of batch normalization, but its moving statistics "
+        "follow the mini-batches; statistics = \"moving\" in a layer keeps them, too "
+        "(layers: " +
+        following + ")");
   }
   return all;
 }

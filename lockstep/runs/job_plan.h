@@ -26,7 +26,8 @@ struct JobPlan {
   int64_t iterations_per_epoch = 0;
 
   // What a user should know before the training, a sentence each: of the data (notices_of()), and
-  // of the plan itself: a doubtful order of class_weights.
+  // of the plan itself: a doubtful order of class_weights, what an initial model or
+  // `freeze` does not keep.
   std::vector<std::string> notices() const;
   std::vector<std::string> own_notices() const;
 };

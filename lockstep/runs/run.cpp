@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "lockstep/base/cloud/network_wait.h"
+#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/memory_room.h"
@@ -32,16 +34,16 @@ namespace {
 // Records the last checkpoint and iteration, and saves the network before the first iteration.
 class Witness : public TrainingObserver {
  public:
-  Witness(const RunFolder& folder, const Network& network, const std::vector<std::string>& classes,
-          bool save_initial)
-      : folder_(folder), network_(network), classes_(classes), save_initial_(save_initial) {}
+  Witness(const RunFolder& folder, const JobPlan& plan, bool save_initial)
+      : folder_(folder), plan_(plan), save_initial_(save_initial) {}
 
   void start(const TrainingStart& start) override {
     folder_.note_end();
     started = true;
     iterations = start.first_iteration - 1;
     if (!save_initial_ || start.first_iteration != 1) return;
-    save_model(folder_.files(), folder_.file("initial.safetensors"), network_, classes_);
+    save_model(folder_.files(), folder_.file("initial.safetensors"), plan_.network, plan_.classes,
+               preparation_of(plan_.job.data));
   }
   void iteration(const IterationRecord& record) override {
     iterations = record.iteration;
@@ -57,8 +59,7 @@ class Witness : public TrainingObserver {
 
  private:
   const RunFolder& folder_;
-  const Network& network_;
-  const std::vector<std::string>& classes_;
+  const JobPlan& plan_;
   bool save_initial_;
 };
 
@@ -92,14 +93,14 @@ TrainingProblem job_problem(std::string job, std::string initial_model, std::str
 
 // After a failed training: sets the network to the newest checkpoint with finite values, and saves
 // it. Further errors are ignored, so that the user sees the first one.
-void keep_last_sound_values(const RunFolder& folder, Network& network,
-                            const std::vector<std::string>& classes) {
+void keep_last_sound_values(const RunFolder& folder, JobPlan& plan) {
   for (const std::string& path : checkpoints_in(folder.files(), folder.file("checkpoints"))) {
     try {
       const std::vector<NamedTensor> values = network_values(folder.files(), path).tensors;
       require_finite(values, path);
-      set_values(network, values, path);
-      save_model(folder.files(), folder.file(run_model_name), network, classes);
+      set_values(plan.network, values, path);
+      save_model(folder.files(), folder.file(run_model_name), plan.network, plan.classes,
+                 preparation_of(plan.job.data));
       return;
     } catch (const Error&) {  // damaged, or of another network: an earlier checkpoint may be valid
     }
@@ -107,11 +108,13 @@ void keep_last_sound_values(const RunFolder& folder, Network& network,
 }
 
 constexpr const char* asked_to_stop = "by request (Ctrl-C, SIGTERM or a program)";
+constexpr const char* asked_by_file_to_stop = "by request (the dashboard, or a file named stop)";
 
 // The reason why a run stopped before its end.
 std::string stop_reason(const Job& job, const RunOptions& options, const TrainingResult& training,
-                        bool asked) {
+                        bool asked, bool asked_by_file) {
   if (asked) return asked_to_stop;
+  if (asked_by_file) return asked_by_file_to_stop;
   if (options.dry_run) return "it was a dry run";
   if (options.stop_after > 0 && training.last_iteration >= options.stop_after) {
     return "stop_after = " + std::to_string(options.stop_after);
@@ -144,6 +147,7 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   RunResult result;
   result.skipped = data.skipped;
   result.classes = plan.classes;
+  result.examples = examples_word(*data.training);
   if (!options.profile) {
     // These files are from an earlier part of the run and do not describe this one.
     for (const char* name : {"profile.json", "trace.json"}) {
@@ -225,7 +229,7 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
 
   // Saved first, so that the network is kept even if the evaluation fails.
   result.model = folder.file(run_model_name);
-  save_model(folder.files(), result.model, network, result.classes);
+  save_model(folder.files(), result.model, network, result.classes, preparation_of(job.data));
   witness.saved = true;
   if (result.training.stopped) {
     recorder.finish(result.training.seconds, {});
@@ -300,17 +304,34 @@ void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan
     }
     const bool has_model = folder.files().exists(folder.file(run_model_name));
     if (witness.started && !witness.saved && (witness.computed || !has_model)) {
-      keep_last_sound_values(folder, plan.network, plan.classes);
+      keep_last_sound_values(folder, plan);
     }
     folder.note(RunStatus::failed, reason_of(error), witness.iterations);
   } catch (const std::exception&) {
   }
 }
 
+// A path that means the same in every folder.
+std::string settled_path(const std::string& path) {
+  if (cloud::is_address(path)) return path;
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// The model that a continued run started from.
+std::string initial_model_of(const std::string& folder) {
+  std::string model = run_initial_model(local_files(), folder);
+  if (model.empty() || cloud::is_address(model) || local_files().exists(model)) return model;
+  throw FileError("[run] " + folder + " started from the values of " + model + ", which is missing",
+                  "put it back, or name its new place with --initial-model");
+}
+
 // A continued run has the columns with which it began.
-JobPlan plan_of_run(const Job& job, const RunOptions& options) {
+JobPlan plan_of_run(Job job, const RunOptions& options) {
   JobPlanOptions how{.initial_model = options.initial_model, .stop = options.interrupted};
-  if (options.resume) how.columns = run_columns(local_files(), options.folder);
+  if (options.resume) {
+    how.columns = run_columns(local_files(), options.folder);
+    keep_validation_frequency(local_files(), options.folder, job);
+  }
   try {
     return plan_job(job, how);
   } catch (const InvalidArgument& error) {
@@ -322,7 +343,11 @@ JobPlan plan_of_run(const Job& job, const RunOptions& options) {
 
 }  // namespace
 
-RunResult run_job(const Job& job, const RunOptions& options) {
+RunResult run_job(const Job& job, const RunOptions& wanted) {
+  RunOptions options = wanted;
+  if (options.resume && options.initial_model.empty()) {
+    options.initial_model = initial_model_of(options.folder);
+  }
   if (!options.resume) refuse_other_run(local_files(), options.folder);
   bool asked = false;
   std::atomic<bool> asked_by_file = false;
@@ -333,10 +358,13 @@ RunResult run_job(const Job& job, const RunOptions& options) {
       [&] { return asked_by_file || (started && local_files().exists(request)); });
   JobPlan plan = plan_of_run(job, options);
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
-  if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
+  if (!plan.initial_model.empty()) {
+    extra["initial_model"] = plan.initial_model;
+    extra["initial_model_file"] = settled_path(options.initial_model);
+  }
   if (!plan.network.columns().empty()) extra["columns"] = plan.network.columns().to_json();
   const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);
-  Witness witness(folder, plan.network, plan.classes, options.save_initial);
+  Witness witness(folder, plan, options.save_initial);
   RunRecorder recorder(folder, plan.job, options.dry_run ? "" : options.store, options.address,
                        options.trial, [&](const std::string& text) {
                          for (TrainingObserver* observer : options.observers) {
@@ -352,7 +380,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
     RunResult result = work(job, watched, plan, folder, witness, recorder, asked_by_file, started);
     const TrainingResult& training = result.training;
     folder.note(training.stopped ? RunStatus::stopped : RunStatus::finished,
-                training.stopped ? stop_reason(job, options, training, asked || asked_by_file) : "",
+                training.stopped ? stop_reason(job, options, training, asked, asked_by_file) : "",
                 training.last_iteration);
     recorder.record(/*at_end=*/true);
     return result;
@@ -360,7 +388,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
     if (folder.resumed()) {
       folder.note_as_before();
     } else {
-      folder.note(RunStatus::stopped, asked_to_stop);
+      folder.note(RunStatus::stopped, asked_by_file ? asked_by_file_to_stop : asked_to_stop);
     }
     recorder.record(/*at_end=*/true);
     throw;

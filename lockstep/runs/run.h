@@ -25,8 +25,8 @@ struct RunOptions {
   bool rebuild_receipt = false;
   bool save_initial = false;  // write initial.safetensors
   // A model file, a checkpoint or the folder of a run whose values replace random initial values
-  // ("": none). Its layers must have the job's names and sizes. job.json records the digest of the
-  // file.
+  // ("": none, or that of the continued run). Its layers must have the job's names and sizes.
+  // job.json records the digest of the file and its place, where a continued run finds it again.
   std::string initial_model;
   std::vector<TrainingObserver*> observers;  // owned by the caller
   // Called once, when the data and the folder are open, before anything is read or trained.
@@ -58,6 +58,7 @@ struct RunResult {
   std::string model;                     // the model file
   std::string checkpoint;                // the newest that this call wrote, or ""
   std::vector<std::string> classes;      // empty if the targets are images
+  std::string examples = "images";       // what was trained on: "images", "rows"
   std::vector<UnreadableImage> skipped;  // images that were left out, as in RunData
 };
 

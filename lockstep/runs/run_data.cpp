@@ -11,6 +11,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
 
 namespace lockstep {
@@ -93,6 +94,27 @@ void check_classes_left(const Datastore& images) {
                         images.describe() + ")",
                     "repair or remove the folder of the class");
   }
+}
+
+// Images that lie in the folder itself, not in one of a class.
+int64_t loose_images(const Datastore& images) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    if (images.name(i).find('/') == std::string::npos) ++count;
+  }
+  return count;
+}
+
+// Without folders of classes all images would be of one class, which cannot be learned.
+void require_class_folders(const Datastore& images) {
+  if (images.classes().size() != 1 || !has_image_inputs(images)) return;
+  if (loose_images(images) < images.size()) return;
+  throw DataError("[data] " + images.describe() + " has no class folders: its " +
+                      std::to_string(images.size()) +
+                      (images.size() == 1 ? " image lies" : " images lie") +
+                      " in the folder itself",
+                  "put the images of each class into a folder of its own, named by the class; for "
+                  "image to image, set `targets`");
 }
 
 // Adds the targets of each part by the names of its images.
@@ -184,6 +206,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   const DatastorePtr all = opener.open(job.data.train, !labels);
   if (job.data.resize) check_images(*all, "data.resize");
   if (job.data.crop != "none") check_images(*all, "data.crop");
+  if (labels) require_class_folders(*all);
   if (labels && !data.skipped.empty()) check_classes_left(*all);
   data.training = all;
   data.columns = columns.empty() ? columns_of(*all) : columns;
@@ -249,6 +272,13 @@ RunData open_run_data(const Job& job, const std::function<bool()>& stop,
   RunData data = open_new_data(job, stop, columns);
   kept_data = {std::move(key), data};
   return data;
+}
+
+Preparation preparation_of(const JobData& data) {
+  return {.resize = data.resize,
+          .crop = data.crop != "none",
+          .labels = data.labels,
+          .header = data.header};
 }
 
 std::vector<std::string> notices_of(const RunData& data) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/job_file.h"
 
@@ -40,6 +41,9 @@ std::string skipped_text(const std::vector<UnreadableImage>& skipped);
 // images).
 RunData open_run_data(const Job& job, const std::function<bool()>& stop = {},
                       const TableColumns& columns = {});
+
+// How the data of a job are read, for its model.
+Preparation preparation_of(const JobData& data);
 
 // The notices of all parts (Datastore::notices()), each once.
 std::vector<std::string> notices_of(const RunData& data);

@@ -9,6 +9,7 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/engine/tensor/reshape.h"
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/reduce/tree.h"
@@ -190,7 +191,8 @@ std::vector<Tensor> ShardGroup::State::mean_gradients_on_device(double observati
     kernels::table_for(device).divide(static_cast<float*>(plain.raw()),
                                       static_cast<size_t>(plain.shape().elements()), divisor,
                                       memory.default_stream());
-    gradients.push_back(plain.reshaped(network.parameters()[gradients.size()].value.shape()));
+    gradients.push_back(
+        reshaped_unrecorded(plain, network.parameters()[gradients.size()].value.shape()));
   }
   return gradients;
 }

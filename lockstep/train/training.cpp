@@ -59,6 +59,7 @@ TrainingResult Training::run() {
   result_.network_digest = network_digest(network_);
   result_.seconds = seconds_since(started_);
   if (control_.profile) result_.profile = iterations_->profile();
+  notify([&](TrainingObserver& o) { o.end(); });
   return std::move(result_);
 }
 

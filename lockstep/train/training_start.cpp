@@ -5,6 +5,7 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/make_iterations.h"
 #include "lockstep/train/state/first_identity.h"
 #include "lockstep/train/state/identity.h"
@@ -62,6 +63,12 @@ std::vector<std::vector<ChannelSummary>> Training::read_all() {
     notify([&](TrainingObserver& o) { o.preparing(done, total); });
   });
   listings_ = read.listings;
+  // The datastores tell again what they know without reading.
+  const std::vector<std::string> known = notices_of(data_);
+  for (const std::string& notice : read.notices) {
+    if (std::find(known.begin(), known.end(), notice) != known.end()) continue;
+    notify([&](TrainingObserver& o) { o.notice(notice); });
+  }
   return read.channels;
 }
 
@@ -161,6 +168,7 @@ void Training::start() {
   TrainingStart s;
   s.options = options_;
   s.observations = data_.training->size();
+  s.examples = examples_word(*data_.training);
   s.validation_observations = images_.validation ? images_.validation->size() : 0;
   s.iterations_per_epoch = iterations_per_epoch_;
   s.iterations = due_->last_iteration();

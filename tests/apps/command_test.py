@@ -95,7 +95,8 @@ class Command(CommandTest):
         self.fails(2, "error: unexpected argument `--thread`\nhint: did you mean `--threads`?\n",
                    "train", "job.toml", "--thread", "2")
         self.fails(2, "error: A subcommand is required\nhint: try: lockstep --help\n")
-        self.fails(2, "error: job is required\nhint: try: lockstep train --help\n", "train")
+        self.fails(2, "error: a job file is missing\nhint: lockstep train JOB, or lockstep train --out DIR --resume "
+                      "to continue a run\n", "train")
         self.assertEqual(self.run_command("train", "job.toml", "--threads", "0").returncode, 2)
         self.assertEqual(self.run_command("train", "job.toml", "--resume").returncode, 2)
 

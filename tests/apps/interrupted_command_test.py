@@ -80,8 +80,7 @@ class InterruptedCommand(CommandTest):
             self.assertEqual(self.state(out), "stopped")
             self.assertIn("note: " + out, self.works("evaluate", out, "digits").stderr)
             hint = re.search(r"^hint: continue with: lockstep (.*)$", errors, re.M).group(1)
-            self.assertEqual(hint, f"train job.toml --set max_epochs=100000 "
-                                   f"--set checkpoint_frequency=100 --out {out} --resume")
+            self.assertEqual(hint, f"train --out {out} --resume")
             more = self.end_of(out)
             whole = self.result("--out", name, *more)
             end = json.loads(self.works(*hint.split(), *more, "--json", "--threads", "3").stdout)
@@ -108,6 +107,28 @@ class InterruptedCommand(CommandTest):
             for file in ("receipt.jsonl", "model.safetensors"):
                 self.assertEqual((self.folder / out / file).read_bytes(),
                                  (self.folder / "whole" / file).read_bytes())
+
+    def test_the_folder_of_a_run_knows_its_job_and_its_initial_model(self):
+        self.result("--out", "first", "--set", "max_iterations=3")
+        begun = ("--initial-model", "first", "--set", "training.seed=3")
+        self.result("--out", "whole", *begun)
+        self.result("--out", "out", *begun, "--set", "max_iterations=5")
+        (self.folder / "job.toml").rename(self.folder / "gone.toml")
+        self.works("train", "--out", "out", "--resume", "--quiet", "--threads", "3", "--set", "max_iterations=0")
+        for file in ("receipt.jsonl", "model.safetensors"):
+            self.assertEqual((self.folder / "out" / file).read_bytes(),
+                             (self.folder / "whole" / file).read_bytes())
+        self.works("verify", "out", "--iteration", "1")
+        (self.folder / "first").rename(self.folder / "moved")
+        done = self.run_command("train", "--out", "out", "--resume", "--set", "max_epochs=9")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("out started from the values of ", done.stderr)
+        self.assertIn("hint: put it back, or name its new place with --initial-model\n", done.stderr)
+        self.works("train", "--out", "out", "--resume", "--set", "max_epochs=3", "--quiet", "--initial-model", "moved")
+        self.fails(1, "error: [train] nothing contains no run that could be continued\n"
+                      "hint: to start one there: lockstep train JOB --out nothing\n",
+                   "train", "--out", "nothing", "--resume")
+        self.assertFalse((self.folder / "nothing").exists())
 
     def test_a_finished_run_goes_on_with_more_epochs(self):
         self.result("--out", "whole", "--set", "max_epochs=6")

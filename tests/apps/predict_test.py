@@ -8,9 +8,13 @@ usage: predict_test.py PATH_OF_LOCKSTEP [unittest options]
 import ast
 import json
 import os
+import pathlib
 import random
+import re
 import resource
 import struct
+import subprocess
+import sys
 import unittest
 
 from small_job import table_job
@@ -63,6 +67,60 @@ class Predict(CommandTest):
             tensors["out.weights"] = ([filters, 1, 1, 1], [k + 1 for k in range(filters)])
         tensors["out.bias"] = ([filters], [0.5] * filters)
         write_model(self.folder / "model.safetensors", layers, tensors, classes)
+
+    def test_the_example_program_reads_models(self):
+        page = (pathlib.Path(__file__).parents[2] / "docs/model-file.md").read_text(encoding="utf-8")
+        program = re.search(r"^```python\n(.*?)^```", page, re.M | re.S).group(1)
+        (self.folder / "reader.py").write_text(program, encoding="utf-8")
+        chance = random.Random(1)
+        rows = [(kind, *(chance.gauss(kind, 1) for _ in range(3))) for kind in (0, 2, 4) for _ in range(20)]
+        (self.folder / "train.csv").write_text("a,kind,b,c\n" + "".join(
+            f"{a},k{kind},{b},{c}\n" for kind, a, b, c in rows), encoding="utf-8")
+        (self.folder / "other.csv").write_text("c,b,a\n" + "".join(
+            f"{c},{b},{a}\n" for _, a, b, c in rows), encoding="utf-8")
+        self.write("""
+[data]
+train = "train.csv"
+label_column = "kind"
+[network]
+layers = [
+  { type = "feature_input", features = 3, normalization = "z-score" },
+  { type = "fully_connected", units = 5 },
+  { type = "relu" },
+  { type = "fully_connected", units = 3 },
+  { type = "softmax" },
+]
+[training]
+mini_batch_size = 20
+""")
+        self.works("train", "job.toml", "--quiet", "--out", "run")
+        mine = subprocess.run([sys.executable, "reader.py", "run/model.safetensors", "other.csv"], cwd=self.folder,
+                              capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+        theirs = [line.split("\t")[1:] for line in self.works("predict", "run", "other.csv").stdout.splitlines()]
+        self.assertEqual([line.split("\t")[0] for line in mine], [label for label, _ in theirs])
+        for line, (_, score) in zip(mine, theirs):
+            self.assertAlmostEqual(float(line.split("\t")[1]), float(score), delta=2e-4)
+        # The column of the labels is known, too.
+        self.assertRegex(self.works("evaluate", "run", "train.csv").stdout, r"rows +60\n")
+
+    def test_a_model_remembers_how_its_images_were_read(self):
+        job = (self.folder / "job.toml").read_text()
+        for how in ("resize = true", 'crop = "random"'):
+            self.write(job.replace("height = 28, width = 28", "height = 20, width = 24")
+                       .replace("[data]", "[data]\nlabels = \"nearest\"\n" + how))
+            name = how.split()[0]
+            self.works("train", "job.toml", "--quiet", "--out", name, "--set", "max_epochs=1", "--set",
+                       "validation_fraction=0", "--set", "test_fraction=0", "--set", "mini_batch_size=5")
+            model = self.folder / name / "model.safetensors"
+            size = struct.unpack("<Q", model.read_bytes()[:8])[0]
+            metadata = json.loads(model.read_bytes()[8:8 + size])["__metadata__"]
+            self.assertEqual(json.loads(metadata["lockstep.preparation"]), {"images": name, "labels": "nearest"})
+            for arguments in (("evaluate", name, "digits"), ("predict", name, "digits", "--top", "3"),
+                              ("predict", model, "digits/7")):
+                self.assertEqual(self.works(*arguments).stdout, self.works(*arguments, "--" + name).stdout)
+            other = {"resize": "--crop", "crop": "--resize"}[name]  # an option takes precedence
+            self.assertNotEqual(self.works("predict", name, "digits").stdout,
+                                self.works("predict", name, "digits", other).stdout)
 
     def test_maps_are_arrays(self):
         for classes in ((), ("sky", "sea")):

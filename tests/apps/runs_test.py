@@ -5,14 +5,18 @@ usage: runs_test.py PATH_OF_LOCKSTEP [unittest options]
 """
 
 import csv
+import fcntl
 import io
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
+import termios
 import time
 import unittest
 
@@ -109,6 +113,44 @@ class Runs(CommandTest):
         self.assertEqual([r["training.momentum"] for r in differs], [0.9, 0.5])
         self.assertNotIn("training.solver", differs[0])
         self.assertIn("network.layers.convolution2d_1.filters", differs[0])
+
+    def test_a_list_fits_the_terminal_and_names_are_distinct(self):
+        for name in ("a", "other/a", "a-long-name-for-a-run-that-says-everything-about-it-and-does-not-fit-any-table-at-all"):
+            self.train(name)
+        self.works("runs", "tag", "1", "--add", "good")
+        done = self.works("runs", "list")
+        lines = done.stdout.splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80, done.stdout)
+        self.assertEqual(lines[0].split()[:4], ["number", "run", "state", "epoch"])
+        here = self.folder.resolve().name
+        self.assertEqual([line.split()[1] for line in lines[1:3]], [here + "/a", "other/a"])
+        self.assertRegex(lines[3], r"^3       a-long-\S+\u2026\S+-at-all +finished ")
+        self.assertRegex(done.stderr, r"^note: not shown for want of width: .*folder \(--columns chooses")
+        wide = self.on_terminal(400, "runs", "list")
+        self.assertIn(str(self.folder.resolve() / "other/a"), wide)
+        self.assertNotIn("not shown", wide)
+        self.assertLessEqual(max(map(len, self.on_terminal(60, "runs", "list").splitlines()[:4])), 60)
+        self.assertEqual([r["run"] for r in self.listed()][:2], ["a", "a"])
+        self.assertEqual(self.shown(self.listed()[2]["run"])["number"], 3)
+        done = subprocess.run([COMMAND, "runs", "show", "a"], cwd=self.folder / "other" / "a", capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "error: [store] several runs have the name a\nhint: name one by its number: 1, 2\n"))
+
+    def on_terminal(self, columns, *arguments):
+        """What the command prints on a terminal of so many columns."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        subprocess.run([COMMAND, *arguments], cwd=self.folder, stdout=theirs, stderr=theirs, check=True, timeout=60)
+        os.close(theirs)
+        text = b""
+        try:
+            while part := os.read(ours, 65536):
+                text += part
+        except OSError:  # the end of a terminal
+            pass
+        os.close(ours)
+        return text.decode().replace("\r\n", "\n")
 
     def test_export(self):
         self.train("a", "--set", 'metrics=["f1"]')

@@ -297,7 +297,7 @@ class Outputs(S3Test):
         self.assertEqual(json.loads(self.stored("run.json"))["address"], self.OUT)
         listed = json.loads(self.s3("runs", "list", "--json", **home).stdout)
         self.assertEqual([(run["folder"], run["state"]) for run in listed], [(self.OUT, "finished")])
-        self.assertIn(self.OUT, self.s3("runs", "list", **home).stdout)
+        self.assertIn(self.OUT, self.s3("runs", "list", "--csv", **home).stdout)
         self.assertRegex(self.s3("runs", "show", self.OUT + "/", **home).stdout, f"folder +{self.OUT}\n")
         done = self.s3("runs", "export", "1", **home)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -46,6 +46,20 @@ TEST(ProgressPrinter, WritesLinesToAFileAllOfThem) {
   EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
 }
 
+TEST(ProgressPrinter, HasWrittenEverythingWhenTheTrainingEnds) {
+  std::FILE* const file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  ProgressPrinter progress(file);
+  trained_two_iterations(progress);
+  progress.end();
+  std::fputs("what follows\n", file);
+  std::rewind(file);
+  char buffer[4096];
+  const std::string text(buffer, std::fread(buffer, 1, sizeof buffer, file));
+  std::fclose(file);
+  EXPECT_LT(text.find("iteration 2/2"), text.find("what follows")) << text;
+}
+
 TEST(ProgressPrinter, DrawsABarOnATerminal) {
   int master = -1, terminal = -1;
   winsize size{};

@@ -66,6 +66,37 @@ class Fake {
   std::vector<std::string> metrics;
 };
 
+TEST(Progress, RowsShowTheMeansOfTheEpoch) {
+  Fake f(false);
+  f.start(100, 2);
+  f.take();
+  for (int64_t i = 1; i <= 51; ++i) f.iterate(i, i == 1 ? 51 : 1, i <= 25 ? 1 : 0);
+  const std::string rows = f.take();
+  EXPECT_NE(rows.find("iteration 1/200  elapsed 0:00:00  accuracy 100.00%  loss 51.0000"),
+            std::string::npos)
+      << rows;
+  EXPECT_NE(rows.find("iteration 50/200  elapsed 0:00:00  accuracy 50.00%  loss 2.0000"),
+            std::string::npos)
+      << rows;
+  for (int64_t i = 101; i <= 151; ++i) f.iterate(i, 3, 0.25);
+  EXPECT_NE(f.take().find("iteration 150/200  elapsed 0:00:00  accuracy 25.00%  loss 3.0000"),
+            std::string::npos);
+}
+
+TEST(Progress, CountsRowsOfATable) {
+  Fake f(false);
+  TrainingStart s;
+  s.observations = 12;
+  s.examples = "rows";
+  s.iterations = s.iterations_per_epoch = 2;
+  f.progress.start(s);
+  EXPECT_NE(f.take().find("12 training rows; 2 iterations"), std::string::npos);
+  f.iterate(1);
+  f.iterate(2);
+  f.progress.end();
+  EXPECT_NE(f.take().find(" rows/s"), std::string::npos);
+}
+
 TEST(Progress, PlainOutputIsLines) {
   Fake f(false);
   f.progress.preparing(0, 50000);
@@ -131,7 +162,7 @@ TEST(Progress, TerminalShowsATableThatLinesUpAndABar) {
   EXPECT_EQ(
       f.take(),
       clear +
-          "Epoch Iteration  Elapsed Mini-batch Mini-batch Validation Validation Learning\n"
+          "Epoch Iteration  Elapsed   Training   Training Validation Validation Learning\n"
           "                 h:mm:ss   accuracy       loss   accuracy       loss     rate\n"
           "    1         1  0:00:01     12.50%     2.5000                           0.05\n" +
           clear +
@@ -142,11 +173,11 @@ TEST(Progress, TerminalShowsATableThatLinesUpAndABar) {
   f.validate(3);
   const std::string text = f.take();
   EXPECT_NE(
-      text.find("    1         2  0:00:02     50.00%     1.2500                           0.05\n"),
+      text.find("    1         2  0:00:02     31.25%     1.8750                           0.05\n"),
       std::string::npos)
       << text;
   EXPECT_NE(
-      text.find("    1         3  0:00:03     50.00%     1.2500     81.25%     0.7500     0.05\n"),
+      text.find("    1         3  0:00:03     37.50%     1.6667     81.25%     0.7500     0.05\n"),
       std::string::npos)
       << text;
   f.progress.finish();

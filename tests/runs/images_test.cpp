@@ -319,6 +319,57 @@ TEST_F(Images, WhatIsLeftOutIsSaidBeforeTheTraining) {
   EXPECT_CONTAINS(text("out/log.jsonl"), "1 TIFF image");
 }
 
+TEST_F(Images, AFlatFolderHasNoClassFolders) {
+  std::filesystem::rename(folder + "/digits/1", folder + "/flat");
+  const std::string message = refusal<DataError>([&] { open({"train=flat"}); });
+  EXPECT_CONTAINS(message, "flat has no class folders: its 12 images lie in the folder itself");
+  EXPECT_CONTAINS(message, "put the images of each class into a folder of its own");
+  EXPECT_FALSE(testing::contains(message, "units")) << message;
+  open({"train=flat", "targets=inputs"});  // image to image
+}
+
+TEST_F(Images, ValidationIsOnceAnEpochWhereEpochsAreShorterThanTheDefault) {
+  const auto frequency = [&](std::vector<std::string> settings) {
+    settings.emplace_back("resize=true");
+    const Job read = job(std::move(settings));
+    const JobPlan plan = plan_job(read);
+    EXPECT_TRUE(plan.job.validation_frequency_given);
+    return plan.job.training.validation.frequency;
+  };
+  EXPECT_EQ(frequency({}), 0);                                     // 3 iterations
+  EXPECT_EQ(frequency({"mini_batch_size=1", "shard_size=1"}), 0);  // 36
+  EXPECT_EQ(frequency({"validation_frequency=50"}), 50);
+  EXPECT_EQ(frequency({"validation_frequency=2"}), 2);
+  EXPECT_EQ(frequency({"validation_frequency_unit=epoch"}), 50);
+  // A run of an earlier version keeps its 50.
+  RunOptions options = into("run");
+  run_job(job({"resize=true", "validation_frequency=50", "max_iterations=2"}), options);
+  options.resume = true;
+  run_job(job({"resize=true", "max_iterations=4"}), options);
+  EXPECT_CONTAINS(text("run/job.json"), "\"validation_frequency\": 50");
+}
+
+TEST_F(Images, WhatAnInitialModelAndFreezeDoNotKeepIsSaid) {
+  std::string with_normalization = classifier;
+  with_normalization.replace(with_normalization.find("{ type = \"relu\" }"), 17,
+                             "{ type = \"batch_normalization\", name = \"norm\" }");
+  write("job.toml", with_normalization);
+  run_job(job({"resize=true", "max_iterations=1"}), into("first"));
+  const auto notices = [&](const std::string& statistics) {
+    std::string all;
+    const JobPlan plan =
+        plan_job(job({"freeze=norm", "network.layers.norm.statistics=" + statistics}),
+                 {.initial_model = folder + "/first"});
+    for (const std::string& notice : plan.own_notices()) all += notice + "\n";
+    return all;
+  };
+  EXPECT_CONTAINS(notices("batch"),
+                  "the inputs are normalized by statistics of this training's "
+                  "data, not by those of the initial model (layers: `input`)");
+  EXPECT_CONTAINS(notices("batch"), "freeze keeps the parameters of batch normalization");
+  EXPECT_FALSE(testing::contains(notices("moving"), "freeze"));
+}
+
 TEST_F(Images, ClassWeightsMayBeGivenByName) {
   const auto weights = [&](const std::vector<std::string>& settings) {
     const JobPlan plan = plan_job(job(settings));

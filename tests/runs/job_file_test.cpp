@@ -69,6 +69,37 @@ class JobFile : public testing::WithFolder {
   }
 };
 
+TEST_F(JobFile, LayersAreSetByName) {
+  const auto filters = [](const Job& job, size_t layer) {
+    return (*job.network)["layers"][layer]["filters"].get<int>();
+  };
+  const auto set = [&](const std::string& setting, const std::string& list) {
+    return read(layers(list), {setting});
+  };
+  const std::string named =
+      R"({ type = "convolution2d", name = "stem.a", filters = 2, kernel = 1 },
+         { type = "convolution2d", filters = 3, kernel = 1 },
+         { layers = [ { type = "convolution2d", name = "last", filters = 4, kernel = 1 } ] })";
+  EXPECT_EQ(filters(set("network.layers.stem.a.filters=5", named), 1), 5);
+  EXPECT_EQ(filters(set("network.layers.convolution2d_1.filters=6", named), 2), 6);
+  EXPECT_EQ(filters(set("network.layers.last.filters = 7", named), 3), 7);
+  EXPECT_EQ(filters(set("network.layers.1.filters=8", named), 2), 8);
+  EXPECT_EQ((*set("network.layers.input.height=9", named).network)["layers"][0]["height"], 9);
+  // All repetitions of a group have the same fields.
+  const Job twice = read(small, {"network.layers.conv.filters=5"});
+  EXPECT_EQ(filters(twice, 1), 5);
+  EXPECT_EQ(filters(twice, 3), 5);
+  const std::string one = refused(small, {"network.layers.conv_2.filters=5"});
+  EXPECT_CONTAINS(one, "`conv_2` is one of 2 repetitions of a layer, which have the same fields");
+  EXPECT_CONTAINS(one, "for all of them: network.layers.conv.filters");
+  const std::string relu = refused(small, {"network.layers.relu_1.type=tanh"});
+  EXPECT_CONTAINS(relu, "for all of them: network.layers.0.layers.1.type");
+  const std::string unknown = refused(small, {"network.layers.softmx_1.type=relu"});
+  EXPECT_CONTAINS(unknown, "network.layers.softmx_1.type: there is no layer `softmx_1`");
+  EXPECT_CONTAINS(unknown, "did you mean `softmax_1`?");
+  EXPECT_CONTAINS(refused(small, {"network.layers.conv.filtres=5"}), "filtres");
+}
+
 TEST_F(JobFile, IsResolved) {
   const Job job = read(small);
   EXPECT_EQ(job.name, "job");

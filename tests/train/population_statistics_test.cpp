@@ -332,5 +332,35 @@ TEST(PopulationStatistics, AnErrorLeavesTheNetworkAsItWas) {
   }
 }
 
+TEST(PopulationStatistics, StatisticsThatAreMovingOnesStayAndNormalizeInTraining) {
+  const auto trained = [](const std::string& statistics, const std::string& afterwards) {
+    Network network;
+    network.add(image_input({.height = 28, .width = 28, .channels = 1}), "in");
+    network.add(convolution2d({.filters = 5, .kernel = {5, 5}, .stride = {2, 2}}), "conv");
+    network.add(batch_normalization({.statistics = statistics}), "norm");
+    network.add(relu(), "relu");
+    network.add(fully_connected({.units = 10}), "out");
+    network.add(softmax(), "soft");
+    network.initialize(1);
+    for (const auto& state : network.state()) {
+      if (!state.name.starts_with("norm.")) continue;
+      state.value.copy_from(Tensor::full(state.value.shape(), 3));
+    }
+    TrainingOptions options = small_options();
+    options.freeze = {"norm"};
+    options.batch_normalization_statistics = afterwards;
+    const auto result = train(network, {some_digits(60)}, options);
+    return std::pair(network.state_value("norm.mean").to_vector(), result.iterations.front().loss);
+  };
+  const std::vector<float> kept(5, 3);
+  const auto moving = trained("moving", "moving"), batch = trained("batch", "moving");
+  EXPECT_EQ(moving.first, kept);
+  EXPECT_NE(batch.first, kept);
+  EXPECT_NE(moving.second, batch.second);
+  // The phase after the training leaves them, too.
+  EXPECT_EQ(trained("moving", "population").first, kept);
+  EXPECT_NE(trained("batch", "population").first, kept);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -163,6 +163,19 @@ TEST(Trainer, ValidatesAtItsFrequencyAndAlwaysAtTheEnd) {
   EXPECT_EQ(iterations(0, false), (std::vector<int64_t>{}));
 }
 
+TEST(Trainer, TheEndIsTheLastCallOfAnObserver) {
+  struct Last : testing::Recorder {
+    void end() override { ended.push_back(static_cast<int64_t>(validations.size())); }
+    std::vector<int64_t> ended;
+  } last;
+  Network network = small_classifier();
+  TrainingControl control;
+  control.observers = {&last};
+  train(network, digits(), small_options(), control);
+  EXPECT_EQ(last.ended, (std::vector<int64_t>{2}));
+  EXPECT_EQ(last.starts.at(0).examples, "images");
+}
+
 TEST(Trainer, FrequenciesMayCountEpochs) {
   Network network = small_classifier();
   TrainingOptions options = small_options();

@@ -23,7 +23,7 @@ namespace lockstep::command {
 namespace {
 
 struct EvaluateArguments {
-  std::string model, label_column, targets, labels = "first", bad_images = "stop";
+  std::string model, label_column, targets, labels, bad_images = "stop";
   std::vector<std::string> data;  // one for each input of the network
   InputNoise noise;
   int64_t seed = 0;
@@ -71,18 +71,21 @@ int evaluate_command(const EvaluateArguments& a) {
   std::vector<std::string> names;
   for (const std::string& name : a.data) names.push_back(resolve_data_path(name, "."));
   const bool skip = a.bad_images == "skip";
-  const ImageFolderOptions folder{.labels = folder_labels(a.labels),
-                                  .labeled = a.targets.empty(),
-                                  .allow_empty_folders = true,
-                                  .list_unreadable = skip};
+  const Preparation& before = model.preparation;
+  const Fitting fit = fitting_of(model, a.resize, a.crop);
+  const ImageFolderOptions folder{
+      .labels = folder_labels(a.labels.empty() ? before.labels : a.labels),
+      .labeled = a.targets.empty(),
+      .allow_empty_folders = true,
+      .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
   std::vector<DatastorePtr> inputs =
-      open_inputs(names, folder, {a.label_column, !a.no_header, columns});
+      open_inputs(names, folder, {a.label_column, before.header && !a.no_header, columns});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
   }
-  if (several && a.resize) inputs = resized_inputs(std::move(inputs), model.network);
+  if (several && fit.resize) inputs = resized_inputs(std::move(inputs), model.network);
   Readable readable(a.threads, skip);
   DatastorePtr data = readable.of(join_inputs(std::move(inputs)), names[0]).store;
   if (!model.classes.empty()) data = with_classes(data, model.classes);
@@ -108,11 +111,11 @@ int evaluate_command(const EvaluateArguments& a) {
     throw InvalidArgument("[evaluate] the network outputs images, not labels",
                           "set --targets to the folder of the target images, or to \"inputs\"");
   }
-  if (a.resize || a.crop) {
-    check_images(*data, a.crop ? "--crop" : "--resize");
-    if (!several) data = fitting(data, model.network.input_shapes(), a.crop);
+  if (a.resize || a.crop) check_images(*data, a.crop ? "--crop" : "--resize");
+  if ((fit.resize || fit.crop) && has_image_inputs(*data)) {
+    if (!several) data = fitting(data, model.network.input_shapes(), fit.crop);
     if (options.targets) {
-      options.targets = fitting(options.targets, model.network.output_shapes(), a.crop);
+      options.targets = fitting(options.targets, model.network.output_shapes(), fit.crop);
     }
   }
   const ReadingProgress reading(a.json);
@@ -140,7 +143,7 @@ int evaluate_command(const EvaluateArguments& a) {
     if (classifies) rows.emplace_back("accuracy", percent(e.accuracy));
     rows.emplace_back("loss", fmt::format("{:.5g}", e.loss));
     for (const MetricValue& m : e.metrics) rows.emplace_back(m.name, metric_text(m));
-    rows.emplace_back("images", format_count(e.observations));
+    rows.emplace_back(e.examples, format_count(e.observations));
     print_table(rows);
     if (e.confusion) print("\n" + confusion_table(*e.confusion, output_width()));
   }
@@ -183,10 +186,12 @@ void add_evaluate(Commands& commands) {
       .share();
   sub.add_option("--seed", a->seed, "Seed of the noise").type_name("N").not_negative();
   const Option resize =
-      sub.add_flag("--resize", a->resize, "Resize images to the network's input and output");
-  sub.add_flag("--crop", a->crop, "Crop images at their center to the network's input")
+      sub.add_flag("--resize", a->resize,
+                   "Resize images to the network's input and output, also if the training did not");
+  sub.add_flag("--crop", a->crop,
+               "Crop images at their center to the network's input, also if the training did not")
       .excludes(resize);
-  add_labels(sub, a->labels);
+  add_labels(sub, a->labels, "as in the training");
   add_bad_images(sub, a->bad_images,
                  "Unreadable images: stop, or skip and list them (default: stop)");
   add_threads(sub, a->threads);

@@ -23,6 +23,7 @@
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::command {
@@ -33,6 +34,7 @@ struct PredictArguments {
   std::vector<std::string> files;
   std::string out, label_column, bad_images = "stop";
   bool resize = false, crop = false, no_header = false;
+  Preparation before = {};  // of the model
   int top = 1;
   int threads = 0;
   bool arrays = false, json = false;
@@ -42,7 +44,7 @@ bool is_table(const PredictArguments& a) { return is_table_name(a.files[0]); }
 
 // How file number `input` of the arguments is read. Labels are ignored.
 CsvOptions table_options(const PredictArguments& a, const Network& network, size_t input) {
-  const TableOptions tables{a.label_column, !a.no_header, network.columns()};
+  const TableOptions tables{a.label_column, a.before.header && !a.no_header, network.columns()};
   return csv_options(tables, input, input == 0 && !a.label_column.empty());
 }
 
@@ -285,7 +287,7 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
       inputs.push_back(image_files({file}));
     }
   }
-  if (a.resize) inputs = resized_inputs(std::move(inputs), network);
+  if (a.resize || a.before.resize) inputs = resized_inputs(std::move(inputs), network);
   return join_inputs(std::move(inputs));
 }
 
@@ -299,20 +301,23 @@ DatastorePtr open_observations(const PredictArguments& a, const Network& network
   return image_files(a.files, /*list_unreadable=*/true);
 }
 
-int predict_command(const PredictArguments& a) {
+int predict_command(const PredictArguments& given) {
+  PredictArguments a = given;
   const ArchivesProgress archives(a.json);
   Model model = open_model(a.model);
+  a.before = model.preparation;
   require_finite(model.network, a.model);
   const auto inputs = model.network.input_shapes();
   const bool several = inputs.size() > 1;
   DatastorePtr data =
       several ? open_several(a, model.network) : open_observations(a, model.network);
   note_missing_names(model, *data);
-  if (!several && (a.resize || a.crop)) {
-    check_images(*data, a.crop ? "--crop" : "--resize");
+  const Fitting fit = fitting_of(model, a.resize, a.crop);
+  if (!several && (a.resize || a.crop)) check_images(*data, a.crop ? "--crop" : "--resize");
+  if (!several && (fit.resize || fit.crop) && has_image_inputs(*data)) {
     if (inputs.size() == 1 && inputs[0].rank() == 3) {
-      data = a.crop ? center_cropped(data, inputs[0][1], inputs[0][2])
-                    : resized(data, inputs[0][1], inputs[0][2]);
+      data = fit.crop ? center_cropped(data, inputs[0][1], inputs[0][2])
+                      : resized(data, inputs[0][1], inputs[0][2]);
     }
   }
   const ReadingProgress reading(a.json);
@@ -371,8 +376,10 @@ void add_predict(Commands& commands) {
   sub.add_option("--out", a->out, "Folder or address for output images (PNG) and arrays (.npy)")
       .type_name("DIR")
       .not_empty();
-  const Option resize = sub.add_flag("--resize", a->resize, "Resize images to the network's input");
-  sub.add_flag("--crop", a->crop, "Crop images at their center to the network's input")
+  const Option resize = sub.add_flag(
+      "--resize", a->resize, "Resize images to the network's input, also if the training did not");
+  sub.add_flag("--crop", a->crop,
+               "Crop images at their center to the network's input, also if the training did not")
       .excludes(resize);
   add_bad_images(sub, a->bad_images,
                  "If images cannot be read, the others are predicted anyway; then: stop with "

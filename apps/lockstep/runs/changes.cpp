@@ -50,7 +50,8 @@ void remove_files(const StoredRun& run) {
                           "lockstep runs rebuild " + run.folder);
   }
   if (state.status == RunStatus::running) {
-    throw InvalidArgument("[runs] " + run.folder + " is running", "stop it first, with Ctrl-C");
+    throw InvalidArgument("[runs] " + run.folder + " is running",
+                          "stop it first: Ctrl-C where it runs, or the button of its page");
   }
   std::error_code failed;
   const std::string checkpoints = join_path(run.folder, "checkpoints");

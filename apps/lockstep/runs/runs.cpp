@@ -117,7 +117,8 @@ void add_runs(Commands& commands) {
       "export (metrics by iteration as CSV), tag, note, archive (hide from list), rm (remove from "
       "the store; with --files also Lockstep's files in the folder), rebuild (add all runs in "
       "folders, as after a move; a damaged store is set aside).\n\n"
-      "A filter compares fields: number, name, state, tag, note, created, seconds, iteration, "
+      "A filter compares fields: number, run (its name, by its folder), name (of its job), state, "
+      "tag, note, created, seconds, iteration, "
       "epoch, host, device, sweep, trial; metrics such as validation.loss (the last value) and "
       "validation.loss.best; options such as training.momentum or momentum; variables of the job. "
       "Signs: = != < <= > >= and ~ (contains), joined by and, or, not and parentheses.",
@@ -144,7 +145,7 @@ void add_runs(Commands& commands) {
                    ? ""
                    : "`" + action + "` is unknown; " + suggest(action, names);
       });
-  sub.add_option("runs", a->runs, "Numbers from `list`, or folders").type_name("RUN");
+  sub.add_option("runs", a->runs, "Numbers or names from `list`, or folders").type_name("RUN");
   sub.add_option("--where", a->where, "list, compare, export: only runs that the filter keeps")
       .type_name("FILTER")
       .not_empty();

@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runs/store/run_filter.h"
 #include "lockstep/runs/store/run_store.h"
 
 namespace lockstep::command {
 
 struct RunsArguments {
   std::string action;
-  std::vector<std::string> runs;  // numbers or folders
+  std::vector<std::string> runs;  // numbers, names or folders
   std::string where, sort, columns;
   std::vector<std::string> add, remove;  // tags
   std::optional<std::string> text;       // of a note
@@ -25,6 +26,7 @@ struct TextTable {
   std::vector<std::vector<std::string>> rows;
 };
 std::string aligned(const TextTable& table);
+size_t columns_in(const std::string& text);  // of a terminal, for UTF-8
 std::string csv(const TextTable& table);
 
 // The open store of the user. Throws InvalidArgument if the environment names no place for it.
@@ -35,6 +37,12 @@ std::string store_folder();
 // that are not archived, or with --all all. States of runs that have ended since are brought up to
 // date.
 std::vector<StoredRun> chosen_runs(RunStore& store, const RunsArguments& a);
+
+// A short form of a field's values, for tables.
+std::string short_text(const std::vector<RunValue>& values);
+// Prints runs with one column for each field. CSV and JSON have all digits.
+void print_runs(const std::vector<StoredRun>& runs, const std::vector<std::string>& fields,
+                const RunsArguments& a);
 
 int list_runs(const RunsArguments& a);
 int show_runs(const RunsArguments& a);

@@ -1,4 +1,4 @@
-// Views of stored runs: list, show, compare, export.
+// Views of stored runs: show, compare, export.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,11 +25,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xc0) != 0x80; }));
-}
-
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -49,20 +44,21 @@ ordered_json json_of(const std::vector<RunValue>& values) {
   return list;
 }
 
-std::vector<std::string> split_at_commas(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    std::string part = text.substr(at, end - at);
-    part.erase(0, part.find_first_not_of(' '));
-    part.erase(part.find_last_not_of(' ') + 1);
-    if (!part.empty()) parts.push_back(part);
-    at = end + 1;
-  }
-  return parts;
+// What follows the last line of a run's receipt.
+void note_rest_of_receipt(const std::string& folder) {
+  const std::string path = join_path(folder, "receipt.jsonl");
+  if (!local_files().exists(path)) return;
+  const std::string note = receipt_rest_note(read_text(local_files(), path), path);
+  if (!note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
 }
 
-// A short form for tables.
+}  // namespace
+
+size_t columns_in(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xc0) != 0x80; }));
+}
+
 std::string short_text(const std::vector<RunValue>& values) {
   if (values.size() == 1 && std::holds_alternative<double>(values.front())) {
     const double number = std::get<double>(values.front());
@@ -72,7 +68,6 @@ std::string short_text(const std::vector<RunValue>& values) {
   return text_of(values);
 }
 
-// Prints runs with one column for each field. CSV and JSON have all digits.
 void print_runs(const std::vector<StoredRun>& runs, const std::vector<std::string>& fields,
                 const RunsArguments& a) {
   if (a.json) {
@@ -96,27 +91,6 @@ void print_runs(const std::vector<StoredRun>& runs, const std::vector<std::strin
   print(a.csv ? csv(table) : aligned(table));
 }
 
-// The scores that show how good a run is, of those that any of the runs has.
-void add_scores(const std::vector<StoredRun>& runs, std::vector<std::string>& fields) {
-  for (const char* field :
-       {"validation.loss", "validation.accuracy", "validation.accuracy.best", "test.accuracy"}) {
-    const bool any = std::any_of(runs.begin(), runs.end(), [&](const StoredRun& run) {
-      return !values_of(run, field).empty();
-    });
-    if (any) fields.emplace_back(field);
-  }
-}
-
-// What follows the last line of a run's receipt.
-void note_rest_of_receipt(const std::string& folder) {
-  const std::string path = join_path(folder, "receipt.jsonl");
-  if (!local_files().exists(path)) return;
-  const std::string note = receipt_rest_note(read_text(local_files(), path), path);
-  if (!note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
-}
-
-}  // namespace
-
 std::string aligned(const TextTable& table) {
   std::vector<size_t> widths;
   std::vector<std::vector<std::string>> lines{table.head};
@@ -125,14 +99,14 @@ std::string aligned(const TextTable& table) {
     widths.resize(std::max(widths.size(), line.size()));
     for (size_t i = 0; i < line.size(); ++i) {
       line[i] = line[i].empty() ? "-" : printable(line[i]);
-      widths[i] = std::max(widths[i], width_of(line[i]));
+      widths[i] = std::max(widths[i], columns_in(line[i]));
     }
   }
   std::string text;
   for (const auto& line : lines) {
     std::string row;
     for (size_t i = 0; i < line.size(); ++i) {
-      row += line[i] + std::string(widths[i] - width_of(line[i]) + 2, ' ');
+      row += line[i] + std::string(widths[i] - columns_in(line[i]) + 2, ' ');
     }
     row.erase(row.find_last_not_of(' ') + 1);
     text += row + "\n";
@@ -149,37 +123,6 @@ std::string csv(const TextTable& table) {
     text += "\r\n";
   }
   return text;
-}
-
-int list_runs(const RunsArguments& a) {
-  RunStore store = open_store();
-  std::vector<StoredRun> runs = chosen_runs(store, a);
-  if (!a.sort.empty()) {
-    require_field(runs, a.sort);
-    // Runs without the field are last in any order.
-    std::stable_sort(runs.begin(), runs.end(), [&](const StoredRun& x, const StoredRun& y) {
-      const auto left = values_of(x, a.sort), right = values_of(y, a.sort);
-      if (left.empty() || right.empty()) return !left.empty();
-      return a.reverse ? right < left : left < right;
-    });
-  } else if (a.reverse) {
-    std::reverse(runs.begin(), runs.end());
-  }
-  std::vector<std::string> fields;
-  if (!a.columns.empty()) {
-    fields = split_at_commas(a.columns);
-    for (const std::string& field : fields) require_field(runs, field);
-  } else {
-    fields = {"number", "name", "state", "epoch", "created"};
-    add_scores(runs, fields);
-    for (const char* field : {"tag", "folder"}) fields.emplace_back(field);
-  }
-  if (runs.empty() && !a.json && !a.csv) {
-    print(a.where.empty() ? "no runs\n" : "no run fits the filter\n");
-    return 0;
-  }
-  print_runs(runs, fields, a);
-  return 0;
 }
 
 int show_runs(const RunsArguments& a) {
@@ -212,9 +155,9 @@ int show_runs(const RunsArguments& a) {
     }
     std::vector<std::pair<std::string, std::string>> rows;
     for (const char* field :
-         {"number",  "name",    "state",   "reason", "folder",    "tag",   "note",
-          "created", "ended",   "seconds", "epoch",  "iteration", "host",  "version",
-          "device",  "threads", "workers", "data",   "receipt",   "sweep", "trial"}) {
+         {"number",  "run",     "name",    "state",   "reason",    "folder", "tag",     "note",
+          "created", "ended",   "seconds", "epoch",   "iteration", "host",   "version", "device",
+          "threads", "workers", "data",    "receipt", "sweep",     "trial"}) {
       const std::string text = short_text(values_of(run, field));
       if (!text.empty()) rows.emplace_back(field, text);
     }

@@ -156,6 +156,18 @@ ExampleCache::Contents ExampleCache::fill(ThreadPool& pool,
   return result;
 }
 
+ExampleCache::Contents ExampleCache::recall(std::vector<Digest> contents,
+                                            std::vector<ChannelStatistics> statistics,
+                                            std::function<void()> refuted) const {
+  Contents result;
+  result.statistics = std::move(statistics);
+  result.array_statistics.resize(inputs_.size(), ArrayStatistics(0));
+  result.listing = digest_of_listing(*store_, contents);
+  refuted_ = std::move(refuted);
+  keep_contents(std::move(contents));
+  return result;
+}
+
 Digest listing_digest(const Datastore& store, ThreadPool& pool) {
   std::vector<Digest> contents(static_cast<size_t>(store.size()));
   pool.for_each(store.size(), [&](int64_t i, int) {

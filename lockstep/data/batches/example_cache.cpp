@@ -210,6 +210,13 @@ void ExampleCache::take_content(int64_t index, const Digest& read, Digest* conte
   if (content != nullptr) {
     *content = read;
   } else if (!contents_.empty() && contents_[static_cast<size_t>(index)] != read) {
+    if (refuted_) {
+      refuted_();
+      throw DataError("[example cache] " + store_->name(index) + " (" + store_->describe() +
+                          ") has other contents than when an earlier training read it, although "
+                          "the file system reports no change",
+                      "start again: what was kept of the earlier reading is now removed");
+    }
     throw DataError("[example cache] " + store_->name(index) + " (" + store_->describe() +
                         ") has changed since the run began",
                     "a run's data must not change until the run has ended");

@@ -139,6 +139,14 @@ class ExampleCache {
   // invalid example with the lowest index.
   Contents fill(ThreadPool& pool, const std::function<void(int64_t)>& progress = {}) const;
 
+  // What fill() found, for reading_record.h.
+  const std::vector<Digest>& contents() const { return contents_; }
+  // Takes what fill() found in an earlier process, instead of reading. Examples are then read when
+  // they are needed. If one has other contents than those, reading it throws DataError, after a
+  // call of `refuted`. `statistics` are those of fill(); returns what fill() would.
+  Contents recall(std::vector<Digest> contents, std::vector<ChannelStatistics> statistics,
+                  std::function<void()> refuted) const;
+
  private:
   enum State : uint8_t { empty, busy, ready };
   // Whole images, planar, and arrays, for each input and then the target.
@@ -195,6 +203,7 @@ class ExampleCache {
   mutable std::atomic<size_t> taken_bytes_{0};           // bytes of the examples in wholes_
   // Digest of each example, set by fill(). An example that is read again must not have changed.
   mutable std::vector<Digest> contents_;
+  mutable std::function<void()> refuted_;   // of recall(); empty: this process has read them
   mutable std::atomic<int64_t> filled_{0};  // number of cached examples, from the first on
 };
 

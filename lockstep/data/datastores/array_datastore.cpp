@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/tensor/tensor.h"
@@ -55,7 +56,8 @@ class InMemory : public Datastore {
     for (size_t i = 0; i < given.size(); ++i) {
       if (given[i] >= 0 && given[i] < count) continue;
       refuse(names_(static_cast<int64_t>(i)) + " has the label " + std::to_string(given[i]) +
-             ", but there are " + std::to_string(count) + " classes, counted from 0");
+             ", but there " + (count == 1 ? "is " : "are ") + counted(count, "class", "classes") +
+             ", counted from 0");
     }
   }
 

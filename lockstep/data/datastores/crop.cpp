@@ -30,6 +30,9 @@ class CenterCropped final : public DatastoreWrapper {
   Digest content_digest(int64_t index) const override {
     return of_window(wrapped().content_digest(index));
   }
+  std::optional<Digest> file_state() const override {
+    return changed_state("cropped", {height_, width_});
+  }
 
  private:
   Digest of_window(const Digest& whole) const {

@@ -38,6 +38,15 @@ class Subset final : public Datastore {
   Digest content_digest(int64_t index) const override { return store_->content_digest(at(index)); }
   const ImageFacts* facts(int64_t index) const override { return store_->facts(at(index)); }
   std::vector<std::string> notices() const override { return store_->notices(); }
+  std::optional<Digest> file_state() const override {
+    const std::optional<Digest> inner = store_->file_state();
+    if (!inner) return inner;
+    Digester digester;
+    digester.add("subset");
+    digester.add(*inner);
+    digester.bytes(indices_.data(), indices_.size() * sizeof(int64_t));
+    return digester.finish();
+  }
   void expect(const std::vector<int64_t>& indices) const override {
     std::vector<int64_t> below;
     below.reserve(indices.size());
@@ -108,6 +117,8 @@ Datastore::~Datastore() = default;
 ExampleSpec Datastore::spec() const { return {}; }
 
 Digest Datastore::content_digest(int64_t index) const { return read(index).content; }
+
+std::optional<Digest> Datastore::file_state() const { return std::nullopt; }
 
 const ImageFacts* Datastore::facts(int64_t) const { return nullptr; }
 

@@ -137,6 +137,11 @@ class Datastore {
   // What is known of the example's image without reading it; null: nothing. read() then compares
   // the image with it. The default knows nothing.
   virtual const ImageFacts* facts(int64_t index) const;
+  // Digest of all that read() depends on, as far as it is known without reading: of files what the
+  // file system says (paths, sizes, times, inode numbers). Equal digests mean equal examples.
+  // Nothing if it is not known, or if a file changed so lately that a change could go unnoticed.
+  // The default knows nothing.
+  virtual std::optional<Digest> file_state() const;
   // Tells that these examples will be read next, about in this order, so that a datastore in a
   // network can read them ahead. The default does nothing.
   virtual void expect(const std::vector<int64_t>& indices) const;

@@ -2,8 +2,12 @@
 // overrides only the functions that it changes.
 #pragma once
 
+#include <initializer_list>
+#include <optional>
+#include <string_view>
 #include <utility>
 
+#include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastore.h"
 
@@ -29,6 +33,17 @@ class DatastoreWrapper : public Datastore {
 
  protected:
   const Datastore& wrapped() const { return *store_; }
+  // file_state() for a change of the wrapped datastore that `change` and numbers describe.
+  std::optional<Digest> changed_state(std::string_view change,
+                                      std::initializer_list<int64_t> numbers) const {
+    const std::optional<Digest> inner = store_->file_state();
+    if (!inner) return inner;
+    Digester digester;
+    digester.add(change);
+    digester.add(*inner);
+    for (const int64_t number : numbers) digester.add(static_cast<uint64_t>(number));
+    return digester.finish();
+  }
   // The first input of an example of the wrapped datastore. Throws DataError, naming the example,
   // if it is not an image.
   Image& image_in(Example& example, int64_t index) const {

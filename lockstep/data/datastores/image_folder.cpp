@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <utility>
 
 #include "lockstep/base/cloud/object_store.h"
+#include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
@@ -128,9 +130,36 @@ FolderContents walked(const std::string& path, const ImageFolderOptions& options
   return std::move(walk.found);
 }
 
+// A file that changes again within this time may keep its times.
+constexpr int64_t kYoungSeconds = 2;
+
 class ImageFolder final : public ImageListing {
  public:
   using ImageListing::ImageListing;
+
+  std::optional<Digest> file_state() const override {
+    Digester digester;
+    digester.add("files");
+    const int64_t now = std::time(nullptr);
+    for (int64_t i = 0; i < size(); ++i) {
+      const std::string file = path(i);
+      struct stat s {};
+      if (::stat(file.c_str(), &s) != 0) return std::nullopt;
+      // The time of the last change of the inode cannot be set by programs.
+      if (s.st_ctim.tv_sec > now - kYoungSeconds || s.st_mtim.tv_sec > now - kYoungSeconds) {
+        return std::nullopt;
+      }
+      digester.add(std::filesystem::absolute(file).lexically_normal().string());
+      for (const int64_t number :
+           {static_cast<int64_t>(s.st_dev), static_cast<int64_t>(s.st_ino),
+            static_cast<int64_t>(s.st_size), static_cast<int64_t>(s.st_mtim.tv_sec),
+            static_cast<int64_t>(s.st_mtim.tv_nsec), static_cast<int64_t>(s.st_ctim.tv_sec),
+            static_cast<int64_t>(s.st_ctim.tv_nsec)}) {
+        digester.add(static_cast<uint64_t>(number));
+      }
+    }
+    return digester.finish();
+  }
 
  private:
   std::vector<std::byte> bytes(int64_t index, bool) const override {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
@@ -70,10 +71,6 @@ std::string counted_extensions(const FolderContents& contents) {
 
 constexpr const char* nearest_option =
     "labels = \"nearest\" in [data] of a job, --labels nearest of a command";
-
-std::string counted(int64_t count, const std::string& what, const std::string& more = "s") {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : more);
-}
 
 // What is not in the listing: "left out: 3 TIFF images (such as a/1.tif), 2 hidden names (such as
 // .git), 1 other file (1 .txt)", or "".

@@ -78,6 +78,9 @@ class Resized final : public DatastoreWrapper {
     image = resize(std::move(image), height_, width_);
     return example;
   }
+  std::optional<Digest> file_state() const override {
+    return changed_state("resized", {height_, width_});
+  }
 
  private:
   int64_t height_, width_;

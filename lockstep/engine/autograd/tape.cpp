@@ -11,6 +11,7 @@
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {
 namespace {
@@ -77,7 +78,7 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
     run(device, kernels::table_for(device).reorder(tensor.spec(), spec), {tensor}, {copy});
     return copy;
   }
-  return convert(convert(tensor, tensor.spec().plain()).reshaped(spec.shape), spec);
+  return convert(reshaped_unrecorded(convert(tensor, tensor.spec().plain()), spec.shape), spec);
 }
 
 struct Tape::State {
@@ -97,7 +98,25 @@ struct Tape::State {
   }
 };
 
-Tape::Tape() : state_(std::make_unique<State>()), outer_(innermost) { innermost = this; }
+namespace {
+
+void record_reshape(const Tensor& from, const Tensor& to) {
+  BackwardFunction backward;
+  if (Tape::any_tracks(std::span(&from, 1))) {
+    backward = [shape = from.shape()](const std::vector<Tensor>& diffs, const std::vector<bool>&) {
+      return std::vector<Tensor>{diffs[0].defined() ? reshaped_unrecorded(diffs[0], shape)
+                                                    : Tensor()};
+    };
+  }
+  Tape::record_everywhere({from}, {to}, std::move(backward));
+}
+
+}  // namespace
+
+Tape::Tape() : state_(std::make_unique<State>()), outer_(innermost) {
+  set_reshape_recorder(record_reshape);
+  innermost = this;
+}
 
 Tape::~Tape() { innermost = outer_; }
 
@@ -239,7 +258,7 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
     for (size_t i = 0; i < std::min(inputs, results.size()); ++i) {
       if (!wanted[i] || !results[i].defined()) continue;
       const Tensor& of = node->inputs[i];
-      const Tensor diff = convert(results[i].reshaped(of.shape()), of.spec().plain());
+      const Tensor diff = convert(reshaped_unrecorded(results[i], of.shape()), of.spec().plain());
       if (diff.device() != node->inputs[i].device()) {
         refuse_mixed("tape", node->inputs[i].device(), diff.device());
       }

@@ -38,7 +38,7 @@ using BackwardFunction = std::function<std::vector<Tensor>(const std::vector<Ten
 //
 // A tape treats these values as constants: values computed before watch(), on other threads, by
 // predict() or with ForwardOptions::record = false; results of member functions of Tensor such as
-// clone(), reshaped() and to() (ops::reshape() is recorded); gradients, see gradient().
+// clone() and to(), except reshaped(), which is recorded; gradients, see gradient().
 class Tape {
  public:
   Tape();

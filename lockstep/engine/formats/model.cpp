@@ -19,6 +19,7 @@ using nlohmann::json;
 constexpr const char* network_key = "lockstep.network";
 constexpr const char* classes_key = "lockstep.classes";
 constexpr const char* columns_key = "lockstep.columns";
+constexpr const char* preparation_key = "lockstep.preparation";
 constexpr const char* checkpoint_key = "lockstep.checkpoint";
 constexpr const char* format_key = "lockstep.format";
 constexpr const char* digest_key = "lockstep.digest";
@@ -40,7 +41,7 @@ void refuse_stray_metadata(const std::map<std::string, std::string>& metadata,
                            const std::string& path) {
   for (const auto& [key, text] : metadata) {
     const bool known = key == network_key || key == classes_key || key == columns_key ||
-                       key == format_key || key == digest_key;
+                       key == preparation_key || key == format_key || key == digest_key;
     if (known || !(key.starts_with("lockstep.") || is_digest(text))) continue;
     damaged_model(path,
                   "its metadata has a field " +
@@ -61,6 +62,37 @@ json parse_metadata(const std::map<std::string, std::string>& metadata, const ch
   } catch (const JsonError& error) {
     damaged_model(path, std::string(key) + " in its metadata is damaged: " + error.what());
   }
+}
+
+json to_json(const Preparation& p) {
+  json fields = json::object();
+  const Preparation usual;
+  if (p.resize) fields["images"] = "resize";
+  if (p.crop) fields["images"] = "crop";
+  if (p.labels != usual.labels) fields["labels"] = p.labels;
+  if (!p.header) fields["header"] = false;
+  return fields;
+}
+
+Preparation preparation_of(const json& fields, const std::string& path) {
+  Preparation p;
+  if (!fields.is_object()) damaged_model(path, "its preparation is not an object");
+  for (const auto& [key, value] : fields.items()) {
+    if (key == "images" && (value == "resize" || value == "crop")) {
+      (value == "resize" ? p.resize : p.crop) = true;
+    } else if (key == "labels" && (value == "nearest" || value == "path")) {
+      p.labels = value.get<std::string>();
+    } else if (key == "header" && value == false) {
+      p.header = false;
+    } else {
+      damaged_model(path,
+                    "its preparation has an entry " + key.substr(0, 40) + " = " +
+                        value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40) +
+                        " that this version does not know",
+                    "the file is damaged, or a newer Lockstep wrote it");
+    }
+  }
+  return p;
 }
 
 Network read_network(const json& description, const SafetensorsFile& file,
@@ -98,8 +130,8 @@ Network read_network(const json& description, const SafetensorsFile& file,
 
 }  // namespace
 
-std::vector<std::byte> encode_model(const Network& network,
-                                    const std::vector<std::string>& classes) {
+std::vector<std::byte> encode_model(const Network& network, const std::vector<std::string>& classes,
+                                    const Preparation& preparation) {
   if (!network.initialized()) {
     throw InvalidArgument("[save_model] the network has no values yet", "initialize it first");
   }
@@ -124,13 +156,14 @@ std::vector<std::byte> encode_model(const Network& network,
   if (!network.columns().empty()) {
     file.metadata[columns_key] = network.columns().to_json().dump();
   }
+  if (preparation != Preparation()) file.metadata[preparation_key] = to_json(preparation).dump();
   file.metadata[digest_key] = model_digest(file);
   return write_safetensors(file.tensors, file.metadata);
 }
 
 void save_model(FileSystem& files, const std::string& path, const Network& network,
-                const std::vector<std::string>& classes) {
-  write_atomically(files, path, encode_model(network, classes));
+                const std::vector<std::string>& classes, const Preparation& preparation) {
+  write_atomically(files, path, encode_model(network, classes, preparation));
 }
 
 Model load_model(FileSystem& files, const std::string& path) {
@@ -167,6 +200,9 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
     }
   }
   const json description = parse_metadata(file.metadata, network_key, path);
+  if (file.metadata.contains(preparation_key)) {
+    model.preparation = preparation_of(parse_metadata(file.metadata, preparation_key, path), path);
+  }
   const json classes = parse_metadata(file.metadata, classes_key, path);
   if (!classes.is_array()) damaged_model(path, "the class names are not a list");
   for (const json& name : classes) {

@@ -11,6 +11,18 @@ namespace lockstep {
 
 class FileSystem;
 
+// How the data of a training were read, so that others can be read alike. The defaults are those of
+// job files.
+struct Preparation {
+  // Images of other sizes than the network's input are resized to it (and targets to its output),
+  // or cut to it at their center.
+  bool resize = false, crop = false;
+  std::string labels = "first";  // the folders that name classes: "first", "nearest", "path"
+  bool header = true;            // the first line of tables names their columns
+
+  friend bool operator==(const Preparation&, const Preparation&) = default;
+};
+
 // A network with the names of its classes, if it classifies.
 struct Model {
   Network network;
@@ -18,15 +30,17 @@ struct Model {
   // Digest of the contents, as stored in the file and verified by reading. "" if the file has no
   // digest; damage to its values is then not detected.
   std::string digest = {};
+  Preparation preparation = {};
 };
 
 // Writes parameters and state (tensors "<layer>.<parameter>", row-major f32). The metadata has
 // "lockstep.network" (Network::to_json), "lockstep.classes" (a JSON list), "lockstep.format" ("1"),
 // "lockstep.digest" (model_digest()) and, of a network that learned from tables, "lockstep.columns"
-// (Network::columns(); read into the network). Atomic. Throws FileError, and InvalidArgument for a
-// network without values or a class name that is not UTF-8.
+// (Network::columns(); read into the network), and "lockstep.preparation" for one that is not the
+// default. docs/model-file.md describes the file for others. Atomic. Throws FileError, and
+// InvalidArgument for a network without values or a class name that is not UTF-8.
 void save_model(FileSystem& files, const std::string& path, const Network& network,
-                const std::vector<std::string>& classes);
+                const std::vector<std::string>& classes, const Preparation& preparation = {});
 
 // Reads a model. Throws DataError, naming the file, if it is damaged, is not a model, does not fit
 // its own network, or has a digest that differs from that of its contents. A file without a digest
@@ -35,8 +49,8 @@ Model load_model(FileSystem& files, const std::string& path);
 
 // The same with bytes, for other processes. `name` identifies the file in error messages. These
 // four functions are thread-safe.
-std::vector<std::byte> encode_model(const Network& network,
-                                    const std::vector<std::string>& classes);
+std::vector<std::byte> encode_model(const Network& network, const std::vector<std::string>& classes,
+                                    const Preparation& preparation = {});
 Model decode_model(std::vector<std::byte> bytes, const std::string& name = "the model");
 
 // Returns a digest of the file's contents. It does not depend on the order and white space of the

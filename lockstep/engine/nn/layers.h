@@ -146,6 +146,9 @@ struct BatchNormalizationOptions {
   double momentum = 0.1;
   double l2_factor = 0;
   double learning_rate_factor = 1;
+  // In training, normalizes by the statistics of the mini-batch ("batch"), or as in prediction by
+  // the moving ones, which then keep their values ("moving"): for layers of a trained network.
+  std::string statistics = "batch";
   void visit(FieldVisitor& v);
 };
 LayerPtr batch_normalization(BatchNormalizationOptions options = {});

@@ -10,6 +10,7 @@
 #include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/normalized_values.h"
+#include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {
 namespace {
@@ -409,8 +410,9 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
             } else if (device.is_cpu()) {
               entry.spec.layout->to_row_major(from, result.raw());
             } else {
-              result = convert(Tensor::view(from, entry.spec, run, device), entry.spec.plain())
-                           .reshaped(tracked[i].shape());
+              result = reshaped_unrecorded(
+                  convert(Tensor::view(from, entry.spec, run, device), entry.spec.plain()),
+                  tracked[i].shape());
             }
           }
           results[i] = result;

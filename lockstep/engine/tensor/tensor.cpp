@@ -8,9 +8,12 @@
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {
 namespace {
+
+std::atomic<ReshapeRecorder> reshape_recorder{nullptr};
 
 uint64_t next_id() {
   static std::atomic<uint64_t> counter{0};
@@ -130,13 +133,21 @@ float Tensor::item() const {
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
-  if (shape.elements() != spec_.shape.elements()) {
-    throw InvalidArgument("[tensor] " + spec_.shape.to_string() + " cannot be reshaped to " +
+  Tensor result = reshaped_unrecorded(*this, shape);
+  if (const ReshapeRecorder recorder = reshape_recorder.load()) recorder(*this, result);
+  return result;
+}
+
+Tensor reshaped_unrecorded(const Tensor& tensor, const Shape& shape) {
+  if (shape.elements() != tensor.shape().elements()) {
+    throw InvalidArgument("[tensor] " + tensor.shape().to_string() + " cannot be reshaped to " +
                           shape.to_string() + ": the numbers of elements differ");
   }
-  const Tensor plain = to_row_major();
-  return view(plain.data_, {shape, dtype(), nullptr}, plain.owner_, device_);
+  const auto plain = std::make_shared<const Tensor>(tensor.to_row_major());
+  return Tensor::view(plain->raw(), {shape, tensor.dtype(), nullptr}, plain, tensor.device());
 }
+
+void set_reshape_recorder(ReshapeRecorder recorder) { reshape_recorder = recorder; }
 
 void Tensor::check(DType wanted) const {
   if (!defined()) throw InvalidArgument("[tensor] an undefined tensor has no elements");

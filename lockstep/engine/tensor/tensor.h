@@ -69,7 +69,7 @@ class Tensor {
   std::vector<float> to_vector() const;
   // The element of a tensor with a single f32 element. Throws InvalidArgument for other tensors.
   float item() const;
-  // A view of the elements as `shape`. Makes a row-major copy first if needed.
+  // A view of the elements as `shape`, recorded by tapes. Makes a row-major copy first if needed.
   Tensor reshaped(const Shape& shape) const;
 
  private:

@@ -285,11 +285,11 @@ namespace {
 // Without an address the pool listens at the loopback, which other machines cannot reach.
 void check_address(const Slurm& slurm, const ClusterProfile& profile, const std::string& cluster) {
   if (!profile.address.empty()) return;
-  for (const std::string& node : slurm.node_addresses(profile)) {
-    if (node.starts_with("127.") || node == "localhost" || node == "::1") continue;
+  for (const auto& [node, there] : slurm.nodes(profile)) {
+    if (there.starts_with("127.") || there == "localhost" || there == "::1") continue;
     throw InvalidArgument("[cluster] the profile \"" + cluster +
-                              "\" has no address, at which node " + node +
-                              " could reach this machine",
+                              "\" has no address, at which node " + node + " (NodeAddr " + there +
+                              ") could reach this machine",
                           "set `address` to this machine's address or network interface there");
   }
 }

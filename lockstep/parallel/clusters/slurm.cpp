@@ -168,12 +168,12 @@ void Slurm::cancel_all(const std::string& name) const {
   output_of({"scancel", "--name=" + name}, answer_limit);
 }
 
-std::vector<std::string> Slurm::node_addresses(const ClusterProfile& profile) const {
-  std::vector<std::string> words{"sinfo", "--noheader", "--Node", "--format=%o"};
+std::vector<SlurmNode> Slurm::nodes(const ClusterProfile& profile) const {
+  std::vector<std::string> words{"sinfo", "--noheader", "--Node", "--format=%N %o"};
   for (const std::string& option : partition_option(profile)) words.push_back(option);
   std::istringstream lines(output_of(words, answer_limit));
-  std::vector<std::string> all;
-  for (std::string address; std::getline(lines, address);) all.push_back(address);
+  std::vector<SlurmNode> all;
+  for (SlurmNode node; lines >> node.name >> node.address;) all.push_back(node);
   return all;
 }
 

@@ -65,6 +65,11 @@ struct SlurmState {
   bool is_held_after_launch() const;
 };
 
+// `address` is Slurm's NodeAddr, which need not be the name.
+struct SlurmNode {
+  std::string name, address;
+};
+
 // One of the jobs of an array.
 struct SlurmElement {
   std::string job;    // "17_2"
@@ -88,8 +93,8 @@ class Slurm {
   void cancel(const std::vector<std::string>& jobs) const;
   // Cancels all jobs of this name, which may be none.
   void cancel_all(const std::string& name) const;
-  // The addresses of the nodes in the profile's partition.
-  std::vector<std::string> node_addresses(const ClusterProfile& profile) const;
+  // The nodes in the profile's partition.
+  std::vector<SlurmNode> nodes(const ClusterProfile& profile) const;
   // Seconds until the time of a running job ends; infinity without a limit.
   double time_left(const std::string& job) const;
   // Has Slurm start again the job that the calling process belongs to.

@@ -67,16 +67,43 @@ void RunFolder::note(RunStatus status, const std::string& reason, int64_t iterat
 
 void RunFolder::note_as_before() const { write_run_state(*inside_, path_, before_); }
 
-TableColumns run_columns(FileSystem& files, const std::string& folder) {
+namespace {
+
+// A key of a folder's job.json; null if it is not there.
+nlohmann::json noted_in(FileSystem& files, const std::string& folder, const char* key) {
   const std::string path = join_path(folder, job_name);
   if (!files.exists(path)) return {};
   const auto job = parse_json_or_discard<nlohmann::json>(read_text(files, path));
-  if (!job.is_object() || !job.contains("columns")) return {};
+  return job.is_object() && job.contains(key) ? job[key] : nlohmann::json();
+}
+
+}  // namespace
+
+TableColumns run_columns(FileSystem& files, const std::string& folder) {
+  const nlohmann::json columns = noted_in(files, folder, "columns");
+  if (columns.is_null()) return {};
   try {
-    return TableColumns::from_json(job["columns"]);
+    return TableColumns::from_json(columns);
   } catch (const InvalidArgument& error) {
-    throw DataError("[run] " + path + ": " + error.what());
+    throw DataError("[run] " + join_path(folder, job_name) + ": " + error.what());
   }
+}
+
+std::string run_initial_model(FileSystem& files, const std::string& folder) {
+  const nlohmann::json file = noted_in(files, folder, "initial_model_file");
+  return file.is_string() ? file.get<std::string>() : "";
+}
+
+void keep_validation_frequency(FileSystem& files, const std::string& folder, Job& job) {
+  if (job.validation_frequency_given) return;
+  const nlohmann::json training = noted_in(files, folder, "training");
+  if (!training.is_object() || !training.contains("validation_frequency")) return;
+  const nlohmann::json& frequency = training["validation_frequency"];
+  if (frequency == "epoch") job.training.validation.frequency = 0;
+  if (frequency.is_number_integer()) {
+    job.training.validation.frequency = frequency.get<int64_t>();
+  }
+  job.validation_frequency_given = true;
 }
 
 std::string make_numbered_folder(const std::string& prefix) {

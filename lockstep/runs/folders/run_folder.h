@@ -90,6 +90,15 @@ class RunFolder {
 // tables or of an earlier version, and if there is no run. Throws FileError.
 TableColumns run_columns(FileSystem& files, const std::string& folder);
 
+// The model, run or checkpoint that the run in a folder started from (`initial_model_file` of its
+// job.json); "" for none, for a run of an earlier version, and if there is no run. Throws
+// FileError.
+std::string run_initial_model(FileSystem& files, const std::string& folder);
+
+// Gives a job that does not say how often to validate what the run in the folder has, if there is
+// one: earlier versions had another default. Throws FileError.
+void keep_validation_frequency(FileSystem& files, const std::string& folder, Job& job);
+
 // Makes a new folder, and its missing parents: prefix-1, or the next number that is free.
 // Concurrent callers get different folders. Throws FileError.
 std::string make_numbered_folder(const std::string& prefix);

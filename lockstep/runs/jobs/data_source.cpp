@@ -7,6 +7,7 @@
 
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/cloud/s3_files.h"
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
@@ -30,10 +31,11 @@ class Relabeled final : public DatastoreWrapper {
     for (size_t i = 0; i < own.size(); ++i) {
       const auto at = std::find(classes_.begin(), classes_.end(), own[i]);
       if (at == classes_.end() && counts[i] > 0) {
-        throw InvalidArgument("[data] " + describe() + " has the class `" + own[i] +
-                                  "`, which is not one of the " + std::to_string(classes_.size()) +
-                                  " classes of the training",
-                              suggest(own[i], classes_));
+        throw InvalidArgument(
+            "[data] " + describe() + " has the class `" + own[i] + "`, which is not among the " +
+                counted(static_cast<int64_t>(classes_.size()), "class", "classes") +
+                " of the training",
+            suggest(own[i], classes_));
       }
       labels_.push_back(at - classes_.begin());
     }
@@ -50,6 +52,7 @@ class Relabeled final : public DatastoreWrapper {
   }
   const std::vector<std::string>& classes() const override { return classes_; }
   const ImageFacts* facts(int64_t index) const override { return wrapped().facts(index); }
+  std::optional<Digest> file_state() const override { return wrapped().file_state(); }
 
  private:
   std::vector<std::string> classes_;

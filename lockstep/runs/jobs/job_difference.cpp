@@ -120,7 +120,8 @@ void write_out_schedule(ordered_json& training) {
 ordered_json comparable(ordered_json job) {
   if (!job.is_object()) return job;
   job.erase("name");
-  job.erase("columns");  // of its data, see run_columns()
+  job.erase("columns");             // of its data, see run_columns()
+  job.erase("initial_model_file");  // its digest counts, wherever it is
   ordered_json& training = job["training"];
   if (!training.is_object()) return job;
   if (follows_max_epochs(job)) write_out_schedule(training);

@@ -16,6 +16,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/expression.h"
+#include "lockstep/runs/jobs/job_keys.h"
 #include "lockstep/runs/jobs/job_source.h"
 #include "lockstep/runs/jobs/layer_groups.h"
 #include "lockstep/runs/jobs/sweep_table.h"
@@ -58,7 +59,7 @@ std::vector<FieldInfo> network_fields() {
   return lister.fields;
 }
 // Keys that runs add to their job.json.
-constexpr const char* noted_by_runs[] = {"initial_model", "columns"};
+constexpr const char* noted_by_runs[] = {"initial_model", "initial_model_file", "columns"};
 
 template <class Visit>
 std::vector<FieldInfo> fields_of(Visit visit) {
@@ -71,60 +72,6 @@ std::vector<std::string> names_of(const std::vector<FieldInfo>& fields) {
   std::vector<std::string> names;
   for (const FieldInfo& field : fields) names.push_back(field.name);
   return names;
-}
-
-// The table that a key without dots belongs to.
-std::string home_of(const json& tree, const std::string& key) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> homes;
-  std::vector<std::string> variables;
-  if (tree.contains("variables") && tree["variables"].is_object()) {
-    for (const auto& [name, unused] : tree["variables"].items()) variables.push_back(name);
-  }
-  homes.emplace_back("variables", std::move(variables));
-  for (const JobTable& table : job_tables()) {
-    if (table.name != "network") homes.emplace_back(table.name, names_of(table.fields));
-  }
-  if (key == "name") return "";
-  std::string found;
-  std::vector<std::string> known;
-  for (const auto& [home, names] : homes) {
-    known.insert(known.end(), names.begin(), names.end());
-    if (std::find(names.begin(), names.end(), key) == names.end()) continue;
-    if (!found.empty() && home == "sweep") continue;  // `seed` means the training's
-    if (!found.empty()) {
-      throw InvalidArgument("[--set] `" + key + "` is in [" + found + "] and in [" + home + "]",
-                            "write " + found + "." + key + " or " + home + "." + key);
-    }
-    found = home;
-  }
-  if (!found.empty()) return found;
-  // The fields of [network] need its name.
-  const std::vector<std::string> of_network = names_of(network_fields());
-  known.insert(known.end(), of_network.begin(), of_network.end());
-  std::string near = nearest_name(key, known);
-  if (std::find(of_network.begin(), of_network.end(), near) != of_network.end()) {
-    near = "network." + near;
-  }
-  throw InvalidArgument(
-      "[--set] there is no variable or field `" + key + "`",
-      near.empty() ? "`lockstep reference` lists all fields" : "did you mean `" + near + "`?");
-}
-
-Variables read_variables(const json& tree) {
-  std::map<std::string, Variables::Definition> definitions;
-  if (!tree.contains("variables")) return {};
-  if (!tree["variables"].is_object()) throw InvalidArgument("[variables] must be a table");
-  for (const auto& [name, value] : tree["variables"].items()) {
-    if (value.is_number()) {
-      definitions[name] = value.get<double>();
-    } else if (value.is_string()) {
-      definitions[name] = value.get<std::string>();
-    } else {
-      throw InvalidArgument("[variables." + name +
-                            "] must be a number or an expression, received " + value.dump());
-    }
-  }
-  return Variables(definitions);
 }
 
 ordered_json read_network(const json& tree, const JobSource& source,
@@ -244,8 +191,8 @@ Job read_tree(JobSource& source, const std::string& path,
   json& tree = source.tree;
   DataPlaces places(path);
   for (const std::string& setting : settings) {
-    places.note_setting(
-        apply_setting(source, setting, [&](const std::string& key) { return home_of(tree, key); }));
+    places.note_setting(apply_setting(
+        source, setting, [&](const std::string& key) { return path_of_key(tree, key); }));
   }
   for (const auto& [key, unused] : tree.items()) {
     const bool noted = std::find(std::begin(noted_by_runs), std::end(noted_by_runs), key) !=
@@ -255,7 +202,7 @@ Job read_tree(JobSource& source, const std::string& path,
       throw InvalidArgument("[job] unknown table or key '" + key + "'", suggest(key, tables));
     }
   }
-  const Variables variables = read_variables(tree);
+  const Variables variables = job_variables(tree);
   const FieldReader::Expression expression = [&](const std::string& text,
                                                  const std::string& where) {
     return variables.evaluate(text, where);
@@ -284,6 +231,9 @@ Job read_tree(JobSource& source, const std::string& path,
   read("noise", [&](FieldVisitor& v) { job.noise.visit(v); });
   json training = tree.contains("training") ? tree["training"] : nothing;
   take_class_weights(training, expression, job);
+  job.validation_frequency_given =
+      training.is_object() &&
+      (training.contains("validation_frequency") || training.contains("validation_frequency_unit"));
   FieldReader training_reader(training, "training", expression);
   visit_training(job, training_reader);
   training_reader.finish();
@@ -458,7 +408,7 @@ Job job_of(const JobText& text, const std::vector<std::pair<std::string, std::st
   return in_file(text.file, [&] {
     for (const auto& [key, value] : fields) {
       set_field(source, key, parse_json<json>(value),
-                [&](const std::string& name) { return home_of(source.tree, name); });
+                [&](const std::string& name) { return path_of_key(source.tree, name); });
     }
     Job job = read_tree(source, text.file, {});
     job.file = text.file;
@@ -469,7 +419,7 @@ Job job_of(const JobText& text, const std::vector<std::pair<std::string, std::st
 std::string field_of_key(const JobText& text, const std::string& key) {
   JobSource source{parse_json<json>(text.tree), {}};
   return set_field(source, key, json::object(),
-                   [&](const std::string& name) { return home_of(source.tree, name); });
+                   [&](const std::string& name) { return path_of_key(source.tree, name); });
 }
 
 Job read_resolved_job(const std::string& text) {

@@ -83,6 +83,9 @@ struct Job {
   // Resolved: for Network::from_json(), with all fields. Null only before a job is read.
   std::shared_ptr<const nlohmann::ordered_json> network;
   TrainingOptions training;
+  // Whether the file or a setting says how often to validate. If not, plan_job() makes it once an
+  // epoch where an epoch is shorter than the default of TrainingOptions.
+  bool validation_frequency_given = true;
   // `class_weights` as a table: factors by the names of classes, in place of those of `training`.
   // plan_job() puts them into the order of the classes; classes that are not named have 1.
   std::map<std::string, double> class_weights;

@@ -73,12 +73,8 @@ json& entry_of(json& list, const std::string& part, const std::string& key) {
 }  // namespace
 
 std::string set_field(JobSource& source, const std::string& key, json value,
-                      const std::function<std::string(const std::string& key)>& home_of) {
-  std::string path = key;
-  if (key.find('.') == std::string::npos) {
-    const std::string home = home_of(key);
-    if (!home.empty()) path = home + "." + key;
-  }
+                      const std::function<std::string(const std::string& key)>& path_of) {
+  const std::string path = path_of(key);
   if (std::count(path.begin(), path.end(), '.') >= deepest) {
     throw InvalidArgument("[--set] " + key.substr(0, 100) + "...: a key has at most " +
                           std::to_string(deepest) + " parts");
@@ -110,7 +106,7 @@ std::string set_field(JobSource& source, const std::string& key, json value,
 }
 
 std::string apply_setting(JobSource& source, const std::string& setting,
-                          const std::function<std::string(const std::string& key)>& home_of) {
+                          const std::function<std::string(const std::string& key)>& path_of) {
   const size_t equals = setting.find('=');
   const auto trimmed = [](std::string text) {
     const size_t begin = text.find_first_not_of(" \t");
@@ -124,7 +120,7 @@ std::string apply_setting(JobSource& source, const std::string& setting,
                           "for example: --set training.max_epochs=5");
   }
   // First, because an unknown key has the better message.
-  const std::string pointer = set_field(source, key, json::object(), home_of);
+  const std::string pointer = set_field(source, key, json::object(), path_of);
   const std::string value = trimmed(setting.substr(equals + 1));
   if (!is_utf8(setting)) {
     throw InvalidArgument("[--set] " + key + ": `" + value + "` is not UTF-8");

@@ -74,6 +74,8 @@ class Expander {
     run(entries, "/network/layers", scope);
   }
 
+  const std::vector<std::string>& places() const { return places_; }
+
   ordered_json finish() {
     // Generated names are assigned last, so that they avoid the names in the file.
     std::map<std::string, int64_t> numbers;
@@ -263,6 +265,7 @@ class Expander {
     last_ = given.empty() ? std::string(1, '\0') + std::to_string(number)
                           : layer["name"].get<std::string>();
     layers_.push_back(std::move(layer));
+    places_.push_back(pointer);
   }
 
   std::string settle(const std::string& reference) const {
@@ -274,6 +277,7 @@ class Expander {
   int64_t max_layers_;
   const std::function<std::string(const std::string&)>& line_of_;
   std::vector<ordered_json> layers_;
+  std::vector<std::string> places_;  // of the layers
   std::set<std::string> taken_;
   std::map<std::string, int64_t> counts_;       // by pointer
   std::map<std::string, ordered_json> fields_;  // by pointer
@@ -285,7 +289,8 @@ class Expander {
 
 ordered_json expand_layers(const json& network, const FieldReader::Expression& expression,
                            int64_t max_layers,
-                           const std::function<std::string(const std::string&)>& line_of) {
+                           const std::function<std::string(const std::string&)>& line_of,
+                           std::vector<std::string>* places) {
   Expander expander(expression, max_layers, line_of);
   if (!network.contains("layers")) {
     throw InvalidArgument("[network] layers is missing (the list of layers)");
@@ -293,6 +298,7 @@ ordered_json expand_layers(const json& network, const FieldReader::Expression& e
   expander.check_size(network["layers"]);
   if (network.contains("input")) expander.input(network["input"]);
   expander.top(network["layers"]);
+  if (places != nullptr) *places = expander.places();
   return expander.finish();
 }
 

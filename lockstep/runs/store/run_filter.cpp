@@ -17,9 +17,9 @@ namespace lockstep {
 namespace {
 
 const std::vector<std::string> own_fields{
-    "number",  "name",    "state",   "reason",    "folder", "note", "tag",     "archived",
-    "created", "ended",   "seconds", "iteration", "epoch",  "host", "version", "device",
-    "threads", "workers", "data",    "receipt",   "sweep",  "trial"};
+    "number",   "run",     "name",    "state",   "reason",    "folder", "note", "tag",
+    "archived", "created", "ended",   "seconds", "iteration", "epoch",  "host", "version",
+    "device",   "threads", "workers", "data",    "receipt",   "sweep",  "trial"};
 
 RunValue value_of_json(const std::string& text) {
   const auto json = parse_json_or_discard<nlohmann::json>(text);
@@ -36,6 +36,7 @@ std::vector<RunValue> own_value(const StoredRun& run, const std::string& field) 
     return t.empty() ? std::vector<RunValue>{} : std::vector<RunValue>{t};
   };
   if (field == "number") return number(run.number);
+  if (field == "run") return text(run_name(run));
   if (field == "name") return text(run.name);
   if (field == "state") return text(to_string(run.state.status));
   if (field == "reason") return text(run.state.reason);

@@ -195,6 +195,16 @@ StoredRun RunStore::find(const std::string& reference) {
     row.bind(absolute(reference));
   }
   if (row.step()) return run_of(row);
+  std::vector<StoredRun> named = by_number ? std::vector<StoredRun>() : runs();
+  std::erase_if(named, [&](const StoredRun& run) { return run_name(run) != reference; });
+  if (named.size() == 1) return named.front();
+  if (named.size() > 1) {
+    std::string numbers;
+    for (const StoredRun& run : named)
+      numbers += (numbers.empty() ? "" : ", ") + std::to_string(run.number);
+    throw InvalidArgument("[store] several runs have the name " + reference,
+                          "name one by its number: " + numbers);
+  }
   throw InvalidArgument("[store] there is no run " + reference + " in " + database_.path(),
                         by_number
                             ? "`lockstep runs list --all` shows the numbers"

@@ -36,8 +36,8 @@ class RunStore {
   int64_t record(StoredRun run);
   // All runs by number.
   std::vector<StoredRun> runs();
-  // The run with a number ("12"), in a folder or at an address. Throws InvalidArgument if there is
-  // none.
+  // The run with a number ("12"), in a folder or at an address, or the only one with a name (see
+  // run_name()). Throws InvalidArgument if there is none, and if several have the name.
   StoredRun find(const std::string& reference);
   // Changes the user's notes of a run, in its folder too if that exists. Concurrent changes of a
   // run follow each other.

@@ -266,6 +266,24 @@ std::string local_folder(const StoredRun& run) {
   return cloud::is_address(run.folder) ? local_copy_of(run.folder) : run.folder;
 }
 
+std::string run_name(const StoredRun& run, int longer) {
+  std::vector<std::string> parts;  // from the last
+  for (size_t end = run.folder.find_last_not_of('/'); end != std::string::npos && end > 0;) {
+    const size_t slash = run.folder.rfind('/', end);
+    const size_t begin = slash == std::string::npos ? 0 : slash + 1;
+    if (begin <= end) parts.push_back(run.folder.substr(begin, end - begin + 1));
+    end = slash == std::string::npos ? slash : slash - 1;
+  }
+  // Of "search/trials/3", the middle says nothing. The run of a batch job is in "3/run".
+  if (run.facts.trial > 0 && parts.size() > 2 && parts[1] == "trials")
+    parts.erase(parts.begin() + 1);
+  size_t count = 1 + static_cast<size_t>(longer);
+  if (!parts.empty() && (run.facts.trial > 0 || parts.front() == "run")) ++count;
+  std::string name;
+  for (size_t i = std::min(count, parts.size()); i-- > 0;) name += parts[i] + (i > 0 ? "/" : "");
+  return name;
+}
+
 StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own_lock) {
   StoredRun run;
   run.folder = absolute_folder(folder);

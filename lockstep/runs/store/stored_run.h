@@ -53,6 +53,10 @@ std::vector<std::pair<std::string, std::string>> options_of_job(nlohmann::ordere
 // store, which exists while it is trained.
 std::string local_folder(const StoredRun& run);
 
+// The run's own name, by its folder: "digits-2", "first"; "search/3" for a trial of a sweep.
+// `longer` parts of the path more, for runs in different places with one name.
+std::string run_name(const StoredRun& run, int longer = 0);
+
 // The run in a folder. Files that are damaged or missing leave their parts empty. Throws
 // InvalidArgument if the folder contains no run. Thread-safe. `own_lock`: see run_state().
 StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own_lock = false);

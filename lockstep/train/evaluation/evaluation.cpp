@@ -56,9 +56,11 @@ Evaluation evaluate(Network& network, const DatastorePtr& given,
     throw InvalidArgument(
         "[evaluate] a confusion matrix needs classes, but the targets are images");
   }
-  return evaluate(
+  Evaluation result = evaluate(
       network, data, options,
       {metrics_for(options.metrics, options.custom_metrics, problem), options.confusion}, nullptr);
+  result.examples = examples_word(*data);
+  return result;
 }
 
 Tensor predict(Network& network, const DatastorePtr& given, const EvaluationOptions& options) {

@@ -21,6 +21,7 @@ struct Evaluation {
   double accuracy = 0;  // NaN if targets are images
   std::vector<MetricValue> metrics = {};
   std::optional<ConfusionMatrix> confusion = {};  // if requested
+  std::string examples = "images";  // what was evaluated: "images", "rows", "observations"
 };
 
 struct EvaluationOptions {

@@ -53,7 +53,16 @@ std::vector<Normalization> normalizations_of(const Graph& graph) {
 }
 
 std::vector<Normalization> normalizations_of(const Network& network) {
-  return normalizations_of(network.lower(1, {.training = false}).graph);
+  std::vector<Normalization> all = normalizations_of(network.lower(1, {.training = false}).graph);
+  // Layers whose statistics training does not change keep them.
+  std::set<int> followed;
+  for (const MovingStatistics& s : network.lower(1, {.training = true}).statistics) {
+    followed.insert(s.mean_state);
+  }
+  const auto kept = [&](int mean_state) { return !followed.contains(mean_state); };
+  std::erase_if(all, [&](const Normalization& n) { return kept(n.mean_state); });
+  for (Normalization& n : all) std::erase_if(n.before, kept);
+  return all;
 }
 
 // Groups the layers into passes, in an order in which their statistics can be computed.

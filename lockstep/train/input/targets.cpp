@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 
@@ -39,8 +40,9 @@ void check_classifier(const Network& network, const Datastore& data) {
     if (node.layer->type() == "fully_connected") last = node.name;
   }
   throw InvalidArgument(
-      "[training] the data has " + std::to_string(classes.size()) +
-          " classes, but the network's output is " + network.output_shapes()[0].to_string(),
+      "[training] the data has " +
+          counted(static_cast<int64_t>(classes.size()), "class", "classes") +
+          ", but the network's output is " + network.output_shapes()[0].to_string(),
       "set the units of layer `" + last + "` to " + std::to_string(classes.size()));
 }
 
@@ -50,6 +52,15 @@ bool has_image_inputs(const Datastore& data) {
   const std::vector<ValueSpec> inputs = data.spec().inputs;
   return std::any_of(inputs.begin(), inputs.end(),
                      [](const ValueSpec& input) { return input.kind == ValueKind::image; });
+}
+
+std::string examples_word(const Datastore& data) {
+  if (has_image_inputs(data)) return "images";
+  const ExampleSpec spec = data.spec();
+  const bool table = !spec.label_column.empty() ||
+                     std::any_of(spec.inputs.begin(), spec.inputs.end(),
+                                 [](const ValueSpec& input) { return !input.columns.empty(); });
+  return table ? "rows" : "observations";
 }
 
 Shape batch_shape(int64_t n, const Shape& observation) {

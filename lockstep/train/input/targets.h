@@ -59,6 +59,8 @@ std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& 
 
 // Whether an input is an image.
 bool has_image_inputs(const Datastore& data);
+// What messages call the examples: "images", "rows" of a table, or "observations".
+std::string examples_word(const Datastore& data);
 
 // Throws Unsupported if augmentation, noise or random crops are set and no input is an image.
 void check_changes(const TrainingData& data);

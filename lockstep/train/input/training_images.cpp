@@ -6,6 +6,7 @@
 
 #include "lockstep/base/os/shared_memory.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/data/batches/reading_record.h"
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep {
@@ -151,8 +152,8 @@ ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
   }
   progress(0, total);
   for (const Reading& reading : readings) {
-    auto contents =
-        reading.cache->fill(pool, [&](int64_t done) { progress(before + done, total); });
+    auto contents = read_or_recall(
+        *reading.cache, pool, [&](int64_t done) { progress(before + done, total); }, read.notices);
     before += reading.cache->size();
     *reading.listing = contents.listing;
     if (reading.cache == images.training.get()) read.channels = contents.channels();

@@ -56,10 +56,12 @@ struct Listings {
 struct ImagesRead {
   Listings listings;
   std::vector<std::vector<ChannelSummary>> channels;  // of each training input
+  // What the datastores told of the images after an earlier reading, if that is used now.
+  std::vector<std::string> notices = {};
 };
 
-// Reads all images once. Calls `progress` from time to time in the calling thread, at first with 0.
-// Throws DataError.
+// Reads all images once, or uses what an earlier training has kept of it (reading_record.h). Calls
+// `progress` from time to time in the calling thread, at first with 0. Throws DataError.
 ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
                        const std::function<void(int64_t done, int64_t total)>& progress);
 

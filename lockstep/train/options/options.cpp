@@ -38,8 +38,7 @@ void TrainingOptions::visit(FieldVisitor& v) {
       fmt::format("metrics of validations: {}; of regression: {}",
                   fmt::join(metric_names(false), ", "), fmt::join(metric_names(true), ", "));
   v.effect(FieldEffect::result);
-  v.text("solver", solver.type, "solver (optimizer), see Solvers",
-         solver_names());
+  v.text("solver", solver.type, "solver (optimizer), see Solvers", solver_names());
   v.number("momentum", solver.momentum, "sgdm: momentum coefficient",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("gradient_decay", solver.gradient_decay,
@@ -81,7 +80,9 @@ void TrainingOptions::visit(FieldVisitor& v) {
       "weight of each class in the loss, in the order of the classes; none: 1 each; in a job also "
       "a table by class name",
       {.min = 0, .max = 1e30});
-  v.texts("freeze", freeze, "names of layers whose parameters are frozen");
+  v.texts("freeze", freeze,
+          "names of layers whose parameters are frozen; the statistics of batch_normalization "
+          "follow, unless the layer has statistics = \"moving\"");
   v.number("l2", solver.l2,
            "L2 regularization (weight decay), multiplied by the parameter's factor", {.min = 0});
   v.integer("mini_batch_size", mini_batch_size, "observations per iteration",
@@ -162,7 +163,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = 1 << 24});
   v.effect(FieldEffect::result);
   v.integer_or("validation_frequency", validation.frequency, "epoch",
-               "iterations between validations, or \"epoch\"");
+               "iterations between validations, or \"epoch\"; a job that names neither validates "
+               "once an epoch if an epoch has fewer");
   v.text("validation_frequency_unit", validation.frequency_unit, "the unit of validation_frequency",
          {"iteration", "epoch"});
   v.effect(FieldEffect::speed);

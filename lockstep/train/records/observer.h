@@ -79,8 +79,9 @@ struct WorkerSummary {
 
 // Facts that are known before the first iteration.
 struct TrainingStart {
-  TrainingOptions options;   // resolved
-  int64_t observations = 0;  // in the training data
+  TrainingOptions options;          // resolved
+  int64_t observations = 0;         // in the training data
+  std::string examples = "images";  // what they are: "images", "rows", "observations"
   int64_t validation_observations = 0;
   int64_t iterations_per_epoch = 0;
   int64_t iterations = 0;       // total number
@@ -133,6 +134,8 @@ class TrainingObserver {
   }
   // The training was stopped before its end, after this iteration and its checkpoint.
   virtual void stopped(int64_t iteration) { (void)iteration; }
+  // The last call of a training that ends without an exception, also if it was stopped.
+  virtual void end() {}
   // Any other message for the user, for example that a damaged checkpoint was skipped.
   virtual void notice(const std::string& text) { (void)text; }
 };

@@ -74,10 +74,14 @@ nlohmann::ordered_json first_identity_of(const Network& network, const TrainingD
   }
   training["device"] = network.device() == Device{} ? "cpu" : "cuda";
   if (options.schedule.function) training["learning_rate_schedule"] = "a function";
+  nlohmann::ordered_json described = network.to_json();
+  for (auto& layer : described["layers"]) {  // a field of later versions
+    if (layer.value("statistics", "") == "batch") layer.erase("statistics");
+  }
   nlohmann::ordered_json identity{{"training", training},
                                   {"augmentation", written(data.augmentation)},
                                   {"noise", written(data.noise)},
-                                  {"network", network.to_json()},
+                                  {"network", described},
                                   {"data", listings.training.to_string()},
                                   {"validation_data", listings.validation.to_string()}};
   if (data.random_crop) identity["random_crop"] = true;

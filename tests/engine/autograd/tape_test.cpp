@@ -55,6 +55,25 @@ TEST(Tape, UsesOneTensorAsBothInputsOfAnOp) {
   EXPECT_EQ(tape.gradient(ops::sum(product), {m})[0].to_vector(), (Values{8, 12, 8, 12}));
 }
 
+TEST(Tape, RecordsReshapedAsAnOp) {
+  const Tensor x = from({1, -2, 3, 4});
+  Tape outer, tape;
+  outer.watch(x);
+  tape.watch(x);
+  const Tensor square = x.reshaped({2, 2});
+  const Tensor again = squares(square.reshaped({4}));
+  for (Tape* t : {&tape, &outer}) {
+    const auto gradients = t->gradient(ops::sum(again.reshaped({4, 1})), {x, square});
+    EXPECT_EQ(gradients[0].shape(), x.shape());
+    EXPECT_EQ(gradients[0].to_vector(), (Values{2, -4, 6, 8}));
+    EXPECT_EQ(gradients[1].shape(), square.shape());
+  }
+  // Elsewhere it stays a view.
+  const Tensor other = from({1, 2});
+  EXPECT_EQ(other.reshaped({2, 1}).raw(), other.raw());
+  EXPECT_FALSE(tape.reads(other));
+}
+
 TEST(Tape, GivesGradientsOfIntermediateTensors) {
   const Tensor x = from({1, -2, 3});
   Tape tape;

@@ -250,7 +250,13 @@ std::vector<Row> rows() {
        {"[transposed_convolution2d]", "2x3", "smaller than the stride of 3x3"}},
       {"transposed_padding_takes_all",
        transposed({6, 8, 3, 3}, {8}, {.padding = padding(3)}),
-       {"[transposed_convolution2d]", "padding of 3 and 3", "3x3"}},
+       {"[transposed_convolution2d]", "padding of 3 and 3 must be smaller than the window of 3x3"}},
+      {"transposed_padding_leaves_nothing",
+       [] {
+         transposed_convolution2d(of({2, 6, 1, 1}), of({6, 8, 3, 3}), of({8}),
+                                  {.padding = padding(2)});
+       },
+       {"[transposed_convolution2d]", "padding of 2 and 2 removes the whole result", "3x3", "1x1"}},
       {"transposed_stride",
        transposed({6, 8, 3, 3}, {8}, {.stride = {0, 1}}),
        {"[transposed_convolution2d]", "stride", "0x1"}},

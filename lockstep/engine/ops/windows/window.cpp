@@ -98,10 +98,17 @@ kernels::Window resolve_transposed_window(std::string_view op, const Sizes& kern
       w.pad_end[a] = extent - stride[a] - w.pad_begin[a];
       check_padding(where, w.pad_end[a]);
     }
-    if (w.pad_begin[a] >= extent || w.pad_end[a] >= extent ||
-        kernels::transposed_size(w, axis, size[a]) < 1) {
-      throw InvalidArgument(where + "padding of " + std::to_string(w.pad_begin[a]) + " and " +
-                            std::to_string(w.pad_end[a]) + " leaves no result of a window of " +
+    const std::string given = where + "padding of " + std::to_string(w.pad_begin[a]) + " and " +
+                              std::to_string(w.pad_end[a]);
+    if (w.pad_begin[a] >= extent || w.pad_end[a] >= extent) {
+      throw InvalidArgument(given + " must be smaller than the window of " + kernel.to_string() +
+                                ", which covers " + std::to_string(extent) + " with dilation " +
+                                dilation.to_string(),
+                            "it removes rows and columns from the result: the window must reach "
+                            "beyond what is removed");
+    }
+    if (kernels::transposed_size(w, axis, size[a]) < 1) {
+      throw InvalidArgument(given + " removes the whole result of a window of " +
                             kernel.to_string() + " over an input of " + size.to_string());
     }
   }

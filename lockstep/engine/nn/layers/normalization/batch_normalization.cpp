@@ -12,6 +12,10 @@ void BatchNormalizationOptions::visit(FieldVisitor& v) {
   v.number("l2_factor", l2_factor, "factor of the option l2 for scale and shift", {.min = 0});
   v.number("learning_rate_factor", learning_rate_factor,
            "factor of the learning rate for scale and shift; 0: frozen", {.min = 0});
+  v.text("statistics", statistics,
+         "by which training normalizes: those of the mini-batch, or the moving ones, which then "
+         "keep their values, as for layers in `freeze`",
+         {"batch", "moving"});
 }
 
 namespace {
@@ -32,7 +36,7 @@ class BatchNormalization final : public LayerWith<BatchNormalizationOptions> {
   }
   int lower(LoweringLayer& context, std::span<const int> in) const override {
     const auto& o = options();
-    if (!context.training()) {
+    if (!context.training() || o.statistics == "moving") {
       return context.add(ops::make_batch_normalization(o.epsilon, false),
                          {in[0], context.parameter(0), context.parameter(1), context.state(0),
                           context.state(1)})[0];

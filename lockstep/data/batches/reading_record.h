@@ -1,0 +1,25 @@
+// What the first reading of images has found, kept on disk, so that a later training of the same
+// files begins at once instead of reading all of them again.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/batches/example_cache.h"
+
+namespace lockstep {
+
+// fill() of a cache, or what an earlier fill() of the same examples found, from a file in the
+// folder `images` of the user's cache folder (find_cache_folder()). Only readings of at least
+// `worthwhile_seconds` are kept. A record is used if all that the results depend on is the same:
+// the build, the libraries that decode, the shapes of the cache, and Datastore::file_state().
+// Examples are then read when they are needed, and their digests compared with the record.
+// `notices` receives what the datastore told of the examples after the earlier reading. A record
+// that is damaged or cannot be written is ignored: the images are read. Throws what fill() throws.
+ExampleCache::Contents read_or_recall(const ExampleCache& cache, ThreadPool& pool,
+                                      const std::function<void(int64_t)>& progress,
+                                      std::vector<std::string>& notices,
+                                      double worthwhile_seconds = 1);
+
+}  // namespace lockstep
