@@ -23,7 +23,7 @@ done
 
 while read -r group package why; do
   [[ -z $group || $group == \#* ]] && continue
-  [[ $group == build || $group == test || $group == fuzz ]] || complain "packages.txt: unknown group '$group'"
+  [[ $group == build || $group == fast || $group == test || $group == fuzz ]] || complain "packages.txt: unknown group '$group'"
   [[ -n $package && -n $why ]] || complain "packages.txt: '$package' does not say why"
 done <scripts/packages.txt
 

@@ -7,7 +7,6 @@
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/make_iterations.h"
-#include "lockstep/train/state/first_identity.h"
 #include "lockstep/train/state/identity.h"
 #include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/training.h"
@@ -146,7 +145,6 @@ void Training::resume() {
       [&](const std::string& text) { notify([&](TrainingObserver& o) { o.notice(text); }); },
       {.before = replay ? first_not_to_begin_with() : 0,
        .only_read = replay,
-       .first_identity = first_identity_of(network_, data_, options_, listings_),
        .data_changes = [this] {
          const auto before = ObservationList::read(files_, control_.observation_list);
          return before.empty() ? std::string() : before.changes_to(observations());

@@ -125,7 +125,7 @@ TEST_F(Locks, ChildrenDoNotHoldThem) {
     _exit(lock ? 0 : 1);
   }
   pid_t child = 0;
-  ASSERT_EQ(read(pipe_of_child[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_EQ(::read(pipe_of_child[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   EXPECT_TRUE(file_is_locked(path("a")));
   kill(holder, SIGKILL);
   waitpid(holder, nullptr, 0);

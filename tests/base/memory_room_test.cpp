@@ -32,7 +32,7 @@ std::string in_a_process(const std::function<std::string()>& body) {
   }
   close(ends[1]);
   std::string text(4096, ' ');
-  const ssize_t n = read(ends[0], text.data(), text.size());
+  const ssize_t n = ::read(ends[0], text.data(), text.size());
   close(ends[0]);
   waitpid(child, nullptr, 0);
   text.resize(n > 0 ? static_cast<size_t>(n) : 0);

@@ -13,8 +13,11 @@
 
 namespace lockstep::testing {
 
+// Seconds within which what is awaited must come.
+inline constexpr double kLimit = 30;
+
 // Returns whether the condition holds within the limit.
-inline bool await(const std::function<bool()>& holds, double seconds = 30) {
+inline bool await(const std::function<bool()>& holds, double seconds = kLimit) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
     if (holds()) return true;

@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+using testing::expect_says;
 using testing::MemoryStore;
 using testing::message_of;
 using testing::patterned;
@@ -20,10 +21,6 @@ std::vector<Image> some_images() {
 
 std::string refusal(std::vector<Image> images, ImageLabels labels) {
   return message_of<InvalidArgument>([&] { array_datastore(std::move(images), labels); });
-}
-
-void expect_says(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
 TEST(ArrayDatastore, HoldsImagesOfAnySizeWithLabels) {

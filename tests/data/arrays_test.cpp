@@ -14,6 +14,7 @@
 namespace lockstep {
 namespace {
 
+using testing::expect_says;
 using testing::message_of;
 
 // n arrays of `shape` with various numbers, far from zero; classes in turn.
@@ -31,10 +32,6 @@ std::vector<float> array_of(const Datastore& store, int64_t index) {
   const Example example = store.read(index);
   EXPECT_EQ(example.content, store.content_digest(index));
   return std::get<Array>(example.inputs.at(0)).values;
-}
-
-void expect_says(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
 TEST(Arrays, AreReadAsTheyWereGiven) {

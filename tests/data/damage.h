@@ -13,9 +13,8 @@ namespace lockstep::testing {
 
 // Every damaged form of `good` must give an image or a DataError. Returns how many gave an image.
 inline int64_t survivors_of_damage(const std::vector<std::byte>& good) {
-  using Bytes = std::vector<std::byte>;
   int64_t images = 0;
-  const auto attempt = [&images](const Bytes& bytes, const std::string& what) {
+  const auto attempt = [&images](const std::vector<std::byte>& bytes, const std::string& what) {
     try {
       const Image image = decode_image(bytes, "x");
       EXPECT_EQ(image.pixels.size(),
@@ -27,16 +26,16 @@ inline int64_t survivors_of_damage(const std::vector<std::byte>& good) {
   };
   for (size_t i = 0; i < good.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
-      Bytes bad = good;
+      std::vector<std::byte> bad = good;
       bad[i] ^= static_cast<std::byte>(1 << bit);
       attempt(bad, "bit " + std::to_string(bit) + " of byte " + std::to_string(i));
     }
     for (const int value : {0x00, 0xff}) {
-      Bytes bad = good;
+      std::vector<std::byte> bad = good;
       bad[i] = static_cast<std::byte>(value);
       if (bad != good) attempt(bad, "byte " + std::to_string(i));
     }
-    Bytes shorter = good;
+    std::vector<std::byte> shorter = good;
     shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(i));
     attempt(shorter, "without byte " + std::to_string(i));
   }

@@ -13,12 +13,7 @@ namespace lockstep {
 namespace {
 
 using testing::MemoryStore;
-
-std::vector<std::string> names_of(const Datastore& store) {
-  std::vector<std::string> names;
-  for (int64_t i = 0; i < store.size(); ++i) names.push_back(store.name(i));
-  return names;
-}
+using testing::names_of;
 
 std::vector<std::vector<int64_t>> counts_of(const std::vector<DatastorePtr>& parts) {
   std::vector<std::vector<int64_t>> counts;

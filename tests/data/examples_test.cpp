@@ -13,14 +13,15 @@
 namespace lockstep {
 namespace {
 
+using testing::expect_says;
 using testing::MemoryStore;
 using testing::message_of;
 using testing::patterned;
 using testing::TemporaryFolder;
 
-constexpr int64_t kCount = 12;
+constexpr int64_t kPictures = 12;
 
-DatastorePtr vectors(int64_t n = kCount, float offset = 0) {
+DatastorePtr vectors(int64_t n = kPictures, float offset = 0) {
   ArrayBlock block{n, {3}, {}};
   for (int64_t i = 0; i < 3 * n; ++i) {
     block.values.push_back(offset + static_cast<float>(i * i % 31));
@@ -28,12 +29,8 @@ DatastorePtr vectors(int64_t n = kCount, float offset = 0) {
   return array_datastore(std::move(block));
 }
 
-std::shared_ptr<MemoryStore> pictures(int64_t n = kCount, int64_t channels = 1) {
+std::shared_ptr<MemoryStore> pictures(int64_t n = kPictures, int64_t channels = 1) {
   return std::make_shared<MemoryStore>(n, 5, 4, channels);
-}
-
-void expect_says(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
 // Every example fits the specification, and its label, name and digest are those of the listing.
@@ -82,7 +79,7 @@ TEST(Examples, EveryDatastoreReturnsWhatItAnnounces) {
       resized(images, 3, 3),
       center_cropped(images, 3, 3),
       combine({images, vectors()}),
-      subset(combine({images, vectors(), pictures(kCount, 3)}, {"a", "b", "c"}), {2, 9}),
+      subset(combine({images, vectors(), pictures(kPictures, 3)}, {"a", "b", "c"}), {2, 9}),
       with_targets(images, vectors()),
       with_targets(combine({images, vectors()}), resized(images, 2, 2))};
   for (const DatastorePtr& store : stores) {
@@ -94,7 +91,7 @@ TEST(Examples, EveryDatastoreReturnsWhatItAnnounces) {
 TEST(Examples, CombineTakesInputsOfAllAndTheLabelsOfTheFirst) {
   const auto images = pictures();
   const DatastorePtr both = combine({images, vectors()});
-  EXPECT_EQ(both->size(), kCount);
+  EXPECT_EQ(both->size(), kPictures);
   EXPECT_EQ(both->classes(), images->classes());
   EXPECT_EQ(both->name(4), "image 4 + observation 4");
   EXPECT_EQ(both->describe(), "memory + 12 arrays of 3 in memory");
@@ -106,7 +103,7 @@ TEST(Examples, CombineTakesInputsOfAllAndTheLabelsOfTheFirst) {
   ThreadPool pool(2);
   const Digest digest = listing_digest(*both, pool);
   EXPECT_EQ(listing_digest(*combine({pictures(), vectors()}), pool), digest);
-  EXPECT_NE(listing_digest(*combine({images, vectors(kCount, 1)}), pool), digest);
+  EXPECT_NE(listing_digest(*combine({images, vectors(kPictures, 1)}), pool), digest);
   EXPECT_NE(listing_digest(*combine({images, vectors()}, {"a", "b"}), pool), digest)
       << "names determine which input of the network gets which value";
   EXPECT_NE(listing_digest(*combine({images, vectors()}, {"b", "a"}), pool),
@@ -149,7 +146,7 @@ TEST(Examples, WhatCannotBeCombinedIsRefused) {
 // A datastore whose examples are not what it announces.
 class Lying final : public MemoryStore {
  public:
-  Lying() : MemoryStore(kCount, 5, 4, 1) {}
+  Lying() : MemoryStore(kPictures, 5, 4, 1) {}
   Example read(int64_t index) const override {
     Example example = MemoryStore::read(index);
     if (index == 7) example.inputs[0] = Array{{2}, {1, 2}};
@@ -188,7 +185,7 @@ TEST(Examples, ACacheKeepsWholeExamplesWhateverItsBudget) {
       EXPECT_EQ(contents.channels()[0].size(), 1u);
       EXPECT_EQ(contents.channels()[1].size(), 3u);
       std::vector<uint8_t> scratch;
-      for (int64_t i = 0; i < kCount; ++i) {
+      for (int64_t i = 0; i < kPictures; ++i) {
         const uint8_t* const example = cache.get(i, scratch);
         const auto pixels = to_planes(images->images[static_cast<size_t>(i)]);
         EXPECT_EQ(std::memcmp(example + cache.inputs()[0].offset, pixels.data(), 20), 0);
@@ -212,7 +209,7 @@ std::vector<MiniBatch> drained(const std::shared_ptr<const ExampleCache>& cache,
 }
 
 TEST(Examples, MiniBatchesHaveAllInputsWhateverTheThreads) {
-  const auto images = pictures(), more = pictures(kCount, 3);
+  const auto images = pictures(), more = pictures(kPictures, 3);
   const auto store = combine({images, vectors(), more});
   const CachedShapes shapes{.inputs = {{1, 5, 4}, {3}, {3, 5, 4}}};
   const auto cache = [&](size_t budget) {
@@ -259,7 +256,7 @@ TEST(Examples, MiniBatchesHaveAllInputsWhateverTheThreads) {
 
 TEST(Examples, TargetsOfExamplesAreThoseOfASecondCache) {
   const auto images = pictures();
-  const DatastorePtr targets = pictures(kCount, 3);
+  const DatastorePtr targets = pictures(kPictures, 3);
   MiniBatchQueueOptions options{
       .mini_batch_size = 4, .seed = 3, .augmentation = {.reflect_x = true, .translate_x = {-1, 1}}};
   const auto own = drained(std::make_shared<const ExampleCache>(

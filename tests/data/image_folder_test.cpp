@@ -14,14 +14,9 @@ namespace lockstep {
 namespace {
 
 using testing::message_of;
+using testing::names_of;
 using testing::patterned;
 using testing::TemporaryFolder;
-
-std::vector<std::string> names_of(const Datastore& store) {
-  std::vector<std::string> names;
-  for (int64_t i = 0; i < store.size(); ++i) names.push_back(store.name(i));
-  return names;
-}
 
 std::string all_notices(const Datastore& store) {
   std::string text;

@@ -21,7 +21,7 @@ std::shared_ptr<const ExampleCache> cache_of(const DatastorePtr& store) {
   return std::make_shared<ExampleCache>(store, first.height, first.width, first.channels, 0);
 }
 
-MiniBatchQueueOptions options_of() {
+MiniBatchQueueOptions queue_options() {
   MiniBatchQueueOptions options;
   options.mini_batch_size = 4;
   options.drop_last = false;
@@ -38,7 +38,7 @@ struct Seen {
   friend bool operator==(const Seen&, const Seen&) = default;
 };
 
-Seen drain(MiniBatchQueue& queue) {
+Seen seen_of(MiniBatchQueue& queue) {
   Seen seen;
   while (queue.has_data()) {
     const auto batch = queue.next();
@@ -52,11 +52,11 @@ Seen drain(MiniBatchQueue& queue) {
 
 TEST(MiniBatchQueueByHand, ResetBeginsAgainFromAnywhere) {
   const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
-  MiniBatchQueue queue(cache, options_of());
-  const Seen all = drain(queue);
+  MiniBatchQueue queue(cache, queue_options());
+  const Seen all = seen_of(queue);
   queue.reset();
   EXPECT_EQ(queue.epoch(), 0);
-  EXPECT_EQ(drain(queue), all);
+  EXPECT_EQ(seen_of(queue), all);
   queue.reset();
   queue.next();
   const auto kept = queue.next();  // outlives the queue
@@ -65,14 +65,14 @@ TEST(MiniBatchQueueByHand, ResetBeginsAgainFromAnywhere) {
   EXPECT_EQ(kept->inputs[0].pixels, pixels);
   EXPECT_EQ(queue.epoch(), 1);
   EXPECT_EQ(queue.batch(), 0);
-  EXPECT_EQ(drain(queue).observations,
+  EXPECT_EQ(seen_of(queue).observations,
             std::vector<int64_t>(all.observations.begin() + 11, all.observations.end()));
   queue.reset(3);
   EXPECT_FALSE(queue.has_data());
   EXPECT_THROW(queue.reset(4), InvalidArgument);
   EXPECT_THROW(queue.reset(-1), InvalidArgument);
   queue.reset();
-  EXPECT_EQ(drain(queue), all);
+  EXPECT_EQ(seen_of(queue), all);
 }
 
 TEST(MiniBatchQueueByHand, ResetForgetsAnError) {
@@ -82,7 +82,7 @@ TEST(MiniBatchQueueByHand, ResetForgetsAnError) {
     if (broken) throw DataError("the disk is gone");
   };
   const auto cache = std::make_shared<ExampleCache>(store, 3, 2, 1, 0);
-  MiniBatchQueue queue(cache, options_of());
+  MiniBatchQueue queue(cache, queue_options());
   EXPECT_THROW(queue.next(), DataError);
   EXPECT_THROW(queue.next(), DataError);
   broken = false;
@@ -92,33 +92,33 @@ TEST(MiniBatchQueueByHand, ResetForgetsAnError) {
 
 TEST(MiniBatchQueueByHand, ShuffleIsANewQueueOfAnotherSeed) {
   const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
-  MiniBatchQueueOptions options = options_of();
+  MiniBatchQueueOptions options = queue_options();
   MiniBatchQueue queue(cache, options);
-  const Seen first = drain(queue);
+  const Seen first = seen_of(queue);
   queue.shuffle(99);
   options.seed = 99;
   MiniBatchQueue other(cache, options);
-  const Seen expected = drain(other);
+  const Seen expected = seen_of(other);
   EXPECT_NE(expected, first);
-  EXPECT_EQ(drain(queue), expected);
+  EXPECT_EQ(seen_of(queue), expected);
   queue.reset();
-  EXPECT_EQ(drain(queue), expected);
+  EXPECT_EQ(seen_of(queue), expected);
   // The usual loop of a user who shuffles each epoch explicitly.
   options.shuffle = Shuffle::never;
   options.max_epochs = 1;
   MiniBatchQueue plain(cache, options);
-  EXPECT_EQ(drain(plain).observations, epoch_order(11, Shuffle::never, 0, 0));
+  EXPECT_EQ(seen_of(plain).observations, epoch_order(11, Shuffle::never, 0, 0));
   for (uint64_t seed = 0; seed < 3; ++seed) {
     plain.shuffle(seed);
-    EXPECT_EQ(drain(plain).observations, epoch_order(11, Shuffle::once, seed, 0));
+    EXPECT_EQ(seen_of(plain).observations, epoch_order(11, Shuffle::once, seed, 0));
   }
 }
 
 TEST(MiniBatchQueueByHand, MiniBatchesAreChangedOnTheWay) {
   const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
-  MiniBatchQueueOptions options = options_of();
+  MiniBatchQueueOptions options = queue_options();
   MiniBatchQueue unchanged(cache, options);
-  const Seen plain = drain(unchanged);
+  const Seen plain = seen_of(unchanged);
   options.preprocess = [](MiniBatch& batch) {
     // Doubles the width of each image and writes the epoch beside it.
     std::vector<uint8_t> wide;
@@ -132,7 +132,7 @@ TEST(MiniBatchQueueByHand, MiniBatchesAreChangedOnTheWay) {
   for (const int threads : {1, 3}) {
     options.threads = threads;
     MiniBatchQueue queue(cache, options);
-    changed.push_back(drain(queue));
+    changed.push_back(seen_of(queue));
   }
   EXPECT_EQ(changed[0], changed[1]);
   EXPECT_EQ(changed[0].observations, plain.observations);
@@ -144,7 +144,7 @@ TEST(MiniBatchQueueByHand, MiniBatchesAreChangedOnTheWay) {
 }
 
 TEST(MiniBatchQueueByHand, WhatPreprocessingThrowsNextThrows) {
-  MiniBatchQueueOptions options = options_of();
+  MiniBatchQueueOptions options = queue_options();
   options.preprocess = [](MiniBatch& batch) {
     if (batch.index == 1) throw DataError("no second mini-batch");
   };
@@ -156,10 +156,10 @@ TEST(MiniBatchQueueByHand, WhatPreprocessingThrowsNextThrows) {
 TEST(MiniBatchQueueByHand, ARequestEndsTheWaitAndTheMiniBatchCanBeTakenLater) {
   const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
   std::atomic<bool> blocked = true, cancelled = false;
-  MiniBatchQueueOptions options = options_of();
+  MiniBatchQueueOptions options = queue_options();
   const Seen all = [&] {
     MiniBatchQueue queue(cache, options);
-    return drain(queue);
+    return seen_of(queue);
   }();
   options.preprocess = [&](MiniBatch&) {
     while (blocked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -171,7 +171,7 @@ TEST(MiniBatchQueueByHand, ARequestEndsTheWaitAndTheMiniBatchCanBeTakenLater) {
   EXPECT_THROW(queue.next(), Cancelled);
   cancelled = false;
   blocked = false;
-  EXPECT_EQ(drain(queue), all);
+  EXPECT_EQ(seen_of(queue), all);
 }
 
 TEST(OneHot, HasASingleOneInEachRow) {

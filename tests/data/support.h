@@ -1,6 +1,7 @@
 // Helpers for the tests of lockstep/data.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <atomic>
@@ -41,6 +42,16 @@ class TemporaryFolder {
 
   std::string path;
 };
+
+inline void expect_says(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+inline std::vector<std::string> names_of(const Datastore& store) {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < store.size(); ++i) names.push_back(store.name(i));
+  return names;
+}
 
 // An image whose pixels depend on `salt` in an unordered way.
 inline Image patterned(int64_t height, int64_t width, int64_t channels, uint32_t salt) {

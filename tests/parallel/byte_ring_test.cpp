@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kCapacity = 1000;
 
-struct Memory {
+struct RingMemory {
   SharedMemory arena{"lockstep-test"};
   SharedRegion region = arena.map(arena.reserve(ByteRing::bytes(kCapacity)));
   ByteRing ring() const { return ByteRing(region.get(), kCapacity); }
@@ -28,7 +28,7 @@ Bytes message_of(size_t bytes, unsigned salt) {
 }
 
 TEST(ByteRing, TakesWhatItHasRoomFor) {
-  const Memory memory;
+  const RingMemory memory;
   ByteRing ring = memory.ring();
   EXPECT_EQ(ring.writable(), kCapacity);
   EXPECT_EQ(ring.write(message_of(700, 1)), 700u);
@@ -47,7 +47,7 @@ TEST(ByteRing, TakesWhatItHasRoomFor) {
 }
 
 TEST(ByteRing, MessagesOfAnyLengthComeThrough) {
-  const Memory memory;
+  const RingMemory memory;
   Bell room{}, data{};
   std::thread writer([&] {
     MessageWriter out(memory.ring());
@@ -82,7 +82,7 @@ TEST(ByteRing, MessagesOfAnyLengthComeThrough) {
 }
 
 TEST(ByteRing, WhatWasWrittenInPartIsNotAMessage) {
-  const Memory memory;
+  const RingMemory memory;
   const uint64_t length = 100;
   Bytes bytes(sizeof length + 99);
   std::memcpy(bytes.data(), &length, sizeof length);
@@ -95,7 +95,7 @@ TEST(ByteRing, WhatWasWrittenInPartIsNotAMessage) {
 }
 
 TEST(ByteRing, DamageIsFound) {
-  const Memory memory;
+  const RingMemory memory;
   MessageWriter(memory.ring()).push(Bytes(500));
   EXPECT_THROW(MessageReader(memory.ring()).next(499), DataError);
   const uint64_t far = uint64_t{1} << 40;

@@ -32,7 +32,7 @@ std::string first_line(std::string path) {
 
 TEST(ClusterPool, WorksAsOneMachine) {
   if (cluster_to_test().empty()) GTEST_SKIP() << "for a real cluster";
-  const std::string words = testing::TempDir() + "/words-of-the-pool.txt";
+  const std::string words = ::testing::TempDir() + "/words-of-the-pool.txt";
   std::ofstream(words) << "alpha\nbeta\n";
   Pool pool({.cluster = cluster_to_test()});
   ASSERT_EQ(pool.size(), 4);

@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/process/process_pool_options.h"
+#include "tests/base/waiting.h"
 
 namespace lockstep::testing_hosts {
 
@@ -22,7 +23,7 @@ using detail::PoolHost;
 using detail::ProcessPoolOptions;
 using detail::TaskPtr;
 
-inline constexpr double kLimit = 30;
+using testing::kLimit;
 
 struct HostPool {
   explicit HostPool(std::vector<PoolHost> hosts, const std::string& launch = "env HOST={host}") {

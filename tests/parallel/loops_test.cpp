@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kLimit = 30;
+using testing::kLimit;
 
 class Loops : public ::testing::TestWithParam<bool> {
  protected:

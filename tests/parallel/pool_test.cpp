@@ -88,13 +88,13 @@ TEST_P(Pools, LargeArgumentsAndResults) {
 
 TEST_P(Pools, ErrorsAreRethrownAsWhatTheyWere) {
   Pool pool(options(1));
-  EXPECT_EQ(message_of<DataError>(pool.submit([] { throw DataError("bad image", "look at it"); })),
+  EXPECT_EQ(failure_of<DataError>(pool.submit([] { throw DataError("bad image", "look at it"); })),
             "bad image");
-  EXPECT_EQ(message_of<Timeout>(pool.submit([]() -> int { throw Timeout("too late"); })),
+  EXPECT_EQ(failure_of<Timeout>(pool.submit([]() -> int { throw Timeout("too late"); })),
             "too late");
-  EXPECT_EQ(message_of<Error>(pool.submit([] { throw std::runtime_error("standard"); })),
+  EXPECT_EQ(failure_of<Error>(pool.submit([] { throw std::runtime_error("standard"); })),
             "standard");
-  EXPECT_EQ(message_of<Error>(pool.submit([] { throw 7; })),
+  EXPECT_EQ(failure_of<Error>(pool.submit([] { throw 7; })),
             "an object was thrown that is not a std::exception");
   const auto failed = pool.submit([] { throw DataError("x"); });
   failed.wait();
@@ -183,7 +183,7 @@ TEST_P(Pools, QueuedTasksAreCancelledAtOnceAndRunningOnesAreNotified) {
   running.cancel();
   EXPECT_TRUE(running.wait_for(2));
   EXPECT_EQ(running.state(), TaskState::cancelled);
-  EXPECT_EQ(message_of<Cancelled>(running), "[pool] task 1 was cancelled");
+  EXPECT_EQ(failure_of<Cancelled>(running), "[pool] task 1 was cancelled");
   EXPECT_EQ(after.get(), 7);
   after.cancel();
   EXPECT_EQ(after.state(), TaskState::finished) << "what has ended stays";
@@ -192,7 +192,7 @@ TEST_P(Pools, QueuedTasksAreCancelledAtOnceAndRunningOnesAreNotified) {
 TEST_P(Pools, TasksWithALimitAreStopped) {
   Pool pool(options(1));
   const auto late = pool.submit_with({.limit = 0.1}, doze, 60.0);
-  EXPECT_NE(message_of<Timeout>(late).find("exceeded its limit"), std::string::npos);
+  EXPECT_NE(failure_of<Timeout>(late).find("exceeded its limit"), std::string::npos);
   EXPECT_EQ(late.state(), TaskState::cancelled);
   pool.submit_with({.limit = 30}, doze, 0.01).get();
 }
@@ -248,11 +248,11 @@ TEST_P(Pools, ValuesStayOnWorkers) {
       EXPECT_EQ(other.fetch(w), "other");
     }
     EXPECT_THROW(counts.local(), InvalidArgument);
-    EXPECT_EQ(message_of<InvalidArgument>(pool.submit_to(
+    EXPECT_EQ(failure_of<InvalidArgument>(pool.submit_to(
                   0, [](const WorkerValue<std::string>& v) { return v.fetch(1); }, other)),
               "[pool] only the client fetches values of workers");
     pool.resize(4);
-    EXPECT_EQ(message_of<InvalidArgument>(pool.submit_to(
+    EXPECT_EQ(failure_of<InvalidArgument>(pool.submit_to(
                   3, [](const WorkerValue<std::string>& v) { return v.local(); }, other)),
               "[pool] worker 3 does not have the value");
     try {
@@ -294,7 +294,7 @@ TEST_P(Pools, AttachedFilesAreKnownToAllWorkers) {
   const auto size_of = [](const std::string& name) {
     return static_cast<int64_t>(std::filesystem::file_size(attached_file(name)));
   };
-  EXPECT_EQ(message_of<InvalidArgument>(pool.submit(size_of, "words.txt")),
+  EXPECT_EQ(failure_of<InvalidArgument>(pool.submit(size_of, "words.txt")),
             "[pool] no file `words.txt` is attached to the pool");
   pool.attach_file(folder.path + "/words.txt");
   pool.attach_file(folder.path + "/./words.txt");  // the same file

@@ -11,8 +11,6 @@
 
 namespace lockstep::testing_pools {
 
-inline constexpr double kLimit = 30;
-
 inline int64_t add(int64_t a, int64_t b) { return a + b; }
 
 inline void sleep_seconds(double seconds) {
@@ -28,6 +26,7 @@ inline constexpr auto doze = [](double seconds) {
 };
 
 using testing::await;
+using testing::kLimit;
 
 inline bool whole(const Pool& pool) {
   const auto workers = pool.workers();
@@ -35,7 +34,7 @@ inline bool whole(const Pool& pool) {
 }
 
 template <class E, class R>
-std::string message_of(const Future<R>& future) {
+std::string failure_of(const Future<R>& future) {
   try {
     future.get();
   } catch (const E& e) {

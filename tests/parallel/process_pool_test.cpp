@@ -29,7 +29,7 @@ TEST(ProcessPool, WorkersThatNeverGetReadyAreReported) {
   const auto before = TimeLimit::Clock::now();
   const auto task = pool.submit<&add>(1, 2);
   ASSERT_TRUE(task.wait_for(60));
-  EXPECT_NE(message_of<WorkerLost>(task).find("[pool] workers end before they are ready: "),
+  EXPECT_NE(failure_of<WorkerLost>(task).find("[pool] workers end before they are ready: "),
             std::string::npos)
       << task.error();
   // Every worker would hit the same limit, so no other one is started.
@@ -62,7 +62,7 @@ TEST(ProcessPool, TasksDoNotHarmOtherTasks) {
   std::vector<Future<int64_t>> good;
   for (int64_t i = 0; i < 200; ++i) good.push_back(pool.submit<&add>(i, 1));
   for (const auto& [how, future] : bad) {
-    const std::string text = message_of<WorkerLost>(future);
+    const std::string text = failure_of<WorkerLost>(future);
     // Sanitizers end a process with a stack overflow in their own way.
     const std::string end = kMemory > 0 ? how : "";
     EXPECT_NE(text.find(end + " while it ran task " + std::to_string(future.number())),
@@ -76,8 +76,8 @@ TEST(ProcessPool, TasksDoNotHarmOtherTasks) {
       const std::vector<char> memory(size_t{2} << 30, 1);
       return memory[memory.size() / 2] == 1;
     });
-    EXPECT_TRUE(message_of<Error>(greedy).starts_with("there is not enough memory"))
-        << message_of<Error>(greedy);
+    EXPECT_TRUE(failure_of<Error>(greedy).starts_with("there is not enough memory"))
+        << failure_of<Error>(greedy);
   }
   // A task that does not stop is ended.
   const auto endless = pool.submit([] {
@@ -109,11 +109,11 @@ TEST(ProcessPool, RetriesAreForLostWorkersAlone) {
   };
   EXPECT_EQ(pool.submit_with({.retries = 2}, attempt, file, true).get(), 3);
   std::remove(file.c_str());
-  EXPECT_EQ(message_of<DataError>(pool.submit_with({.retries = 5}, attempt, file, false)),
+  EXPECT_EQ(failure_of<DataError>(pool.submit_with({.retries = 5}, attempt, file, false)),
             "attempt 1");
   std::remove(file.c_str());
   EXPECT_NE(
-      message_of<WorkerLost>(pool.submit_with({.retries = 1}, attempt, file, true)).find("SIGKILL"),
+      failure_of<WorkerLost>(pool.submit_with({.retries = 1}, attempt, file, true)).find("SIGKILL"),
       std::string::npos);
   std::remove(file.c_str());
 }

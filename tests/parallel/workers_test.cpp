@@ -27,13 +27,14 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/spawn.h"
+#include "tests/base/waiting.h"
 
 namespace lockstep {
 namespace {
 
 using Kind = WorkerEvent::Kind;
 
-constexpr double kLimit = 30;
+using testing::kLimit;
 
 int64_t sum(int64_t a, int64_t b) { return a + b; }
 
@@ -44,7 +45,7 @@ std::atomic<uint64_t>& word_of(const SharedRegion& region) {
   return *reinterpret_cast<std::atomic<uint64_t>*>(region.get());
 }
 
-void write_shared(SharedPlace place, uint64_t value) {
+void write_number(SharedPlace place, uint64_t value) {
   word_of(worker_context().memory().map(place)) = value;
 }
 
@@ -74,7 +75,7 @@ void take_memory(uint64_t bytes) {
 }
 
 void sleep_long(SharedPlace begun) {
-  write_shared(begun, 1);
+  write_number(begun, 1);
   std::this_thread::sleep_for(std::chrono::seconds(60));
 }
 
@@ -147,8 +148,8 @@ TEST(Workers, EachRunsItsTask) {
   SharedMemory memory("lockstep-test");
   const SharedPlace places[] = {memory.reserve(8), memory.reserve(8)};
   Workers workers(memory);
-  const uint32_t a = workers.start(make_call<&write_shared>(places[0], uint64_t{5}));
-  const uint32_t b = workers.start(make_call<&write_shared>(places[1], uint64_t{6}));
+  const uint32_t a = workers.start(make_call<&write_number>(places[0], uint64_t{5}));
+  const uint32_t b = workers.start(make_call<&write_number>(places[1], uint64_t{6}));
   EXPECT_NE(a, b);
   const WorkerEvent events[] = {next(workers), next(workers)};
   for (const WorkerEvent& event : events) {
@@ -184,7 +185,7 @@ TEST(Workers, ShareMemory) {
   SharedMemory memory("lockstep-test");
   const SharedPlace first = memory.reserve(10), second = memory.reserve(100000);
   Workers workers(memory);
-  workers.start(make_call<&write_shared>(second, uint64_t{77}));
+  workers.start(make_call<&write_number>(second, uint64_t{77}));
   expect_returned(next(workers));
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(memory.map(second).get()), 77u);
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(memory.map(first).get()), 0u);

@@ -21,17 +21,17 @@ nlohmann::ordered_json of_digits(int threads) {
   const Evaluation found =
       evaluate(network, digits, {.threads = threads, .custom_metrics = {selector.metric()}});
   EXPECT_EQ(found.metrics.at(0).value, static_cast<double>(digits->size()));
-  const auto json = selector.to_json(*digits);
-  EXPECT_EQ(json["wrong"].get<int64_t>(),
+  const auto summary = selector.to_json(*digits);
+  EXPECT_EQ(summary["wrong"].get<int64_t>(),
             digits->size() - std::llround(found.accuracy * static_cast<double>(digits->size())));
-  return json;
+  return summary;
 }
 
 TEST(Predictions, TheWorstImagesDoNotDependOnThreads) {
-  const auto json = of_digits(1);
-  EXPECT_EQ(json, of_digits(3));
-  EXPECT_EQ(json["kind"], "classes");
-  const auto& worst = json["worst"];
+  const auto summary = of_digits(1);
+  EXPECT_EQ(summary, of_digits(3));
+  EXPECT_EQ(summary["kind"], "classes");
+  const auto& worst = summary["worst"];
   ASSERT_GT(worst.size(), 10u);
   for (size_t i = 0; i < worst.size(); ++i) {
     EXPECT_NE(worst[i]["true"], worst[i]["predicted"]);
@@ -61,13 +61,13 @@ TEST(Predictions, OfARegressionArePairsOfTheWholeListing) {
   Network network(
       {feature_input({.features = 2, .normalization = "none"}), fully_connected({.units = 1})});
   network.set_loss("mean_squared_error");
-  const auto json = of_targets(std::move(network), inputs, targets);
-  EXPECT_EQ(json["kind"], "values");
-  EXPECT_EQ(json["observations"], count);
-  ASSERT_GT(json["pairs"].size(), 1000u);
-  ASSERT_LE(json["pairs"].size(), 3000u);
-  EXPECT_EQ(json["pairs"][0][1], 0.0);
-  EXPECT_GT(json["pairs"].back()[1].get<double>(), 9000.0);
+  const auto summary = of_targets(std::move(network), inputs, targets);
+  EXPECT_EQ(summary["kind"], "values");
+  EXPECT_EQ(summary["observations"], count);
+  ASSERT_GT(summary["pairs"].size(), 1000u);
+  ASSERT_LE(summary["pairs"].size(), 3000u);
+  EXPECT_EQ(summary["pairs"][0][1], 0.0);
+  EXPECT_GT(summary["pairs"].back()[1].get<double>(), 9000.0);
 }
 
 }  // namespace

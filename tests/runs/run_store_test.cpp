@@ -127,12 +127,12 @@ TEST_F(Store, FollowsAFolder) {
         R"({"epoch":1,"iteration":1,"in_epoch":1,"loss":0.25,"accuracy":0.5,"x":1})",
         R"({"iteration":1,"epoch":1,"in_epoch":1,"loss":inf,"accuracy":0.5,"x":1})"}) {
     write(a + "/log.jsonl", log + "\n");
-    const auto json = nlohmann::json::parse(log, nullptr, false);
+    const auto parsed = nlohmann::json::parse(log, nullptr, false);
     const auto expect = [&](const char* key, const StoredRun& read) {
       const auto found = values_of(read, std::string("training.") + key);
-      if (json.is_object() && json[key].is_number()) {
+      if (parsed.is_object() && parsed[key].is_number()) {
         ASSERT_EQ(found.size(), 1u) << log;
-        EXPECT_EQ(std::get<double>(found[0]), json[key].get<double>()) << log;
+        EXPECT_EQ(std::get<double>(found[0]), parsed[key].get<double>()) << log;
       } else {
         EXPECT_TRUE(found.empty()) << log;
       }

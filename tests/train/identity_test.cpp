@@ -10,7 +10,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/devices.h"
 #include "lockstep/engine/nn/custom_layer.h"
-#include "lockstep/train/state/first_identity.h"
 #include "tests/train/support.h"
 
 namespace lockstep {

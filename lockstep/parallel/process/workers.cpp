@@ -52,6 +52,8 @@ struct Workers::State {
   OomKills oom_kills;
   Strangers strangers;
 
+  double seconds_since_start(const Worker& w) const { return options.start_limit - w.hello.left(); }
+
   void take_messages() {
     while (auto message = channel.receive()) take(*message);
   }
@@ -64,7 +66,7 @@ struct Workers::State {
     const auto says = take_prefix<WorkerMessage>(rest);
     if (says == WorkerMessage::hello && !w.has_task) {
       w.has_task = true;
-      strangers.came(message.worker, options.start_limit - w.hello.left());
+      strangers.came(seconds_since_start(w));
       channel.send(message.worker, encode(w.task));
     } else if (says == WorkerMessage::failed && !w.failed) {
       w.failed = true;
@@ -119,7 +121,7 @@ struct Workers::State {
       if (!w.failed) {
         events.push_back({.kind = WorkerEvent::Kind::lost, .worker = number, .end = end_of(w)});
       }
-      strangers.died(number);
+      if (!w.has_task) strangers.died(seconds_since_start(w));
       channel.dismiss(number);
       workers.erase(number);
     }
@@ -171,7 +173,7 @@ uint32_t Workers::start(const Call<void>& task, const std::vector<int>& cores) {
   } catch (const Error&) {
     // It has ended already and will be reported as lost.
   }
-  s.strangers.starts(number);
+  s.strangers.starts();
   s.workers.emplace(number, Worker{.process = std::move(process),
                                    .lifeline = std::move(mine),
                                    .task = task,

@@ -235,7 +235,7 @@ struct HostProcesses::State {
       const auto says = take_prefix<AgentMessage>(rest);
       if (says == AgentMessage::hello && !h.arrived) {
         h.arrived = true;
-        strangers.came(found->first, 0);  // an agent has only one try
+        strangers.came(0);  // an agent has only one try
         channel.send(found->first, with_prefix(ClientMessage::task, encode(h.task)));
       } else if (says == AgentMessage::message) {
         events.push_back({.kind = WorkerEvent::Kind::message,
@@ -281,7 +281,7 @@ struct HostProcesses::State {
                         .end = {.how = hosts.at(number).reason,
                                 .outside = hosts.at(number).outside,
                                 .hopeless = hosts.at(number).hopeless}});
-      strangers.died(number);
+      if (!hosts.at(number).arrived) strangers.died(0);
       channel.dismiss(number);
       remove_key(hosts.at(number));
       forget(number, hosts.at(number));
@@ -357,7 +357,7 @@ uint32_t HostProcesses::start(const std::string& host, int64_t index, int64_t si
           ::send(process.lifeline.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
   }
-  s.strangers.starts(number);
+  s.strangers.starts();
   if (process.command) {
     s.commands.insert(number);
   } else {

@@ -11,7 +11,6 @@
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/state/fingerprint.h"
-#include "lockstep/train/state/first_identity.h"
 #include "lockstep/train/state/state_digest.h"
 
 namespace lockstep {
@@ -126,41 +125,26 @@ std::string data_difference(const nlohmann::ordered_json& here,
 // Throws InvalidArgument if a checkpoint belongs to another training than `identity`.
 void check_identity(const nlohmann::ordered_json& identity, const nlohmann::ordered_json& there,
                     const CheckpointChoice& choice, const std::string& path) {
-  const nlohmann::ordered_json& first_identity = choice.first_identity;
   const auto refuse = [&](const std::string& different, const std::string& hint) {
     throw InvalidArgument("[checkpoint] " + path + " belongs to another training: " + different,
                           hint);
   };
-  const auto refuse_data = [&](const nlohmann::ordered_json& here) {
-    std::string data = data_difference(here, there);
-    if (!data.empty()) {
-      const std::string changes = choice.data_changes ? choice.data_changes() : "";
-      if (!changes.empty()) data = "the data differ from the run's: " + changes;
-      refuse(data, "restore the data, or train into another folder");
-    }
-  };
-  if (is_first_identity(there) && !is_first_identity(identity)) {
-    refuse_data(first_identity);
-    const std::string different = first_difference(first_identity, there, "");
-    if (different.empty()) return;
-    refuse(different,
-           "resume with the same job, or train into another folder; it was begun by an earlier "
-           "version of lockstep, whose trainings also fix max_epochs and validation_patience");
-  }
-  const bool other_version = !is_first_identity(there) && (is_first_identity(identity) ||
-                                                           there["version"] != identity["version"]);
-  if (other_version) {
-    throw InvalidArgument("[checkpoint] " + path + " has an identity of version " +
-                              there["version"].dump() + ", but this program writes version " +
+  const nlohmann::ordered_json version = there.value("version", nlohmann::ordered_json(1));
+  if (version != identity["version"]) {
+    throw InvalidArgument("[checkpoint] " + path + " has an identity of version " + version.dump() +
+                              ", but this program writes version " +
                               std::to_string(identity_version),
                           "continue with the version of lockstep that wrote it");
   }
-  if (!is_first_identity(there)) {
-    if (const auto schedule = schedule_difference(identity, there)) {
-      refuse(schedule->what, schedule->hint);
-    }
+  if (const auto schedule = schedule_difference(identity, there)) {
+    refuse(schedule->what, schedule->hint);
   }
-  refuse_data(identity);
+  std::string data = data_difference(identity, there);
+  if (!data.empty()) {
+    const std::string changes = choice.data_changes ? choice.data_changes() : "";
+    if (!changes.empty()) data = "the data differ from the run's: " + changes;
+    refuse(data, "restore the data, or train into another folder");
+  }
   const std::string different = first_difference(identity, there, "");
   if (different.empty()) return;
   refuse(different, "resume with the same job, or train into another folder");

@@ -92,8 +92,6 @@ std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string&
 struct CheckpointChoice {
   int64_t before = 0;      // only checkpoints before this iteration; 0: all
   bool only_read = false;  // damaged checkpoints are not renamed
-  // The identity in its first form, see first_identity.h.
-  nlohmann::ordered_json first_identity = {};
   // Called if the data differ. Returns the changed observations, or "" if they are not known.
   std::function<std::string()> data_changes = {};
 };

@@ -13,8 +13,7 @@
 
 namespace lockstep {
 
-// Version of the form that identity_of() writes. The first form had no version; see
-// first_identity.h.
+// Version of the form that identity_of() writes. Version 1 did not name itself.
 inline constexpr int64_t identity_version = 2;
 
 // Everything other than the numerics fingerprint that the bits depend on, in a canonical form: a
