@@ -53,10 +53,11 @@ function(lockstep_set_cold_flags)
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
 endfunction()
 
-# A square root that may set errno is a call for negative numbers, so its loop is not vectorized. The
-# bits do not differ.
-function(lockstep_set_root_flags)
+# A square root that may set errno is a call for negative numbers, and what may trap is not computed
+# without need: loops with either are not vectorized. The bits do not differ.
+function(lockstep_set_loop_flags)
   set(sources ${ARGN})
-  list(FILTER sources INCLUDE REGEX "/kernels/cpu/solvers/")
-  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS -fno-math-errno)
+  list(FILTER sources INCLUDE REGEX "/kernels/cpu/(solvers|elementwise)/")
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS
+                                                    "-fno-math-errno;-fno-trapping-math")
 endfunction()

@@ -18,12 +18,20 @@ class JobNetwork(nn.Module):
             name, kind = layer["name"], layer["type"]
             inside = channels[layer["inputs"][0]] if layer.get("inputs") else layer["channels"]
             channels[name] = layer.get("filters", layer.get("units", inside))
+            if kind == "concatenation":
+                channels[name] = sum(channels[i] for i in layer["inputs"])
             if kind == "convolution2d":
                 self.add_module(name, nn.Conv2d(
                     inside, layer["filters"], layer["kernel"], layer["stride"], padding_of(layer),
                     layer["dilation"], layer["groups"], layer["bias"]))
+            elif kind == "transposed_convolution2d":
+                self.add_module(name, nn.ConvTranspose2d(
+                    inside, layer["filters"], layer["kernel"], layer["stride"], padding_of(layer),
+                    groups=layer["groups"], bias=layer["bias"], dilation=layer["dilation"]))
             elif kind == "batch_normalization":
                 self.add_module(name, norm(inside, eps=layer["epsilon"], momentum=layer["momentum"]))
+            elif kind == "layer_normalization":  # of whole observations
+                self.add_module(name, nn.GroupNorm(1, inside, eps=layer["epsilon"]))
             elif kind == "fully_connected":
                 with warnings.catch_warnings():  # "under heavy development" for years
                     warnings.simplefilter("ignore")
@@ -40,12 +48,19 @@ class JobNetwork(nn.Module):
             inputs = [values[i] for i in layer.get("inputs", [])]
             if kind == "image_input":
                 y = x
-            elif kind == "convolution2d" or kind == "batch_normalization":
+            elif kind in ("convolution2d", "transposed_convolution2d", "batch_normalization",
+                          "layer_normalization"):
                 y = self.get_submodule(name)(inputs[0])
             elif kind == "fully_connected":
                 y = self.get_submodule(name)(inputs[0].flatten(1))
             elif kind == "relu":
                 y = functional.relu(inputs[0], inplace=True)  # its input has no other reader
+            elif kind == "tanh":
+                y = torch.tanh(inputs[0])
+            elif kind == "gelu":
+                y = functional.gelu(inputs[0])
+            elif kind == "concatenation":
+                y = torch.cat(inputs, 1)
             elif kind == "addition":
                 y = sum(inputs[1:], inputs[0])
             elif kind == "max_pooling2d":

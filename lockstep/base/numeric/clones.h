@@ -8,8 +8,12 @@
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define LOCKSTEP_HAS_CLONES 1
 #define LOCKSTEP_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+// For loops with __builtin_fma(), which calls the C library without the instruction.
+#define LOCKSTEP_FMA_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define LOCKSTEP_CLONES
+#define LOCKSTEP_FMA_CLONES
 #endif
 
 // Compiled separately in each clone of its callers.

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/build_id.h"
 #include "lockstep/base/os/processor.h"
+#include "lockstep/base/os/variable.h"
 #include "lockstep/data/images/image.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/interface/library_versions.h"
@@ -99,6 +100,12 @@ void refuse_stray_environment() {
     throw InvalidArgument(std::string("[numerics] the environment sets ") + name + "=" + value +
                               ", which changes arithmetic",
                           std::string("unset ") + name);
+  }
+  const std::string limit = variable(kernels::kMaxCpuIsa);
+  if (!limit.empty() && limit != "AVX2") {
+    throw InvalidArgument(
+        std::string("[numerics] the environment sets ") + kernels::kMaxCpuIsa + "=" + limit,
+        std::string("set it to AVX2, or unset ") + kernels::kMaxCpuIsa);
   }
   // Tunables under glibc.cpu select other variants of exp() and log() in the C library.
   const char* tunables = std::getenv("GLIBC_TUNABLES");

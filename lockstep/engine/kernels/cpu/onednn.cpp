@@ -1,5 +1,6 @@
 #include "lockstep/engine/kernels/cpu/onednn.h"
 
+#include <hwy/targets.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/memory_room.h"
+#include "lockstep/base/os/variable.h"
+#include "lockstep/engine/kernels/interface/library_versions.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -39,14 +42,20 @@ void prepare_products() {
 
 namespace {
 
-// The limit must be set before oneDNN makes or describes anything.
+// Limits must be set before oneDNN makes or describes anything, and before Highway chooses.
 unsigned instruction_sets() {
   static const unsigned sets = [] {
-    if (!__builtin_cpu_supports("fma")) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx);
+    if (!__builtin_cpu_supports("fma")) {
+      dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx);
+    } else if (variable(kMaxCpuIsa) == "AVX2") {
+      dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+      hwy::DisableTargets(HWY_AVX2 - 1);  // better targets are lower bits
+    }
     return static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   }();
   return sets;
 }
+[[maybe_unused]] const unsigned at_start = instruction_sets();
 
 }  // namespace
 

@@ -1,25 +1,27 @@
-// The functions of elementwise/activation.h and their derivatives, in float, shared by CPU and GPU.
-// They avoid cancellation, and overflow of intermediate results if the result is finite.
+// The functions of elementwise/activation.h and their derivatives, shared by CPU and GPU. They
+// avoid cancellation, and overflow of intermediate results if the result is finite. Infinite
+// arguments give the limits; where a product would be infinity times 0, one factor is limited to
+// numbers beyond which the other is 0 in float.
 #pragma once
 
-#include <cmath>
-
 #include "lockstep/engine/kernels/elementwise/activation.h"
-#include "lockstep/engine/kernels/interface/host_device.h"
+#include "lockstep/engine/kernels/elementwise/functions.h"
 
 namespace lockstep::kernels {
 
-// x * factor. A factor of 0 gives 0 even for an infinite x, but NaN stays NaN.
-LOCKSTEP_HOST_DEVICE inline float damped(float x, float factor) {
-  return factor == 0 && x == x ? 0.0f : x * factor;
-}
+#if defined(__CUDACC__) || defined(LOCKSTEP_CUDA_EMULATION)
+inline namespace on_gpu {
+#define LOCKSTEP_FUNCTION LOCKSTEP_HOST_DEVICE inline
+#else
+inline namespace on_cpu {
+#define LOCKSTEP_FUNCTION LOCKSTEP_INLINE
+#endif
 
 // sigmoid(x) and 1 - sigmoid(x), each exact up to rounding.
 struct Logistic {
-  float value, rest;
-  LOCKSTEP_HOST_DEVICE explicit Logistic(float x) {
-    const float e = std::exp(-std::fabs(x));
-    const float large = 1 / (1 + e), small = e / (1 + e);
+  Real value, rest;
+  LOCKSTEP_FUNCTION explicit Logistic(Real x) {
+    const Real e = exponential(-magnitude(x)), large = 1 / (1 + e), small = e / (1 + e);
     value = x > 0 ? large : small;
     rest = x > 0 ? small : large;
   }
@@ -29,74 +31,97 @@ struct Logistic {
 
 struct LeakyRelu {
   float scale;
-  LOCKSTEP_HOST_DEVICE float value(float x) const { return x > 0 ? x : damped(x, scale); }
+  // A scale of 0 gives 0 even for an infinite x, but NaN stays NaN.
+  LOCKSTEP_FUNCTION float value(float x) const {
+    const float scaled = scale == 0 && x == x ? 0.0f : x * scale;
+    return x > 0 ? x : scaled;
+  }
   // x may be src or dst, which have the same sign.
-  LOCKSTEP_HOST_DEVICE float slope(float x) const { return x > 0 ? 1.0f : scale; }
+  LOCKSTEP_FUNCTION float slope(float x) const { return x > 0 ? 1.0f : scale; }
 };
 
 struct Elu {
   float alpha;
-  LOCKSTEP_HOST_DEVICE float value(float x) const { return x > 0 ? x : alpha * std::expm1(x); }
-  LOCKSTEP_HOST_DEVICE float slope(float x) const { return x > 0 ? 1.0f : alpha * std::exp(x); }
+  LOCKSTEP_FUNCTION float value(float x) const {
+    const auto below = static_cast<float>(alpha * exponential_minus_1(x));
+    return x > 0 ? x : below;
+  }
+  LOCKSTEP_FUNCTION float slope(float x) const {
+    const auto below = static_cast<float>(alpha * exponential(x));
+    return x > 0 ? 1.0f : below;
+  }
 };
 
 struct Gelu {
   // The normal distribution function.
-  LOCKSTEP_HOST_DEVICE static float share(float x) {
-    return 0.5f * std::erfc(x * -0.70710678118654752f);
+  LOCKSTEP_FUNCTION static Real share(Real x) {
+    return Real(0.5) * complementary_error(x * Real(-0.70710678118654752440));
   }
-  LOCKSTEP_HOST_DEVICE float value(float x) const { return damped(x, share(x)); }
-  LOCKSTEP_HOST_DEVICE float slope(float x) const {
-    const float density = 0.39894228040143268f * std::exp(-0.5f * x * x);
-    return share(x) + damped(x, density);
+  LOCKSTEP_FUNCTION float value(float x) const {
+    const Real above = x < Real(-40) ? Real(-40) : Real(x);
+    return static_cast<float>(above * share(x));
+  }
+  LOCKSTEP_FUNCTION float slope(float x) const {
+    const Real at = x, density = Real(0.39894228040143267794) * exponential(Real(-0.5) * at * at);
+    return static_cast<float>(share(at) + limited(at, -40, 40) * density);
   }
 };
 
 // (1 + tanh(u)) / 2 = sigmoid(2 u).
 struct GeluTanh {
-  static constexpr float kRoot = 1.5957691216057308f;  // 2 sqrt(2 / pi)
-  static constexpr float kCubic = 0.044715f;
-  LOCKSTEP_HOST_DEVICE static Logistic share(float x) {
+  static constexpr Real kRoot = Real(1.5957691216057307117);  // 2 sqrt(2 / pi)
+  static constexpr Real kCubic = Real(0.044715);
+  LOCKSTEP_FUNCTION static Logistic share(Real x) {
     return Logistic(kRoot * (x + kCubic * x * x * x));
   }
-  LOCKSTEP_HOST_DEVICE float value(float x) const { return damped(x, share(x).value); }
-  LOCKSTEP_HOST_DEVICE float slope(float x) const {
+  LOCKSTEP_FUNCTION float value(float x) const {
+    const Real above = x < Real(-40) ? Real(-40) : Real(x);
+    return static_cast<float>(above * share(x).value);
+  }
+  LOCKSTEP_FUNCTION float slope(float x) const {
     const Logistic s = share(x);
-    return s.value + damped(x * kRoot * (1 + 3 * kCubic * x * x), s.value * s.rest);
+    const Real at = limited(x, -40, 40);
+    return static_cast<float>(s.value + at * kRoot * (1 + 3 * kCubic * at * at) * s.value * s.rest);
   }
 };
 
 struct Swish {
-  LOCKSTEP_HOST_DEVICE float value(float x) const { return damped(x, Logistic(x).value); }
-  LOCKSTEP_HOST_DEVICE float slope(float x) const {
+  LOCKSTEP_FUNCTION float value(float x) const {
+    const Real above = x < Real(-200) ? Real(-200) : Real(x);
+    return static_cast<float>(above * Logistic(x).value);
+  }
+  LOCKSTEP_FUNCTION float slope(float x) const {
     const Logistic s(x);
-    return s.value + damped(x, s.value * s.rest);
+    return static_cast<float>(s.value + limited(x, -200, 200) * (s.value * s.rest));
   }
 };
 
 struct Tanh {
-  LOCKSTEP_HOST_DEVICE float value(float x) const { return std::tanh(x); }
+  LOCKSTEP_FUNCTION float value(float x) const { return static_cast<float>(hyperbolic_tangent(x)); }
   // 1 - tanh(x)^2, accurate even where tanh(x) rounds to 1.
-  LOCKSTEP_HOST_DEVICE float slope(float x) const {
-    const Logistic s(2 * x);
-    return 4 * s.value * s.rest;
+  LOCKSTEP_FUNCTION float slope(float x) const {
+    const Logistic s(2 * Real(x));
+    return static_cast<float>(4 * s.value * s.rest);
   }
 };
 
 struct Sigmoid {
-  LOCKSTEP_HOST_DEVICE float value(float x) const { return Logistic(x).value; }
-  LOCKSTEP_HOST_DEVICE float slope(float x) const {
+  LOCKSTEP_FUNCTION float value(float x) const { return static_cast<float>(Logistic(x).value); }
+  LOCKSTEP_FUNCTION float slope(float x) const {
     const Logistic s(x);
-    return s.value * s.rest;
+    return static_cast<float>(s.value * s.rest);
   }
 };
 
 struct Softplus {
-  LOCKSTEP_HOST_DEVICE float value(float x) const {
-    return (x > 0 ? x : 0.0f) + std::log1p(std::exp(-std::fabs(x)));
+  LOCKSTEP_FUNCTION float value(float x) const {
+    const Real above = x > 0 ? Real(x) : Real(0);
+    return static_cast<float>(above + logarithm_of_1_plus(exponential(-magnitude(x))));
   }
-  LOCKSTEP_HOST_DEVICE float slope(float x) const { return Logistic(x).value; }
+  LOCKSTEP_FUNCTION float slope(float x) const { return static_cast<float>(Logistic(x).value); }
 };
+
+#undef LOCKSTEP_FUNCTION
 
 // Calls visit(f) with the function of a problem.
 template <class Visit>
@@ -123,4 +148,5 @@ auto with_function(const ActivationProblem& p, Visit&& visit) {
   return visit(Softplus{});
 }
 
+}  // namespace on_gpu or on_cpu
 }  // namespace lockstep::kernels

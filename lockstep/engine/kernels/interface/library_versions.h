@@ -7,6 +7,11 @@
 
 namespace lockstep::kernels {
 
+// The environment variable that limits the instruction sets of this process. Its only value is
+// "AVX2": oneDNN and Lockstep's own kernels then compute as on a processor without AVX-512. It is
+// read when the program starts. For comparisons and tests; the numerics fingerprint shows it.
+inline constexpr const char* kMaxCpuIsa = "LOCKSTEP_MAX_CPU_ISA";
+
 // Names and versions of the libraries that compute, and the instruction set that they use on this
 // machine.
 std::vector<std::pair<std::string, std::string>> library_versions();

@@ -1,0 +1,195 @@
+// Elementary functions and activations beside the C library's in double, over all kinds of floats.
+// With LOCKSTEP_ALL_CASES=1 over all floats (some minutes).
+#include "lockstep/engine/kernels/elementwise/functions.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "lockstep/engine/kernels/elementwise/activation_functions.h"
+
+namespace lockstep::kernels {
+namespace {
+
+// Units in the last place of the float that is nearest to `exact`.
+double ulps(float found, double exact) {
+  const auto nearest = static_cast<float>(exact);
+  if (std::isnan(exact)) return std::isnan(found) ? 0 : INFINITY;
+  if (std::isinf(nearest) || std::isinf(found)) return nearest == found ? 0 : INFINITY;
+  int exponent;
+  std::frexp(exact, &exponent);
+  exponent = exact == 0 ? -125 : std::max(exponent, -125);
+  return std::fabs(double{found} - exact) / std::ldexp(1.0, exponent - 24);
+}
+
+using Loop = void (*)(const float* x, float* y, size_t n);
+using Exact = double (*)(double x);
+
+double exact_share(double x) { return 0.5 * std::erfc(x * -0.70710678118654752440); }
+double exact_sigmoid(double x) {
+  return x > 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
+}
+
+#if defined(LOCKSTEP_HAS_CLONES)
+#define LOCKSTEP_FOR_V4 __attribute__((target("arch=x86-64-v4")))
+#define LOCKSTEP_FOR_V3 __attribute__((target("arch=x86-64-v3")))
+bool has_v4() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+bool has_v3() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#else
+#define LOCKSTEP_FOR_V4
+#define LOCKSTEP_FOR_V3
+bool has_v4() { return false; }
+bool has_v3() { return false; }
+#endif
+
+struct Function {
+  const char* name;
+  Loop plain, v3, v4;
+  Exact exact;
+  double most;  // units in the last place
+};
+
+#define LOCKSTEP_LOOP(name, expression)           \
+  void name(const float* x, float* y, size_t n) { \
+    for (size_t i = 0; i < n; ++i) {              \
+      const double at = x[i];                     \
+      y[i] = static_cast<float>(expression);      \
+    }                                             \
+  }
+#define LOCKSTEP_LOOPS(name, expression)               \
+  LOCKSTEP_LOOP(name, expression)                      \
+  LOCKSTEP_FOR_V3 LOCKSTEP_LOOP(name##_v3, expression) \
+  LOCKSTEP_FOR_V4 LOCKSTEP_LOOP(name##_v4, expression)
+
+LOCKSTEP_LOOPS(exp_of, exponential(at))
+LOCKSTEP_LOOPS(expm1_of, exponential_minus_1(at))
+LOCKSTEP_LOOPS(tanh_of, hyperbolic_tangent(at))
+LOCKSTEP_LOOPS(erfc_of, complementary_error(at))
+LOCKSTEP_LOOPS(sigmoid_of, Sigmoid{}.value(static_cast<float>(at)))
+LOCKSTEP_LOOPS(softplus_of, Softplus{}.value(static_cast<float>(at)))
+LOCKSTEP_LOOPS(gelu_of, Gelu{}.value(static_cast<float>(at)))
+LOCKSTEP_LOOPS(swish_of, Swish{}.value(static_cast<float>(at)))
+LOCKSTEP_LOOPS(tanh_slope, Tanh{}.slope(static_cast<float>(at)))
+
+#define LOCKSTEP_ENTRY(name) name, name##_v3, name##_v4
+
+const std::vector<Function>& functions() {
+  static const std::vector<Function> all{
+      {"exp", LOCKSTEP_ENTRY(exp_of), [](double x) { return std::exp(x); }, 0.501},
+      {"expm1", LOCKSTEP_ENTRY(expm1_of), [](double x) { return std::expm1(x); }, 0.501},
+      {"tanh", LOCKSTEP_ENTRY(tanh_of), [](double x) { return std::tanh(x); }, 0.501},
+      {"erfc", LOCKSTEP_ENTRY(erfc_of), [](double x) { return std::erfc(x); }, 0.501},
+      {"sigmoid", LOCKSTEP_ENTRY(sigmoid_of), exact_sigmoid, 0.501},
+      {"softplus", LOCKSTEP_ENTRY(softplus_of),
+       [](double x) { return (x > 0 ? x : 0) + std::log1p(std::exp(-std::fabs(x))); }, 0.501},
+      {"gelu", LOCKSTEP_ENTRY(gelu_of),
+       [](double x) { return std::isinf(x) ? std::fmax(x, 0.0) : x * exact_share(x); }, 0.501},
+      {"swish", LOCKSTEP_ENTRY(swish_of),
+       [](double x) { return std::isinf(x) ? std::fmax(x, 0.0) : x * exact_sigmoid(x); }, 0.501},
+      {"slope of tanh", LOCKSTEP_ENTRY(tanh_slope),
+       [](double x) { return 4 * exact_sigmoid(2 * x) * exact_sigmoid(-2 * x); }, 0.501}};
+  return all;
+}
+
+// Calls visit(x) for blocks of floats, of all signs, exponents and kinds.
+template <class Visit>
+void for_all_floats(Visit visit) {
+  const uint64_t step = std::getenv("LOCKSTEP_ALL_CASES") ? 1 : 9973;
+  std::vector<float> x;
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32;) {
+    x.clear();
+    for (; x.size() < 4096 && bits < uint64_t{1} << 32; bits += step) {
+      x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+    }
+    visit(x);
+  }
+  constexpr float inf = std::numeric_limits<float>::infinity(), nan = NAN;
+  visit(
+      std::vector<float>{0.0f, -0.0f, inf, -inf, nan, 1.0f, -1.0f, 88.8f, -104.0f, 3e38f, -3e38f});
+}
+
+TEST(ElementaryFunctions, AreTheNearestFloatsButForAThousandthOfAUnit) {
+  for (const Function& f : functions()) {
+    double worst = 0;
+    float where = 0;
+    for_all_floats([&](const std::vector<float>& x) {
+      std::vector<float> y(x.size());
+      (has_v3() ? f.v3 : f.plain)(x.data(), y.data(), x.size());
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double error = ulps(y[i], f.exact(x[i]));
+        if (!(error > worst)) continue;
+        worst = error;
+        where = x[i];
+      }
+    });
+    EXPECT_LE(worst, f.most) << f.name << " of " << where;
+    RecordProperty(f.name, std::to_string(worst));
+  }
+}
+
+TEST(ElementaryFunctions, HaveTheSameBitsOnEveryInstructionSet) {
+  if (!has_v3()) GTEST_SKIP() << "this build or processor has one instruction set";
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      const bool numbers = !std::isnan(a[i]) || !std::isnan(b[i]);  // which NaN is not promised
+      if (numbers && std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i])) return false;
+    }
+    return true;
+  };
+  for (const Function& f : functions()) {
+    for_all_floats([&](const std::vector<float>& x) {
+      std::vector<float> plain(x.size()), v3(x.size()), v4(x.size());
+      f.plain(x.data(), plain.data(), x.size());
+      f.v3(x.data(), v3.data(), x.size());
+      ASSERT_TRUE(same(plain, v3)) << f.name;
+      if (!has_v4()) return;
+      f.v4(x.data(), v4.data(), x.size());
+      ASSERT_TRUE(same(plain, v4)) << f.name;
+    });
+  }
+}
+
+TEST(ElementaryFunctions, LogarithmOf1PlusSmallNumbers) {
+  for (int i = 0; i <= 1000; ++i) {
+    const double x = std::pow(10.0, -30.0 * i / 1000);
+    EXPECT_LE(std::fabs(logarithm_of_1_plus(x) / std::log1p(x) - 1), 1e-11) << x;
+  }
+  EXPECT_EQ(logarithm_of_1_plus(0), 0);
+}
+
+TEST(ElementaryFunctions, SlopesAreRightEverywhere) {
+  const auto slope_of_gelu = [](double x) {
+    return exact_share(x) + x * 0.39894228040143267794 * std::exp(-0.5 * x * x);
+  };
+  const auto slope_of_swish = [](double x) {
+    return exact_sigmoid(x) + x * exact_sigmoid(x) * exact_sigmoid(-x);
+  };
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  for_all_floats([&](const std::vector<float>& all) {
+    for (const float x : all) {
+      if (!std::isfinite(x) || std::fabs(x) > 1e18f) continue;  // squares are finite
+      ASSERT_NEAR(Gelu{}.slope(x), slope_of_gelu(x), 1e-7) << x;
+      ASSERT_NEAR(Swish{}.slope(x), slope_of_swish(x), 1e-7) << x;
+      ASSERT_NEAR(Sigmoid{}.slope(x), exact_sigmoid(x) * exact_sigmoid(-x), 3e-8) << x;
+      ASSERT_NEAR(Elu{2}.slope(x), x > 0 ? 1 : 2 * std::exp(double{x}), 2e-7) << x;
+    }
+  });
+  for (const auto& [x, limit] : {std::pair{-inf, 0.0f}, {inf, 1.0f}}) {
+    EXPECT_EQ(Gelu{}.slope(x), limit);
+    EXPECT_EQ(GeluTanh{}.slope(x), limit);
+    EXPECT_EQ(Swish{}.slope(x), limit);
+    EXPECT_EQ(Softplus{}.slope(x), limit);
+    EXPECT_EQ(Tanh{}.slope(x), 0);
+    EXPECT_EQ(Sigmoid{}.slope(x), 0);
+  }
+  EXPECT_TRUE(std::isnan(Gelu{}.slope(NAN)) && std::isnan(Swish{}.slope(NAN)));
+}
+
+}  // namespace
+}  // namespace lockstep::kernels
