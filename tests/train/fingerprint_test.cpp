@@ -82,6 +82,11 @@ TEST(Fingerprint, EnvironmentThatChangesArithmeticIsRefusedByName) {
     }
     unsetenv(name);
   }
+  setenv("LOCKSTEP_MAX_CPU_ISA", "AVX2", 1);
+  refuse_stray_environment();
+  setenv("LOCKSTEP_MAX_CPU_ISA", "avx", 1);
+  EXPECT_THROW(refuse_stray_environment(), InvalidArgument);
+  unsetenv("LOCKSTEP_MAX_CPU_ISA");
   refuse_stray_environment();
 }
 
