@@ -11,6 +11,7 @@
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/state/fingerprint.h"
+#include "lockstep/train/state/identity.h"
 #include "lockstep/train/state/state_digest.h"
 
 namespace lockstep {

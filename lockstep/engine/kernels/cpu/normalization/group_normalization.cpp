@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/normalization/group_lanes.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
@@ -203,9 +205,35 @@ void backward(const Groups& p, const float* x, const float* dy, const float* sca
   }
 }
 
+// Images in lanes stay there. Any other layout becomes row-major.
+Kernel in_lanes_of(const GroupNormalizationProblem& p) {
+  const TensorSpec& src = p.src;
+  const int64_t n = src.shape[0], channels = src.shape[1];
+  const TensorSpec per_channel = plain_spec(Shape{channels});
+  const GroupLanes groups{n, p.groups, channels / p.groups, src.shape[2] * src.shape[3], p.epsilon};
+  const Operand kept = workspace(static_cast<size_t>(n * p.groups) * sizeof(GroupStatistics));
+  Kernel kernel;
+  kernel.forward =
+      own_pass({input(0, src), input(1, per_channel), input(2, per_channel)},
+               {output(0, src), kept}, [groups](void* const* r, void* const* w, const StepInfo&) {
+                 group_lanes_forward(groups, in(r, 0), in(r, 1), in(r, 2), out(w, 0),
+                                     out<GroupStatistics>(w, 1));
+               });
+  kernel.backward.push_back(own_pass_with_scratch(
+      {input(0, src), diff_output(0, src), input(1, per_channel), kept},
+      {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
+      static_cast<size_t>(2 * channels) * sizeof(double),
+      [groups](void* const* r, void* const* w, void* scratch) {
+        group_lanes_backward(groups, in(r, 0), in(r, 1), in(r, 2), in<GroupStatistics>(r, 3),
+                             out(w, 0), out(w, 1), out(w, 2), static_cast<double*>(scratch));
+      }));
+  return kernel;
+}
+
 }  // namespace
 
 Kernel group_normalization(const GroupNormalizationProblem& p) {
+  if (in_lanes(p.src) && p.src.dtype == DType::f32) return in_lanes_of(p);
   const TensorSpec src = p.src.plain();
   const int64_t n = src.shape[0], channels = src.shape[1];
   const TensorSpec per_channel = plain_spec(Shape{channels});
