@@ -180,7 +180,7 @@ class BmpReader {
         const Mask& mask = masks_[c];
         const uint64_t share = value >> mask.shift & mask.most;
         to[c] =
-            mask.most == 0 ? 0 : static_cast<uint8_t>((share * 255 + mask.most / 2) / mask.most);
+            static_cast<uint8_t>(mask.most == 0 ? 0 : (share * 255 + mask.most / 2) / mask.most);
       }
     }
   }
