@@ -16,6 +16,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/interface/library_versions.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/train/state/fingerprint.h"
@@ -87,6 +88,8 @@ nlohmann::ordered_json collect() {
   nlohmann::ordered_json fingerprint = nlohmann::ordered_json::object();
   for (const FingerprintEntry& entry : numerics_fingerprint())
     fingerprint[entry.name] = entry.value;
+  nlohmann::ordered_json chosen = nlohmann::ordered_json::object();
+  for (const auto& [what, kernels] : kernels::chosen_kernels()) chosen[what] = kernels;
   return {
       {"version", LOCKSTEP_VERSION},
       {"processor", processor_field("model name")},
@@ -94,6 +97,7 @@ nlohmann::ordered_json collect() {
       {"cores", available_cores()},
       {"memory_mib", memory_mib(_SC_PHYS_PAGES)},
       {"memory_available_mib", memory_mib(_SC_AVPHYS_PAGES)},
+      {"kernels", chosen},
       {"gpus", collect_gpus()},
       {"libraries",
        {{"CLI11", CLI11_VERSION},
@@ -174,6 +178,9 @@ int info_command(bool as_json) {
       {"cores", std::to_string(info["cores"].get<int>())},
       {"memory", fmt::format("{} MiB, {} MiB free", info["memory_mib"].get<int64_t>(),
                              info["memory_available_mib"].get<int64_t>())}};
+  for (const auto& [what, kernels] : info["kernels"].items()) {
+    rows.emplace_back("kernels: " + what, kernels.get<std::string>());
+  }
   const nlohmann::ordered_json& gpus = info["gpus"];
   for (const nlohmann::ordered_json& gpu : gpus["devices"]) {
     std::string text =

@@ -56,10 +56,14 @@ class Command(CommandTest):
         done = self.works("info", "--json")
         info = json.loads(done.stdout)
         self.assertEqual(list(info), ["version", "processor", "instruction_sets", "cores", "memory_mib",
-                                      "memory_available_mib", "gpus", "libraries", "fingerprint"])
+                                      "memory_available_mib", "kernels", "gpus", "libraries", "fingerprint"])
         self.assertEqual(info["cores"], len(os.sched_getaffinity(0)))
         self.assertGreater(info["memory_mib"], 100)
         self.assertIn("oneDNN", info["fingerprint"])
+        limited = json.loads(self.works("info", "--json", LOCKSTEP_MAX_CPU_ISA="AVX2").stdout)
+        self.assertNotIn("AVX-512", limited["fingerprint"]["instruction set"])
+        self.assertEqual(limited["kernels"]["bf16"], "not offered")
+        self.assertNotIn("AVX3", limited["kernels"]["convolutions"])
         self.assertIn(info["version"], self.works("info").stdout)
 
     def test_info_lists_gpus_or_says_why_there_is_none(self):

@@ -64,7 +64,7 @@ A job file must be a regular file. A pipe (`/dev/stdin`, `<(command)`) is refuse
 
 **Sweeps**: the keys of `[sweep.parameters]` are those of `--set` (`width`, `training.momentum`, `network.layers.0.filters`). A parameter is a list of values of any type, or a range of numbers: `{ low = 0.001, high = 0.3, scale = "log" }`. A range between whole numbers has whole numbers, unless `integer = false`. `steps` is the number of values in a grid. `when = { solver = "sgdm" }` uses the parameter only in trials in which the other one has this value, one of a list, or a number in a range (`when = { depth = { low = 2 } }`); without it the file's value holds.
 
-**Shards** are the parts of a mini-batch that are computed together. There are as few as `shard_size` permits, and their sizes differ by at most one (100 observations by 16: five of 14 and two of 15). Convolutions on processors with AVX-512 compute multiples of 16 faster; a training with other shards prints a note with the nearest suitable `mini_batch_size`.
+**Shards** are the parts of a mini-batch that are computed together. There are as few as `shard_size` permits, and their sizes differ by at most one (100 observations by 16: five of 14 and two of 15). Convolutions on processors with AVX2 compute multiples of 16 faster; a training with other shards prints a note with the nearest suitable `mini_batch_size`.
 
 Unknown names and values out of range are refused with their place and the nearest known name.
 )";

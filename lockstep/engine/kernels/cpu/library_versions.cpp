@@ -3,6 +3,7 @@
 #include <hwy/targets.h>
 
 #include "lockstep/base/numeric/clones.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 
 namespace lockstep::kernels {
@@ -42,6 +43,16 @@ std::vector<std::pair<std::string, std::string>> library_versions() {
           {"instruction set", instruction_set()},
           {"target of own kernels", target_of_own_kernels()},
           {"clones of own loops", target_of_clones()}};
+}
+
+std::vector<std::pair<std::string, std::string>> chosen_kernels() {
+  const std::string target = target_of_own_kernels();
+  return {
+      {"convolutions", cpu::lanes_are_chosen() ? "own, 16 images in the lanes of vectors, " + target
+                                               : "oneDNN, " + instruction_set()},
+      {"products of matrices", "own, " + target},
+      {"activations", std::string("own, ") + target_of_clones()},
+      {"bf16", cpu::computes_bf16() ? "own, vdpbf16ps" : "not offered"}};
 }
 
 }  // namespace lockstep::kernels

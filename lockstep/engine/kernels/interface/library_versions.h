@@ -16,4 +16,7 @@ inline constexpr const char* kMaxCpuIsa = "LOCKSTEP_MAX_CPU_ISA";
 // machine.
 std::vector<std::pair<std::string, std::string>> library_versions();
 
+// Which kernels compute on this machine's processor, by what they compute. Thread-safe.
+std::vector<std::pair<std::string, std::string>> chosen_kernels();
+
 }  // namespace lockstep::kernels

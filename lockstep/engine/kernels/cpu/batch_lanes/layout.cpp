@@ -21,7 +21,7 @@ bool in_lanes(const TensorSpec& spec) {
          spec == lanes_spec(spec.shape, spec.dtype);
 }
 
-bool lanes_are_chosen() { return uses(dnnl_cpu_isa_avx512_core) || lanes_anywhere; }
+bool lanes_are_chosen() { return uses(dnnl_cpu_isa_avx2) || lanes_anywhere; }
 
 void choose_lanes_anywhere(bool anywhere) { lanes_anywhere = anywhere; }
 

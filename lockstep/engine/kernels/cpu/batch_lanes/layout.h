@@ -16,9 +16,9 @@ inline constexpr int64_t kLanes = 16;
 TensorSpec lanes_spec(const Shape& shape, DType dtype = DType::f32);
 bool in_lanes(const TensorSpec& spec);
 
-// Whether convolutions may choose this layout: if oneDNN uses AVX-512. Without it the kernels work,
-// but were not measured. choose_lanes_anywhere() allows the layout on any processor, for the whole
-// process. For tests.
+// Whether convolutions may choose this layout: on processors with AVX2. Without it the kernels
+// work, but were not measured. choose_lanes_anywhere() allows the layout on any processor, for the
+// whole process. For tests.
 bool lanes_are_chosen();
 void choose_lanes_anywhere(bool anywhere);
 
