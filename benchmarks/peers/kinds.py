@@ -6,8 +6,9 @@ the median of the iterations' seconds in its own log. PyTorch: forward, loss, ba
 momentum on random data in memory; the best of NCHW, channels-last and, from version 2 on, compiled.
 Short runs of both alternate; the figures are medians over the rounds. Both use two threads.
 
-With --avx2 both compute as on a processor without AVX-512: LOCKSTEP_MAX_CPU_ISA for Lockstep,
-ONEDNN_MAX_CPU_ISA and ATEN_CPU_CAPABILITY for PyTorch. --beside COMMAND runs another build of
+With --avx2 both are limited to AVX2: by LOCKSTEP_MAX_CPU_ISA, and by ONEDNN_MAX_CPU_ISA and
+ATEN_CPU_CAPABILITY for PyTorch. Lockstep's loops of single elements (activations, normalization of
+groups, updates) keep AVX-512. --beside COMMAND runs another build of
 Lockstep in between.
 """
 

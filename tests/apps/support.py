@@ -116,8 +116,8 @@ class CommandTest(DigitsTest):
         done = self.run_command(*arguments)
         self.assertEqual((done.returncode, done.stderr, done.stdout), (code, error, ""))
 
-    def result(self, *arguments):
+    def result(self, *arguments, said=""):
         done = self.works("train", "job.toml", "--json", "--quiet", *arguments)
-        self.assertEqual(done.stderr, "")
+        self.assertEqual(done.stderr, said)
         self.assertEqual(done.stdout.count("\n"), 1)
         return json.loads(done.stdout)

@@ -30,4 +30,13 @@ inline const char* target_of_clones() {
   return "default";
 }
 
+// The same for LOCKSTEP_FMA_CLONES.
+inline const char* target_of_fma_clones() {
+#if defined(LOCKSTEP_HAS_CLONES)
+  if (__builtin_cpu_supports("x86-64-v4")) return "x86-64-v4";
+  if (__builtin_cpu_supports("x86-64-v3")) return "x86-64-v3";
+#endif
+  return "default";
+}
+
 }  // namespace lockstep

@@ -349,7 +349,8 @@ ordered_json RunList::differences(const std::vector<std::string>& ids) const {
     if (chosen.empty()) {
       for (const auto& [id, entry] : state_->entries) chosen.push_back(id);
     }
-    std::erase_if(chosen, [&](const std::string& id) { return !state_->entries.contains(id); });
+    const auto& entries = state_->entries;
+    std::erase_if(chosen, [&entries](const std::string& id) { return !entries.contains(id); });
     for (const std::string& id : chosen) folders.push_back(state_->entries.at(id).folder);
   }
   ordered_json json = differing_options(folders, kMostNames);

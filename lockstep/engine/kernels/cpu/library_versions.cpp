@@ -51,7 +51,7 @@ std::vector<std::pair<std::string, std::string>> chosen_kernels() {
       {"convolutions", cpu::lanes_are_chosen() ? "own, 16 images in the lanes of vectors, " + target
                                                : "oneDNN, " + instruction_set()},
       {"products of matrices", "own, " + target},
-      {"activations", std::string("own, ") + target_of_clones()},
+      {"activations", std::string("own, ") + target_of_fma_clones()},
       {"bf16", cpu::computes_bf16() ? "own, vdpbf16ps" : "not offered"}};
 }
 

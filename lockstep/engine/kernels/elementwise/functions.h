@@ -3,9 +3,7 @@
 // On CPUs they work in double, element by element, with additions, multiplications, divisions and
 // fused multiplications alone. Each of these is rounded as IEEE 754 says, so all instruction sets
 // and compilers give the same bits, and loops over them are vectorized. Rounded to float, results
-// are at most 0.501 units in the last place from the true value
-// (tests/engine/ops/functions_test.cpp tries them over all floats), which few other libraries' are.
-// NaN stays NaN.
+// are at most 0.501 units in the last place from the true value. NaN stays NaN.
 //
 // On GPUs they are CUDA's functions of float, because most GPUs have few units for double.
 #pragma once

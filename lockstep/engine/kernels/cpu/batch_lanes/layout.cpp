@@ -1,5 +1,7 @@
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 
+#include <hwy/targets.h>
+
 #include <atomic>
 
 #include "lockstep/engine/kernels/cpu/onednn.h"
@@ -21,7 +23,11 @@ bool in_lanes(const TensorSpec& spec) {
          spec == lanes_spec(spec.shape, spec.dtype);
 }
 
-bool lanes_are_chosen() { return uses(dnnl_cpu_isa_avx2) || lanes_anywhere; }
+bool lanes_are_chosen() {
+  // Highway asks for more features than oneDNN does.
+  const bool target = (hwy::SupportedTargets() & HWY_TARGETS & (2 * HWY_AVX2 - 1)) != 0;
+  return (uses(dnnl_cpu_isa_avx2) && target) || lanes_anywhere;
+}
 
 void choose_lanes_anywhere(bool anywhere) { lanes_anywhere = anywhere; }
 
