@@ -196,6 +196,18 @@ class SweepPage(Page):
 
 
 class ManyRuns(CommandTest):
+    def test_what_differs_of_runs_with_names_of_their_own(self):
+        for i in range(3000):
+            write_run(self.folder / "runs" / f"{i:04}", 1, facts={"variables": {f"of_{i}_{k}": k for k in range(100)}})
+        with Dashboard(self.folder) as d:
+            d.json("/api/runs")
+            began = time.monotonic()
+            found = d.json("/api/differences?ids=")
+            took = time.monotonic() - began
+        print(f"what differs in 300,000 names of 3,000 runs: {took:.2f} s")
+        self.assertEqual(len(found["names"]) + found["left_out"], 300_000)
+        self.assertLess(took, 15)
+
     def test_two_thousand_runs_and_eight_long_ones(self):
         for i in range(2000):
             write_run(self.folder / "runs" / f"{i:04}", 3)

@@ -5,7 +5,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "lockstep/base/os/file_lock.h"
 #include "tests/data/support.h"
@@ -122,6 +125,31 @@ TEST_F(RunListTest, WhatDiffersKnowsVariablesAndTheNetwork) {
   // A run without these options differs in all of them.
   EXPECT_EQ(list.differences({})["values"].size(), 3u);
   EXPECT_TRUE(list.differences({})["values"][plain][0].is_null());
+}
+
+TEST_F(RunListTest, WhatDiffersHasNamesOfOneRunAndTheFirstOfEqualNames) {
+  const auto add = [&](const std::string& name, const std::string& layers) {
+    fs::create_directory(folder_ / name);
+    std::ofstream(folder_ / name / "job.json") << R"({"network":{"layers":[)" << layers << "]}}";
+  };
+  const std::string shared = R"({"name":"fc","units":5},)";
+  add("x", shared + R"({"name":"a","units":1},{"name":"a","units":2})");
+  add("y", shared + R"({"name":"a","units":1},{"name":"a","units":3},{"name":"b","units":4})");
+  fs::create_directory(folder_ / "z");  // without a job
+  std::ofstream(folder_ / "z/log.jsonl") << "";
+  fs::remove_all(folder_ / "run");
+  RunList list({folder_.string()}, "");
+  list.refresh();
+  const auto found = list.differences({});
+  EXPECT_EQ(found["names"].dump(), R"(["network.layers.b.units"])");
+  std::map<std::string, std::string> values;  // by the last letter of the folder
+  for (const auto& run : list.summaries()) {
+    values[run["folder"].get<std::string>().substr(run["folder"].get<std::string>().size() - 1)] =
+        found["values"][run["id"].get<std::string>()].dump();
+  }
+  EXPECT_EQ(values["x"], "[null]");
+  EXPECT_EQ(values["y"], R"(["4"])");
+  EXPECT_EQ(values["z"], "[null]");
 }
 
 }  // namespace

@@ -123,13 +123,22 @@ class Texts {
 
 // What is compared of the runs.
 struct Compared {
-  using Values = std::map<int, int>;  // by the number of the name
+  using Values = std::vector<std::pair<int, int>>;  // by the number of the name, sorted
+  // Of a name, in the runs so far.
+  struct Seen {
+    int value = -1, runs = 0;
+    bool differs = false;
+  };
 
   Texts names, values;
   std::vector<std::optional<Values>> runs;  // nothing for a folder without a job
+  std::vector<Seen> seen;                   // by the number of the name
+  int with_job = 0;
   std::set<int> set;
 
   void add(const std::string& folder);
+  // The number of the value, or -1.
+  static int value_of(const Values& run, int name);
 };
 
 void Compared::add(const std::string& folder) {
@@ -150,7 +159,7 @@ void Compared::add(const std::string& folder) {
                            : json;
     if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + "...";
     const int number = names.number(printable(name));
-    run.emplace(number, values.number(printable(text)));
+    run.emplace_back(number, values.number(printable(text)));
     if (is_set) set.insert(number);
   };
   for (const auto& [name, value] : facts.variables) take("variables." + name, value, true);
@@ -167,21 +176,34 @@ void Compared::add(const std::string& folder) {
     // Data that differs was chosen by the user.
     take(name, value, known.contains(name) || name.starts_with("data."));
   }
+  // Of equal names the first counts.
+  const auto by_name = [](const auto& a, const auto& b) { return a.first < b.first; };
+  std::stable_sort(run.begin(), run.end(), by_name);
+  const auto same_name = [](const auto& a, const auto& b) { return a.first == b.first; };
+  run.erase(std::unique(run.begin(), run.end(), same_name), run.end());
+  run.shrink_to_fit();
+  ++with_job;
+  seen.resize(static_cast<size_t>(names.count()));
+  for (const auto& [name, value] : run) {
+    Seen& of = seen[static_cast<size_t>(name)];
+    if (of.runs++ == 0) of.value = value;
+    of.differs = of.differs || of.value != value;
+  }
+}
+
+int Compared::value_of(const Values& run, int name) {
+  const auto at = std::lower_bound(run.begin(), run.end(), name, [](const auto& entry, int number) {
+    return entry.first < number;
+  });
+  return at == run.end() || at->first != name ? -1 : at->second;
 }
 
 // The numbers of names whose values are not the same in all runs.
 std::vector<int> differing_names(const Compared& compared) {
   std::vector<int> found;
   for (int name = 0; name < compared.names.count(); ++name) {
-    std::optional<int> first;  // -1: a run without this option
-    const bool same = std::all_of(compared.runs.begin(), compared.runs.end(),
-                                  [&](const std::optional<Compared::Values>& run) {
-                                    if (!run) return true;
-                                    const auto at = run->find(name);
-                                    const int value = at == run->end() ? -1 : at->second;
-                                    return value == first.value_or(value) && (first = value, true);
-                                  });
-    if (!same) found.push_back(name);
+    const Compared::Seen& of = compared.seen[static_cast<size_t>(name)];
+    if (of.differs || of.runs != compared.with_job) found.push_back(name);
   }
   return found;
 }
@@ -258,8 +280,8 @@ ordered_json differing_options(const std::vector<std::string>& folders, size_t m
   for (const std::optional<Compared::Values>& run : compared.runs) {
     ordered_json row = ordered_json::array();
     for (const int name : order) {
-      const bool there = run && run->contains(name);
-      row.push_back(there ? ordered_json(compared.values.text(run->at(name))) : ordered_json());
+      const int value = run ? Compared::value_of(*run, name) : -1;
+      row.push_back(value < 0 ? ordered_json() : ordered_json(compared.values.text(value)));
     }
     json["values"].push_back(std::move(row));
   }
