@@ -70,6 +70,7 @@ class Table(Page):
             b.driver.get(d.address)
             b.wait("return document.querySelectorAll('tbody tr').length === 4")
             self.assertEqual(b.js(FOLDERS), ["runs/live", "runs/new", "runs/middle", "runs/old"])
+            self.assertEqual(b.js("return [...document.querySelectorAll('td.name a')].map(n => n.textContent)"), ["live", "new", "middle", "old"])
             self.assertEqual(b.js("return document.querySelector('[aria-label=Order]').selectedOptions[0].textContent"), "running first, then the newest")
             self.choose("Order", "Run")
             self.assertEqual(b.js(FOLDERS), ["runs/live", "runs/middle", "runs/new", "runs/old"])

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,21 @@ TEST_F(RunListTest, WhatDiffersHasNamesOfOneRunAndTheFirstOfEqualNames) {
   EXPECT_EQ(values["x"], "[null]");
   EXPECT_EQ(values["y"], R"(["4"])");
   EXPECT_EQ(values["z"], "[null]");
+}
+
+// As `lockstep runs list` does, not by the name in the job, which many runs share.
+TEST_F(RunListTest, RunsAreNamedByTheirFolders) {
+  fs::create_directories(folder_ / "search/trials/3");
+  std::ofstream(folder_ / "search/trials/3/job.json") << R"({"name": "a"})";
+  std::ofstream(folder_ / "search/trials/3/run.json") << R"({"lockstep.run":"1","trial":3})";
+  fs::create_directory(folder_ / "digits-2");
+  std::ofstream(folder_ / "digits-2/job.json") << R"({"name": "a"})";
+  RunList list({folder_.string()}, "");
+  list.refresh();
+  std::set<std::string> names;
+  for (const auto& run : list.summaries()) names.insert(run["name"].get<std::string>());
+  EXPECT_EQ(names,
+            (std::set<std::string>{"digits-2", "search/3", folder_.filename().string() + "/run"}));
 }
 
 }  // namespace

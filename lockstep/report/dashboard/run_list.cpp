@@ -81,20 +81,18 @@ void find_runs(const std::filesystem::path& folder, int levels, std::vector<std:
   for (const auto& path : below) find_runs(path, levels - 1, found, sweeps);
 }
 
-ordered_json parsed(const std::string& path) {
-  try {
-    if (!local_files().exists(path)) return nullptr;
-    ordered_json json = parse_json_or_discard<ordered_json>(read_text(local_files(), path));
-    if (json.is_object()) return json;
-  } catch (const Error&) {  // it was removed, or cannot be read: shown without it
-  }
-  return nullptr;
+// As `lockstep runs list` names it.
+std::string name_of(const std::string& folder, const RunFacts& facts) {
+  StoredRun run;
+  run.folder = stored_folder(folder, facts);
+  run.facts = facts;
+  return run_name(run);
 }
 
 // A run as it was last read.
 struct Entry {
   std::string folder;
-  Mark job, state, log, notes, facts;
+  Mark state, log, notes, facts;
   bool running = false;
   int64_t changed = 0;
   GrowingLines lines;
@@ -232,13 +230,6 @@ bool RunList::State::follow(Entry& e) {
     return changed = true;
   };
   const bool first = e.changed == 0;
-  if (updated(e.job, "job.json")) {
-    const ordered_json job = parsed(path("job.json"));
-    e.summary["folder"] = printable(e.folder);
-    e.summary["name"] = job.is_object() && job.contains("name")
-                            ? job["name"]
-                            : ordered_json(std::filesystem::path(e.folder).filename().string());
-  }
   if (updated(e.notes, run_notes_name)) {
     const RunNotes notes = read_run_notes(local_files(), e.folder);
     e.summary["tags"] = notes.tags;
@@ -246,6 +237,8 @@ bool RunList::State::follow(Entry& e) {
   }
   if (updated(e.facts, run_facts_name)) {
     const RunFacts facts = read_run_facts(local_files(), e.folder);
+    e.summary["folder"] = printable(e.folder);
+    e.summary["name"] = printable(name_of(e.folder, facts));
     e.summary["iterations"] =
         facts.iterations > 0 ? ordered_json(facts.iterations) : ordered_json();
     e.summary["iterations_per_epoch"] = facts.iterations_per_epoch;

@@ -26,7 +26,8 @@ class RunList {
   // "iterations_per_epoch", "epoch", "elapsed", "loss", "accuracy", "validation_loss",
   // "validation_accuracy", "best_loss", "best_accuracy", "metrics": {name: last value}, "best":
   // {name: value}, "scores": {"test.f1": value}, "rate", "tags", "note", "damage": text or null,
-  // "changed": version}]: those whose summary has changed after version `since`.
+  // "changed": version}]: those whose summary has changed after version `since`. "name" is
+  // run_name().
   nlohmann::ordered_json summaries(int64_t since = 0) const;
   int64_t version() const;
   // The ids of the runs for which a condition holds (run_filter.h). The first call reads the whole

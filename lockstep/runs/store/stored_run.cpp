@@ -266,6 +266,13 @@ std::string local_folder(const StoredRun& run) {
   return cloud::is_address(run.folder) ? local_copy_of(run.folder) : run.folder;
 }
 
+std::string stored_folder(const std::string& folder, const RunFacts& facts) {
+  std::string own = absolute_folder(folder);
+  // A copy that was fetched by other means is a folder like any other.
+  const std::string copy = facts.address.empty() ? "" : local_copy_of(facts.address);
+  return !copy.empty() && own == absolute_folder(copy) ? facts.address : own;
+}
+
 std::string run_name(const StoredRun& run, int longer) {
   std::vector<std::string> parts;  // from the last
   for (size_t end = run.folder.find_last_not_of('/'); end != std::string::npos && end > 0;) {
@@ -286,17 +293,13 @@ std::string run_name(const StoredRun& run, int longer) {
 
 StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own_lock) {
   StoredRun run;
-  run.folder = absolute_folder(folder);
   run.state = run_state(files, folder, own_lock);
   if (run.state.status == RunStatus::none) {
     throw InvalidArgument("[store] " + folder + " is not a run folder",
                           "use a folder that lockstep train wrote");
   }
   run.facts = read_run_facts(files, folder);
-  // A copy that was fetched by other means is a folder like any other.
-  const std::string& address = run.facts.address;
-  const std::string copy = address.empty() ? "" : local_copy_of(address);
-  if (!copy.empty() && run.folder == absolute_folder(copy)) run.folder = address;
+  run.folder = stored_folder(folder, run.facts);
   run.notes = read_run_notes(files, folder);
   add_job(files, folder, run);
   LogSummary log;

@@ -53,6 +53,9 @@ std::vector<std::pair<std::string, std::string>> options_of_job(nlohmann::ordere
 // store, which exists while it is trained.
 std::string local_folder(const StoredRun& run);
 
+// The reverse: `folder` of the StoredRun in a folder with these facts.
+std::string stored_folder(const std::string& folder, const RunFacts& facts);
+
 // The run's own name, by its folder: "digits-2", "first"; "search/3" for a trial of a sweep.
 // `longer` parts of the path more, for runs in different places with one name.
 std::string run_name(const StoredRun& run, int longer = 0);
