@@ -107,6 +107,49 @@ class Table(Page):
             self.assertNotIn("seed", b.js(HEADS))
             self.assertEqual(b.problems(), [])
 
+    def test_what_differs_is_asked_once_at_a_time(self):
+        def add(name, momentum):
+            write_run(self.runs / name, 20, job={"training": {"seed": 1, "momentum": momentum}}, facts={"variables": {"momentum": 2 * momentum}})
+
+        for i in range(1, 4):
+            add(f"r{i}", i)
+        with Dashboard(self.folder) as d:
+            b = self.browser
+            b.driver.get(d.address)
+            rows = "return document.querySelectorAll('tbody tr').length === "
+            b.wait(rows + "3")
+            # An answer waits for release().
+            b.js("window.asked = 0; window.sent = window.fetch; window.fetch = async (path, ...rest) => {"
+                 "  if (!path.startsWith('/api/differences')) return window.sent(path, ...rest);"
+                 "  ++window.asked; await new Promise(done => { window.release = done; }); return window.sent(path, ...rest); };")
+            self.tick("What differs")
+            add("r4", 4)
+            b.wait(rows + "4")
+            self.assertEqual(b.js("return window.asked"), 1)
+            # The answer comes after the box was switched off.
+            self.tick("What differs")
+            b.js("window.release()")
+            time.sleep(1)
+            self.assertFalse([name for name in b.js(HEADS) if "momentum" in name])
+            self.tick("What differs")
+            self.assertEqual(b.js("return window.asked"), 2)
+            b.js("window.release(); window.fetch = window.sent")
+            b.wait("return [...document.querySelectorAll('thead th')].some(n => n.textContent.includes('momentum'))")
+            # Two options with one short name are two columns.
+            self.assertEqual(b.js(HEADS)[3:5], ["variables.momentum", "training.momentum"])
+            self.choose("Order", "training.momentum")
+            self.assertEqual(b.js(FOLDERS), ["runs/r4", "runs/r3", "runs/r2", "runs/r1"])
+            self.assertEqual(b.js("return [...document.querySelectorAll('thead th')].map(n => n.getAttribute('aria-sort')).slice(3, 5)"), ["none", "descending"])
+            self.tick("training.momentum")
+            self.assertIn("variables.momentum", b.js(HEADS))
+            self.assertNotIn("training.momentum", b.js(HEADS))
+            # The filter also applies to a run that is new.
+            b.js("const f = document.querySelector('input[type=search]'); f.value = 'training.momentum > 2'; f.dispatchEvent(new Event('input'))")
+            b.wait(rows + "2")
+            add("r5", 5)
+            b.wait(rows + "3")
+            self.assertEqual(b.problems(), [])
+
     def test_names_do_not_break_letter_by_letter(self):
         metrics = {f"metric_{i}": lambda k, i=i: k + i for i in range(12)}
         for i, name in enumerate(LONG):
@@ -190,6 +233,9 @@ class Curves(Page):
             self.assertEqual("at 200" in keys[0], x == 250, keys)
             self.assertFalse(b.js(f"return {metric}.cross.hidden"))
         self.assertAlmostEqual(b.js(f"return {metric}.cross.offsetLeft - {metric}.graph.toDomXCoord(50)"), 0, delta=2)
+        # A pointer that moves does not read all points.
+        b.js(f"const y = {loss}.series.at(-1).y; y.filter = () => {{ throw new Error('all points are read'); }};"
+             f"try {{ {loss}.point(50); }} finally {{ delete y.filter; }}")
         # The zoom goes through all.
         b.js(f"{loss}.zoom(100, 200)")
         self.assertEqual(b.js(f"return {metric}.window"), [100, 200])
@@ -198,6 +244,7 @@ class Curves(Page):
             self.assertEqual(b.js(f"return {loss}.axisName.textContent"), name)
             self.assertIsNone(b.js(f"return {loss}.window"))
             self.assertAlmostEqual(b.js(f"return {loss}.range()[1]"), last, delta=0.02)
+            self.assertAlmostEqual(b.js(f"return {loss}.graph.xAxisRange()[1]"), last, delta=0.02)  # as it is drawn
         self.choose("Horizontal axis", "epoch")
         self.assertEqual(b.js(f"return {metric}.series[0].x"), [1, 2, 3])
         self.choose("Horizontal axis", "iteration")
@@ -225,6 +272,25 @@ class Curves(Page):
         self.browser.wait("return [...document.querySelectorAll('.cross')].filter(c => !c.hidden).length === 4")
         self.fits()
 
+    def test_of_a_run_before_its_first_line(self):
+        write_run(self.runs / "a", 0)
+        titles = "return [...document.querySelectorAll('.curves h3')].map(n => n.textContent).join()"
+
+        def append(iteration, accuracy):
+            with open(self.runs / "a" / "log.jsonl", "a", encoding="utf-8") as log:
+                log.write(json.dumps({"iteration": iteration, "epoch": 1, "in_epoch": iteration, "loss": 0.5, "accuracy": accuracy, "learning_rate": 0.1,
+                                      "elapsed": 0.01 * iteration, "seconds": 0.01, "observations": 32}, separators=(",", ":")) + "\n")
+
+        with Dashboard(self.folder) as d:
+            self.open(d, "#/run/" + d.json("/api/runs")["runs"][0]["id"])
+            self.assertEqual(self.browser.js(titles), "Loss,Learning rate")
+            append(1, None)  # regression has no accuracy
+            self.browser.wait("return Lockstep.view.page.charts[0].series.length > 0")
+            self.assertEqual(self.browser.js(titles), "Loss,Learning rate")
+            append(2, 0.5)
+            self.browser.wait(titles + " === 'Loss,Accuracy,Learning rate'")
+            self.assertEqual(self.browser.problems(), [])
+
     def test_of_runs_side_by_side(self):
         for width in (4, 8, 12, 16):
             write_run(self.runs / "widths" / str(width) / "run", 300, job={**layers(width), "training": {"seed": 3, "threads": width}},
@@ -246,7 +312,13 @@ class Curves(Page):
             self.assertEqual(sorted(by_name["validation.f1.best"][2:], key=float), ["18.75", "25", "37.5", "75"])
             self.choose("Horizontal axis", "epoch")
             self.assertEqual(b.js("return Lockstep.view.charts[4].series[0].x"), [1, 2, 3])
+            self.assertEqual(b.js("return ['validation.loss', 'loss.of.f1', 'f1'].map(name => Lockstep.smallerIsBetter(name))"), [True, False, False])
             self.fits()
+            # Without runs, the server is not asked, because it would compare all.
+            for page, said in (("#/compare/gone", "0 of 1 runs are shown"), ("#/compare/", "No runs are chosen")):
+                b.js("location.hash = arguments[0]", page)
+                b.wait(f"return document.querySelector('main').textContent.includes('{said}')")
+            self.assertFalse(b.js("return performance.getEntriesByType('resource').some(one => one.name.endsWith('/api/differences?ids='))"))
             self.assertEqual(b.problems(), [])
 
 

@@ -58,6 +58,8 @@
     update(whole) {
       if (whole) for (const chart of this.charts) chart.window = null;
       this.fill(this.choices);
+      // Until all have their new unit, the range of all is not known: those that were filled first have drawn a wrong one.
+      if (whole) for (const chart of this.charts) { chart.draw(false); chart.fillTable(); }
     }
     remove() { for (const chart of this.charts) chart.remove(); }
   }

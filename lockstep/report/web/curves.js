@@ -234,13 +234,14 @@
           at ? element("span", {class: "quiet"}, "at " + this.place(one.x[i])) : null));
       }
       if (shown.length > 16) this.legend.append(element("span", {class: "quiet"}, `and ${count(shown.length - 16)} more`));
+      if (x !== undefined) return;
       const said = shown.slice(0, 12).map(one => {
         const values = one.y.filter(finite);
         let low = Infinity, high = -Infinity;
         for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
         return one.name + ": last " + this.text(values.at(-1)) + ", from " + this.text(low) + " to " + this.text(high);
       });
-      if (x === undefined) this.box.setAttribute("aria-label", this.options.title + ". " + said.join(". ") + ". Arrow keys move, plus and minus zoom, 0 shows everything.");
+      this.box.setAttribute("aria-label", this.options.title + ". " + said.join(". ") + ". Arrow keys move, plus and minus zoom, 0 shows everything.");
     }
     fillTable() {
       while (this.table.children.length > 1) this.table.lastChild.remove();

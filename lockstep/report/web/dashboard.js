@@ -140,13 +140,16 @@
   async function compare(ids) {
     const logs = {}, chosen = ids.filter(id => runs.has(id)).slice(0, 16), all = await Promise.all(chosen.map(id => load("/api/log?id=" + id)));
     chosen.forEach((id, i) => { logs[id] = new Log(runs.get(id).iterations_per_epoch).add(all[i]); });
-    const names = shortNames(chosen.map(id => runs.get(id).folder)), differing = await load("/api/differences?ids=" + chosen.join(","));
+    const names = shortNames(chosen.map(id => runs.get(id).folder));
+    // Without ids, the server compares all runs.
+    const differing = chosen.length ? await load("/api/differences?ids=" + chosen.join(",")) : {names: [], set: [], values: {}, left_out: 0};
     const charts = new Map();
     let group = null, parts = null;
     section(main, "Runs side by side", node => {
       const one = (text, values, set) => element("tr", {class: set ? "differs" : null}, element("th", {scope: "row"}, breakable(text)), values.map(v => element("td", {}, v ?? "–")));
       const some = chosen.map(id => runs.get(id)), row = (title, metric, of) => one(title, some.map(run => valueText(metric, of(run))));
       if (ids.length > chosen.length) node.append(element("p", {class: "message"}, `${count(chosen.length)} of ${count(ids.length)} runs are shown: at most 16, and those that are still there.`));
+      if (!chosen.length) { if (!ids.length) node.append(element("p", {class: "message"}, "No runs are chosen.")); return; }
       node.append(element("p", {class: "quiet small"}, differing.names.length ? "In what they differ, then their results. Marked: what a job file or a setting names." : "The runs have the same variables, options and network."),
         element("div", {class: "scroll"}, element("table", {class: "wide compared"}, element("thead", {}, element("tr", {}, element("th", {scope: "col"}, ""),
           chosen.map((id, i) => element("th", {scope: "col", class: "name"}, element("i", {class: i >= 8 ? "swatch dashed" : "swatch", style: {color: `var(--c${i % 8})`}}), element("a", {href: "#/run/" + id}, breakable(names[i])))))),
@@ -228,7 +231,7 @@
       if (mine !== turn) return;
       if (kind === "run") await run(ids);
       else if (kind === "sweep") await sweep(ids);
-      else if (kind === "compare") await compare(ids.split(","));
+      else if (kind === "compare") await compare((ids || "").split(",").filter(Boolean));
       else list();
     } catch (error) {
       main.append(element("p", {class: "message", role: "alert"}, error.message), element("p", {}, element("a", {href: "#/"}, "All runs")));

@@ -4,7 +4,7 @@
   const {finite} = Lockstep;
 
   // As larger_values_are_better() of runs/store/stored_run.h.
-  const smallerIsBetter = metric => /loss|error|rmse|mse|mae|distance|perplexity/.test(metric);
+  const smallerIsBetter = metric => /loss|error|rmse|mse|mae|distance|perplexity/.test(metric.slice(metric.lastIndexOf(".") + 1));
   // As metric_is_share() of engine/nn/metrics/metric.h.
   const isShare = metric => /(^|[._])(accuracy|top-\d+|precision|recall)$/.test(metric);
 

@@ -17,9 +17,8 @@
     host.append(parts);
     const titles = {loss: "Loss", accuracy: "Accuracy"};
     function update() {
-      // The first validation of a run that goes on names the metrics.
+      // The first lines of a run that goes on tell whether it classifies, and its metrics.
       for (const metric of log.metrics()) if (!charts.has(metric)) make(metric, titles[metric] || metric, isShare(metric));
-      if (log.x.length === 0 && !charts.has("accuracy")) make("accuracy", "Accuracy", true);
       if (!charts.has("rate")) make("rate", "Learning rate", false);
       for (const [key, {chart}] of charts) {
         if (key === "rate") continue;

@@ -79,16 +79,31 @@
       }, wait);
     }
     const compare = element("button", {type: "button", class: "main", on: {click: () => { location.hash = "#/compare/" + [...chosen].join(","); }}}, "Side by side");
-    const withOptions = element("input", {type: "checkbox", on: {change: () => { state.options = withOptions.checked; keep(); askOptions(); }}});
+    const withOptions = element("input", {type: "checkbox", on: {change: () => {
+      state.options = withOptions.checked;
+      keep();
+      if (state.options) return askOptions();
+      differences = null;
+      compared = -1;
+      draw(true);
+    }}});
     withOptions.checked = state.options;
     // Variables, options and the network, where runs differ in them.
-    let compared = 0;  // runs
+    // One request at a time: for each, the server reads the files of all runs.
+    let compared = -1, asking = false;  // runs
     async function askOptions() {
-      compared = runs.size;
-      try { differences = state.options ? await load("/api/differences?ids=") : null; } catch (error) { wrong.textContent = error.message; wrong.hidden = false; }
+      if (asking || !state.options || runs.size === compared) return;
+      asking = true;
+      const size = runs.size;
+      let found = differences;
+      try { found = await load("/api/differences?ids="); } catch (error) { wrong.textContent = error.message; wrong.hidden = false; }
+      asking = false;
+      differences = state.options ? found : null;  // it may have been switched off
+      compared = state.options ? size : -1;
       draw(true);
+      if (runs.size !== size) setTimeout(() => { if (holder.isConnected) askOptions(); }, 2000);
     }
-    const order = element("select", {"aria-label": "Order", on: {change: () => { state.sort = order.value; state.down = !!all().find(c => c.name === state.sort)?.number; keep(); draw(true); }}});
+    const order = element("select", {"aria-label": "Order", on: {change: () => { state.sort = order.value; state.down = !!all().find(c => c.key === state.sort)?.number; keep(); draw(true); }}});
     const chooser = element("div", {class: "menu-list"});
     section(host, "Runs", node => node.append(element("div", {class: "tools"}, filter, element("label", {}, "Order", order),
       element("details", {class: "menu"}, element("summary", {}, "Columns"), chooser), element("label", {title: "Variables, options and the network, where runs differ in them"}, withOptions, "What differs"), compare, info), wrong, holder));
@@ -111,16 +126,17 @@
       notesDialog(run, known, async noted => { await annotate(run, noted); draw(); });
     }
     const metric = (name, of, key = name, shownFirst = true) => ({name, number: true, value: run => of(run), cell: run => valueText(key, of(run)), hidden: !shownFirst});
-    // All columns that the runs have values for.
+    // All columns that the runs have values for. Choices are by `key`: two options may have the same short name.
     function all() {
       const list = [...runs.values()], some = of => list.some(run => of(run) !== undefined && of(run) !== null);
       const made = [
         {name: "Chosen", short: "✓", kind: "choice", value: run => chosen.has(run.id) ? 0 : 1, cell: choose, always: true},
         {name: "Run", kind: "name", value: run => run.folder, cell: nameOf, always: true},
         {name: "State", value: run => run.status, cell: run => badge(run.status)}];
-      (differences?.names || []).forEach((name, i) => {
+      const names = differences?.names || [], short = names.map(name => name.replace(/^(variables|training|network\.layers)\./, ""));
+      names.forEach((name, i) => {
         const of = run => differences.values[run.id]?.[i] ?? null, all = list.map(of).filter(v => v !== null), numeric = all.length > 0 && all.every(v => v !== "" && finite(Number(v)));
-        made.push({name: name.replace(/^(variables|training|network\.layers)\./, ""), title: name, number: numeric, kind: numeric ? null : "option",
+        made.push({key: name, name: short.indexOf(short[i]) === short.lastIndexOf(short[i]) ? short[i] : name, title: name, number: numeric, kind: numeric ? null : "option",
           value: run => numeric && of(run) !== null ? Number(of(run)) : of(run), cell: run => of(run) === null ? "–" : numeric ? of(run) : breakable(of(run))});
       });
       made.push({name: "Progress", number: true, value: run => run.iterations ? (run.iteration || 0) / run.iterations : null,
@@ -132,14 +148,14 @@
       made.push({name: "Duration", number: true, value: run => run.elapsed, cell: run => duration(run.elapsed)},
         {name: "Started", kind: "time", value: began, cell: run => began(run).replace("T", " ").replace("Z", "") || "–"},
         {name: "Tags and note", kind: "note", value: run => (run.tags || []).join(" ") + " " + (run.note || ""), cell: notes});
-      return made;
+      return made.map(column => ({key: column.name, ...column}));
     }
-    const isShown = column => column.always || (state.columns[column.name] ?? !column.hidden);
+    const isShown = column => column.always || (state.columns[column.key] ?? !column.hidden);
     function fillTools(columns) {
-      clear(order).append(element("option", {value: ""}, "running first, then the newest"), ...columns.filter(c => c.name !== "Chosen").map(c => element("option", {value: c.name}, c.name)));
-      order.value = columns.some(c => c.name === state.sort) ? state.sort : "";
+      clear(order).append(element("option", {value: ""}, "running first, then the newest"), ...columns.filter(c => c.key !== "Chosen").map(c => element("option", {value: c.key}, c.name)));
+      order.value = columns.some(c => c.key === state.sort) ? state.sort : "";
       clear(chooser).append(...columns.filter(column => !column.always).map(column => {
-        const box = element("input", {type: "checkbox", on: {change: () => { state.columns[column.name] = box.checked; keep(); draw(true); }}});
+        const box = element("input", {type: "checkbox", on: {change: () => { state.columns[column.key] = box.checked; keep(); draw(true); }}});
         box.checked = isShown(column);
         return element("label", {}, box, column.name);
       }));
@@ -151,12 +167,12 @@
     }
     let table = null, shown = "";
     function draw(rebuild) {
-      const rows = [...runs.values()].filter(run => !fitting || fitting.has(run.id)), known = all(), columns = known.filter(isShown), names = columns.map(c => c.name).join("\n");
-      if (!table || rebuild || names !== shown) {
-        shown = names;
+      const rows = [...runs.values()].filter(run => !fitting || fitting.has(run.id)), known = all(), columns = known.filter(isShown), keys = columns.map(c => c.key).join("\n");
+      if (!table || rebuild || keys !== shown) {
+        shown = keys;
         if (!chooser.contains(document.activeElement)) fillTools(known);
-        table = Lockstep.sortedTable(columns, rows, {caption: "Runs", by: columns.findIndex(c => c.name === state.sort), down: state.down, order: firstRunning, most: kMostRows,
-          sorted: (by, down) => { state.sort = columns[by].name; state.down = down; order.value = state.sort; keep(); }, rowClass: run => chosen.has(run.id) ? "chosen" : null});
+        table = Lockstep.sortedTable(columns, rows, {caption: "Runs", by: columns.findIndex(c => c.key === state.sort), down: state.down, order: firstRunning, most: kMostRows,
+          sorted: (by, down) => { state.sort = columns[by].key; state.down = down; order.value = state.sort; keep(); }, rowClass: run => chosen.has(run.id) ? "chosen" : null});
         clear(holder).append(table.table);
       } else {
         table.set(rows);
@@ -164,11 +180,11 @@
       tell(rows.length);
     }
     ask(0);
-    if (state.options) askOptions();
+    askOptions();
     return {update() {
       if (holder.contains(document.activeElement) || document.querySelector("dialog")) return;
-      if (state.options && runs.size !== compared) askOptions();
-      else if (state.filter.trim()) ask(0);
+      askOptions();
+      if (state.filter.trim()) ask(0);
       else draw();
     }, get filtered() { return !!state.filter.trim(); }};
   }
