@@ -11,11 +11,9 @@ import shutil
 import subprocess
 import unittest
 
-from support import COMMAND, JOB, CommandTest
+from support import ANEW, COMMAND, JOB, CommandTest
 
 KEYS = {"test_accuracy", "validation_accuracy", "iterations", "images_per_second", "seconds", "digest"}
-ANEW = ("note: the inputs are normalized by statistics of this training's data, not by those of the initial model "
-        "(layers: `input`)\n")
 
 
 class Command(CommandTest):

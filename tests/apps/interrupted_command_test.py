@@ -18,7 +18,7 @@ import termios
 import time
 import unittest
 
-from support import COMMAND, CommandTest
+from support import ANEW, COMMAND, CommandTest
 
 
 class InterruptedCommand(CommandTest):
@@ -111,8 +111,8 @@ class InterruptedCommand(CommandTest):
     def test_the_folder_of_a_run_knows_its_job_and_its_initial_model(self):
         self.result("--out", "first", "--set", "max_iterations=3")
         begun = ("--initial-model", "first", "--set", "training.seed=3")
-        self.result("--out", "whole", *begun)
-        self.result("--out", "out", *begun, "--set", "max_iterations=5")
+        self.result("--out", "whole", *begun, said=ANEW)
+        self.result("--out", "out", *begun, "--set", "max_iterations=5", said=ANEW)
         (self.folder / "job.toml").rename(self.folder / "gone.toml")
         self.works("train", "--out", "out", "--resume", "--quiet", "--threads", "3", "--set", "max_iterations=0")
         for file in ("receipt.jsonl", "model.safetensors"):

@@ -49,6 +49,10 @@ def processor_ticks():
         ticks = [int(number) for number in file.readline().split()[1:9]]
     return ticks[3], sum(ticks)
 
+# What a training from an initial model says whose input statistics are computed anew.
+ANEW = ("note: the inputs are normalized by statistics of this training's data, not by those of the initial model "
+        "(layers: `input`)\n")
+
 
 class Stopwatch:
     """Seconds since its start, and whether the machine had processors left meanwhile."""

@@ -79,8 +79,8 @@ int evaluate_command(const EvaluateArguments& a) {
       .allow_empty_folders = true,
       .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
-  std::vector<DatastorePtr> inputs =
-      open_inputs(names, folder, {a.label_column, before.header && !a.no_header, columns});
+  std::vector<DatastorePtr> inputs = open_inputs(
+      names, folder, {a.label_column, before.header && !a.no_header, columns, !a.no_header});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");

@@ -44,7 +44,8 @@ bool is_table(const PredictArguments& a) { return is_table_name(a.files[0]); }
 
 // How file number `input` of the arguments is read. Labels are ignored.
 CsvOptions table_options(const PredictArguments& a, const Network& network, size_t input) {
-  const TableOptions tables{a.label_column, a.before.header && !a.no_header, network.columns()};
+  const TableOptions tables{a.label_column, a.before.header && !a.no_header, network.columns(),
+                            !a.no_header};
   return csv_options(tables, input, input == 0 && !a.label_column.empty());
 }
 

@@ -98,6 +98,8 @@ struct CsvOptions {
   std::string label_column = {};  // name of the column; "": known_label, or else the last column
   bool labeled = true;  // false: all columns are features, and all rows belong to one class, ""
   bool header = true;   // false: the file has no names of columns, and its first line is a row
+  // With header = false: if no field of the first line is a number, it has the names all the same.
+  bool find_header = false;
   // The columns of a training whose network reads this file (ExampleSpec): if the file has a column
   // `known_label`, the labels are there; if it is read without labels, this column is left out.
   // Names of columns that are numbers are accepted if they are the known ones.

@@ -190,7 +190,7 @@ void add_cluster_profile(const std::string& name, const ClusterProfile& profile)
   const std::string text = cluster_profile_text(profile);
   profile_in(text, "cluster " + name);
   make_folders(local_files(), cluster_profiles_folder());
-  write_new_file(path, text, "[cluster] the profile \"" + name + "\" exists",
+  write_new_file(path, text, "[cluster] the profile \"" + name + "\" already exists",
                  "choose another name, or remove it first: lockstep cluster remove " + name);
 }
 

@@ -175,7 +175,8 @@ DatastorePtr open_table(const std::string& name, const TableOptions& tables, siz
 }  // namespace
 
 CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled) {
-  CsvOptions options{.labeled = labeled, .header = tables.header};
+  CsvOptions options{
+      .labeled = labeled, .header = tables.header, .find_header = tables.find_header};
   if (labeled) options.label_column = tables.label_column;
   if (input == 0) options.known_label = tables.columns.label;
   if (input < tables.columns.inputs.size()) options.known_columns = tables.columns.inputs[input];

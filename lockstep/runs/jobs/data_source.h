@@ -27,6 +27,7 @@ struct TableOptions {
   bool header = true;             // false: the first line is a row
   // The columns that the network learned, if known: the order of the features.
   TableColumns columns = {};
+  bool find_header = false;  // see CsvOptions
 };
 
 // Opens the images of a resolved name, or the rows of a table (see is_table_name()). Throws

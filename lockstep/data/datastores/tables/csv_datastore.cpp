@@ -62,7 +62,11 @@ class CsvReading {
     std::vector<std::string> fields;
     if (!records_.next(fields))
       throw DataError("[csv_datastore] " + path_ + " is empty", names_hint);
-    if (options_.header) {
+    if (options_.find_header && !header_) {
+      header_ = std::none_of(fields.begin(), fields.end(),
+                             [this](const std::string& field) { return is_number(field); });
+    }
+    if (header_) {
       columns_ = std::move(fields);
       count_ = columns_.size();
       choose_columns();
@@ -261,7 +265,7 @@ class CsvReading {
 
   // A file of numbers whose first line is a row would lose this row and have its numbers as names.
   void check_first_line() const {
-    if (!options_.header || !label_) return;
+    if (!header_ || !label_) return;
     for (size_t c = 0; c < count_; ++c) {
       if (is_feature(c) && !is_number(columns_[c])) return;
     }
@@ -299,6 +303,7 @@ class CsvReading {
 
   const std::string& path_;
   const CsvOptions& options_;
+  bool header_ = options_.header;
   TableRecords records_;
   std::vector<std::string> columns_;  // empty: they have no names
   size_t count_ = 0;                  // of columns
