@@ -17,7 +17,7 @@ import subprocess
 import time
 import unittest
 
-from support import COMMAND, CommandTest
+from support import COMMAND, JOB, CommandTest
 
 
 def read_model(path):
@@ -56,6 +56,8 @@ class Faults(CommandTest):
         return {"a pipe": pipe, "a device": "/dev/zero", "a socket": path, "": link}
 
     def test_what_is_not_a_file_is_refused_before_it_is_read(self):
+        # Checkpoints keep the seconds that validations took: there is none before the last iteration.
+        self.write(JOB + "\nvalidation_frequency = 50\n")
         self.works("train", "job.toml", "--out", "run", "--quiet")
         model = (self.folder / "run" / "model.safetensors").rename(self.folder / "model.safetensors")
         newest = sorted((self.folder / "run" / "checkpoints").iterdir())[-1]
