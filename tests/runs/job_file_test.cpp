@@ -98,6 +98,21 @@ TEST_F(JobFile, LayersAreSetByName) {
   EXPECT_CONTAINS(unknown, "network.layers.softmx_1.type: there is no layer `softmx_1`");
   EXPECT_CONTAINS(unknown, "did you mean `softmax_1`?");
   EXPECT_CONTAINS(refused(small, {"network.layers.conv.filtres=5"}), "filtres");
+  // A name that `runs show` prints precedes one of a repeated group in the file.
+  const std::string conv = R"({ type = "convolution2d", name = "conv", filters = 2, kernel = 1 })";
+  const std::string behind = "{ repeat = 2, layers = [ " + conv + " ] }, " + conv;
+  const Job full = set("network.layers.conv.filters=5", behind);
+  EXPECT_EQ(names(full), (std::vector<std::string>{"input", "conv_1", "conv_2", "conv"}));
+  EXPECT_EQ(filters(full, 1), 2);
+  EXPECT_EQ(filters(full, 2), 2);
+  EXPECT_EQ(filters(full, 3), 5);
+  const std::string nested =
+      "{ repeat = 2, layers = [ " + conv + ", { repeat = 2, layers = [ " + conv + " ] } ] }";
+  const std::string several = refused(layers(nested), {"network.layers.conv.filters=5"});
+  EXPECT_CONTAINS(several, "several layers of the file have the name `conv`");
+  EXPECT_CONTAINS(several,
+                  "write network.layers.0.layers.0.filters or "
+                  "network.layers.0.layers.1.layers.0.filters");
 }
 
 TEST_F(JobFile, IsResolved) {

@@ -92,14 +92,31 @@ std::string path_of_layer(const json& tree, const std::string& key) {
   };
   std::string name, place;
   for (size_t i = 0; i < layers.size(); ++i) {
-    const auto full = layers[i]["name"].get<std::string>();
-    names.push_back(full);
-    for (const std::string& known : {full, given(i)}) {
-      if (is_of(key, known) && known.size() > name.size()) {
-        name = known;
-        place = places[i];
-      }
+    names.push_back(layers[i]["name"].get<std::string>());
+    if (is_of(key, names[i]) && names[i].size() > name.size()) {
+      name = names[i];
+      place = places[i];
     }
+  }
+  // A full name precedes one of the file of the same length.
+  std::string other;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::string known = given(i);
+    if (!is_of(key, known) || known == names[i]) continue;
+    if (known.size() > name.size()) {
+      name = known;
+      place = places[i];
+      other.clear();
+    } else if (known == name && std::find(names.begin(), names.end(), name) == names.end() &&
+               places[i] != place) {
+      other = places[i];
+    }
+  }
+  if (!other.empty()) {
+    const std::string field = key.substr(name.size());
+    throw InvalidArgument("[--set] network.layers." + key +
+                              ": several layers of the file have the name `" + name + "`",
+                          "write " + dotted(place) + field + " or " + dotted(other) + field);
   }
   if (name.empty()) {
     const std::string part = key.substr(0, key.find('.'));
