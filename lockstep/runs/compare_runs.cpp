@@ -10,7 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_difference.h"
@@ -53,7 +52,19 @@ class Follower : public TrainingObserver {
   Follower(const RunOnDisk& run, int64_t until, const ReplayOptions& options)
       : run_(run), until_(until), options_(options) {}
 
-  void start(const TrainingStart& start) override { from = start.first_iteration - 1; }
+  void start(const TrainingStart& start) override {
+    from = start.first_iteration - 1;
+    if (from > 0 || right_model) return;
+    const bool named = !options_.initial_model.empty();
+    std::string model =
+        named ? options_.initial_model : run_initial_model(local_files(), run_.folder);
+    if (model.empty()) model = "an initial model";
+    throw FileError("[run] " + run_.folder + (named ? " did not start" : " started") +
+                        " from the values of " + model +
+                        (named ? "" : ", which is missing or has changed"),
+                    "name the original with --initial-model (of diff: --initial-model-a, "
+                    "--initial-model-b)");
+  }
   void iteration(const IterationRecord& r) override {
     if (options_.progress) options_.progress(r.iteration - from, until_ - from);
     const ReceiptLine& line = run_.receipt[static_cast<size_t>(r.iteration - 1)];
@@ -73,12 +84,31 @@ class Follower : public TrainingObserver {
 
   int64_t from = 0, differs = 0;
   std::string what;
+  bool right_model = true;  // whether the first iteration begins with the run's initial model
 
  private:
   const RunOnDisk& run_;
   const int64_t until_;
   const ReplayOptions& options_;
 };
+
+// With the initial model, unless its place is that of the folder and it is not there or has
+// changed. From a checkpoint, none is needed.
+JobPlan plan_of(const RunOnDisk& run, const Job& job, const ReplayOptions& options,
+                const std::string& digest) {
+  const auto from = [&](const std::string& model) {
+    return plan_job(job, {.initial_model = model, .columns = run.columns});
+  };
+  if (!options.initial_model.empty()) return from(options.initial_model);
+  const std::string model = run_initial_model(local_files(), run.folder);
+  if (model.empty()) return from("");
+  try {
+    JobPlan plan = from(model);
+    if (digest.empty() || plan.initial_model == digest) return plan;
+  } catch (const Error&) {  // an error of the job is thrown again
+  }
+  return from("");
+}
 
 // Returns all values after the iteration.
 std::vector<NamedTensor> replay(const RunOnDisk& run, int64_t iteration,
@@ -88,15 +118,9 @@ std::vector<NamedTensor> replay(const RunOnDisk& run, int64_t iteration,
   job.training.workers.load.clear();
   job.training.threads = options.threads;
   job.training.max_time = 0;
-  std::string initial_model = options.initial_model;
-  if (initial_model.empty()) {
-    initial_model = run_initial_model(local_files(), run.folder);
-    // From a checkpoint, none is needed.
-    if (!cloud::is_address(initial_model) && !local_files().exists(initial_model)) {
-      initial_model.clear();
-    }
-  }
-  JobPlan plan = plan_job(job, {.initial_model = initial_model, .columns = run.columns});
+  const std::string digest = run_initial_model_digest(local_files(), run.folder);
+  JobPlan plan = plan_of(run, job, options, digest);
+  follower.right_model = digest.empty() || plan.initial_model == digest;
   TrainingControl control;
   control.observers = {&follower};
   control.replay = Replay{join_path(run.folder, "checkpoints"), iteration};

@@ -325,6 +325,14 @@ std::string initial_model_of(const std::string& folder) {
                   "put it back, or name its new place with --initial-model");
 }
 
+void require_same_initial_model(const JobPlan& plan, const RunOptions& options) {
+  const std::string noted = run_initial_model_digest(local_files(), options.folder);
+  if (plan.initial_model.empty() || noted.empty() || plan.initial_model == noted) return;
+  throw FileError("[run] " + options.initial_model + " has changed since the run in " +
+                      options.folder + " began",
+                  "name the original with --initial-model");
+}
+
 // A continued run has the columns with which it began.
 JobPlan plan_of_run(Job job, const RunOptions& options) {
   JobPlanOptions how{.initial_model = options.initial_model, .stop = options.interrupted};
@@ -357,6 +365,7 @@ RunResult run_job(const Job& job, const RunOptions& wanted) {
   const cloud::StopRetries stop_retries(
       [&] { return asked_by_file || (started && local_files().exists(request)); });
   JobPlan plan = plan_of_run(job, options);
+  if (options.resume && wanted.initial_model.empty()) require_same_initial_model(plan, options);
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
   if (!plan.initial_model.empty()) {
     extra["initial_model"] = plan.initial_model;

@@ -5,6 +5,7 @@
 
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/train/records/observer.h"
 #include "tests/runs/support.h"
@@ -334,6 +335,9 @@ TEST_F(Images, ValidationIsOnceAnEpochWhereEpochsAreShorterThanTheDefault) {
     const Job read = job(std::move(settings));
     const JobPlan plan = plan_job(read);
     EXPECT_TRUE(plan.job.validation_frequency_given);
+    // Read again, as a batch job does, it is the same.
+    const JobPlan resolved = plan_job(read_resolved_job(read.resolved().dump()));
+    EXPECT_EQ(resolved.job.resolved().dump(), plan.job.resolved().dump());
     return plan.job.training.validation.frequency;
   };
   EXPECT_EQ(frequency({}), 0);                                     // 3 iterations
@@ -347,6 +351,13 @@ TEST_F(Images, ValidationIsOnceAnEpochWhereEpochsAreShorterThanTheDefault) {
   options.resume = true;
   run_job(job({"resize=true", "max_iterations=4"}), options);
   EXPECT_CONTAINS(text("run/job.json"), "\"validation_frequency\": 50");
+  // So does one whose number is of epochs.
+  Job kept = job({"resize=true"});
+  write("epochs/job.json",
+        R"({"training": {"validation_frequency": 2, "validation_frequency_unit": "epoch"}})");
+  keep_validation_frequency(local_files(), folder + "/epochs", kept);
+  EXPECT_EQ(kept.training.validation.frequency, 2);
+  EXPECT_EQ(kept.training.validation.frequency_unit, "epoch");
 }
 
 TEST_F(Images, WhatAnInitialModelAndFreezeDoNotKeepIsSaid) {

@@ -141,6 +141,20 @@ TEST_F(JobFile, ResolvedJobIsReadAgainWithTheSameResult) {
   EXPECT_EQ(job.resolved()["training"]["shard_size"], 16);
 }
 
+// A batch job reads the resolved job: plan_job() decides there as it does here.
+TEST_F(JobFile, AResolvedJobSaysHowOftenToValidateOnlyIfItWasGiven) {
+  const Job open = read(with("validation_frequency = \"epoch\"\n", ""));
+  const auto resolved = open.resolved();
+  EXPECT_FALSE(resolved["training"].contains("validation_frequency"));
+  EXPECT_FALSE(resolved["training"].contains("validation_frequency_unit"));
+  const Job again = read_resolved_job(resolved.dump());
+  EXPECT_FALSE(open.validation_frequency_given);
+  EXPECT_FALSE(again.validation_frequency_given);
+  EXPECT_EQ(again.resolved().dump(), resolved.dump());
+  EXPECT_EQ(job_difference(again.resolved(), resolved).what, "");
+  EXPECT_TRUE(read_resolved_job(read(small).resolved().dump()).validation_frequency_given);
+}
+
 TEST_F(JobFile, SettingsChangeIt) {
   EXPECT_EQ(read(small, {"training.max_epochs=5"}).training.max_epochs, 5);
   EXPECT_EQ(read(small, {"max_epochs=5", "max_epochs = 6"}).training.max_epochs, 6);

@@ -84,9 +84,10 @@ TEST_F(Run, FolderHoldsWhatIsPromised) {
   EXPECT_CONTAINS(receipt, result.training.digest.to_string());
   // The options can be read again, with the same result.
   const Job again = read_job(local_files(), folder + "/out/job.json");
-  auto expected = job().resolved();
-  expected["training"]["validation_frequency"] = "epoch";  // which is shorter than the default
-  EXPECT_EQ(again.resolved().dump(), expected.dump());
+  Job expected = job();
+  expected.training.validation.frequency = 0;  // once an epoch, which is shorter than the default
+  expected.validation_frequency_given = true;
+  EXPECT_EQ(again.resolved().dump(), expected.resolved().dump());
   EXPECT_EQ(run_job(again, into("again")).training.digest, result.training.digest);
   EXPECT_EQ(text("again/model.safetensors"), text("out/model.safetensors"));
   // Training the initial network again gives the same network. It differs from the trained one.
@@ -256,6 +257,43 @@ TEST_F(Run, AFinishedRunGoesOnWithMoreEpochs) {
   EXPECT_EQ(compare_runs(folder + "/out", folder + "/max_epochs=4").common, 8);
 }
 
+TEST_F(Run, AnInitialModelThatHasChangedIsNotTakenForTheOriginal) {
+  run_job(job({"max_iterations=1"}), into("first"));
+  run_job(job({"max_iterations=2"}), into("second"));
+  RunOptions options = into("out");
+  options.initial_model = folder + "/first";
+  run_job(job(), options);
+  EXPECT_EQ(verify_run(folder + "/out", 1).differs, 0);
+  const std::string original = text("first/model.safetensors");
+  for (const std::string& other : {text("second/model.safetensors"), std::string("damaged")}) {
+    write("first/model.safetensors", other);
+    EXPECT_CONTAINS(refusal<FileError>([&] { verify_run(folder + "/out", 1); }),
+                    "out started from the values of " + folder +
+                        "/first, which is missing or has changed | name the original with "
+                        "--initial-model");
+    // From a checkpoint, none is needed.
+    const Verification late = verify_run(folder + "/out", 6);
+    EXPECT_GT(late.from, 0);
+    EXPECT_EQ(late.differs, 0) << late.what;
+  }
+  EXPECT_CONTAINS(refusal<FileError>([&] {
+                    verify_run(folder + "/out", 1, {1, folder + "/second"});
+                  }),
+                  "out did not start from the values of");
+  write("first/model.safetensors", text("second/model.safetensors"));
+  options.initial_model.clear();
+  options.resume = true;
+  EXPECT_CONTAINS(refusal<FileError>([&] { run_job(job({"max_epochs=4"}), options); }),
+                  "/first has changed since the run in ");
+  // Its new place is kept.
+  options.initial_model = write("moved.safetensors", original);
+  run_job(job({"max_epochs=4"}), options);
+  EXPECT_CONTAINS(text("out/job.json"), options.initial_model);
+  options.initial_model.clear();
+  EXPECT_EQ(run_job(job({"max_epochs=5"}), options).training.last_iteration, 10);
+  EXPECT_EQ(verify_run(folder + "/out", 1).differs, 0);
+}
+
 TEST_F(Run, AScheduleThatLastsAsLongAsTheEpochsForbidsMoreOfThem) {
   RunOptions options = into("out");
   const std::vector<std::string> settings{"learning_rate_schedule=cosine", "final_factor=0.5"};
@@ -312,7 +350,7 @@ TEST_F(Run, OneOfAnEarlierVersionIsRefusedAndStaysAsItIs) {
 TEST_F(Run, TwoAtOnceInOneFolderAreRefusedAndADeadOneIsNot) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
-  const Job mine = job();
+  const Job mine = job({"validation_frequency=epoch"});
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

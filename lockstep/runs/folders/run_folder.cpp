@@ -94,6 +94,11 @@ std::string run_initial_model(FileSystem& files, const std::string& folder) {
   return file.is_string() ? file.get<std::string>() : "";
 }
 
+std::string run_initial_model_digest(FileSystem& files, const std::string& folder) {
+  const nlohmann::json digest = noted_in(files, folder, "initial_model");
+  return digest.is_string() ? digest.get<std::string>() : "";
+}
+
 void keep_validation_frequency(FileSystem& files, const std::string& folder, Job& job) {
   if (job.validation_frequency_given) return;
   const nlohmann::json training = noted_in(files, folder, "training");
@@ -102,6 +107,11 @@ void keep_validation_frequency(FileSystem& files, const std::string& folder, Job
   if (frequency == "epoch") job.training.validation.frequency = 0;
   if (frequency.is_number_integer()) {
     job.training.validation.frequency = frequency.get<int64_t>();
+  }
+  for (const char* unit : {"iteration", "epoch"}) {
+    if (training.value("validation_frequency_unit", nlohmann::json()) == unit) {
+      job.training.validation.frequency_unit = unit;
+    }
   }
   job.validation_frequency_given = true;
 }
@@ -149,7 +159,10 @@ void RunFolder::adopt(const nlohmann::ordered_json& description, bool resume) {
                               : difference.hint);
   }
   resumed_ = true;
-  const auto extended = with_end_of(description, there);
+  auto extended = with_end_of(description, there);
+  if (description.contains("initial_model_file")) {  // it may have been moved
+    extended["initial_model_file"] = description["initial_model_file"];
+  }
   if (extended != there) new_description_ = extended.dump(2) + "\n";
 }
 

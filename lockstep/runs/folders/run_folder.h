@@ -65,8 +65,9 @@ class RunFolder {
   std::string file(const std::string& name) const { return join_path(path_, name); }
   // Whether the folder already held a run.
   bool resumed() const { return resumed_; }
-  // Updates job.json if the run continues with another end than before (see job_difference.h). Call
-  // it after the trainer has accepted the options. Throws FileError.
+  // Updates job.json if the run continues with another end than before (see job_difference.h), or
+  // with its initial model in another place. Call it after the trainer has accepted the options.
+  // Throws FileError.
   void note_end() const;
   // Records the state of the run (see run_state.h). Throws FileError, also if the folder's name now
   // leads to another folder.
@@ -94,6 +95,8 @@ TableColumns run_columns(FileSystem& files, const std::string& folder);
 // job.json); "" for none, for a run of an earlier version, and if there is no run. Throws
 // FileError.
 std::string run_initial_model(FileSystem& files, const std::string& folder);
+// The digest of that model's file when the run began; "" if none is noted. Throws FileError.
+std::string run_initial_model_digest(FileSystem& files, const std::string& folder);
 
 // Gives a job that does not say how often to validate what the run in the folder has, if there is
 // one: earlier versions had another default. Throws FileError.

@@ -340,6 +340,10 @@ ordered_json Job::resolved() const {
   write("noise", [&](FieldVisitor& v) { copy.noise.visit(v); });
   object["network"] = network ? *network : ordered_json();
   write("training", [&](FieldVisitor& v) { visit_training(copy, v); });
+  if (!validation_frequency_given) {  // plan_job() decides
+    object["training"].erase("validation_frequency");
+    object["training"].erase("validation_frequency_unit");
+  }
   if (!class_weights.empty()) object["training"]["class_weights"] = class_weights;
   return object;
 }

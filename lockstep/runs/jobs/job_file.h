@@ -98,7 +98,7 @@ struct Job {
   std::vector<std::string> given;
 
   // The complete job with all defaults filled in and expressions evaluated. read_job() of the
-  // result gives the same job.
+  // result gives the same job. How often to validate is left out if it is not given.
   nlohmann::ordered_json resolved() const;
 };
 
