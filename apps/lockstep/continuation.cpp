@@ -68,7 +68,8 @@ std::string job_of_run(const std::string& folder, const std::string& out) {
 
 std::string how_to_go_on(const TrainArguments& a, const std::string& folder, bool out_of_time) {
   std::string line = "lockstep train";
-  // The folder's job.json has what a run began with, not what a continued one was given besides.
+  // The folder's job.json has what a run began with and its newest end, but not what else a
+  // continued one was given.
   if (a.resume) line += given(a, out_of_time);
   if (out_of_time) line += " --set training.max_time=0";
   // The nodes of a cluster are others each time.

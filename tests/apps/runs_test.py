@@ -132,6 +132,15 @@ class Runs(CommandTest):
         self.assertLessEqual(max(map(len, self.on_terminal(60, "runs", "list").splitlines()[:4])), 60)
         self.assertEqual([r["run"] for r in self.listed()][:2], ["a", "a"])
         self.assertEqual(self.shown(self.listed()[2]["run"])["number"], 3)
+        (self.folder / "elsewhere").mkdir()
+        for number, name in ((1, here + "/a"), (2, "other/a")):  # as the list prints them
+            done = subprocess.run([COMMAND, "runs", "show", name, "--json"], cwd=self.folder / "elsewhere",
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)[0]["number"], number)
+        head = next(csv.reader(io.StringIO(self.works("runs", "list", "--csv", "--sort", "name").stdout)))
+        self.assertEqual(head[:3], ["number", "run", "name"])
+        self.assertEqual(len(head), len(set(head)), head)
         done = subprocess.run([COMMAND, "runs", "show", "a"], cwd=self.folder / "other" / "a", capture_output=True,
                               text=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr),

@@ -188,6 +188,7 @@ int list_runs(const RunsArguments& a) {
     print_runs(runs, fields, a);
   } else if (a.json || a.csv) {
     std::vector<std::string> fields = columns_for(runs, a.sort).fields;
+    std::erase(fields, "name");  // that of --sort
     fields.insert(fields.begin() + 2, "name");
     print_runs(runs, fields, a);
   } else {

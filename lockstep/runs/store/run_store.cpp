@@ -4,6 +4,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
@@ -129,6 +130,17 @@ std::string absolute(const std::string& folder) {
   return path;
 }
 
+// Whether a list may print the run with this name, to tell it from others.
+bool has_longer_name(const StoredRun& run, const std::string& name) {
+  std::string before = run_name(run);
+  for (int longer = 1;; ++longer) {
+    std::string next = run_name(run, longer);
+    if (next == name) return true;
+    if (next == before) return false;
+    before = std::move(next);
+  }
+}
+
 }  // namespace
 
 std::string default_store_folder() { return find_user_folder(UserFolder::data); }
@@ -196,7 +208,12 @@ StoredRun RunStore::find(const std::string& reference) {
   }
   if (row.step()) return run_of(row);
   std::vector<StoredRun> named = by_number ? std::vector<StoredRun>() : runs();
-  std::erase_if(named, [&](const StoredRun& run) { return run_name(run) != reference; });
+  // The shortest names precede longer ones of other runs.
+  const auto shortest = [&](const StoredRun& run) { return run_name(run) == reference; };
+  const bool any = std::any_of(named.begin(), named.end(), shortest);
+  std::erase_if(named, [&](const StoredRun& run) {
+    return any ? !shortest(run) : !has_longer_name(run, reference);
+  });
   if (named.size() == 1) return named.front();
   if (named.size() > 1) {
     std::string numbers;

@@ -37,7 +37,8 @@ class RunStore {
   // All runs by number.
   std::vector<StoredRun> runs();
   // The run with a number ("12"), in a folder or at an address, or the only one with a name (see
-  // run_name()). Throws InvalidArgument if there is none, and if several have the name.
+  // run_name(), with as much of its folder as is given). Throws InvalidArgument if there is none,
+  // and if several have the name.
   StoredRun find(const std::string& reference);
   // Changes the user's notes of a run, in its folder too if that exists. Concurrent changes of a
   // run follow each other.
