@@ -138,9 +138,9 @@ class Datastore {
   // the image with it. The default knows nothing.
   virtual const ImageFacts* facts(int64_t index) const;
   // Digest of all that read() depends on, as far as it is known without reading: of files what the
-  // file system says (paths, sizes, times, inode numbers). Equal digests mean equal examples.
-  // Nothing if it is not known, or if a file changed so lately that a change could go unnoticed.
-  // The default knows nothing.
+  // file system says (paths, sizes, times, inode numbers). Equal digests mean equal inputs; labels
+  // are not part of it. Nothing if it is not known, or if a file changed so lately that a change
+  // could go unnoticed. The default knows nothing.
   virtual std::optional<Digest> file_state() const;
   // Tells that these examples will be read next, about in this order, so that a datastore in a
   // network can read them ahead. The default does nothing.

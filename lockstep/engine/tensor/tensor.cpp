@@ -143,8 +143,8 @@ Tensor reshaped_unrecorded(const Tensor& tensor, const Shape& shape) {
     throw InvalidArgument("[tensor] " + tensor.shape().to_string() + " cannot be reshaped to " +
                           shape.to_string() + ": the numbers of elements differ");
   }
-  const auto plain = std::make_shared<const Tensor>(tensor.to_row_major());
-  return Tensor::view(plain->raw(), {shape, tensor.dtype(), nullptr}, plain, tensor.device());
+  const Tensor plain = tensor.to_row_major();
+  return Tensor::view(plain.data_, {shape, plain.dtype(), nullptr}, plain.owner_, plain.device_);
 }
 
 void set_reshape_recorder(ReshapeRecorder recorder) { reshape_recorder = recorder; }

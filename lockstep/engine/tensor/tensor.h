@@ -73,6 +73,7 @@ class Tensor {
   Tensor reshaped(const Shape& shape) const;
 
  private:
+  friend Tensor reshaped_unrecorded(const Tensor& tensor, const Shape& shape);
   void check(DType wanted) const;
   TensorSpec spec_;
   Device device_;

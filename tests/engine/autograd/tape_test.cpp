@@ -74,6 +74,13 @@ TEST(Tape, RecordsReshapedAsAnOp) {
   EXPECT_FALSE(tape.reads(other));
 }
 
+TEST(Tape, ReshapedTensorsDoNotOwnThoseBefore) {
+  Tensor x = from({1, -2, 3, 4});
+  // A chain of owners this long would exhaust the stack when it is destroyed.
+  for (int i = 0; i < 300'000; ++i) x = x.reshaped(i % 2 == 0 ? Shape{2, 2} : Shape{4});
+  EXPECT_EQ(x.to_vector(), (Values{1, -2, 3, 4}));
+}
+
 TEST(Tape, GivesGradientsOfIntermediateTensors) {
   const Tensor x = from({1, -2, 3});
   Tape tape;
