@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <set>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "tests/base/waiting.h"
@@ -202,6 +205,68 @@ TEST(MiniBatchQueue, HelpPreparesOnlyTheRequestedPart) {
   MiniBatchQueue from_disk(small_cache(23, 600), options);
   EXPECT_FALSE(from_disk.help(true));
   EXPECT_EQ(from_disk.next()->index, 0);
+}
+
+// A cache of which an earlier reading is known.
+std::shared_ptr<const ExampleCache> recalled_cache(std::shared_ptr<MemoryStore> store) {
+  ThreadPool pool(2);
+  const auto first = cache_of(store), later = cache_of(store);
+  const ExampleCache::Contents found = first->fill(pool);
+  later->recall(first->contents(), found.statistics, [] {});
+  return later;
+}
+
+TEST(MiniBatchQueue, HelpersReadNothingThatAnEarlierReadingKnew) {
+  MiniBatchQueueOptions options = awkward();
+  MiniBatchQueue alone(small_cache(), options);
+  const std::vector<MiniBatch> expected = drain(alone);
+  options.helped = true;
+  const auto store = std::make_shared<MemoryStore>(23, 5, 4, 3);
+  const auto cache = recalled_cache(store);
+  std::atomic<int> by_helper = 0;
+  const auto here = std::this_thread::get_id();
+  store->on_read = [&](int64_t) {
+    if (std::this_thread::get_id() == here) ++by_helper;
+  };
+  MiniBatchQueue queue(cache, options);
+  EXPECT_FALSE(queue.help(true)) << "before the files were read";
+  std::vector<MiniBatch> all;
+  int helped = 0;
+  while (queue.has_data()) {
+    all.push_back(*queue.next());
+    while (queue.help(true)) ++helped;
+  }
+  expect_equal(all, expected);
+  EXPECT_EQ(by_helper, 0);
+  EXPECT_GT(helped, 0) << "after the files were read";
+  EXPECT_TRUE(cache->filled());
+}
+
+TEST(MiniBatchQueue, AllCoresReadWhatAnEarlierReadingKnew) {
+  if (available_cores() < 2) GTEST_SKIP() << "there is one core";
+  MiniBatchQueueOptions options = awkward();
+  options.threads = 1;
+  for (const bool helped : {false, true}) {
+    options.helped = helped;
+    const auto store = std::make_shared<MemoryStore>(23, 5, 4, 3);
+    const auto cache = recalled_cache(store);
+    std::mutex mutex;
+    std::set<std::thread::id> readers;
+    const auto two = [&] {
+      const std::lock_guard lock(mutex);
+      return readers.size() > 1;
+    };
+    store->on_read = [&](int64_t) {
+      {
+        const std::lock_guard lock(mutex);
+        readers.insert(std::this_thread::get_id());
+      }
+      await(two);
+    };
+    MiniBatchQueue queue(cache, options);
+    drain(queue);
+    EXPECT_TRUE(two());
+  }
 }
 
 TEST(MiniBatchQueue, AnErrorOfAHelperIsThrownInOrder) {

@@ -1,17 +1,21 @@
 // What is kept of a reading is used only for the same files, and never changes a result.
 #include "lockstep/data/batches/reading_record.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/build_id.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/images/image.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -23,7 +27,9 @@ class Files : public testing::MemoryStore {
   using MemoryStore::MemoryStore;
   std::optional<Digest> file_state() const override { return state; }
   std::vector<std::string> notices() const override {
-    return reads > 0 ? std::vector<std::string>{"one is turned"} : std::vector<std::string>{};
+    std::vector<std::string> all{"two are left out"};
+    if (reads > 0) all.push_back("one is turned");
+    return all;
   }
   std::optional<Digest> state = Digest{1, 2};
 };
@@ -33,10 +39,12 @@ class ReadingRecord : public ::testing::Test {
   ReadingRecord() {
     std::string pattern = (std::filesystem::temp_directory_path() / "lockstep_XXXXXX").string();
     folder_ = mkdtemp(pattern.data());
+    if (const char* const value = getenv("XDG_CACHE_HOME")) cache_before_ = value;
     setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
   }
   ~ReadingRecord() override {
-    unsetenv("XDG_CACHE_HOME");
+    cache_before_ ? setenv("XDG_CACHE_HOME", cache_before_->c_str(), 1)
+                  : unsetenv("XDG_CACHE_HOME");
     std::filesystem::remove_all(folder_);
   }
   std::vector<std::filesystem::path> records() const {
@@ -46,13 +54,15 @@ class ReadingRecord : public ::testing::Test {
     for (const auto& entry : std::filesystem::directory_iterator(images)) all.push_back(entry);
     return all;
   }
-  ExampleCache::Contents read(const ExampleCache& cache) {
+  ExampleCache::Contents read(const ExampleCache& cache, const std::string& decoders = {}) {
     notices.clear();
-    return read_or_recall(cache, pool_, {}, notices, /*worthwhile_seconds=*/0);
+    return read_or_recall(cache, pool_, {}, notices,
+                          {.worthwhile_seconds = 0, .decoders = decoders});
   }
 
   std::vector<std::string> notices;
   std::string folder_;
+  std::optional<std::string> cache_before_;
   ThreadPool pool_{2};
 };
 
@@ -99,6 +109,22 @@ TEST_F(ReadingRecord, IsOfTheSameFilesAndShapes) {
   }
   EXPECT_EQ(reads(Digest{1, 2}, 3), 5);
   EXPECT_EQ(reads(Digest{1, 2}, 3), 0);
+}
+
+TEST_F(ReadingRecord, IsOfTheSameDecoders) {
+  const auto reads = [&](const std::string& decoders) {
+    const auto store = std::make_shared<Files>(5, 4, 5, 3);
+    read(ExampleCache(store, 4, 5, 3, 1 << 20), decoders);
+    return store->reads.load();
+  };
+  EXPECT_EQ(reads(""), 5);
+  EXPECT_EQ(reads(image_library_builds()), 0);
+  EXPECT_EQ(reads("libjpeg of another build"), 5);
+  const std::string builds = image_library_builds();
+  testing::expect_says(builds, image_library_versions());
+  for (const char* const name : {"jpeg_read_scanlines", "png_read_row", "WebPDecode"}) {
+    testing::expect_says(builds, build_id_of(dlsym(RTLD_DEFAULT, name)));
+  }
 }
 
 TEST_F(ReadingRecord, ThatIsWrongEndsInAnErrorAndIsRemoved) {

@@ -163,6 +163,7 @@ ExampleCache::Contents ExampleCache::recall(std::vector<Digest> contents,
   result.statistics = std::move(statistics);
   result.array_statistics.resize(inputs_.size(), ArrayStatistics(0));
   result.listing = digest_of_listing(*store_, contents);
+  recalled_ = true;
   refuted_ = std::move(refuted);
   keep_contents(std::move(contents));
   return result;

@@ -33,6 +33,7 @@ void check_image_size(int64_t height, int64_t width, int64_t channels) {
 struct SharedHead {
   int64_t size, capacity;
   uint64_t example_bytes;
+  uint64_t recalled;  // 1 after recall(); set before other processes attach
 };
 
 size_t digests_offset(int64_t capacity) {
@@ -174,7 +175,7 @@ void ExampleCache::use(const SharedRegion& region) const {
 SharedPlace ExampleCache::share(SharedMemory& arena) const {
   const SharedPlace place = arena.reserve(shared_bytes());
   use(arena.map(place));
-  const SharedHead head{size_, capacity_, example_bytes_};
+  const SharedHead head{size_, capacity_, example_bytes_, 0};
   std::memcpy(shared_.get(), &head, sizeof head);
   return place;
 }
@@ -189,6 +190,7 @@ void ExampleCache::attach(const SharedMemory& arena, const SharedPlace& place) c
   if (!same) throw InvalidArgument("[example cache] the shared cache is for other examples");
   capacity_ = head.capacity;
   use(region);
+  recalled_ = head.recalled != 0;
   contents_.resize(static_cast<size_t>(size_));
   std::memcpy(contents_.data(), region.get() + digests_offset(capacity_),
               contents_.size() * sizeof(Digest));
@@ -210,8 +212,8 @@ void ExampleCache::take_content(int64_t index, const Digest& read, Digest* conte
   if (content != nullptr) {
     *content = read;
   } else if (!contents_.empty() && contents_[static_cast<size_t>(index)] != read) {
-    if (refuted_) {
-      refuted_();
+    if (recalled_) {
+      refute();  // in a worker, its client does
       throw DataError("[example cache] " + store_->name(index) + " (" + store_->describe() +
                           ") has other contents than when an earlier training read it, although "
                           "the file system reports no change",
@@ -221,6 +223,10 @@ void ExampleCache::take_content(int64_t index, const Digest& read, Digest* conte
                         ") has changed since the run began",
                     "a run's data must not change until the run has ended");
   }
+}
+
+void ExampleCache::refute() const {
+  if (refuted_) refuted_();
 }
 
 std::string ExampleCache::named(int64_t index) const {
@@ -436,6 +442,10 @@ bool ExampleCache::filled() const {
 void ExampleCache::keep_contents(std::vector<Digest> contents) const {
   contents_ = std::move(contents);
   if (!shared_) return;
+  SharedHead head{};
+  std::memcpy(&head, shared_.get(), sizeof head);
+  head.recalled = recalled_ ? 1 : 0;
+  std::memcpy(shared_.get(), &head, sizeof head);
   std::memcpy(shared_.get() + digests_offset(capacity_), contents_.data(),
               contents_.size() * sizeof(Digest));
 }

@@ -146,6 +146,11 @@ class ExampleCache {
   // call of `refuted`. `statistics` are those of fill(); returns what fill() would.
   Contents recall(std::vector<Digest> contents, std::vector<ChannelStatistics> statistics,
                   std::function<void()> refuted) const;
+  // Whether this or another process has called recall() for this memory.
+  bool recalled() const { return recalled_; }
+  // Calls `refuted` of recall(), if this process has called it: another process may have found
+  // other contents.
+  void refute() const;
 
  private:
   enum State : uint8_t { empty, busy, ready };
@@ -203,7 +208,8 @@ class ExampleCache {
   mutable std::atomic<size_t> taken_bytes_{0};           // bytes of the examples in wholes_
   // Digest of each example, set by fill(). An example that is read again must not have changed.
   mutable std::vector<Digest> contents_;
-  mutable std::function<void()> refuted_;   // of recall(); empty: this process has read them
+  mutable bool recalled_ = false;
+  mutable std::function<void()> refuted_;   // of recall() in this process
   mutable std::atomic<int64_t> filled_{0};  // number of cached examples, from the first on
 };
 

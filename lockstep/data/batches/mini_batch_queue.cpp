@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/pause.h"
 #include "lockstep/base/time_limit.h"
@@ -81,6 +82,8 @@ struct MiniBatchQueue::State {
   const bool may_help;  // whether compute threads call help()
   // Images of an index were not read before the first mini-batch.
   const bool from_network = cache->size() > 0 && cache->store()->facts(0) != nullptr;
+  // Nor were those of which an earlier reading is known.
+  const bool recalled = cache->recalled() || (options.targets && options.targets->recalled());
   std::atomic<bool> passed{false};  // whether an epoch's mini-batches were taken
   const int64_t start_at;
   int64_t expected_to;  // mini-batches before this one were announced to the datastore; see begin()
@@ -115,8 +118,7 @@ struct MiniBatchQueue::State {
         options(std::move(o)),
         per_epoch(lockstep::batches_per_epoch(cache->size(), options)),
         end(per_epoch * options.max_epochs),
-        may_help(options.helped && lies_in_memory(*cache) &&
-                 (!options.targets || lies_in_memory(*options.targets))),
+        may_help(options.helped && fit_into_memory()),
         start_at(std::min(end, first_epoch * per_epoch + first_batch)),
         expected_to(start_at),
         rows(*cache, options),
@@ -140,15 +142,20 @@ struct MiniBatchQueue::State {
   }
 
   // Compute threads must not wait for a disk.
-  static bool lies_in_memory(const ExampleCache& images) {
-    return images.capacity() >= images.size();
+  bool fit_into_memory() const {
+    const auto fits = [](const ExampleCache& images) { return images.capacity() >= images.size(); };
+    return fits(*cache) && (!options.targets || fits(*options.targets));
   }
-  // False until the examples of an index have been read once: compute threads must not wait for a
-  // network either. After an epoch only those are missing that it dropped at its end; they are read
-  // ahead. Members of a group read other examples in each epoch.
-  bool helped() const {
-    return may_help && (!from_network || (passed.load() && !options.rows) || cache->filled());
+  // Whether examples that were not read before the first mini-batch have been read since. After an
+  // epoch only those are missing that it dropped at its end; they are read ahead. Members of a
+  // group read other examples in each epoch.
+  bool all_read() const {
+    if (!from_network && !recalled) return true;
+    if (passed.load() && !options.rows) return true;
+    return cache->filled() && (!options.targets || options.targets->filled());
   }
+  // False until all examples have been read: compute threads must not wait for a network either.
+  bool helped() const { return may_help && all_read(); }
   // The number of a mini-batch, counted over all epochs.
   int64_t number_of(const MiniBatch& batch) const { return batch.epoch * per_epoch + batch.index; }
 
@@ -161,8 +168,13 @@ struct MiniBatchQueue::State {
   }
 
   void start() {
-    const int64_t useful = std::min<int64_t>(options.threads, end - taken_by_caller());
-    for (int64_t i = 0; i < useful; ++i) makers.emplace_back([this] { make_all(); });
+    // Until memory holds what was recalled, images are decoded as fast as a first reading would.
+    const bool slow = recalled && fit_into_memory() && !all_read();
+    const int most = slow ? std::max(options.threads, available_cores()) : options.threads;
+    const int64_t useful = std::min<int64_t>(most, end - taken_by_caller());
+    for (int64_t i = 0; i < useful; ++i) {
+      makers.emplace_back([this, until_read = i >= options.threads] { make_all(until_read); });
+    }
   }
 
   // Whether there is work for mini-batches below `limit`.
@@ -276,7 +288,8 @@ struct MiniBatchQueue::State {
     wake_taker.notify_one();
   }
 
-  void make_all() {
+  // With `until_read` until all_read().
+  void make_all(bool until_read) {
     // If cores are scarce, this thread must not take a core from a compute thread, but should run
     // while that thread waits. A failure of this call is harmless. Another class than the usual one
     // was chosen by the user.
@@ -286,13 +299,17 @@ struct MiniBatchQueue::State {
     }
     const MutexLock lock(mutex);
     for (;;) {
-      while (!stop.load() && !can_work(makers_limit())) wake_makers.wait(mutex);
-      if (stop.load()) return;
+      const auto over = [&] { return stop.load() || (until_read && all_read()); };
+      while (!over() && !can_work(makers_limit())) wake_makers.wait(mutex);
+      if (over()) {
+        wake_makers.notify_one();  // for another one, if this one was woken to work
+        return;
+      }
       const double before = thread_seconds();
       work(makers_limit());
       seconds += thread_seconds() - before;
       // Other threads can make pieces of the mini-batch that this one began.
-      if (!helped() && options.threads > 1 && can_work(end)) wake_makers.notify_one();
+      if (!helped() && (options.threads > 1 || recalled) && can_work(end)) wake_makers.notify_one();
     }
   }
 

@@ -37,7 +37,9 @@ struct MiniBatchQueueOptions {
   // noise. Targets that are arrays of floats stay unchanged. Null: the targets of the examples, if
   // they have some, otherwise labels only.
   std::shared_ptr<const ExampleCache> targets = {};
-  int threads = 1;   // background threads
+  // Background threads. Up to one for each core while images that fit into the memory are read for
+  // the first time, after ExampleCache::recall().
+  int threads = 1;
   int prefetch = 4;  // mini-batches prepared ahead of the caller
   // Compute threads call help(). Background threads then only make the mini-batch for which next()
   // waits. No effect unless all images fit into the cache's memory.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -12,6 +13,8 @@
 #include "lockstep/base/os/build_id.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/user_folder.h"
+#include "lockstep/base/os/variable.h"
+#include "lockstep/data/images/image.h"
 
 namespace lockstep {
 namespace {
@@ -19,10 +22,10 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "records have little-endian numbers");
 
 constexpr size_t kMostRecords = 64;
-constexpr const char* kForm = "lockstep reading 1";
+constexpr const char* kForm = "lockstep reading 2";
 
-// The results of a reading depend on the build, which also fixes the libraries that decode.
-std::optional<Digest> key_of(const ExampleCache& cache) {
+// The results of a reading depend on the build and on `decoders`, which can be shared libraries.
+std::optional<Digest> key_of(const ExampleCache& cache, const std::string& decoders) {
   const bool images = std::all_of(cache.inputs().begin(), cache.inputs().end(),
                                   [](const auto& v) { return v.kind == ValueKind::image; });
   if (!images || (cache.target() != nullptr && cache.target()->kind != ValueKind::image)) {
@@ -30,9 +33,12 @@ std::optional<Digest> key_of(const ExampleCache& cache) {
   }
   const std::optional<Digest> files = cache.store()->file_state();
   if (!files) return std::nullopt;
+  const std::string build = build_id_of(reinterpret_cast<const void*>(&key_of));
+  if (build == "none") return std::nullopt;
   Digester digester;
   digester.add(kForm);
-  digester.add(build_id_of(reinterpret_cast<const void*>(&key_of)));
+  digester.add(build);
+  digester.add(decoders);
   digester.add(*files);
   digester.add(static_cast<uint64_t>(cache.size()));
   digester.add(static_cast<uint64_t>(cache.images()));
@@ -146,6 +152,11 @@ Record record_of(std::string_view text) {
   return record;
 }
 
+double worthwhile_seconds(const RecordOptions& options) {
+  const std::string text = variable("LOCKSTEP_KEPT_READING_SECONDS");
+  return text.empty() ? options.worthwhile_seconds : std::strtod(text.c_str(), nullptr);
+}
+
 std::string folder_of_records() {
   const std::string folder = find_cache_folder();
   return folder.empty() ? folder : join_path(folder, "images");
@@ -197,9 +208,10 @@ void keep_record(const std::string& folder, const std::string& path, const Recor
 ExampleCache::Contents read_or_recall(const ExampleCache& cache, ThreadPool& pool,
                                       const std::function<void(int64_t)>& progress,
                                       std::vector<std::string>& notices,
-                                      double worthwhile_seconds) {
+                                      const RecordOptions& options) {
   const std::string folder = folder_of_records();
-  const std::optional<Digest> key = folder.empty() ? std::nullopt : key_of(cache);
+  const std::string decoders = options.decoders.empty() ? image_library_builds() : options.decoders;
+  const std::optional<Digest> key = folder.empty() ? std::nullopt : key_of(cache, decoders);
   if (!key) return cache.fill(pool, progress);
   const std::string path = join_path(folder, key->to_string());
   if (std::optional<Record> record = find_record(path, cache)) {
@@ -210,12 +222,18 @@ ExampleCache::Contents read_or_recall(const ExampleCache& cache, ThreadPool& poo
       std::filesystem::remove(path, failed);
     });
   }
+  const std::vector<std::string> told = cache.store()->notices();
   const auto begun = std::chrono::steady_clock::now();
   ExampleCache::Contents read = cache.fill(pool, progress);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
   // Not if a file has changed while it was read.
-  if (took.count() >= worthwhile_seconds && key_of(cache) == key) {
-    keep_record(folder, path, {cache.contents(), read.statistics, cache.store()->notices()});
+  if (took.count() >= worthwhile_seconds(options) && key_of(cache, decoders) == key) {
+    // Not what the datastore tells without reading: that need not be true of a later listing.
+    std::vector<std::string> found = cache.store()->notices();
+    std::erase_if(found, [&](const std::string& notice) {
+      return std::find(told.begin(), told.end(), notice) != told.end();
+    });
+    keep_record(folder, path, {cache.contents(), read.statistics, std::move(found)});
   }
   return read;
 }

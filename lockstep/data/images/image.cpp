@@ -1,8 +1,11 @@
 #include "lockstep/data/images/image.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/build_id.h"
 #include "lockstep/data/images/image_codecs.h"
 #include "lockstep/data/images/image_format.h"
 
@@ -134,6 +137,15 @@ std::vector<uint8_t> to_planes(const Image& image) {
 std::string image_library_versions() {
   return detail::jpeg_library_version() + ", " + detail::png_library_version() + ", " +
          detail::webp_library_version() + ", " + detail::gif_library_version();
+}
+
+std::string image_library_builds() {
+  std::string text = image_library_versions();
+  // A function that is not found is linked statically: the build of Lockstep fixes it.
+  for (const char* const name : {"jpeg_read_scanlines", "png_read_row", "WebPDecode", "DGifOpen"}) {
+    text += ", " + build_id_of(dlsym(RTLD_DEFAULT, name));
+  }
+  return text;
 }
 
 }  // namespace lockstep

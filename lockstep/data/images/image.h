@@ -67,4 +67,8 @@ std::vector<std::byte> encode_png(const Image& image);
 // numerics fingerprint.
 std::string image_library_versions();
 
+// The same, with the builds of the decoders that are shared libraries, which can be replaced
+// without another build of Lockstep.
+std::string image_library_builds();
+
 }  // namespace lockstep
