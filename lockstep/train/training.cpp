@@ -20,9 +20,24 @@ double seconds_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
 }
 
+bool may_come_from_data(const Error& error) {
+  return dynamic_cast<const Cancelled*>(&error) == nullptr &&
+         dynamic_cast<const Diverged*>(&error) == nullptr &&
+         dynamic_cast<const InvalidArgument*>(&error) == nullptr;
+}
+
 }  // namespace
 
 TrainingResult Training::run() {
+  try {
+    return run_to_end();
+  } catch (const Error& error) {
+    if (may_come_from_data(error)) forget_readings(images_);
+    throw;
+  }
+}
+
+TrainingResult Training::run_to_end() {
   // This thread also computes sums over shards and scalars.
   const ArithmeticMode mode;
   prepare();

@@ -40,6 +40,8 @@ class Training {
  private:
   using Clock = std::chrono::steady_clock;
 
+  TrainingResult run_to_end();
+
   // Workers have their own threads. The client's threads read images.
   static int client_threads(const TrainingOptions& options);
 

@@ -1,5 +1,6 @@
 // What a training needs before its first iteration: see training.h.
 #include <algorithm>
+#include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
@@ -64,8 +65,9 @@ std::vector<std::vector<ChannelSummary>> Training::read_all() {
   listings_ = read.listings;
   // The datastores tell again what they know without reading.
   const std::vector<std::string> known = notices_of(data_);
+  std::set<std::string> told(known.begin(), known.end());
   for (const std::string& notice : read.notices) {
-    if (std::find(known.begin(), known.end(), notice) != known.end()) continue;
+    if (!told.insert(notice).second) continue;
     notify([&](TrainingObserver& o) { o.notice(notice); });
   }
   return read.channels;

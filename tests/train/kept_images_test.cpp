@@ -1,15 +1,22 @@
-// Trainings of one process after the other on the same data decode it once.
+// Trainings of one process after the other on the same data decode it once; so do trainings of
+// other processes, for what they need before they begin.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/parallel/process/function.h"
 #include "lockstep/train/input/training_images.h"
 #include "lockstep/train/trainer.h"
+#include "tests/train/known_files.h"
 #include "tests/train/law_problem.h"
+#include "tests/train/support.h"
 
 namespace lockstep {
 namespace {
@@ -74,6 +81,61 @@ TEST_F(KeptImages, AreNotThoseOfOtherData) {
   EXPECT_EQ(a.digest, c.digest);
   EXPECT_EQ(b.reads, a.reads);
   EXPECT_EQ(c.reads, 2 * a.reads) << "another budget";
+}
+
+TrainingProblem problem_of_files(bool changed) {
+  TrainingProblem problem = testing::law_problem();
+  problem.data.training = std::make_shared<testing::KnownFiles>(problem.data.training, changed);
+  return problem;
+}
+
+Digest train_by(int64_t workers, bool changed) {
+  const auto call = make_call<&problem_of_files>(changed);
+  TrainingProblem problem = call();
+  TrainingOptions options = testing::law_options(2);
+  options.workers.count = workers;
+  return train(call, problem.network, problem.data, options).digest;
+}
+
+TEST(KeptReadings, ThatAreWrongAreRemovedWhoeverNotices) {
+  for (const int64_t workers : {0, 2}) {
+    const testing::KeptReadings kept;
+    const Digest before = train_by(workers, false);
+    EXPECT_EQ(kept.size(), 1);
+    const std::string message = testing::message_of<Error>([&] { train_by(workers, true); });
+    testing::expect_says(message, "has other contents than when an earlier training read it");
+    EXPECT_EQ(kept.size(), 0) << workers << " workers";
+    EXPECT_NE(train_by(workers, true), before);
+  }
+}
+
+TEST(KeptReadings, OfOneProcessAreReadAgainIfTheyWereWrong) {
+  const testing::KeptReadings kept;
+  train_by(0, false);
+  const TrainingProblem problem = problem_of_files(true);
+  const auto again = [&] {
+    Network network = testing::law_network();
+    train(network, problem.data, testing::law_options(2));
+  };
+  keep_images(true);
+  testing::expect_says(testing::message_of<Error>(again), "has other contents");
+  EXPECT_EQ(testing::message_of<Error>(again), "(nothing was thrown)");
+  keep_images(false);
+}
+
+TEST(KeptReadings, TellTheSameOfTwoListingsOnce) {
+  const testing::KeptReadings kept;
+  for (const bool known : {false, true}) {
+    TrainingProblem problem = problem_of_files(false);
+    problem.data.validation = std::make_shared<testing::KnownFiles>(problem.data.validation);
+    testing::Recorder recorder;
+    TrainingControl control;
+    control.observers = {&recorder};
+    train(problem.network, problem.data, testing::law_options(2), control);
+    EXPECT_EQ(std::count(recorder.notices.begin(), recorder.notices.end(), "one is turned"),
+              known ? 1 : 0);
+    EXPECT_EQ(kept.size(), 2);
+  }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "lockstep/train/state/receipt.h"
 #include "lockstep/train/trainer.h"
 #include "tests/data/support.h"
+#include "tests/train/known_files.h"
 #include "tests/train/law_problem.h"
 #include "tests/train/same_history.h"
 
@@ -254,6 +255,32 @@ TEST(Law, ReceiptsOfTwoRunsAreTheSameBytes) {
   const std::string receipt = read_text(local_files(), a.path + "/receipt.jsonl");
   EXPECT_GT(receipt.size(), 100u);
   EXPECT_EQ(receipt, read_text(local_files(), b.path + "/receipt.jsonl"));
+}
+
+TEST(Law, OneDigestForImagesThatAnEarlierTrainingRead) {
+  const TrainingResult one = run(test_options(1));
+  const testing::KeptReadings kept;
+  const auto again = [&](int64_t threads, int64_t loader_threads, int64_t cache_mib,
+                         bool known = true) {
+    TrainingData data = test_data();
+    data.training = std::make_shared<testing::KnownFiles>(data.training);
+    TrainingOptions options = test_options(threads);
+    options.data.loader_threads = loader_threads;
+    options.data.cache_mib = cache_mib;
+    testing::ReadAtFirst first(*data.training);
+    TrainingControl control;
+    control.observers = {&first};
+    Network network = testing::law_network();
+    const TrainingResult result = train(network, data, options, control);
+    EXPECT_EQ(first.reads, known ? 0 : data.training->size());
+    EXPECT_EQ(kept.size(), 1);
+    expect_same_history(one, result);
+  };
+  again(2, 1, 100, false);
+  again(1, 1, 100);
+  again(3, 2, 100);
+  again(8, 1, 100);
+  again(2, 2, 0);
 }
 
 // States what is not promised: another shard size gives other bits. Not a test of the suite Law,

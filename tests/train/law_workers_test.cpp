@@ -9,6 +9,7 @@
 #include "lockstep/parallel/process/function.h"
 #include "tests/parallel/network.h"
 #include "tests/train/hosts.h"
+#include "tests/train/known_files.h"
 #include "tests/train/law_problem.h"
 #include "tests/train/same_history.h"
 
@@ -74,6 +75,30 @@ TEST(LawOfWorkers, OneDigestForAnyLoad) {
       expect_shares(many, options);
       expect_same_history(one_process(), many);
     }
+  }
+}
+
+TrainingProblem problem_of_known_files() {
+  TrainingProblem problem = testing::law_problem();
+  problem.data.training = std::make_shared<testing::KnownFiles>(problem.data.training);
+  return problem;
+}
+
+TEST(LawOfWorkers, OneDigestForImagesThatAnEarlierTrainingRead) {
+  const testing::KeptReadings kept;
+  const auto call = make_call<&problem_of_known_files>();
+  for (const int64_t workers : {2, 2, 3}) {
+    TrainingProblem problem = call();
+    const bool known = kept.size() > 0;
+    testing::ReadAtFirst first(*problem.data.training);
+    TrainingControl control;
+    control.observers = {&first};
+    const TrainingOptions options = options_of(workers, 2);
+    const TrainingResult many = train(call, problem.network, problem.data, options, control);
+    EXPECT_EQ(first.reads, known ? 0 : problem.data.training->size());
+    EXPECT_EQ(kept.size(), 1);
+    expect_shares(many, options);
+    expect_same_history(one_process(), many);
   }
 }
 

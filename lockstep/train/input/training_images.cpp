@@ -166,4 +166,18 @@ ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
   return read;
 }
 
+void forget_readings(const TrainingImages& images) {
+  bool recalled = false;
+  for (const auto* cache :
+       {&images.training, &images.targets, &images.validation, &images.validation_targets}) {
+    if (*cache == nullptr || !(*cache)->recalled()) continue;
+    (*cache)->refute();
+    recalled = true;
+  }
+  const MutexLock lock(kept_mutex);
+  if (recalled && kept_images && kept_images->images.training == images.training) {
+    kept_images.reset();
+  }
+}
+
 }  // namespace lockstep

@@ -65,4 +65,9 @@ struct ImagesRead {
 ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
                        const std::function<void(int64_t done, int64_t total)>& progress);
 
+// For a training that fails, perhaps because an image is not as an earlier training has read it,
+// which workers may have found: the next training reads the images. Does nothing if these were read
+// by this process.
+void forget_readings(const TrainingImages& images);
+
 }  // namespace lockstep
