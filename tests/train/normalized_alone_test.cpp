@@ -111,8 +111,8 @@ TEST(NormalizedAlone, GroupsOfOneValueAreRefused) {
   };
   EXPECT_EQ(trained(instance_normalization()),
             "[training] the layer `instance_normalization_1` normalizes over one value, which "
-            "gives 0 whatever the value is | leave it out, or place it where its input has more "
-            "channels or places");
+            "gives 0 whatever the value is | leave it out, or put it where its input has more "
+            "channels or more pixels");
   EXPECT_NE(trained(group_normalization({.groups = 6})), "accepted");
   EXPECT_EQ(trained(group_normalization({.groups = 3})), "accepted");
   EXPECT_EQ(trained(layer_normalization()), "accepted");

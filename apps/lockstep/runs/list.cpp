@@ -130,7 +130,7 @@ void print_fitting(const std::vector<StoredRun>& runs, const std::string& sorted
   const size_t room = line_width();
   // A long name gives way to what tells how a run stands.
   size_t used = 0;
-  constexpr size_t beside_name = 5;  // number, state, epoch and a score, besides the name itself
+  constexpr size_t beside_name = 5;  // number, state, epoch and a score, and the name itself
   for (size_t i = 0; i < std::min(beside_name, columns.by_importance.size()); ++i) {
     const std::string& field = columns.by_importance[i];
     if (field != "run") used += widths[field] + gap;

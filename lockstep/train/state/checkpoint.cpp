@@ -130,8 +130,11 @@ void check_identity(const nlohmann::ordered_json& identity, const nlohmann::orde
     throw InvalidArgument("[checkpoint] " + path + " belongs to another training: " + different,
                           hint);
   };
-  const nlohmann::ordered_json version = there.value("version", nlohmann::ordered_json(1));
-  if (version != identity["version"]) {
+  const auto version_of = [](const nlohmann::ordered_json& one) {
+    return one.contains("version") ? one["version"] : nlohmann::ordered_json(1);
+  };
+  const nlohmann::ordered_json version = version_of(there);
+  if (version != version_of(identity)) {
     throw InvalidArgument("[checkpoint] " + path + " has an identity of version " + version.dump() +
                               ", but this program writes version " +
                               std::to_string(identity_version),
