@@ -114,9 +114,8 @@ TEST(ImageShards, FactsGiveDigestAndStatisticsOfReadingEverything) {
   archive[index.images[1].offset + 60] ^= 1;
   packed.write("s.tar", {as_bytes(archive).begin(), as_bytes(archive).end()});
   EXPECT_NO_THROW(shards->read(0));
-  EXPECT_NE(
-      message_of<DataError>([&] { shards->read(1); }).find("do not match the index"),
-      std::string::npos);
+  EXPECT_NE(message_of<DataError>([&] { shards->read(1); }).find("do not match the index"),
+            std::string::npos);
 }
 
 // A folder of archives of `images`, with an index.
