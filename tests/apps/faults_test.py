@@ -126,7 +126,7 @@ class Faults(CommandTest):
         def limited(size):
             return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
-        settings = ["--set", "max_epochs=400", "--set", "checkpoint_frequency=40"]
+        settings = ["--set", "max_epochs=400", "--set", "checkpoint_frequency=40", "--set", "validation_frequency=50"]
         whole = self.result("--out", "whole", *settings)
         size = (self.folder / "whole" / "receipt.jsonl").stat().st_size
         checkpoint = max(p.stat().st_size for p in (self.folder / "whole" / "checkpoints").iterdir())

@@ -235,7 +235,7 @@ class Workers(unittest.TestCase):
             name = f"waiting{number}"
             child = self.start(name, "--workers", "2")
             begun = time.monotonic()
-            asked = None
+            asked = waits = None
             while child.poll() is None and time.monotonic() < begun + 30:
                 for worker in children_of(child.pid):  # so that no worker gets ready
                     try:
@@ -244,9 +244,10 @@ class Workers(unittest.TestCase):
                         # The client waits for it before that.
                         if begun_there:
                             os.kill(worker, signal.SIGSTOP)
+                            waits = waits or time.monotonic()
                     except (FileNotFoundError, ProcessLookupError):
                         pass
-                if asked is None and time.monotonic() > begun + 1:
+                if asked is None and waits and time.monotonic() > waits + 1:
                     asked = time.monotonic()
                     child.send_signal(number)
                 time.sleep(0.002)
