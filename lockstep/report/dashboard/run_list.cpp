@@ -342,8 +342,11 @@ ordered_json RunList::differences(const std::vector<std::string>& ids) const {
     if (chosen.empty()) {
       for (const auto& [id, entry] : state_->entries) chosen.push_back(id);
     }
-    const auto& entries = state_->entries;
-    std::erase_if(chosen, [&entries](const std::string& id) { return !entries.contains(id); });
+    std::vector<std::string> known;
+    for (std::string& id : chosen) {
+      if (state_->entries.contains(id)) known.push_back(std::move(id));
+    }
+    chosen = std::move(known);
     for (const std::string& id : chosen) folders.push_back(state_->entries.at(id).folder);
   }
   ordered_json json = differing_options(folders, kMostNames);
