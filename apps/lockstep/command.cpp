@@ -82,8 +82,7 @@ const std::vector<Variable>& environment() {
       {"LOCKSTEP_NCCL", "1: workers with one GPU each exchange gradients by NCCL"},
       {"LOCKSTEP_HOME",
        "folder of the run store, of batch jobs, of cluster profiles and of self-test results of "
-       "GPUs "
-       "(default: by the XDG specification)"},
+       "GPUs (default: by the XDG specification)"},
       {"LOCKSTEP_PORTS", "ports that trainings on several hosts listen at, such as 20000-20100"},
       {"LOCKSTEP_INTERFACE", "network interface for trainings on several hosts, such as eth0"},
       {"LOCKSTEP_KEY_FOLDER",

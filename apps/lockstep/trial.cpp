@@ -50,10 +50,9 @@ class Beginning : public TrainingObserver {
 
 std::string examples(const DatastorePtr& store) {
   if (!store) return "none";
-  const bool one = store->size() == 1;
-  return format_count(store->size()) + (has_image_inputs(*store) ? one ? " image" : " images"
-                                        : one                    ? " row"
-                                                                 : " rows");
+  std::string word = examples_word(*store);
+  if (store->size() == 1) word.pop_back();
+  return format_count(store->size()) + " " + word;
 }
 
 struct Sample {

@@ -46,6 +46,10 @@ class Layers(list):
             fields["padding"] = "same"
         return self.add("convolution2d", *inputs, filters=filters, kernel=kernel, **fields)
 
+    def normalize_and_rectify(self):
+        self.add("batch_normalization")
+        self.add("relu")
+
     def classes(self, count=10):
         self.add("fully_connected", units=count)
         self.add("softmax")
@@ -57,8 +61,7 @@ def plain(width, depth):
     for level in range(3):
         for _ in range(depth):
             n.convolution(width << level, 3)
-            n.add("batch_normalization")
-            n.add("relu")
+            n.normalize_and_rectify()
         if level < 2:
             n.add("max_pooling2d", pool=2, stride=2)
         else:
@@ -72,11 +75,9 @@ def depthwise():
     channels = 32
     for filters, stride in ((64, 1), (128, 2), (128, 1), (256, 2)):
         n.add("convolution2d", filters=channels, kernel=3, groups=channels, padding=1, stride=stride)
-        n.add("batch_normalization")
-        n.add("relu")
+        n.normalize_and_rectify()
         n.convolution(filters, 1)
-        n.add("batch_normalization")
-        n.add("relu")
+        n.normalize_and_rectify()
         channels = filters
     n.add("global_average_pooling2d")
     return n.classes()
@@ -208,7 +209,7 @@ def speed_of_lockstep(command, name, images, environment, more):
 
 
 def torch_step(name, network, seconds):
-    """Runs in a process of its own; prints images per second of each way to compute as JSON."""
+    """Measures PyTorch in this process. Prints the images per second of each variant as JSON."""
     import torch
     from torch import nn
 

@@ -113,7 +113,7 @@ void require_class_folders(const Datastore& images) {
                       std::to_string(images.size()) +
                       (images.size() == 1 ? " image lies" : " images lie") +
                       " in the folder itself",
-                  "put the images of each class into a folder of its own, named by the class; for "
+                  "put the images of each class into one folder, named after the class; for "
                   "image to image, set `targets`");
 }
 

@@ -16,7 +16,7 @@ namespace {
 using testing::MemoryStore;
 using testing::message_of;
 
-std::shared_ptr<const ExampleCache> cache_of(const DatastorePtr& store) {
+std::shared_ptr<const ExampleCache> cache_without_memory(const DatastorePtr& store) {
   const Image first = read_image(*store, 0);
   return std::make_shared<ExampleCache>(store, first.height, first.width, first.channels, 0);
 }
@@ -51,7 +51,7 @@ Seen seen_of(MiniBatchQueue& queue) {
 }
 
 TEST(MiniBatchQueueByHand, ResetBeginsAgainFromAnywhere) {
-  const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
+  const auto cache = cache_without_memory(std::make_shared<MemoryStore>(11, 3, 2, 1));
   MiniBatchQueue queue(cache, queue_options());
   const Seen all = seen_of(queue);
   queue.reset();
@@ -91,7 +91,7 @@ TEST(MiniBatchQueueByHand, ResetForgetsAnError) {
 }
 
 TEST(MiniBatchQueueByHand, ShuffleIsANewQueueOfAnotherSeed) {
-  const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
+  const auto cache = cache_without_memory(std::make_shared<MemoryStore>(11, 3, 2, 1));
   MiniBatchQueueOptions options = queue_options();
   MiniBatchQueue queue(cache, options);
   const Seen first = seen_of(queue);
@@ -115,7 +115,7 @@ TEST(MiniBatchQueueByHand, ShuffleIsANewQueueOfAnotherSeed) {
 }
 
 TEST(MiniBatchQueueByHand, MiniBatchesAreChangedOnTheWay) {
-  const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
+  const auto cache = cache_without_memory(std::make_shared<MemoryStore>(11, 3, 2, 1));
   MiniBatchQueueOptions options = queue_options();
   MiniBatchQueue unchanged(cache, options);
   const Seen plain = seen_of(unchanged);
@@ -148,13 +148,13 @@ TEST(MiniBatchQueueByHand, WhatPreprocessingThrowsNextThrows) {
   options.preprocess = [](MiniBatch& batch) {
     if (batch.index == 1) throw DataError("no second mini-batch");
   };
-  MiniBatchQueue queue(cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1)), options);
+  MiniBatchQueue queue(cache_without_memory(std::make_shared<MemoryStore>(11, 3, 2, 1)), options);
   EXPECT_EQ(queue.next()->index, 0);
   EXPECT_EQ(message_of<DataError>([&] { queue.next(); }), "no second mini-batch");
 }
 
 TEST(MiniBatchQueueByHand, ARequestEndsTheWaitAndTheMiniBatchCanBeTakenLater) {
-  const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
+  const auto cache = cache_without_memory(std::make_shared<MemoryStore>(11, 3, 2, 1));
   std::atomic<bool> blocked = true, cancelled = false;
   MiniBatchQueueOptions options = queue_options();
   const Seen all = [&] {

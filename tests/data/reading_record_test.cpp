@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/images/image.h"
+#include "tests/data/kept_readings.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -36,33 +36,15 @@ class Files : public testing::MemoryStore {
 
 class ReadingRecord : public ::testing::Test {
  protected:
-  ReadingRecord() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-    if (const char* const value = getenv("XDG_CACHE_HOME")) cache_before_ = value;
-    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
-  }
-  ~ReadingRecord() override {
-    cache_before_ ? setenv("XDG_CACHE_HOME", cache_before_->c_str(), 1)
-                  : unsetenv("XDG_CACHE_HOME");
-    std::filesystem::remove_all(folder_);
-  }
-  std::vector<std::filesystem::path> records() const {
-    std::vector<std::filesystem::path> all;
-    const auto images = std::filesystem::path(folder_) / "lockstep" / "images";
-    if (!std::filesystem::exists(images)) return all;
-    for (const auto& entry : std::filesystem::directory_iterator(images)) all.push_back(entry);
-    return all;
-  }
+  std::vector<std::filesystem::path> records() const { return kept_.records(); }
   ExampleCache::Contents read(const ExampleCache& cache, const std::string& decoders = {}) {
     notices.clear();
-    return read_or_recall(cache, pool_, {}, notices,
-                          {.worthwhile_seconds = 0, .decoders = decoders});
+    return read_or_recall(cache, pool_, {}, notices, decoders);
   }
 
   std::vector<std::string> notices;
-  std::string folder_;
-  std::optional<std::string> cache_before_;
+  const testing::KeptReadings kept_;
+  const testing::TemporaryFolder files_;
   ThreadPool pool_{2};
 };
 
@@ -144,7 +126,7 @@ TEST_F(ReadingRecord, ThatIsWrongEndsInAnErrorAndIsRemoved) {
 }
 
 TEST_F(ReadingRecord, FilesAreTheSameWhileTheFileSystemSaysSo) {
-  const std::string folder = folder_ + "/data";
+  const std::string folder = files_.path + "/data";
   std::filesystem::create_directories(folder + "/a");
   std::ofstream(folder + "/a/1.pgm") << "P5\n1 1\n255\nx";
   const auto state = [&](bool small = false) {

@@ -1,11 +1,8 @@
 // Images of which an earlier reading may be known (data/batches/reading_record.h), for trainings.
 #pragma once
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +11,7 @@
 
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/train/trainer.h"
-#include "tests/data/support.h"
+#include "tests/data/kept_readings.h"
 
 namespace lockstep::testing {
 
@@ -42,39 +39,6 @@ class KnownFiles : public DatastoreWrapper {
 
  private:
   bool changed_;
-};
-
-// While it lives, every reading is kept, in a folder of its own.
-class KeptReadings {
- public:
-  KeptReadings() {
-    for (Variable& v : variables_) {
-      if (const char* const value = getenv(v.name)) v.before = value;
-    }
-    setenv(variables_[0].name, folder_.path.c_str(), 1);
-    setenv(variables_[1].name, "0", 1);
-  }
-  ~KeptReadings() {
-    for (const Variable& v : variables_) {
-      v.before ? setenv(v.name, v.before->c_str(), 1) : unsetenv(v.name);
-    }
-  }
-  KeptReadings(const KeptReadings&) = delete;
-  KeptReadings& operator=(const KeptReadings&) = delete;
-
-  int64_t size() const {
-    const auto folder = std::filesystem::path(folder_.path) / "lockstep" / "images";
-    if (!std::filesystem::exists(folder)) return 0;
-    return std::distance(std::filesystem::directory_iterator(folder), {});
-  }
-
- private:
-  struct Variable {
-    const char* name;
-    std::optional<std::string> before = {};
-  };
-  TemporaryFolder folder_;
-  std::vector<Variable> variables_{{"XDG_CACHE_HOME"}, {"LOCKSTEP_KEPT_READING_SECONDS"}};
 };
 
 // How many images were read before the first iteration.

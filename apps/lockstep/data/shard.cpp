@@ -167,8 +167,8 @@ void add_shard(Commands& commands) {
       "shard", "Pack a folder of images into tar archives",
       "Writes the images of a folder into tar archives in WebDataset's layout, into an S3 store or "
       "a local folder, and an index of them. The address or folder can then be used in place of "
-      "the folder of "
-      "images, with the same order, labels and receipts. Few large objects are read much "
+      "the folder of images, with the same order, labels and receipts. Few large objects are read "
+      "much "
       "faster than many small ones. Other archives at the target with the same names are replaced.",
       {{"lockstep shard images s3://my-bucket/shards", "for `train = \"s3://my-bucket/shards\"`"}},
       [a] { return shard_command(*a); });

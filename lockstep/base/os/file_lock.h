@@ -13,8 +13,8 @@ class FileLock {
  public:
   // Locks the file, which is made if it is missing. Nothing if another process holds the lock.
   // file_is_locked() holds a lock for a moment, so locking is retried for 0.2 seconds. Throws
-  // FileError if the file cannot be opened or locked. The file may be removed while its lock is
-  // held: who waits for it then locks a new one.
+  // FileError if the file cannot be opened or locked. If the file is removed while its lock is
+  // held, a process that waits for the lock locks a new file.
   static std::optional<FileLock> take(const std::string& path);
 
   ~FileLock();

@@ -152,9 +152,9 @@ Record record_of(std::string_view text) {
   return record;
 }
 
-double worthwhile_seconds(const RecordOptions& options) {
+double worthwhile_seconds() {
   const std::string text = variable("LOCKSTEP_KEPT_READING_SECONDS");
-  return text.empty() ? options.worthwhile_seconds : std::strtod(text.c_str(), nullptr);
+  return text.empty() ? 1 : std::strtod(text.c_str(), nullptr);
 }
 
 std::string folder_of_records() {
@@ -208,10 +208,12 @@ void keep_record(const std::string& folder, const std::string& path, const Recor
 ExampleCache::Contents read_or_recall(const ExampleCache& cache, ThreadPool& pool,
                                       const std::function<void(int64_t)>& progress,
                                       std::vector<std::string>& notices,
-                                      const RecordOptions& options) {
+                                      const std::string& decoders) {
   const std::string folder = folder_of_records();
-  const std::string decoders = options.decoders.empty() ? image_library_builds() : options.decoders;
-  const std::optional<Digest> key = folder.empty() ? std::nullopt : key_of(cache, decoders);
+  const auto key_now = [&] {
+    return key_of(cache, decoders.empty() ? image_library_builds() : decoders);
+  };
+  const std::optional<Digest> key = folder.empty() ? std::nullopt : key_now();
   if (!key) return cache.fill(pool, progress);
   const std::string path = join_path(folder, key->to_string());
   if (std::optional<Record> record = find_record(path, cache)) {
@@ -227,7 +229,7 @@ ExampleCache::Contents read_or_recall(const ExampleCache& cache, ThreadPool& poo
   ExampleCache::Contents read = cache.fill(pool, progress);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
   // Not if a file has changed while it was read.
-  if (took.count() >= worthwhile_seconds(options) && key_of(cache, decoders) == key) {
+  if (took.count() >= worthwhile_seconds() && key_now() == key) {
     // Not what the datastore tells without reading: that need not be true of a later listing.
     std::vector<std::string> found = cache.store()->notices();
     std::erase_if(found, [&](const std::string& notice) {

@@ -10,24 +10,19 @@
 
 namespace lockstep {
 
-struct RecordOptions {
-  // Shorter readings are not kept. The environment variable LOCKSTEP_KEPT_READING_SECONDS, for
-  // tests, takes its place.
-  double worthwhile_seconds = 1;
-  // What decodes; "": image_library_builds().
-  std::string decoders = {};
-};
-
 // fill() of a cache, or what an earlier fill() of the same examples found, from a file in the
 // folder `images` of the user's cache folder (find_cache_folder()). A record is used if all that
 // the results depend on is the same: the build, the builds of the libraries that decode, the shapes
 // of the cache, and Datastore::file_state(). Builds without an id keep no records. Examples are
 // then read when they are needed, and their digests compared with the record. `notices` receives
 // what the datastore told of the examples because of the earlier reading. A record that is damaged
-// or cannot be written is ignored: the images are read. Throws what fill() throws.
+// or cannot be written is ignored: the images are read. Readings of less than a second are not
+// kept; the environment variable LOCKSTEP_KEPT_READING_SECONDS, for tests, changes that limit.
+// `decoders` names what decodes; "": image_library_builds(). Throws what fill() throws. One thread
+// at a time for a cache.
 ExampleCache::Contents read_or_recall(const ExampleCache& cache, ThreadPool& pool,
                                       const std::function<void(int64_t)>& progress,
                                       std::vector<std::string>& notices,
-                                      const RecordOptions& options = {});
+                                      const std::string& decoders = {});
 
 }  // namespace lockstep

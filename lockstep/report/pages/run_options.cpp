@@ -39,6 +39,10 @@ std::string value_text(const ordered_json& value) {
   return dumped(value);
 }
 
+std::string shortened(std::string text) {
+  return text.size() > kLongestValue ? text.substr(0, kLongestValue) + "..." : text;
+}
+
 // Whether a resolved value is the default, which may be written in a shorter form: 0 for [0, 0], []
 // for a missing text.
 bool same_value(const ordered_json& value, const ordered_json& by_default) {
@@ -157,9 +161,8 @@ void Compared::add(const std::string& folder) {
     std::string text = json.starts_with('"') || json.ends_with(".0")
                            ? value_text(parse_json_or_discard<ordered_json>(json))
                            : json;
-    if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + "...";
     const int number = names.number(printable(name));
-    run.emplace_back(number, values.number(printable(text)));
+    run.emplace_back(number, values.number(printable(shortened(std::move(text)))));
     if (is_set) set.insert(number);
   };
   for (const auto& [name, value] : facts.variables) take("variables." + name, value, true);
@@ -251,9 +254,8 @@ std::string layer_options(const ordered_json& layer) {
     const bool equal = value.is_array() && !value.empty() && value.front().is_primitive() &&
                        std::all_of(value.begin(), value.end(),
                                    [&](const ordered_json& v) { return v == value.front(); });
-    std::string shown = value_text(equal ? value.front() : value);
-    if (shown.size() > kLongestValue) shown = shown.substr(0, kLongestValue) + "...";
-    text += (text.empty() ? "" : ", ") + name + " " + shown;
+    const std::string shown = value_text(equal ? value.front() : value);
+    text += (text.empty() ? "" : ", ") + name + " " + shortened(shown);
   }
   return printable(text);
 }

@@ -247,7 +247,7 @@
       while (this.table.children.length > 1) this.table.lastChild.remove();
       if (!this.table.open) return;
       const shown = this.series.filter(one => !one.raw), [from, to] = this.window || this.range();
-      // Validations stand in rows of their own iterations.
+      // Each validation has a row, at its own iteration.
       const places = [...new Set(shown.filter(one => one.sparse).flatMap(one => one.x))].filter(x => x >= from && x <= to).sort((a, b) => a - b);
       const step = Math.max(1, (places.length - 1) / 20), whole = shown.every(one => Number.isInteger(one.x[0]) && Number.isInteger(one.x.at(-1)));
       const chosen = places.length ? places.filter((_, i) => Math.floor(i / step) !== Math.floor((i - 1) / step) || i + 1 === places.length)

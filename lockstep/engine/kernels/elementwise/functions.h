@@ -49,6 +49,14 @@ LOCKSTEP_INLINE double limited(double x, double lowest, double highest) {
 
 LOCKSTEP_INLINE double magnitude(double x) { return __builtin_fabs(x); }
 
+// By Horner's scheme; the coefficient of the highest power comes first.
+template <class... Others>
+LOCKSTEP_INLINE double polynomial(double x, double first, Others... others) {
+  double sum = first;
+  ((sum = __builtin_fma(sum, x, others)), ...);
+  return sum;
+}
+
 // e^x = scale + scale * rest. Beyond +-708, where floats are 0 or infinite, as at +-708.
 struct Exponential {
   double scale, rest;
@@ -61,14 +69,10 @@ struct Exponential {
     const double r =
         __builtin_fma(n, -2.3190468138462996e-17, __builtin_fma(n, -0.69314718055994531, x));
     // (e^r - 1) / r, by interpolation at Chebyshev's points; relative error 5e-12.
-    double p = 2.486787017968772614e-05;
-    p = __builtin_fma(p, r, 1.99075693108482892e-04);
-    p = __builtin_fma(p, r, 1.38888391105720083e-03);
-    p = __builtin_fma(p, r, 8.333283538708527024e-03);
-    p = __builtin_fma(p, r, 4.166666678626573433e-02);
-    p = __builtin_fma(p, r, 1.66666667863085862e-01);
-    p = __builtin_fma(p, r, 4.999999999995510675e-01);
-    p = __builtin_fma(p, r, 9.999999999955090405e-01);
+    const double p =
+        polynomial(r, 2.486787017968772614e-05, 1.99075693108482892e-04, 1.38888391105720083e-03,
+                   8.333283538708527024e-03, 4.166666678626573433e-02, 1.66666667863085862e-01,
+                   4.999999999995510675e-01, 9.999999999955090405e-01);
     rest = p * r;
     const uint64_t exponent = (__builtin_bit_cast(uint64_t, whole) + 1023) << 52;
     scale = __builtin_bit_cast(double, exponent);
@@ -93,34 +97,22 @@ LOCKSTEP_INLINE double hyperbolic_tangent(double x) {
 // log(1 + x) for 0 <= x <= 1: 2 atanh(z), z = x / (2 + x); relative error 3e-12.
 LOCKSTEP_INLINE double logarithm_of_1_plus(double x) {
   const double z = x / (2 + x), w = z * z;
-  double p = 1.093028415715348047e-01;
-  p = __builtin_fma(p, w, 8.561268333645094059e-02);
-  p = __builtin_fma(p, w, 1.115256369279147771e-01);
-  p = __builtin_fma(p, w, 1.428407287910054428e-01);
-  p = __builtin_fma(p, w, 2.000003071060397051e-01);
-  p = __builtin_fma(p, w, 3.333333311896087242e-01);
-  p = __builtin_fma(p, w, 1.000000000002432973);
+  const double p =
+      polynomial(w, 1.093028415715348047e-01, 8.561268333645094059e-02, 1.115256369279147771e-01,
+                 1.428407287910054428e-01, 2.000003071060397051e-01, 3.333333311896087242e-01,
+                 1.000000000002432973);
   return 2 * z * p;
 }
 
 // 1 - erf(x) = t e^(-x^2 + p(t)), t = 1 / (1 + |x| / 2), for x >= 0; relative error 3e-11.
 LOCKSTEP_INLINE double complementary_error(double x) {
   const double z = magnitude(x), t = 1 / (1 + 0.5 * z);
-  double p = -1.770136535165625089e-01;
-  p = __builtin_fma(p, t, 1.411844353327181383);
-  p = __builtin_fma(p, t, -4.931268609073090355);
-  p = __builtin_fma(p, t, 9.783102041873584344);
-  p = __builtin_fma(p, t, -11.92771850459665527);
-  p = __builtin_fma(p, t, 9.054266585064546377);
-  p = __builtin_fma(p, t, -4.28746868008984016);
-  p = __builtin_fma(p, t, 1.440798112122816911);
-  p = __builtin_fma(p, t, -3.358491508890481058e-01);
-  p = __builtin_fma(p, t, -1.487593433423321898e-01);
-  p = __builtin_fma(p, t, -7.136582478467003046e-02);
-  p = __builtin_fma(p, t, 7.945087326948490979e-02);
-  p = __builtin_fma(p, t, 3.755317605770486964e-01);
-  p = __builtin_fma(p, t, 9.999609438985807144e-01);
-  p = __builtin_fma(p, t, -1.265510903861502964);
+  const double p =
+      polynomial(t, -1.770136535165625089e-01, 1.411844353327181383, -4.931268609073090355,
+                 9.783102041873584344, -11.92771850459665527, 9.054266585064546377,
+                 -4.28746868008984016, 1.440798112122816911, -3.358491508890481058e-01,
+                 -1.487593433423321898e-01, -7.136582478467003046e-02, 7.945087326948490979e-02,
+                 3.755317605770486964e-01, 9.999609438985807144e-01, -1.265510903861502964);
   const double tail = t * exponential(__builtin_fma(-z, z, p));
   return x < 0 ? 2 - tail : tail;
 }
