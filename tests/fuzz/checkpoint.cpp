@@ -13,7 +13,9 @@ namespace {
 
 constexpr const char* kFile = "run/checkpoint-00000007.safetensors";
 
-nlohmann::ordered_json identity() { return {{"training", {{"seed", 1}}}, {"data", "some"}, {"version", 2}}; }
+nlohmann::ordered_json identity() {
+  return {{"training", {{"seed", 1}}}, {"data", "some"}, {"version", 2}};
+}
 
 Bytes checkpoint_file() {
   testing::PowerCutFiles files;  // in memory

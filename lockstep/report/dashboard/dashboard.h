@@ -15,10 +15,10 @@ struct DashboardOptions {
   std::string store = {};            // the folder of the run store, for the numbers of runs
 };
 
-// Serves until destruction, in its own threads; the destructor waits for no client longer than a few
-// seconds, for browsers not at all. Runs are only read, except that a user may
-// request that a run stops (see stop_request.h) and write tags and a note (notes.json). Throws
-// Error if the port is in use. Thread-safe.
+// Serves until destruction, in its own threads; the destructor waits for no client longer than a
+// few seconds, for browsers not at all. Runs are only read, except that a user may request that a
+// run stops (see stop_request.h) and write tags and a note (notes.json). Throws Error if the port
+// is in use. Thread-safe.
 class Dashboard {
  public:
   explicit Dashboard(DashboardOptions options);
