@@ -324,7 +324,7 @@ TEST_F(Images, AFlatFolderHasNoClassFolders) {
   std::filesystem::rename(folder + "/digits/1", folder + "/flat");
   const std::string message = refusal<DataError>([&] { open({"train=flat"}); });
   EXPECT_CONTAINS(message, "flat has no class folders: its 12 images lie in the folder itself");
-  EXPECT_CONTAINS(message, "put the images of each class into a folder of its own");
+  EXPECT_CONTAINS(message, "put the images of each class into one folder, named after the class");
   EXPECT_FALSE(testing::contains(message, "units")) << message;
   open({"train=flat", "targets=inputs"});  // image to image
 }
