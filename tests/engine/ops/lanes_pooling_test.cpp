@@ -109,7 +109,7 @@ TEST(LanesPooling, MatchesTheReference) {
                                      .dilation = {1, 1},
                                      .pad_begin = {1, 3},
                                      .pad_end = {2, 3}}};
-  for (const Shape& shape : {Shape{16, 1, 7, 9}, Shape{48, 3, 5, 7}}) {
+  for (const Shape& shape : {Shape{16, 1, 7, 9}, Shape{48, 3, 5, 7}, Shape{16, 2, 6, 10}}) {
     for (const Window& w : windows) {
       SCOPED_TRACE(shape.to_string() + " by " + std::to_string(w.kernel[0]) + " x " +
                    std::to_string(w.kernel[1]));
@@ -136,7 +136,12 @@ TEST(LanesPooling, TakesWhatItCanDo) {
   EXPECT_FALSE(takes(lanes_spec(shape), window(16, 16, 1), Kind::max));
   EXPECT_TRUE(takes(lanes_spec(shape), window(16, 16, 1), Kind::average_with_padding));
   EXPECT_FALSE(takes(lanes_spec(shape), window(2, 2, 2), Kind::max));
-  EXPECT_FALSE(takes({shape, DType::f32, nullptr}, window(2, 2, 1), Kind::max));
+  const auto row_major = [&](const Shape& of, DType dtype) {
+    return takes({of, dtype, nullptr}, window(2, 2, 1), Kind::max);
+  };
+  EXPECT_EQ(row_major(shape, DType::f32), kernels::cpu::lanes_are_chosen());
+  EXPECT_FALSE(row_major(shape, DType::bf16));
+  EXPECT_FALSE(row_major(shape.with_batch(17), DType::f32));
 }
 
 }  // namespace

@@ -233,6 +233,14 @@ TEST(Layout, FlowsThroughElementwiseOpsNormalizationAndPooling) {
     EXPECT_EQ(ops::batch_normalization(x, ones, ones, ones, ones).spec(), spec);
     const Tensor pooled = ops::max_pooling2d(x, {.pool = {2, 2}, .stride = {2, 2}});
     EXPECT_EQ(pooled.spec(), image_layout({}, pooled.shape()));
+    // Channels join in the layout of most, if they fill its blocks.
+    const bool lanes = n % 16 == 0, fills = lanes || channels % 16 == 0;
+    const int64_t few = lanes ? 2 : 16;
+    const Tensor joined =
+        ops::concatenation({x, tensor_of(random_array(Shape{n, few, 8, 8}.dims(), 3)), x}, 1);
+    const Shape all{n, 2 * channels + few, 8, 8};
+    EXPECT_EQ(joined.spec(), fills ? image_layout({}, all) : TensorSpec({all, DType::f32, nullptr}))
+        << spec.to_string() << " " << joined.spec().to_string();
   }
 }
 

@@ -41,17 +41,10 @@ struct Place {
   int64_t elements() const { return (end_row - first_row) * (end - first); }
   int64_t first_element() const { return elements() > 0 ? image + first_row * row + first : 0; }
   Span2d span() const { return {end_row - first_row, end - first, row}; }
-  // Calls body(position in the images, index in the window) for every element, in order.
-  template <class Body>
-  void each(const Body& body) const {
-    for (int64_t r = first_row; r < end_row; ++r) {
-      for (int64_t q = first; q < end; ++q) body(image + r * row + q, r * kernel_columns + q);
-    }
-  }
 };
 
 template <class Body>
-void for_each_window(const Sizes2d& s, const Body& body) {
+LOCKSTEP_INLINE void for_each_window(const Sizes2d& s, const Body& body) {
   const auto &k = s.window.kernel, &stride = s.window.stride, &pad = s.window.pad_begin;
   for (int64_t c = 0; c < s.channels; ++c) {
     for (int64_t oy = 0; oy < s.result_rows; ++oy) {
@@ -73,39 +66,11 @@ void for_each_window(const Sizes2d& s, const Body& body) {
   }
 }
 
-LOCKSTEP_CLONES void take_greater(const float* x, int64_t n, uint8_t number, bool first, float* y,
-                                  uint8_t* marks) {
-  for (int64_t i = 0; i < n; ++i) {
-    const bool more = first || x[i] > y[i];
-    y[i] = more ? x[i] : y[i];
-    marks[i] = more ? number : marks[i];
-  }
-}
-LOCKSTEP_CLONES void take_greater(const BFloat16* x, int64_t n, uint8_t number, bool first,
-                                  BFloat16* y, uint8_t* marks) {
-  for (int64_t i = 0; i < n; ++i) {
-    const bool more = first || to_float(x[i]) > to_float(y[i]);
-    y[i].bits = more ? x[i].bits : y[i].bits;
-    marks[i] = more ? number : marks[i];
-  }
-}
-
-LOCKSTEP_CLONES void give_where(const uint8_t* marks, uint8_t number, const float* dy, int64_t n,
-                                float* dx) {
-  for (int64_t i = 0; i < n; ++i) dx[i] += marks[i] == number ? dy[i] : 0.0f;
-}
-// For windows that do not overlap: overwrites dx.
-LOCKSTEP_CLONES void give_where(const uint8_t* marks, uint8_t number, const BFloat16* dy, int64_t n,
-                                BFloat16* dx) {
-  for (int64_t i = 0; i < n; ++i) {
-    dx[i].bits = marks[i] == number ? dy[i].bits : uint16_t{0};
-  }
-}
-
 // One element of each of kLanes images.
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
 using Halves = uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias));
 using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
+using Bytes = uint8_t __attribute__((vector_size(kLanes), may_alias));
 
 LOCKSTEP_INLINE void load(const float* from, Lanes& to) { std::memcpy(&to, from, sizeof to); }
 LOCKSTEP_INLINE void load(const BFloat16* from, Lanes& to) {
@@ -117,6 +82,100 @@ LOCKSTEP_INLINE void load(const BFloat16* from, Lanes& to) {
 LOCKSTEP_INLINE void store(const Lanes& v, float* to) { std::memcpy(to, &v, sizeof v); }
 LOCKSTEP_INLINE void store(const Lanes& v, BFloat16* to) {
   for (int64_t i = 0; i < kLanes; ++i) to[i] = to_bfloat16(v[i]);
+}
+
+// Stores elements that were loaded as T, unchanged.
+LOCKSTEP_INLINE void store_exactly(const Lanes& v, float* to) { std::memcpy(to, &v, sizeof v); }
+LOCKSTEP_INLINE void store_exactly(const Lanes& v, BFloat16* to) {
+  Words words;
+  std::memcpy(&words, &v, sizeof v);
+  const Halves halves = __builtin_convertvector(words >> 16, Halves);
+  std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
+}
+
+// The greatest element of each window, the first of equal ones, and its number in the window.
+template <class T>
+LOCKSTEP_INLINE void maximums(const Sizes2d& s, const T* x, T* y, uint8_t* marks) {
+  const int64_t n = s.n;
+  for_each_window(
+      s, [&](const Place& at) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < n; i += kLanes) {
+          Lanes greatest{};
+          Words number{};
+          bool first = true;
+          for (int64_t r = at.first_row; r < at.end_row; ++r) {
+            for (int64_t q = at.first; q < at.end; ++q) {
+              Lanes v;
+              load(x + (at.image + r * at.row + q) * n + i, v);
+              const Words here = Words{} + static_cast<uint32_t>(r * at.kernel_columns + q);
+              if (first) {
+                greatest = v;
+                number = here;
+                first = false;
+              } else {
+                const auto more = v > greatest;
+                greatest = more ? v : greatest;
+                number = more ? here : number;
+              }
+            }
+          }
+          store_exactly(greatest, y + at.result * n + i);
+          const Bytes bytes = __builtin_convertvector(number, Bytes);
+          std::memcpy(marks + at.result * n + i, &bytes, sizeof bytes);
+        }
+      });
+}
+LOCKSTEP_CLONES void take_maximums(const Sizes2d& s, const float* x, float* y, uint8_t* marks) {
+  maximums(s, x, y, marks);
+}
+LOCKSTEP_CLONES void take_maximums(const Sizes2d& s, const BFloat16* x, BFloat16* y,
+                                   uint8_t* marks) {
+  maximums(s, x, y, marks);
+}
+
+// Gives each window's gradient to the element that was the greatest. Adds it to what is there, or
+// overwrites.
+template <bool overwrite, class T>
+LOCKSTEP_INLINE void give_to_maximums(const Sizes2d& s, const T* dy, const uint8_t* marks, T* dx) {
+  const int64_t n = s.n;
+  for_each_window(
+      s, [&](const Place& at) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < n; i += kLanes) {
+          Lanes gradient;
+          load(dy + at.result * n + i, gradient);
+          Bytes bytes;
+          std::memcpy(&bytes, marks + at.result * n + i, sizeof bytes);
+          const Words number = __builtin_convertvector(bytes, Words);
+          for (int64_t r = at.first_row; r < at.end_row; ++r) {
+            for (int64_t q = at.first; q < at.end; ++q) {
+              T* const to = dx + (at.image + r * at.row + q) * n + i;
+              const Words here = Words{} + static_cast<uint32_t>(r * at.kernel_columns + q);
+              const Lanes given = number == here ? gradient : Lanes{};
+              if constexpr (overwrite && sizeof(T) == sizeof(float)) {
+                store_exactly(given + Lanes{}, to);  // -0 becomes 0, as in a sum
+              } else if constexpr (overwrite) {
+                store_exactly(given, to);
+              } else {
+                Lanes sum;
+                load(to, sum);
+                store_exactly(sum + given, to);
+              }
+            }
+          }
+        }
+      });
+}
+LOCKSTEP_CLONES void add_to_maximums(const Sizes2d& s, const float* dy, const uint8_t* marks,
+                                     float* dx) {
+  give_to_maximums<false>(s, dy, marks, dx);
+}
+LOCKSTEP_CLONES void set_maximums(const Sizes2d& s, const float* dy, const uint8_t* marks,
+                                  float* dx) {
+  give_to_maximums<true>(s, dy, marks, dx);
+}
+LOCKSTEP_CLONES void set_maximums(const Sizes2d& s, const BFloat16* dy, const uint8_t* marks,
+                                  BFloat16* dx) {
+  give_to_maximums<true>(s, dy, marks, dx);
 }
 
 // Up to kMostInF32 elements are summed in f32. Longer sums add short f32 sums of kShort elements in
@@ -203,37 +262,41 @@ LOCKSTEP_CLONES void give_shares(const BFloat16* dy, const Span2d& to, float fac
   }
 }
 
+// Whether no element lies in two windows.
+bool lie_apart(const Window& w, const Shape& dst) {
+  const auto along = [&](size_t axis) {
+    return w.stride[axis] >= w.kernel[axis] || dst[2 + static_cast<int>(axis)] == 1;
+  };
+  return along(0) && along(1);
+}
+// Whether each element lies in one window.
+bool tile(const Sizes2d& s) {
+  const Window& w = s.window;
+  return w.stride == w.kernel && s.result_rows * w.kernel[0] == s.rows &&
+         s.result_columns * w.kernel[1] == s.columns && w.pad_begin[0] == 0 && w.pad_begin[1] == 0;
+}
+
 template <class T>
 Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& dst) {
-  const int64_t n = s.n;
   const Operand marks = workspace(static_cast<size_t>(dst.shape.elements()));
   Kernel kernel;
-  kernel.forward =
-      own_pass({input(0, src)}, {output(0, dst), marks},
-               [=](void* const* r, void* const* w, const StepInfo&) {
-                 const T* x = in<T>(r, 0);
-                 for_each_window(s, [&](const Place& at) {
-                   T* const y = out<T>(w, 0) + at.result * n;
-                   auto* const where = out<uint8_t>(w, 1) + at.result * n;
-                   bool first = true;
-                   at.each([&](int64_t from, int64_t number) {
-                     take_greater(x + from * n, n, static_cast<uint8_t>(number), first, y, where);
-                     first = false;
-                   });
-                 });
-               });
+  kernel.forward = own_pass({input(0, src)}, {output(0, dst), marks},
+                            [=](void* const* r, void* const* w, const StepInfo&) {
+                              take_maximums(s, in<T>(r, 0), out<T>(w, 0), out<uint8_t>(w, 1));
+                            });
+  const bool apart = lie_apart(s.window, dst.shape), all = tile(s);
   kernel.backward.push_back(
       own_pass({diff_output(0, dst), marks}, {diff_input(0, src)},
                [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
-                 T* const dx = out<T>(w, 0);
-                 std::memset(w[0], 0, bytes);
-                 for_each_window(s, [&](const Place& at) {
-                   const T* const dy = in<T>(r, 0) + at.result * n;
-                   const auto* const where = in<uint8_t>(r, 1) + at.result * n;
-                   at.each([&](int64_t from, int64_t number) {
-                     give_where(where, static_cast<uint8_t>(number), dy, n, dx + from * n);
-                   });
-                 });
+                 const auto* const where = in<uint8_t>(r, 1);
+                 if (!all) std::memset(w[0], 0, bytes);
+                 if constexpr (sizeof(T) == sizeof(float)) {
+                   if (!apart) {
+                     add_to_maximums(s, in<T>(r, 0), where, out<T>(w, 0));
+                     return;
+                   }
+                 }
+                 set_maximums(s, in<T>(r, 0), where, out<T>(w, 0));
                }));
   return kernel;
 }
@@ -269,20 +332,21 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
 bool pools_in_lanes(const PoolingProblem& p) {
   const Window& w = p.window;
   // Gradients of overlapping windows are accumulated in dx, which would round bf16 sums.
-  const auto apart = [&](size_t axis) {
-    return w.stride[axis] >= w.kernel[axis] || p.dst[2 + static_cast<int>(axis)] == 1;
-  };
-  return in_lanes(p.src) && w.axes() == 2 &&
-         (p.src.dtype == DType::f32 || (apart(0) && apart(1))) && w.dilation == Size2d{1, 1} &&
+  const bool lanes =
+      in_lanes(p.src) || (p.src.row_major() && p.src.dtype == DType::f32 && w.axes() == 2 &&
+                          p.src.shape[0] % kLanes == 0 && lanes_are_chosen());
+  return lanes && w.axes() == 2 && (p.src.dtype == DType::f32 || lie_apart(w, p.dst)) &&
+         w.dilation == Size2d{1, 1} &&
          (p.kind != PoolingProblem::Kind::max || w.kernel[0] * w.kernel[1] <= kMostElements);
 }
 
 Kernel lanes_pooling(const PoolingProblem& p) {
   const Sizes2d sizes(p);
+  const TensorSpec src = lanes_spec(p.src.shape, p.src.dtype);
   const TensorSpec dst = lanes_spec(p.dst, p.src.dtype);
   return with_elements(p.src.dtype, [&]<class T>(T*) {
-    return p.kind == PoolingProblem::Kind::max ? max_pooling<T>(sizes, p.src, dst)
-                                               : average_pooling<T>(sizes, p.src, dst);
+    return p.kind == PoolingProblem::Kind::max ? max_pooling<T>(sizes, src, dst)
+                                               : average_pooling<T>(sizes, src, dst);
   });
 }
 

@@ -100,6 +100,17 @@ std::optional<TensorSpec> of_more_observations(const TensorSpec& spec, int64_t n
   return spec_of(laid_out(shape, spec.dtype, *known));
 }
 
+std::optional<TensorSpec> of_more_channels(const TensorSpec& spec, int64_t channels) {
+  const Known* const known = known_layout(spec);
+  if (!known || known->block == 0 || spec.shape[1] % known->block != 0 ||
+      channels % known->block != 0) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> dims = spec.shape.dims();
+  dims[1] = channels;
+  return spec_of(laid_out(Shape(dims), spec.dtype, *known));
+}
+
 Pass bias_gradient(TensorSpec diff_output) {
   const ChannelPlaces places = channel_places(diff_output);
   const size_t scratch = static_cast<size_t>(places.blocks() * places.block) * sizeof(double);
