@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-ProgressOptions options_for(std::FILE* stream, int64_t verbose_frequency) {
+ProgressOptions progress_options(std::FILE* stream, int64_t verbose_frequency) {
   if (stream == nullptr) throw InvalidArgument("[progress] no stream is given");
   if (verbose_frequency < 1) {
     throw InvalidArgument("[progress] verbose_frequency must be at least 1, received " +
@@ -27,7 +27,7 @@ ProgressPrinter::ProgressPrinter(std::FILE* stream, int64_t verbose_frequency)
             std::fwrite(text.data(), 1, text.size(), stream);
             std::fflush(stream);
           },
-          options_for(stream, verbose_frequency)) {}
+          progress_options(stream, verbose_frequency)) {}
 
 ProgressPrinter::~ProgressPrinter() {
   try {

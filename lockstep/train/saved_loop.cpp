@@ -88,8 +88,8 @@ ordered_json description_of(const LoopPart& part) {
   return object;
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what,
-                         const std::string& hint) {
+[[noreturn]] void refuse_file(const std::string& path, const std::string& what,
+                              const std::string& hint) {
   throw InvalidArgument("[loop] " + path + " belongs to another loop: " + what, hint);
 }
 
@@ -99,26 +99,28 @@ void check_loop(const std::string& path, const std::vector<LoopPart>& parts,
   for (const auto& [name, unused] : there.items()) {
     const auto has_name = [&there_name = name](const LoopPart& p) { return p.name == there_name; };
     if (std::any_of(parts.begin(), parts.end(), has_name)) continue;
-    refuse(path, "it has the part " + name + ", which is missing here",
-           "load all parts that were saved");
+    refuse_file(path, "it has the part " + name + ", which is missing here",
+                "load all parts that were saved");
   }
   for (const LoopPart& part : parts) {
     if (!there.contains(part.name)) {
-      refuse(path, "it has no part " + part.name, "load the parts that were saved, by their names");
+      refuse_file(path, "it has no part " + part.name,
+                  "load the parts that were saved, by their names");
     }
     const ordered_json& saved = there.at(part.name);
     const ordered_json here = description_of(part);
     for (const std::string field : {"solver", "layers"}) {
       const std::string different =
           first_difference(here.at(field), saved.at(field), part.name + "." + field);
-      if (!different.empty()) refuse(path, different, "resume with the same networks and solvers");
+      if (!different.empty())
+        refuse_file(path, different, "resume with the same networks and solvers");
     }
     if (!here.contains("columns") || !saved.contains("columns")) continue;
     const std::string different =
         first_difference(here.at("columns"), saved.at("columns"), part.name + ".columns");
     if (different.empty()) continue;
-    refuse(path, different,
-           "load it before set_columns(), and give the data its columns with match_columns()");
+    refuse_file(path, different,
+                "load it before set_columns(), and give the data its columns with match_columns()");
   }
 }
 

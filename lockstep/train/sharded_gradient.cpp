@@ -26,19 +26,19 @@ namespace {
 
 constexpr int64_t kShardSize = 16, kShardSizeOnGpu = 256;
 
-[[noreturn]] void refuse(const std::string& what, const std::string& hint = {}) {
+[[noreturn]] void refuse_options(const std::string& what, const std::string& hint = {}) {
   throw InvalidArgument("[ShardGroup] " + what, hint);
 }
 
 // Converts the options to training options, whose checks apply.
 TrainingOptions training_options(const Network& network, const ShardGroupOptions& options) {
   if (options.threads < 0 || options.shard_size < 0) {
-    refuse("threads and shard_size must be >= 0, received " + std::to_string(options.threads) +
-           " and " + std::to_string(options.shard_size));
+    refuse_options("threads and shard_size must be >= 0, received " +
+                   std::to_string(options.threads) + " and " + std::to_string(options.shard_size));
   }
-  if (options.check_frequency < 0) refuse("check_frequency must be >= 0");
-  if (!(options.limit > 0)) refuse("limit must be > 0");
-  if (!network.initialized()) refuse("the network is not initialized");
+  if (options.check_frequency < 0) refuse_options("check_frequency must be >= 0");
+  if (!(options.limit > 0)) refuse_options("limit must be > 0");
+  if (!network.initialized()) refuse_options("the network is not initialized");
   TrainingOptions all;
   all.precision.type = options.precision;
   all.precision.loss_scale = options.loss_scale;
@@ -98,14 +98,14 @@ struct ShardGroup::State {
     }
     if (members == nullptr) {
       if (options.loads.size() <= 1) return;
-      refuse("loads has " + std::to_string(options.loads.size()) +
-             " entries, and this process is not a member of a group");
+      refuse_options("loads has " + std::to_string(options.loads.size()) +
+                     " entries, and this process is not a member of a group");
     }
     std::vector<double> loads = options.loads;
     if (loads.empty()) loads.assign(static_cast<size_t>(members->size()), 1);
     if (loads.size() != static_cast<size_t>(members->size())) {
-      refuse("loads has " + std::to_string(loads.size()) + " entries, but the group has " +
-             std::to_string(members->size()) + " members");
+      refuse_options("loads has " + std::to_string(loads.size()) + " entries, but the group has " +
+                     std::to_string(members->size()) + " members");
     }
     executor->join(borrowed(*members), loads, limit);
   }

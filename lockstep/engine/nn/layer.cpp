@@ -12,7 +12,7 @@ namespace {
 
 bool by_type(const LayerInfo& a, const LayerInfo& b) { return a.type < b.type; }
 
-std::vector<LayerInfo>& registry() {
+std::vector<LayerInfo>& registered() {
   static std::vector<LayerInfo> all = [] {
     std::vector<LayerInfo> known = layers::all();
     std::sort(known.begin(), known.end(), by_type);
@@ -23,10 +23,10 @@ std::vector<LayerInfo>& registry() {
 
 }  // namespace
 
-const std::vector<LayerInfo>& layer_registry() { return registry(); }
+const std::vector<LayerInfo>& layer_registry() { return registered(); }
 
 void add_to_layer_registry(LayerInfo info) {
-  auto& all = registry();
+  auto& all = registered();
   const auto at = std::lower_bound(all.begin(), all.end(), info, by_type);
   // Files use the type "shared" for a layer that reuses another layer's parameters.
   if ((at != all.end() && at->type == info.type) || info.type == "shared" || info.type.empty()) {

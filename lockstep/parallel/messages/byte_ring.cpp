@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 // About the time that a thread needs to fall asleep and to be woken again.
-constexpr std::chrono::microseconds kSpin{50};
+constexpr std::chrono::microseconds kSpinForBytes{50};
 // Capacity that a writer keeps for the next message.
 constexpr size_t kKept = size_t{1} << 20;
 
@@ -27,7 +27,7 @@ void Bell::ring() {
 
 void Bell::wait(uint32_t seen, const TimeLimit& limit, bool spin) {
   if (spin) {
-    const auto until = TimeLimit::Clock::now() + kSpin;
+    const auto until = TimeLimit::Clock::now() + kSpinForBytes;
     do {
       for (int i = 0; i < 16; ++i) {
         if (rings_.load() != seen) return;

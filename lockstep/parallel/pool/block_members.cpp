@@ -29,7 +29,7 @@ size_t rings_bytes(int size) {
   const auto n = static_cast<size_t>(size);
   return sizeof(Head) + n * sizeof(Door) + n * n * ByteRing::bytes(kRing);
 }
-Head& head_of(const SharedRegion& rings) {
+Head& head_of_rings(const SharedRegion& rings) {
   return *std::launder(reinterpret_cast<Head*>(rings.get()));
 }
 Bell& bell_of(const SharedRegion& rings, int index) {
@@ -64,11 +64,11 @@ class LocalMember final : public BlockMember {
   }
 
   void come_together() override {
-    head_of(rings_).arrived.fetch_add(1);
+    head_of_rings(rings_).arrived.fetch_add(1);
     for (int i = 0; i < size_; ++i) bell_of(rings_, i).ring();
     for (;;) {
       seen_ = bell_of(rings_, index_).rings();
-      if (head_of(rings_).arrived.load() == size_) return;
+      if (head_of_rings(rings_).arrived.load() == size_) return;
       if (ended()) {
         throw WorkerLost("[spmd] the block was ended before all workers had joined");
       }
@@ -104,7 +104,7 @@ class LocalMember final : public BlockMember {
 
   void wait(double seconds) override { bell_of(rings_, index_).wait(seen_, TimeLimit(seconds)); }
 
-  bool ended() const override { return head_of(rings_).ended.load() != 0; }
+  bool ended() const override { return head_of_rings(rings_).ended.load() != 0; }
 
  private:
   const int size_, index_;
@@ -134,7 +134,7 @@ class LocalClient final : public BlockClient {
   const BlockTicket& ticket() const override { return ticket_; }
 
   void end() override {
-    head_of(rings_).ended = 1;
+    head_of_rings(rings_).ended = 1;
     LocalGroup::abort(group_);
     for (int i = 0; i < ticket_.size; ++i) bell_of(rings_, i).ring();
   }

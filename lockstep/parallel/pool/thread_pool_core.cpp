@@ -12,7 +12,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr size_t kMostMessages = 1000;  // that wait for one queue of a worker
+constexpr size_t kMostWaiting = 1000;  // that wait for one queue of a worker
 
 class ThreadSlots final : public PoolCore {
  public:
@@ -64,7 +64,7 @@ class ThreadSlots final : public PoolCore {
         const MutexLock lock(mutex);
         if (index < 0 || index >= static_cast<int>(slots_.size())) return false;
         auto& messages = slots_[static_cast<size_t>(index)]->messages[queue];
-        if (messages.size() < kMostMessages) {
+        if (messages.size() < kMostWaiting) {
           messages.emplace_back(message.begin(), message.end());
           break;
         }

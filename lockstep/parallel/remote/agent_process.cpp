@@ -22,13 +22,13 @@
 namespace lockstep {
 namespace {
 
-constexpr double kTaskLimit = 60;
+constexpr double kAgentTaskLimit = 60;
 // For the last messages to arrive.
 constexpr std::chrono::milliseconds kFarewell{200};
 
-std::atomic<HostContext*> context = nullptr;
+std::atomic<HostContext*> agent_context = nullptr;
 
-[[noreturn]] void end_at_once() { _exit(0); }
+[[noreturn]] void end_agent() { _exit(0); }
 [[noreturn]] void end_without_client() {
   std::fprintf(stderr, "[host] the client no longer responds\n");
   _exit(1);
@@ -71,17 +71,16 @@ struct HostMain {
     HostContext mine;
     for (const auto& [name, value] : start.environment) setenv(name.c_str(), value.c_str(), 1);
     mine.address_ = own_address_towards(host_of(start.ticket.endpoint));
-    mine.channel_ =
-        std::make_unique<ChannelClient>(start.ticket, how.started ? STDIN_FILENO : -1, end_at_once,
-                                        ChannelOptions{.reconnect = false});
-    context = &mine;
+    mine.channel_ = std::make_unique<ChannelClient>(start.ticket, how.started ? STDIN_FILENO : -1,
+                                                    end_agent, ChannelOptions{.reconnect = false});
+    agent_context = &mine;
     std::atomic<bool> done{false};
     std::thread pulses;
     try {
       go_to(start.folder);
       mine.channel_->send(with_prefix(AgentMessage::hello, {}));
       pulses = quiet_thread([&] { pulse(mine, start, done); });
-      if (const auto task = mine.receive(TimeLimit(kTaskLimit))) decode<Call<void>> (*task)();
+      if (const auto task = mine.receive(TimeLimit(kAgentTaskLimit))) decode<Call<void>> (*task)();
     } catch (...) {
       mine.channel_->send(with_prefix(AgentMessage::failed, encode(TaskError::current())));
     }
@@ -98,7 +97,7 @@ struct HostMain {
     while (sigwait(&signals, &number) != 0) {
     }
     const std::string name = sigabbrev_np(number);
-    HostContext* const mine = context;
+    HostContext* const mine = agent_context;
     if (mine != nullptr) try {
         const TaskError error{"WorkerLost", "it was asked to leave (SIG" + name + ")", ""};
         mine->channel_->send(with_prefix(AgentMessage::failed, encode(error)));
@@ -119,7 +118,7 @@ struct HostMain {
       try {
         mine.channel_->send(with_prefix(AgentMessage::pulse, {}));
       } catch (const std::exception&) {
-        end_at_once();
+        end_agent();
       }
     }
   }
@@ -144,14 +143,14 @@ std::optional<Bytes> HostContext::receive(const TimeLimit& limit) {
     last_message_ = TimeLimit::Clock::now();
     std::span<const std::byte> rest = *message;
     const auto says = take_prefix<ClientMessage>(rest);
-    if (says == ClientMessage::end) end_at_once();
+    if (says == ClientMessage::end) end_agent();
     if (says != ClientMessage::pulse) return Bytes(rest.begin(), rest.end());
   }
 }
 
 HostContext& host_context() {
-  if (context == nullptr) throw InvalidArgument("[host] this process is not a remote agent");
-  return *context;
+  if (agent_context == nullptr) throw InvalidArgument("[host] this process is not a remote agent");
+  return *agent_context;
 }
 
 void run_as_host(const Bytes& start, const HostRun& how) { HostMain::run(start, how); }

@@ -32,7 +32,7 @@ namespace {
 using Clock = TimeLimit::Clock;
 
 // Seconds between heartbeats to a host and from it, and between looks at all hosts.
-constexpr double kPulse = 0.5, kHostPulse = 0.2, kLook = 0.1;
+constexpr double kPulse = 0.5, kHostPulse = 0.2, kLookAtHosts = 0.1;
 // The number of hosts whose heartbeats the client can take. More hosts send them less often.
 constexpr double kFewHosts = 1024;
 constexpr std::string_view kJoin = "join ";
@@ -98,7 +98,7 @@ struct HostProcesses::State {
   std::set<uint32_t> commands;  // hosts that a command has started
   std::deque<WorkerEvent> events;
   uint32_t next = 1;
-  TimeLimit look{kLook}, pulse{kPulse};
+  TimeLimit look{kLookAtHosts}, pulse{kPulse};
   Strangers strangers;
   std::map<uint32_t, std::string> joined;  // by the number of a start, also of lost hosts
 
@@ -251,7 +251,7 @@ struct HostProcesses::State {
   }
 
   void look_after() {
-    double again = kLook;
+    double again = kLookAtHosts;
     std::vector<uint32_t> lost;
     for (auto& [number, h] : hosts) {
       const std::chrono::duration<double> silent = Clock::now() - h.last_message;

@@ -41,7 +41,7 @@ ordered_json json_of(const std::string& folder, const char* name, ordered_json& 
 }
 
 // The columns of a row of Network::summary() after name, type and inputs.
-std::vector<std::string> columns_of(const std::string& row) {
+std::vector<std::string> words_of(const std::string& row) {
   std::vector<std::string> columns;
   size_t at = 0;
   while ((at = row.find_first_not_of(' ', at)) != std::string::npos) {
@@ -80,7 +80,7 @@ ordered_json network_of_job(const ordered_json& job) {
     for (const std::string& input : node->inputs) inputs += (inputs.empty() ? "" : ", ") + input;
     size_t rest = row.find(type, name.size()) + type.size();
     if (!inputs.empty()) rest = row.find(inputs, rest) + inputs.size();
-    const std::vector<std::string> columns = columns_of(row.substr(rest));
+    const std::vector<std::string> columns = words_of(row.substr(rest));
     layers.push_back({{"name", name},
                       {"type", type},
                       {"inputs", node->inputs},

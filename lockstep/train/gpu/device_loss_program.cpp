@@ -8,12 +8,6 @@
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep {
-namespace {
-
-constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-
-}  // namespace
-
 DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options,
                                      const std::vector<DType>& inputs,
                                      std::shared_ptr<DeviceIteration> iteration)
@@ -40,7 +34,8 @@ void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers)
                                   static_cast<float>(loss_scale_));
     while (runs.size() < static_cast<size_t>(workers)) {
       runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers()), {}});
-      runs.back().plan.set_output_gradient(kLosses, ones.data(), ones.size() * sizeof(float));
+      runs.back().plan.set_output_gradient(ShardPlans::kLosses, ones.data(),
+                                           ones.size() * sizeof(float));
     }
   }
 }
@@ -109,12 +104,12 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
   }
   to_plan(at.targets, run.input(plans_.target_input()), at.target_bytes);
   if (!class_weights_.empty()) {
-    to_plan(at.weights, run.output_gradient(kLosses), rows * sizeof(float));
+    to_plan(at.weights, run.output_gradient(ShardPlans::kLosses), rows * sizeof(float));
   }
   to_plan(at.step, run.step(), sizeof(StepInfo));
-  from_plan(run.output(kLosses), at.losses, rows * sizeof(float));
+  from_plan(run.output(ShardPlans::kLosses), at.losses, rows * sizeof(float));
   if (plans_.labeled()) {
-    from_plan(run.output(kScores), at.scores,
+    from_plan(run.output(ShardPlans::kScores), at.scores,
               rows * static_cast<size_t>(plans_.outputs()) * sizeof(float));
   }
   size_t offset = at.statistics;

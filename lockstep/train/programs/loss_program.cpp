@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-
 // Charges the time until a block is ready to the account of its sum, without the user's own work.
 class ChargingUser final : public GradientUser {
  public:
@@ -100,7 +98,8 @@ void LossProgram::add_runs(Runs& all, int64_t rows, int threads,
   while (runs.size() < static_cast<size_t>(threads)) {
     runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers())});
     // The loss of a mini-batch is a sum until the one division at the root.
-    std::fill_n(runs.back().plan.output_gradient(kLosses), rows, static_cast<float>(loss_scale_));
+    std::fill_n(runs.back().plan.output_gradient(ShardPlans::kLosses), rows,
+                static_cast<float>(loss_scale_));
   }
   if (profile_) profile_->open(*plan);
 }
@@ -213,9 +212,9 @@ void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
 // Writes the summaries, and the output gradients if classes have weights.
 void LossProgram::summarize(PlanRun& run, const Task& task) const {
   const MiniBatch& batch = *batch_;
-  const float* loss = run.output(kLosses);
-  const float* scores = run.output(kScores);
-  float* output_gradient = run.output_gradient(kLosses);
+  const float* loss = run.output(ShardPlans::kLosses);
+  const float* scores = run.output(ShardPlans::kScores);
+  float* output_gradient = run.output_gradient(ShardPlans::kLosses);
   for (size_t s = 0; s < task.rows.size(); ++s) {
     const IndexRange& rows = task.rows[s];
     auto& summary = *reinterpret_cast<ShardSummary*>(task.summaries[s]);

@@ -20,52 +20,52 @@ void GeluOptions::visit(FieldVisitor& v) {
 
 namespace {
 
-OpPtr op_of(const LeakyReluOptions& o) { return ops::make_leaky_relu(o.scale); }
-OpPtr op_of(const EluOptions& o) { return ops::make_elu(o.alpha); }
-OpPtr op_of(const GeluOptions& o) {
+OpPtr activation_op(const LeakyReluOptions& o) { return ops::make_leaky_relu(o.scale); }
+OpPtr activation_op(const EluOptions& o) { return ops::make_elu(o.alpha); }
+OpPtr activation_op(const GeluOptions& o) {
   return ops::make_gelu(o.approximation == "tanh" ? ops::GeluApproximation::tanh
                                                   : ops::GeluApproximation::none);
 }
-OpPtr op_of(const SwishOptions&) { return ops::make_swish(); }
-OpPtr op_of(const TanhOptions&) { return ops::make_tanh(); }
-OpPtr op_of(const SigmoidOptions&) { return ops::make_sigmoid(); }
-OpPtr op_of(const SoftplusOptions&) { return ops::make_softplus(); }
+OpPtr activation_op(const SwishOptions&) { return ops::make_swish(); }
+OpPtr activation_op(const TanhOptions&) { return ops::make_tanh(); }
+OpPtr activation_op(const SigmoidOptions&) { return ops::make_sigmoid(); }
+OpPtr activation_op(const SoftplusOptions&) { return ops::make_softplus(); }
 
 template <class Options>
 class Activation final : public LayerWith<Options> {
  public:
   using LayerWith<Options>::LayerWith;
   int lower(LoweringLayer& context, std::span<const int> in) const override {
-    return context.add(op_of(this->options()), {in[0]})[0];
+    return context.add(activation_op(this->options()), {in[0]})[0];
   }
 };
 
 template <class Options>
-LayerPtr make(Options options) {
+LayerPtr make_activation(Options options) {
   return std::make_shared<Activation<Options>>(std::move(options));
 }
 
 template <class Options>
-LayerInfo info() {
+LayerInfo activation_info() {
   return layer_info<Activation<Options>, Options>();
 }
 
 }  // namespace
 
-LayerPtr leaky_relu(LeakyReluOptions options) { return make(options); }
-LayerPtr elu(EluOptions options) { return make(options); }
-LayerPtr gelu(GeluOptions options) { return make(std::move(options)); }
-LayerPtr swish() { return make(SwishOptions{}); }
-LayerPtr tanh() { return make(TanhOptions{}); }
-LayerPtr sigmoid() { return make(SigmoidOptions{}); }
-LayerPtr softplus() { return make(SoftplusOptions{}); }
+LayerPtr leaky_relu(LeakyReluOptions options) { return make_activation(options); }
+LayerPtr elu(EluOptions options) { return make_activation(options); }
+LayerPtr gelu(GeluOptions options) { return make_activation(std::move(options)); }
+LayerPtr swish() { return make_activation(SwishOptions{}); }
+LayerPtr tanh() { return make_activation(TanhOptions{}); }
+LayerPtr sigmoid() { return make_activation(SigmoidOptions{}); }
+LayerPtr softplus() { return make_activation(SoftplusOptions{}); }
 
-LayerInfo layers::leaky_relu_info() { return info<LeakyReluOptions>(); }
-LayerInfo layers::elu_info() { return info<EluOptions>(); }
-LayerInfo layers::gelu_info() { return info<GeluOptions>(); }
-LayerInfo layers::swish_info() { return info<SwishOptions>(); }
-LayerInfo layers::tanh_info() { return info<TanhOptions>(); }
-LayerInfo layers::sigmoid_info() { return info<SigmoidOptions>(); }
-LayerInfo layers::softplus_info() { return info<SoftplusOptions>(); }
+LayerInfo layers::leaky_relu_info() { return activation_info<LeakyReluOptions>(); }
+LayerInfo layers::elu_info() { return activation_info<EluOptions>(); }
+LayerInfo layers::gelu_info() { return activation_info<GeluOptions>(); }
+LayerInfo layers::swish_info() { return activation_info<SwishOptions>(); }
+LayerInfo layers::tanh_info() { return activation_info<TanhOptions>(); }
+LayerInfo layers::sigmoid_info() { return activation_info<SigmoidOptions>(); }
+LayerInfo layers::softplus_info() { return activation_info<SoftplusOptions>(); }
 
 }  // namespace lockstep

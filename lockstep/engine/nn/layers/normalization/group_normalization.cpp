@@ -42,7 +42,7 @@ class Normalization final : public LayerWith<Options> {
 };
 
 template <class Options>
-LayerInfo info() {
+LayerInfo normalization_info() {
   return layer_info<Normalization<Options>, Options>();
 }
 
@@ -69,8 +69,14 @@ LayerPtr group_normalization(GroupNormalizationOptions options) {
   return std::make_shared<Normalization<GroupNormalizationOptions>>(options);
 }
 
-LayerInfo layers::layer_normalization_info() { return info<LayerNormalizationOptions>(); }
-LayerInfo layers::instance_normalization_info() { return info<InstanceNormalizationOptions>(); }
-LayerInfo layers::group_normalization_info() { return info<GroupNormalizationOptions>(); }
+LayerInfo layers::layer_normalization_info() {
+  return normalization_info<LayerNormalizationOptions>();
+}
+LayerInfo layers::instance_normalization_info() {
+  return normalization_info<InstanceNormalizationOptions>();
+}
+LayerInfo layers::group_normalization_info() {
+  return normalization_info<GroupNormalizationOptions>();
+}
 
 }  // namespace lockstep

@@ -76,12 +76,12 @@ class Convolution final : public LayerWith<Options> {
 };
 
 template <class Options>
-LayerPtr make(Options options) {
+LayerPtr make_convolution(Options options) {
   return std::make_shared<Convolution<Options>>(std::move(options));
 }
 
 template <class Options>
-LayerInfo info() {
+LayerInfo convolution_info() {
   return layer_info<Convolution<Options>, Options>();
 }
 
@@ -95,12 +95,18 @@ void Convolution3dOptions::visit(FieldVisitor& v) {
   visit_fields(v, *this, "depth, height and width of a filter");
 }
 
-LayerPtr convolution1d(Convolution1dOptions options) { return make(std::move(options)); }
-LayerPtr convolution2d(Convolution2dOptions options) { return make(std::move(options)); }
-LayerPtr convolution3d(Convolution3dOptions options) { return make(std::move(options)); }
+LayerPtr convolution1d(Convolution1dOptions options) {
+  return make_convolution(std::move(options));
+}
+LayerPtr convolution2d(Convolution2dOptions options) {
+  return make_convolution(std::move(options));
+}
+LayerPtr convolution3d(Convolution3dOptions options) {
+  return make_convolution(std::move(options));
+}
 
-LayerInfo layers::convolution1d_info() { return info<Convolution1dOptions>(); }
-LayerInfo layers::convolution2d_info() { return info<Convolution2dOptions>(); }
-LayerInfo layers::convolution3d_info() { return info<Convolution3dOptions>(); }
+LayerInfo layers::convolution1d_info() { return convolution_info<Convolution1dOptions>(); }
+LayerInfo layers::convolution2d_info() { return convolution_info<Convolution2dOptions>(); }
+LayerInfo layers::convolution3d_info() { return convolution_info<Convolution3dOptions>(); }
 
 }  // namespace lockstep

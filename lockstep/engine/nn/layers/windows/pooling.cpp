@@ -27,7 +27,7 @@ void visit_pooling(FieldVisitor& v, Options& o, const char* pool_help) {
 }
 
 template <class Options>
-OpPtr op_of(const Options& o) {
+OpPtr pooling_op(const Options& o) {
   if constexpr (Averages<Options>) {
     return ops::make_average_pooling(
         {sizes_of(o.pool), sizes_of(o.stride), o.padding, o.count_padding});
@@ -35,16 +35,22 @@ OpPtr op_of(const Options& o) {
     return ops::make_max_pooling({sizes_of(o.pool), sizes_of(o.stride), o.padding, true});
   }
 }
-OpPtr op_of(const GlobalAveragePooling1dOptions&) { return ops::make_global_average_pooling(1); }
-OpPtr op_of(const GlobalAveragePooling2dOptions&) { return ops::make_global_average_pooling(2); }
-OpPtr op_of(const GlobalAveragePooling3dOptions&) { return ops::make_global_average_pooling(3); }
+OpPtr pooling_op(const GlobalAveragePooling1dOptions&) {
+  return ops::make_global_average_pooling(1);
+}
+OpPtr pooling_op(const GlobalAveragePooling2dOptions&) {
+  return ops::make_global_average_pooling(2);
+}
+OpPtr pooling_op(const GlobalAveragePooling3dOptions&) {
+  return ops::make_global_average_pooling(3);
+}
 
 template <class Options>
 class Pooling final : public LayerWith<Options> {
  public:
   using LayerWith<Options>::LayerWith;
   int lower(LoweringLayer& context, std::span<const int> in) const override {
-    return context.add(op_of(this->options()), {in[0]})[0];
+    return context.add(pooling_op(this->options()), {in[0]})[0];
   }
 };
 
