@@ -151,12 +151,7 @@ HWY_INLINE void tile(const Taps& taps, int64_t at, const float* weights, int64_t
   for (int64_t left = taps.steps * taps.count, t = 0; left > 0; --left) {
     const float* const from = taps.from[t] + at;
     const float* const w = weights + taps.place[t] * of;
-    V in[columns];
-    for (int c = 0; c < columns; ++c) in[c] = hn::Load(d, from + c * from_step);
-    for (int f = 0; f < filters; ++f) {
-      const V weight = hn::Set(d, w[f]);
-      for (int c = 0; c < columns; ++c) sums[f][c] = multiply_add<T>(weight, in[c], sums[f][c]);
-    }
+    add_outer_product<T>(w, from, from_step, sums);
     const int64_t wraps = -static_cast<int64_t>(++t == taps.count);  // all ones
     at += wraps & taps.channel_step;
     weights += wraps & next_weights;
@@ -191,7 +186,8 @@ constexpr TileOfColumns<T> kTiles[] = {tile_of_columns<T, 1>, tile_of_columns<T,
                                        tile_of_columns<T, 5>, tile_of_columns<T, 6>};
 #else
 template <class T>
-constexpr TileOfColumns<T> kTiles[] = {tile_of_columns<T, 1>, tile_of_columns<T, 2>};
+constexpr TileOfColumns<T> kTiles[] = {tile_of_columns<T, 1>, tile_of_columns<T, 2>,
+                                       tile_of_columns<T, 3>};
 #endif
 
 // The convolution shared by forward and data.
@@ -279,8 +275,8 @@ class Convolve {
         const int64_t begin = weight_tile_begin(to_.channels, t),
                       of = weight_tile_begin(to_.channels, t + 1) - begin;
         rows.prefetch(ahead.x, ahead.some);
-        for (int64_t f = 0; f < of; f += kMostFilters) {
-          const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
+        for (int64_t piece = 0, pieces = pieces_of(of); piece < pieces; ++piece) {
+          const int64_t f = of * piece / pieces, filters = of * (piece + 1) / pieces - f;
           const float* const begin_with = channel > 0 ? nullptr : bias_ ? bias_ + begin + f : kNone;
           const Results<T> to{y + (begin + f) * to_.size() + column * step, to_.size(), step};
           // Prefetch distant results before they are written.

@@ -19,13 +19,8 @@ namespace {
 
 // Number of filters, and of channels for some columns of the window, whose sums a tile keeps in
 // registers.
-#if HWY_TARGET <= HWY_AVX3
 constexpr int kFilters = 4;
-constexpr int channels_of(int columns) { return columns == 1 ? 4 : 2; }
-#else
-constexpr int kFilters = 2;
-constexpr int channels_of(int columns) { return columns == 1 ? 2 : 1; }
-#endif
+constexpr int channels_of(int columns) { return (columns == 1 ? 2 : 1) * (kManyRegisters ? 2 : 1); }
 constexpr int kMostColumns = 3;
 
 // Adds in a fixed order: halves are added until one number is left.
@@ -241,7 +236,7 @@ void gradient_channels(const Path& p, const T* x, const T* dy, int64_t rows, int
                        const Gradient& to) {
   constexpr int some = channels_of(columns);
   // Splitting into two and one channels would load a filter's elements twice for few sums.
-  constexpr bool kThree = filters == 4 && columns == 3 && kTogether<T> == 1;
+  constexpr bool kThree = kManyRegisters && filters == 4 && columns == 3 && kTogether<T> == 1;
   int64_t c = 0;
   for (; c + some <= to.channels; c += some) {
     if (kThree && to.channels - c == 3) {

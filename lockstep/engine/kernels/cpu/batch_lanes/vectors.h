@@ -22,12 +22,10 @@ using D = hn::CappedTag<float, kLanes>;
 using V = hn::Vec<D>;
 
 // Number of filters whose sums fit in registers at once, with four vectors each. With fewer
-// registers, tiles of weights (batch_lanes/weights.h) are processed in pieces.
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kMostFilters = 6;
-#else
-constexpr int kMostFilters = 2;
-#endif
+// registers, tiles of weights (batch_lanes/weights.h) are processed in equal pieces.
+constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3;  // 32 instead of 16
+constexpr int kMostFilters = kManyRegisters ? 6 : 3;
+constexpr int64_t pieces_of(int64_t filters) { return (filters + kMostFilters - 1) / kMostFilters; }
 
 // Loads or stores one element of as many images as there are lanes.
 HWY_INLINE V load_images(const float* from) { return hn::Load(D(), from); }
@@ -66,6 +64,29 @@ HWY_INLINE V multiply_add(V a, V b, V sum) {
     return hn::MulAdd(a, b, sum);
   } else {
     return add_products(a, b, sum);
+  }
+}
+
+// sums[f][c] += weights[f] * in[c], where in[c] is at in + c * step.
+template <class T, int filters, int columns>
+HWY_INLINE void add_outer_product(const float* weights, const float* in, int64_t step,
+                                  V (&sums)[filters][columns]) {
+  const D d;
+  if constexpr (kManyRegisters) {
+    V all[columns];
+    for (int c = 0; c < columns; ++c) all[c] = hn::Load(d, in + c * step);
+    for (int f = 0; f < filters; ++f) {
+      const V weight = hn::Set(d, weights[f]);
+      for (int c = 0; c < columns; ++c) sums[f][c] = multiply_add<T>(weight, all[c], sums[f][c]);
+    }
+  } else {
+    // The registers hold three weights, but not four vectors as well.
+    V all[filters];
+    for (int f = 0; f < filters; ++f) all[f] = hn::Set(d, weights[f]);
+    for (int c = 0; c < columns; ++c) {
+      const V one = hn::Load(d, in + c * step);
+      for (int f = 0; f < filters; ++f) sums[f][c] = multiply_add<T>(all[f], one, sums[f][c]);
+    }
   }
 }
 

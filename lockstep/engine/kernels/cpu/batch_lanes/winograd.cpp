@@ -68,12 +68,7 @@ HWY_INLINE void multiply(const float* v, const float* weights, int64_t of, int64
     for (int u = 0; u < kWinogradUnits; ++u) sums[f][u] = hn::Zero(d);
   }
   for (int64_t c = 0; c < channels; ++c, v += kWinogradUnits * lanes, weights += of) {
-    V in[kWinogradUnits];
-    for (int u = 0; u < kWinogradUnits; ++u) in[u] = hn::Load(d, v + u * lanes);
-    for (int f = 0; f < filters; ++f) {
-      const V w = hn::Set(d, weights[f]);
-      for (int u = 0; u < kWinogradUnits; ++u) sums[f][u] = multiply_add<T>(w, in[u], sums[f][u]);
-    }
+    add_outer_product<T>(weights, v, lanes, sums);
   }
   for (int f = 0; f < filters; ++f) {
     for (int u = 0; u < kWinogradUnits; ++u)
@@ -88,7 +83,7 @@ constexpr Multiply kMultiply[] = {multiply<T, 1>, multiply<T, 2>, multiply<T, 3>
                                   multiply<T, 4>, multiply<T, 5>, multiply<T, 6>};
 #else
 template <class T>
-constexpr Multiply kMultiply[] = {multiply<T, 1>, multiply<T, 2>};
+constexpr Multiply kMultiply[] = {multiply<T, 1>, multiply<T, 2>, multiply<T, 3>};
 #endif
 
 template <class T>
@@ -129,8 +124,8 @@ void winograd(const LanesWinograd& p, const T* x, const float* weights, const fl
         for (int64_t k = tile; k < end_tile; ++k) {
           const int64_t of_tile = weight_tile_begin(p.out, k),
                         of = weight_tile_begin(p.out, k + 1) - of_tile;
-          for (int64_t f = 0; f < of; f += kMostFilters) {
-            const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
+          for (int64_t piece = 0, pieces = pieces_of(of); piece < pieces; ++piece) {
+            const int64_t f = of * piece / pieces, filters = of * (piece + 1) / pieces - f;
             kMultiply<T>[filters - 1](v + place * v_all, w + of_tile * in + f, of, in,
                                       m + place * m_all + (of_tile + f - begin) * each);
           }

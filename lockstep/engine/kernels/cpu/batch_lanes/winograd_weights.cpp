@@ -27,7 +27,7 @@ constexpr int64_t most_filters(int64_t vectors) {
 }
 #else
 constexpr int kMostVectors = 2;
-constexpr int64_t most_filters(int64_t) { return 4; }
+constexpr int64_t most_filters(int64_t) { return 6; }
 #endif
 
 // Sizes in floats, per place, of the intermediate arrays. Channels are padded to whole vectors. For
@@ -93,6 +93,27 @@ HWY_INLINE void transpose(const float* from, float* to, int64_t step) {
     hn::Store(hn::OddEvenBlocks(low13, hn::SwapAdjacentBlocks(low02)), d, to + (4 + k) * step);
     hn::Store(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(high13), high02), d, to + (8 + k) * step);
     hn::Store(hn::OddEvenBlocks(high13, hn::SwapAdjacentBlocks(high02)), d, to + (12 + k) * step);
+  }
+#elif HWY_TARGET == HWY_AVX2
+  const D d;
+  const hn::Repartition<double, D> pairs;
+  constexpr int kRows = 8;
+  V a[kRows], b[kRows];
+  for (int i = 0; i < kRows; ++i) a[i] = hn::Load(d, from + i * kRows);
+  for (int i = 0; i < kRows; i += 2) {
+    b[i] = hn::InterleaveLower(d, a[i], a[i + 1]);
+    b[i + 1] = hn::InterleaveUpper(d, a[i], a[i + 1]);
+  }
+  for (int i = 0; i < kRows; i += 4) {
+    for (int k = 0; k < 2; ++k) {
+      const auto lower = hn::BitCast(pairs, b[i + k]), upper = hn::BitCast(pairs, b[i + 2 + k]);
+      a[i + 2 * k] = hn::BitCast(d, hn::InterleaveLower(pairs, lower, upper));
+      a[i + 2 * k + 1] = hn::BitCast(d, hn::InterleaveUpper(pairs, lower, upper));
+    }
+  }
+  for (int k = 0; k < 4; ++k) {
+    hn::Store(hn::ConcatLowerLower(d, a[4 + k], a[k]), d, to + k * step);
+    hn::Store(hn::ConcatUpperUpper(d, a[4 + k], a[k]), d, to + (4 + k) * step);
   }
 #else
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
@@ -227,10 +248,10 @@ constexpr Multiply kMultiply[][kMostVectors] = {
     {multiply<T, 12, 1>, multiply<T, 12, 2>}};
 #else
 template <class T>
-constexpr Multiply kMultiply[][kMostVectors] = {{multiply<T, 1, 1>, multiply<T, 1, 2>},
-                                                {multiply<T, 2, 1>, multiply<T, 2, 2>},
-                                                {multiply<T, 3, 1>, multiply<T, 3, 2>},
-                                                {multiply<T, 4, 1>, multiply<T, 4, 2>}};
+constexpr Multiply kMultiply[][kMostVectors] = {
+    {multiply<T, 1, 1>, multiply<T, 1, 2>}, {multiply<T, 2, 1>, multiply<T, 2, 2>},
+    {multiply<T, 3, 1>, multiply<T, 3, 2>}, {multiply<T, 4, 1>, multiply<T, 4, 2>},
+    {multiply<T, 5, 1>, multiply<T, 5, 2>}, {multiply<T, 6, 1>, multiply<T, 6, 2>}};
 #endif
 
 // Multiplies some images, `steps` steps of the sums, for `filters` filters from `block` on.
