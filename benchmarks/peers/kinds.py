@@ -27,7 +27,8 @@ sys.path.append(os.path.join(lockstep_runs.TOP, "tests", "peers"))
 
 THREADS = 2
 WARM_UP = 3  # iterations of every run that do not count
-LIMITED = {"LOCKSTEP_MAX_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+LIMITED = {"LOCKSTEP_MAX_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
+           "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
 class Layers(list):
@@ -184,6 +185,7 @@ def job_of(name, images, iterations):
            "training": {"mini_batch_size": batch, "max_iterations": iterations, "max_epochs": 10000,
                         "initial_learning_rate": 0.001, "validation_frequency": 10**6}}
     if name == "unet":
+        job["training"]["shard_size"] = 8  # two shards for two threads
         job["data"]["targets"] = "inputs"
         job["network"]["loss"] = "mean_squared_error"
         job["training"]["initial_learning_rate"] = 1e-6  # the loss adds up all pixels

@@ -7,6 +7,7 @@
 #include "lockstep/engine/kernels/cpu/batch_lanes/pooling.h"
 #include "lockstep/engine/kernels/windows/pooling.h"
 #include "tests/engine/ops/harness.h"
+#include "tests/engine/ops/only_target.h"
 
 namespace lockstep::optest {
 namespace {
@@ -24,7 +25,7 @@ Shape pooled(const Shape& x, const Window& w) {
 }
 
 // Rounded to the type.
-Array held(Array x, DType dtype) {
+Array rounded(Array x, DType dtype) {
   for (double& v : x.values) {
     const auto number = static_cast<float>(v);
     v = static_cast<double>(dtype == DType::bf16 ? to_float(to_bfloat16(number)) : number);
@@ -35,11 +36,11 @@ Array held(Array x, DType dtype) {
 void check(const Shape& shape, const Window& w, Kind kind, reference::Pooling as,
            DType dtype = DType::f32) {
   const PoolingProblem problem{lanes_spec(shape, dtype), pooled(shape, w), w, kind};
-  ASSERT_TRUE(pools_in_lanes(problem));
+  ASSERT_TRUE(pools_in_lanes(problem) || shape[0] % 16 != 0);
   const kernels::Kernel kernel = lanes_pooling(problem);
   const TensorSpec dst = lanes_spec(problem.dst, dtype);
-  const Array x = held(random_array(shape.dims(), 1), dtype),
-              dy = held(random_array(problem.dst.dims(), 2), dtype);
+  const Array x = rounded(random_array(shape.dims(), 1), dtype),
+              dy = rounded(random_array(problem.dst.dims(), 2), dtype);
   const double error = dtype == DType::bf16 ? 3e-3 : 1e-6;
   const Tensor xs = convert(tensor_of(x), problem.src), dys = convert(tensor_of(dy), dst);
   Tensor y(dst), dx(problem.src);
@@ -109,7 +110,8 @@ TEST(LanesPooling, MatchesTheReference) {
                                      .dilation = {1, 1},
                                      .pad_begin = {1, 3},
                                      .pad_end = {2, 3}}};
-  for (const Shape& shape : {Shape{16, 1, 7, 9}, Shape{48, 3, 5, 7}, Shape{16, 2, 6, 10}}) {
+  for (const Shape& shape : {Shape{16, 1, 7, 9}, Shape{48, 3, 5, 7}, Shape{16, 2, 6, 10},
+                             Shape{8, 2, 7, 6}, Shape{24, 1, 6, 8}}) {
     for (const Window& w : windows) {
       SCOPED_TRACE(shape.to_string() + " by " + std::to_string(w.kernel[0]) + " x " +
                    std::to_string(w.kernel[1]));
@@ -142,6 +144,13 @@ TEST(LanesPooling, TakesWhatItCanDo) {
   EXPECT_EQ(row_major(shape, DType::f32), kernels::cpu::lanes_are_chosen());
   EXPECT_FALSE(row_major(shape, DType::bf16));
   EXPECT_FALSE(row_major(shape.with_batch(17), DType::f32));
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const Target only(target);
+    const bool eight = target == HWY_AVX2;
+    EXPECT_EQ(takes(lanes_spec(shape.with_batch(24)), window(2, 2, 1), Kind::max), eight);
+    EXPECT_EQ(kernels::cpu::least_images(DType::f32), eight ? 8 : 16);
+    EXPECT_EQ(kernels::cpu::least_images(DType::bf16), 16);
+  }
 }
 
 }  // namespace

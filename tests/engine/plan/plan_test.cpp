@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <oneapi/dnnl/dnnl.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/plan/compile.h"
 #include "tests/engine/plan/comparison.h"
@@ -259,12 +259,6 @@ Plan training_plan(Builder& b, int loss, bool input_gradients = false,
 }
 
 // Whether this processor's kernels use images in lanes: see docs/design.md.
-bool takes_lanes() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
-  return (isa & wide) == wide;
-}
-
 int image_input(Builder& b, int64_t n) {
   return b.add(
       ops::make_normalize_images(),
@@ -283,7 +277,7 @@ TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
     const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
     // The fully connected layer returns its gradient as rows: one conversion at the end of the
     // chain. If images lie in lanes, this layer reads rows, and the first convolution does not.
-    const bool lanes = n == 16 && takes_lanes();
+    const bool lanes = n == 16 && kernels::cpu::lanes_are_chosen();
     const std::string end = "batch_normalization19+relu20+max_pooling2d21: layout; ";
     EXPECT_EQ(conversions(plan),
               lanes ? "convolution2d1: layout; fully_connected22: layout; " + end : end);
@@ -304,7 +298,7 @@ TEST(PlanLayouts, TheNetworkOfDepthOneReordersAtItsEnds) {
   Builder b;
   const int loss = network_of_depth_one(b);
   const Plan plan = training_plan(b, loss);
-  EXPECT_EQ(plan.reorders(), takes_lanes() ? 3 : 1) << conversions(plan);
+  EXPECT_EQ(plan.reorders(), kernels::cpu::lanes_are_chosen() ? 3 : 1) << conversions(plan);
 }
 
 TEST(PlanLayouts, InBf16OnlyTheEndsBecomeAnotherType) {
@@ -314,7 +308,7 @@ TEST(PlanLayouts, InBf16OnlyTheEndsBecomeAnotherType) {
   const Plan plan = training_plan(b, loss, false, DType::bf16);
   // The image, the scores' gradient, and rows to blocks before the average; or in lanes, rows
   // before the scores and back.
-  EXPECT_EQ(plan.reorders(), takes_lanes() ? 4 : 3) << conversions(plan);
+  EXPECT_EQ(plan.reorders(), kernels::cpu::lanes_are_chosen() ? 4 : 3) << conversions(plan);
 }
 
 TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {
@@ -332,7 +326,7 @@ TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {
   x = b.add(ops::make_global_average_pooling2d(), {x});
   const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
   // In lanes: the images, the pooling's result, and its gradient.
-  EXPECT_EQ(plan.reorders(), takes_lanes() ? 3 : 1) << conversions(plan);
+  EXPECT_EQ(plan.reorders(), kernels::cpu::lanes_are_chosen() ? 3 : 1) << conversions(plan);
 }
 
 // Depthwise and pointwise convolutions, as in small networks for phones.
@@ -347,7 +341,7 @@ TEST(PlanLayouts, SeparableConvolutionsReorderNothingInside) {
   }
   x = b.add(ops::make_global_average_pooling2d(), {x});
   const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
-  EXPECT_EQ(plan.reorders(), takes_lanes() ? 3 : 1) << conversions(plan);
+  EXPECT_EQ(plan.reorders(), kernels::cpu::lanes_are_chosen() ? 3 : 1) << conversions(plan);
 }
 
 // A value with the same bytes as its source shares the source's memory and needs no pass, except

@@ -4,6 +4,8 @@
 
 namespace lockstep::kernels {
 
-int64_t fast_batch_multiple() { return cpu::lanes_are_chosen() ? cpu::kLanes : 1; }
+int64_t fast_batch_multiple() {
+  return cpu::lanes_are_chosen() ? cpu::least_images(DType::f32) : 1;
+}
 
 }  // namespace lockstep::kernels

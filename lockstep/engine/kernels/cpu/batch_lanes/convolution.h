@@ -12,7 +12,7 @@
 
 namespace lockstep::kernels::cpu {
 
-// Images have the layout of batch_lanes/layout.h, where n is a multiple of kLanes. Images and
+// Images have the layout of batch_lanes/layout.h. Images and
 // scratch memory are aligned to 64 bytes; weights, biases and their gradients need no alignment.
 // Elements outside the images count as 0.
 struct LanesConvolution {

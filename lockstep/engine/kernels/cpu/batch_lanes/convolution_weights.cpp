@@ -347,8 +347,12 @@ void weights(const LanesConvolution& q, const T* x, const T* dy, float* dweights
       }
       for (int64_t f = 0; f < all; ++f) {
         float* const to = dweights + ((begin + f) * q.channels + c) * places;
-        const float* const from = scratch + f * channels * places * kLanes;
-        for (int64_t i = 0; i < channels * places; ++i) to[i] = sum_of_lanes(from + i * kLanes);
+        float* const from = scratch + f * channels * places * kLanes;
+        for (int64_t i = 0; i < channels * places; ++i) {
+          float* const lanes = from + i * kLanes;
+          if (q.n < kLanes) std::fill(lanes + q.n, lanes + kLanes, 0.0f);
+          to[i] = sum_of_lanes(lanes);
+        }
       }
     }
   }
@@ -376,8 +380,8 @@ void bias(const LanesConvolution& q, const T* dy, float* dbias) {
       HWY_ALIGN float sums[kLanes];
       for (int64_t lane = 0; lane < kLanes; lane += lanes) {
         V sum = hn::Zero(d);
-        for (int64_t i = first; i < end; i += kLanes) {
-          sum = hn::Add(sum, load_images(dy + f * plane + i + lane));
+        for (int64_t i = first + lane; i < end; i += kLanes) {
+          sum = hn::Add(sum, load_images(dy + f * plane + i));
         }
         hn::Store(sum, d, sums + lane);
       }

@@ -9,8 +9,12 @@
 
 namespace lockstep::kernels::cpu {
 
-// The number of images in this layout is a multiple of this.
+// Lanes of the widest vectors. Sums over images have as many partial sums on every processor.
 inline constexpr int64_t kLanes = 16;
+
+// The number of images in this layout is a multiple of this: kLanes; 8 of f32 on processors with
+// AVX2 and without AVX-512, whose vectors hold no more.
+int64_t least_images(DType dtype);
 
 // The spec of n x channels x rows x columns in this layout, f32 or bf16.
 TensorSpec lanes_spec(const Shape& shape, DType dtype = DType::f32);

@@ -66,40 +66,59 @@ LOCKSTEP_INLINE void for_each_window(const Sizes2d& s, const Body& body) {
   }
 }
 
-// One element of each of kLanes images.
-using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
+// One element of each of `width` images, and what belongs to it: kLanes, or half as many.
+template <int64_t width>
+struct Vectors {
+  typedef float Lanes __attribute__((vector_size(width * sizeof(float)), may_alias));
+  typedef uint32_t Words __attribute__((vector_size(width * sizeof(uint32_t)), may_alias));
+  typedef uint8_t Bytes __attribute__((vector_size(width), may_alias));
+  typedef double Doubles __attribute__((vector_size(width * sizeof(double)), may_alias));
+};
+using WideLanes = Vectors<kLanes>::Lanes;
+using WideWords = Vectors<kLanes>::Words;
 using Halves = uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias));
-using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
-using Bytes = uint8_t __attribute__((vector_size(kLanes), may_alias));
+constexpr int64_t kHalf = kLanes / 2;
 
-LOCKSTEP_INLINE void load(const float* from, Lanes& to) { std::memcpy(&to, from, sizeof to); }
-LOCKSTEP_INLINE void load(const BFloat16* from, Lanes& to) {
+template <class Some>
+LOCKSTEP_INLINE void load(const float* from, Some& to) {
+  std::memcpy(&to, from, sizeof to);
+}
+LOCKSTEP_INLINE void load(const BFloat16* from, WideLanes& to) {
   Halves halves;
   std::memcpy(&halves, from, sizeof halves);
-  const Words words = __builtin_convertvector(halves, Words) << 16;
+  const WideWords words = __builtin_convertvector(halves, WideWords) << 16;
   std::memcpy(&to, &words, sizeof to);
 }
-LOCKSTEP_INLINE void store(const Lanes& v, float* to) { std::memcpy(to, &v, sizeof v); }
-LOCKSTEP_INLINE void store(const Lanes& v, BFloat16* to) {
+template <class Some>
+LOCKSTEP_INLINE void store(const Some& v, float* to) {
+  std::memcpy(to, &v, sizeof v);
+}
+LOCKSTEP_INLINE void store(const WideLanes& v, BFloat16* to) {
   for (int64_t i = 0; i < kLanes; ++i) to[i] = to_bfloat16(v[i]);
 }
 
 // Stores elements that were loaded as T, unchanged.
-LOCKSTEP_INLINE void store_exactly(const Lanes& v, float* to) { std::memcpy(to, &v, sizeof v); }
-LOCKSTEP_INLINE void store_exactly(const Lanes& v, BFloat16* to) {
-  Words words;
+template <class Some>
+LOCKSTEP_INLINE void store_exactly(const Some& v, float* to) {
+  store(v, to);
+}
+LOCKSTEP_INLINE void store_exactly(const WideLanes& v, BFloat16* to) {
+  WideWords words;
   std::memcpy(&words, &v, sizeof v);
   const Halves halves = __builtin_convertvector(words >> 16, Halves);
   std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
 }
 
 // The greatest element of each window, the first of equal ones, and its number in the window.
-template <class T>
+template <int64_t width, class T>
 LOCKSTEP_INLINE void maximums(const Sizes2d& s, const T* x, T* y, uint8_t* marks) {
+  using Lanes = typename Vectors<width>::Lanes;
+  using Words = typename Vectors<width>::Words;
+  using Bytes = typename Vectors<width>::Bytes;
   const int64_t n = s.n;
   for_each_window(
       s, [&](const Place& at) __attribute__((always_inline)) {
-        for (int64_t i = 0; i < n; i += kLanes) {
+        for (int64_t i = 0; i < n; i += width) {
           Lanes greatest{};
           Words number{};
           bool first = true;
@@ -126,21 +145,24 @@ LOCKSTEP_INLINE void maximums(const Sizes2d& s, const T* x, T* y, uint8_t* marks
       });
 }
 LOCKSTEP_CLONES void take_maximums(const Sizes2d& s, const float* x, float* y, uint8_t* marks) {
-  maximums(s, x, y, marks);
+  s.n % kLanes == 0 ? maximums<kLanes>(s, x, y, marks) : maximums<kHalf>(s, x, y, marks);
 }
 LOCKSTEP_CLONES void take_maximums(const Sizes2d& s, const BFloat16* x, BFloat16* y,
                                    uint8_t* marks) {
-  maximums(s, x, y, marks);
+  maximums<kLanes>(s, x, y, marks);
 }
 
 // Gives each window's gradient to the element that was the greatest. Adds it to what is there, or
 // overwrites.
-template <bool overwrite, class T>
+template <int64_t width, bool overwrite, class T>
 LOCKSTEP_INLINE void give_to_maximums(const Sizes2d& s, const T* dy, const uint8_t* marks, T* dx) {
+  using Lanes = typename Vectors<width>::Lanes;
+  using Words = typename Vectors<width>::Words;
+  using Bytes = typename Vectors<width>::Bytes;
   const int64_t n = s.n;
   for_each_window(
       s, [&](const Place& at) __attribute__((always_inline)) {
-        for (int64_t i = 0; i < n; i += kLanes) {
+        for (int64_t i = 0; i < n; i += width) {
           Lanes gradient;
           load(dy + at.result * n + i, gradient);
           Bytes bytes;
@@ -167,25 +189,28 @@ LOCKSTEP_INLINE void give_to_maximums(const Sizes2d& s, const T* dy, const uint8
 }
 LOCKSTEP_CLONES void add_to_maximums(const Sizes2d& s, const float* dy, const uint8_t* marks,
                                      float* dx) {
-  give_to_maximums<false>(s, dy, marks, dx);
+  s.n % kLanes == 0 ? give_to_maximums<kLanes, false>(s, dy, marks, dx)
+                    : give_to_maximums<kHalf, false>(s, dy, marks, dx);
 }
 LOCKSTEP_CLONES void set_maximums(const Sizes2d& s, const float* dy, const uint8_t* marks,
                                   float* dx) {
-  give_to_maximums<true>(s, dy, marks, dx);
+  s.n % kLanes == 0 ? give_to_maximums<kLanes, true>(s, dy, marks, dx)
+                    : give_to_maximums<kHalf, true>(s, dy, marks, dx);
 }
 LOCKSTEP_CLONES void set_maximums(const Sizes2d& s, const BFloat16* dy, const uint8_t* marks,
                                   BFloat16* dx) {
-  give_to_maximums<true>(s, dy, marks, dx);
+  give_to_maximums<kLanes, true>(s, dy, marks, dx);
 }
 
 // Up to kMostInF32 elements are summed in f32. Longer sums add short f32 sums of kShort elements in
 // double.
 constexpr int64_t kMostInF32 = 64, kShort = 8;
-using Doubles = double __attribute__((vector_size(kLanes * sizeof(double)), may_alias));
 
-template <class T>
+template <int64_t width, class T>
 LOCKSTEP_INLINE void average_of_many(const T* x, const Span2d& of, float factor, int64_t n, T* y) {
-  for (int64_t i = 0; i < n; i += kLanes) {
+  using Lanes = typename Vectors<width>::Lanes;
+  using Doubles = typename Vectors<width>::Doubles;
+  for (int64_t i = 0; i < n; i += width) {
     Doubles total{};
     for (int64_t r = 0; r < of.rows; ++r) {
       for (int64_t first = 0; first < of.columns; first += kShort) {
@@ -203,13 +228,14 @@ LOCKSTEP_INLINE void average_of_many(const T* x, const Span2d& of, float factor,
 }
 
 // The sum of a window's elements, times `factor`.
-template <class T>
+template <int64_t width, class T>
 LOCKSTEP_INLINE void average(const T* x, const Span2d& of, float factor, int64_t n, T* y) {
+  using Lanes = typename Vectors<width>::Lanes;
   if (of.rows * of.columns > kMostInF32) {
-    average_of_many(x, of, factor, n, y);
+    average_of_many<width>(x, of, factor, n, y);
     return;
   }
-  for (int64_t i = 0; i < n; i += kLanes) {
+  for (int64_t i = 0; i < n; i += width) {
     Lanes sum{};
     for (int64_t r = 0; r < of.rows; ++r) {
       for (int64_t q = 0; q < of.columns; ++q) {
@@ -223,16 +249,18 @@ LOCKSTEP_INLINE void average(const T* x, const Span2d& of, float factor, int64_t
 }
 LOCKSTEP_CLONES void take_average(const float* x, const Span2d& of, float factor, int64_t n,
                                   float* y) {
-  average(x, of, factor, n, y);
+  n % kLanes == 0 ? average<kLanes>(x, of, factor, n, y) : average<kHalf>(x, of, factor, n, y);
 }
 LOCKSTEP_CLONES void take_average(const BFloat16* x, const Span2d& of, float factor, int64_t n,
                                   BFloat16* y) {
-  average(x, of, factor, n, y);
+  average<kLanes>(x, of, factor, n, y);
 }
 
-LOCKSTEP_CLONES void give_shares(const float* dy, const Span2d& to, float factor, int64_t n,
-                                 float* dx) {
-  for (int64_t i = 0; i < n; i += kLanes) {
+template <int64_t width>
+LOCKSTEP_INLINE void add_shares(const float* dy, const Span2d& to, float factor, int64_t n,
+                                float* dx) {
+  using Lanes = typename Vectors<width>::Lanes;
+  for (int64_t i = 0; i < n; i += width) {
     Lanes share;
     load(dy + i, share);
     share *= factor;
@@ -246,11 +274,16 @@ LOCKSTEP_CLONES void give_shares(const float* dy, const Span2d& to, float factor
     }
   }
 }
+LOCKSTEP_CLONES void give_shares(const float* dy, const Span2d& to, float factor, int64_t n,
+                                 float* dx) {
+  n % kLanes == 0 ? add_shares<kLanes>(dy, to, factor, n, dx)
+                  : add_shares<kHalf>(dy, to, factor, n, dx);
+}
 // For windows that do not overlap: overwrites dx.
 LOCKSTEP_CLONES void give_shares(const BFloat16* dy, const Span2d& to, float factor, int64_t n,
                                  BFloat16* dx) {
   for (int64_t i = 0; i < n; i += kLanes) {
-    Lanes share;
+    WideLanes share;
     load(dy + i, share);
     BFloat16 rounded[kLanes];
     store(share * factor, rounded);
@@ -334,7 +367,7 @@ bool pools_in_lanes(const PoolingProblem& p) {
   // Gradients of overlapping windows are accumulated in dx, which would round bf16 sums.
   const bool lanes =
       in_lanes(p.src) || (p.src.row_major() && p.src.dtype == DType::f32 && w.axes() == 2 &&
-                          p.src.shape[0] % kLanes == 0 && lanes_are_chosen());
+                          p.src.shape[0] % least_images(DType::f32) == 0 && lanes_are_chosen());
   return lanes && w.axes() == 2 && (p.src.dtype == DType::f32 || lie_apart(w, p.dst)) &&
          w.dilation == Size2d{1, 1} &&
          (p.kind != PoolingProblem::Kind::max || w.kernel[0] * w.kernel[1] <= kMostElements);

@@ -233,7 +233,9 @@ Kernel in_lanes_of(const GroupNormalizationProblem& p) {
 }  // namespace
 
 Kernel group_normalization(const GroupNormalizationProblem& p) {
-  if (in_lanes(p.src) && p.src.dtype == DType::f32) return in_lanes_of(p);
+  if (in_lanes(p.src) && p.src.dtype == DType::f32 && p.src.shape[0] % cpu::kLanes == 0) {
+    return in_lanes_of(p);
+  }
   const TensorSpec src = p.src.plain();
   const int64_t n = src.shape[0], channels = src.shape[1];
   const TensorSpec per_channel = plain_spec(Shape{channels});

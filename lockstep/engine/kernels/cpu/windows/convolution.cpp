@@ -93,7 +93,7 @@ bool lanes_pay(const ConvolutionProblem& p) {
   const bool type = p.src.dtype == DType::f32 || (p.src.dtype == DType::bf16 && computes_bf16());
   if (!lanes_are_chosen() || !type || w.axes() != 2 ||
       *std::max_element(w.kernel.begin(), w.kernel.end()) > LanesConvolution::kMostKernel ||
-      p.src.shape[0] % kLanes != 0 || p.dst[3] < kFewestColumns) {
+      p.src.shape[0] % least_images(p.src.dtype) != 0 || p.dst[3] < kFewestColumns) {
     return false;
   }
   const LanesConvolution of = lanes_of(p);
@@ -104,7 +104,7 @@ bool lanes_pay(const ConvolutionProblem& p) {
 bool fills_winograd(const LanesConvolution& p) {
   const int64_t tiles = (p.rows + kWinogradTile - 1) / kWinogradTile *
                         ((p.columns + kWinogradTile - 1) / kWinogradTile);
-  return 2 * tiles * (p.n / kLanes) >= kWinogradUnits;
+  return 2 * tiles * p.n >= kWinogradUnits * kLanes;
 }
 
 // Start of the operands of group `number`, given those of the first group.
