@@ -47,6 +47,8 @@ class Op {
   // Returns the kernel for inputs that infer() accepts, in the given layouts.
   virtual kernels::Kernel compile(const kernels::Table& table,
                                   std::span<const TensorSpec> inputs) const = 0;
+  // Whether results depend on the position in the training (StepInfo).
+  virtual bool draws_random_numbers() const { return false; }
   // Returns one op that replaces this op followed by `next`, or nothing.
   virtual std::optional<FusedOps> fuse(const Op& next) const {
     (void)next;

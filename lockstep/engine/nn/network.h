@@ -53,7 +53,7 @@ struct NetworkProblem {
 
 struct ForwardOptions {
   bool training = false;         // dropout, batch statistics, update of moving statistics
-  StepInfo step = {};            // key of dropout's random numbers
+  StepInfo step = {};            // key of dropout's random numbers; one of each iteration
   DType precision = DType::f32;  // or bf16, f16: ops that support it compute with it
   bool record = true;        // record as one node on each tape that tracks an input or parameter
   bool update_state = true;  // false: training leaves moving statistics unchanged
@@ -160,7 +160,8 @@ class Network {
   // (features: n x c), f32 or u8, on the network's device. Outputs are on the same device. Returns
   // the first output. A tape records the run as one node and may outlive the network. gradient() of
   // that tape throws InvalidArgument if parameters have changed since. Throws InvalidArgument if
-  // inputs do not fit or lack their statistics: set_input_normalization(), input/training_data.h.
+  // inputs do not fit or lack their statistics (set_input_normalization(), input/training_data.h),
+  // or if a layer draws random numbers and no step is given.
   Tensor forward(const std::vector<Tensor>& inputs, const ForwardOptions& options = {});
   // Like forward(), but returns all outputs.
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs, const ForwardOptions& options);

@@ -317,6 +317,9 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
     plan_options.differentiated.push_back(lowered.graph.mark_output(value));
   }
   for (int value : lowered.outputs) made->outputs.push_back(lowered.graph.shape(value));
+  for (const Graph::Node& node : lowered.graph.nodes()) {
+    if (node.op->draws_random_numbers()) made->draws = node.name;
+  }
   made->statistics = lowered.mark_statistics();
   made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
   if (plans.size() == State::kMostPlans) plans.pop_back();
@@ -334,6 +337,12 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   for (const Tensor& input : inputs) types.push_back(input.dtype());
   const std::shared_ptr<NetworkPlan> mine =
       plan_for(n, {options.training, types, options.outputs}, options.precision, record);
+  if (!mine->draws.empty() && options.step == StepInfo{}) {
+    throw InvalidArgument("[network] layer \"" + mine->draws +
+                              "\" draws random numbers, and ForwardOptions::step is not given",
+                          "give each mini-batch its own, .step = {seed, iteration} with iterations "
+                          "from 1: the same step draws the same numbers");
+  }
   const std::shared_ptr<NetworkRun> lent = lend(mine, packed(), state_->states);
   const std::shared_ptr<PlanRun> run(lent, lent->run.get());
   const ArithmeticMode mode;

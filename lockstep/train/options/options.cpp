@@ -68,8 +68,11 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.number("final_factor", schedule.final_factor,
            "polynomial, cosine, cyclical: the lowest rate as a fraction of the highest",
            {.min = 0, .max = 1});
-  v.number("warmup_factor", schedule.warmup_factor,
-           "warmup: the first rate as a fraction of the full rate", {.min = 0, .max = 1});
+  v.number(
+      "warmup_factor", schedule.warmup_factor,
+      "warmup: the rate rises from this fraction of the full rate; the first iteration is one step "
+      "above it",
+      {.min = 0, .max = 1});
   v.number("gradient_threshold", solver.gradient_threshold,
            "gradient clipping: the largest norm or value; 0: no clipping", {.min = 0});
   v.text("gradient_threshold_method", solver.gradient_threshold_method,

@@ -56,7 +56,8 @@ struct ScheduleOptions {
   // "cosine": down to final_factor times the rate, along half a cosine (Loshchilov, Hutter 2017)
   // "cyclical": linearly down to final_factor times the rate and back in every drop_period epochs
   // (Smith 2017)
-  // "warmup": linearly from warmup_factor times the rate up to the rate
+  // "warmup": linearly from warmup_factor times the rate up to the rate; after k of n iterations it
+  // has risen by (k + 1) / n of the way
   std::vector<std::string> types = {"none"};
   // "schedule_epochs": length of each schedule in epochs, also fractional. The last schedule may
   // have no entry; it then lasts to the end of the training.
@@ -205,7 +206,8 @@ struct TrainingOptions {
   // Validation uses no weights.
   std::vector<double> class_weights = {};
   // Names of layers whose parameters do not change. gradient_threshold ignores them. State that
-  // follows the mini-batches (statistics of batch normalization) is still updated.
+  // follows the mini-batches (statistics of batch normalization) is still updated, except in layers
+  // with statistics = "moving".
   std::vector<std::string> freeze = {};
   // Statistics for batch normalization in prediction: "moving" statistics, which follow the
   // mini-batches, or those of the "population", computed over all training images after the last

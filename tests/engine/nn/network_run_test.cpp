@@ -337,6 +337,16 @@ TEST(NetworkRun, DropoutIsKeyedByTheStepAndOffInInference) {
   // Rows 2 and 3 are rows 0 and 1 of a shard that begins at row 2.
   const auto shifted = run(1, 1, 2);
   EXPECT_TRUE(std::equal(base.begin() + 32, base.end(), shifted.begin()));
+  // Without a step each mini-batch would lose the same elements.
+  try {
+    network.forward({x}, {.training = true});
+    ADD_FAILURE() << "the mask of each mini-batch would be the same";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("\"dropout_1\" draws random numbers"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(network.forward({x}).to_vector(), x.to_vector());
 }
 
 TEST(NetworkRun, TwoDropoutLayersDrawDifferently) {
@@ -345,7 +355,8 @@ TEST(NetworkRun, TwoDropoutLayersDrawDifferently) {
   network.add(dropout(), "a", {"in"});
   network.add(dropout(), "b", {"in"});
   network.initialize(0);
-  const auto outputs = network.forward_all({Tensor::full({2, 1, 8, 8}, 1)}, {.training = true});
+  const auto outputs = network.forward_all({Tensor::full({2, 1, 8, 8}, 1)},
+                                           {.training = true, .step = {.iteration = 1}});
   ASSERT_EQ(outputs.size(), 2u);
   EXPECT_NE(outputs[0].to_vector(), outputs[1].to_vector());
 }

@@ -19,6 +19,7 @@ class Dropout final : public Op {
     }
     return {in[0]};
   }
+  bool draws_random_numbers() const override { return p_ > 0; }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);

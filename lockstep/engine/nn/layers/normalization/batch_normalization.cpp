@@ -14,7 +14,7 @@ void BatchNormalizationOptions::visit(FieldVisitor& v) {
            "factor of the learning rate for scale and shift; 0: frozen", {.min = 0});
   v.text("statistics", statistics,
          "by which training normalizes: those of the mini-batch, or the moving ones, which then "
-         "keep their values, as for layers in `freeze`",
+         "keep their values; `freeze` alone does not keep them",
          {"batch", "moving"});
 }
 
