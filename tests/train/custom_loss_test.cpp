@@ -144,15 +144,15 @@ Network without_statistics() {
 }
 
 // What a training that was ended by its loss leaves.
-struct Ended {
+struct EndedLoss {
   std::string message;
   std::vector<std::vector<float>> values;
   std::vector<Digest> digests;  // of the iterations that were reported
 
-  friend bool operator==(const Ended&, const Ended&) = default;
+  friend bool operator==(const EndedLoss&, const EndedLoss&) = default;
 };
 
-Ended ended(const std::string& device, const TrainingLoss& loss, double rate) {
+EndedLoss ended(const std::string& device, const TrainingLoss& loss, double rate) {
   Network network = without_statistics();
   TrainingData data = testing::law_data();
   data.loss = loss;
@@ -162,7 +162,7 @@ Ended ended(const std::string& device, const TrainingLoss& loss, double rate) {
   Recorder recorder;
   TrainingControl control;
   control.observers = {&recorder};
-  Ended outcome;
+  EndedLoss outcome;
   try {
     train(network, data, options, control);
     ADD_FAILURE() << "nothing ended the training";
@@ -216,13 +216,13 @@ TEST(CustomLoss, ALossThatEndsATrainingLeavesTheLastFinishedIteration) {
                                  return halved_loss(shard);
                                },
                                "failing"};
-    const Ended here = ended("cpu", failing, 0.01);
+    const EndedLoss here = ended("cpu", failing, 0.01);
     EXPECT_EQ(here.message, "[test] enough");
     EXPECT_EQ(here.digests.size(), at - 1);
     EXPECT_EQ(ended("cuda:0", failing, 0.01), here);
   }
   const TrainingLoss halved{halved_loss, "halved"};
-  const Ended here = ended("cpu", halved, 1e15);
+  const EndedLoss here = ended("cpu", halved, 1e15);
   EXPECT_NE(here.message.find("is not a finite number"), std::string::npos) << here.message;
   EXPECT_EQ(ended("cuda:0", halved, 1e15), here);
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();

@@ -123,7 +123,7 @@ TrainingOptions options_for(int64_t workers) {
   return options;
 }
 
-struct Outcome {
+struct WorkersOutcome {
   TrainingResult result;
   std::vector<std::vector<float>> values;
 };
@@ -134,13 +134,13 @@ struct Listener : Follower {
   std::vector<std::string> notices;
 };
 
-Outcome run(const TrainingOptions& options, Follower& follower, const Failure& f = {},
-            TrainingControl control = {}, bool linked = false) {
+WorkersOutcome run(const TrainingOptions& options, Follower& follower, const Failure& f = {},
+                   TrainingControl control = {}, bool linked = false) {
   TrainingProblem problem = problem_of_digits();
   control.observers.push_back(&follower);
-  Outcome outcome{train(make_call<&problem_on_a_device>(f, linked), problem.network, problem.data,
-                        options, control),
-                  {}};
+  WorkersOutcome outcome{train(make_call<&problem_on_a_device>(f, linked), problem.network,
+                               problem.data, options, control),
+                         {}};
   EXPECT_EQ(problem.network.device(), Device{}) << "the network did not come back";
   for (const auto& l : problem.network.parameters()) outcome.values.push_back(l.value.to_vector());
   for (const auto& s : problem.network.state()) outcome.values.push_back(s.value.to_vector());
@@ -150,18 +150,18 @@ Outcome run(const TrainingOptions& options, Follower& follower, const Failure& f
 // Parameter: whether each worker has its own device.
 class DeviceWorkers : public ::testing::TestWithParam<bool> {
  protected:
-  Outcome by_workers(const TrainingOptions& options, Follower& follower, const Failure& f = {},
-                     const TrainingControl& control = {}) {
+  WorkersOutcome by_workers(const TrainingOptions& options, Follower& follower,
+                            const Failure& f = {}, const TrainingControl& control = {}) {
     return run(options, follower, f, control, GetParam());
   }
   // The result of one process on the device.
-  Outcome alone(TrainingOptions options) {
+  WorkersOutcome alone(TrainingOptions options) {
     Follower nobody;
     options.workers.count = 0;
     options.workers.load = {};
     return run(options, nobody);
   }
-  void expect_same(const Outcome& a, const Outcome& b) {
+  void expect_same(const WorkersOutcome& a, const WorkersOutcome& b) {
     EXPECT_EQ(a.result.digest, b.result.digest);
     EXPECT_EQ(a.result.iterations.back().chain, b.result.iterations.back().chain);
     EXPECT_EQ(a.values, b.values);
@@ -176,13 +176,13 @@ class DeviceWorkers : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
-  const Outcome expected = alone(options_for(0));
+  const WorkersOutcome expected = alone(options_for(0));
   for (const std::vector<double>& loads :
        std::vector<std::vector<double>>{{1}, {1, 1}, {3, 1}, {1, 1, 1}, {0, 2, 1}}) {
     TrainingOptions options = options_for(static_cast<int64_t>(loads.size()));
     options.workers.load = loads;
     Listener follower;
-    const Outcome outcome = by_workers(options, follower);
+    const WorkersOutcome outcome = by_workers(options, follower);
     expect_same(outcome, expected);
     std::printf("%d workers: shards by worker", static_cast<int>(loads.size()));
     for (size_t w = 0; w < loads.size(); ++w) {
@@ -214,7 +214,7 @@ TEST_P(DeviceWorkers, ThresholdsAndClassWeights) {
 }
 
 TEST_P(DeviceWorkers, DeadWorkersAreReplaced) {
-  const Outcome expected = alone(options_for(0));
+  const WorkersOutcome expected = alone(options_for(0));
   for (const char* place : {"backward", "exchange", "link", "update", "join"}) {
     if (place == std::string("link") && !GetParam()) continue;
     SCOPED_TRACE(place);
@@ -254,12 +254,12 @@ TEST_P(DeviceWorkers, WorkersWithOtherResultsAreReplaced) {
 
 // From several processes to one, and back.
 TEST_P(DeviceWorkers, StopAndResumeWithAnotherNumber) {
-  const Outcome expected = alone(options_for(0));
+  const WorkersOutcome expected = alone(options_for(0));
   const testing::TemporaryFolder folder;
   TrainingControl control;
   control.checkpoint_folder = folder.path + "/checkpoints";
   control.resume = true;
-  Outcome last;
+  WorkersOutcome last;
   int64_t iterations = 0;
   for (const int64_t workers : {2, 0, 3}) {
     iterations += 9;
@@ -289,7 +289,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceWorkers, ::testing::Values(false, true),
 
 // Each worker compares its first shard, and the one of rank 0 says so. A replacement does not.
 TEST_P(DeviceWorkers, CompareTheirFirstShardsWithTheCpus) {
-  const Outcome expected = alone(options_for(0));
+  const WorkersOutcome expected = alone(options_for(0));
   TrainingOptions options = options_for(3);
   options.shards.compare_first = true;
   Listener follower;
@@ -333,7 +333,8 @@ TEST(DeviceWorkersOfOtherKinds, AnotherVerdictOfTheSelfTestIsRefusedByName) {
 TEST(LinkedDevices, AWayThatFailsIsTriedAgain) {
   const FakeDevice fake;
   Listener follower;
-  const Outcome outcome = run(options_for(3), follower, {"link", "throw", 2, 7, -1}, {}, true);
+  const WorkersOutcome outcome =
+      run(options_for(3), follower, {"link", "throw", 2, 7, -1}, {}, true);
   Follower nobody;
   EXPECT_EQ(outcome.result.digest, run(options_for(0), nobody).result.digest);
   EXPECT_EQ(testing::losses(follower).size(), 0u);
@@ -347,7 +348,7 @@ TEST(LinkedDevices, WhatIsLostOnItsWayIsSentAgain) {
   Listener follower;
   TrainingOptions options = options_for(3);
   options.workers.limit = 5;
-  const Outcome outcome = run(options, follower, {"loss", "", 2, 7, -1}, {}, true);
+  const WorkersOutcome outcome = run(options, follower, {"loss", "", 2, 7, -1}, {}, true);
   Follower nobody;
   EXPECT_EQ(outcome.result.digest, run(options_for(0), nobody).result.digest);
   EXPECT_EQ(testing::losses(follower).size(), 0u);
@@ -373,7 +374,7 @@ TEST(LinkedDevices, AllOrNoneAreLinked) {
     Listener follower;
     TrainingOptions options = options_for(3);
     options.workers.limit = 10;  // waiting for a worker that does not join takes 8 seconds
-    const Outcome outcome = run(options, follower, c.failure, {}, true);
+    const WorkersOutcome outcome = run(options, follower, c.failure, {}, true);
     EXPECT_EQ(outcome.result.digest, expected);
     EXPECT_EQ(testing::losses(follower).size(), 0u);
     ASSERT_EQ(follower.notices.size(), 1u);

@@ -35,18 +35,19 @@ Options options_with(const Change& change) {
   return options;
 }
 
-struct Outcome {
+struct ExtendedOutcome {
   TrainingResult result;
   std::string receipt, model;
 };
 
-Outcome run(const std::string& folder, const Options& options, TrainingControl control = {}) {
+ExtendedOutcome run(const std::string& folder, const Options& options,
+                    TrainingControl control = {}) {
   const auto call = make_call<&problem>();
   TrainingProblem mine = call();
   ReceiptWriter receipt(local_files(), folder);
   control.checkpoint_folder = join_path(folder, "checkpoints");
   control.observers.push_back(&receipt);
-  Outcome outcome{train(call, mine.network, mine.data, options, control), {}, {}};
+  ExtendedOutcome outcome{train(call, mine.network, mine.data, options, control), {}, {}};
   receipt.finish();
   outcome.receipt = read_text(local_files(), join_path(folder, "receipt.jsonl"));
   const std::string model = join_path(folder, "model.safetensors");
@@ -55,7 +56,7 @@ Outcome run(const std::string& folder, const Options& options, TrainingControl c
   return outcome;
 }
 
-void expect_same(const Outcome& went_on, const Outcome& begun) {
+void expect_same_end(const ExtendedOutcome& went_on, const ExtendedOutcome& begun) {
   EXPECT_EQ(went_on.receipt, begun.receipt);
   EXPECT_EQ(went_on.model == begun.model, true) << "bytes of the models";
   EXPECT_EQ(went_on.result.last_iteration, begun.result.last_iteration);
@@ -175,10 +176,10 @@ TEST(Extension, EndsInTheBytesOfATrainingBegunWithTheLaterEnd) {
       row.ends[i](options);
       options.threads = static_cast<int64_t>(i) % 3 + 1;
       const std::string whole = join_path(folder.path, "whole" + std::to_string(i));
-      const Outcome begun = run(whole, options);
+      const ExtendedOutcome begun = run(whole, options);
       options.threads = 2;
-      const Outcome outcome = run(went_on, options, {.resume = i > 0});
-      expect_same(outcome, begun);
+      const ExtendedOutcome outcome = run(went_on, options, {.resume = i > 0});
+      expect_same_end(outcome, begun);
       EXPECT_GE(outcome.result.last_iteration, before);
       before = outcome.result.last_iteration;
       EXPECT_EQ(logged_validations(went_on), iterations_of(begun.result.validations));
@@ -193,11 +194,11 @@ TEST(Extension, AFinishedTrainingThatIsResumedAsItWasIsTheSameAgain) {
     const TemporaryFolder folder;
     Options options = options_with(row.base);
     row.ends[1](options);
-    const Outcome first = run(folder.path, options);
+    const ExtendedOutcome first = run(folder.path, options);
     for (int again = 0; again < 2; ++again) {
-      const Outcome outcome = run(folder.path, options, {.resume = true});
+      const ExtendedOutcome outcome = run(folder.path, options, {.resume = true});
       EXPECT_TRUE(outcome.result.iterations.empty());
-      expect_same(outcome, first);
+      expect_same_end(outcome, first);
       EXPECT_EQ(logged_validations(folder.path), iterations_of(first.result.validations));
     }
   }
@@ -212,13 +213,13 @@ TEST(Extension, OfATrainingThatWasStoppedAnywhere) {
   const TemporaryFolder folder;
   Options longer = options_with(base), shorter = longer;
   longer.max_epochs = 4, shorter.max_epochs = 2;
-  const Outcome begun = run(join_path(folder.path, "whole"), longer);
+  const ExtendedOutcome begun = run(join_path(folder.path, "whole"), longer);
   for (int64_t stop = 1; stop <= 6; ++stop) {
     SCOPED_TRACE(stop);
     const std::string into = join_path(folder.path, "stop" + std::to_string(stop));
     int64_t asked = 0;
     run(into, shorter, {.stop = [&] { return ++asked == stop; }});
-    expect_same(run(into, longer, {.resume = true}), begun);
+    expect_same_end(run(into, longer, {.resume = true}), begun);
   }
 }
 
@@ -229,17 +230,17 @@ TEST(Extension, OnWorkersAndByWorkers) {
   const TemporaryFolder folder;
   Options options = options_with(base);
   options.max_epochs = 4;
-  const Outcome begun = run(join_path(folder.path, "whole"), options);
+  const ExtendedOutcome begun = run(join_path(folder.path, "whole"), options);
   const std::string went_on = join_path(folder.path, "went_on");
   // With processes, without, processes that only validate, and processes to the end.
   for (const auto& [epochs, workers] :
        {std::pair<int64_t, int64_t>{1, 2}, {2, 0}, {2, 1}, {4, 3}}) {
     SCOPED_TRACE(workers);
     options.max_epochs = epochs, options.workers.count = workers, options.threads = 1;
-    const Outcome outcome = run(went_on, options, {.resume = epochs > 1 || workers == 0});
+    const ExtendedOutcome outcome = run(went_on, options, {.resume = epochs > 1 || workers == 0});
     EXPECT_EQ(outcome.result.last_iteration, 3 * epochs);
     EXPECT_EQ(outcome.result.validations.back().iteration, 3 * epochs);
-    if (epochs == 4) expect_same(outcome, begun);
+    if (epochs == 4) expect_same_end(outcome, begun);
   }
 }
 
@@ -269,7 +270,7 @@ TEST(Extension, ASchedulesLengthStaysAndCanBeWrittenOut) {
           o.schedule.epochs = {0.5};
         }
       });
-      const Outcome first = run(went_on, options);
+      const ExtendedOutcome first = run(went_on, options);
       options.max_epochs = 4;
       const std::string said = refusal(went_on, options);
       const char* lengths = in_a_row ? "[2.0,4.0] iterations there, but [2.0,10.0] here"
@@ -280,8 +281,8 @@ TEST(Extension, ASchedulesLengthStaysAndCanBeWrittenOut) {
           << "nothing was written";
 
       options.schedule.epochs.push_back(in_a_row ? 4.0 / 3 : 2);
-      const Outcome outcome = run(went_on, options, {.resume = true});
-      expect_same(outcome, run(join_path(folder.path, "whole"), options));
+      const ExtendedOutcome outcome = run(went_on, options, {.resume = true});
+      expect_same_end(outcome, run(join_path(folder.path, "whole"), options));
       EXPECT_EQ(outcome.receipt.substr(0, first.receipt.size()), first.receipt);
     }
   }

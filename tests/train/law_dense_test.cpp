@@ -33,7 +33,7 @@ Network dense_network() {
 
 TrainingProblem dense_problem() { return {dense_network(), testing::law_data()}; }
 
-TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
+TrainingResult run_dense(const TrainingOptions& options, const TrainingControl& control = {}) {
   const auto call = make_call<&dense_problem>();
   TrainingProblem problem = call();
   return train(call, problem.network, problem.data, options, control);
@@ -56,19 +56,19 @@ struct OneByOne {
 };
 
 TEST(Law, OneDigestForDenseNetworksByAnyThreads) {
-  const TrainingResult one = run(options_of(1));
+  const TrainingResult one = run_dense(options_of(1));
   ASSERT_EQ(one.last_iteration, testing::law_iterations);
   for (const int threads : {2, 5}) {
-    const TrainingResult many = run(options_of(threads));
+    const TrainingResult many = run_dense(options_of(threads));
     for (const int64_t shards : many.shards_by_thread) EXPECT_GT(shards, 0) << "an idle thread";
     expect_same_history(one, many);
   }
 }
 
 TEST(DenseNetworks, HaveTheSameBitsShardByShard) {
-  const TrainingResult together = run(options_of(2));
+  const TrainingResult together = run_dense(options_of(2));
   const OneByOne hook;
-  expect_same_history(together, run(options_of(2)));
+  expect_same_history(together, run_dense(options_of(2)));
 }
 
 // Shards of one row, the whole mini-batch as one shard, mini-batches of one row.
@@ -80,12 +80,12 @@ TEST(DenseNetworks, HaveTheSameBitsForAnySizes) {
     options.shards.size = shard;
     options.max_iterations = 3;
     options.shards.check_frequency = 0;
-    const TrainingResult together = run(options);
+    const TrainingResult together = run_dense(options);
     ASSERT_EQ(together.last_iteration, 3);
     options.threads = 3;
-    expect_same_history(together, run(options));
+    expect_same_history(together, run_dense(options));
     const OneByOne hook;
-    expect_same_history(together, run(options));
+    expect_same_history(together, run_dense(options));
   }
 }
 
@@ -113,10 +113,10 @@ TEST(DenseNetworks, HaveTheSameBitsInWideRows) {
 }
 
 TEST(DenseNetworks, HaveTheSameBitsInFilledMemory) {
-  const TrainingResult plain = run(options_of(2));
+  const TrainingResult plain = run_dense(options_of(2));
   for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {
     const Poisoned memory(pattern);
-    expect_same_history(plain, run(options_of(2)));
+    expect_same_history(plain, run_dense(options_of(2)));
   }
 }
 
@@ -128,7 +128,7 @@ TrainingProblem dense_problem_in_filled_memory(bool huge) {
 
 // Also what members of a host share: the rows that they exchange, and the sum.
 TEST(DenseNetworks, HaveTheSameBitsInFilledMemoryOfWorkers) {
-  const TrainingResult plain = run(options_of(2));
+  const TrainingResult plain = run_dense(options_of(2));
   for (const bool huge : {false, true}) {
     const auto call = make_call<&dense_problem_in_filled_memory>(huge);
     TrainingProblem problem = dense_problem();
@@ -139,11 +139,11 @@ TEST(DenseNetworks, HaveTheSameBitsInFilledMemoryOfWorkers) {
 }
 
 TEST(LawOfWorkers, OneDigestForDenseNetworks) {
-  const TrainingResult one = run(options_of(1));
+  const TrainingResult one = run_dense(options_of(1));
   for (const int64_t workers : {2, 3}) {
     TrainingOptions options = options_of(2, workers);
     if (workers == 3) options.workers.load = {1, 2, 3};
-    const TrainingResult many = run(options);
+    const TrainingResult many = run_dense(options);
     for (const auto& w : many.workers) EXPECT_GT(w.shards, 0) << "worker " << w.worker;
     expect_same_history(one, many);
   }
@@ -158,10 +158,10 @@ TrainingOptions bf16_options(int64_t threads, int64_t workers = 0) {
 // Shards of 7 and 6 rows, so that rows do not always make pairs.
 TEST(Law, OneDigestForDenseNetworksInBf16) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
-  const TrainingResult one = run(bf16_options(1));
+  const TrainingResult one = run_dense(bf16_options(1));
   ASSERT_EQ(one.last_iteration, testing::law_iterations);
-  EXPECT_NE(one.digest, run(options_of(1)).digest);
-  for (const int threads : {2, 5}) expect_same_history(one, run(bf16_options(threads)));
+  EXPECT_NE(one.digest, run_dense(options_of(1)).digest);
+  for (const int threads : {2, 5}) expect_same_history(one, run_dense(bf16_options(threads)));
 }
 
 TEST(DenseNetworksInBf16, HaveTheSameBitsShardByShard) {
@@ -173,29 +173,29 @@ TEST(DenseNetworksInBf16, HaveTheSameBitsShardByShard) {
     options.shards.size = shard;
     options.max_iterations = 3;
     options.shards.check_frequency = 0;
-    const TrainingResult together = run(options);
+    const TrainingResult together = run_dense(options);
     ASSERT_EQ(together.last_iteration, 3);
     const OneByOne hook;
-    expect_same_history(together, run(options));
+    expect_same_history(together, run_dense(options));
   }
 }
 
 TEST(DenseNetworksInBf16, HaveTheSameBitsInFilledMemory) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
-  const TrainingResult plain = run(bf16_options(2));
+  const TrainingResult plain = run_dense(bf16_options(2));
   for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {
     const Poisoned memory(pattern);
-    expect_same_history(plain, run(bf16_options(2)));
+    expect_same_history(plain, run_dense(bf16_options(2)));
   }
 }
 
 TEST(LawOfWorkers, OneDigestForDenseNetworksInBf16) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
-  const TrainingResult one = run(bf16_options(1));
+  const TrainingResult one = run_dense(bf16_options(1));
   for (const int64_t workers : {2, 3}) {
     TrainingOptions options = bf16_options(2, workers);
     if (workers == 3) options.workers.load = {1, 2, 3};
-    const TrainingResult many = run(options);
+    const TrainingResult many = run_dense(options);
     for (const auto& w : many.workers) EXPECT_GT(w.shards, 0) << "worker " << w.worker;
     expect_same_history(one, many);
   }
@@ -228,7 +228,7 @@ std::vector<ProfileAccount> sums_over_shards() {
   TrainingOptions options = options_of(2);
   options.shards.check_frequency = 0;
   options.max_iterations = 2;
-  const TrainingResult result = run(options, {.profile = true});
+  const TrainingResult result = run_dense(options, {.profile = true});
   std::vector<ProfileAccount> sums;
   for (const ProfileAccount& account : result.profile.value().accounts) {
     if (account.name.ends_with(": gradient of parameters")) sums.push_back(account);

@@ -18,7 +18,7 @@ namespace {
 
 using testing::expect_same_history;
 
-TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
+TrainingResult run_on_workers(const TrainingOptions& options, const TrainingControl& control = {}) {
   const auto call = make_call<&testing::law_problem>();
   TrainingProblem problem = call();
   return train(call, problem.network, problem.data, options, control);
@@ -43,7 +43,7 @@ const TrainingResult& one_process() {
   static const TrainingResult result = [] {
     TrainingOptions options = testing::law_options(1);
     options.validation.metrics = {"f1", "auc"};
-    return run(options);
+    return run_on_workers(options);
   }();
   return result;
 }
@@ -60,7 +60,7 @@ TEST(LawOfWorkers, OneDigestForAnyNumberOfProcesses) {
   for (const int64_t workers : {1, 2, 3, 4, 5, 8}) {
     for (const int64_t threads : {1, 2}) {
       const TrainingOptions options = options_of(workers, threads);
-      const TrainingResult many = run(options);
+      const TrainingResult many = run_on_workers(options);
       expect_shares(many, options);
       expect_same_history(one_process(), many);
     }
@@ -71,7 +71,7 @@ TEST(LawOfWorkers, OneDigestForAnyLoad) {
   for (const auto& load : {std::vector<double>{3, 1}, std::vector<double>{1, 1, 1, 0, 1}}) {
     for (const int64_t threads : {1, 2}) {
       const TrainingOptions options = options_of(static_cast<int64_t>(load.size()), threads, load);
-      const TrainingResult many = run(options);
+      const TrainingResult many = run_on_workers(options);
       expect_shares(many, options);
       expect_same_history(one_process(), many);
     }
@@ -114,7 +114,7 @@ TEST(LawOfWorkers, OneDigestForAnyHosts) {
     testing::place_on_hosts(options, hosts);
     // Different loads, one of them 0.
     if (options.workers.count == 5) options.workers.load = {1, 3, 0, 1, 2};
-    const TrainingResult many = run(options);
+    const TrainingResult many = run_on_workers(options);
     expect_shares(many, options);
     expect_same_history(one_process(), many);
   }

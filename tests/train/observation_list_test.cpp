@@ -48,7 +48,7 @@ TEST(ObservationList, ReportsChanges) {
 }
 
 TEST(ObservationList, ComesBackFromItsFileWhateverTheNames) {
-  const std::string path = testing::TempDir() + "/observations-" + std::to_string(getpid());
+  const std::string path = ::testing::TempDir() + "/observations-" + std::to_string(getpid());
   const auto before = list_of({1, 2, 3}, {"a b\n", "\xff\x1b", ""});
   before.write(local_files(), path);
   const auto back = ObservationList::read(local_files(), path);

@@ -19,12 +19,12 @@ using testing::small_options;
 using testing::some_digits;
 using testing::TemporaryFolder;
 
-struct Named {
+struct NamedLayer {
   const char* name;
   LayerPtr layer;
 };
 
-std::vector<Named> two_normalizations() {
+std::vector<NamedLayer> two_normalizations() {
   return {{"in", image_input({.height = 28, .width = 28, .channels = 1})},
           {"conv1", convolution2d({.filters = 5, .kernel = {5, 5}, .stride = {2, 2}})},
           {"norm1", batch_normalization()},
@@ -39,9 +39,9 @@ std::vector<Named> two_normalizations() {
 }
 
 // The layers before `end`.
-Network network_of(const std::vector<Named>& layers, const std::string& end = "") {
+Network network_of(const std::vector<NamedLayer>& layers, const std::string& end = "") {
   Network network;
-  for (const Named& l : layers) {
+  for (const NamedLayer& l : layers) {
     if (l.name == end) break;
     network.add(l.layer, l.name);
   }
@@ -142,18 +142,18 @@ TEST(PopulationStatistics, AreThoseOfAllActivationsLayerByLayer) {
   }
 }
 
-struct Outcome {
+struct StatisticsOutcome {
   TrainingResult result;
   std::string receipt;
 };
 
-Outcome run(const std::string& folder, const TrainingOptions& options,
-            TrainingControl control = {}) {
+StatisticsOutcome run(const std::string& folder, const TrainingOptions& options,
+                      TrainingControl control = {}) {
   Network network = network_of(two_normalizations());
   ReceiptWriter receipt(local_files(), folder);
   control.checkpoint_folder = join_path(folder, "checkpoints");
   control.observers.push_back(&receipt);
-  Outcome outcome{train(network, digits(), options, control), {}};
+  StatisticsOutcome outcome{train(network, digits(), options, control), {}};
   receipt.finish();
   outcome.receipt = read_text(local_files(), join_path(folder, "receipt.jsonl"));
   return outcome;
@@ -167,7 +167,7 @@ TEST(PopulationStatistics, OneNetworkForThreadsMemoryStopsAndResumes) {
     options.shards.size = 3;  // with three shards the last one nearly always arrives last
     return options;
   };
-  const Outcome one = run(in("one"), options_of(1));
+  const StatisticsOutcome one = run(in("one"), options_of(1));
   {
     const testing::TemporaryFolder damaged;
     const std::string path = join_path(damaged.path, "receipt.jsonl");
@@ -193,7 +193,7 @@ TEST(PopulationStatistics, OneNetworkForThreadsMemoryStopsAndResumes) {
   for (const int64_t threads : {2, 5}) {
     TrainingOptions options = options_of(threads);
     options.data.cache_mib = 0;
-    const Outcome many = run(in("threads" + std::to_string(threads)), options);
+    const StatisticsOutcome many = run(in("threads" + std::to_string(threads)), options);
     EXPECT_EQ(many.result.network_digest, one.result.network_digest);
     EXPECT_EQ(many.receipt, one.receipt);
   }
@@ -202,12 +202,13 @@ TEST(PopulationStatistics, OneNetworkForThreadsMemoryStopsAndResumes) {
   for (const int64_t asked : {2, 7, 8, 100}) {
     const std::string name = in("stop" + std::to_string(asked));
     int64_t calls = 0;
-    const Outcome first = run(name, options_of(3), {.stop = [&] { return ++calls == asked; }});
+    const StatisticsOutcome first =
+        run(name, options_of(3), {.stop = [&] { return ++calls == asked; }});
     EXPECT_EQ(first.result.stopped, asked < 100);
     if (first.result.stopped) {
       EXPECT_FALSE(first.result.population);
     }
-    const Outcome second = run(name, options_of(2), {.resume = true});
+    const StatisticsOutcome second = run(name, options_of(2), {.resume = true});
     EXPECT_FALSE(second.result.stopped);
     EXPECT_LT(second.result.iterations.size(), 6u) << "it has begun anew";
     EXPECT_EQ(second.result.network_digest, one.result.network_digest);

@@ -38,7 +38,7 @@ void update(Network& network, const std::vector<Tensor>& gradients, RmspropState
   rmsprop_update(network, gradients, state, {.learning_rate = 0.01});
 }
 
-struct Outcome {
+struct LoopOutcome {
   std::vector<double> losses;
   Digest digest;
 };
@@ -49,13 +49,13 @@ std::shared_ptr<const ExampleCache> images() {
 
 // Computes the iterations from the saved one up to `last`, and saves.
 template <class State>
-Outcome run(const std::string& path, int64_t last, int threads = 1, Device device = {}) {
+LoopOutcome run(const std::string& path, int64_t last, int threads = 1, Device device = {}) {
   Network network = small_classifier();
   network.to(device);
   State state;
   LoopPosition at;
   if (local_files().exists(path)) at = load_loop(local_files(), path, {{network, &state}});
-  Outcome outcome;
+  LoopOutcome outcome;
   {
     ShardGroup group(network, {.threads = threads, .shard_size = 7, .seed = 3});
     MiniBatchQueue queue(images(),
@@ -82,14 +82,14 @@ Outcome run(const std::string& path, int64_t last, int threads = 1, Device devic
 template <class State>
 void expect_resumes_at_every_iteration(Device device = {}) {
   const TemporaryFolder folder;
-  const Outcome whole = run<State>(folder.path + "/whole", kIterations, 2, device);
+  const LoopOutcome whole = run<State>(folder.path + "/whole", kIterations, 2, device);
   ASSERT_EQ(whole.losses.size(), static_cast<size_t>(kIterations));
   const auto whole_file = local_files().read(folder.path + "/whole");
   for (int64_t stop = 0; stop < kIterations; ++stop) {
     SCOPED_TRACE(stop);
     const std::string path = folder.path + "/new/stopped-" + std::to_string(stop);
     std::vector<double> losses = run<State>(path, stop, 1, device).losses;
-    const Outcome rest = run<State>(path, kIterations, 3, device);
+    const LoopOutcome rest = run<State>(path, kIterations, 3, device);
     losses.insert(losses.end(), rest.losses.begin(), rest.losses.end());
     EXPECT_EQ(losses, whole.losses);
     EXPECT_EQ(rest.digest, whole.digest);

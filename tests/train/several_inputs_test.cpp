@@ -73,13 +73,13 @@ TrainingOptions options_of(int64_t threads) {
   return options;
 }
 
-TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
+TrainingResult run_inputs(const TrainingOptions& options, const TrainingControl& control = {}) {
   TrainingProblem p = problem();
   return train(p.network, p.data, options, control);
 }
 
 const TrainingResult& one_thread() {
-  static const TrainingResult result = run(options_of(1));
+  static const TrainingResult result = run_inputs(options_of(1));
   return result;
 }
 
@@ -97,7 +97,7 @@ TEST(SeveralInputs, OneDigestForAnyNumberOfThreadsAndAnyCache) {
     TrainingOptions options = options_of(threads);
     options.data.cache_mib = threads == 5 ? 0 : 64;
     options.data.loader_threads = threads;
-    const TrainingResult many = run(options);
+    const TrainingResult many = run_inputs(options);
     testing::expect_same_history(many, one);
     EXPECT_EQ(many.network_digest, one.network_digest) << threads;
   }
@@ -151,10 +151,10 @@ TEST(SeveralInputs, AStoppedTrainingContinuesWithTheSameBits) {
   const TrainingOptions options = options_of(2);
   TemporaryFolder folder;
   TrainingControl control{.checkpoint_folder = folder.path, .stop_after = 5};
-  EXPECT_TRUE(run(options, control).stopped);
+  EXPECT_TRUE(run_inputs(options, control).stopped);
   control.stop_after = 0;
   control.resume = true;
-  const TrainingResult rest = run(options, control);
+  const TrainingResult rest = run_inputs(options, control);
   EXPECT_EQ(rest.digest, one_thread().digest);
   EXPECT_EQ(rest.iterations.back().chain, one_thread().iterations.back().chain);
 

@@ -13,9 +13,9 @@
 namespace lockstep {
 namespace {
 
-using Values = std::vector<float>;
+using Numbers = std::vector<float>;
 
-Tensor from(Values values) {
+Tensor from(Numbers values) {
   return Tensor::from(std::span<const float>(values), Shape{static_cast<int64_t>(values.size())});
 }
 
@@ -28,7 +28,7 @@ TEST(Tape, GivesTheGradientOfAScalar) {
   tape.watch(x);
   const Tensor loss = ops::sum(squares(x));
   EXPECT_EQ(loss.item(), 14);
-  EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), (Values{2, -4, 6}));
+  EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), (Numbers{2, -4, 6}));
 }
 
 TEST(Tape, AddsTheGradientsOfATensorUsedTwice) {
@@ -37,7 +37,7 @@ TEST(Tape, AddsTheGradientsOfATensorUsedTwice) {
   tape.watch(x);
   const Tensor twice = ops::addition({x, x});                // in one op
   const Tensor y = ops::addition({twice, ops::relu(x), x});  // and in several ops
-  EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Values{4, 3, 4}));
+  EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Numbers{4, 3, 4}));
 }
 
 TEST(Tape, UsesOneTensorAsBothInputsOfAnOp) {
@@ -46,13 +46,13 @@ TEST(Tape, UsesOneTensorAsBothInputsOfAnOp) {
   tape.watch(x);
   // (x - x)^2: both gradients are 0; x against a constant: 2 (x - c).
   EXPECT_EQ(tape.gradient(ops::sum(ops::mean_squared_error(x, x)), {x})[0].to_vector(),
-            (Values{0, 0, 0}));
+            (Numbers{0, 0, 0}));
   // A product with itself: weights and input of one op.
-  const Tensor m = Tensor::from(std::span<const float>(Values{1, 2, 3, 4}), {2, 2});
+  const Tensor m = Tensor::from(std::span<const float>(Numbers{1, 2, 3, 4}), {2, 2});
   tape.watch(m);
   const Tensor product = ops::fully_connected(m, m, {});  // m m^T
-  EXPECT_EQ(product.to_vector(), (Values{5, 11, 11, 25}));
-  EXPECT_EQ(tape.gradient(ops::sum(product), {m})[0].to_vector(), (Values{8, 12, 8, 12}));
+  EXPECT_EQ(product.to_vector(), (Numbers{5, 11, 11, 25}));
+  EXPECT_EQ(tape.gradient(ops::sum(product), {m})[0].to_vector(), (Numbers{8, 12, 8, 12}));
 }
 
 TEST(Tape, RecordsReshapedAsAnOp) {
@@ -65,7 +65,7 @@ TEST(Tape, RecordsReshapedAsAnOp) {
   for (Tape* t : {&tape, &outer}) {
     const auto gradients = t->gradient(ops::sum(again.reshaped({4, 1})), {x, square});
     EXPECT_EQ(gradients[0].shape(), x.shape());
-    EXPECT_EQ(gradients[0].to_vector(), (Values{2, -4, 6, 8}));
+    EXPECT_EQ(gradients[0].to_vector(), (Numbers{2, -4, 6, 8}));
     EXPECT_EQ(gradients[1].shape(), square.shape());
   }
   // Elsewhere it stays a view.
@@ -78,7 +78,7 @@ TEST(Tape, ReshapedTensorsDoNotOwnThoseBefore) {
   Tensor x = from({1, -2, 3, 4});
   // A chain of owners this long would exhaust the stack when it is destroyed.
   for (int i = 0; i < 300'000; ++i) x = x.reshaped(i % 2 == 0 ? Shape{2, 2} : Shape{4});
-  EXPECT_EQ(x.to_vector(), (Values{1, -2, 3, 4}));
+  EXPECT_EQ(x.to_vector(), (Numbers{1, -2, 3, 4}));
 }
 
 TEST(Tape, GivesGradientsOfIntermediateTensors) {
@@ -87,10 +87,10 @@ TEST(Tape, GivesGradientsOfIntermediateTensors) {
   tape.watch(x);
   const Tensor h = ops::relu(x), square = squares(h), loss = ops::sum(square);
   const auto gradients = tape.gradient(loss, {h, x, square, loss});
-  EXPECT_EQ(gradients[0].to_vector(), (Values{2, 0, 6}));
-  EXPECT_EQ(gradients[1].to_vector(), (Values{2, 0, 6}));
-  EXPECT_EQ(gradients[2].to_vector(), (Values{1, 1, 1}));
-  EXPECT_EQ(gradients[3].to_vector(), (Values{1}));
+  EXPECT_EQ(gradients[0].to_vector(), (Numbers{2, 0, 6}));
+  EXPECT_EQ(gradients[1].to_vector(), (Numbers{2, 0, 6}));
+  EXPECT_EQ(gradients[2].to_vector(), (Numbers{1, 1, 1}));
+  EXPECT_EQ(gradients[3].to_vector(), (Numbers{1}));
   EXPECT_EQ(gradients[3].shape().rank(), 0);
 }
 
@@ -101,10 +101,10 @@ TEST(Tape, GivesZerosForTensorsThatTheScalarDoesNotDependOn) {
   const Tensor unused = ops::relu(other);
   const Tensor loss = ops::sum(ops::addition({x, constant}));
   const auto gradients = tape.gradient(loss, {other, unused, x});
-  EXPECT_EQ(gradients[0].to_vector(), (Values{0, 0, 0}));
+  EXPECT_EQ(gradients[0].to_vector(), (Numbers{0, 0, 0}));
   EXPECT_EQ(gradients[0].shape(), (Shape{3, 1}));
-  EXPECT_EQ(gradients[1].to_vector(), (Values{0, 0, 0}));
-  EXPECT_EQ(gradients[2].to_vector(), (Values{1, 1}));
+  EXPECT_EQ(gradients[1].to_vector(), (Numbers{0, 0, 0}));
+  EXPECT_EQ(gradients[2].to_vector(), (Numbers{1, 1}));
 }
 
 TEST(Tape, TwoRequestsGiveTheSameGradients) {
@@ -122,7 +122,7 @@ TEST(Tape, TwoRequestsGiveTheSameGradients) {
   EXPECT_EQ(again[0].to_vector(), once[1].to_vector());
   EXPECT_EQ(again[2].to_vector(), once[1].to_vector());
   EXPECT_NE(other.to_vector(), once[1].to_vector());
-  EXPECT_NE(once[1].to_vector(), Values(once[1].to_vector().size(), 0));
+  EXPECT_NE(once[1].to_vector(), Numbers(once[1].to_vector().size(), 0));
 }
 
 TEST(Tape, GivesGradientsThatLaterOnesDoNotOverwrite) {
@@ -132,7 +132,7 @@ TEST(Tape, GivesGradientsThatLaterOnesDoNotOverwrite) {
   const Tensor loss = ops::sum(ops::addition({x, ops::relu(x)}));
   const Tensor first = tape.gradient(loss, {x})[0];
   first.data<float>()[0] = 99;
-  EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), (Values{2, 2}));
+  EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), (Numbers{2, 2}));
 }
 
 TEST(Tape, RecordsOnAllThatWatch) {
@@ -150,10 +150,10 @@ TEST(Tape, RecordsOnAllThatWatch) {
     inner_gradient = inner.gradient(ops::sum(inside), {x})[0];
   }
   EXPECT_EQ(Tape::current(), &outer);
-  EXPECT_EQ(inner_gradient.to_vector(), (Values{6}));
+  EXPECT_EQ(inner_gradient.to_vector(), (Numbers{6}));
   // Operations recorded while an inner tape exists also count for the outer one.
   const Tensor loss = ops::sum(ops::addition({before, inside, x}));
-  EXPECT_EQ(outer.gradient(loss, {x})[0].to_vector(), (Values{13}));
+  EXPECT_EQ(outer.gradient(loss, {x})[0].to_vector(), (Numbers{13}));
 }
 
 std::string refusal(const std::function<void()>& call) {
@@ -174,7 +174,7 @@ TEST(Tape, RefusesDerivativesOfGradients) {
   Tape tape;
   tape.watch(x);
   const Tensor slope = tape.gradient(ops::sum(cube(x)), {x})[0];
-  EXPECT_EQ(slope.to_vector(), (Values{27}));
+  EXPECT_EQ(slope.to_vector(), (Numbers{27}));
   // The gradient itself, values computed from it, and a loss with it as one term.
   const Tensor penalty = ops::sum(ops::multiplication({slope, slope}));
   const Tensor loss = ops::sum(ops::addition({cube(x), ops::relu(slope)}));
@@ -186,7 +186,7 @@ TEST(Tape, RefusesDerivativesOfGradients) {
   // A clone is a constant.
   const Tensor constant = slope.clone();
   const Tensor weighed = ops::sum(ops::multiplication({constant, x}));
-  EXPECT_EQ(tape.gradient(weighed, {x})[0].to_vector(), (Values{27}));
+  EXPECT_EQ(tape.gradient(weighed, {x})[0].to_vector(), (Numbers{27}));
 }
 
 TEST(Tape, RefusesDerivativesOfAnInnerTapesGradients) {
@@ -200,13 +200,13 @@ TEST(Tape, RefusesDerivativesOfAnInnerTapesGradients) {
     slope = inner.gradient(ops::sum(ops::multiplication({cube(x), w})), {x})[0];
     other = inner.gradient(ops::sum(cube(apart)), {apart})[0];
   }
-  EXPECT_EQ(slope.to_vector(), (Values{54}));
+  EXPECT_EQ(slope.to_vector(), (Numbers{54}));
   const Tensor score = ops::multiplication({w, w});
   const Tensor loss = ops::sum(ops::addition({score, slope}));
   EXPECT_EQ(refusal([&] { outer.gradient(loss, {w}); }).find("unsupported: [tape] "), 0u);
   // This loss does not depend on w.
   const Tensor fine = ops::sum(ops::addition({score, other}));
-  EXPECT_EQ(outer.gradient(fine, {w})[0].to_vector(), (Values{4}));
+  EXPECT_EQ(outer.gradient(fine, {w})[0].to_vector(), (Numbers{4}));
 }
 
 TEST(Tape, RefusesWhatItHasNotSeen) {
@@ -243,7 +243,7 @@ TEST(Tape, RecordsOnlyWatchedTensors) {
   const Tensor early = ops::relu(x);
   tape.watch(x);
   EXPECT_THROW(tape.gradient(ops::sum(early), {x}), InvalidArgument);
-  EXPECT_EQ(tape.gradient(ops::sum(ops::relu(x)), {x})[0].to_vector(), (Values{1, 1}));
+  EXPECT_EQ(tape.gradient(ops::sum(ops::relu(x)), {x})[0].to_vector(), (Numbers{1, 1}));
 }
 
 TEST(Tape, RecordsOnItsOwnThreadOnly) {
@@ -285,7 +285,7 @@ TEST(Tape, RefusesGradientsOfWhatIsNotAScalar) {
   // One element is enough, for any rank.
   const Tensor one = Tensor::full({1, 1}, 2);
   tape.watch(one);
-  EXPECT_EQ(tape.gradient(squares(one), {one})[0].to_vector(), (Values{4}));
+  EXPECT_EQ(tape.gradient(squares(one), {one})[0].to_vector(), (Numbers{4}));
 }
 
 // For users who write ops themselves.
@@ -300,11 +300,11 @@ TEST(Tape, RunsBackwardFunctionsThatAreRecorded) {
   tape.record({x, constant, Tensor()}, {y},
               [&](const std::vector<Tensor>& dy, const std::vector<bool>& wanted) {
                 asked = wanted;
-                Values d = dy[0].to_vector();
+                Numbers d = dy[0].to_vector();
                 for (float& v : d) v *= 10;
                 return std::vector<Tensor>{from(d), Tensor(), Tensor()};
               });
-  EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Values{10, 10}));
+  EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Numbers{10, 10}));
   EXPECT_EQ(asked, (std::vector<bool>{true, false, false}));
 }
 
@@ -322,7 +322,7 @@ TEST(Tape, WhatBackwardFunctionsRecordWhileTheyRunDoesNotDisturbTheGradient) {
       });
       y = next;
     }
-    EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Values{1, 1})) << length;
+    EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Numbers{1, 1})) << length;
   }
 }
 

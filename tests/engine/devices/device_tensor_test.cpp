@@ -12,9 +12,9 @@ namespace lockstep {
 namespace {
 
 using devicetest::FakeDevice;
-using Values = std::vector<float>;
+using Numbers = std::vector<float>;
 
-Tensor from(const Values& values, const Shape& shape) { return Tensor::from(values, shape); }
+Tensor from(const Numbers& values, const Shape& shape) { return Tensor::from(values, shape); }
 
 template <class Call>
 std::string message_of(const Call& call) {
@@ -45,15 +45,15 @@ TEST(DeviceTensor, MovesBetweenTwoDevices) {
   const Tensor a = from({1, 2, 3}, {3}).to(first);
   const Tensor b = a.to(second);
   EXPECT_EQ(b.device(), second.device());
-  EXPECT_EQ(b.to_vector(), (Values{1, 2, 3}));
+  EXPECT_EQ(b.to_vector(), (Numbers{1, 2, 3}));
 }
 
 TEST(DeviceTensor, IsMadeThere) {
   const FakeDevice fake;
-  EXPECT_EQ(Tensor::zeros({3}, DType::f32, fake).to_vector(), (Values{0, 0, 0}));
-  EXPECT_EQ(Tensor::full({2}, 1.5f, fake).to_vector(), (Values{1.5f, 1.5f}));
+  EXPECT_EQ(Tensor::zeros({3}, DType::f32, fake).to_vector(), (Numbers{0, 0, 0}));
+  EXPECT_EQ(Tensor::full({2}, 1.5f, fake).to_vector(), (Numbers{1.5f, 1.5f}));
   EXPECT_EQ(Tensor::full({}, 2.5f, fake).item(), 2.5f);
-  EXPECT_EQ(Tensor::zeros({0}, DType::f32, fake).to_vector(), Values{});
+  EXPECT_EQ(Tensor::zeros({0}, DType::f32, fake).to_vector(), Numbers{});
 }
 
 TEST(DeviceTensor, ElementsAreOutOfTheHostsReach) {
@@ -71,11 +71,11 @@ TEST(DeviceTensor, CopiesAreIndependent) {
   const Tensor copy = there.clone();
   EXPECT_EQ(copy.device(), fake.device());
   copy.copy_from(from({7, 8}, {2}));
-  EXPECT_EQ(there.to_vector(), (Values{1, 2}));
-  EXPECT_EQ(copy.to_vector(), (Values{7, 8}));
+  EXPECT_EQ(there.to_vector(), (Numbers{1, 2}));
+  EXPECT_EQ(copy.to_vector(), (Numbers{7, 8}));
   const Tensor here = Tensor::zeros({2});
   here.copy_from(copy);
-  EXPECT_EQ(here.to_vector(), (Values{7, 8}));
+  EXPECT_EQ(here.to_vector(), (Numbers{7, 8}));
   EXPECT_EQ(message_of([&] { here.copy_from(Tensor::zeros({3})); }),
             "[tensor] elements of 3 f32 cannot be copied into 2 f32 | ");
 }
@@ -85,7 +85,7 @@ TEST(DeviceTensor, IsSeenAsAnotherShape) {
   const Tensor seen = from({1, 2, 3, 4}, {2, 2}).to(fake).reshaped({4});
   EXPECT_EQ(seen.device(), fake.device());
   EXPECT_EQ(seen.shape(), Shape({4}));
-  EXPECT_EQ(seen.to_vector(), (Values{1, 2, 3, 4}));
+  EXPECT_EQ(seen.to_vector(), (Numbers{1, 2, 3, 4}));
 }
 
 TEST(DeviceTensor, OtherLayoutsBecomeRowMajor) {
