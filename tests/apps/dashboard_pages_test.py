@@ -16,6 +16,7 @@ from browser import Browser
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from dashboard_support import Dashboard, write_run, write_sweep
+from sanitized import SANITIZED
 
 
 class Page(CommandTest):
@@ -206,7 +207,7 @@ class ManyRuns(CommandTest):
             took = time.monotonic() - began
         print(f"what differs in 300,000 names of 3,000 runs: {took:.2f} s")
         self.assertEqual(len(found["names"]) + found["left_out"], 300_000)
-        self.assertLess(took, 15)
+        self.assertLess(took, 60 if SANITIZED else 15)
 
     def test_two_thousand_runs_and_eight_long_ones(self):
         for i in range(2000):

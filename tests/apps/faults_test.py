@@ -17,6 +17,7 @@ import subprocess
 import time
 import unittest
 
+from sanitized import SANITIZED
 from support import COMMAND, JOB, CommandTest
 
 
@@ -257,8 +258,7 @@ class Faults(CommandTest):
         self.assertEqual(process.returncode, 0, errors)
         return output, usage.ru_maxrss >> 10, time.monotonic() - begun
 
-    @unittest.skipIf(any(name in os.environ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS")),
-                     "sanitizers take memory of their own")
+    @unittest.skipIf(SANITIZED, "sanitizers take memory of their own")
     def test_the_memory_that_a_training_takes_is_told(self):
         # Wide bounds, because other processors' kernels need more or less. The header has measured
         # values.

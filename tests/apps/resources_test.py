@@ -15,6 +15,7 @@ import tempfile
 import time
 import unittest
 
+from sanitized import SANITIZED
 from small_job import small_job
 
 STEPS = 8
@@ -23,10 +24,9 @@ if "--steps" in sys.argv:
     STEPS = int(sys.argv[at + 1])
     del sys.argv[at:at + 2]
 COMMAND = sys.argv.pop(1)
-SANITIZED = "SAN_OPTIONS" in " ".join(os.environ)
 # Limits in seconds: until an error, and until a training has finished.
 SOON, LIMIT = 10, 120
-JOB = small_job(max_epochs=1, max_time=2)
+JOB = small_job(max_epochs=1, max_time=60 if SANITIZED else 2)
 # Messages of the program loader when it cannot begin.
 LOADER = "error while loading shared libraries"
 
