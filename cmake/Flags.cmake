@@ -24,6 +24,13 @@ function(lockstep_set_flags target)
     list(APPEND warnings -Werror)
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${options};${warnings}>")
+  # Highway compiles each kernel for SCALAR, SSE4, AVX2 and AVX-512. No processor of the last fifteen
+  # years has SSSE3 alone. Sanitizers see those that are used.
+  set(without HWY_SSSE3)
+  if(LOCKSTEP_SANITIZE)
+    string(APPEND without "|HWY_SSE4")
+  endif()
+  target_compile_definitions(${target} PRIVATE "HWY_DISABLED_TARGETS=(${without})")
   # nvcc hands options to the host's compiler; its own code would be contracted too. The code that it
   # makes for the host gives warnings of its own, so fewer are asked for.
   string(REPLACE ";" "," for_host "${options};-Wall;-Wextra;-Wno-unused-parameter")
