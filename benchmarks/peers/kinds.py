@@ -6,10 +6,10 @@ the median of the iterations' seconds in its own log. PyTorch: forward, loss, ba
 momentum on random data in memory; the best of NCHW, channels-last and, from version 2 on, compiled.
 Short runs of both alternate; the figures are medians over the rounds. Both use two threads.
 
-With --avx2 both are limited to AVX2: by LOCKSTEP_MAX_CPU_ISA, and by ONEDNN_MAX_CPU_ISA and
-ATEN_CPU_CAPABILITY for PyTorch. Lockstep's loops of single elements (activations, normalization of
-groups, updates) keep AVX-512. --beside COMMAND runs another build of
-Lockstep in between.
+With --avx2 both are limited to AVX2: by LOCKSTEP_MAX_CPU_ISA, and by ONEDNN_MAX_CPU_ISA,
+ATEN_CPU_CAPABILITY and MKL_ENABLE_INSTRUCTIONS for PyTorch. Lockstep's loops of single elements
+(activations, pooling, normalization of groups, updates) keep AVX-512. --beside COMMAND runs another
+build of Lockstep in between.
 """
 
 import argparse
@@ -27,8 +27,6 @@ sys.path.append(os.path.join(lockstep_runs.TOP, "tests", "peers"))
 
 THREADS = 2
 WARM_UP = 3  # iterations of every run that do not count
-LIMITED = {"LOCKSTEP_MAX_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
-           "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
 class Layers(list):
@@ -282,9 +280,8 @@ def main():
         with open(file) as network:
             return torch_step(name, json.load(network), arguments.seconds)
 
-    environment = LIMITED if arguments.avx2 else {}
-    ours_environment = {k: v for k, v in environment.items() if k.startswith("LOCKSTEP")}
-    theirs_environment = {k: v for k, v in environment.items() if not k.startswith("LOCKSTEP")}
+    ours_environment = lockstep_runs.LIMITED if arguments.avx2 else {}
+    theirs_environment = lockstep_runs.TORCH_LIMITED if arguments.avx2 else {}
     machine = lockstep_runs.machine()
     report = {"machine": machine, "avx2": arguments.avx2, "networks": {}}
     rows, ratios = [], []

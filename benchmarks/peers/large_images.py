@@ -6,7 +6,8 @@ receipts; the median of the iterations' seconds in its own log. PyTorch: its who
 loss, backward, SGD with momentum) of the same network, made from the run's own description, on
 random images that are in memory already: NCHW, channels-last, and compiled with channels last. Each
 measurement is a process of its own, and all take turns; the figures are medians over the rounds.
-Both in fp32, and in bf16 (PyTorch: by autocast) where the processor multiplies it.
+Both in fp32, and in bf16 (PyTorch: by autocast) where the processor multiplies it. With --avx2 both
+are limited to AVX2, as in kinds.py.
 """
 
 import argparse
@@ -80,10 +81,11 @@ def torch_step(network, way, mini_batch, steps, precision):
     print(json.dumps([torch.__version__, statistics.median(times[WARM_UP:])]))
 
 
-def seconds_of_torch(python, network, way, mini_batch, steps, precision):
+def seconds_of_torch(python, network, way, mini_batch, steps, precision, environment):
     done = subprocess.run([python, os.path.abspath(__file__), "--torch-step", network, way,
                            str(mini_batch), str(steps), precision],
-                          capture_output=True, text=True, timeout=900)
+                          capture_output=True, text=True, timeout=900,
+                          env={**os.environ, **environment})
     if done.returncode != 0:
         print(f"PyTorch, {way} is left out: {done.stderr.strip().splitlines()[-1]}")
         return None
@@ -104,9 +106,13 @@ def main():
                         help="only this one; repeat for both")
     parser.add_argument("--way", choices=WAYS, action="append", help="only this way of PyTorch")
     parser.add_argument("--mini-batch", type=int, default=32)
+    parser.add_argument("--avx2", action="store_true", help="as on a processor without AVX-512")
     parser.add_argument("--steps", type=int, default=5, help="of each run that count")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    if arguments.avx2:
+        os.environ.update(lockstep_runs.LIMITED)
+    limits = lockstep_runs.TORCH_LIMITED if arguments.avx2 else {}
     with open("/proc/cpuinfo") as file:
         narrow = "avx512_bf16" in file.read()
     print("{processor}, {cores} cores, load {load_before:.1f} before".format(
@@ -124,7 +130,7 @@ def main():
                 times.setdefault("Lockstep", []).append(seconds)
                 for way in arguments.way or WAYS:
                     found = seconds_of_torch(arguments.python, os.path.join(folder, "network.json"),
-                                             way, size, steps, precision)
+                                             way, size, steps, precision, limits)
                     if found:
                         times.setdefault(found[0], []).append(found[1])
         median = {way: statistics.median(all_of) for way, all_of in times.items()}

@@ -11,6 +11,10 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 STOPPED = 130  # exit code of a training whose time is over
 COMMAND = os.path.join(TOP, "build", "release", "bin", "lockstep")
 IMAGES = 2_560  # of gather_images()
+# Environments in which programs behave as on a processor without AVX-512: Lockstep, and PyTorch.
+LIMITED = {"LOCKSTEP_MAX_CPU_ISA": "AVX2"}
+TORCH_LIMITED = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
+                 "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
 def job_path(name):

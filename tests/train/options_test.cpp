@@ -192,6 +192,13 @@ TEST(Options, ResolvingFillsInWhatDependsOnDefaults) {
 // ---- Every option has its documented effect ----
 
 // other_network: the digest after the last iteration is the same, but the final network differs.
+// MiB. A sanitizer reserves the address space for its shadow in every process.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kWorkerMemory = 0;
+#else
+constexpr int64_t kWorkerMemory = 4096;
+#endif
+
 enum class Effect { other_result, same_digest, other_network };
 
 struct Row {
@@ -330,7 +337,7 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"worker_limit", Effect::same_digest, [](O& o) { o.workers.count = 2; },
        [](O& o) { o.workers.limit = 100; }},
       {"worker_memory_mib", Effect::same_digest, [](O& o) { o.workers.count = 2; },
-       [](O& o) { o.workers.memory_mib = 4096; }},
+       [](O& o) { o.workers.memory_mib = kWorkerMemory; }},
       {"worker_environment", Effect::same_digest, [](O& o) { o.workers.count = 2; },
        [](O& o) { o.workers.environment = {"LOCKSTEP_TEST_WORKER=here"}; }},
       {"check_frequency", Effect::same_digest, nothing, [](O& o) { o.shards.check_frequency = 1; }},

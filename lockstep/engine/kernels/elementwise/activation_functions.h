@@ -17,11 +17,11 @@ inline namespace on_cpu {
 #define LOCKSTEP_FUNCTION LOCKSTEP_INLINE
 #endif
 
-// sigmoid(x) and 1 - sigmoid(x), each exact up to rounding.
+// sigmoid(x) and 1 - sigmoid(x), each exact up to two roundings of Real.
 struct Logistic {
   Real value, rest;
   LOCKSTEP_FUNCTION explicit Logistic(Real x) {
-    const Real e = exponential(-magnitude(x)), large = 1 / (1 + e), small = e / (1 + e);
+    const Real e = exponential(-magnitude(x)), large = 1 / (1 + e), small = e * large;
     value = x > 0 ? large : small;
     rest = x > 0 ? small : large;
   }
@@ -101,7 +101,7 @@ struct Tanh {
   // 1 - tanh(x)^2, accurate even where tanh(x) rounds to 1.
   LOCKSTEP_FUNCTION float slope(float x) const {
     const Logistic s(2 * Real(x));
-    return static_cast<float>(4 * s.value * s.rest);
+    return static_cast<float>(4 * (s.value * s.rest));
   }
 };
 
