@@ -258,7 +258,7 @@ class Faults(CommandTest):
         self.assertEqual(process.returncode, 0, errors)
         return output, usage.ru_maxrss >> 10, time.monotonic() - begun
 
-    @unittest.skipIf(SANITIZED, "sanitizers take memory of their own")
+    @unittest.skipIf(SANITIZED, "sanitizers need additional memory")
     def test_the_memory_that_a_training_takes_is_told(self):
         # Wide bounds, because other processors' kernels need more or less. The header has measured
         # values.

@@ -111,7 +111,7 @@ class Resources(unittest.TestCase):
                               capture_output=True, text=True, timeout=LIMIT, preexec_fn=limit)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    @unittest.skipIf(SANITIZED, "sanitizers take memory of their own")
+    @unittest.skipIf(SANITIZED, "sanitizers need additional memory")
     def test_address_space(self):
         for who in (["--threads", "2"], ["--workers", "2"]):
             top = 2000 if who[0] == "--workers" else 600
@@ -121,14 +121,14 @@ class Resources(unittest.TestCase):
                        # The allocator reserves address space for threads if there is enough.
                        rising=False)
 
-    @unittest.skipIf(SANITIZED, "sanitizers take memory of their own")
+    @unittest.skipIf(SANITIZED, "sanitizers need additional memory")
     def test_memory_of_workers(self):
         words = ["worker_memory_mib"]
         self.sweep("worker_memory_mib", some([1, 2, 4, 8] + list(range(16, 257, 8))) + [1024],
                    words, lambda n: self.train("--workers", "2", "--set",
                                                f"training.worker_memory_mib={n}"))
 
-    @unittest.skipIf(SANITIZED, "sanitizers have threads of their own")
+    @unittest.skipIf(SANITIZED, "sanitizers start additional threads")
     @unittest.skipUnless(os.getuid() == 0, "another user's limit takes root to try")
     def test_processes(self):
         user = 65533  # has no processes

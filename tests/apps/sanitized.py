@@ -1,4 +1,4 @@
-"""Whether the programs under test are instrumented: sanitizers take memory and time of their own."""
+"""Whether the programs under test run with a sanitizer, which needs additional memory and time."""
 
 import os
 

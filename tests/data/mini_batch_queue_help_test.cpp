@@ -51,7 +51,7 @@ TEST(MiniBatchQueue, HelpersDoNotChangeIt) {
           }
         });
       }
-      EXPECT_TRUE(helpers == 0 || await([&] { return helped > 0; })) << "nobody helped";
+      EXPECT_TRUE(helpers == 0 || await([&] { return helped > 0; })) << "no thread helped";
       expect_equal(drain(queue), expected);
       EXPECT_FALSE(queue.help(true)) << "all epochs are over";
       stop = true;

@@ -191,7 +191,6 @@ TEST(Options, ResolvingFillsInWhatDependsOnDefaults) {
 
 // ---- Every option has its documented effect ----
 
-// other_network: the digest after the last iteration is the same, but the final network differs.
 // MiB. A sanitizer reserves the address space for its shadow in every process.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kWorkerMemory = 0;
@@ -199,6 +198,7 @@ constexpr int64_t kWorkerMemory = 0;
 constexpr int64_t kWorkerMemory = 4096;
 #endif
 
+// other_network: the digest after the last iteration is the same, but the final network differs.
 enum class Effect { other_result, same_digest, other_network };
 
 struct Row {

@@ -98,13 +98,13 @@ TEST(WriteAtomically, LeavesTheOldOrTheNewWhereverThePowerGoes) {
 
 // ---- A training ----
 
-struct EndedByCut {
+struct TrainedFiles {
   std::string digest, receipt;
 };
 
 // Trains into `files` and resumes from what is there. Returns nothing after a power cut.
-std::optional<EndedByCut> train_in(PowerCutFiles& files,
-                                   std::vector<std::string>* notices = nullptr) {
+std::optional<TrainedFiles> train_in(PowerCutFiles& files,
+                                     std::vector<std::string>* notices = nullptr) {
   Network network({image_input({.height = 28, .width = 28, .channels = 1}),
                    convolution2d({.filters = 2, .kernel = {7, 7}, .stride = {7, 7}}),
                    batch_normalization(), relu(), fully_connected({.units = 10}), softmax()});
@@ -125,7 +125,7 @@ std::optional<EndedByCut> train_in(PowerCutFiles& files,
         train(network, {some_digits(60), some_digits(10, 10)}, options, control);
     receipt.finish();
     if (notices) *notices = recorder.notices;
-    return EndedByCut{result.digest.to_string(), read_text(files, "run/receipt.jsonl")};
+    return TrainedFiles{result.digest.to_string(), read_text(files, "run/receipt.jsonl")};
   } catch (const PowerCut&) {
     return std::nullopt;
   }

@@ -318,7 +318,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   }
   for (int value : lowered.outputs) made->outputs.push_back(lowered.graph.shape(value));
   for (const Graph::Node& node : lowered.graph.nodes()) {
-    if (node.op->draws_random_numbers()) made->draws = node.name;
+    if (made->draws.empty() && node.op->draws_random_numbers()) made->draws = node.name;
   }
   made->statistics = lowered.mark_statistics();
   made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());

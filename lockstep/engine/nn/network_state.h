@@ -25,7 +25,7 @@ struct NetworkPlan {
   Mutex mutex;
   std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
   std::vector<Shape> outputs;  // shapes with all observations
-  std::string draws;           // name of a node that draws random numbers; "": none does
+  std::string draws;           // first layer that draws random numbers; "": none does
 };
 
 // First index of a layer's parameters and states in the network's lists.

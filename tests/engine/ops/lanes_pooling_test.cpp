@@ -36,7 +36,8 @@ Array rounded(Array x, DType dtype) {
 void check(const Shape& shape, const Window& w, Kind kind, reference::Pooling as,
            DType dtype = DType::f32) {
   const PoolingProblem problem{lanes_spec(shape, dtype), pooled(shape, w), w, kind};
-  ASSERT_TRUE(pools_in_lanes(problem) || shape[0] % 16 != 0);
+  // Shorter vectors hold fewer images than this processor's kernels would take.
+  ASSERT_EQ(pools_in_lanes(problem), shape[0] % kernels::cpu::least_images(dtype) == 0);
   const kernels::Kernel kernel = lanes_pooling(problem);
   const TensorSpec dst = lanes_spec(problem.dst, dtype);
   const Array x = rounded(random_array(shape.dims(), 1), dtype),

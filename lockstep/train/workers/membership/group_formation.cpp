@@ -18,7 +18,7 @@ using Phase = WorkerMember::Phase;
 // Seconds for a worker to answer between iterations.
 constexpr double kAnswerLimit = 10;
 // Seconds without data while a state is copied from another host.
-constexpr double kPullPatienceAtStart = 20;
+constexpr double kStatePatience = 20;
 // Seconds for a host to get a state, in all and for each byte; seconds that a stop waits for that.
 constexpr double kBringPatience = 120, kBringSlowly = 1e-6, kStopPatience = 5;
 // Seconds for hosts, and for devices, to connect. Devices connect before the first iteration.
@@ -80,7 +80,7 @@ bool GroupFormation::publish(uint32_t source) {
   }
   // From another host the state is copied here. Losses meanwhile are handled.
   const int host = membership.host_of(membership.at(source));
-  if (host != 0 && !parts_.hosts.pull(host, state.next_place(), kPullPatienceAtStart)) {
+  if (host != 0 && !parts_.hosts.pull(host, state.next_place(), kStatePatience)) {
     membership.kill(source, "did not publish its state");
     events_.step(0.1);
     return false;

@@ -12,9 +12,9 @@
 
 namespace lockstep::kernels::cpu {
 
-// Images have the layout of batch_lanes/layout.h. Images and
-// scratch memory are aligned to 64 bytes; weights, biases and their gradients need no alignment.
-// Elements outside the images count as 0.
+// Images have the layout of batch_lanes/layout.h. Images and scratch memory are aligned to 64
+// bytes; weights, biases and their gradients need no alignment. Elements outside the images count
+// as 0.
 struct LanesConvolution {
   int64_t n = 0, channels = 0, filters = 0;
   int64_t rows = 0, columns = 0;                // of the images

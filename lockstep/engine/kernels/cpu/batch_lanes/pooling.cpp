@@ -41,6 +41,10 @@ struct Place {
   int64_t elements() const { return (end_row - first_row) * (end - first); }
   int64_t first_element() const { return elements() > 0 ? image + first_row * row + first : 0; }
   Span2d span() const { return {end_row - first_row, end - first, row}; }
+  // The number of an element in its window.
+  uint32_t number(int64_t r, int64_t q) const {
+    return static_cast<uint32_t>(r * kernel_columns + q);
+  }
 };
 
 template <class Body>
@@ -109,39 +113,38 @@ LOCKSTEP_INLINE void store_exactly(const WideLanes& v, BFloat16* to) {
   std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
 }
 
+// Calls body(window, first image) for each vector of results.
+template <int64_t width, class Body>
+LOCKSTEP_INLINE void for_each_vector(const Sizes2d& s, const Body& body) {
+  for_each_window(
+      s, [&](const Place& at) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < s.n; i += width) body(at, i);
+      });
+}
+
 // The greatest element of each window, the first of equal ones, and its number in the window.
 template <int64_t width, class T>
 LOCKSTEP_INLINE void maximums(const Sizes2d& s, const T* x, T* y, uint8_t* marks) {
-  using Lanes = typename Vectors<width>::Lanes;
-  using Words = typename Vectors<width>::Words;
-  using Bytes = typename Vectors<width>::Bytes;
-  const int64_t n = s.n;
-  for_each_window(
-      s, [&](const Place& at) __attribute__((always_inline)) {
-        for (int64_t i = 0; i < n; i += width) {
-          Lanes greatest{};
-          Words number{};
-          bool first = true;
-          for (int64_t r = at.first_row; r < at.end_row; ++r) {
-            for (int64_t q = at.first; q < at.end; ++q) {
-              Lanes v;
-              load(x + (at.image + r * at.row + q) * n + i, v);
-              const Words here = Words{} + static_cast<uint32_t>(r * at.kernel_columns + q);
-              if (first) {
-                greatest = v;
-                number = here;
-                first = false;
-              } else {
-                const auto more = v > greatest;
-                greatest = more ? v : greatest;
-                number = more ? here : number;
-              }
-            }
+  using Of = Vectors<width>;
+  for_each_vector<width>(
+      s, [&](const Place& at, int64_t i) __attribute__((always_inline)) {
+        typename Of::Lanes greatest{};
+        typename Of::Words number{};
+        bool first = true;
+        for (int64_t r = at.first_row; r < at.end_row; ++r) {
+          for (int64_t q = at.first; q < at.end; ++q) {
+            typename Of::Lanes v;
+            load(x + (at.image + r * at.row + q) * s.n + i, v);
+            const auto here = typename Of::Words{} + at.number(r, q);
+            const auto more = v > greatest;
+            greatest = first ? v : more ? v : greatest;
+            number = first ? here : more ? here : number;
+            first = false;
           }
-          store_exactly(greatest, y + at.result * n + i);
-          const Bytes bytes = __builtin_convertvector(number, Bytes);
-          std::memcpy(marks + at.result * n + i, &bytes, sizeof bytes);
         }
+        store_exactly(greatest, y + at.result * s.n + i);
+        const auto bytes = __builtin_convertvector(number, typename Of::Bytes);
+        std::memcpy(marks + at.result * s.n + i, &bytes, sizeof bytes);
       });
 }
 LOCKSTEP_CLONES void take_maximums(const Sizes2d& s, const float* x, float* y, uint8_t* marks) {
@@ -156,32 +159,25 @@ LOCKSTEP_CLONES void take_maximums(const Sizes2d& s, const BFloat16* x, BFloat16
 // overwrites.
 template <int64_t width, bool overwrite, class T>
 LOCKSTEP_INLINE void give_to_maximums(const Sizes2d& s, const T* dy, const uint8_t* marks, T* dx) {
-  using Lanes = typename Vectors<width>::Lanes;
-  using Words = typename Vectors<width>::Words;
-  using Bytes = typename Vectors<width>::Bytes;
-  const int64_t n = s.n;
-  for_each_window(
-      s, [&](const Place& at) __attribute__((always_inline)) {
-        for (int64_t i = 0; i < n; i += width) {
-          Lanes gradient;
-          load(dy + at.result * n + i, gradient);
-          Bytes bytes;
-          std::memcpy(&bytes, marks + at.result * n + i, sizeof bytes);
-          const Words number = __builtin_convertvector(bytes, Words);
-          for (int64_t r = at.first_row; r < at.end_row; ++r) {
-            for (int64_t q = at.first; q < at.end; ++q) {
-              T* const to = dx + (at.image + r * at.row + q) * n + i;
-              const Words here = Words{} + static_cast<uint32_t>(r * at.kernel_columns + q);
-              const Lanes given = number == here ? gradient : Lanes{};
-              if constexpr (overwrite && sizeof(T) == sizeof(float)) {
-                store_exactly(given + Lanes{}, to);  // -0 becomes 0, as in a sum
-              } else if constexpr (overwrite) {
-                store_exactly(given, to);
-              } else {
-                Lanes sum;
-                load(to, sum);
-                store_exactly(sum + given, to);
-              }
+  using Of = Vectors<width>;
+  for_each_vector<width>(
+      s, [&](const Place& at, int64_t i) __attribute__((always_inline)) {
+        typename Of::Lanes gradient, sum{};
+        load(dy + at.result * s.n + i, gradient);
+        typename Of::Bytes bytes;
+        std::memcpy(&bytes, marks + at.result * s.n + i, sizeof bytes);
+        const auto number = __builtin_convertvector(bytes, typename Of::Words);
+        for (int64_t r = at.first_row; r < at.end_row; ++r) {
+          for (int64_t q = at.first; q < at.end; ++q) {
+            T* const to = dx + (at.image + r * at.row + q) * s.n + i;
+            const auto chosen = number == at.number(r, q);
+            const typename Of::Lanes given = chosen ? gradient : typename Of::Lanes{};
+            if constexpr (sizeof(T) != sizeof(float)) {
+              store_exactly(given, to);
+            } else {
+              // In f32 a sum from 0 also where it overwrites, so that -0 becomes 0.
+              if (!overwrite) load(to, sum);
+              store_exactly(given + sum, to);
             }
           }
         }
@@ -302,8 +298,8 @@ bool lie_apart(const Window& w, const Shape& dst) {
   };
   return along(0) && along(1);
 }
-// Whether each element lies in one window.
-bool tile(const Sizes2d& s) {
+// Whether each element lies in exactly one window.
+bool cover_once(const Sizes2d& s) {
   const Window& w = s.window;
   return w.stride == w.kernel && s.result_rows * w.kernel[0] == s.rows &&
          s.result_columns * w.kernel[1] == s.columns && w.pad_begin[0] == 0 && w.pad_begin[1] == 0;
@@ -317,7 +313,7 @@ Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& ds
                             [=](void* const* r, void* const* w, const StepInfo&) {
                               take_maximums(s, in<T>(r, 0), out<T>(w, 0), out<uint8_t>(w, 1));
                             });
-  const bool apart = lie_apart(s.window, dst.shape), all = tile(s);
+  const bool apart = lie_apart(s.window, dst.shape), all = cover_once(s);
   kernel.backward.push_back(
       own_pass({diff_output(0, dst), marks}, {diff_input(0, src)},
                [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
@@ -364,13 +360,14 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
 
 bool pools_in_lanes(const PoolingProblem& p) {
   const Window& w = p.window;
+  const bool wide = p.src.dtype == DType::f32;
+  if (w.axes() != 2 || w.dilation != Size2d{1, 1}) return false;
+  const bool can_convert = p.src.row_major() && wide && lanes_are_chosen() &&
+                           p.src.shape[0] % least_images(DType::f32) == 0;
+  if (!in_lanes(p.src) && !can_convert) return false;
   // Gradients of overlapping windows are accumulated in dx, which would round bf16 sums.
-  const bool lanes =
-      in_lanes(p.src) || (p.src.row_major() && p.src.dtype == DType::f32 && w.axes() == 2 &&
-                          p.src.shape[0] % least_images(DType::f32) == 0 && lanes_are_chosen());
-  return lanes && w.axes() == 2 && (p.src.dtype == DType::f32 || lie_apart(w, p.dst)) &&
-         w.dilation == Size2d{1, 1} &&
-         (p.kind != PoolingProblem::Kind::max || w.kernel[0] * w.kernel[1] <= kMostElements);
+  if (!wide && !lie_apart(w, p.dst)) return false;
+  return p.kind != PoolingProblem::Kind::max || w.kernel[0] * w.kernel[1] <= kMostElements;
 }
 
 Kernel lanes_pooling(const PoolingProblem& p) {

@@ -64,25 +64,35 @@ struct Memory {
   }
 };
 
-// to[j][i] = from[i][j] for a square of as many vectors as lanes. Rows of `to` are `step` apart.
-HWY_INLINE void transpose(const float* from, float* to, int64_t step) {
-#if HWY_TARGET <= HWY_AVX3
+#if HWY_TARGET <= HWY_AVX2
+// Loads the rows and transposes each block of four by four.
+template <int rows>
+HWY_INLINE void transpose_blocks(const float* from, V (&a)[rows]) {
   const D d;
   const hn::Repartition<double, D> pairs;
-  // Transposes within blocks of four: elements, then pairs of elements.
-  V a[kLanes], b[kLanes];
-  for (int i = 0; i < kLanes; ++i) a[i] = hn::Load(d, from + i * kLanes);
-  for (int i = 0; i < kLanes; i += 2) {
+  V b[rows];
+  for (int i = 0; i < rows; ++i) a[i] = hn::Load(d, from + i * rows);
+  // Elements, then pairs of elements.
+  for (int i = 0; i < rows; i += 2) {
     b[i] = hn::InterleaveLower(d, a[i], a[i + 1]);
     b[i + 1] = hn::InterleaveUpper(d, a[i], a[i + 1]);
   }
-  for (int i = 0; i < kLanes; i += 4) {
+  for (int i = 0; i < rows; i += 4) {
     for (int k = 0; k < 2; ++k) {
       const auto lower = hn::BitCast(pairs, b[i + k]), upper = hn::BitCast(pairs, b[i + 2 + k]);
       a[i + 2 * k] = hn::BitCast(d, hn::InterleaveLower(pairs, lower, upper));
       a[i + 2 * k + 1] = hn::BitCast(d, hn::InterleaveUpper(pairs, lower, upper));
     }
   }
+}
+#endif
+
+// to[j][i] = from[i][j] for a square of as many vectors as lanes. Rows of `to` are `step` apart.
+HWY_INLINE void transpose(const float* from, float* to, int64_t step) {
+#if HWY_TARGET <= HWY_AVX3
+  const D d;
+  V a[kLanes];
+  transpose_blocks(from, a);
   // Transposes the blocks: block j of a[4 i + k] becomes block i of row 4 j + k.
   for (int k = 0; k < 4; ++k) {
     const V low02 = hn::ConcatLowerLower(d, a[8 + k], a[k]),
@@ -96,21 +106,8 @@ HWY_INLINE void transpose(const float* from, float* to, int64_t step) {
   }
 #elif HWY_TARGET == HWY_AVX2
   const D d;
-  const hn::Repartition<double, D> pairs;
-  constexpr int kRows = 8;
-  V a[kRows], b[kRows];
-  for (int i = 0; i < kRows; ++i) a[i] = hn::Load(d, from + i * kRows);
-  for (int i = 0; i < kRows; i += 2) {
-    b[i] = hn::InterleaveLower(d, a[i], a[i + 1]);
-    b[i + 1] = hn::InterleaveUpper(d, a[i], a[i + 1]);
-  }
-  for (int i = 0; i < kRows; i += 4) {
-    for (int k = 0; k < 2; ++k) {
-      const auto lower = hn::BitCast(pairs, b[i + k]), upper = hn::BitCast(pairs, b[i + 2 + k]);
-      a[i + 2 * k] = hn::BitCast(d, hn::InterleaveLower(pairs, lower, upper));
-      a[i + 2 * k + 1] = hn::BitCast(d, hn::InterleaveUpper(pairs, lower, upper));
-    }
-  }
+  V a[kLanes / 2];
+  transpose_blocks(from, a);
   for (int k = 0; k < 4; ++k) {
     hn::Store(hn::ConcatLowerLower(d, a[4 + k], a[k]), d, to + k * step);
     hn::Store(hn::ConcatUpperUpper(d, a[4 + k], a[k]), d, to + (4 + k) * step);

@@ -100,7 +100,7 @@ std::optional<TensorSpec> of_more_observations(const TensorSpec& spec, int64_t n
   return spec_of(laid_out(shape, spec.dtype, *known));
 }
 
-std::optional<TensorSpec> of_more_channels(const TensorSpec& spec, int64_t channels) {
+std::optional<TensorSpec> of_other_channels(const TensorSpec& spec, int64_t channels) {
   const Known* const known = known_layout(spec);
   if (!known || known->block == 0 || spec.shape[1] % known->block != 0 ||
       channels % known->block != 0) {

@@ -36,7 +36,7 @@ std::optional<TensorSpec> of_more_observations(const TensorSpec& spec, int64_t n
 
 // The layout of another number of channels in whole blocks, as those of `spec`; nullopt if there
 // are no blocks, or one is not whole.
-std::optional<TensorSpec> of_more_channels(const TensorSpec& spec, int64_t channels);
+std::optional<TensorSpec> of_other_channels(const TensorSpec& spec, int64_t channels);
 
 // totals[k] += the elements for channel k of a block, over `count` adjacent places of `block`
 // elements each. Thread-safe; allocates nothing.

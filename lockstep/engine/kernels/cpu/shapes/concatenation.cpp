@@ -14,7 +14,7 @@ namespace {
 // The layout of `like` for other channels.
 std::optional<TensorSpec> layout_like(const TensorSpec& like, const Shape& shape) {
   if (in_lanes(like)) return lanes_spec(shape, like.dtype);
-  return of_more_channels(like, shape[1]);
+  return of_other_channels(like, shape[1]);
 }
 
 // The input whose layout all inputs and the result get: one that more than half of the elements
