@@ -71,6 +71,12 @@ struct Function {
 
 LOCKSTEP_LOOPS(exp_of, exponential(at))
 LOCKSTEP_LOOPS(expm1_of, exponential_minus_1(at))
+LOCKSTEP_LOOPS(exp2_of, exponential_of_2(at))
+LOCKSTEP_LOOPS(log_of, logarithm(at))
+LOCKSTEP_LOOPS(log1p_of, logarithm_of_1_plus(at))
+LOCKSTEP_LOOPS(erf_of, error_function(at))
+LOCKSTEP_LOOPS(sine_of, sine(at))
+LOCKSTEP_LOOPS(cosine_of, cosine(at))
 LOCKSTEP_LOOPS(tanh_of, hyperbolic_tangent(at))
 LOCKSTEP_LOOPS(erfc_of, complementary_error(at))
 LOCKSTEP_LOOPS(sigmoid_of, Sigmoid{}.value(static_cast<float>(at)))
@@ -90,6 +96,12 @@ const std::vector<Function>& functions() {
   static const std::vector<Function> all{
       {"exp", LOCKSTEP_ENTRY(exp_of), [](double x) { return std::exp(x); }, 0.501},
       {"expm1", LOCKSTEP_ENTRY(expm1_of), [](double x) { return std::expm1(x); }, 0.501},
+      {"exp2", LOCKSTEP_ENTRY(exp2_of), [](double x) { return std::exp2(x); }, 0.501},
+      {"log", LOCKSTEP_ENTRY(log_of), [](double x) { return std::log(x); }, 0.501},
+      {"log1p", LOCKSTEP_ENTRY(log1p_of), [](double x) { return std::log1p(x); }, 0.501},
+      {"erf", LOCKSTEP_ENTRY(erf_of), [](double x) { return std::erf(x); }, 0.501},
+      {"sin", LOCKSTEP_ENTRY(sine_of), [](double x) { return std::sin(x); }, 0.501},
+      {"cos", LOCKSTEP_ENTRY(cosine_of), [](double x) { return std::cos(x); }, 0.501},
       {"tanh", LOCKSTEP_ENTRY(tanh_of), [](double x) { return std::tanh(x); }, 0.501},
       {"erfc", LOCKSTEP_ENTRY(erfc_of), [](double x) { return std::erfc(x); }, 0.501},
       {"sigmoid", LOCKSTEP_ENTRY(sigmoid_of), exact_sigmoid, 0.501},
@@ -171,9 +183,45 @@ TEST(ElementaryFunctions, HaveTheSameBitsOnEveryInstructionSet) {
 TEST(ElementaryFunctions, LogarithmOf1PlusSmallNumbers) {
   for (int i = 0; i <= 1000; ++i) {
     const double x = std::pow(10.0, -30.0 * i / 1000);
-    EXPECT_LE(std::fabs(logarithm_of_1_plus(x) / std::log1p(x) - 1), 1e-11) << x;
+    EXPECT_LE(std::fabs(logarithm_of_1_plus_share(x) / std::log1p(x) - 1), 1e-11) << x;
+    EXPECT_LE(std::fabs(logarithm_of_1_plus(x) / std::log1p(x) - 1), 1e-12) << x;
   }
-  EXPECT_EQ(logarithm_of_1_plus(0), 0);
+  EXPECT_EQ(logarithm_of_1_plus_share(0), 0);
+}
+
+// Every pair of special floats, and pairs whose power is a finite float.
+TEST(ElementaryFunctions, PowersHaveTheErrorsLimitsAndSignsOfIeee754) {
+  constexpr float inf = std::numeric_limits<float>::infinity(), tiny = 1e-45f;
+  const std::vector<float> special{
+      0.0f,  -0.0f, inf,   -inf, NAN,   1.0f,  -1.0f,       0.5f,         -0.5f,       2.0f,
+      -2.0f, 3.0f,  -3.0f, tiny, -tiny, 1e30f, 16777215.0f, -16777215.0f, 33554432.0f, 2.5f};
+  const auto check = [](float x, float y) {
+    const auto found = static_cast<float>(power(x, y));
+    const double exact = std::pow(double{x}, double{y});
+    EXPECT_LE(ulps(found, exact), 0.501) << x << ", " << y;
+    EXPECT_TRUE(found != 0 || std::signbit(found) == std::signbit(exact)) << x << ", " << y;
+  };
+  for (const float x : special) {
+    for (const float y : special) check(x, y);
+  }
+  uint32_t state = 1;
+  const auto next = [&state] { return state = state * 1664525u + 1013904223u; };
+  for (int i = 0; i < 200000; ++i) {
+    const float x = std::bit_cast<float>(next() >> 1);
+    if (!std::isfinite(x) || x == 0) continue;
+    const float most = 150 / std::max(0.01f, std::fabs(std::log2(x)));
+    check(x, most * (static_cast<float>(next() >> 8) * 0x1p-23f - 1));
+  }
+}
+
+TEST(ElementaryFunctions, ZerosKeepTheirSigns) {
+  for (const double x : {0.0, -0.0}) {
+    for (const double y : {exponential_minus_1(x), logarithm_of_1_plus(x), hyperbolic_tangent(x),
+                           error_function(x), sine(x)}) {
+      EXPECT_EQ(y, 0);
+      EXPECT_EQ(std::signbit(y), std::signbit(x));
+    }
+  }
 }
 
 TEST(ElementaryFunctions, SlopesAreRightEverywhere) {

@@ -11,21 +11,9 @@ namespace lockstep::kernels {
 
 #if defined(__CUDACC__) || defined(LOCKSTEP_CUDA_EMULATION)
 inline namespace on_gpu {
-#define LOCKSTEP_FUNCTION LOCKSTEP_HOST_DEVICE inline
 #else
 inline namespace on_cpu {
-#define LOCKSTEP_FUNCTION LOCKSTEP_INLINE
 #endif
-
-// sigmoid(x) and 1 - sigmoid(x), each exact up to two roundings of Real.
-struct Logistic {
-  Real value, rest;
-  LOCKSTEP_FUNCTION explicit Logistic(Real x) {
-    const Real e = exponential(-magnitude(x)), large = 1 / (1 + e), small = e * large;
-    value = x > 0 ? large : small;
-    rest = x > 0 ? small : large;
-  }
-};
 
 // Each function has value(x) and slope(x), the derivative at x.
 
@@ -106,7 +94,7 @@ struct Tanh {
 };
 
 struct Sigmoid {
-  LOCKSTEP_FUNCTION float value(float x) const { return static_cast<float>(Logistic(x).value); }
+  LOCKSTEP_FUNCTION float value(float x) const { return static_cast<float>(logistic(x)); }
   LOCKSTEP_FUNCTION float slope(float x) const {
     const Logistic s(x);
     return static_cast<float>(s.value * s.rest);
@@ -114,14 +102,9 @@ struct Sigmoid {
 };
 
 struct Softplus {
-  LOCKSTEP_FUNCTION float value(float x) const {
-    const Real above = x > 0 ? Real(x) : Real(0);
-    return static_cast<float>(above + logarithm_of_1_plus(exponential(-magnitude(x))));
-  }
-  LOCKSTEP_FUNCTION float slope(float x) const { return static_cast<float>(Logistic(x).value); }
+  LOCKSTEP_FUNCTION float value(float x) const { return static_cast<float>(softplus(x)); }
+  LOCKSTEP_FUNCTION float slope(float x) const { return static_cast<float>(logistic(x)); }
 };
-
-#undef LOCKSTEP_FUNCTION
 
 // Calls visit(f) with the function of a problem.
 template <class Visit>
