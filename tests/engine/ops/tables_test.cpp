@@ -14,6 +14,7 @@
 #include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/elementwise/expression.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/shapes/copy_pieces.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
@@ -314,6 +315,25 @@ void check_iteration(Device device) {
   note_support(device, "parameter_digests");
 }
 
+// (x - row) * column, broadcast. Kernels that ops use in parts have no case of their own.
+void check_expression(Device device, const kernels::Table& table) {
+  const Array x = random_array({7, 33}, 140), row = random_array({33}, 141),
+              column = random_array({7, 1}, 142);
+  Array expected = x;
+  for (int64_t i = 0; i < x.count(); ++i) expected[i] = (x[i] - row[i % 33]) * column[i / 33];
+  std::vector<Tensor> reads;
+  kernels::ExpressionProblem p{
+      {}, shape_of(x), {{kernels::Opcode::subtract, 0, 1}, {kernels::Opcode::multiply, 3, 2}}};
+  for (const Array& array : {x, row, column}) {
+    reads.push_back(tensor_of(array).to(device));
+    p.src.push_back(reads.back().spec());
+  }
+  const Tensor y(reads[0].spec(), device);
+  run_pass(table.expression(p).forward, reads, {y});
+  EXPECT_LE(relative_error(array_of(y), expected), 1e-7);
+  note_support(device, "expression");
+}
+
 // Images reflected in x, shifted down by one pixel, and unchanged: whole pixels are exact.
 TEST_P(Tables, ImagesAreChangedByTheirMaps) {
   const Device device = GetParam();
@@ -417,6 +437,7 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   check_zero(device);
   check_updates(device);
   check_iteration(device);
+  check_expression(device, table);
   for (size_t i = 0; i < std::size(calls); ++i) {
     const kernels::KernelInfo& kernel = kernels::kKernels[i];
     if (kernel.op) {

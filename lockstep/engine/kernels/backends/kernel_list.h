@@ -22,7 +22,7 @@
 
 // Changes whenever the list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 17
+#define LOCKSTEP_TABLE_VERSION 18
 
 // clang-format off
 #define LOCKSTEP_KERNELS(OP, FUNCTION)                                                             \
@@ -38,6 +38,7 @@
   OP(addition, AdditionProblem, narrow, required, both)                                            \
   OP(multiplication, MultiplicationProblem, wide, required, both)                                  \
   OP(dropout, DropoutProblem, wide, required, both)                                                \
+  OP(expression, ExpressionProblem, wide, required, both)                                          \
   OP(reshape, ReshapeProblem, narrow, required, both)                                              \
   OP(concatenation, ConcatenationProblem, narrow, required, both)                                  \
   OP(sum, SumProblem, wide, required, both)                                                        \

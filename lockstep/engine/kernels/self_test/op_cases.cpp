@@ -1,4 +1,5 @@
 // Ops whose kernels are mostly this project's: elementwise ops, normalization, shapes, losses.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -6,6 +7,7 @@
 #include "lockstep/engine/kernels/elementwise/addition.h"
 #include "lockstep/engine/kernels/elementwise/clipped_relu.h"
 #include "lockstep/engine/kernels/elementwise/dropout.h"
+#include "lockstep/engine/kernels/elementwise/expression.h"
 #include "lockstep/engine/kernels/elementwise/multiplication.h"
 #include "lockstep/engine/kernels/elementwise/relu.h"
 #include "lockstep/engine/kernels/images/normalize_images.h"
@@ -121,6 +123,38 @@ void add_elementwise(std::vector<TestCase>& to, const Table& table) {
           },
           {.error = kSums}, [shape = s.shape] { return special_numbers(shape); });
     }
+  }
+}
+
+// Each opcode, and programs on inputs that are broadcast. Only elementary functions differ from the
+// CPU's.
+void add_expressions(std::vector<TestCase>& to, const Table& table) {
+  const auto add_program = [&](const Sized& s, const std::string& what, std::vector<Shape> src,
+                               const std::vector<Instruction>& program, const Bounds& bounds) {
+    add<&Table::expression, ExpressionProblem>(
+        to, table, "expression", s, what,
+        [s, src, program](const Specs& spec) {
+          ExpressionProblem p{{}, s.shape, program};
+          for (const Shape& shape : src) p.src.push_back(spec(shape));
+          return p;
+        },
+        bounds, [shape = src[0]] { return special_numbers(shape); }, false);
+  };
+  for (int i = 0; i < kOpcodes; ++i) {
+    const auto opcode = static_cast<Opcode>(i);
+    const auto arguments = static_cast<size_t>(std::max(arity_of(opcode), 1));
+    add_program({{33, 5}}, std::string(name_of(opcode)), std::vector<Shape>(arguments, {33, 5}),
+                {{opcode, 0, 1, 2, 0.75f}},
+                is_elementary(opcode) ? Bounds{.error = kSums} : kExact);
+  }
+  using enum Opcode;
+  const std::vector<Instruction> program{
+      {subtract, 0, 1}, {multiply, 4, 2}, {constant}, {maximum, 5, 6}, {multiply_add, 7, 3, 0}};
+  for (const Sized& s : {Sized{{2, 3, 5, 7}}, Sized{{1, 1, 1, 1}}, Sized{{3, 33, 9, 4}},
+                         Sized{{64, 16, 32, 32}, true}}) {
+    const Shape& d = s.shape;
+    add_program(s, "per channel, column and observation",
+                {d, {d[1], 1, 1}, {d[3]}, {d[0], 1, 1, 1}}, program, kExact);
   }
 }
 
@@ -299,6 +333,7 @@ void add_images(std::vector<TestCase>& to, const Table& table) {
 std::vector<TestCase> op_cases(const Table& table) {
   std::vector<TestCase> cases;
   add_elementwise(cases, table);
+  add_expressions(cases, table);
   add_normalization(cases, table);
   add_shapes(cases, table);
   add_losses(cases, table);
