@@ -254,7 +254,8 @@ Shape random_shape(Numbers& random, int64_t most) {
       dims.push_back(random.below(60) == 0 ? 0 : extents[random.below(std::size(extents))]);
       elements *= std::max<int64_t>(dims.back(), 1);  // other inputs may have the rest
     }
-    if (elements <= most) return Shape(dims);
+    const bool small = elements < most / 20 && random.below(3) > 0;  // fewer of them
+    if (elements <= most && !small) return Shape(dims);
   }
 }
 
