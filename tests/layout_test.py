@@ -19,8 +19,8 @@ FAMILIES = ["elementwise", "images", "losses", "matrices", "normalization", "red
 COMPONENTS = [
     ("lockstep/base", [".", "numeric", "threads", "os", "json", "toml", "cloud", "cloud/reading"]),
     ("lockstep/engine", ["device", "tensor", "kernels/interface", "kernels/FAMILY",
-                         "kernels/backends", "kernels/cpu", "kernels/cuda", "kernels/self_test", "kernels",
-                         "autograd", "ops", "plan", "nn", "formats"]),
+                         "kernels/backends", "kernels/cpu", "kernels/cuda", "kernels/self_test",
+                         "kernels", "graph", "autograd", "ops", "plan", "nn", "formats"]),
     ("lockstep/data", ["images", "datastores", "batches"]),
     ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "clusters", "pool", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",

@@ -2,28 +2,31 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <set>
+#include <unordered_map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/engine/autograd/op.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/engine/graph/differentiate.h"
+#include "lockstep/engine/graph/kernel_gradient.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {
+
+struct AppliedKernel {
+  OpPtr op;
+  kernels::Kernel kernel;
+  Tensor workspace;
+  StepInfo step;
+};
+
 namespace {
 
 thread_local Tape* innermost = nullptr;
-
-struct Node {
-  std::vector<Tensor> inputs;
-  std::vector<Tensor> outputs;
-  std::shared_ptr<BackwardFunction> backward;  // shared by all tapes that record the op
-  bool linked = false;
-};
 
 // Runs a pass. On a device other than the CPU, adds it to the stream of eager work.
 void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& reads,
@@ -43,13 +46,6 @@ void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& re
   there.copy_from_host(device_step.data(), &step, sizeof step, stream);
   there.activate();
   pass.bind({r, w, scratch.data(), stream, device_step.as<StepInfo>()})(step);
-}
-
-// Requires both tensors to be row-major.
-Tensor sum_of(const Tensor& a, const Tensor& b) {
-  Tensor sum(a.spec(), a.device());
-  run(a.device(), kernels::table_for(a.device()).accumulate(a.spec()), {a, b}, {sum});
-  return sum;
 }
 
 [[noreturn]] void refuse_mixed(const std::string& where, Device a, Device b) {
@@ -81,20 +77,30 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
   return convert(reshaped_unrecorded(convert(tensor, tensor.spec().plain()), spec.shape), spec);
 }
 
+// An op, or a function that somebody else has computed.
+struct Tape::Node {
+  std::vector<Tensor> inputs, outputs;
+  OpPtr op;  // null: a function
+  std::shared_ptr<const AppliedKernel> kernel;
+  std::shared_ptr<BackwardFunction> backward;  // shared by all tapes that record the function
+  bool linked = false;
+};
+
 struct Tape::State {
   std::set<uint64_t> tracked;
-  std::set<uint64_t> derived;  // gradients of tracked tensors, and values computed from them
-  std::deque<Node> nodes;      // may grow while a backward function runs
+  // Gradients that were given without a record, and values computed from them.
+  std::set<uint64_t> derived;
+  std::deque<Node> nodes;  // may grow while gradients are computed
+  bool paused = false;     // records nothing
 
   bool is_derived(std::span<const Tensor> tensors) const {
     if (derived.empty()) return false;
     return std::any_of(tensors.begin(), tensors.end(),
                        [&](const Tensor& t) { return t.defined() && derived.count(t.id()); });
   }
-  void record(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-              std::shared_ptr<BackwardFunction> backward, Outputs kind) {
-    for (const auto& t : outputs) tracked.insert(t.id());
-    nodes.push_back({inputs, outputs, std::move(backward), kind == Outputs::linked});
+  void record(Node node) {
+    for (const auto& t : node.outputs) tracked.insert(t.id());
+    nodes.push_back(std::move(node));
   }
 };
 
@@ -104,14 +110,271 @@ void record_reshape(const Tensor& from, const Tensor& to) {
   BackwardFunction backward;
   if (Tape::any_tracks(std::span(&from, 1))) {
     backward = [shape = from.shape()](const std::vector<Tensor>& diffs, const std::vector<bool>&) {
-      return std::vector<Tensor>{diffs[0].defined() ? reshaped_unrecorded(diffs[0], shape)
-                                                    : Tensor()};
+      return std::vector<Tensor>{diffs[0].defined() ? diffs[0].reshaped(shape) : Tensor()};
     };
   }
   Tape::record_everywhere({from}, {to}, std::move(backward));
 }
 
+// The tensor as row-major elements of `shape`. Recorded.
+Tensor plain(const Tensor& tensor, const Shape& shape) {
+  Tensor result = tensor;
+  if (!tensor.spec().row_major() || tensor.dtype() != DType::f32) {
+    result = convert(tensor, {tensor.shape(), DType::f32, nullptr});
+    BackwardFunction backward = [](const std::vector<Tensor>& diffs, const std::vector<bool>&) {
+      return diffs;
+    };
+    if (!Tape::any_tracks(std::span(&tensor, 1))) backward = nullptr;
+    Tape::record_everywhere({tensor}, {result}, std::move(backward));
+  }
+  return result.shape() == shape ? result : result.reshaped(shape);
+}
+
+// Runs the backward passes of a kernel that `applied` keeps. `inputs`: as for KernelGradient.
+std::vector<Tensor> run_gradient(const KernelGradient& gradient, const AppliedKernel& applied,
+                                 const std::vector<Tensor>& inputs) {
+  using Kind = kernels::Operand::Kind;
+  const Device device = inputs.front().device();
+  std::vector<Tensor> diffs(gradient.inputs());
+  for (const auto& pass : applied.kernel.backward) {
+    const bool any = std::any_of(pass.writes.begin(), pass.writes.end(), [&](const auto& o) {
+      return gradient.diff_input(static_cast<size_t>(o.index)) >= 0;
+    });
+    if (!any) continue;
+    std::vector<Tensor> r, w;
+    for (const auto& o : pass.reads) {
+      const auto i = static_cast<size_t>(o.index);
+      if (o.kind == Kind::workspace) {
+        r.push_back(applied.workspace);
+      } else if (o.kind == Kind::input) {
+        r.push_back(convert(inputs[i], o.spec));
+      } else if (o.kind == Kind::output) {
+        r.push_back(convert(inputs[gradient.inputs() + i], o.spec));
+      } else {
+        const int at = gradient.diff_output(i);
+        r.push_back(convert(at >= 0 ? inputs[static_cast<size_t>(at)]
+                                    : Tensor::zeros(inputs[gradient.inputs() + i].shape(),
+                                                    DType::f32, device),
+                            o.spec));
+      }
+    }
+    for (const auto& o : pass.writes) w.push_back(Tensor(o.spec, device));
+    run(device, pass, r, w, applied.step);
+    for (size_t k = 0; k < w.size(); ++k) {
+      diffs[static_cast<size_t>(pass.writes[k].index)] = convert(w[k], w[k].spec().plain());
+    }
+  }
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < diffs.size(); ++i) {
+    if (gradient.diff_input(i) < 0) continue;
+    if (!diffs[i].defined()) {
+      throw Unsupported("[" + std::string(gradient.type()) +
+                        "] has no gradient with respect to its input " + std::to_string(i + 1));
+    }
+    results.push_back(diffs[i]);
+  }
+  return results;
+}
+
+// Applies an op by its kernel.
+std::vector<Tensor> run_forward(const OpPtr& op, const std::vector<Tensor>& inputs,
+                                const StepInfo& step,
+                                std::shared_ptr<const AppliedKernel>& applied) {
+  std::vector<Shape> shapes;
+  std::vector<TensorSpec> specs;
+  for (const auto& t : inputs) {
+    if (!t.defined()) {
+      throw InvalidArgument("[" + std::string(op->type()) + "] an input is an undefined tensor");
+    }
+    shapes.push_back(t.shape());
+    specs.push_back(t.spec());
+  }
+  op->infer(shapes);
+  const Device device = device_of(*op, inputs);
+  if (!device.is_cpu()) memory_of(device).activate();
+  const kernels::Table& table = kernels::table_for(device);
+  check_precision(table, specs);
+  auto made = std::make_shared<AppliedKernel>(
+      AppliedKernel{op, op->compile(table, specs), Tensor(), step});
+  std::vector<Tensor> reads, writes, outputs;
+  for (const auto& o : made->kernel.forward.reads) {
+    reads.push_back(convert(inputs[static_cast<size_t>(o.index)], o.spec));
+  }
+  for (const auto& o : made->kernel.forward.writes) {
+    Tensor t(o.spec, device);
+    writes.push_back(t);
+    if (o.kind == kernels::Operand::Kind::workspace) {
+      made->workspace = t;
+    } else {
+      outputs.resize(std::max(outputs.size(), static_cast<size_t>(o.index) + 1));
+      outputs[static_cast<size_t>(o.index)] = t;
+    }
+  }
+  run(device, made->kernel.forward, reads, writes, step);
+  applied = std::move(made);
+  return outputs;
+}
+
+// Values are tensors, and ops run at once.
+class TensorBuilder final : public ValueBuilder {
+ public:
+  Shape shape_of(int value) const override { return tensor(value).shape(); }
+  const Tensor& tensor(int value) const { return tensors_[static_cast<size_t>(value)]; }
+  size_t size() const { return tensors_.size(); }
+
+  // All undefined tensors have one number.
+  int number(const Tensor& tensor) {
+    const uint64_t id = tensor.defined() ? tensor.id() : 0;
+    const auto [at, is_new] = numbers_.try_emplace(id, static_cast<int>(tensors_.size()));
+    if (is_new) tensors_.push_back(tensor);
+    return at->second;
+  }
+  // Makes a kernel known by the value of its first output.
+  void remember(int output, std::shared_ptr<const AppliedKernel> kernel) {
+    kernels_[output] = std::move(kernel);
+  }
+  // For ops that are applied from now on.
+  void set_step(const StepInfo& step) { step_ = step; }
+
+  std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
+    std::vector<Tensor> in, out;
+    for (const int v : inputs) in.push_back(tensor(v));
+    std::shared_ptr<const AppliedKernel> kernel;
+    if (const auto* const gradient = dynamic_cast<const KernelGradient*>(op.get())) {
+      const auto found = kernels_.find(inputs[gradient->inputs()]);
+      if (found == kernels_.end()) {
+        throw InternalError("[tape] " + std::string(op->type()) + ": a gradient without its op");
+      }
+      out = run_gradient(*gradient, *found->second, in);
+    } else {
+      out = run_forward(op, in, step_, kernel);
+    }
+    Tape::record_everywhere(in, out, op, kernel);
+    std::vector<int> outputs;
+    for (const Tensor& t : out) outputs.push_back(number(t));
+    if (kernel) remember(outputs.front(), std::move(kernel));
+    return outputs;
+  }
+
+ private:
+  std::deque<Tensor> tensors_;  // references stay valid
+  std::unordered_map<uint64_t, int> numbers_;
+  std::unordered_map<int, std::shared_ptr<const AppliedKernel>> kernels_;
+  StepInfo step_;
+};
+
 }  // namespace
+
+// The nodes of a tape, as they are when gradients are requested.
+class Tape::Nodes final : public Differentiated {
+ public:
+  Nodes(Tape& tape, TensorBuilder& builder) : tape_(tape), builder_(builder) {
+    const auto numbers = [&](const std::vector<Tensor>& tensors) {
+      std::vector<int> found;
+      for (const Tensor& t : tensors) found.push_back(builder.number(t));
+      return found;
+    };
+    builder.number(Tensor());
+    for (const Node& node : tape.state_->nodes) {
+      inputs_.push_back(numbers(node.inputs));
+      outputs_.push_back(numbers(node.outputs));
+      if (node.kernel) builder.remember(outputs_.back().front(), node.kernel);
+    }
+  }
+  size_t nodes() const override { return inputs_.size(); }
+  std::span<const int> inputs(size_t i) const override { return inputs_[i]; }
+  std::span<const int> outputs(size_t i) const override { return outputs_[i]; }
+
+  // `asked`: by value.
+  void set_asked(std::vector<bool> asked) { asked_ = std::move(asked); }
+  bool is_linked(size_t i) const { return node(i).linked; }
+
+  std::vector<int> gradient(size_t i, const std::vector<int>& diff_outputs,
+                            const std::vector<bool>& wanted) override {
+    const Node& node = this->node(i);
+    std::vector<bool> needed;
+    for (const int v : inputs_[i]) needed.push_back(wanted[static_cast<size_t>(v)]);
+    if (node.linked) {
+      for (const int v : outputs_[i]) needed.push_back(asked_[static_cast<size_t>(v)]);
+    }
+    if (std::count(needed.begin(), needed.end(), true) == 0) return {};
+    return node.op ? gradient_of_op(i, diff_outputs, needed)
+                   : gradient_of_function(i, diff_outputs, needed);
+  }
+
+  int sum(int a, int b, size_t) override {
+    const Tensor &first = builder_.tensor(a), &second = builder_.tensor(b);
+    if (first.device() != second.device()) refuse_mixed("tape", first.device(), second.device());
+    return builder_.add(make_accumulation(), {a, b}).front();
+  }
+
+ private:
+  const Node& node(size_t i) const { return tape_.state_->nodes[i]; }
+
+  // A derivative with respect to input k of node i, row-major.
+  int contribution(size_t i, size_t k, const Tensor& diff) {
+    const Tensor& of = node(i).inputs[k];
+    if (diff.device() != of.device()) refuse_mixed("tape", of.device(), diff.device());
+    return builder_.number(plain(diff, of.shape()));
+  }
+
+  std::vector<int> gradient_of_op(size_t i, const std::vector<int>& diff_outputs,
+                                  std::vector<bool> needed) {
+    const auto value = [&](int v) { return v < 0 ? Value() : Value(&builder_, v); };
+    AppliedOp applied;
+    for (const int v : inputs_[i]) applied.inputs.push_back(value(v));
+    for (const int v : outputs_[i]) applied.outputs.push_back(value(v));
+    for (const int v : diff_outputs) applied.diff_outputs.push_back(value(v));
+    applied.wanted = std::move(needed);
+    builder_.set_step(node(i).kernel ? node(i).kernel->step : StepInfo{});
+    const OpPtr op = node(i).op;
+    const std::vector<Value> results = op->gradient(applied);
+    std::vector<int> numbers;
+    for (size_t k = 0; k < results.size(); ++k) {
+      numbers.push_back(results[k].defined() && applied.wanted[k]
+                            ? contribution(i, k, builder_.tensor(results[k].number()))
+                            : -1);
+    }
+    return numbers;
+  }
+
+  std::vector<int> gradient_of_function(size_t i, const std::vector<int>& diff_outputs,
+                                        const std::vector<bool>& needed) {
+    std::vector<Tensor> diffs;
+    for (const int v : diff_outputs) diffs.push_back(v < 0 ? Tensor() : builder_.tensor(v));
+    const auto backward = node(i).backward;
+    const std::vector<Tensor> results = (*backward)(diffs, needed);
+    std::vector<Tensor> from = node(i).inputs;
+    from.insert(from.end(), diffs.begin(), diffs.end());
+    std::vector<int> numbers;
+    for (size_t k = 0; k < results.size(); ++k) {
+      if (!results[k].defined() || !needed[k]) {
+        numbers.push_back(-1);
+        continue;
+      }
+      note_unrecorded(from, results[k]);
+      numbers.push_back(k < inputs_[i].size() ? contribution(i, k, results[k])
+                                              : builder_.number(plain(results[k],
+                                                                      results[k].shape())));
+    }
+    return numbers;
+  }
+
+  // Marks a result that a tape must not take for a constant, because the function has not recorded
+  // how it follows from tensors on that tape.
+  static void note_unrecorded(const std::vector<Tensor>& from, const Tensor& result) {
+    for (Tape* tape = innermost; tape; tape = tape->outer_) {
+      State& state = *tape->state_;
+      if (state.paused || state.tracked.count(result.id())) continue;
+      if (tape->tracks(from) || state.is_derived(from)) state.derived.insert(result.id());
+    }
+  }
+
+  Tape& tape_;
+  TensorBuilder& builder_;
+  std::vector<std::vector<int>> inputs_, outputs_;
+  std::vector<bool> asked_;
+};
 
 Tape::Tape() : state_(std::make_unique<State>()), outer_(innermost) {
   set_reshape_recorder(record_reshape);
@@ -129,6 +392,7 @@ void Tape::watch(std::span<const Tensor> tensors) {
 }
 
 bool Tape::tracks(std::span<const Tensor> inputs) const {
+  if (state_->paused) return false;
   for (const auto& t : inputs) {
     if (t.defined() && state_->tracked.count(t.id())) return true;
   }
@@ -145,7 +409,7 @@ bool Tape::reads(const Tensor& tensor) const {
 }
 
 bool Tape::any_tracks(std::span<const Tensor> inputs) {
-  for (const Tape* tape = innermost; tape; tape = tape->outer_) {
+  for (Tape* tape = innermost; tape; tape = tape->outer_) {
     if (tape->tracks(inputs)) return true;
   }
   return false;
@@ -157,22 +421,33 @@ bool Tape::from_gradients(const Tensor& tensor) const {
 
 void Tape::record(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
                   BackwardFunction backward, Outputs kind) {
-  state_->record(inputs, outputs, std::make_shared<BackwardFunction>(std::move(backward)), kind);
+  state_->record({std::move(inputs), std::move(outputs), nullptr, nullptr,
+                  std::make_shared<BackwardFunction>(std::move(backward)),
+                  kind == Outputs::linked});
+}
+
+void Tape::record_everywhere(const Node& node) {
+  for (Tape* tape = innermost; tape; tape = tape->outer_) {
+    State& state = *tape->state_;
+    if (state.paused) continue;
+    if (state.is_derived(node.inputs)) {
+      for (const auto& t : node.outputs) state.derived.insert(t.id());
+    }
+    if ((node.op || node.backward) && tape->tracks(node.inputs)) state.record(node);
+  }
 }
 
 void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                              BackwardFunction backward, Outputs kind) {
+  if (!innermost) return;
   std::shared_ptr<BackwardFunction> shared;
-  for (Tape* tape = innermost; tape; tape = tape->outer_) {
-    State& state = *tape->state_;
-    if (state.is_derived(inputs)) {
-      for (const auto& t : outputs) state.derived.insert(t.id());
-    }
-    if (!backward && !shared) continue;
-    if (!tape->tracks(inputs)) continue;
-    if (!shared) shared = std::make_shared<BackwardFunction>(std::move(backward));
-    state.record(inputs, outputs, shared, kind);
-  }
+  if (backward) shared = std::make_shared<BackwardFunction>(std::move(backward));
+  record_everywhere({inputs, outputs, nullptr, nullptr, shared, kind == Outputs::linked});
+}
+
+void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                             const OpPtr& op, const std::shared_ptr<const AppliedKernel>& kernel) {
+  if (innermost) record_everywhere({inputs, outputs, op, kernel, nullptr, false});
 }
 
 void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respect_to) const {
@@ -196,10 +471,9 @@ void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respec
   }
   if (state_->derived.count(scalar.id())) {
     throw Unsupported(
-        "[tape] the scalar was computed from gradients; derivatives of gradients are not "
-        "implemented",
-        "use gradient.clone() if the gradient is a constant, or write the derivative as "
-        "ops");
+        "[tape] the scalar was computed from gradients that this tape has not recorded",
+        "record them: tape.gradient(scalar, tensors, {.create_graph = true}); or use "
+        "gradient.clone() if the gradient is a constant");
   }
   if (!with_respect_to.empty() && !state_->tracked.count(scalar.id())) {
     const bool itself = std::all_of(with_respect_to.begin(), with_respect_to.end(),
@@ -212,163 +486,67 @@ void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respec
   }
 }
 
-std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor> with_respect_to) {
+std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor> with_respect_to,
+                                   const GradientOptions& options) {
   check_asked(scalar, with_respect_to);
-  std::map<uint64_t, Tensor> diffs;
-  diffs[scalar.id()] = Tensor::full(scalar.shape(), 1.0f, scalar.device());
-  std::set<uint64_t> asked;
-  for (const auto& t : with_respect_to) asked.insert(t.id());
-  // Computes only values on a path from the requested tensors to the scalar.
-  std::set<uint64_t> useful = asked;
-  const auto any_of = [](const std::set<uint64_t>& ids, const std::vector<Tensor>& tensors) {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [&](const Tensor& t) { return t.defined() && ids.count(t.id()); });
-  };
-  for (const auto& node : state_->nodes) {
-    if (any_of(useful, node.inputs) || (node.linked && any_of(asked, node.outputs))) {
-      for (const auto& o : node.outputs) useful.insert(o.id());
+  struct Pause {
+    bool& paused;
+    const bool before = paused;
+    ~Pause() { paused = before; }
+  } const pause{state_->paused};
+  state_->paused = state_->paused || !options.create_graph;
+
+  TensorBuilder builder;
+  Nodes nodes(*this, builder);
+  const int from = builder.number(scalar);
+  std::vector<int> asked;
+  for (const auto& t : with_respect_to) asked.push_back(builder.number(t));
+  std::vector<bool> wanted(builder.size(), false);
+  for (const int v : asked) wanted[static_cast<size_t>(v)] = true;
+  nodes.set_asked(wanted);
+  // Computes only values on a path from the requested tensors to the scalar. Outputs of one node
+  // may depend on each other.
+  for (size_t i = 0; i < nodes.nodes(); ++i) {
+    const auto outputs = nodes.outputs(i);
+    if (!nodes.is_linked(i)) continue;
+    if (std::any_of(outputs.begin(), outputs.end(),
+                    [&](int v) { return wanted[static_cast<size_t>(v)]; })) {
+      for (const int v : outputs) wanted[static_cast<size_t>(v)] = true;
     }
   }
-  for (size_t n = state_->nodes.size(); n-- > 0;) {
-    const Node* const node = &state_->nodes[n];
-    std::vector<Tensor> outputs;
-    bool reached = false;
-    for (const auto& t : node->outputs) {
-      const auto found = diffs.find(t.id());
-      outputs.push_back(found == diffs.end() ? Tensor() : found->second);
-      reached |= outputs.back().defined();
-    }
-    if (!reached) continue;
-    std::vector<bool> wanted;
-    bool any = false;
-    for (const auto& t : node->inputs) {
-      wanted.push_back(t.defined() && useful.count(t.id()));
-      any |= wanted.back();
-    }
-    for (size_t k = 0; node->linked && k < node->outputs.size(); ++k) {
-      wanted.push_back(asked.count(node->outputs[k].id()) > 0);
-      any |= wanted.back();
-    }
-    if (!any) continue;
-    const std::vector<Tensor> results = (*node->backward)(outputs, wanted);
-    const size_t inputs = node->inputs.size();
-    for (size_t k = 0; k + inputs < results.size() && node->linked; ++k) {
-      if (results[inputs + k].defined()) diffs[node->outputs[k].id()] = results[inputs + k];
-    }
-    for (size_t i = 0; i < std::min(inputs, results.size()); ++i) {
-      if (!wanted[i] || !results[i].defined()) continue;
-      const Tensor& of = node->inputs[i];
-      const Tensor diff = convert(reshaped_unrecorded(results[i], of.shape()), of.spec().plain());
-      if (diff.device() != node->inputs[i].device()) {
-        refuse_mixed("tape", node->inputs[i].device(), diff.device());
-      }
-      Tensor& sum = diffs[node->inputs[i].id()];
-      sum = sum.defined() ? sum_of(sum, diff) : diff;
-    }
-  }
+  mark_dependents(nodes, wanted);
+  std::vector<int> diffs(builder.size(), -1);
+  diffs[static_cast<size_t>(from)] =
+      builder.number(Tensor::full(scalar.shape(), 1.0f, scalar.device()));
+  sweep_backward(nodes, diffs, wanted);
+
   std::vector<Tensor> gradients;
-  for (const auto& t : with_respect_to) {
-    const auto found = diffs.find(t.id());
-    if (found == diffs.end()) {
+  std::set<const void*> given;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const Tensor& t = with_respect_to[i];
+    const int diff = diffs[static_cast<size_t>(asked[i])];
+    if (diff < 0) {
       gradients.push_back(Tensor::zeros(t.shape(), DType::f32, t.device()));
       continue;
     }
-    gradients.push_back(found->second);
-    // Marks the gradient in every tape of this thread, so that a tape can report an attempt to
-    // differentiate it.
-    for (Tape* tape = innermost; tape; tape = tape->outer_) {
-      State& state = *tape->state_;
-      if (state.tracked.count(scalar.id()) || state.derived.count(scalar.id())) {
-        state.derived.insert(found->second.id());
+    Tensor gradient = builder.tensor(diff);
+    if (!options.create_graph) {
+      // The caller may write into a gradient, so no two share their elements.
+      if (!given.insert(gradient.raw()).second || state_->tracked.count(gradient.id())) {
+        gradient = gradient.clone();
       }
+      state_->derived.insert(gradient.id());
     }
+    gradients.push_back(std::move(gradient));
   }
   return gradients;
 }
 
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
                              const StepInfo& step) {
-  std::vector<Shape> shapes;
-  std::vector<TensorSpec> specs;
-  for (const auto& t : inputs) {
-    if (!t.defined()) {
-      throw InvalidArgument("[" + std::string(op->type()) + "] an input is an undefined tensor");
-    }
-    shapes.push_back(t.shape());
-    specs.push_back(t.spec());
-  }
-  op->infer(shapes);
-  const Device device = device_of(*op, inputs);
-  if (!device.is_cpu()) memory_of(device).activate();
-  const kernels::Table& table = kernels::table_for(device);
-  check_precision(table, specs);
-  auto kernel = std::make_shared<kernels::Kernel>(op->compile(table, specs));
-
-  using Kind = kernels::Operand::Kind;
-  std::vector<Tensor> reads, writes, outputs;
-  auto kept = std::make_shared<Tensor>();  // the workspace
-  for (const auto& o : kernel->forward.reads) {
-    reads.push_back(convert(inputs[static_cast<size_t>(o.index)], o.spec));
-  }
-  for (const auto& o : kernel->forward.writes) {
-    Tensor t(o.spec, device);
-    writes.push_back(t);
-    if (o.kind == Kind::workspace) {
-      *kept = t;
-    } else {
-      outputs.resize(std::max(outputs.size(), static_cast<size_t>(o.index) + 1));
-      outputs[static_cast<size_t>(o.index)] = t;
-    }
-  }
-  run(device, kernel->forward, reads, writes, step);
-
-  if (!Tape::any_tracks(inputs)) {
-    Tape::record_everywhere(inputs, outputs, nullptr);
-    return outputs;
-  }
-  Tape::record_everywhere(
-      inputs, outputs,
-      [op, kernel, device, inputs, outputs, kept, step](const std::vector<Tensor>& diff_outputs,
-                                                        const std::vector<bool>& wanted) {
-        std::vector<Tensor> diffs(inputs.size());
-        for (const auto& pass : kernel->backward) {
-          bool any = false;
-          for (const auto& o : pass.writes) any |= wanted[static_cast<size_t>(o.index)];
-          if (!any) continue;
-          std::vector<Tensor> r, w;
-          for (const auto& o : pass.reads) {
-            const auto i = static_cast<size_t>(o.index);
-            switch (o.kind) {
-              case Kind::input:
-                r.push_back(convert(inputs[i], o.spec));
-                break;
-              case Kind::output:
-                r.push_back(convert(outputs[i], o.spec));
-                break;
-              case Kind::workspace:
-                r.push_back(*kept);
-                break;
-              default:
-                r.push_back(convert(diff_outputs[i].defined()
-                                        ? diff_outputs[i]
-                                        : Tensor::zeros(outputs[i].shape(), DType::f32, device),
-                                    o.spec));
-            }
-          }
-          for (const auto& o : pass.writes) w.push_back(Tensor(o.spec, device));
-          run(device, pass, r, w, step);
-          for (size_t k = 0; k < w.size(); ++k) {
-            diffs[static_cast<size_t>(pass.writes[k].index)] = convert(w[k], w[k].spec().plain());
-          }
-        }
-        for (size_t i = 0; i < wanted.size(); ++i) {
-          if (!wanted[i] || diffs[i].defined()) continue;
-          throw Unsupported("[" + std::string(op->type()) +
-                            "] has no gradient with respect to its " + "input " +
-                            std::to_string(i + 1));
-        }
-        return diffs;
-      });
+  std::shared_ptr<const AppliedKernel> kernel;
+  std::vector<Tensor> outputs = run_forward(op, inputs, step, kernel);
+  Tape::record_everywhere(inputs, outputs, op, kernel);
   return outputs;
 }
 

@@ -15,13 +15,15 @@
 #include <vector>
 
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/engine/graph/value.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
 
-// An op with its settings, made by ops::make_...(). Immutable, thread-safe.
-class Op;
-using OpPtr = std::shared_ptr<const Op>;
+struct GradientOptions {
+  // Record the computation of the gradients on this tape, so that they can be differentiated again.
+  bool create_graph = false;
+};
 
 // Computes the gradients with respect to a node's inputs from those with respect to its outputs. An
 // element of `diff_outputs` is undefined if nothing depends on that output. An undefined result
@@ -32,13 +34,22 @@ using OpPtr = std::shared_ptr<const Op>;
 using BackwardFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>& diff_outputs,
                                                            const std::vector<bool>& wanted)>;
 
+// A kernel that has computed the outputs of an op, with what it keeps for its backward passes.
+struct AppliedKernel;
+
 // Records ops on the thread that created it, from construction to destruction. If a thread has
 // several tapes, each one records the ops that depend on the tensors it watches. A tape keeps the
 // tensors that backward passes need. Not thread-safe.
 //
 // A tape treats these values as constants: values computed before watch(), on other threads, by
 // predict() or with ForwardOptions::record = false; results of member functions of Tensor such as
-// clone() and to(), except reshaped(), which is recorded; gradients, see gradient().
+// clone() and to(), except reshaped(), which is recorded.
+//
+// Derivatives of gradients: either one tape with GradientOptions::create_graph, or a tape around
+// another one, which records the inner tape's gradients like all other computations.
+//
+//   std::vector<Tensor> dx = tape.gradient(loss, {x}, {.create_graph = true});
+//   std::vector<Tensor> of_norm = tape.gradient(ops::sum(ops::square(dx[0])), {x});
 class Tape {
  public:
   Tape();
@@ -55,12 +66,13 @@ class Tape {
   // on the tensor, for example for parameters that a loss does not use. May be called several
   // times. Throws InvalidArgument if `scalar` does not have exactly one element, if `scalar` or a
   // tensor is not on this tape (neither watched nor computed from a watched tensor), or if a tensor
-  // has an integer type. Throws Unsupported if `scalar` was computed from gradients of values on
-  // this tape, because second derivatives are not implemented. A clone() of a gradient is a
-  // constant.
-  std::vector<Tensor> gradient(const Tensor& scalar, std::span<const Tensor> with_respect_to);
-  std::vector<Tensor> gradient(const Tensor& scalar, std::initializer_list<Tensor> tensors) {
-    return gradient(scalar, std::span<const Tensor>(tensors.begin(), tensors.size()));
+  // has an integer type. Throws Unsupported if `scalar` was computed from gradients that this tape
+  // has given without create_graph; a clone() of a gradient is a constant.
+  std::vector<Tensor> gradient(const Tensor& scalar, std::span<const Tensor> with_respect_to,
+                               const GradientOptions& options = {});
+  std::vector<Tensor> gradient(const Tensor& scalar, std::initializer_list<Tensor> tensors,
+                               const GradientOptions& options = {}) {
+    return gradient(scalar, std::span<const Tensor>(tensors.begin(), tensors.size()), options);
   }
 
   // The functions below are for op implementations. current() returns the innermost tape of this
@@ -71,7 +83,7 @@ class Tape {
   static bool any_tracks(std::span<const Tensor> inputs);
   // Whether a recorded op has this tensor among its inputs.
   bool reads(const Tensor& tensor) const;
-  // Whether the tensor was computed from gradients of values on this tape.
+  // Whether the tensor was computed from gradients that this tape has given without recording them.
   bool from_gradients(const Tensor& tensor) const;
   // Whether the outputs of one op depend on each other (linked) or not (apart).
   enum class Outputs : uint8_t { apart, linked };
@@ -83,9 +95,17 @@ class Tape {
   static void record_everywhere(const std::vector<Tensor>& inputs,
                                 const std::vector<Tensor>& outputs, BackwardFunction backward,
                                 Outputs kind = Outputs::apart);
+  // The same for an op, whose gradient() is its backward function. `kernel`: what has computed it;
+  // null for a gradient of an op.
+  static void record_everywhere(const std::vector<Tensor>& inputs,
+                                const std::vector<Tensor>& outputs, const OpPtr& op,
+                                const std::shared_ptr<const AppliedKernel>& kernel);
 
  private:
+  struct Node;
   struct State;
+  class Nodes;
+  static void record_everywhere(const Node& node);
   void check_asked(const Tensor& scalar, std::span<const Tensor> with_respect_to) const;
   std::unique_ptr<State> state_;
   Tape* outer_;

@@ -5,12 +5,12 @@
 namespace lockstep {
 namespace {
 
-std::atomic<bool> wanted{true};
+std::atomic<bool> determinism_is_wanted{true};
 
 }  // namespace
 
-bool set_deterministic(bool on) { return wanted.exchange(on); }
+bool set_deterministic(bool on) { return determinism_is_wanted.exchange(on); }
 
-bool deterministic() { return wanted.load(); }
+bool deterministic() { return determinism_is_wanted.load(); }
 
 }  // namespace lockstep

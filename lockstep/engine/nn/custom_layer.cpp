@@ -47,12 +47,6 @@ constexpr const char* why_the_same =
 
 }  // namespace
 
-Shape Value::shape() const { return builder_->context_.shape(number_); }
-
-Value operator+(Value a, Value b) { return a.builder_->apply(ops::make_addition(), {a, b}); }
-
-Value operator*(Value a, Value b) { return a.builder_->apply(ops::make_multiplication(), {a, b}); }
-
 LayerBuilder::LayerBuilder(LoweringLayer& context, Declared& declared, bool declaring)
     : context_(context), declared_(declared), declaring_(declaring) {}
 
@@ -60,8 +54,10 @@ bool LayerBuilder::training() const { return context_.training(); }
 
 const std::string& LayerBuilder::name() const { return context_.name(); }
 
+Shape LayerBuilder::shape_of(int value) const { return context_.shape(value); }
+
 int LayerBuilder::number_of(const Value& value) const {
-  if (value.builder_ == this) return value.number_;
+  if (value.builder() == this) return value.number();
   throw InvalidArgument(
       "[custom layer] a value of another layer, or of another call of build(), was used");
 }
@@ -126,20 +122,26 @@ Value LayerBuilder::state(const std::string& name, const Shape& shape, float ini
   }
   const Value made = value(context_.state(k));
   note("state " + name, {made});
-  states_.emplace_back(made.number_, k);
+  states_.emplace_back(made.number(), k);
   return made;
+}
+
+std::vector<int> LayerBuilder::add(OpPtr op, std::vector<int> inputs) {
+  std::vector<Value> from, outputs;
+  for (const int number : inputs) from.push_back(Value(this, number));
+  note(std::string(op->type()), from);
+  std::vector<int> numbers = context_.add(std::move(op), std::move(inputs));
+  for (const int number : numbers) outputs.push_back(value(number));
+  note("gives", outputs);
+  return numbers;
 }
 
 std::vector<Value> LayerBuilder::apply_all(OpPtr op, const std::vector<Value>& inputs) {
   if (!op) refuse(name(), "the op is null");
   std::vector<int> numbers;
   for (const Value& v : inputs) numbers.push_back(number_of(v));
-  note(std::string(op->type()), inputs);
   std::vector<Value> outputs;
-  for (int number : context_.add(std::move(op), std::move(numbers))) {
-    outputs.push_back(value(number));
-  }
-  note("gives", outputs);
+  for (const int number : add(std::move(op), std::move(numbers))) outputs.push_back(Value(this, number));
   return outputs;
 }
 

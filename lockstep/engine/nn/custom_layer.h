@@ -45,26 +45,9 @@ namespace lockstep {
 
 class LayerBuilder;
 
-// A value during build(): an input, a parameter, a state or an op's output. Valid only within
-// build().
-class Value {
- public:
-  // For an input and values computed from it, the first dimension counts observations.
-  Shape shape() const;
-  // Elementwise sum and product of values of one shape.
-  friend Value operator+(Value a, Value b);
-  friend Value operator*(Value a, Value b);
-
- private:
-  friend class LayerBuilder;
-  Value(LayerBuilder* builder, int number) : builder_(builder), number_(number) {}
-  LayerBuilder* builder_;
-  int number_;
-};
-
 // Passed to build(). All functions throw InvalidArgument, naming the layer, for arguments that do
 // not fit.
-class LayerBuilder {
+class LayerBuilder : private ValueBuilder {
  public:
   LayerBuilder(const LayerBuilder&) = delete;
   LayerBuilder& operator=(const LayerBuilder&) = delete;
@@ -105,9 +88,10 @@ class LayerBuilder {
 
  private:
   friend class BuiltLayer;
-  friend class Value;
   struct Declared;
   LayerBuilder(LoweringLayer& context, Declared& declared, bool declaring);
+  Shape shape_of(int value) const override;
+  std::vector<int> add(OpPtr op, std::vector<int> inputs) override;
   Value value(int number);
   int number_of(const Value& value) const;
   int state_place(const Value& state);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/plan/graph.h"
+#include "lockstep/engine/graph/graph.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 
 #include "lockstep/engine/nn/layer.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/engine/plan/graph.h"
+#include "lockstep/engine/graph/graph.h"
 #include "lockstep/engine/plan/packed_parameters.h"
 
 namespace lockstep {

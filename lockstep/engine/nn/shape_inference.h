@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/engine/nn/layer.h"
-#include "lockstep/engine/plan/graph.h"
+#include "lockstep/engine/graph/graph.h"
 
 namespace lockstep {
 

@@ -15,6 +15,14 @@
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/tensor/tensor.h"
 
+namespace lockstep {
+
+// Elementwise sum and product of values.
+Value operator+(const Value& a, const Value& b);
+Value operator*(const Value& a, const Value& b);
+
+}  // namespace lockstep
+
 namespace lockstep::ops {
 
 // ---- Elementwise, any shape ----

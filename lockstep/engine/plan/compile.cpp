@@ -5,6 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/graph/differentiate.h"
+#include "lockstep/engine/graph/kernel_gradient.h"
 #include "lockstep/engine/plan/derivatives.h"
 
 namespace lockstep {
@@ -27,20 +29,21 @@ bool same_memory(const TensorSpec& a, const TensorSpec& b) {
 
 class Compiler {
  public:
-  Compiler(const Graph& graph, const std::vector<Shape>& parameters, const PlanOptions& options,
-           Device device, Plan::State& out)
-      : graph_(graph),
+  Compiler(const DifferentiatedGraph& graph, const std::vector<Shape>& parameters,
+           const PlanOptions& options, Device device, Plan::State& out)
+      : graph_(graph.graph),
+        derivatives_(graph),
         parameters_(parameters),
         options_(options),
         table_(kernels::table_for(device)),
         out_(out),
-        layouts_(graph.values().size()),
-        diffs_(graph.values().size(), -1) {}
+        layouts_(graph_.values().size()),
+        placed_(graph_.values().size(), -1) {}
 
   void compile() {
     kernels::check_precision(table_, options_.precision);
     place_inputs();
-    for (size_t i = 0; i < graph_.nodes().size(); ++i) forward(graph_.nodes()[i]);
+    for (size_t i = 0; i < derivatives_.forward_nodes; ++i) add_op(graph_.nodes()[i]);
     for (int value : graph_.outputs()) {
       const int buffer = in_layout(value, spec_of(value).plain(), "output");
       touch(buffer, kAfterAll);
@@ -50,7 +53,7 @@ class Compiler {
     if (options_.gradients) {
       backward();
       out_.shards_together =
-          sums_over_shards_possible(graph_, kernels_, parameters_.size()) &&
+          sums_over_shards_possible(derivatives_, kernels_, parameters_.size()) &&
           std::all_of(written_.begin(), written_.end(), [](bool written) { return written; });
     }
     if (options_.sums_over_shards) {
@@ -162,7 +165,7 @@ class Compiler {
            same_memory(buffer_spec(reads.front()), pass.writes.front().spec);
   }
 
-  void forward(const Graph::Node& node) {
+  void add_op(const Graph::Node& node) {
     std::vector<TensorSpec> specs;
     for (int v : node.inputs) {
       const auto& known = layouts_[static_cast<size_t>(v)];
@@ -191,45 +194,99 @@ class Compiler {
     }
     int workspace = -1;
     for (const auto& o : kernel.forward.writes) {
-      const int buffer = add_buffer(o.spec);
       if (o.kind == Kind::workspace) {
-        workspace = buffer;
+        workspace = add_buffer(o.spec);
+        writes.push_back(workspace);
       } else {
-        layouts_[static_cast<size_t>(node.outputs[static_cast<size_t>(o.index)])] = {buffer};
+        writes.push_back(result_buffer(node.outputs[static_cast<size_t>(o.index)], o.spec));
       }
-      writes.push_back(buffer);
     }
-    add_step(kernel.forward, reads, writes, node.name);
+    const bool backward = kernels_.size() >= derivatives_.forward_nodes;
+    add_step(kernel.forward, reads, writes, backward ? node.name + ": gradient" : node.name);
     kernels_.push_back(std::move(kernel));
     workspaces_.push_back(workspace);
+    for (const int v : node.outputs) keep_in_place(v, node.name);
   }
 
   void backward() {
-    const std::vector<bool> wanted = values_with_derivatives(graph_, options_);
-    choose_gradient_layout(wanted);
+    gradient_layout();
     out_.output_gradients.assign(graph_.outputs().size(), -1);
-    for (int k : options_.differentiated) {
-      const int value = graph_.outputs()[static_cast<size_t>(k)];
-      const int buffer = add_buffer(spec_of(value));
+    for (const int v : derivatives_.seeds) {
+      const int buffer = add_buffer(spec_of(v));
       touch(buffer, kBeforeAll);
       touch(buffer, kAfterAll);
-      out_.output_gradients[static_cast<size_t>(k)] = buffer;
-      contribute_read_only(value, buffer);
+      out_.output_gradients[static_cast<size_t>(value_of(v).slot)] = buffer;
+      layouts_[static_cast<size_t>(v)] = {buffer};
     }
-    for (size_t i = graph_.nodes().size(); i-- > 0;) backward(i, wanted);
-    finish_gradients(wanted);
+    for (size_t i = derivatives_.forward_nodes; i < graph_.nodes().size(); ++i) {
+      const Graph::Node& node = graph_.nodes()[i];
+      if (const auto* const passes = dynamic_cast<const KernelGradient*>(node.op.get())) {
+        add_backward_passes(node, *passes);
+      } else if (is_accumulation(*node.op)) {
+        add_sum(node);
+      } else {
+        add_op(node);
+        continue;
+      }
+      kernels_.emplace_back();
+      workspaces_.push_back(-1);
+    }
+    finish_gradients();
   }
 
-  void choose_gradient_layout(const std::vector<bool>& wanted) {
+  void gradient_layout() {
     GradientLayout& layout = out_.gradient_layout;
     layout = options_.gradient_layout ? *options_.gradient_layout
-                                      : gradient_layout_of(graph_, kernels_, parameters_, wanted);
+                                      : gradient_layout_of(derivatives_, kernels_, parameters_);
     gradient_buffers_.resize(parameters_.size());
     for (size_t p = 0; p < parameters_.size(); ++p) {
       gradient_buffers_[p] =
           add_buffer(layout.entries[p].spec, Place::gradient, static_cast<int>(p));
     }
     written_.assign(parameters_.size(), false);
+    place_gradients();
+  }
+
+  // Chooses the values that are computed in the final place of a parameter's gradient: the gradient
+  // itself, and the sums before it, which no other op reads.
+  void place_gradients() {
+    std::vector<int> readers(graph_.values().size(), 0);
+    for (const auto& node : graph_.nodes()) {
+      for (const int v : node.inputs) ++readers[static_cast<size_t>(v)];
+    }
+    for (const int v : derivatives_.parameter_gradients) {
+      if (v >= 0) ++readers[static_cast<size_t>(v)];
+    }
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      int v = derivatives_.parameter_gradients[p];
+      while (v >= 0 && value_of(v).source == Graph::Source::computed &&
+             readers[static_cast<size_t>(v)] == 1) {
+        placed_[static_cast<size_t>(v)] = static_cast<int>(p);
+        const Graph::Node& node = graph_.nodes()[static_cast<size_t>(value_of(v).slot)];
+        v = is_accumulation(*node.op) ? node.inputs.front() : -1;
+      }
+    }
+  }
+
+  // The buffer for a result of a step: the final place of a gradient, if the value has one and it
+  // has this layout.
+  int result_buffer(int v, const TensorSpec& spec) {
+    const int p = placed_[static_cast<size_t>(v)];
+    int buffer = p < 0 ? -1 : gradient_buffers_[static_cast<size_t>(p)];
+    if (buffer < 0 || !same_memory(buffer_spec(buffer), spec)) buffer = add_buffer(spec);
+    layouts_[static_cast<size_t>(v)] = {buffer};
+    return buffer;
+  }
+
+  // After the step of a value that has a final place: brings it there.
+  void keep_in_place(int v, const std::string& name) {
+    const int p = placed_[static_cast<size_t>(v)];
+    if (p < 0) return;
+    const int place = gradient_buffers_[static_cast<size_t>(p)];
+    const int buffer = layouts_[static_cast<size_t>(v)].front();
+    if (buffer != place) convert_into(buffer, place, name);
+    layouts_[static_cast<size_t>(v)] = {place};
+    written_[static_cast<size_t>(p)] = true;
   }
 
   // Leaves a pass to the caller, who sums its results over shards.
@@ -245,121 +302,98 @@ class Compiler {
     out_.shard_sum_reads.push_back(std::move(reads));
   }
 
-  // Adds a derivative that the caller provides and that must not be overwritten.
-  void contribute_read_only(int v, int buffer) {
-    int& diff = diffs_[static_cast<size_t>(v)];
-    if (diff < 0) {
-      diff = buffer;
-      return;
-    }
-    const int sum = add_buffer(buffer_spec(diff));
-    add_step(table_.accumulate(buffer_spec(diff)), {diff, buffer}, {sum}, "output gradient: sum");
-    diff = sum;
+  // The sum of two derivatives, in the layout of the first. Uses a new buffer, except in the final
+  // place of a gradient, because the old one may be an output gradient or may already be read in
+  // another layout.
+  void add_sum(const Graph::Node& node) {
+    const int a = node.inputs[0], v = node.outputs[0];
+    const std::vector<int>& known = layouts_[static_cast<size_t>(a)];
+    const int first = known.empty() ? in_layout(a, spec_of(a), node.name) : known.front();
+    const TensorSpec spec = buffer_spec(first);
+    const int second = in_layout(node.inputs[1], spec, node.name);
+    const int sum = placed_[static_cast<size_t>(v)] >= 0 && placed_[static_cast<size_t>(a)] >= 0
+                        ? first
+                        : add_buffer(spec);
+    add_step(table_.accumulate(spec), {first, second}, {sum}, node.name + ": sum");
+    layouts_[static_cast<size_t>(v)] = {sum};
+    keep_in_place(v, node.name);
   }
 
-  void backward(size_t i, const std::vector<bool>& wanted) {
-    const Graph::Node& node = graph_.nodes()[i];
-    bool reached = false;
-    for (int v : node.outputs) reached |= diffs_[static_cast<size_t>(v)] >= 0;
-    if (!reached) return;
+  // The backward passes of a kernel that was compiled before.
+  void add_backward_passes(const Graph::Node& node, const KernelGradient& gradient) {
+    const auto i = static_cast<size_t>(value_of(node.inputs[gradient.inputs()]).slot);
+    if (graph_.nodes()[i].op != gradient.of()) {
+      throw InternalError("[plan] " + node.name + ": a gradient without its op");
+    }
+    std::map<int, std::vector<int>> zeros;  // by output of the op
+    std::vector<bool> summed(node.inputs.size(), false);
     for (const auto& pass : kernels_[i].backward) {
-      bool any = false;
-      for (const auto& o : pass.writes) {
-        any |= wanted[static_cast<size_t>(node.inputs[static_cast<size_t>(o.index)])];
+      const auto result = [&](const Operand& o) {
+        const int k = gradient.diff_input(static_cast<size_t>(o.index));
+        return k < 0 ? -1 : node.outputs[static_cast<size_t>(k)];
+      };
+      if (std::none_of(pass.writes.begin(), pass.writes.end(),
+                       [&](const Operand& o) { return result(o) >= 0; })) {
+        continue;
       }
-      if (!any) continue;
       std::vector<int> reads;
-      for (const auto& o : pass.reads) reads.push_back(backward_read(node, i, o));
+      for (const auto& o : pass.reads) reads.push_back(backward_read(node, gradient, i, o, zeros));
       if (options_.sums_over_shards && pass.over_shards.defined()) {
+        for (const auto& o : pass.writes) summed[static_cast<size_t>(o.index)] = true;
         sum_over_shards(node, pass, std::move(reads));
         continue;
       }
       const int first = node.inputs[static_cast<size_t>(pass.writes.front().index)];
       if (value_of(first).source != Graph::Source::parameter && needs_no_copy(pass, reads)) {
-        contribute(first, reads.front(), node.name);
+        layouts_[static_cast<size_t>(result(pass.writes.front()))] = {reads.front()};
         continue;
       }
       std::vector<int> writes;
-      std::vector<std::pair<int, int>> contributions;  // value, buffer
       for (const auto& o : pass.writes) {
-        const int v = node.inputs[static_cast<size_t>(o.index)];
-        writes.push_back(backward_write(v, o.spec, writes));
-        if (wanted[static_cast<size_t>(v)]) contributions.emplace_back(v, writes.back());
+        const int v = result(o);
+        writes.push_back(v < 0 ? add_buffer(o.spec) : result_buffer(v, o.spec));
       }
       add_step(pass, reads, writes, node.name + ": gradient");
-      for (const auto& [v, buffer] : contributions) contribute(v, buffer, node.name);
+      for (const auto& o : pass.writes) {
+        if (result(o) >= 0) keep_in_place(result(o), node.name);
+      }
     }
-    for (size_t k = 0; k < node.inputs.size(); ++k) {
-      if (wanted[static_cast<size_t>(node.inputs[k])]) check_differentiable(node, kernels_[i], k);
+    for (size_t k = 0; k < gradient.inputs(); ++k) {
+      const int at = gradient.diff_input(k);
+      if (at < 0 || summed[k]) continue;
+      const int v = node.outputs[static_cast<size_t>(at)];
+      if (layouts_[static_cast<size_t>(v)].empty()) {
+        throw Unsupported("[" + node.name + "] " + std::string(gradient.type()) +
+                          " has no gradient with respect to its input " + std::to_string(k + 1));
+      }
     }
   }
 
-  int backward_read(const Graph::Node& node, size_t i, const Operand& o) {
+  int backward_read(const Graph::Node& node, const KernelGradient& gradient, size_t i,
+                    const Operand& o, std::map<int, std::vector<int>>& zeros) {
     const auto index = static_cast<size_t>(o.index);
     switch (o.kind) {
       case Kind::input:
         return in_layout(node.inputs[index], o.spec, node.name);
       case Kind::output:
-        return in_layout(node.outputs[index], o.spec, node.name);
+        return in_layout(node.inputs[gradient.inputs() + index], o.spec, node.name);
       case Kind::workspace:
         return workspaces_[i];
       default:
         break;
     }
-    const int v = node.outputs[index];
-    int diff = diffs_[static_cast<size_t>(v)];
-    if (diff < 0) {
-      diff = add_buffer(o.spec);
-      add_step(table_.zero(o.spec), {}, {diff}, node.name + ": zero");
-      diffs_[static_cast<size_t>(v)] = diff;
+    const int at = gradient.diff_output(index);
+    if (at >= 0) return in_layout(node.inputs[static_cast<size_t>(at)], o.spec, node.name);
+    std::vector<int>& known = zeros[o.index];
+    if (known.empty()) {
+      known.push_back(add_buffer(o.spec));
+      add_step(table_.zero(o.spec), {}, {known.front()}, node.name + ": zero");
     }
-    const auto key = std::pair(diff, v);
-    for (int b : diff_layouts_[key]) {
+    for (const int b : known) {
       if (same_memory(buffer_spec(b), o.spec)) return b;
     }
-    const int b = converted(diff, o.spec, node.name);
-    diff_layouts_[key].push_back(b);
-    return b;
-  }
-
-  // Returns the buffer for the derivative of an input. This is its final buffer if that is unused
-  // so far and not among `writes`, because an op may read one parameter twice.
-  int backward_write(int v, const TensorSpec& spec, const std::vector<int>& writes) {
-    const auto& value = value_of(v);
-    if (value.source == Graph::Source::parameter) {
-      const auto p = static_cast<size_t>(value.slot);
-      const int place = gradient_buffers_[p];
-      const bool taken = std::find(writes.begin(), writes.end(), place) != writes.end();
-      if (!written_[p] && !taken && same_memory(buffer_spec(place), spec)) return place;
-    }
-    return add_buffer(spec);
-  }
-
-  void contribute(int v, int buffer, const std::string& name) {
-    const auto& value = value_of(v);
-    if (value.source == Graph::Source::parameter) {
-      const auto p = static_cast<size_t>(value.slot);
-      const int place = gradient_buffers_[p];
-      if (!written_[p]) {
-        written_[p] = true;
-        if (buffer != place) convert_into(buffer, place, name);
-        return;
-      }
-      const int term = converted(buffer, buffer_spec(place), name);
-      add_step(table_.accumulate(buffer_spec(place)), {place, term}, {place}, name + ": sum");
-      return;
-    }
-    int& diff = diffs_[static_cast<size_t>(v)];
-    if (diff < 0) {
-      diff = buffer;
-      return;
-    }
-    // Uses a new buffer, because the old one may be an output gradient or may already be read in
-    // another layout.
-    const int term = converted(buffer, buffer_spec(diff), name);
-    const int sum = add_buffer(buffer_spec(diff));
-    add_step(table_.accumulate(buffer_spec(diff)), {diff, term}, {sum}, name + ": sum");
-    diff = sum;
+    known.push_back(converted(known.front(), o.spec, node.name));
+    return known.back();
   }
 
   void convert_into(int from, int to, const std::string& name) {
@@ -373,39 +407,44 @@ class Compiler {
     add_step(table_.reorder(have, goal), {source}, {to}, name + ": layout", true);
   }
 
-  void finish_gradients(const std::vector<bool>& wanted) {
+  void finish_gradients() {
     for (size_t p = 0; p < parameters_.size(); ++p) {
-      if (!written_[p]) {
-        add_step(table_.zero(buffer_spec(gradient_buffers_[p])), {}, {gradient_buffers_[p]},
-                 "unused parameter: zero");
+      if (written_[p]) continue;
+      const int place = gradient_buffers_[p], v = derivatives_.parameter_gradients[p];
+      if (v < 0) {
+        add_step(table_.zero(buffer_spec(place)), {}, {place}, "unused parameter: zero");
+        continue;
       }
+      convert_into(in_layout(v, buffer_spec(place), "gradient"), place, "gradient");
+      written_[p] = true;
     }
     out_.input_gradients.assign(out_.inputs.size(), -1);
-    for (size_t v = 0; v < graph_.values().size(); ++v) {
-      const auto& value = graph_.values()[v];
-      if (value.source != Graph::Source::input || !wanted[v]) continue;
-      int diff = diffs_[v];
-      const TensorSpec spec = spec_of(static_cast<int>(v));
-      if (diff < 0) {
-        diff = add_buffer(spec);
-        add_step(table_.zero(spec), {}, {diff}, "unused input: zero");
+    for (size_t i = 0; i < derivatives_.inputs.size(); ++i) {
+      const int of = derivatives_.inputs[i];
+      if (of < 0) continue;
+      const int v = derivatives_.input_gradients[i];
+      int diff = 0;
+      if (v < 0) {
+        diff = add_buffer(spec_of(of));
+        add_step(table_.zero(spec_of(of)), {}, {diff}, "unused input: zero");
+      } else {
+        diff = in_layout(v, spec_of(of), "input gradient");
       }
-      diff = converted(diff, spec, "input gradient");
       touch(diff, kAfterAll);
-      out_.input_gradients[static_cast<size_t>(value.slot)] = diff;
+      out_.input_gradients[i] = diff;
     }
     out_.total_output_gradients.assign(graph_.outputs().size(), -1);
-    for (int k : options_.differentiated) {
-      if (!has_total_output_gradient(graph_, options_, k)) continue;
-      const int value = graph_.outputs()[static_cast<size_t>(k)];
-      const int diff =
-          converted(diffs_[static_cast<size_t>(value)], spec_of(value).plain(), "output gradient");
+    for (size_t k = 0; k < graph_.outputs().size(); ++k) {
+      const int v = derivatives_.total_output_gradients[k];
+      if (v < 0) continue;
+      const int diff = in_layout(v, spec_of(graph_.outputs()[k]).plain(), "output gradient");
       touch(diff, kAfterAll);
-      out_.total_output_gradients[static_cast<size_t>(k)] = diff;
+      out_.total_output_gradients[k] = diff;
     }
   }
 
   const Graph& graph_;
+  const DifferentiatedGraph& derivatives_;
   const std::vector<Shape>& parameters_;
   const PlanOptions& options_;
   const kernels::Table& table_;
@@ -413,8 +452,7 @@ class Compiler {
   std::vector<kernels::Kernel> kernels_;   // by node
   std::vector<int> workspaces_;            // by node: buffer; -1: none
   std::vector<std::vector<int>> layouts_;  // by value: buffers that hold it, the original first
-  std::vector<int> diffs_;                 // by value: buffer of its derivative
-  std::map<std::pair<int, int>, std::vector<int>> diff_layouts_;
+  std::vector<int> placed_;                // by value: parameter in whose final place it is; -1
   std::vector<int> gradient_buffers_;  // by parameter
   std::vector<bool> written_;          // by parameter
 };
@@ -428,7 +466,8 @@ Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions&
   state_->device = device;
   const Graph fused = graph.fused(options.gradients ? options.differentiated : std::vector<int>(),
                                   &kernels::table_for(device));
-  Compiler(fused, parameters, options, device, *state_).compile();
+  Compiler(differentiated(fused, options, parameters.size()), parameters, options, device, *state_)
+      .compile();
 }
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/graph/differentiate.h"
+#include "lockstep/engine/graph/kernel_gradient.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +18,7 @@ const Graph::Value& value_of(const Graph& graph, int v) {
 }
 
 // The value of which a backward pass computes the derivative.
-int differentiated(const Graph::Node& node, const kernels::Operand& write) {
+int input_of(const Graph::Node& node, const kernels::Operand& write) {
   return node.inputs[static_cast<size_t>(write.index)];
 }
 
@@ -32,10 +34,25 @@ bool has_total_output_gradient(const Graph& graph, const PlanOptions& options, i
   });
 }
 
-std::vector<bool> values_with_derivatives(const Graph& graph, const PlanOptions& options) {
-  std::vector<bool> wanted(graph.values().size(), false);
+DifferentiatedGraph differentiated(const Graph& graph, const PlanOptions& options,
+                                   size_t parameters) {
+  DifferentiatedGraph result;
+  result.graph = graph;
+  result.forward_nodes = graph.nodes().size();
+  result.parameter_gradients.assign(parameters, -1);
+  result.inputs.assign(static_cast<size_t>(graph.inputs()), -1);
+  result.input_gradients = result.inputs;
+  result.total_output_gradients.assign(graph.outputs().size(), -1);
+  if (!options.gradients) return result;
+  std::vector<DerivativeSeed> seeds;
+  for (const int k : options.differentiated) {
+    const int value = graph.outputs()[static_cast<size_t>(k)];
+    result.seeds.push_back(result.graph.add_output_gradient(k, graph.shape(value)));
+    seeds.push_back({value, result.seeds.back()});
+  }
+  std::vector<bool> wanted(result.graph.values().size(), false);
   for (size_t v = 0; v < wanted.size(); ++v) {
-    const Graph::Value& value = graph.values()[v];
+    const Graph::Value& value = result.graph.values()[v];
     wanted[v] =
         value.source == Source::parameter ||
         (value.source == Source::input && options.input_gradients && value.dtype == DType::f32);
@@ -44,30 +61,39 @@ std::vector<bool> values_with_derivatives(const Graph& graph, const PlanOptions&
     if (!has_total_output_gradient(graph, options, k)) continue;
     wanted[static_cast<size_t>(graph.outputs()[static_cast<size_t>(k)])] = true;
   }
-  for (const auto& node : graph.nodes()) {
-    bool any = false;
-    for (const int v : node.inputs) any |= wanted[static_cast<size_t>(v)];
-    for (const int v : node.outputs) {
-      wanted[static_cast<size_t>(v)] = wanted[static_cast<size_t>(v)] || any;
+  mark_dependents(result.graph, wanted);
+  const std::vector<int> diffs = add_gradients(result.graph, seeds, wanted);
+  for (size_t v = 0; v < graph.values().size(); ++v) {
+    const Graph::Value& value = value_of(graph, static_cast<int>(v));
+    const auto slot = static_cast<size_t>(value.slot);
+    if (value.source == Source::parameter) result.parameter_gradients.at(slot) = diffs[v];
+    if (value.source == Source::input && wanted[v]) {
+      result.inputs[slot] = static_cast<int>(v);
+      result.input_gradients[slot] = diffs[v];
     }
   }
-  return wanted;
+  for (const int k : options.differentiated) {
+    if (!has_total_output_gradient(graph, options, k)) continue;
+    const auto output = static_cast<size_t>(k);
+    result.total_output_gradients[output] = diffs[static_cast<size_t>(graph.outputs()[output])];
+  }
+  return result;
 }
 
-GradientLayout gradient_layout_of(const Graph& graph, std::span<const kernels::Kernel> kernels,
-                                  const std::vector<Shape>& parameters,
-                                  const std::vector<bool>& wanted) {
+GradientLayout gradient_layout_of(const DifferentiatedGraph& differentiated,
+                                  std::span<const kernels::Kernel> kernels,
+                                  const std::vector<Shape>& parameters) {
+  const Graph& graph = differentiated.graph;
   GradientLayout layout;
   layout.entries.resize(parameters.size());
   for (size_t p = 0; p < parameters.size(); ++p) {
     layout.entries[p].spec = {parameters[p], DType::f32, nullptr};
   }
-  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+  for (size_t i = 0; i < differentiated.forward_nodes; ++i) {
     for (const auto& pass : kernels[i].backward) {
       for (const auto& o : pass.writes) {
-        const int v = differentiated(graph.nodes()[i], o);
-        const Graph::Value& value = value_of(graph, v);
-        if (value.source != Source::parameter || !wanted[static_cast<size_t>(v)]) continue;
+        const Graph::Value& value = value_of(graph, input_of(graph.nodes()[i], o));
+        if (value.source != Source::parameter) continue;
         // The gradient is f32 also if the op read the parameter as bf16 or f16.
         const bool f32 = o.spec.dtype == DType::f32;
         layout.entries[static_cast<size_t>(value.slot)].spec =
@@ -83,20 +109,11 @@ GradientLayout gradient_layout_of(const Graph& graph, std::span<const kernels::K
   return layout;
 }
 
-void check_differentiable(const Graph::Node& node, const kernels::Kernel& kernel, size_t input) {
-  for (const auto& pass : kernel.backward) {
-    for (const auto& o : pass.writes) {
-      if (static_cast<size_t>(o.index) == input) return;
-    }
-  }
-  throw Unsupported("[" + node.name + "] " + std::string(node.op->type()) +
-                    " has no gradient with respect to its input " + std::to_string(input + 1));
-}
-
-bool sums_over_shards_possible(const Graph& graph, std::span<const kernels::Kernel> kernels,
-                               size_t parameters) {
+bool sums_over_shards_possible(const DifferentiatedGraph& differentiated,
+                               std::span<const kernels::Kernel> kernels, size_t parameters) {
+  const Graph& graph = differentiated.graph;
   std::vector<int> uses(parameters, 0);
-  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+  for (size_t i = 0; i < differentiated.forward_nodes; ++i) {
     const Graph::Node& node = graph.nodes()[i];
     if (!kernels[i].rows_apart) return false;
     for (const int v : node.inputs) {
@@ -105,10 +122,14 @@ bool sums_over_shards_possible(const Graph& graph, std::span<const kernels::Kern
     }
     for (const auto& pass : kernels[i].backward) {
       for (const auto& o : pass.writes) {
-        const bool parameter = value_of(graph, differentiated(node, o)).source == Source::parameter;
+        const bool parameter = value_of(graph, input_of(node, o)).source == Source::parameter;
         if (parameter != pass.over_shards.defined()) return false;
       }
     }
+  }
+  for (size_t i = differentiated.forward_nodes; i < graph.nodes().size(); ++i) {
+    const Op& op = *graph.nodes()[i].op;
+    if (!is_accumulation(op) && dynamic_cast<const KernelGradient*>(&op) == nullptr) return false;
   }
   return std::all_of(uses.begin(), uses.end(), [](int count) { return count == 1; });
 }

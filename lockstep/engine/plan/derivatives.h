@@ -9,27 +9,35 @@
 
 namespace lockstep {
 
+// A graph with the ops that compute its derivatives, behind its own ops. -1: none.
+struct DifferentiatedGraph {
+  Graph graph;
+  size_t forward_nodes = 0;
+  std::vector<int> seeds;  // the values from which the backward run starts
+  std::vector<int> parameter_gradients;     // by parameter
+  std::vector<int> inputs;                  // by input: the value, if it gets a gradient
+  std::vector<int> input_gradients;         // by input; -1: 0
+  std::vector<int> total_output_gradients;  // by output
+};
+
+// Adds the derivatives that the options request.
+DifferentiatedGraph differentiated(const Graph& graph, const PlanOptions& options,
+                                   size_t parameters);
+
 // Whether other values are computed from output k. Its total derivative then differs from its
 // output gradient. False without PlanOptions::total_output_gradients.
 bool has_total_output_gradient(const Graph& graph, const PlanOptions& options, int k);
 
-// Marks the values whose derivatives are needed: values computed from a parameter or from an input
-// whose gradient is requested, and outputs with a total derivative.
-std::vector<bool> values_with_derivatives(const Graph& graph, const PlanOptions& options);
-
-// The layout in which the kernels write the gradients of `parameters`. `kernels`: by node.
-// `wanted`: by value. Throws Error if the gradients cannot be allocated.
-GradientLayout gradient_layout_of(const Graph& graph, std::span<const kernels::Kernel> kernels,
-                                  const std::vector<Shape>& parameters,
-                                  const std::vector<bool>& wanted);
-
-// Throws Unsupported if no backward pass of a node computes the derivative with respect to an
-// input. The result would otherwise silently be zero.
-void check_differentiable(const Graph::Node& node, const kernels::Kernel& kernel, size_t input);
+// The layout in which the kernels write the gradients of `parameters`. `kernels`: of the forward
+// nodes. Throws Error if the gradients cannot be allocated.
+GradientLayout gradient_layout_of(const DifferentiatedGraph& graph,
+                                  std::span<const kernels::Kernel> kernels,
+                                  const std::vector<Shape>& parameters);
 
 // Whether all kernels promise Kernel::rows_apart, all passes for parameters, and no others, have
-// sums over shards, and each of the `parameters` is the operand of exactly one op.
-bool sums_over_shards_possible(const Graph& graph, std::span<const kernels::Kernel> kernels,
-                               size_t parameters);
+// sums over shards, and each of the `parameters` is the operand of exactly one op. `kernels`: by
+// node.
+bool sums_over_shards_possible(const DifferentiatedGraph& graph,
+                               std::span<const kernels::Kernel> kernels, size_t parameters);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/windows/convolution.h"

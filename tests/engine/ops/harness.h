@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/kernels/interface/kernel.h"
 #include "tests/engine/ops/reference.h"

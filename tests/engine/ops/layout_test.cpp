@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "tests/engine/ops/cases.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/harness.h"

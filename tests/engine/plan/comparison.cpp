@@ -203,6 +203,7 @@ Values random_values(const Graph& graph, uint64_t seed, int classes) {
         for (double& x : array.values) x = static_cast<double>(static_cast<float>(x + 1.5));
         put(values.states);
         break;
+      case Graph::Source::output_gradient:
       case Graph::Source::computed:
         break;
     }

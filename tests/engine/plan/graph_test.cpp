@@ -1,4 +1,4 @@
-#include "lockstep/engine/plan/graph.h"
+#include "lockstep/engine/graph/graph.h"
 
 #include <gtest/gtest.h>
 

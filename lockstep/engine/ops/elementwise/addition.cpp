@@ -28,3 +28,9 @@ Tensor addition(const std::vector<Tensor>& terms) {
 }
 
 }  // namespace lockstep::ops
+
+namespace lockstep {
+
+Value operator+(const Value& a, const Value& b) { return apply(ops::make_addition(), {a, b}); }
+
+}  // namespace lockstep

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 
 namespace lockstep::ops {
 

@@ -27,3 +27,9 @@ Tensor multiplication(const std::vector<Tensor>& factors) {
 }
 
 }  // namespace lockstep::ops
+
+namespace lockstep {
+
+Value operator*(const Value& a, const Value& b) { return apply(ops::make_multiplication(), {a, b}); }
+
+}  // namespace lockstep

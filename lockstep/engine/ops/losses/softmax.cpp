@@ -1,7 +1,7 @@
 #include "lockstep/engine/kernels/losses/softmax.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {

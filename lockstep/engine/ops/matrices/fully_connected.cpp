@@ -1,7 +1,7 @@
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
 #include "lockstep/engine/ops/ops.h"
 

@@ -1,7 +1,7 @@
 #include "lockstep/engine/kernels/normalization/batch_normalization.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/normalization/normalized_together.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/windows/pooling.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/normalization/normalized_together.h"
 #include "lockstep/engine/ops/ops.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "lockstep/base/numeric/shape.h"
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 
 namespace lockstep::ops {
 

@@ -1,7 +1,7 @@
 // Base class of ops that only change the shape.
 #pragma once
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/shapes/reshape.h"
 
 namespace lockstep::ops {

@@ -1,7 +1,7 @@
 // The op of all convolutions.
 #pragma once
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/windows/window.h"
 
 namespace lockstep::ops {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/windows/window.h"
 
 namespace lockstep::ops {

@@ -1,5 +1,5 @@
 #include "lockstep/base/error.h"
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/windows/transposed_convolution.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
 #include "lockstep/engine/ops/ops.h"

@@ -1,4 +1,4 @@
-#include "lockstep/engine/plan/graph.h"
+#include "lockstep/engine/graph/graph.h"
 
 #include <algorithm>
 
@@ -30,6 +30,10 @@ int Graph::add_parameter(int slot, const Shape& shape) {
 int Graph::add_state(int slot, const Shape& shape) {
   const int known = find(Source::state, slot);
   return known >= 0 ? known : add_value({Source::state, slot, shape, DType::f32});
+}
+
+int Graph::add_output_gradient(int slot, const Shape& shape) {
+  return add_value({Source::output_gradient, slot, shape, DType::f32});
 }
 
 std::vector<int> Graph::add(OpPtr op, std::vector<int> inputs, const std::string& name) {

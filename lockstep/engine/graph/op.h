@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/numeric/shape.h"
-#include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/graph/value.h"
 #include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep {
@@ -29,8 +29,16 @@ struct HandedOver {
   OpPtr first, second;
 };
 
+// An op that was applied, with the derivatives of a scalar with respect to its outputs. An element
+// of diff_outputs is undefined if the scalar does not depend on that output. `wanted` marks the
+// inputs whose derivatives are needed.
+struct AppliedOp {
+  std::vector<Value> inputs, outputs, diff_outputs;
+  std::vector<bool> wanted;
+};
+
 // An op with its settings. Immutable, thread-safe.
-class Op {
+class Op : public std::enable_shared_from_this<Op> {
  public:
   virtual ~Op() = default;
   // The op's name as error messages show it in brackets, for example "convolution2d".
@@ -47,6 +55,26 @@ class Op {
   // Returns the kernel for inputs that infer() accepts, in the given layouts.
   virtual kernels::Kernel compile(const kernels::Table& table,
                                   std::span<const TensorSpec> inputs) const = 0;
+  // Adds ops that compute the derivatives of a scalar with respect to the inputs, and returns them,
+  // one for each input; an undefined one means zero. Without a rule of its own an op goes by the
+  // backward passes of its kernel (KernelGradient).
+  virtual std::vector<Value> gradient(const AppliedOp& applied) const;
+  // Adds the op as a composition of ops whose gradients are ops, and returns its outputs, or nothing
+  // if it has none. It defines the derivatives of the kernel's backward passes. Outputs through
+  // which no derivative flows back may be undefined.
+  virtual std::vector<Value> decomposed(std::span<const Value> inputs) const {
+    (void)inputs;
+    return {};
+  }
+  // Adds the derivative of each output along a direction: from the change of each input (undefined:
+  // 0) the change of each output (undefined: 0). Nothing if the op has no rule; decomposed() then
+  // gives it.
+  virtual std::vector<Value> tangent(std::span<const Value> inputs,
+                                     std::span<const Value> changes) const {
+    (void)inputs;
+    (void)changes;
+    return {};
+  }
   // Whether results depend on the position in the training (StepInfo).
   virtual bool draws_random_numbers() const { return false; }
   // Returns one op that replaces this op followed by `next`, or nothing.

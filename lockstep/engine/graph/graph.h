@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/graph/op.h"
 
 namespace lockstep {
 
@@ -15,10 +15,10 @@ namespace lockstep {
 // order of nodes is an order of execution.
 class Graph {
  public:
-  enum class Source : uint8_t { input, parameter, state, computed };
+  enum class Source : uint8_t { input, parameter, state, output_gradient, computed };
   struct Value {
     Source source;
-    int slot;  // number of the input, parameter or state; for computed values the node
+    int slot;  // number of the input, parameter, state or output; for computed values the node
     Shape shape;
     DType dtype;
   };
@@ -35,6 +35,8 @@ class Graph {
   int add_parameter(int slot, const Shape& shape);
   // Adds a state that the graph only reads, f32. The same slot returns the same value.
   int add_state(int slot, const Shape& shape);
+  // Adds the derivative with respect to output number `slot`, from which a backward run starts, f32.
+  int add_output_gradient(int slot, const Shape& shape);
   // Applies an op to values. Returns its outputs. Throws InvalidArgument, with `name` in the
   // message, if shapes do not fit.
   std::vector<int> add(OpPtr op, std::vector<int> inputs, const std::string& name);
@@ -68,6 +70,20 @@ class Graph {
   std::deque<Node> nodes_;
   std::vector<int> outputs_;
   int inputs_ = 0;
+};
+
+// Adds ops to a graph, as nodes of one name.
+class GraphBuilder final : public ValueBuilder {
+ public:
+  GraphBuilder(Graph& graph, std::string name) : graph_(graph), name_(std::move(name)) {}
+  Shape shape_of(int value) const override { return graph_.shape(value); }
+  std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
+    return graph_.add(std::move(op), std::move(inputs), name_);
+  }
+
+ private:
+  Graph& graph_;
+  std::string name_;
 };
 
 }  // namespace lockstep

@@ -1,0 +1,51 @@
+// Values of ops, and where ops are added: to a graph, to a layer, or to tensors, at once.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/numeric/shape.h"
+
+namespace lockstep {
+
+// An op with its settings, made by ops::make_...(). Immutable, thread-safe.
+class Op;
+using OpPtr = std::shared_ptr<const Op>;
+
+// Where ops are added. Values have numbers. Not thread-safe.
+class ValueBuilder {
+ public:
+  virtual ~ValueBuilder() = default;
+  virtual Shape shape_of(int value) const = 0;
+  // Applies an op to values and returns its outputs. Throws InvalidArgument if they do not fit.
+  virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
+};
+
+// A value of a builder: an input, a parameter, a state or an op's output. A handle; valid as long
+// as the builder. Default: undefined.
+class Value {
+ public:
+  Value() = default;
+  Value(ValueBuilder* builder, int number) : builder_(builder), number_(number) {}
+
+  bool defined() const { return builder_ != nullptr; }
+  // In a layer: for an input and values computed from it, the first dimension counts observations.
+  Shape shape() const { return builder_->shape_of(number_); }
+  ValueBuilder* builder() const { return builder_; }
+  int number() const { return number_; }
+
+ private:
+  ValueBuilder* builder_ = nullptr;
+  int number_ = -1;
+};
+
+// Applies an op to values of one builder and returns all outputs, or the first one. Throws
+// InvalidArgument if a value is undefined or belongs to another builder.
+std::vector<Value> apply_all(OpPtr op, std::span<const Value> inputs);
+Value apply(OpPtr op, std::span<const Value> inputs);
+inline Value apply(OpPtr op, std::initializer_list<Value> inputs) {
+  return apply(std::move(op), std::span<const Value>(inputs.begin(), inputs.size()));
+}
+
+}  // namespace lockstep
