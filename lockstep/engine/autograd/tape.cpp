@@ -152,10 +152,10 @@ std::vector<Tensor> run_gradient(const KernelGradient& gradient, const AppliedKe
         r.push_back(convert(inputs[gradient.inputs() + i], o.spec));
       } else {
         const int at = gradient.diff_output(i);
-        r.push_back(convert(at >= 0 ? inputs[static_cast<size_t>(at)]
-                                    : Tensor::zeros(inputs[gradient.inputs() + i].shape(),
-                                                    DType::f32, device),
-                            o.spec));
+        r.push_back(convert(
+            at >= 0 ? inputs[static_cast<size_t>(at)]
+                    : Tensor::zeros(inputs[gradient.inputs() + i].shape(), DType::f32, device),
+            o.spec));
       }
     }
     for (const auto& o : pass.writes) w.push_back(Tensor(o.spec, device));
@@ -194,8 +194,8 @@ std::vector<Tensor> run_forward(const OpPtr& op, const std::vector<Tensor>& inpu
   if (!device.is_cpu()) memory_of(device).activate();
   const kernels::Table& table = kernels::table_for(device);
   check_precision(table, specs);
-  auto made = std::make_shared<AppliedKernel>(
-      AppliedKernel{op, op->compile(table, specs), Tensor(), step});
+  auto made =
+      std::make_shared<AppliedKernel>(AppliedKernel{op, op->compile(table, specs), Tensor(), step});
   std::vector<Tensor> reads, writes, outputs;
   for (const auto& o : made->kernel.forward.reads) {
     reads.push_back(convert(inputs[static_cast<size_t>(o.index)], o.spec));
@@ -353,9 +353,9 @@ class Tape::Nodes final : public Differentiated {
         continue;
       }
       note_unrecorded(from, results[k]);
-      numbers.push_back(k < inputs_[i].size() ? contribution(i, k, results[k])
-                                              : builder_.number(plain(results[k],
-                                                                      results[k].shape())));
+      numbers.push_back(k < inputs_[i].size()
+                            ? contribution(i, k, results[k])
+                            : builder_.number(plain(results[k], results[k].shape())));
     }
     return numbers;
   }

@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-// What is differentiated: nodes in order of execution, whose inputs and outputs are numbered values.
+// What is differentiated: nodes in order of execution, whose inputs and outputs are numbered
+// values.
 class Differentiated {
  public:
   virtual ~Differentiated() = default;

@@ -35,7 +35,8 @@ class Graph {
   int add_parameter(int slot, const Shape& shape);
   // Adds a state that the graph only reads, f32. The same slot returns the same value.
   int add_state(int slot, const Shape& shape);
-  // Adds the derivative with respect to output number `slot`, from which a backward run starts, f32.
+  // Adds the derivative with respect to output number `slot`, from which a backward run starts,
+  // f32.
   int add_output_gradient(int slot, const Shape& shape);
   // Applies an op to values. Returns its outputs. Throws InvalidArgument, with `name` in the
   // message, if shapes do not fit.

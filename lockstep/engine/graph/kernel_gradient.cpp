@@ -12,8 +12,8 @@ namespace {
 // The number of entry `i` among those that are true; -1: it is false.
 int number_of(const std::vector<bool>& marked, size_t i) {
   if (!marked[i]) return -1;
-  return static_cast<int>(std::count(marked.begin(), marked.begin() + static_cast<ptrdiff_t>(i),
-                                     true));
+  return static_cast<int>(
+      std::count(marked.begin(), marked.begin() + static_cast<ptrdiff_t>(i), true));
 }
 
 }  // namespace

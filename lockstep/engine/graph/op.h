@@ -59,9 +59,9 @@ class Op : public std::enable_shared_from_this<Op> {
   // one for each input; an undefined one means zero. Without a rule of its own an op goes by the
   // backward passes of its kernel (KernelGradient).
   virtual std::vector<Value> gradient(const AppliedOp& applied) const;
-  // Adds the op as a composition of ops whose gradients are ops, and returns its outputs, or nothing
-  // if it has none. It defines the derivatives of the kernel's backward passes. Outputs through
-  // which no derivative flows back may be undefined.
+  // Adds the op as a composition of ops whose gradients are ops, and returns its outputs, or
+  // nothing if it has none. It defines the derivatives of the kernel's backward passes. Outputs
+  // through which no derivative flows back may be undefined.
   virtual std::vector<Value> decomposed(std::span<const Value> inputs) const {
     (void)inputs;
     return {};

@@ -141,7 +141,8 @@ std::vector<Value> LayerBuilder::apply_all(OpPtr op, const std::vector<Value>& i
   std::vector<int> numbers;
   for (const Value& v : inputs) numbers.push_back(number_of(v));
   std::vector<Value> outputs;
-  for (const int number : add(std::move(op), std::move(numbers))) outputs.push_back(Value(this, number));
+  for (const int number : add(std::move(op), std::move(numbers)))
+    outputs.push_back(Value(this, number));
   return outputs;
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/engine/graph/graph.h"
 #include "lockstep/engine/nn/layer.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/engine/graph/graph.h"
 #include "lockstep/engine/plan/packed_parameters.h"
 
 namespace lockstep {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/engine/nn/layer.h"
 #include "lockstep/engine/graph/graph.h"
+#include "lockstep/engine/nn/layer.h"
 
 namespace lockstep {
 

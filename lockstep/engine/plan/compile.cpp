@@ -453,8 +453,8 @@ class Compiler {
   std::vector<int> workspaces_;            // by node: buffer; -1: none
   std::vector<std::vector<int>> layouts_;  // by value: buffers that hold it, the original first
   std::vector<int> placed_;                // by value: parameter in whose final place it is; -1
-  std::vector<int> gradient_buffers_;  // by parameter
-  std::vector<bool> written_;          // by parameter
+  std::vector<int> gradient_buffers_;      // by parameter
+  std::vector<bool> written_;              // by parameter
 };
 
 }  // namespace

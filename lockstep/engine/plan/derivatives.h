@@ -13,7 +13,7 @@ namespace lockstep {
 struct DifferentiatedGraph {
   Graph graph;
   size_t forward_nodes = 0;
-  std::vector<int> seeds;  // the values from which the backward run starts
+  std::vector<int> seeds;                   // the values from which the backward run starts
   std::vector<int> parameter_gradients;     // by parameter
   std::vector<int> inputs;                  // by input: the value, if it gets a gradient
   std::vector<int> input_gradients;         // by input; -1: 0

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/graph/graph.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/plan/packed_parameters.h"
 
 namespace lockstep {

@@ -203,7 +203,7 @@ TEST(Tape, RefusesDerivativesOfAnInnerTapesGradients) {
   EXPECT_EQ(slope.to_vector(), (Numbers{54}));
   const Tensor score = ops::multiplication({w, w});
   const Tensor loss = ops::sum(ops::addition({score, slope}));
-  EXPECT_EQ(refusal([&] { outer.gradient(loss, {w}); }).find("unsupported: [tape] "), 0u);
+  EXPECT_EQ(refusal([&] { outer.gradient(loss, {w}); }).find("unsupported: ["), 0u);
   // This loss does not depend on w.
   const Tensor fine = ops::sum(ops::addition({score, other}));
   EXPECT_EQ(outer.gradient(fine, {w})[0].to_vector(), (Numbers{4}));

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <thread>
 
-#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
 #include "lockstep/engine/ops/ops.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/interface/kernel.h"
 #include "tests/engine/ops/reference.h"
 

@@ -9,8 +9,8 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
-#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"

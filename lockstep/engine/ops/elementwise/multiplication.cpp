@@ -30,6 +30,8 @@ Tensor multiplication(const std::vector<Tensor>& factors) {
 
 namespace lockstep {
 
-Value operator*(const Value& a, const Value& b) { return apply(ops::make_multiplication(), {a, b}); }
+Value operator*(const Value& a, const Value& b) {
+  return apply(ops::make_multiplication(), {a, b});
+}
 
 }  // namespace lockstep
