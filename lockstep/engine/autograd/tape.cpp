@@ -77,7 +77,7 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
   return convert(reshaped_unrecorded(convert(tensor, tensor.spec().plain()), spec.shape), spec);
 }
 
-// An op, or a function that somebody else has computed.
+// An op, or a function that ran outside of the tape.
 struct Tape::Node {
   std::vector<Tensor> inputs, outputs;
   OpPtr op;  // null: a function

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// A graph with the ops that compute its derivatives, behind its own ops. -1: none.
+// A graph with the ops that compute its derivatives, after its own ops. -1: none.
 struct DifferentiatedGraph {
   Graph graph;
   size_t forward_nodes = 0;
