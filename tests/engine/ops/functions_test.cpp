@@ -60,8 +60,8 @@ struct Function {
 #define LOCKSTEP_LOOP(name, expression)           \
   void name(const float* x, float* y, size_t n) { \
     for (size_t i = 0; i < n; ++i) {              \
-      const double at = x[i];                     \
-      y[i] = static_cast<float>(expression);      \
+      const float at = x[i];                      \
+      y[i] = expression;                          \
     }                                             \
   }
 #define LOCKSTEP_LOOPS(name, expression)               \
@@ -79,41 +79,50 @@ LOCKSTEP_LOOPS(sine_of, sine(at))
 LOCKSTEP_LOOPS(cosine_of, cosine(at))
 LOCKSTEP_LOOPS(tanh_of, hyperbolic_tangent(at))
 LOCKSTEP_LOOPS(erfc_of, complementary_error(at))
-LOCKSTEP_LOOPS(sigmoid_of, Sigmoid{}.value(static_cast<float>(at)))
-LOCKSTEP_LOOPS(softplus_of, Softplus{}.value(static_cast<float>(at)))
-LOCKSTEP_LOOPS(gelu_of, Gelu{}.value(static_cast<float>(at)))
-LOCKSTEP_LOOPS(swish_of, Swish{}.value(static_cast<float>(at)))
-LOCKSTEP_LOOPS(tanh_slope, Tanh{}.slope(static_cast<float>(at)))
-LOCKSTEP_LOOPS(elu_of, Elu{1}.value(static_cast<float>(at)))
-LOCKSTEP_LOOPS(gelu_slope, Gelu{}.slope(static_cast<float>(at)))
-LOCKSTEP_LOOPS(gelu_tanh_of, GeluTanh{}.value(static_cast<float>(at)))
-LOCKSTEP_LOOPS(gelu_tanh_slope, GeluTanh{}.slope(static_cast<float>(at)))
-LOCKSTEP_LOOPS(swish_slope, Swish{}.slope(static_cast<float>(at)))
+LOCKSTEP_LOOPS(sigmoid_of, logistic(at))
+LOCKSTEP_LOOPS(softplus_of, softplus(at))
+LOCKSTEP_LOOPS(gelu_of, Gelu{}.value(at))
+LOCKSTEP_LOOPS(swish_of, Swish{}.value(at))
+LOCKSTEP_LOOPS(tanh_slope, Tanh{}.slope(at))
+LOCKSTEP_LOOPS(sigmoid_slope, Sigmoid{}.slope(at))
+LOCKSTEP_LOOPS(elu_of, Elu{1}.value(at))
+LOCKSTEP_LOOPS(gelu_slope, Gelu{}.slope(at))
+LOCKSTEP_LOOPS(gelu_tanh_of, GeluTanh{}.value(at))
+LOCKSTEP_LOOPS(gelu_tanh_slope, GeluTanh{}.slope(at))
+LOCKSTEP_LOOPS(swish_slope, Swish{}.slope(at))
 
 #define LOCKSTEP_ENTRY(name) name, name##_v3, name##_v4
 
+double exact_softplus(double x) { return (x > 0 ? x : 0) + std::log1p(std::exp(-std::fabs(x))); }
+// x times what goes to 0 faster than x to infinity.
+double times(double x, double factor) { return factor == 0 ? 0 : x * factor; }
+double exact_swish(double x) { return times(x, exact_sigmoid(x)); }
+double exact_gelu(double x) { return times(x, exact_share(x)); }
+double exact_elu(double x) { return x > 0 ? x : std::expm1(x); }
+double exact_sigmoid_slope(double x) { return exact_sigmoid(x) * exact_sigmoid(-x); }
+double exact_tanh_slope(double x) { return 4 * exact_sigmoid_slope(2 * x); }
+
+// The bounds are those of all floats, rounded up.
 const std::vector<Function>& functions() {
+  using D = double;
   static const std::vector<Function> all{
-      {"exp", LOCKSTEP_ENTRY(exp_of), [](double x) { return std::exp(x); }, 0.501},
-      {"expm1", LOCKSTEP_ENTRY(expm1_of), [](double x) { return std::expm1(x); }, 0.501},
-      {"exp2", LOCKSTEP_ENTRY(exp2_of), [](double x) { return std::exp2(x); }, 0.501},
-      {"log", LOCKSTEP_ENTRY(log_of), [](double x) { return std::log(x); }, 0.501},
-      {"log1p", LOCKSTEP_ENTRY(log1p_of), [](double x) { return std::log1p(x); }, 0.501},
-      {"erf", LOCKSTEP_ENTRY(erf_of), [](double x) { return std::erf(x); }, 0.501},
-      {"sin", LOCKSTEP_ENTRY(sine_of), [](double x) { return std::sin(x); }, 0.501},
-      {"cos", LOCKSTEP_ENTRY(cosine_of), [](double x) { return std::cos(x); }, 0.501},
-      {"tanh", LOCKSTEP_ENTRY(tanh_of), [](double x) { return std::tanh(x); }, 0.501},
-      {"erfc", LOCKSTEP_ENTRY(erfc_of), [](double x) { return std::erfc(x); }, 0.501},
-      {"sigmoid", LOCKSTEP_ENTRY(sigmoid_of), exact_sigmoid, 0.501},
-      {"softplus", LOCKSTEP_ENTRY(softplus_of),
-       [](double x) { return (x > 0 ? x : 0) + std::log1p(std::exp(-std::fabs(x))); }, 0.501},
-      {"gelu", LOCKSTEP_ENTRY(gelu_of),
-       [](double x) { return std::isinf(x) ? std::fmax(x, 0.0) : x * exact_share(x); }, 0.501},
-      {"swish", LOCKSTEP_ENTRY(swish_of),
-       [](double x) { return std::isinf(x) ? std::fmax(x, 0.0) : x * exact_sigmoid(x); }, 0.501},
-      {"slope of tanh", LOCKSTEP_ENTRY(tanh_slope),
-       [](double x) { return 4 * exact_sigmoid(2 * x) * exact_sigmoid(-2 * x); }, 0.501},
-      {"elu", LOCKSTEP_ENTRY(elu_of), [](double x) { return x > 0 ? x : std::expm1(x); }, 0.501},
+      {"exp", LOCKSTEP_ENTRY(exp_of), [](D x) { return std::exp(x); }, 0.77},
+      {"exp2", LOCKSTEP_ENTRY(exp2_of), [](D x) { return std::exp2(x); }, 0.77},
+      {"expm1", LOCKSTEP_ENTRY(expm1_of), [](D x) { return std::expm1(x); }, 0.83},
+      {"log", LOCKSTEP_ENTRY(log_of), [](D x) { return std::log(x); }, 0.88},
+      {"log1p", LOCKSTEP_ENTRY(log1p_of), [](D x) { return std::log1p(x); }, 0.91},
+      {"tanh", LOCKSTEP_ENTRY(tanh_of), [](D x) { return std::tanh(x); }, 0.72},
+      {"erf", LOCKSTEP_ENTRY(erf_of), [](D x) { return std::erf(x); }, 0.99},
+      {"erfc", LOCKSTEP_ENTRY(erfc_of), [](D x) { return std::erfc(x); }, 0.502},
+      {"sin", LOCKSTEP_ENTRY(sine_of), [](D x) { return std::sin(x); }, 0.501},
+      {"cos", LOCKSTEP_ENTRY(cosine_of), [](D x) { return std::cos(x); }, 0.501},
+      {"sigmoid", LOCKSTEP_ENTRY(sigmoid_of), exact_sigmoid, 0.76},
+      {"softplus", LOCKSTEP_ENTRY(softplus_of), exact_softplus, 0.92},
+      {"gelu", LOCKSTEP_ENTRY(gelu_of), exact_gelu, 0.502},
+      {"swish", LOCKSTEP_ENTRY(swish_of), exact_swish, 0.75},
+      {"slope of tanh", LOCKSTEP_ENTRY(tanh_slope), exact_tanh_slope, 0.76},
+      {"slope of sigmoid", LOCKSTEP_ENTRY(sigmoid_slope), exact_sigmoid_slope, 0.76},
+      {"elu", LOCKSTEP_ENTRY(elu_of), exact_elu, 0.83},
       {"slope of gelu", LOCKSTEP_ENTRY(gelu_slope), nullptr, 0},
       {"gelu by tanh", LOCKSTEP_ENTRY(gelu_tanh_of), nullptr, 0},
       {"slope of gelu by tanh", LOCKSTEP_ENTRY(gelu_tanh_slope), nullptr, 0},
@@ -138,7 +147,7 @@ void for_all_floats(Visit visit) {
       std::vector<float>{0.0f, -0.0f, inf, -inf, nan, 1.0f, -1.0f, 88.8f, -104.0f, 3e38f, -3e38f});
 }
 
-TEST(ElementaryFunctions, AreTheNearestFloatsButForAThousandthOfAUnit) {
+TEST(ElementaryFunctions, AreLessThanOneUnitFromTheTrueValue) {
   for (const Function& f : functions()) {
     if (f.exact == nullptr) continue;
     double worst = 0;
@@ -180,13 +189,15 @@ TEST(ElementaryFunctions, HaveTheSameBitsOnEveryInstructionSet) {
   }
 }
 
-TEST(ElementaryFunctions, LogarithmOf1PlusSmallNumbers) {
+// What sums of losses use.
+TEST(ElementaryFunctions, LogarithmsInDoubleHaveTwelveDigits) {
   for (int i = 0; i <= 1000; ++i) {
     const double x = std::pow(10.0, -30.0 * i / 1000);
-    EXPECT_LE(std::fabs(logarithm_of_1_plus_share(x) / std::log1p(x) - 1), 1e-11) << x;
-    EXPECT_LE(std::fabs(logarithm_of_1_plus(x) / std::log1p(x) - 1), 1e-12) << x;
+    EXPECT_LE(std::fabs(in_double::logarithm_of_1_plus_share(x) / std::log1p(x) - 1), 1e-11) << x;
+    EXPECT_LE(std::fabs(in_double::logarithm_of_1_plus(x) / std::log1p(x) - 1), 1e-12) << x;
+    EXPECT_LE(std::fabs(in_double::logarithm(1 / x + 1) / std::log(1 / x + 1) - 1), 1e-12) << x;
   }
-  EXPECT_EQ(logarithm_of_1_plus_share(0), 0);
+  EXPECT_EQ(in_double::logarithm_of_1_plus_share(0), 0);
 }
 
 // Every pair of special floats, and pairs whose power is a finite float.
@@ -196,7 +207,7 @@ TEST(ElementaryFunctions, PowersHaveTheErrorsLimitsAndSignsOfIeee754) {
       0.0f,  -0.0f, inf,   -inf, NAN,   1.0f,  -1.0f,       0.5f,         -0.5f,       2.0f,
       -2.0f, 3.0f,  -3.0f, tiny, -tiny, 1e30f, 16777215.0f, -16777215.0f, 33554432.0f, 2.5f};
   const auto check = [](float x, float y) {
-    const auto found = static_cast<float>(power(x, y));
+    const float found = power(x, y);
     const double exact = std::pow(double{x}, double{y});
     EXPECT_LE(ulps(found, exact), 0.501) << x << ", " << y;
     EXPECT_TRUE(found != 0 || std::signbit(found) == std::signbit(exact)) << x << ", " << y;
@@ -215,9 +226,9 @@ TEST(ElementaryFunctions, PowersHaveTheErrorsLimitsAndSignsOfIeee754) {
 }
 
 TEST(ElementaryFunctions, ZerosKeepTheirSigns) {
-  for (const double x : {0.0, -0.0}) {
-    for (const double y : {exponential_minus_1(x), logarithm_of_1_plus(x), hyperbolic_tangent(x),
-                           error_function(x), sine(x)}) {
+  for (const float x : {0.0f, -0.0f}) {
+    for (const float y : {exponential_minus_1(x), logarithm_of_1_plus(x), hyperbolic_tangent(x),
+                          error_function(x), sine(x), Swish{}.value(x)}) {
       EXPECT_EQ(y, 0);
       EXPECT_EQ(std::signbit(y), std::signbit(x));
     }

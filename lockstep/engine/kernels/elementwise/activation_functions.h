@@ -9,11 +9,7 @@
 
 namespace lockstep::kernels {
 
-#if defined(__CUDACC__) || defined(LOCKSTEP_CUDA_EMULATION)
-inline namespace on_gpu {
-#else
-inline namespace on_cpu {
-#endif
+inline namespace LOCKSTEP_FUNCTIONS_OF_PROCESSOR {
 
 // Each function has value(x) and slope(x), the derivative at x.
 
@@ -31,79 +27,72 @@ struct LeakyRelu {
 struct Elu {
   float alpha;
   LOCKSTEP_FUNCTION float value(float x) const {
-    const auto below = static_cast<float>(alpha * exponential_minus_1(x));
+    const float below = alpha * exponential_minus_1(x);
     return x > 0 ? x : below;
   }
   LOCKSTEP_FUNCTION float slope(float x) const {
-    const auto below = static_cast<float>(alpha * exponential(x));
+    const float below = alpha * exponential(x);
     return x > 0 ? 1.0f : below;
   }
 };
 
+// In double, because the exponent of e^(-x^2 / 2) loses digits in float.
 struct Gelu {
-  // The normal distribution function.
-  LOCKSTEP_FUNCTION static Real share(Real x) {
-    return Real(0.5) * complementary_error(x * Real(-0.70710678118654752440));
-  }
+  static constexpr double kRoot = 0.70710678118654752440;
   LOCKSTEP_FUNCTION float value(float x) const {
-    const Real above = x < Real(-40) ? Real(-40) : Real(x);
-    return static_cast<float>(above * share(x));
+    const double at = x, half = 0.5 * in_double::ErrorTail(magnitude(at) * kRoot).tail;
+    const double above = at_least(-40.0, at);
+    return static_cast<float>(above * (x < 0 ? half : 1 - half));
   }
   LOCKSTEP_FUNCTION float slope(float x) const {
-    const Real at = x, density = Real(0.39894228040143267794) * exponential(Real(-0.5) * at * at);
-    return static_cast<float>(share(at) + limited(at, -40, 40) * density);
+    const double at = x;
+    const in_double::ErrorTail e(magnitude(at) * kRoot);
+    const double half = 0.5 * e.tail, share = x < 0 ? half : 1 - half;
+    const double density = 0.39894228040143267794 * e.bell;
+    return static_cast<float>(fused(limited(at, -40.0, 40.0), density, share));
   }
 };
 
-// (1 + tanh(u)) / 2 = sigmoid(2 u).
+// (1 + tanh(u)) / 2 = sigmoid(2 u). In double, because large u lose digits in float.
 struct GeluTanh {
-  static constexpr Real kRoot = Real(1.5957691216057307117);  // 2 sqrt(2 / pi)
-  static constexpr Real kCubic = Real(0.044715);
-  LOCKSTEP_FUNCTION static Logistic share(Real x) {
-    return Logistic(kRoot * (x + kCubic * x * x * x));
+  static constexpr double kRoot = 1.5957691216057307117;  // 2 sqrt(2 / pi)
+  static constexpr double kCubic = 0.044715;
+  LOCKSTEP_FUNCTION static in_double::Logistic share(double x) {
+    return in_double::Logistic(kRoot * (x + kCubic * x * x * x));
   }
   LOCKSTEP_FUNCTION float value(float x) const {
-    const Real above = x < Real(-40) ? Real(-40) : Real(x);
+    const double above = at_least(-40.0, double{x});
     return static_cast<float>(above * share(x).value);
   }
   LOCKSTEP_FUNCTION float slope(float x) const {
-    const Logistic s = share(x);
-    const Real at = limited(x, -40, 40);
+    const in_double::Logistic s = share(x);
+    const double at = limited(double{x}, -40.0, 40.0);
     return static_cast<float>(s.value + at * kRoot * (1 + 3 * kCubic * at * at) * s.value * s.rest);
   }
 };
 
 struct Swish {
-  LOCKSTEP_FUNCTION float value(float x) const {
-    const Real above = x < Real(-200) ? Real(-200) : Real(x);
-    return static_cast<float>(above * Logistic(x).value);
-  }
+  LOCKSTEP_FUNCTION float value(float x) const { return Logistic(x).value_times_x(); }
   LOCKSTEP_FUNCTION float slope(float x) const {
     const Logistic s(x);
-    return static_cast<float>(s.value + limited(x, -200, 200) * (s.value * s.rest));
+    return fused(limited(x, -200.0f, 200.0f), s.slope(), s.value());
   }
 };
 
 struct Tanh {
-  LOCKSTEP_FUNCTION float value(float x) const { return static_cast<float>(hyperbolic_tangent(x)); }
+  LOCKSTEP_FUNCTION float value(float x) const { return hyperbolic_tangent(x); }
   // 1 - tanh(x)^2, accurate even where tanh(x) rounds to 1.
-  LOCKSTEP_FUNCTION float slope(float x) const {
-    const Logistic s(2 * Real(x));
-    return static_cast<float>(4 * (s.value * s.rest));
-  }
+  LOCKSTEP_FUNCTION float slope(float x) const { return Logistic(2.0f * x).slope(2); }
 };
 
 struct Sigmoid {
-  LOCKSTEP_FUNCTION float value(float x) const { return static_cast<float>(logistic(x)); }
-  LOCKSTEP_FUNCTION float slope(float x) const {
-    const Logistic s(x);
-    return static_cast<float>(s.value * s.rest);
-  }
+  LOCKSTEP_FUNCTION float value(float x) const { return logistic(x); }
+  LOCKSTEP_FUNCTION float slope(float x) const { return Logistic(x).slope(); }
 };
 
 struct Softplus {
-  LOCKSTEP_FUNCTION float value(float x) const { return static_cast<float>(softplus(x)); }
-  LOCKSTEP_FUNCTION float slope(float x) const { return static_cast<float>(logistic(x)); }
+  LOCKSTEP_FUNCTION float value(float x) const { return softplus(x); }
+  LOCKSTEP_FUNCTION float slope(float x) const { return logistic(x); }
 };
 
 // Calls visit(f) with the function of a problem.
@@ -131,5 +120,5 @@ auto with_function(const ActivationProblem& p, Visit&& visit) {
   return visit(Softplus{});
 }
 
-}  // namespace on_gpu or on_cpu
+}  // namespace LOCKSTEP_FUNCTIONS_OF_PROCESSOR
 }  // namespace lockstep::kernels

@@ -1,306 +1,262 @@
-// Elementary functions, one source for all processors.
+// Elementary functions of floats, one source for CPUs and GPUs: the same bits on all instruction
+// sets, compilers and C libraries (arithmetic.h). Results are less than 1 unit in the last place
+// from the true value, with the limits and the signs of zeros that the C library gives. NaN stays
+// NaN. Whether subnormal arguments and results are kept or are 0 is up to the mode of arithmetic.
 //
-// On CPUs they work in double, element by element, with additions, multiplications, divisions and
-// fused multiplications alone. Each of these is rounded as IEEE 754 says, so all instruction sets
-// and compilers give the same bits, and loops over them are vectorized. For floats as arguments and
-// rounded to float, results are at most 0.501 units in the last place from the true value, with the
-// limits and the signs of zeros that the C library gives. NaN stays NaN.
-//
-// On GPUs they are CUDA's functions of float, because most GPUs have few units for double.
+// Most work in float, with what a rounding lost kept in a second float where it matters. The rest
+// works in double (double_functions.h).
 #pragma once
 
-#include <cmath>
-#include <cstdint>
-
-#include "lockstep/base/numeric/clones.h"
-#include "lockstep/engine/kernels/interface/host_device.h"
+#include "lockstep/engine/kernels/elementwise/arithmetic.h"
+#include "lockstep/engine/kernels/elementwise/double_functions.h"
 
 namespace lockstep::kernels {
+inline namespace LOCKSTEP_FUNCTIONS_OF_PROCESSOR {
 
-#if defined(__CUDACC__) || defined(LOCKSTEP_CUDA_EMULATION)
+// high + low, where high is the nearest float.
+struct FloatPair {
+  float high, low;
+};
 
-inline namespace on_gpu {
-
-using Real = float;
-#define LOCKSTEP_FUNCTION LOCKSTEP_HOST_DEVICE inline
-
-LOCKSTEP_HOST_DEVICE inline Real limited(Real x, Real lowest, Real highest) {
-  x = x < lowest ? lowest : x;
-  return x > highest ? highest : x;
+// The sum of a and b, for |a| >= |b| or a = 0.
+LOCKSTEP_FUNCTION FloatPair sum_of(float a, float b) {
+  const float high = a + b;
+  return {high, (a - high) + b};
 }
-LOCKSTEP_HOST_DEVICE inline Real magnitude(Real x) { return std::fabs(x); }
-LOCKSTEP_HOST_DEVICE inline Real exponential(Real x) { return std::exp(x); }
-LOCKSTEP_HOST_DEVICE inline Real exponential_of_2(Real x) { return std::exp2(x); }
-LOCKSTEP_HOST_DEVICE inline Real exponential_minus_1(Real x) { return std::expm1(x); }
-LOCKSTEP_HOST_DEVICE inline Real hyperbolic_tangent(Real x) { return std::tanh(x); }
-LOCKSTEP_HOST_DEVICE inline Real logarithm(Real x) { return std::log(x); }
-LOCKSTEP_HOST_DEVICE inline Real logarithm_of_1_plus(Real x) { return std::log1p(x); }
-LOCKSTEP_HOST_DEVICE inline Real logarithm_of_1_plus_share(Real x) { return std::log1p(x); }
-LOCKSTEP_HOST_DEVICE inline Real error_function(Real x) { return std::erf(x); }
-LOCKSTEP_HOST_DEVICE inline Real complementary_error(Real x) { return std::erfc(x); }
-LOCKSTEP_HOST_DEVICE inline Real sine(Real x) { return std::sin(x); }
-LOCKSTEP_HOST_DEVICE inline Real cosine(Real x) { return std::cos(x); }
-LOCKSTEP_HOST_DEVICE inline Real power(Real x, Real y) { return std::pow(x, y); }
-
-#else
-
-inline namespace on_cpu {
-
-using Real = double;
-#define LOCKSTEP_FUNCTION LOCKSTEP_INLINE
-
-// NaN stays NaN.
-LOCKSTEP_INLINE double limited(double x, double lowest, double highest) {
-  x = x < lowest ? lowest : x;
-  return x > highest ? highest : x;
+LOCKSTEP_FUNCTION FloatPair product_of(const FloatPair& a, const FloatPair& b) {
+  const float high = a.high * b.high;
+  const float low = fused(a.high, b.high, -high);
+  return {high, fused(a.high, b.low, fused(a.low, b.high, low))};
 }
 
-LOCKSTEP_INLINE double magnitude(double x) { return __builtin_fabs(x); }
-
-// By Horner's scheme; the coefficient of the highest power comes first.
-template <class... Others>
-LOCKSTEP_INLINE double polynomial(double x, double first, Others... others) {
-  double sum = first;
-  ((sum = __builtin_fma(sum, x, others)), ...);
-  return sum;
+// Whether x > limit > 0, or x is a positive NaN. By bits, because compilers combine comparisons of
+// numbers to slower loops.
+LOCKSTEP_FUNCTION bool is_above(float x, float limit) {
+  return static_cast<int32_t>(bits_of(x)) > static_cast<int32_t>(bits_of(limit));
 }
 
-// Adding this to a number below 2^51 rounds it to a whole one, which is then in the lowest bits.
-inline constexpr double kRoundsToWhole = 6755399441055744.0;  // 1.5 * 2^52
+// Adding this to a number below 2^21 rounds it to a whole one, which is then in the lowest bits.
+inline constexpr float kRoundsToWhole = 12582912.0f;  // 1.5 * 2^23
 
-// 2^n e^r = scale + scale * rest, for |r| <= log(2) / 2. whole = n + kRoundsToWhole.
+// log 2, in parts: whole numbers below 2^8 times the first are exact.
+inline constexpr float kLog2 = 0.693145751953125f, kLog2Rest = 1.428606765330187e-06f;
+
+// 2^n for -127 < n < 128.
+LOCKSTEP_FUNCTION float power_of_2(int32_t n) {
+  return number_of(static_cast<uint32_t>(n + 127) << 23);
+}
+
+// m 2^n for -252 < n < 256, rounded once also if it is subnormal.
+LOCKSTEP_FUNCTION float times_power_of_2(float m, int32_t n) {
+  const int32_t half = n >> 1;
+  return m * power_of_2(half) * power_of_2(n - half);
+}
+
+// 2^n e^r = 2^n (1 + r + rest), for |r| <= log(2) / 2.
 struct Exponential {
-  double scale, rest;
-  LOCKSTEP_INLINE Exponential(double whole, double r) {
-    // (e^r - 1) / r, by interpolation at Chebyshev's points; relative error 5e-12.
-    const double p =
-        polynomial(r, 2.486787017968772614e-05, 1.99075693108482892e-04, 1.38888391105720083e-03,
-                   8.333283538708527024e-03, 4.166666678626573433e-02, 1.66666667863085862e-01,
-                   4.999999999995510675e-01, 9.999999999955090405e-01);
-    rest = p * r;
-    const uint64_t exponent = (__builtin_bit_cast(uint64_t, whole) + 1023) << 52;
-    scale = __builtin_bit_cast(double, exponent);
+  float r, rest;
+  int32_t n;
+  // whole = n + kRoundsToWhole. `low` is what rounding r lost.
+  LOCKSTEP_FUNCTION Exponential(float whole, float near, float low)
+      : r(near), n(static_cast<int32_t>(bits_of(whole) - bits_of(kRoundsToWhole))) {
+    const float p = polynomial(r, 1.99394752e-04f, 1.39333692e-03f, 8.33321270e-03f,
+                               4.16664816e-02f, 1.66666672e-01f, 0.5f);
+    rest = fused(r * r, p, fused(low, r, low));
+  }
+  // e^r - 1 and e^r.
+  LOCKSTEP_FUNCTION FloatPair minus_1() const { return sum_of(r, rest); }
+  LOCKSTEP_FUNCTION FloatPair value() const {
+    const FloatPair p = minus_1(), sum = sum_of(1.0f, p.high);
+    return sum_of(sum.high, sum.low + p.low);
   }
 };
 
-// e^x. Beyond +-708, where floats are 0 or infinite, as at +-708.
-LOCKSTEP_INLINE Exponential parts_of_exponential(double x) {
-  x = limited(x, -708, 708);
-  const double whole = __builtin_fma(x, 1.4426950408889634, kRoundsToWhole);
-  const double n = whole - kRoundsToWhole;
-  // x - n log 2, between -log(2) / 2 and log(2) / 2.
-  const double r =
-      __builtin_fma(n, -2.3190468138462996e-17, __builtin_fma(n, -0.69314718055994531, x));
-  return {whole, r};
+// e^x, for |x| < 176.
+LOCKSTEP_FUNCTION Exponential parts_of_exponential(float x) {
+  const float whole = fused(x, 1.44269504f, kRoundsToWhole), n = whole - kRoundsToWhole;
+  const float near = fused(n, -kLog2, x), r = fused(n, -kLog2Rest, near);
+  return {whole, r, fused(n, -kLog2Rest, near - r)};
 }
 
-LOCKSTEP_INLINE double exponential(double x) {
-  const Exponential e = parts_of_exponential(x);
-  return __builtin_fma(e.scale, e.rest, e.scale);
+LOCKSTEP_FUNCTION float exponential(float x) {
+  const Exponential e = parts_of_exponential(limited(x, -105.0f, 90.0f));
+  return times_power_of_2(1.0f + (e.r + e.rest), e.n);
 }
 
-// 2^x. Beyond +-1000 as at +-1000.
-LOCKSTEP_INLINE double exponential_of_2(double x) {
-  x = limited(x, -1000, 1000);
-  const double whole = x + kRoundsToWhole, rest = x - (whole - kRoundsToWhole);
-  const Exponential e(whole, rest * 0.69314718055994531);
-  return __builtin_fma(e.scale, e.rest, e.scale);
+// 2^x.
+LOCKSTEP_FUNCTION float exponential_of_2(float x) {
+  x = limited(x, -152.0f, 130.0f);
+  const float whole = x + kRoundsToWhole, rest = x - (whole - kRoundsToWhole);
+  constexpr float log2 = 0.693147182f, log2_rest = -1.90465421e-09f;
+  const float r = rest * log2;
+  const Exponential e(whole, r, fused(rest, log2_rest, fused(rest, log2, -r)));
+  return times_power_of_2(1.0f + (e.r + e.rest), e.n);
 }
 
-LOCKSTEP_INLINE double exponential_minus_1(double x) {
-  const Exponential e = parts_of_exponential(x);
-  const double found = __builtin_fma(e.scale, e.rest, e.scale - 1);
-  return x == 0 ? x : found;  // keeps the sign of 0
+// e^x - 1.
+LOCKSTEP_FUNCTION float exponential_minus_1(float x) {
+  const Exponential e = parts_of_exponential(limited(x, -20.0f, 89.0f));
+  // Half of the result, because 2^n may be infinite.
+  const float scale = power_of_2(e.n - 1);
+  const FloatPair p = e.minus_1(), whole = sum_of(scale, -0.5f);
+  const float sum = fused(scale, p.high, whole.high);
+  const float lost = fused(scale, p.high, whole.high - sum) + whole.low;
+  const float found = 2.0f * (sum + fused(scale, p.low, lost));
+  return magnitude(x) < 0x1p-25f ? x : found;  // also keeps the sign of 0
 }
 
-LOCKSTEP_INLINE double hyperbolic_tangent(double x) {
-  const double e = exponential_minus_1(2 * limited(x, -20, 20));
-  return e / (e + 2);
+LOCKSTEP_FUNCTION float hyperbolic_tangent(float x) {
+  // (1 - e^-2z) / (1 + e^-2z) for z = |x|, with e^-2z = scale + scale * p.
+  const float z = magnitude(x);
+  const Exponential e = parts_of_exponential(-2.0f * at_most(10.0f, z));
+  const float scale = power_of_2(e.n);
+  const FloatPair p = e.minus_1();
+  const auto plus = [&](float factor) __attribute__((always_inline)) {
+    const FloatPair whole = sum_of(1.0f, factor);
+    const float sum = fused(factor, p.high, whole.high);
+    const float lost = fused(factor, p.high, whole.high - sum) + whole.low;
+    return FloatPair{sum, fused(factor, p.low, lost)};
+  };
+  const FloatPair above = plus(-scale), below = plus(scale);
+  const float inverse = 1.0f / below.high, quotient = above.high * inverse;
+  const float lost =
+      fused(-quotient, below.high, above.high) + fused(-quotient, below.low, above.low);
+  return with_sign_of(x, fused(lost, inverse, quotient));
 }
 
-// x = m 2^n with m between sqrt(1/2) and sqrt(2), for positive x that are not subnormal.
-struct Scaled {
-  double m, n;
-  LOCKSTEP_INLINE explicit Scaled(double x) {
-    constexpr uint64_t of_root = 0x3fe6a09e667f3bcd, one = uint64_t{1023} << 52;
-    const uint64_t bits = __builtin_bit_cast(uint64_t, x);
-    const uint64_t exponent = (bits + (one - of_root)) >> 52;
-    m = __builtin_bit_cast(double, bits + one - (exponent << 52));
-    // Below 2^52, whole numbers are the lowest bits of what is 2^52 larger.
-    constexpr double large = 4503599627370496.0;
-    const uint64_t sum = exponent | __builtin_bit_cast(uint64_t, large);
-    n = __builtin_bit_cast(double, sum) - (large + 1023);
-  }
-};
-
-// log(1 + f) for sqrt(1/2) <= 1 + f <= sqrt(2): 2 atanh(z), z = f / (2 + f); relative error 3e-14.
-LOCKSTEP_INLINE double logarithm_near_1(double f) {
-  const double z = f / (2 + f), w = z * z;
-  const double p =
-      polynomial(w, 9.804570830458787800e-02, 0.1108708655489558936, 0.1428608406061686321,
-                 0.1999999743552537401, 0.3333333333982814173, 0.9999999999999733547);
-  return 2 * z * p;
+// log(1 + f) - f, for -1/4 <= f <= 1/2; relative error of f + this: 5e-9.
+LOCKSTEP_FUNCTION float rest_of_logarithm(float f) {
+  const float p =
+      polynomial(f, -4.50736098e-02f, 1.04645304e-01f, -1.31629854e-01f, 1.44788206e-01f,
+                 -1.66471645e-01f, 1.99908063e-01f, -2.50000983e-01f, 3.33334506e-01f, -0.5f);
+  return f * f * p;
 }
 
-// The limits of log(x), where x is not a positive number: log(0) = -infinity.
-LOCKSTEP_INLINE double with_limits_of_logarithm(double x, double found) {
-  constexpr double infinity = __builtin_inf();
-  found = x < infinity ? found : x;  // infinity and NaN
-  found = x == 0 ? -infinity : found;
-  return x < 0 ? __builtin_nan("") : found;
+// The bits that make x a number between 3/4 and 3/2 when they are subtracted from its bits: its
+// exponent.
+LOCKSTEP_FUNCTION uint32_t exponent_of(float x) { return (bits_of(x) - 0x3f400000u) & 0xff800000u; }
+LOCKSTEP_FUNCTION float whole_of_exponent(uint32_t exponent) {
+  return static_cast<float>(static_cast<int32_t>(exponent) >> 23);
 }
 
-// For floats, also subnormal ones, which are not subnormal in double.
-LOCKSTEP_INLINE double logarithm(double x) {
-  const Scaled s(x);
-  return with_limits_of_logarithm(
-      x, __builtin_fma(s.n, 0.69314718055994531, logarithm_near_1(s.m - 1)));
+LOCKSTEP_FUNCTION float logarithm(float x) {
+  const bool small = x < 0x1p-126f;
+  const float scaled = small ? x * 0x1p23f : x;
+  const uint32_t exponent = exponent_of(scaled);
+  const float n = whole_of_exponent(exponent) - (small ? 23.0f : 0.0f);
+  const float f = number_of(bits_of(scaled) - exponent) - 1.0f;
+  const FloatPair sum = sum_of(n * kLog2, f);
+  const float found = sum.high + (rest_of_logarithm(f) + fused(n, kLog2Rest, sum.low));
+  return with_limits_of_logarithm(x, found);
 }
 
 // log(1 + x).
-LOCKSTEP_INLINE double logarithm_of_1_plus(double x) {
-  const double sum = 1 + x;
-  const Scaled s(sum);
-  // Near 0, 1 + x is rounded and x is exact.
-  const double f = s.n == 0 ? x : s.m - 1;
-  const double found = __builtin_fma(s.n, 0.69314718055994531, logarithm_near_1(f));
+LOCKSTEP_FUNCTION float logarithm_of_1_plus(float x) {
+  const float sum = 1.0f + x;
+  const uint32_t exponent = exponent_of(sum);
+  const float n = whole_of_exponent(exponent);
+  // (1 + x) 2^-n - 1, which is exact. 4 2^-n is a float also for the largest n.
+  const float scale = number_of(bits_of(4.0f) - exponent);
+  const float scaled = number_of(bits_of(x) - exponent);
+  const float f = scaled + fused(0.25f, scale, -1.0f);
+  const FloatPair high = sum_of(n * kLog2, f);
+  const float found = high.high + (rest_of_logarithm(f) + fused(n, kLog2Rest, high.low));
   return x == 0 ? x : with_limits_of_logarithm(sum, found);
 }
 
-// log(1 + x) for 0 <= x <= 1: 2 atanh(z), z = x / (2 + x); relative error 3e-12.
-LOCKSTEP_INLINE double logarithm_of_1_plus_share(double x) {
-  const double z = x / (2 + x), w = z * z;
-  const double p =
-      polynomial(w, 1.093028415715348047e-01, 8.561268333645094059e-02, 1.115256369279147771e-01,
-                 1.428407287910054428e-01, 2.000003071060397051e-01, 3.333333311896087242e-01,
-                 1.000000000002432973);
-  return 2 * z * p;
+LOCKSTEP_FUNCTION float error_function(float x) {
+  const float z = magnitude(x), w = z * z;
+  // erf(z) / z - 1 up to 0.92.
+  const float near =
+      polynomial(w, 8.33241932e-05f, -8.13169579e-04f, 5.19979978e-03f, -2.68587395e-02f,
+                 1.12836786e-01f, -3.76126319e-01f, 1.28379166e-01f);
+  // -log(1 - erf(z)) / z - 1 up to 4, beyond which 1 is the nearest float.
+  const float y = at_most(4.0f, z);
+  const float far = polynomial(y, -3.46139615e-07f, 5.86362694e-06f, -2.43257673e-05f,
+                               -2.22142946e-04f, 3.51506635e-03f, -2.37505529e-02f, 1.06383651e-01f,
+                               6.35004640e-01f, 1.28693625e-01f);
+  const float found = z < 0.92f ? fused(near, z, z) : 1.0f - exponential(fused(far, -y, -y));
+  return with_sign_of(x, found);
 }
 
-// 1 - erf(x) = t e^(-x^2 + p(t)), t = 1 / (1 + |x| / 2), for x >= 0; relative error 3e-11.
-LOCKSTEP_INLINE double complementary_error(double x) {
-  const double z = magnitude(x), t = 1 / (1 + 0.5 * z);
-  const double p =
-      polynomial(t, -1.770136535165625089e-01, 1.411844353327181383, -4.931268609073090355,
-                 9.783102041873584344, -11.92771850459665527, 9.054266585064546377,
-                 -4.28746868008984016, 1.440798112122816911, -3.358491508890481058e-01,
-                 -1.487593433423321898e-01, -7.136582478467003046e-02, 7.945087326948490979e-02,
-                 3.755317605770486964e-01, 9.999609438985807144e-01, -1.265510903861502964);
-  const double tail = t * exponential(__builtin_fma(-z, z, p));
-  return x < 0 ? 2 - tail : tail;
+LOCKSTEP_FUNCTION float complementary_error(float x) {
+  return static_cast<float>(in_double::complementary_error(x));
+}
+LOCKSTEP_FUNCTION float sine(float x) { return static_cast<float>(in_double::sine(x)); }
+LOCKSTEP_FUNCTION float cosine(float x) { return static_cast<float>(in_double::cosine(x)); }
+LOCKSTEP_FUNCTION float power(float x, float y) {
+  return static_cast<float>(in_double::power(x, y));
 }
 
-LOCKSTEP_INLINE double error_function(double x) {
-  const double z = magnitude(x), w = z * z;
-  // erf(x) / x for x up to 1; relative error 2e-14.
-  const double p =
-      polynomial(w, -1.044445388382561754e-07, 1.529520496736263219e-06, -1.479292172746626030e-05,
-                 1.204604612847192117e-04, -8.547920932222588487e-04, 5.223966745120299689e-03,
-                 -2.686616896218235045e-02, 1.128379165767272319e-01, -3.761263890277504740e-01,
-                 1.128379167095491686);
-  const double found = z < 1 ? z * p : 1 - complementary_error(z);
-  return __builtin_copysign(found, x);
-}
-
-// x = (n + r) pi / 2 with |r| <= 1/2, for floats. n is known up to a multiple of 4.
-struct QuarterTurns {
-  double r;
-  uint64_t n;
-  LOCKSTEP_INLINE explicit QuarterTurns(double x) {
-    // 2 / pi, in parts: a float times one of the first two is exact. Of large x, multiplied by a
-    // power of two, x is between 2^24 and 2^48, thus whole; then multiples of 4 in 2 / pi times
-    // the inverse power do not matter.
-    double scale = 1, first = 0x1.45f306ep-1, second = -0x1.b1bbeaep-32;
-    double third = 0x1.3f84eafa3ea6ap-61;
-    const auto from = [&](double limit, double s, double a, double b, double c)
-        __attribute__((always_inline)) {
-      const bool is = magnitude(x) >= limit;
-      scale = is ? s : scale;
-      first = is ? a : first;
-      second = is ? b : second;
-      third = is ? c : third;
-    };
-    from(0x1p48, 0x1p-24, -0x1.236377ep-1, 0x1.4a7f09ep-30, -0x1.4170565911f92p-59);
-    from(0x1p72, 0x1p-48, 0x1.529fc28p-4, -0x1.505c15ap-33, 0x1.377036d8a5665p-62);
-    from(0x1p96, 0x1p-72, 0x1.3abe8fap-3, 0x1.34ddc0ep-32, -0x1.275a99b0ef1bfp-62);
-    from(0x1p120, 0x1p-96, 0x1.f534ddcp+0, 0x1.b6c52b4p-33, -0x1.b0ef1bef806bap-62);
-    const double at = x * scale;
-    constexpr double rounds_to_fours = 4 * kRoundsToWhole;
-    double a = at * first, b = at * second;
-    a -= (a + rounds_to_fours) - rounds_to_fours;
-    b -= (b + rounds_to_fours) - rounds_to_fours;
-    const double whole = (a + b) + kRoundsToWhole;
-    n = __builtin_bit_cast(uint64_t, whole);
-    r = __builtin_fma(at, third, (a - (whole - kRoundsToWhole)) + b);
-  }
-  // sin(r pi / 2) and cos(r pi / 2); relative errors 5e-15 and 8e-14.
-  LOCKSTEP_INLINE double sine() const {
-    const double w = r * r;
-    return r * polynomial(w, -3.556182870010410299e-06, 1.604291382575424234e-04,
-                          -4.681752563726030228e-03, 7.969262615325732601e-02,
-                          -6.459640975042297839e-01, 1.570796326794889453);
-  }
-  LOCKSTEP_INLINE double cosine() const {
-    const double w = r * r;
-    return polynomial(w, -2.485123169033797943e-05, 9.191622963248584950e-04,
-                      -2.086346825954128736e-02, 2.536695071984845784e-01, -1.233700550123163042,
-                      1);
-  }
-  // The sine, turned further by `turns` quarters.
-  LOCKSTEP_INLINE double turned(uint64_t turns) const {
-    const uint64_t all = n + turns;
-    const double found = (all & 1) != 0 ? cosine() : sine();
-    return (all & 2) != 0 ? -found : found;
-  }
-};
-
-LOCKSTEP_INLINE double sine(double x) {
-  const double found = QuarterTurns(x).turned(0);
-  return x == 0 ? x : found;
-}
-
-LOCKSTEP_INLINE double cosine(double x) { return QuarterTurns(x).turned(1); }
-
-// x^y for floats, with the limits and the signs of IEEE 754.
-LOCKSTEP_INLINE double power(double x, double y) {
-  const double z = magnitude(x);
-  const Scaled s(z);
-  const double log2 = with_limits_of_logarithm(
-      z, __builtin_fma(logarithm_near_1(s.m - 1), 1.4426950408889634, s.n));
-  const double size = exponential_of_2(y * log2);
-  // Floats of 2^24 and more are even.
-  const double half = 0.5 * limited(y, -33554432, 33554432);
-  const auto is_whole = [](double a) __attribute__((always_inline)) {
-    return a == (a + kRoundsToWhole) - kRoundsToWhole;
-  };
-  const bool whole = is_whole(2 * half), odd = whole && !is_whole(half);
-  const bool negative = __builtin_copysign(1.0, x) < 0;
-  double found = negative && odd ? -size : size;
-  found = x < 0 && z < __builtin_inf() && !whole ? __builtin_nan("") : found;
-  found = x == -1 && magnitude(y) == __builtin_inf() ? 1.0 : found;
-  return x == 1 || y == 0 ? 1.0 : found;
-}
-
-#endif
-
-// sigmoid(x) and 1 - sigmoid(x), each exact up to two roundings of Real.
+// 1 / (1 + e^-x) and the rest to 1. Both are large and small, or small and large, of |x|.
 struct Logistic {
-  Real value, rest;
-  LOCKSTEP_FUNCTION explicit Logistic(Real x) {
-    const Real e = exponential(-magnitude(x)), large = 1 / (1 + e), small = e * large;
-    value = x > 0 ? large : small;
-    rest = x > 0 ? small : large;
+  float x;
+  FloatPair m;  // m 2^n = E = e^-|x|
+  int32_t n;
+  FloatPair sum;  // 1 + E
+  float inverse;  // 1 / sum.high
+  LOCKSTEP_FUNCTION explicit Logistic(float argument) : x(argument) {
+    const float z = magnitude(x);
+    const Exponential e = parts_of_exponential(-at_most(112.0f, z));
+    m = e.value();
+    n = e.n;
+    const float scale = power_of_2(n > -126 ? n : -126);  // less does not change 1 + E
+    sum = sum_of(1.0f, scale * m.high);
+    sum.low = fused(scale, m.low, sum.low);
+    inverse = 1.0f / sum.high;
+  }
+  // over / sum
+  LOCKSTEP_FUNCTION FloatPair quotient(const FloatPair& over) const {
+    const float high = over.high * inverse;
+    const float lost = fused(-high, sum.high, over.high) + fused(-high, sum.low, over.low);
+    return {high, lost * inverse};
+  }
+  // The value is pair() times 2^exponent().
+  LOCKSTEP_FUNCTION FloatPair pair() const {
+    return quotient({x > 0 ? 1.0f : m.high, x > 0 ? 0.0f : m.low});
+  }
+  LOCKSTEP_FUNCTION int32_t exponent() const { return x > 0 ? 0 : n; }
+  LOCKSTEP_FUNCTION float value() const {
+    const FloatPair q = pair();
+    return times_power_of_2(q.high + q.low, exponent());
+  }
+  // x * value.
+  LOCKSTEP_FUNCTION float value_times_x() const {
+    const FloatPair q = pair();
+    const float factor = with_sign_of(x, at_most(112.0f, magnitude(x))), high = factor * q.high;
+    const float low = fused(factor, q.low, fused(factor, q.high, -high));
+    const float found = times_power_of_2(high + low, exponent());
+    return is_above(x, 112.0f) ? x : with_sign_of(x, found);
+  }
+  // The derivative of value, value * rest, times 2^more.
+  LOCKSTEP_FUNCTION float slope(int32_t more = 0) const {
+    const FloatPair product = product_of(quotient({1.0f, 0.0f}), quotient(m));
+    return times_power_of_2(product.high + product.low, n + more);
   }
 };
 
-LOCKSTEP_FUNCTION Real logistic(Real x) { return Logistic(x).value; }
+LOCKSTEP_FUNCTION float logistic(float x) { return Logistic(x).value(); }
 
 // log(1 + e^x).
-LOCKSTEP_FUNCTION Real softplus(Real x) {
-  const Real above = x > 0 ? x : Real(0);
-  return above + logarithm_of_1_plus_share(exponential(-magnitude(x)));
+LOCKSTEP_FUNCTION float softplus(float x) {
+  const float z = magnitude(x);
+  const Exponential e = parts_of_exponential(-at_most(112.0f, z));
+  const FloatPair m = e.value();
+  // E = e^-|x| between 0 and 1. log(1 + E) = log(2) + log(1 + f), f = E / 2 - 1/2, for large E.
+  const float high = times_power_of_2(m.high, e.n);
+  const float low = m.low * power_of_2(e.n > -126 ? e.n : -126);
+  const bool halve = high > 0.5f;
+  const float f = halve ? fused(0.5f, high, -0.5f) : high;
+  const float f_low = halve ? 0.5f * low : low;
+  const float near = rest_of_logarithm(f) + fused(f_low, -f, f_low);
+  const FloatPair sum = sum_of(halve ? kLog2 : 0.0f, f);
+  const float rest = sum.low + (near + (halve ? kLog2Rest : 0.0f));
+  // The larger of 0 and x is added.
+  const bool more = x > sum.high;
+  const FloatPair all = sum_of(more ? x : sum.high, more ? sum.high : (x > 0 ? x : 0.0f));
+  const float found = all.high + (all.low + rest);
+  return is_above(x, 112.0f) ? x : found;
 }
 
-}  // namespace on_gpu or on_cpu
-
+}  // namespace LOCKSTEP_FUNCTIONS_OF_PROCESSOR
 }  // namespace lockstep::kernels
