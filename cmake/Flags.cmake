@@ -64,7 +64,7 @@ endfunction()
 # without need: loops with either are not vectorized. The bits do not differ.
 function(lockstep_set_loop_flags)
   set(sources ${ARGN})
-  list(FILTER sources INCLUDE REGEX "/kernels/cpu/(solvers|elementwise)/")
+  list(FILTER sources INCLUDE REGEX "/kernels/cpu/(solvers|elementwise|losses)/")
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS
                                                     "-fno-math-errno;-fno-trapping-math")
 endfunction()

@@ -208,7 +208,7 @@ TEST(Expression, OpcodesAreRoundedOnceFromTheExactValue) {
         const Floats y = run(on_cpu(problem(shapes, {count}, {{opcode, 0, 1, 2, 0.3f}})), values);
         // Of rsqrt both operations round.
         const double most = opcode == Opcode::rsqrt          ? 1.5
-                            : kernels::is_elementary(opcode) ? 0.501
+                            : kernels::is_elementary(opcode) ? 1
                                                              : 0.5;
         double worst = 0;
         std::string where;
@@ -397,14 +397,14 @@ TEST(Expression, EveryInstructionSetGivesTheSameBits) {
 
 TEST(Expression, TheGpusKernelHasTheCpusBits) {
   for (uint64_t seed = 3000; seed < 3060; ++seed) {
-    const Random r = random_program(seed, false, 1500);
+    const Random r = random_program(seed, true, 1500);
     SCOPED_TRACE("seed " + std::to_string(seed) + ", to " + r.dst.to_string());
     ASSERT_TRUE(
         same(run(kernels::cuda::expression(r.of()), r.inputs), run(on_cpu(r.of()), r.inputs)));
   }
 }
 
-TEST(Expression, TheGpusOpcodesAreWithinTwoUnits) {
+TEST(Expression, TheGpusOpcodesHaveTheCpusBits) {
   const std::vector<Floats> x = arguments();
   const auto count = static_cast<int64_t>(x[0].size());
   for (const Opcode opcode : all_opcodes()) {
@@ -412,15 +412,8 @@ TEST(Expression, TheGpusOpcodesAreWithinTwoUnits) {
     const ExpressionProblem p = problem(std::vector<Shape>(static_cast<size_t>(arity), {count}),
                                         {count}, {{opcode, 0, 1, 2, 0.3f}});
     const std::vector<Floats> inputs(x.begin(), x.begin() + arity);
-    const Floats cpu = run(on_cpu(p), inputs), gpu = run(kernels::cuda::expression(p), inputs);
-    if (!kernels::is_elementary(opcode)) {
-      EXPECT_TRUE(same(gpu, cpu)) << kernels::name_of(opcode);
-      continue;
-    }
-    for (size_t i = 0; i < cpu.size(); ++i) {
-      ASSERT_LE(ulps(gpu[i], double{cpu[i]}), 2)
-          << kernels::name_of(opcode) << " of " << x[0][i] << ", " << x[1][i];
-    }
+    EXPECT_TRUE(same(run(kernels::cuda::expression(p), inputs), run(on_cpu(p), inputs)))
+        << kernels::name_of(opcode);
   }
 }
 

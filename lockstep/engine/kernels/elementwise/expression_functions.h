@@ -1,5 +1,5 @@
-// The formulas of the opcodes of elementwise/expression.h, shared by CPU and GPU. Without
-// elementary functions they are IEEE 754's operations, so all devices give the same bits.
+// The formulas of the opcodes of elementwise/expression.h, shared by CPU and GPU. They consist
+// of IEEE 754's operations, so all devices give the same bits.
 #pragma once
 
 #include <cmath>
@@ -9,13 +9,7 @@
 
 namespace lockstep::kernels::opcodes {
 
-#if defined(__CUDACC__) || defined(LOCKSTEP_CUDA_EMULATION)
-inline namespace on_gpu {
-#define LOCKSTEP_FUNCTION LOCKSTEP_HOST_DEVICE inline
-#else
-inline namespace on_cpu {
-#define LOCKSTEP_FUNCTION LOCKSTEP_INLINE
-#endif
+inline namespace LOCKSTEP_FUNCTIONS_OF_PROCESSOR {
 
 // Each opcode is a struct with of(), which takes its arguments.
 #define LOCKSTEP_FORMULA_1(name, formula)                                              \
@@ -69,7 +63,6 @@ struct multiply_add {
 
 #undef LOCKSTEP_FORMULA_1
 #undef LOCKSTEP_FORMULA_2
-#undef LOCKSTEP_FUNCTION
 
-}  // namespace on_gpu or on_cpu
+}  // namespace LOCKSTEP_FUNCTIONS_OF_PROCESSOR
 }  // namespace lockstep::kernels::opcodes

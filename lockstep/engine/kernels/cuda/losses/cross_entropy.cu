@@ -19,9 +19,7 @@ __global__ void logits_forward(const float* scores, const int32_t* labels, float
   if (threadIdx.x != 0) return;
   const int32_t label = labels[n];
   const bool valid = label >= 0 && label < classes;
-  loss[n] = valid
-                ? static_cast<float>(std::log(row.total) - static_cast<double>(x[label] - row.top))
-                : kNoLabel;
+  loss[n] = valid ? static_cast<float>(row.surprise(x[label])) : kNoLabel;
 }
 
 struct LogitsBackward {
@@ -45,7 +43,7 @@ struct ProbabilitiesForward {
   __device__ void operator()(int64_t n) const {
     const int32_t label = labels[n];
     const bool valid = label >= 0 && label < classes;
-    loss[n] = valid ? -std::log(probabilities[n * classes + label]) : kNoLabel;
+    loss[n] = valid ? -logarithm(probabilities[n * classes + label]) : kNoLabel;
   }
 };
 
@@ -110,7 +108,7 @@ __global__ void shares_forward(const float* probabilities, const float* shares, 
                                int64_t classes) {
   const int64_t n = blockIdx.x;
   const float* p = probabilities + n * classes;
-  const auto surprise = [&](int64_t c) { return -std::log(static_cast<double>(p[c])); };
+  const auto surprise = [&](int64_t c) { return -in_double::logarithm(static_cast<double>(p[c])); };
   const float sum = expected(shares + n * classes, classes, surprise, shared_memory<double>());
   if (threadIdx.x == 0) loss[n] = sum;
 }
@@ -133,7 +131,7 @@ struct SharesBackwardShares {
   int64_t classes;
   __device__ void operator()(int64_t i) const {
     const float of_row = g[i / classes];
-    dt[i] = of_row == 0 ? 0 : -of_row * std::log(probabilities[i]);
+    dt[i] = of_row == 0 ? 0 : -of_row * logarithm(probabilities[i]);
   }
 };
 

@@ -1,19 +1,19 @@
 // Exponentials of a row, computed by one block. Shared by softmax and cross-entropy.
 #pragma once
 
-#include <cmath>
-
 #include "lockstep/engine/kernels/cuda/reduction.h"
+#include "lockstep/engine/kernels/elementwise/functions.h"
 
 namespace lockstep::kernels::cuda {
 
 struct RowSum {
   float top;     // the largest element
   double total;  // sum of exp(x - top)
+  double log_total;
+  __device__ RowSum(float of_top, double of_total)
+      : top(of_top), total(of_total), log_total(in_double::logarithm(of_total)) {}
   // -log(probability) of an element.
-  __device__ double surprise(float x) const {
-    return std::log(total) - static_cast<double>(x - top);
-  }
+  __device__ double surprise(float x) const { return log_total - static_cast<double>(x - top); }
 };
 
 __device__ inline float row_top(const float* x, int64_t n, double* shared) {
@@ -27,7 +27,7 @@ __device__ inline RowSum row_sum(const float* x, int64_t n, double* shared) {
   const float top = row_top(x, n, shared);
   double total = 0;
   for (int64_t c = threadIdx.x; c < n; c += blockDim.x) {
-    total += static_cast<double>(std::exp(x[c] - top));
+    total += static_cast<double>(exponential(x[c] - top));
   }
   return {top, block_reduce(total, shared, Plus{})};
 }
@@ -38,7 +38,7 @@ __device__ inline RowSum softmax_row(const float* x, float* y, int64_t n, double
   const float top = row_top(x, n, shared);
   double total = 0;
   for (int64_t c = threadIdx.x; c < n; c += blockDim.x) {
-    y[c] = std::exp(x[c] - top);
+    y[c] = exponential(x[c] - top);
     total += static_cast<double>(y[c]);
   }
   total = block_reduce(total, shared, Plus{});
