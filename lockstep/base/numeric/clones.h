@@ -3,9 +3,11 @@
 // element by element and without contraction.
 #pragma once
 
-// Sanitizers start after the resolvers that choose a clone have run. clang 14 has no clones.
+// Sanitizers start after the resolvers that choose a clone have run. clang 14 has no clones. A test
+// wants none.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(LOCKSTEP_WITHOUT_CLONES)
 #define LOCKSTEP_HAS_CLONES 1
 #define LOCKSTEP_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 // For loops with __builtin_fma(), which calls the C library without the instruction.

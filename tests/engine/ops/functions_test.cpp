@@ -14,29 +14,13 @@
 #include <vector>
 
 #include "lockstep/engine/kernels/elementwise/activation_functions.h"
+#include "tests/functions/cases.h"
 
 namespace lockstep::kernels {
 namespace {
 
-// Units in the last place of the float that is nearest to `exact`.
-double ulps(float found, double exact) {
-  const auto nearest = static_cast<float>(exact);
-  if (std::isnan(exact) != std::isnan(found)) return INFINITY;
-  if (std::isnan(exact)) return 0;
-  if (std::isinf(nearest) || std::isinf(found)) return nearest == found ? 0 : INFINITY;
-  int exponent;
-  std::frexp(exact, &exponent);
-  exponent = exact == 0 ? -125 : std::max(exponent, -125);
-  return std::fabs(double{found} - exact) / std::ldexp(1.0, exponent - 24);
-}
-
 using Loop = void (*)(const float* x, float* y, size_t n);
 using Exact = double (*)(double x);
-
-double exact_share(double x) { return 0.5 * std::erfc(x * -0.70710678118654752440); }
-double exact_sigmoid(double x) {
-  return x > 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
-}
 
 #if defined(LOCKSTEP_HAS_CLONES)
 #define LOCKSTEP_FOR_V4 __attribute__((target("arch=x86-64-v4")))
@@ -64,69 +48,23 @@ struct Function {
       y[i] = expression;                          \
     }                                             \
   }
-#define LOCKSTEP_LOOPS(name, expression)               \
+#define LOCKSTEP_LOOPS(name, expression, ...)          \
   LOCKSTEP_LOOP(name, expression)                      \
   LOCKSTEP_FOR_V3 LOCKSTEP_LOOP(name##_v3, expression) \
   LOCKSTEP_FOR_V4 LOCKSTEP_LOOP(name##_v4, expression)
 
-LOCKSTEP_LOOPS(exp_of, exponential(at))
-LOCKSTEP_LOOPS(expm1_of, exponential_minus_1(at))
-LOCKSTEP_LOOPS(exp2_of, exponential_of_2(at))
-LOCKSTEP_LOOPS(log_of, logarithm(at))
-LOCKSTEP_LOOPS(log1p_of, logarithm_of_1_plus(at))
-LOCKSTEP_LOOPS(erf_of, error_function(at))
-LOCKSTEP_LOOPS(sine_of, sine(at))
-LOCKSTEP_LOOPS(cosine_of, cosine(at))
-LOCKSTEP_LOOPS(tanh_of, hyperbolic_tangent(at))
-LOCKSTEP_LOOPS(erfc_of, complementary_error(at))
-LOCKSTEP_LOOPS(sigmoid_of, logistic(at))
-LOCKSTEP_LOOPS(softplus_of, softplus(at))
-LOCKSTEP_LOOPS(gelu_of, Gelu{}.value(at))
-LOCKSTEP_LOOPS(swish_of, Swish{}.value(at))
-LOCKSTEP_LOOPS(tanh_slope, Tanh{}.slope(at))
-LOCKSTEP_LOOPS(sigmoid_slope, Sigmoid{}.slope(at))
-LOCKSTEP_LOOPS(elu_of, Elu{1}.value(at))
-LOCKSTEP_LOOPS(gelu_slope, Gelu{}.slope(at))
-LOCKSTEP_LOOPS(gelu_tanh_of, GeluTanh{}.value(at))
-LOCKSTEP_LOOPS(gelu_tanh_slope, GeluTanh{}.slope(at))
-LOCKSTEP_LOOPS(swish_slope, Swish{}.slope(at))
+namespace loops {
+LOCKSTEP_FUNCTION_CASES(LOCKSTEP_LOOPS)
+LOCKSTEP_MORE_FUNCTION_CASES(LOCKSTEP_LOOPS)
+}  // namespace loops
 
-#define LOCKSTEP_ENTRY(name) name, name##_v3, name##_v4
-
-double exact_softplus(double x) { return (x > 0 ? x : 0) + std::log1p(std::exp(-std::fabs(x))); }
-// x times what goes to 0 faster than x to infinity.
-double times(double x, double factor) { return factor == 0 ? 0 : x * factor; }
-double exact_swish(double x) { return times(x, exact_sigmoid(x)); }
-double exact_gelu(double x) { return times(x, exact_share(x)); }
-double exact_elu(double x) { return x > 0 ? x : std::expm1(x); }
-double exact_sigmoid_slope(double x) { return exact_sigmoid(x) * exact_sigmoid(-x); }
-double exact_tanh_slope(double x) { return 4 * exact_sigmoid_slope(2 * x); }
-
-// The bounds are those of all floats, rounded up.
 const std::vector<Function>& functions() {
-  using D = double;
-  static const std::vector<Function> all{
-      {"exp", LOCKSTEP_ENTRY(exp_of), [](D x) { return std::exp(x); }, 0.77},
-      {"exp2", LOCKSTEP_ENTRY(exp2_of), [](D x) { return std::exp2(x); }, 0.77},
-      {"expm1", LOCKSTEP_ENTRY(expm1_of), [](D x) { return std::expm1(x); }, 0.83},
-      {"log", LOCKSTEP_ENTRY(log_of), [](D x) { return std::log(x); }, 0.88},
-      {"log1p", LOCKSTEP_ENTRY(log1p_of), [](D x) { return std::log1p(x); }, 0.91},
-      {"tanh", LOCKSTEP_ENTRY(tanh_of), [](D x) { return std::tanh(x); }, 0.72},
-      {"erf", LOCKSTEP_ENTRY(erf_of), [](D x) { return std::erf(x); }, 0.99},
-      {"erfc", LOCKSTEP_ENTRY(erfc_of), [](D x) { return std::erfc(x); }, 0.502},
-      {"sin", LOCKSTEP_ENTRY(sine_of), [](D x) { return std::sin(x); }, 0.501},
-      {"cos", LOCKSTEP_ENTRY(cosine_of), [](D x) { return std::cos(x); }, 0.501},
-      {"sigmoid", LOCKSTEP_ENTRY(sigmoid_of), exact_sigmoid, 0.76},
-      {"softplus", LOCKSTEP_ENTRY(softplus_of), exact_softplus, 0.92},
-      {"gelu", LOCKSTEP_ENTRY(gelu_of), exact_gelu, 0.502},
-      {"swish", LOCKSTEP_ENTRY(swish_of), exact_swish, 0.75},
-      {"slope of tanh", LOCKSTEP_ENTRY(tanh_slope), exact_tanh_slope, 0.76},
-      {"slope of sigmoid", LOCKSTEP_ENTRY(sigmoid_slope), exact_sigmoid_slope, 0.76},
-      {"elu", LOCKSTEP_ENTRY(elu_of), exact_elu, 0.83},
-      {"slope of gelu", LOCKSTEP_ENTRY(gelu_slope), nullptr, 0},
-      {"gelu by tanh", LOCKSTEP_ENTRY(gelu_tanh_of), nullptr, 0},
-      {"slope of gelu by tanh", LOCKSTEP_ENTRY(gelu_tanh_slope), nullptr, 0},
-      {"slope of swish", LOCKSTEP_ENTRY(swish_slope), nullptr, 0}};
+#define LOCKSTEP_ENTRY(name, expression, exact, most) \
+  {#name, loops::name, loops::name##_v3, loops::name##_v4, [](double x) { return exact; }, most},
+#define LOCKSTEP_ENTRY_OF_BITS(name, expression) \
+  {#name, loops::name, loops::name##_v3, loops::name##_v4, nullptr, 0},
+  static const std::vector<Function> all{LOCKSTEP_FUNCTION_CASES(LOCKSTEP_ENTRY)
+                                             LOCKSTEP_MORE_FUNCTION_CASES(LOCKSTEP_ENTRY_OF_BITS)};
   return all;
 }
 
