@@ -53,26 +53,34 @@ struct Gelu {
   }
 };
 
-// (1 + tanh(u)) / 2 = sigmoid(2 u). In double, because large u lose digits in float.
+// (1 + tanh(u)) / 2 = sigmoid(2 u), u = root x (1 + cubic x^2).
 struct GeluTanh {
-  static constexpr double kRoot = 1.5957691216057307117;  // 2 sqrt(2 / pi)
-  static constexpr double kCubic = 0.044715;
-  LOCKSTEP_FUNCTION static in_double::Logistic share(double x) {
-    return in_double::Logistic(kRoot * (x + kCubic * x * x * x));
+  static constexpr float kRoot = 1.59576917f, kRootRest = -4.53406805e-08f;  // 2 sqrt(2 / pi)
+  static constexpr float kCubic = 0.0447149985f, kCubicRest = 1.54614443e-09f;
+  // The sigmoid of a number that has the sign of x and the size of u. Beyond 12, where |u| is more
+  // than 112, as at 12; also for NaN, which the callers' products keep. By bits, see is_above().
+  LOCKSTEP_FUNCTION static Logistic share(float x) {
+    const uint32_t size = bits_of(magnitude(x)), most = bits_of(12.0f);
+    const float z = number_of(size < most ? size : most);
+    const float square = z * z, factor = fused(kCubic, square, 1.0f);
+    const float of_square = fused(z, z, -square), of_factor = fused(kCubic, square, 1.0f - factor);
+    const float root = kRoot * z, of_root = fused(kRoot, z, -root);
+    const FloatPair u =
+        product_of({root, fused(kRootRest, z, of_root)},
+                   {factor, fused(kCubic, of_square, fused(kCubicRest, square, of_factor))});
+    return Logistic(x, parts_of_exponential(FloatPair{-u.high, -u.low}));
   }
-  LOCKSTEP_FUNCTION float value(float x) const {
-    const double above = at_least(-40.0, double{x});
-    return static_cast<float>(above * share(x).value);
-  }
+  LOCKSTEP_FUNCTION float value(float x) const { return share(x).value_times(x); }
   LOCKSTEP_FUNCTION float slope(float x) const {
-    const in_double::Logistic s = share(x);
-    const double at = limited(double{x}, -40.0, 40.0);
-    return static_cast<float>(s.value + at * kRoot * (1 + 3 * kCubic * at * at) * s.value * s.rest);
+    const Logistic s = share(x);
+    const float z = at_most(12.0f, magnitude(x)),
+                inner = kRoot * z * fused(3.0f * kCubic, z * z, 1.0f);
+    return fused(with_sign_of(x, inner), s.slope(), s.value());
   }
 };
 
 struct Swish {
-  LOCKSTEP_FUNCTION float value(float x) const { return Logistic(x).value_times_x(); }
+  LOCKSTEP_FUNCTION float value(float x) const { return Logistic(x).value_times(x); }
   LOCKSTEP_FUNCTION float slope(float x) const {
     const Logistic s(x);
     return fused(limited(x, -200.0f, 200.0f), s.slope(), s.value());

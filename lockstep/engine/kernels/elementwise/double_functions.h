@@ -151,31 +151,27 @@ struct QuarterTurns {
   double r;
   uint64_t n;
   LOCKSTEP_FUNCTION explicit QuarterTurns(double x) {
-    // 2 / pi, in parts: a float times one of the first two is exact. Of large x, multiplied by a
-    // power of two, x is between 2^24 and 2^48, thus whole; then multiples of 4 in 2 / pi times
-    // the inverse power do not matter.
-    double scale = 1, first = 0x1.45f306ep-1, second = -0x1.b1bbeaep-32;
-    double third = 0x1.3f84eafa3ea6ap-61;
-    const auto from = [&](double limit, double s, double a, double b, double c)
+    // 2 / pi, in parts: a float times one of the first two is exact. Of a large x, x times a power
+    // of two is between 2^24 and 2^52, thus whole; multiples of 4 in 2 / pi times the inverse of
+    // that power then do not matter. The parts are multiplied by the power.
+    double first = 0x1.45f306ep-1, second = -0x1.b1bbeaep-32, third = 0x1.3f84eafa3ea6ap-61;
+    const auto from = [&](double limit, double a, double b, double c)
         __attribute__((always_inline)) {
       const bool is = magnitude(x) >= limit;
-      scale = is ? s : scale;
       first = is ? a : first;
       second = is ? b : second;
       third = is ? c : third;
     };
-    from(0x1p48, 0x1p-24, -0x1.236377ep-1, 0x1.4a7f09ep-30, -0x1.4170565911f92p-59);
-    from(0x1p72, 0x1p-48, 0x1.529fc28p-4, -0x1.505c15ap-33, 0x1.377036d8a5665p-62);
-    from(0x1p96, 0x1p-72, 0x1.3abe8fap-3, 0x1.34ddc0ep-32, -0x1.275a99b0ef1bfp-62);
-    from(0x1p120, 0x1p-96, 0x1.f534ddcp+0, 0x1.b6c52b4p-33, -0x1.b0ef1bef806bap-62);
-    const double at = x * scale;
+    from(0x1p52, -0x1.1b1bbeap-28, -0x1.ac07b16p-57, 0x1.f47d4d377036ep-86);
+    from(0x1p80, 0x1.29fc276p-56, -0x1.05c1596p-85, -0x1.11f924eb53362p-115);
+    from(0x1p108, 0x1.7d1f534p-84, 0x1.bb81b6cp-113, 0x1.4acc9e21c8210p-143);
     constexpr double rounds_to_fours = 4 * kRoundsToWhole;
-    double a = at * first, b = at * second;
+    double a = x * first, b = x * second;
     a -= (a + rounds_to_fours) - rounds_to_fours;
     b -= (b + rounds_to_fours) - rounds_to_fours;
     const double whole = (a + b) + kRoundsToWhole;
     n = bits_of(whole);
-    r = fused(at, third, (a - (whole - kRoundsToWhole)) + b);
+    r = fused(x, third, (a - (whole - kRoundsToWhole)) + b);
   }
   // sin(r pi / 2) and cos(r pi / 2); relative errors 5e-15 and 8e-14.
   LOCKSTEP_FUNCTION double sine() const {

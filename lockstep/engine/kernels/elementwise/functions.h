@@ -77,6 +77,12 @@ LOCKSTEP_FUNCTION Exponential parts_of_exponential(float x) {
   const float near = fused(n, -kLog2, x), r = fused(n, -kLog2Rest, near);
   return {whole, r, fused(n, -kLog2Rest, near - r)};
 }
+LOCKSTEP_FUNCTION Exponential parts_of_exponential(const FloatPair& x) {
+  const float whole = fused(x.high, 1.44269504f, kRoundsToWhole), n = whole - kRoundsToWhole;
+  const float near = fused(n, -kLog2, x.high), low = fused(n, -kLog2Rest, x.low);
+  const FloatPair r = sum_of(near, low);
+  return {whole, r.high, r.low};
+}
 
 LOCKSTEP_FUNCTION float exponential(float x) {
   const Exponential e = parts_of_exponential(limited(x, -105.0f, 90.0f));
@@ -124,12 +130,12 @@ LOCKSTEP_FUNCTION float hyperbolic_tangent(float x) {
   return with_sign_of(x, fused(lost, inverse, quotient));
 }
 
-// log(1 + f) - f, for -1/4 <= f <= 1/2; relative error of f + this: 5e-9.
-LOCKSTEP_FUNCTION float rest_of_logarithm(float f) {
+// log(1 + f) - f + more, for -1/4 <= f <= 1/2; relative error of f + this: 5e-9.
+LOCKSTEP_FUNCTION float rest_of_logarithm(float f, float more) {
   const float p =
       polynomial(f, -4.50736098e-02f, 1.04645304e-01f, -1.31629854e-01f, 1.44788206e-01f,
                  -1.66471645e-01f, 1.99908063e-01f, -2.50000983e-01f, 3.33334506e-01f, -0.5f);
-  return f * f * p;
+  return fused(f * f, p, more);
 }
 
 // The bits that make x a number between 3/4 and 3/2 when they are subtracted from its bits: its
@@ -146,7 +152,7 @@ LOCKSTEP_FUNCTION float logarithm(float x) {
   const float n = whole_of_exponent(exponent) - (small ? 23.0f : 0.0f);
   const float f = number_of(bits_of(scaled) - exponent) - 1.0f;
   const FloatPair sum = sum_of(n * kLog2, f);
-  const float found = sum.high + (rest_of_logarithm(f) + fused(n, kLog2Rest, sum.low));
+  const float found = sum.high + rest_of_logarithm(f, fused(n, kLog2Rest, sum.low));
   return with_limits_of_logarithm(x, found);
 }
 
@@ -160,7 +166,7 @@ LOCKSTEP_FUNCTION float logarithm_of_1_plus(float x) {
   const float scaled = number_of(bits_of(x) - exponent);
   const float f = scaled + fused(0.25f, scale, -1.0f);
   const FloatPair high = sum_of(n * kLog2, f);
-  const float found = high.high + (rest_of_logarithm(f) + fused(n, kLog2Rest, high.low));
+  const float found = high.high + rest_of_logarithm(f, fused(n, kLog2Rest, high.low));
   return x == 0 ? x : with_limits_of_logarithm(sum, found);
 }
 
@@ -175,7 +181,10 @@ LOCKSTEP_FUNCTION float error_function(float x) {
   const float far = polynomial(y, -3.46139615e-07f, 5.86362694e-06f, -2.43257673e-05f,
                                -2.22142946e-04f, 3.51506635e-03f, -2.37505529e-02f, 1.06383651e-01f,
                                6.35004640e-01f, 1.28693625e-01f);
-  const float found = z < 0.92f ? fused(near, z, z) : 1.0f - exponential(fused(far, -y, -y));
+  const float power = fused(far, -y, -y);
+  const Exponential e = parts_of_exponential(FloatPair{power, fused(far, -y, -y - power)});
+  const float rest = (1.0f + (e.r + e.rest)) * power_of_2(e.n);
+  const float found = z < 0.92f ? fused(near, z, z) : 1.0f - rest;
   return with_sign_of(x, found);
 }
 
@@ -188,16 +197,17 @@ LOCKSTEP_FUNCTION float power(float x, float y) {
   return static_cast<float>(in_double::power(x, y));
 }
 
-// 1 / (1 + e^-x) and the rest to 1. Both are large and small, or small and large, of |x|.
+// 1 / (1 + e^-x) and the rest to 1.
 struct Logistic {
   float x;
   FloatPair m;  // m 2^n = E = e^-|x|
   int32_t n;
   FloatPair sum;  // 1 + E
   float inverse;  // 1 / sum.high
-  LOCKSTEP_FUNCTION explicit Logistic(float argument) : x(argument) {
-    const float z = magnitude(x);
-    const Exponential e = parts_of_exponential(-at_most(112.0f, z));
+  LOCKSTEP_FUNCTION explicit Logistic(float argument)
+      : Logistic(argument, parts_of_exponential(-at_most(112.0f, magnitude(argument)))) {}
+  // Of the e^-|x|.
+  LOCKSTEP_FUNCTION Logistic(float argument, const Exponential& e) : x(argument) {
     m = e.value();
     n = e.n;
     const float scale = power_of_2(n > -126 ? n : -126);  // less does not change 1 + E
@@ -220,13 +230,14 @@ struct Logistic {
     const FloatPair q = pair();
     return times_power_of_2(q.high + q.low, exponent());
   }
-  // x * value.
-  LOCKSTEP_FUNCTION float value_times_x() const {
+  // factor * value, for a factor with the sign of x and |factor| <= |x|, or |x| > 112.
+  LOCKSTEP_FUNCTION float value_times(float factor) const {
     const FloatPair q = pair();
-    const float factor = with_sign_of(x, at_most(112.0f, magnitude(x))), high = factor * q.high;
-    const float low = fused(factor, q.low, fused(factor, q.high, -high));
+    const float finite = with_sign_of(factor, at_most(112.0f, magnitude(factor)));
+    const float high = finite * q.high;
+    const float low = fused(finite, q.low, fused(finite, q.high, -high));
     const float found = times_power_of_2(high + low, exponent());
-    return is_above(x, 112.0f) ? x : with_sign_of(x, found);
+    return is_above(x, 112.0f) ? factor : with_sign_of(factor, found);
   }
   // The derivative of value, value * rest, times 2^more.
   LOCKSTEP_FUNCTION float slope(int32_t more = 0) const {
@@ -248,9 +259,9 @@ LOCKSTEP_FUNCTION float softplus(float x) {
   const bool halve = high > 0.5f;
   const float f = halve ? fused(0.5f, high, -0.5f) : high;
   const float f_low = halve ? 0.5f * low : low;
-  const float near = rest_of_logarithm(f) + fused(f_low, -f, f_low);
   const FloatPair sum = sum_of(halve ? kLog2 : 0.0f, f);
-  const float rest = sum.low + (near + (halve ? kLog2Rest : 0.0f));
+  const float lost = sum.low + (halve ? kLog2Rest : 0.0f);
+  const float rest = rest_of_logarithm(f, fused(f_low, -f, f_low) + lost);
   // The larger of 0 and x is added.
   const bool more = x > sum.high;
   const FloatPair all = sum_of(more ? x : sum.high, more ? sum.high : (x > 0 ? x : 0.0f));
