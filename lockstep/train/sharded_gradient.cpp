@@ -7,6 +7,7 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/tensor/reshape.h"

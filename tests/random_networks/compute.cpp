@@ -175,8 +175,22 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
     frame.add("factor." + std::to_string(k), factor);
     terms.push_back(ops::sum(ops::multiplication({outputs[k], factor})));
   }
-  const auto gradients = tape.gradient(ops::addition(terms), wanted);
+  const auto gradients = tape.gradient(ops::addition(terms), wanted, {.create_graph = true});
   for (size_t i = 0; i < wanted.size(); ++i) frame.add("gradient." + names[i], gradients[i]);
+  // The Hessian times a direction: the gradient of the gradients' product with it.
+  terms.clear();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    std::vector<float> along(static_cast<size_t>(gradients[i].shape().elements()));
+    for (auto& a : along) a = static_cast<float>(dice.normal());
+    const Tensor direction = Tensor::from(along, gradients[i].shape());
+    frame.add("direction." + names[i], direction);
+    terms.push_back(ops::sum(ops::multiplication({gradients[i], direction})));
+  }
+  const Tensor slope = terms.empty() ? Tensor() : ops::addition(terms);
+  std::vector<Tensor> second;
+  for (const Tensor& t : wanted) second.push_back(Tensor::zeros(t.shape()));
+  if (slope.defined() && tape.tracks({&slope, 1})) second = tape.gradient(slope, wanted);
+  for (size_t i = 0; i < wanted.size(); ++i) frame.add("second." + names[i], second[i]);
   add_values(frame, network, "after.");
   const auto predicted = network.forward_all(inputs, {.record = false});
   for (size_t k = 0; k < predicted.size(); ++k) {

@@ -10,7 +10,7 @@ from torch_network import Run
 class Plant:
     """Deliberate mistakes of the reference, one at a time. Each must be found."""
 
-    NAMES = ("gradient", "statistics", "update", "prediction", "dropout", "loss")
+    NAMES = ("gradient", "second", "statistics", "update", "prediction", "dropout", "loss")
 
     def __init__(self, name=None):
         assert name is None or name in self.NAMES, name
@@ -157,6 +157,15 @@ def training_of_ours(head, arrays):
     return result
 
 
+def gradients_of(scalar, wanted, create_graph=False):
+    """Zeros where the scalar does not depend on a tensor."""
+    if not wanted or not torch.is_tensor(scalar) or not scalar.requires_grad:
+        return [torch.zeros_like(value) for value in wanted]
+    found = torch.autograd.grad(scalar, wanted, allow_unused=True, create_graph=create_graph)
+    return [torch.zeros_like(value) if gradient is None else gradient
+            for value, gradient in zip(wanted, found)]
+
+
 def tape(head, arrays, dtype, noise=None, plant=Plant(), narrow=False):
     values = tensors(arrays, names_with(arrays, "before."), dtype, noise)
     inputs = tensors(arrays, names_with(arrays, "input."), dtype, noise)
@@ -171,14 +180,15 @@ def tape(head, arrays, dtype, noise=None, plant=Plant(), narrow=False):
     outputs = run.forward(ordered)
     scalar = sum((y * torch.from_numpy(arrays[f"factor.{k}"].copy()).to(dtype)).sum()
                  for k, y in enumerate(outputs))
-    if wanted and scalar.requires_grad:
-        gradients = torch.autograd.grad(scalar, wanted, allow_unused=True)
-    else:
-        gradients = [None] * len(wanted)
+    gradients = gradients_of(scalar, wanted, create_graph=True)
+    # The Hessian times a direction.
+    slope = sum((gradient * torch.from_numpy(arrays["direction." + name].copy()).to(dtype)).sum()
+                for name, gradient in zip(names, gradients))
+    second = gradients_of(slope, wanted)
     result = {f"output {k}": y for k, y in enumerate(outputs)}
-    for name, value, gradient in zip(names, wanted, gradients):
-        gradient = torch.zeros_like(value) if gradient is None else gradient
+    for name, gradient, along in zip(names, gradients, second):
         result["gradient of " + name] = gradient * plant.factor("gradient")
+        result["Hessian product of " + name] = along * plant.factor("second")
     rows = len(ordered[0])
     states = moved_states(values, [run.statistics], [(0, rows)], plant)
     result.update({"state " + name: state for name, state in states.items()})
@@ -194,7 +204,7 @@ def tape(head, arrays, dtype, noise=None, plant=Plant(), narrow=False):
 def tape_of_ours(head, arrays):
     result = {}
     for prefix, name in (("output.", "output "), ("gradient.", "gradient of "),
-                         ("predicted.", "prediction ")):
+                         ("second.", "Hessian product of "), ("predicted.", "prediction ")):
         for rest, array in names_with(arrays, prefix).items():
             result[name + rest] = arrays[array].astype(float)
     states = set(names_with(arrays, "before.")) - set(parameters_of(head))

@@ -226,31 +226,56 @@ TEST(ShardedValueAndGradient, GradientsPassThroughInputs) {
   EXPECT_LT(distance(sharded.gradients, whole.gradients), 1e-5);
 }
 
-// A gradient penalty. Derivatives of gradients are unknown, so they are refused, not taken as 0.
-TEST(ShardedValueAndGradient, RefusesDerivativesOfGradients) {
+// The network's slope at each observation is part of the loss, as in a gradient penalty.
+TEST(ShardedValueAndGradient, DifferentiatesGradients) {
   Network network({image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}),
                    convolution2d({.filters = 2, .kernel = {3, 3}, .padding = same_padding}),
                    tanh()});
   network.initialize(1);
   const Tensor x = random_tensor({9, 2, 4, 4}, 4);
-  ShardGroup group(network, {.threads = 2, .shard_size = 4});
-  const auto step = [&](bool constant) {
+  const auto loss = [](const Tensor& rows, const auto& forward) {
+    Tape tape;
+    tape.watch(rows);
+    const Tensor slope = tape.gradient(ops::sum(forward(rows)), {rows})[0];
+    return ops::mean_squared_error(forward(rows), slope);
+  };
+  const auto sharded = [&](int threads) {
+    ShardGroup group(network, {.threads = threads, .shard_size = 4});
     return sharded_value_and_gradient(
         [&](Shard& shard) {
-          const Tensor rows = shard[0];
-          Tensor slope;
-          {
-            Tape tape;
-            tape.watch(rows);
-            slope = tape.gradient(ops::sum(shard.forward(rows)), {rows})[0];
-          }
-          const Tensor scores = shard.forward(rows);
-          return ops::mean_squared_error(scores, constant ? slope.clone() : slope);
+          return loss(shard[0], [&](const Tensor& rows) { return shard.forward(rows); });
         },
         {x}, group, 1);
   };
-  EXPECT_THROW(step(false), Unsupported);
-  EXPECT_GT(step(true).value, 0);
+  const auto one = sharded(1);
+  const auto whole = value_and_gradient(
+      [&] {
+        return ops::mean(loss(x, [&](const Tensor& rows) { return network.forward({rows}); }));
+      },
+      network);
+  EXPECT_NEAR(one.value, whole.value, 1e-6);
+  EXPECT_LT(distance(one.gradients, whole.gradients), 1e-5);
+  const auto several = sharded(5);
+  EXPECT_EQ(several.value, one.value);
+  EXPECT_EQ(distance(several.gradients, one.gradients), 0);
+  // Beside differences of the value along the gradient itself.
+  double squares = 0;
+  for (const Tensor& gradient : one.gradients) {
+    for (const float g : gradient.to_vector()) squares += static_cast<double>(g) * g;
+  }
+  const auto moved_by = [&](float step) {
+    for (size_t p = 0; p < one.gradients.size(); ++p) {
+      const Tensor& value = network.parameters()[p].value;
+      const std::vector<float> g = one.gradients[p].to_vector();
+      for (size_t i = 0; i < g.size(); ++i) value.data<float>()[i] += step * g[i];
+    }
+  };
+  constexpr float h = 1e-2f;
+  moved_by(h);
+  const double above = sharded(1).value;
+  moved_by(-2 * h);
+  const double below = sharded(1).value;
+  EXPECT_NEAR((above - below) / (2 * h), squares, 1e-2 * squares);
 }
 
 // All threads compute predictions of another network and of this one at once.

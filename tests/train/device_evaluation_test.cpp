@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "lockstep/base/os/memory_room.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/evaluation/device_batches.h"
 #include "lockstep/train/evaluation/evaluator.h"

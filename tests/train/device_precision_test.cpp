@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/devices.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/kernels/windows/convolution.h"

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/self_test/self_test.h"

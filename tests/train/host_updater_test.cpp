@@ -7,6 +7,7 @@
 
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/state/state_digest.h"

@@ -71,7 +71,8 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
     const Device device = tensor.device();
     if (!device.is_cpu()) memory_of(device).activate();
     Tensor copy(spec, device);
-    run(device, kernels::table_for(device).reorder(tensor.spec(), spec), {tensor}, {copy});
+    run(device, kernels::reorder(kernels::table_for(device), tensor.spec(), spec), {tensor},
+        {copy});
     return copy;
   }
   return convert(reshaped_unrecorded(convert(tensor, tensor.spec().plain()), spec.shape), spec);
@@ -82,6 +83,7 @@ struct Tape::Node {
   std::vector<Tensor> inputs, outputs;
   OpPtr op;  // null: a function
   std::shared_ptr<const AppliedKernel> kernel;
+  StepInfo step;
   std::shared_ptr<BackwardFunction> backward;  // shared by all tapes that record the function
   bool linked = false;
 };
@@ -167,6 +169,9 @@ std::vector<Tensor> run_gradient(const KernelGradient& gradient, const AppliedKe
   std::vector<Tensor> results;
   for (size_t i = 0; i < diffs.size(); ++i) {
     if (gradient.diff_input(i) < 0) continue;
+    if (diffs[i].defined() && !(diffs[i].shape() == inputs[i].shape())) {
+      diffs[i] = reshaped_unrecorded(diffs[i], inputs[i].shape());
+    }
     if (!diffs[i].defined()) {
       throw Unsupported("[" + std::string(gradient.type()) +
                         "] has no gradient with respect to its input " + std::to_string(i + 1));
@@ -249,7 +254,7 @@ class TensorBuilder final : public ValueBuilder {
     } else {
       out = run_forward(op, in, step_, kernel);
     }
-    Tape::record_everywhere(in, out, op, kernel);
+    Tape::record_everywhere(in, out, op, kernel, step_);
     std::vector<int> outputs;
     for (const Tensor& t : out) outputs.push_back(number(t));
     if (kernel) remember(outputs.front(), std::move(kernel));
@@ -326,7 +331,7 @@ class Tape::Nodes final : public Differentiated {
     for (const int v : outputs_[i]) applied.outputs.push_back(value(v));
     for (const int v : diff_outputs) applied.diff_outputs.push_back(value(v));
     applied.wanted = std::move(needed);
-    builder_.set_step(node(i).kernel ? node(i).kernel->step : StepInfo{});
+    builder_.set_step(node(i).step);
     const OpPtr op = node(i).op;
     const std::vector<Value> results = op->gradient(applied);
     std::vector<int> numbers;
@@ -421,7 +426,11 @@ bool Tape::from_gradients(const Tensor& tensor) const {
 
 void Tape::record(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
                   BackwardFunction backward, Outputs kind) {
-  state_->record({std::move(inputs), std::move(outputs), nullptr, nullptr,
+  state_->record({std::move(inputs),
+                  std::move(outputs),
+                  nullptr,
+                  nullptr,
+                  {},
                   std::make_shared<BackwardFunction>(std::move(backward)),
                   kind == Outputs::linked});
 }
@@ -442,12 +451,13 @@ void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vecto
   if (!innermost) return;
   std::shared_ptr<BackwardFunction> shared;
   if (backward) shared = std::make_shared<BackwardFunction>(std::move(backward));
-  record_everywhere({inputs, outputs, nullptr, nullptr, shared, kind == Outputs::linked});
+  record_everywhere({inputs, outputs, nullptr, nullptr, {}, shared, kind == Outputs::linked});
 }
 
 void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
-                             const OpPtr& op, const std::shared_ptr<const AppliedKernel>& kernel) {
-  if (innermost) record_everywhere({inputs, outputs, op, kernel, nullptr, false});
+                             const OpPtr& op, const std::shared_ptr<const AppliedKernel>& kernel,
+                             const StepInfo& step) {
+  if (innermost) record_everywhere({inputs, outputs, op, kernel, step, nullptr, false});
 }
 
 void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respect_to) const {
@@ -546,7 +556,7 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
                              const StepInfo& step) {
   std::shared_ptr<const AppliedKernel> kernel;
   std::vector<Tensor> outputs = run_forward(op, inputs, step, kernel);
-  Tape::record_everywhere(inputs, outputs, op, kernel);
+  Tape::record_everywhere(inputs, outputs, op, kernel, step);
   return outputs;
 }
 

@@ -99,7 +99,8 @@ class Tape {
   // null for a gradient of an op.
   static void record_everywhere(const std::vector<Tensor>& inputs,
                                 const std::vector<Tensor>& outputs, const OpPtr& op,
-                                const std::shared_ptr<const AppliedKernel>& kernel);
+                                const std::shared_ptr<const AppliedKernel>& kernel,
+                                const StepInfo& step);
 
  private:
   struct Node;

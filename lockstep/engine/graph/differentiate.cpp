@@ -22,7 +22,7 @@ class Accumulation final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    kernels::Pass pass = table.accumulate(in[0]);
+    kernels::Pass pass = kernels::accumulate(table, in[0]);
     pass.reads = {kernels::input(0, in[0]), kernels::input(1, in[0])};
     pass.writes = {kernels::output(0, in[0])};
     return {.forward = std::move(pass), .backward = {}, .rows_apart = true};

@@ -58,6 +58,55 @@ int Graph::mark_output(int value) {
   return static_cast<int>(outputs_.size()) - 1;
 }
 
+std::vector<int> Graph::slots(Source source) const {
+  std::vector<int> found;
+  for (const Value& value : values_) {
+    if (value.source == source) found.push_back(value.slot);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Graph Graph::with_inputs_alone() const {
+  Graph result = *this;
+  for (const Source source : {Source::parameter, Source::state}) {
+    for (const int slot : slots(source)) {
+      Value& value = result.values_[static_cast<size_t>(find(source, slot))];
+      value.source = Source::input;
+      value.slot = result.inputs_++;
+    }
+  }
+  return result;
+}
+
+Graph Graph::pruned() const {
+  std::vector<bool> needed(values_.size(), false);
+  for (const int v : outputs_) needed[static_cast<size_t>(v)] = true;
+  std::vector<bool> kept(nodes_.size(), false);
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    for (const int v : nodes_[i].outputs) kept[i] = kept[i] || needed[static_cast<size_t>(v)];
+    if (!kept[i]) continue;
+    for (const int v : nodes_[i].inputs) needed[static_cast<size_t>(v)] = true;
+  }
+  Graph result;
+  result.inputs_ = inputs_;
+  std::vector<int> moved(values_.size(), -1);
+  for (size_t v = 0; v < values_.size(); ++v) {
+    if (values_[v].source != Source::computed) moved[v] = result.add_value(values_[v]);
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!kept[i]) continue;
+    std::vector<int> inputs;
+    for (const int v : nodes_[i].inputs) inputs.push_back(moved[static_cast<size_t>(v)]);
+    const std::vector<int> outputs = result.add(nodes_[i].op, inputs, nodes_[i].name);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      moved[static_cast<size_t>(nodes_[i].outputs[k])] = outputs[k];
+    }
+  }
+  for (const int v : outputs_) result.mark_output(moved[static_cast<size_t>(v)]);
+  return result;
+}
+
 Graph Graph::fused(std::span<const int> differentiated, const kernels::Table* table) const {
   Graph result =
       (table ? with_inputs_handed_over(*table) : *this).with_pairs_fused(differentiated, table);

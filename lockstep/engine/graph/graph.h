@@ -44,6 +44,9 @@ class Graph {
   // Marks a value that the caller reads after a forward run. Returns the number of the output.
   int mark_output(int value);
 
+  // Takes the marks of all outputs away.
+  void unmark_outputs() { outputs_.clear(); }
+
   // References to values, nodes and shapes stay valid while others are added.
   const std::deque<Value>& values() const { return values_; }
   const std::deque<Node>& nodes() const { return nodes_; }
@@ -51,6 +54,13 @@ class Graph {
   int inputs() const { return inputs_; }
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
 
+  // The slots of all values of a source, in increasing order.
+  std::vector<int> slots(Source source) const;
+  // Returns the graph with its parameters, and then its states, as further inputs, in the order of
+  // their slots.
+  Graph with_inputs_alone() const;
+  // Returns the graph without nodes on which no output depends.
+  Graph pruned() const;
   // Returns the graph with inputs handed over from op to op (Op::hand_over), if `table` has kernels
   // for it, and with pairs of ops fused, repeated until no pair is left. `differentiated`:
   // outputs (by number) whose derivatives a backward run starts from; those values stay results of

@@ -90,11 +90,10 @@ std::vector<Value> KernelGradient::gradient(const AppliedOp& applied) const {
       throw Unsupported("[" + std::string(type()) + "] has no second derivative");
     }
     std::vector<DerivativeSeed> seeds;
-    std::vector<Value> probe(outputs());  // takes the place of dy; the result does not depend on it
+    std::vector<Value> probe(outputs());
     for (size_t k = 0; k < outputs(); ++k) {
       if (!reached_[k] || !y[k].defined()) continue;
-      probe[k] = Value(&builder, graph.add_input(y[k].shape(), DType::f32));
-      outside.emplace_back();
+      probe[k] = dy[k];
       seeds.push_back({y[k].number(), probe[k].number()});
     }
     std::vector<bool> wanted(graph.values().size(), false);
@@ -123,7 +122,7 @@ std::vector<Value> KernelGradient::gradient(const AppliedOp& applied) const {
 
   std::vector<DerivativeSeed> seeds;
   std::vector<bool> wanted(graph.values().size(), false);
-  for (size_t k = 0; k < outputs(); ++k) {
+  for (size_t k = 0; k < outputs() && !of_->has_constant_slope(); ++k) {
     if (dy[k].defined() && moved[k].defined()) seeds.push_back({moved[k].number(), dy[k].number()});
   }
   for (size_t i = 0; i < inputs(); ++i) {

@@ -4,6 +4,14 @@
 
 namespace lockstep {
 
+std::vector<Value> elementwise_tangent(const Op& op, std::span<const Value> inputs,
+                                       std::span<const Value> changes) {
+  const std::vector<Value> x(inputs.begin(), inputs.end());
+  std::vector<bool> wanted(x.size(), false);
+  wanted[0] = true;
+  return {op.gradient({x, apply_all(op.shared_from_this(), x), {changes[0]}, wanted})[0]};
+}
+
 void check_count(const Op& op, std::span<const Shape> inputs, size_t least, size_t most) {
   if (inputs.size() >= least && inputs.size() <= most) return;
   std::string wanted = std::to_string(least);

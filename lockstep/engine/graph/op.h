@@ -10,7 +10,7 @@
 
 #include "lockstep/base/numeric/shape.h"
 #include "lockstep/engine/graph/value.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 
 namespace lockstep {
 
@@ -68,13 +68,15 @@ class Op : public std::enable_shared_from_this<Op> {
   }
   // Adds the derivative of each output along a direction: from the change of each input (undefined:
   // 0) the change of each output (undefined: 0). Nothing if the op has no rule; decomposed() then
-  // gives it.
+  // gives it. At least one change is defined.
   virtual std::vector<Value> tangent(std::span<const Value> inputs,
                                      std::span<const Value> changes) const {
     (void)inputs;
     (void)changes;
     return {};
   }
+  // Whether the slope is constant, except at isolated places, so that second derivatives are 0.
+  virtual bool has_constant_slope() const { return false; }
   // Whether results depend on the position in the training (StepInfo).
   virtual bool draws_random_numbers() const { return false; }
   // Returns one op that replaces this op followed by `next`, or nothing.
@@ -97,6 +99,11 @@ class Op : public std::enable_shared_from_this<Op> {
     return true;
   }
 };
+
+// Op::tangent() of an op whose output has the first input's shape, if each element depends on one
+// element of that input, and other inputs have no derivative: the backward pass of the change.
+std::vector<Value> elementwise_tangent(const Op& op, std::span<const Value> inputs,
+                                       std::span<const Value> changes);
 
 // Throws InvalidArgument "[type] takes ... inputs, received ...".
 void check_count(const Op& op, std::span<const Shape> inputs, size_t least, size_t most);

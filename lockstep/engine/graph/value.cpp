@@ -27,7 +27,7 @@ std::vector<Value> apply_all(OpPtr op, std::span<const Value> inputs) {
   return outputs;
 }
 
-Value apply(OpPtr op, std::span<const Value> inputs) {
+Value applied(OpPtr op, std::span<const Value> inputs) {
   return apply_all(std::move(op), inputs).front();
 }
 

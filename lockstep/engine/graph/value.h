@@ -1,8 +1,10 @@
 // Values of ops, and where ops are added: to a graph, to a layer, or to tensors, at once.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/numeric/shape.h"
@@ -43,9 +45,12 @@ class Value {
 // Applies an op to values of one builder and returns all outputs, or the first one. Throws
 // InvalidArgument if a value is undefined or belongs to another builder.
 std::vector<Value> apply_all(OpPtr op, std::span<const Value> inputs);
-Value apply(OpPtr op, std::span<const Value> inputs);
-inline Value apply(OpPtr op, std::initializer_list<Value> inputs) {
-  return apply(std::move(op), std::span<const Value>(inputs.begin(), inputs.size()));
+Value applied(OpPtr op, std::span<const Value> inputs);
+inline std::vector<Value> apply_all(OpPtr op, std::initializer_list<Value> inputs) {
+  return apply_all(std::move(op), std::span<const Value>(inputs.begin(), inputs.size()));
+}
+inline Value applied(OpPtr op, std::initializer_list<Value> inputs) {
+  return applied(std::move(op), std::span<const Value>(inputs.begin(), inputs.size()));
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/backends/support.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/kernels/self_test/self_test.h"

@@ -320,6 +320,9 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   for (const Graph::Node& node : lowered.graph.nodes()) {
     if (made->draws.empty() && node.op->draws_random_numbers()) made->draws = node.name;
   }
+  if (gradients) {
+    made->function = std::make_shared<NetworkFunction>(lowered.graph, precision, device());
+  }
   made->statistics = lowered.mark_statistics();
   made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
   if (plans.size() == State::kMostPlans) plans.pop_back();
@@ -375,13 +378,16 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   // match neither the old nor the new values, so they throw.
   Tape::record_everywhere(
       tracked, outputs,
-      [run, plan = mine->plan, packed = state_->packed, digests, n_inputs = inputs.size(), tracked,
-       outputs = mine->outputs, device = device(), step = options.step,
+      [run, mine, states = lent->states, packed = state_->packed, digests, n_inputs = inputs.size(),
+       tracked, device = device(), step = options.step,
        stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
-        if (packed->digests() != digests) {
+        const auto check = [packed, digests] {
+          if (packed->digests() == digests) return;
           throw InvalidArgument("[network] parameters were changed between forward and gradient",
                                 "compute the gradients of a tape before changing the parameters");
-        }
+        };
+        check();
+        const std::vector<Shape>& shapes = mine->outputs;
         const ArithmeticMode fixed;
         packed->refresh(digests);  // a forward run with other values may have come between
         // A backward run overwrites memory that it reads, so a second one repeats the forward run
@@ -391,16 +397,16 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
         for (size_t k = 0; k < diffs.size(); ++k) {
           // Zeros if the scalar does not depend on this output.
           const Tensor plain = diffs[k].defined() ? convert(diffs[k], diffs[k].spec().plain())
-                                                  : Tensor::zeros(outputs[k], DType::f32, device);
+                                                  : Tensor::zeros(shapes[k], DType::f32, device);
           copy(device, run->output_gradient(static_cast<int>(k)), plain.raw(), plain.bytes());
         }
         run->backward(step);
         run->join();
-        std::vector<Tensor> results(tracked.size() + outputs.size());
-        for (size_t k = 0; k < outputs.size(); ++k) {
+        std::vector<Tensor> results(tracked.size() + shapes.size());
+        for (size_t k = 0; k < shapes.size(); ++k) {
           const float* const from = run->total_output_gradient(static_cast<int>(k));
           if (!from || !need[tracked.size() + k]) continue;
-          const Tensor result(outputs[k], DType::f32, device);
+          const Tensor result(shapes[k], DType::f32, device);
           copy(device, result.raw(), from, result.bytes());
           results[tracked.size() + k] = result;
         }
@@ -412,7 +418,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
             if (!from) continue;
             copy(device, result.raw(), from, result.bytes());
           } else {
-            const auto& entry = plan->gradient_layout().entries[i - n_inputs];
+            const auto& entry = mine->plan->gradient_layout().entries[i - n_inputs];
             std::byte* const from = run->gradients() + entry.offset;
             if (entry.spec.row_major()) {
               copy(device, result.raw(), from, result.bytes());
@@ -426,6 +432,13 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
           }
           results[i] = result;
         }
+        const auto first = tracked.begin(), parameters = first + static_cast<ptrdiff_t>(n_inputs);
+        const NetworkFunction::Computed computed{
+            {first, parameters}, {parameters, tracked.end()}, states, diffs, need, step, check};
+        const auto beyond = static_cast<ptrdiff_t>(tracked.size());
+        std::vector<Tensor> gradients(results.begin(), results.begin() + beyond);
+        mine->function->record(computed, gradients);
+        std::copy(gradients.begin(), gradients.end(), results.begin());
         return results;
       },
       Tape::Outputs::linked);

@@ -7,6 +7,7 @@
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/plan/plan.h"
+#include "lockstep/engine/plan/recorded_gradients.h"
 
 namespace lockstep {
 
@@ -26,6 +27,7 @@ struct NetworkPlan {
   std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
   std::vector<Shape> outputs;  // shapes with all observations
   std::string draws;           // first layer that draws random numbers; "": none does
+  std::shared_ptr<const NetworkFunction> function;  // with gradients
 };
 
 // First index of a layer's parameters and states in the network's lists.

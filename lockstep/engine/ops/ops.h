@@ -1,29 +1,108 @@
 // All ops: functions on tensors, which tapes record and which custom loops and custom layers use.
 //
 // relu() and the like run an op at once. make_relu() and the like return the op itself, for custom
-// layers (LayerBuilder::apply()). Shapes are n x ...: the first dimension counts observations, the
-// second channels (c), the others are space: l, h x w, or d x h x w. All functions are
+// layers (LayerBuilder::applied()). Shapes are n x ...: the first dimension counts observations,
+// the second channels (c), the others are space: l, h x w, or d x h x w. All functions are
 // thread-safe. They throw InvalidArgument, naming the op, for inputs that do not fit.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "lockstep/base/fields.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/numeric/shape.h"
 #include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/ops/op_list.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
 
-// Elementwise sum and product of values.
-Value operator+(const Value& a, const Value& b);
-Value operator*(const Value& a, const Value& b);
+// Elementwise arithmetic, with broadcasting by NumPy's rules (ops::add() and the like).
+#define LOCKSTEP_DECLARE_FOR(T)        \
+  T operator+(const T& a, const T& b); \
+  T operator-(const T& a, const T& b); \
+  T operator*(const T& a, const T& b); \
+  T operator/(const T& a, const T& b); \
+  T operator+(const T& a, double b);   \
+  T operator-(const T& a, double b);   \
+  T operator*(const T& a, double b);   \
+  T operator/(const T& a, double b);   \
+  T operator+(double a, const T& b);   \
+  T operator-(double a, const T& b);   \
+  T operator*(double a, const T& b);   \
+  T operator/(double a, const T& b);   \
+  T operator-(const T& a);
+LOCKSTEP_DECLARE_FOR(Tensor)
+LOCKSTEP_DECLARE_FOR(Value)
+#undef LOCKSTEP_DECLARE_FOR
 
 }  // namespace lockstep
 
 namespace lockstep::ops {
+
+// ---- Elementwise functions, with broadcasting ----
+
+// The functions of op_list.h: exp(x), add(a, b) and so on. On a Tensor they compute at once and are
+// recorded by tapes that watch it; on a Value (custom layers) they are added to its graph. Shapes
+// are broadcast by NumPy's rules: they are aligned at the last axis, and axes of 1 and missing axes
+// repeat. Derivatives of any order are ops again. Throw InvalidArgument, naming the op, for shapes
+// that cannot be broadcast and types other than f32. Thread-safe.
+#define LOCKSTEP_DECLARE(name, text) \
+  Tensor name(const Tensor& x);      \
+  Value name(const Value& x);
+LOCKSTEP_UNARY_OPS(LOCKSTEP_DECLARE)
+#undef LOCKSTEP_DECLARE
+#define LOCKSTEP_DECLARE_FOR(name, T) \
+  T name(const T& a, const T& b);     \
+  T name(const T& a, double b);       \
+  T name(double a, const T& b);
+#define LOCKSTEP_DECLARE(name, text) \
+  LOCKSTEP_DECLARE_FOR(name, Tensor) \
+  LOCKSTEP_DECLARE_FOR(name, Value)
+LOCKSTEP_BINARY_OPS(LOCKSTEP_DECLARE)
+#undef LOCKSTEP_DECLARE
+#undef LOCKSTEP_DECLARE_FOR
+
+// a where the condition is not 0, otherwise b. Elements that are not taken reach neither the result
+// nor a derivative, not even NaN. The condition has no derivative.
+#define LOCKSTEP_DECLARE_FOR(T)                        \
+  T where(const T& condition, const T& a, const T& b); \
+  T where(const T& condition, const T& a, double b);   \
+  T where(const T& condition, double a, const T& b);
+LOCKSTEP_DECLARE_FOR(Tensor)
+LOCKSTEP_DECLARE_FOR(Value)
+#undef LOCKSTEP_DECLARE_FOR
+
+// ---- Reductions along axes, shapes, matrices; on a Tensor and on a Value, as above ----
+
+// The elements from `start` to before `stop` along an axis, every `step`-th, as in Python: negative
+// positions count from the end, positions beyond the ends are moved to them, and a negative step
+// goes backward. Without start and stop: all.
+struct SliceRange {
+  std::optional<int64_t> start = std::nullopt, stop = std::nullopt;
+  int64_t step = 1;
+};
+
+#define LOCKSTEP_DECLARE_FOR(T)                                                                  \
+  /* Sum, mean, largest and smallest element along axes (negative: from the last). keep_dims: */ \
+  /* the axes stay, with size 1. Sums are in double. Equal largest elements share the         */ \
+  /* derivative. Throw InvalidArgument for axes that x does not have, and, but for sum(), if  */ \
+  /* there is nothing to reduce.                                                              */ \
+  T sum(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
+  T mean(const T& x, const std::vector<int>& axes, bool keep_dims = false);                      \
+  T max(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
+  T min(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
+  /* x repeated along axes of 1 and missing axes, by NumPy's rules. */                           \
+  T broadcast_to(const T& x, const Shape& shape);                                                \
+  /* Axis i of the result is axis axes[i] of x. */                                               \
+  T permute_dims(const T& x, const std::vector<int>& axes);                                      \
+  /* ranges[i] of axis i; further axes are whole. */                                             \
+  T slice(const T& x, const std::vector<SliceRange>& ranges);
+LOCKSTEP_DECLARE_FOR(Tensor)
+LOCKSTEP_DECLARE_FOR(Value)
+#undef LOCKSTEP_DECLARE_FOR
 
 // ---- Elementwise, any shape ----
 

@@ -7,6 +7,7 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/graph/differentiate.h"
 #include "lockstep/engine/graph/kernel_gradient.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/plan/derivatives.h"
 
 namespace lockstep {
@@ -43,7 +44,7 @@ class Compiler {
   void compile() {
     kernels::check_precision(table_, options_.precision);
     place_inputs();
-    for (size_t i = 0; i < derivatives_.forward_nodes; ++i) add_op(graph_.nodes()[i]);
+    for (size_t i = 0; i < derivatives_.forward_nodes; ++i) add_node(graph_.nodes()[i]);
     for (int value : graph_.outputs()) {
       const int buffer = in_layout(value, spec_of(value).plain(), "output");
       touch(buffer, kAfterAll);
@@ -142,11 +143,12 @@ class Compiler {
       }
       // Treats the row-major memory as having the wanted shape.
       const int to = add_buffer(wanted);
-      add_step(table_.reorder(wanted.plain(), wanted), {from}, {to}, name + ": layout", true);
+      add_step(kernels::reorder(table_, wanted.plain(), wanted), {from}, {to}, name + ": layout",
+               true);
       return to;
     }
     const int to = add_buffer(wanted);
-    add_step(table_.reorder(have, wanted), {from}, {to}, name + ": layout", true);
+    add_step(kernels::reorder(table_, have, wanted), {from}, {to}, name + ": layout", true);
     return to;
   }
 
@@ -163,6 +165,19 @@ class Compiler {
   bool needs_no_copy(const Pass& pass, const std::vector<int>& reads) const {
     return pass.copies && out_.buffers[static_cast<size_t>(reads.front())].place == Place::arena &&
            same_memory(buffer_spec(reads.front()), pass.writes.front().spec);
+  }
+
+  void add_node(const Graph::Node& node) {
+    if (const auto* const passes = dynamic_cast<const KernelGradient*>(node.op.get())) {
+      add_backward_passes(node, *passes);
+    } else if (is_accumulation(*node.op)) {
+      add_sum(node);
+    } else {
+      add_op(node);
+      return;
+    }
+    kernels_.emplace_back();
+    workspaces_.push_back(-1);
   }
 
   void add_op(const Graph::Node& node) {
@@ -219,17 +234,7 @@ class Compiler {
       layouts_[static_cast<size_t>(v)] = {buffer};
     }
     for (size_t i = derivatives_.forward_nodes; i < graph_.nodes().size(); ++i) {
-      const Graph::Node& node = graph_.nodes()[i];
-      if (const auto* const passes = dynamic_cast<const KernelGradient*>(node.op.get())) {
-        add_backward_passes(node, *passes);
-      } else if (is_accumulation(*node.op)) {
-        add_sum(node);
-      } else {
-        add_op(node);
-        continue;
-      }
-      kernels_.emplace_back();
-      workspaces_.push_back(-1);
+      add_node(graph_.nodes()[i]);
     }
     finish_gradients();
   }
@@ -314,7 +319,7 @@ class Compiler {
     const int sum = placed_[static_cast<size_t>(v)] >= 0 && placed_[static_cast<size_t>(a)] >= 0
                         ? first
                         : add_buffer(spec);
-    add_step(table_.accumulate(spec), {first, second}, {sum}, node.name + ": sum");
+    add_step(kernels::accumulate(table_, spec), {first, second}, {sum}, node.name + ": sum");
     layouts_[static_cast<size_t>(v)] = {sum};
     keep_in_place(v, node.name);
   }
@@ -387,7 +392,7 @@ class Compiler {
     std::vector<int>& known = zeros[o.index];
     if (known.empty()) {
       known.push_back(add_buffer(o.spec));
-      add_step(table_.zero(o.spec), {}, {known.front()}, node.name + ": zero");
+      add_step(kernels::zero(table_, o.spec), {}, {known.front()}, node.name + ": zero");
     }
     for (const int b : known) {
       if (same_memory(buffer_spec(b), o.spec)) return b;
@@ -404,7 +409,7 @@ class Compiler {
     }
     const TensorSpec have =
         buffer_spec(source).shape == goal.shape ? buffer_spec(source) : goal.plain();
-    add_step(table_.reorder(have, goal), {source}, {to}, name + ": layout", true);
+    add_step(kernels::reorder(table_, have, goal), {source}, {to}, name + ": layout", true);
   }
 
   void finish_gradients() {
@@ -412,7 +417,7 @@ class Compiler {
       if (written_[p]) continue;
       const int place = gradient_buffers_[p], v = derivatives_.parameter_gradients[p];
       if (v < 0) {
-        add_step(table_.zero(buffer_spec(place)), {}, {place}, "unused parameter: zero");
+        add_step(kernels::zero(table_, buffer_spec(place)), {}, {place}, "unused parameter: zero");
         continue;
       }
       convert_into(in_layout(v, buffer_spec(place), "gradient"), place, "gradient");
@@ -426,7 +431,7 @@ class Compiler {
       int diff = 0;
       if (v < 0) {
         diff = add_buffer(spec_of(of));
-        add_step(table_.zero(spec_of(of)), {}, {diff}, "unused input: zero");
+        add_step(kernels::zero(table_, spec_of(of)), {}, {diff}, "unused input: zero");
       } else {
         diff = in_layout(v, spec_of(of), "input gradient");
       }

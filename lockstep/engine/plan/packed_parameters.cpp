@@ -51,7 +51,7 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
     memory_of(device_).activate();
     stream = memory_of(device_).default_stream();
   }
-  const auto pass = kernels::table_for(device_).reorder(plain, spec);
+  const auto pass = kernels::reorder(kernels::table_for(device_), plain, spec);
   copy.scratch = allocate(pass.scratch_bytes, device_);
   void* const from = tensor.raw();
   void* const to = copy.memory.data();

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/engine/graph/graph.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/plan/packed_parameters.h"
 
 namespace lockstep {

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/alignment.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep {

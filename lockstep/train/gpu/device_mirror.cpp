@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lockstep/base/numeric/alignment.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/train/state/state_digest.h"
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep {
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/optimizer/update_target.h"

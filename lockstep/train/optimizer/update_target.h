@@ -3,7 +3,7 @@
 
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/parallel/messages/serialize.h"
@@ -219,6 +220,8 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
     made.outputs.push_back(lowered.graph.shape(value));
     options.differentiated.push_back(lowered.graph.mark_output(value));
   }
+  made.function =
+      std::make_shared<NetworkFunction>(lowered.graph, options_.precision, network_.device());
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   try {
     if (key.training) require_values_to_normalize(lowered, "[sharded_value_and_gradient] ");

@@ -15,6 +15,7 @@
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/plan/recorded_gradients.h"
 #include "lockstep/train/profile/step_profile.h"
 #include "lockstep/train/programs/device_readings.h"
 #include "lockstep/train/programs/shard.h"
@@ -127,6 +128,7 @@ class FunctionProgram final : public ShardProgram {
     std::shared_ptr<const Plan> plan;
     std::vector<Shape> outputs;
     std::vector<MovingStatistics> statistics;
+    std::shared_ptr<const NetworkFunction> function;
     std::exception_ptr refused;  // by require_values_to_normalize(); thrown where it is run
   };
   // Data of one thread, or of one stream.

@@ -88,7 +88,9 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   tracked.push_back(s.parameters);
   Tape::record_everywhere(
       tracked, outputs,
-      [run, forward, device, &plan, &s, &charge, tracked, differentiable, stale = false](
+      [run, forward, device, &plan, &s, &charge, tracked, differentiable,
+       parameters = network.parameter_values(),
+       inputs_count = static_cast<ptrdiff_t>(inputs.size()), stale = false](
           const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
         charge(&StepAccounts::losses);
         // A backward run reuses the memory of its inputs, so a second one needs a new forward run.
@@ -117,6 +119,18 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
         }
         results[tracked.size() - 1] =
             Tensor::view(run->gradients(), tracked.back().spec(), nullptr, device);
+        // Derivatives of these gradients reach the parameters themselves.
+        NetworkFunction::Computed computed{{tracked.begin(), tracked.end() - 1},
+                                           parameters,
+                                           {},
+                                           output_gradients,
+                                           wanted,
+                                           s.step,
+                                           nullptr};
+        for (const auto& state : s.network.state()) computed.states.push_back(state.value);
+        std::vector<Tensor> gradients(results.begin(), results.begin() + inputs_count);
+        plan.function->record(computed, gradients);
+        std::copy(gradients.begin(), gradients.end(), results.begin());
         charge(&StepAccounts::results);
         return results;
       },

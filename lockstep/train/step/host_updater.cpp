@@ -4,6 +4,7 @@
 #include <span>
 
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"

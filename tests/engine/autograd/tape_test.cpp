@@ -189,7 +189,7 @@ TEST(Tape, RefusesDerivativesOfGradients) {
   EXPECT_EQ(tape.gradient(weighed, {x})[0].to_vector(), (Numbers{27}));
 }
 
-TEST(Tape, RefusesDerivativesOfAnInnerTapesGradients) {
+TEST(Tape, DifferentiatesAnInnerTapesGradients) {
   const Tensor x = from({3}), w = from({2}), apart = from({5});
   Tape outer;
   outer.watch(w);
@@ -203,10 +203,24 @@ TEST(Tape, RefusesDerivativesOfAnInnerTapesGradients) {
   EXPECT_EQ(slope.to_vector(), (Numbers{54}));
   const Tensor score = ops::multiplication({w, w});
   const Tensor loss = ops::sum(ops::addition({score, slope}));
-  EXPECT_EQ(refusal([&] { outer.gradient(loss, {w}); }).find("unsupported: ["), 0u);
-  // This loss does not depend on w.
+  // w^2 + 3 x^2 w.
+  EXPECT_EQ(outer.gradient(loss, {w})[0].to_vector(), (Numbers{4 + 27}));
+  // This loss does not depend on the inner tape's gradient with respect to w.
   const Tensor fine = ops::sum(ops::addition({score, other}));
   EXPECT_EQ(outer.gradient(fine, {w})[0].to_vector(), (Numbers{4}));
+}
+
+TEST(Tape, DifferentiatesItsOwnGradientsIfTheyAreRecorded) {
+  const Tensor x = from({3});
+  Tape tape;
+  tape.watch(x);
+  const GradientOptions recorded{.create_graph = true};
+  Tensor y = ops::multiplication({cube(x), cube(x)});  // x^6
+  const Numbers derivatives{6 * 243, 30 * 81, 120 * 27, 360 * 9, 720 * 3, 720};
+  for (const float derivative : derivatives) {
+    y = tape.gradient(ops::sum(y), {x}, recorded)[0];
+    EXPECT_EQ(y.to_vector(), (Numbers{derivative}));
+  }
 }
 
 TEST(Tape, RefusesWhatItHasNotSeen) {

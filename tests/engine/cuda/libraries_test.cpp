@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/shapes/layout.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"

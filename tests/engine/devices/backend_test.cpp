@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/support.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/backends/verdict_file.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/elementwise/addition.h"

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/shapes/copy_pieces.h"

@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/backends/support.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"

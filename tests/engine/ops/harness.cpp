@@ -11,6 +11,7 @@
 #include "lockstep/base/numeric/float16.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/self_test/self_test.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
@@ -42,6 +43,11 @@ class WeightedSum final : public Op {
                             in[0].to_string());
     }
     return {Shape{}};
+  }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value>,
+                             std::span<const Value> changes) const override {
+    return apply_all(shared_from_this(), changes);
   }
   kernels::Kernel compile(const kernels::Table&, std::span<const TensorSpec>) const override {
     const TensorSpec plain{shape_, DType::f32, nullptr}, scalar{Shape{}, DType::f32, nullptr};
@@ -293,6 +299,9 @@ std::vector<Case> offered_cases(Device device) {
   return all;
 }
 
+// By norm, beside central differences in fp64.
+constexpr double kSecondTolerance = 2e-4;
+
 void check_forward(Device device, const Case& c) {
   const std::vector<Array> expected = c.forward(values_of(c));
   for (bool blocked : {false, true}) {
@@ -348,6 +357,67 @@ void check_gradients(Device device, const Case& c) {
     }
   }
   if (!testing::Test::HasFailure()) ++support()[row_of_support(device, c)].gradient;
+}
+
+void check_second_derivatives(Device device, const Case& c) {
+  if (!c.backward || !c.smooth) return;
+  const std::vector<Array> values = values_of(c);
+  const Array dy = random_array(c.forward(values)[0].dims, seed_of(c.name));
+  // The directions in which the first derivatives are added up.
+  std::vector<Array> directions;
+  for (size_t i = 0; i < values.size(); ++i) {
+    directions.push_back(random_array(values[i].dims, seed_of(c.name) + 1 + i));
+  }
+  // Moves the inputs with derivatives along the directions.
+  constexpr double h = 1e-5;
+  const auto moved = [&](double step) {
+    std::vector<Array> there = values;
+    for (size_t i = 0; i < there.size(); ++i) {
+      if (!c.inputs[i].gradient) continue;
+      for (int64_t k = 0; k < there[i].count(); ++k) there[i][k] += step * directions[i][k];
+    }
+    return there;
+  };
+  const auto difference = [&](const Array& above, const Array& below) {
+    Array slope = above;
+    for (int64_t k = 0; k < slope.count(); ++k) slope[k] = (above[k] - below[k]) / (2 * h);
+    return slope;
+  };
+  const Array along = difference(c.forward(moved(h))[0], c.forward(moved(-h))[0]);
+  const std::vector<Array> above = c.backward(moved(h), dy), below = c.backward(moved(-h), dy);
+  for (bool blocked : {false, true}) {
+    const std::vector<Tensor> inputs = tensors_of(device, c, blocked);
+    if (inputs.empty()) continue;
+    SCOPED_TRACE(name_of_layout(blocked));
+    Tape tape;
+    std::vector<Tensor> asked;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (c.inputs[i].gradient) asked.push_back(inputs[i]);
+    }
+    const Tensor weights = tensor_of(dy).to(device);
+    tape.watch(asked);
+    tape.watch(weights);
+    const Tensor y = apply_op(c.op, inputs, c.step)[0];
+    const Tensor scalar = ops::sum(ops::multiplication({y, weights}));
+    const std::vector<Tensor> gradients = tape.gradient(scalar, asked, {.create_graph = true});
+    Tensor total;
+    for (size_t i = 0, k = 0; i < inputs.size(); ++i) {
+      if (!c.inputs[i].gradient) continue;
+      const Tensor term = weighted_sum(gradients[k++], directions[i]);
+      total = total.defined() ? ops::addition({total, term}) : term;
+    }
+    asked.push_back(weights);
+    const std::vector<Tensor> second = tape.gradient(total, asked);
+    SCOPED_TRACE("derivatives of derivatives");
+    EXPECT_LE(relative_error(array_of(second.back()), along, 1e-3), kSecondTolerance) << "dy";
+    for (size_t i = 0, k = 0; i < inputs.size(); ++i) {
+      if (!c.inputs[i].gradient) continue;
+      EXPECT_LE(relative_error(array_of(second[k++]), difference(above[i], below[i]),
+                               std::max(1e-3, c.cancelling)),
+                kSecondTolerance)
+          << "input " << i;
+    }
+  }
 }
 
 void check_reference(const Case& c) {

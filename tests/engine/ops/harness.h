@@ -80,6 +80,8 @@ Case in_narrow(DType dtype, Case c);
 // row-major, and in the layout of convolutions.
 void check_forward(Device device, const Case& c);
 void check_gradients(Device device, const Case& c);
+// Derivatives of gradients, beside central differences of the reference's gradients.
+void check_second_derivatives(Device device, const Case& c);
 // The reference's gradients against its central differences.
 void check_reference(const Case& c);
 

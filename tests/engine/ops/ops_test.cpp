@@ -46,6 +46,11 @@ TEST_P(Ops, ForwardMatchesTheReference) { check_forward(GetParam().device, GetPa
 
 TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, GetParam().test); }
 
+TEST_P(Ops, SecondDerivativesMatchTheReference) {
+  if (is_narrow(GetParam().test.inputs[0].dtype)) return;
+  check_second_derivatives(GetParam().device, GetParam().test);
+}
+
 TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) { check_reference(GetParam().test); }
 
 // Reports in every test run what could not be tested.

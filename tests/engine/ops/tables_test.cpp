@@ -16,10 +16,14 @@
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/elementwise/expression.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/engine/kernels/losses/one_hot.h"
+#include "lockstep/engine/kernels/reductions/reduce.h"
 #include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/shapes/strided_copy.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/engine/kernels/windows/pooled_at_maximum.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
@@ -334,6 +338,64 @@ void check_expression(Device device, const kernels::Table& table) {
   note_support(device, "expression");
 }
 
+// Sums over the first and the last axis.
+void check_reduce(Device device, const kernels::Table& table) {
+  const Array x = random_array({4, 5, 33}, 143);
+  Array expected({5});
+  for (int64_t i = 0; i < x.count(); ++i) expected[i / 33 % 5] += 0.5 * x[i];
+  const Tensor there = tensor_of(x).to(device), y(Shape{5}, DType::f32, device);
+  const kernels::ReduceProblem p{there.spec(), {0, 2}, kernels::Reduction::sum, 0.5};
+  run_pass(table.reduce(p).forward, {there}, {y});
+  EXPECT_LE(relative_error(array_of(y), expected), 1e-7);
+  note_support(device, "reduce");
+}
+
+void check_one_hot(Device device, const kernels::Table& table) {
+  const std::vector<int32_t> labels{2, 0, -1, 3, 1};
+  const Tensor there = Tensor::from(labels, {5}).to(device), y(Shape{5, 3}, DType::f32, device);
+  run_pass(table.one_hot({there.spec(), 3}).forward, {there}, {y});
+  const std::vector<float> rows = y.to_vector();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int32_t label = labels[i / 3];
+    if (label < 0 || label > 2) {
+      EXPECT_NE(rows[i], rows[i]) << "a label without a class";
+    } else {
+      EXPECT_EQ(rows[i], label == static_cast<int32_t>(i % 3) ? 1 : 0);
+    }
+  }
+  note_support(device, "one_hot");
+}
+
+// Every second column from the last one backward, and back into zeros.
+void check_strided_copy(Device device, const kernels::Table& table) {
+  const Array x = random_array({3, 5}, 144);
+  const Tensor there = tensor_of(x).to(device), y(Shape{3, 3}, DType::f32, device);
+  run_pass(table.strided_copy({there.spec(), Shape{3, 3}, 4, {5, -2}}).forward, {there}, {y});
+  const std::vector<float> taken = y.to_vector();
+  for (int64_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(taken[static_cast<size_t>(i)], static_cast<float>(x[i / 3 * 5 + 4 - i % 3 * 2]));
+  }
+  run_pass(table.strided_copy({y.spec(), Shape{3, 5}, 4, {5, -2}, true}).forward, {y}, {there});
+  const std::vector<float> back = there.to_vector();
+  for (int64_t i = 0; i < 15; ++i) {
+    EXPECT_EQ(back[static_cast<size_t>(i)], i % 5 % 2 == 0 ? static_cast<float>(x[i]) : 0);
+  }
+  note_support(device, "strided_copy");
+}
+
+// The first of equal elements; padding does not count.
+void check_pooled_at_maximum(Device device, const kernels::Table& table) {
+  const std::vector<float> x{-1, -2, 5, 5, -3, -4, 5, 1};
+  const std::vector<float> values{10, 20, 30, 40, 50, 60, 70, 80};
+  const Tensor there = Tensor::from(x, {1, 1, 2, 4}).to(device);
+  const Tensor of = Tensor::from(values, {1, 1, 2, 4}).to(device);
+  const Tensor y(Shape{1, 1, 2, 2}, DType::f32, device);
+  const kernels::Window window{.kernel = {2, 2}, .stride = {1, 2}, .pad_begin = {1, 0}};
+  run_pass(table.pooled_at_maximum({there.spec(), y.shape(), window}).forward, {there, of}, {y});
+  EXPECT_EQ(y.to_vector(), (std::vector<float>{10, 30, 10, 30}));
+  note_support(device, "pooled_at_maximum");
+}
+
 // Images reflected in x, shifted down by one pixel, and unchanged: whole pixels are exact.
 TEST_P(Tables, ImagesAreChangedByTheirMaps) {
   const Device device = GetParam();
@@ -438,6 +500,10 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   check_updates(device);
   check_iteration(device);
   check_expression(device, table);
+  check_reduce(device, table);
+  check_one_hot(device, table);
+  check_strided_copy(device, table);
+  check_pooled_at_maximum(device, table);
   for (size_t i = 0; i < std::size(calls); ++i) {
     const kernels::KernelInfo& kernel = kernels::kKernels[i];
     if (kernel.op) {

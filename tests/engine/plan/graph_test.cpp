@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/plan/compile.h"

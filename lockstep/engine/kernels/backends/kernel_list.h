@@ -22,7 +22,7 @@
 
 // Changes whenever the list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 18
+#define LOCKSTEP_TABLE_VERSION 21
 
 // clang-format off
 #define LOCKSTEP_KERNELS(OP, FUNCTION)                                                             \
@@ -41,7 +41,11 @@
   OP(expression, ExpressionProblem, wide, required, both)                                          \
   OP(reshape, ReshapeProblem, narrow, required, both)                                              \
   OP(concatenation, ConcatenationProblem, narrow, required, both)                                  \
+  OP(strided_copy, StridedCopyProblem, wide, required, both)                                       \
+  OP(reduce, ReduceProblem, wide, required, both)                                                  \
   OP(sum, SumProblem, wide, required, both)                                                        \
+  OP(pooled_at_maximum, PooledAtMaximumProblem, wide, required, both)                              \
+  OP(one_hot, OneHotProblem, wide, required, both)                                                 \
   OP(softmax, SoftmaxProblem, wide, required, both)                                                \
   OP(cross_entropy, CrossEntropyProblem, wide, required, both)                                     \
   OP(mean_squared_error, MeanSquaredErrorProblem, wide, required, both)                            \

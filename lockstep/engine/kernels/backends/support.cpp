@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep::kernels {
 namespace {

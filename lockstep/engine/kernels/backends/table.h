@@ -5,6 +5,7 @@
 
 #include "lockstep/base/numeric/dtype.h"
 #include "lockstep/engine/kernels/backends/kernel_list.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/kernels/interface/kernel.h"
 
 namespace lockstep::kernels {
@@ -49,14 +50,5 @@ struct Table {
 #define LOCKSTEP_DECLARE_OP(name, Problem, ...) Kernel name(const Problem&);
 #define LOCKSTEP_DECLARE_FUNCTION(name, result, parameters, ...) result name parameters;
 #define LOCKSTEP_DECLARE_KERNELS LOCKSTEP_KERNELS(LOCKSTEP_DECLARE_OP, LOCKSTEP_DECLARE_FUNCTION)
-
-// Throws Unsupported if `dtype` is bf16 or f16 and the back end does not support it.
-void check_precision(const Table& table, DType dtype);
-// Throws Unsupported if the back end does not follow Choice::tf32.
-void check_tf32(const Table& table);
-
-// The kernels of a device. A GPU's back end is loaded at its first use (devices.h). Throws
-// Unsupported, with the reason, if there is none.
-const Table& table_for(Device device);
 
 }  // namespace lockstep::kernels

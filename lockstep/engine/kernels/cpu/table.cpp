@@ -1,3 +1,5 @@
+#include "lockstep/engine/kernels/backends/table.h"
+
 #include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/engine/kernels/backends/kernel_info.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep::kernels::selftest {
 

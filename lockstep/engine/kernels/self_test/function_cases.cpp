@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "lockstep/engine/kernels/backends/kernel_info.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/self_test/case_list.h"
 #include "lockstep/engine/kernels/shapes/copy_pieces.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/elementwise/activation.h"
 #include "lockstep/engine/kernels/elementwise/addition.h"
 #include "lockstep/engine/kernels/elementwise/clipped_relu.h"
@@ -13,13 +14,16 @@
 #include "lockstep/engine/kernels/images/normalize_images.h"
 #include "lockstep/engine/kernels/losses/cross_entropy.h"
 #include "lockstep/engine/kernels/losses/mean_squared_error.h"
+#include "lockstep/engine/kernels/losses/one_hot.h"
 #include "lockstep/engine/kernels/losses/softmax.h"
 #include "lockstep/engine/kernels/normalization/batch_normalization.h"
 #include "lockstep/engine/kernels/normalization/group_normalization.h"
+#include "lockstep/engine/kernels/reductions/reduce.h"
 #include "lockstep/engine/kernels/reductions/sum.h"
 #include "lockstep/engine/kernels/self_test/case_list.h"
 #include "lockstep/engine/kernels/shapes/concatenation.h"
 #include "lockstep/engine/kernels/shapes/reshape.h"
+#include "lockstep/engine/kernels/shapes/strided_copy.h"
 
 namespace lockstep::kernels::selftest {
 namespace {
@@ -255,6 +259,57 @@ void add_shapes(std::vector<TestCase>& to, const Table& table) {
   }
 }
 
+// In the CPU's order, so with its bits.
+void add_reductions(std::vector<TestCase>& to, const Table& table) {
+  const std::vector<std::pair<Sized, std::vector<int>>> rows{
+      {Sized{{1}}, {0}},           {Sized{{300, 3}}, {0}},
+      {Sized{{5, 300}}, {1}},      {Sized{{2, 3, 5, 7}}, {}},
+      {Sized{{2, 3, 5, 7}}, {1}},  {Sized{{3, 33, 9, 4}}, {0, 2, 3}},
+      {Sized{{2, 9001}}, {1}},     {Sized{{64, 16, 32, 32}, true}, {0, 2, 3}},
+      {Sized{{300001}, true}, {0}}};
+  using enum Reduction;
+  for (const auto& [src, axes] : rows) {
+    for (const auto& [kind, name] :
+         {std::pair{sum, "sum"}, std::pair{product, "product"}, std::pair{maximum, "maximum"},
+          std::pair{minimum, "minimum"}}) {
+      if (src.large && kind != sum) continue;
+      std::string what = name;
+      for (const int axis : axes) what += " " + std::to_string(axis);
+      add<&Table::reduce, ReduceProblem>(
+          to, table, "reduce", src, what,
+          [shape = src.shape, axes = axes, kind = kind](const Specs& spec) {
+            return ReduceProblem{spec(shape), axes, kind, 0.1};
+          },
+          kExact, {}, false);
+    }
+  }
+}
+
+// Transposes, slices backward and with steps, repetition, and the reverse of the first two.
+void add_strided_copies(std::vector<TestCase>& to, const Table& table) {
+  const std::vector<std::pair<std::string, StridedCopyProblem>> rows{
+      {"transpose", {{}, Shape{7, 5, 3}, 0, {1, 7, 35}}},
+      {"slice", {{}, Shape{2, 3, 4}, 34, {35, -7, 2}}},
+      {"repetition", {{}, Shape{4, 3, 5, 9}, 0, {0, 35, 7, 0}}}};
+  for (const auto& [name, problem] : rows) {
+    add<&Table::strided_copy, StridedCopyProblem>(
+        to, table, "strided_copy", {Shape{3, 5, 7}}, name,
+        [problem = problem](const Specs&) {
+          StridedCopyProblem p = problem;
+          p.src = {Shape{3, 5, 7}, DType::f32, nullptr};
+          return p;
+        },
+        kExact, {}, false);
+  }
+  add<&Table::strided_copy, StridedCopyProblem>(
+      to, table, "strided_copy", {Shape{2, 3, 4}}, "into zeros",
+      [](const Specs&) {
+        return StridedCopyProblem{
+            {Shape{2, 3, 4}, DType::f32, nullptr}, Shape{3, 5, 7}, 34, {35, -7, 2}, true};
+      },
+      kExact, {}, false);
+}
+
 Values labels_for(const Shape& shape) {
   std::vector<int32_t> labels;
   for (int64_t n = 0; n < shape[0]; ++n) {
@@ -271,6 +326,20 @@ HostBytes probabilities(const Shape& shape) {
 }
 
 void add_losses(std::vector<TestCase>& to, const Table& table) {
+  for (const Shape& shape : std::vector<Shape>{{1}, {5}, {3, 33}}) {
+    std::vector<int32_t> labels;
+    for (int64_t i = 0; i < shape.elements(); ++i) labels.push_back(static_cast<int32_t>(i % 7));
+    add<&Table::one_hot, OneHotProblem>(
+        to, table, "one_hot", {shape}, "",
+        [shape](const Specs&) {
+          return OneHotProblem{{shape, DType::i32, nullptr}, 7};
+        },
+        kExact,
+        [labels] {
+          return Values{{{Kind::input, 0}, bytes_of(labels)}};
+        },
+        false);
+  }
   for (const Shape& shape :
        std::vector<Shape>{{1, 1}, {5, 3}, {3, 33}, {16, 10}, {4, 256}, {3, 1000}}) {
     for (const float factor : {1.0f, 50.0f}) {
@@ -336,6 +405,8 @@ std::vector<TestCase> op_cases(const Table& table) {
   add_expressions(cases, table);
   add_normalization(cases, table);
   add_shapes(cases, table);
+  add_reductions(cases, table);
+  add_strided_copies(cases, table);
   add_losses(cases, table);
   add_images(cases, table);
   return cases;

@@ -1,7 +1,9 @@
 // Convolutions, pooling and products: kernels for which libraries choose algorithms by shape.
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
 #include "lockstep/engine/kernels/self_test/case_list.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
+#include "lockstep/engine/kernels/windows/pooled_at_maximum.h"
 #include "lockstep/engine/kernels/windows/pooling.h"
 #include "lockstep/engine/kernels/windows/transposed_convolution.h"
 
@@ -175,6 +177,21 @@ void add_pooling(std::vector<TestCase>& to, const Table& table, const Row& r) {
   }
 }
 
+void add_pooled_at_maximum(std::vector<TestCase>& to, const Row& r) {
+  if (r.large) return;
+  const auto problem = [r](const std::function<TensorSpec(const Shape&)>&) {
+    return PooledAtMaximumProblem{plain_spec(r.src, DType::f32), result_of(r, false), r.window};
+  };
+  const std::string text = r.src.to_string() + ", kernel " + r.window.kernel.to_string() +
+                           ", stride " + r.window.stride.to_string();
+  const std::string type(name_of(DType::f32));
+  add_case<&Table::pooled_at_maximum, PooledAtMaximumProblem>(to, "pooled_at_maximum", type, text,
+                                                              false, problem, {}, {}, false);
+  add_case<&Table::pooled_at_maximum, PooledAtMaximumProblem>(
+      to, "pooled_at_maximum", type, text + ", equal numbers", false, problem, {},
+      [src = r.src] { return equal_numbers(src); });
+}
+
 void add_products(std::vector<TestCase>& to, const Table& table) {
   const struct {
     Shape src;
@@ -225,7 +242,10 @@ std::vector<TestCase> window_cases(const Table& table) {
         cases, table, "transposed_convolution", r, true);
   }
   add_products(cases, table);
-  for (const Row& r : poolings()) add_pooling(cases, table, r);
+  for (const Row& r : poolings()) {
+    add_pooling(cases, table, r);
+    add_pooled_at_maximum(cases, r);
+  }
   return cases;
 }
 

@@ -1,9 +1,12 @@
 #include "lockstep/engine/kernels/elementwise/activation.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
+#include "lockstep/engine/ops/elementwise/pointwise.h"
 #include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
@@ -42,10 +45,38 @@ class Activation final : public Elementwise {
     }
     return "softplus";
   }
+  std::vector<Value> decomposed(std::span<const Value> in) const override {
+    using kernels::Opcode;
+    const auto pointwise = [](Opcode opcode, const Value& x) {
+      return applied(make_pointwise(opcode), {x});
+    };
+    const Value& x = in[0];
+    switch (kind_) {
+      case ActivationKind::leaky_relu:
+        return {where(less(0, x), x, x * parameter_)};
+      case ActivationKind::elu:
+        return {where(less(0, x), x, expm1(minimum(x, 0)) * parameter_)};
+      case ActivationKind::gelu:
+        return {x * (erfc(x * -std::numbers::sqrt2 / 2) * 0.5)};
+      case ActivationKind::gelu_tanh: {
+        const double root = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+        return {x * pointwise(Opcode::sigmoid, (x + x * square(x) * 0.044715) * root)};
+      }
+      case ActivationKind::swish:
+        return {x * pointwise(Opcode::sigmoid, x)};
+      case ActivationKind::tanh:
+        return {pointwise(Opcode::tanh, x)};
+      case ActivationKind::sigmoid:
+        return {pointwise(Opcode::sigmoid, x)};
+      case ActivationKind::softplus:
+        break;
+    }
+    return {pointwise(Opcode::softplus, x)};
+  }
 
  private:
   kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
-    return table.activation({src, kind_, parameter_});
+    return kernels::compile(table, kernels::ActivationProblem{src, kind_, parameter_});
   }
 
   ActivationKind kind_;

@@ -11,10 +11,19 @@ class Addition final : public ElementwiseOfMany {
  public:
   std::string_view type() const override { return "addition"; }
   bool takes_narrow(size_t) const override { return true; }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value>,
+                             std::span<const Value> changes) const override {
+    std::vector<Value> terms;
+    for (const Value& change : changes) {
+      if (change.defined()) terms.push_back(change);
+    }
+    return apply_all(shared_from_this(), terms);
+  }
 
  private:
   kernels::Kernel kernel(const kernels::Table& table, std::vector<TensorSpec> src) const override {
-    return table.addition({std::move(src)});
+    return kernels::compile(table, kernels::AdditionProblem{std::move(src)});
   }
 };
 
@@ -28,9 +37,3 @@ Tensor addition(const std::vector<Tensor>& terms) {
 }
 
 }  // namespace lockstep::ops
-
-namespace lockstep {
-
-Value operator+(const Value& a, const Value& b) { return apply(ops::make_addition(), {a, b}); }
-
-}  // namespace lockstep

@@ -18,10 +18,15 @@ class ClippedRelu final : public Elementwise {
     }
   }
   std::string_view type() const override { return "clipped_relu"; }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    return elementwise_tangent(*this, inputs, changes);
+  }
 
  private:
   kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
-    return table.clipped_relu({src, ceiling_});
+    return kernels::compile(table, kernels::ClippedReluProblem{src, ceiling_});
   }
 
   double ceiling_;

@@ -20,10 +20,15 @@ class Dropout final : public Op {
     return {in[0]};
   }
   bool draws_random_numbers() const override { return p_ > 0; }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value>,
+                             std::span<const Value> changes) const override {
+    return apply_all(shared_from_this(), changes);
+  }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);
-    return table.dropout({in[0], p_, layer_});
+    return kernels::compile(table, kernels::DropoutProblem{in[0], p_, layer_});
   }
 
  private:

@@ -10,10 +10,22 @@ namespace {
 class Multiplication final : public ElementwiseOfMany {
  public:
   std::string_view type() const override { return "multiplication"; }
+  // The sum over factors of the product with that factor's change in its place.
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    std::vector<Value> terms;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!changes[i].defined()) continue;
+      std::vector<Value> factors(inputs.begin(), inputs.end());
+      factors[i] = changes[i];
+      terms.push_back(applied(shared_from_this(), factors));
+    }
+    return apply_all(make_addition(), terms);
+  }
 
  private:
   kernels::Kernel kernel(const kernels::Table& table, std::vector<TensorSpec> src) const override {
-    return table.multiplication({std::move(src)});
+    return kernels::compile(table, kernels::MultiplicationProblem{std::move(src)});
   }
 };
 
@@ -27,11 +39,3 @@ Tensor multiplication(const std::vector<Tensor>& factors) {
 }
 
 }  // namespace lockstep::ops
-
-namespace lockstep {
-
-Value operator*(const Value& a, const Value& b) {
-  return apply(ops::make_multiplication(), {a, b});
-}
-
-}  // namespace lockstep

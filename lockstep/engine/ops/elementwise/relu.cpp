@@ -10,10 +10,15 @@ class Relu final : public Elementwise {
  public:
   std::string_view type() const override { return "relu"; }
   bool takes_narrow(size_t input) const override { return input == 0; }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    return elementwise_tangent(*this, inputs, changes);
+  }
 
  private:
   kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
-    return table.relu({src});
+    return kernels::compile(table, kernels::ReluProblem{src});
   }
 };
 

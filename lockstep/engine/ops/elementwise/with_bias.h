@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep::ops {
@@ -13,5 +14,10 @@ inline std::vector<Tensor> with_bias(const Tensor& x, const Tensor& weights, con
   if (bias.defined()) inputs.push_back(bias);
   return inputs;
 }
+
+// Op::tangent() of a product of x and weights, with an optional bias: the sum of the products with
+// each factor's change in its place. `product`: the op without a bias.
+std::vector<Value> product_tangent(const OpPtr& product, std::span<const Value> inputs,
+                                   std::span<const Value> changes);
 
 }  // namespace lockstep::ops

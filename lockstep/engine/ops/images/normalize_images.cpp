@@ -31,7 +31,12 @@ class NormalizeImages final : public Op {
                           std::span<const TensorSpec> in) const override {
     if (in[0].dtype != DType::u8) check_floats(*this, in.first(1));
     check_floats(*this, in.subspan(1));
-    return table.normalize_images({in[0]});
+    return kernels::compile(table, kernels::NormalizeImagesProblem{in[0]});
+  }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    return elementwise_tangent(*this, inputs, changes);
   }
 };
 

@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
 namespace {
@@ -34,7 +35,19 @@ class CrossEntropy final : public Op {
                             (shares ? "shares of f32" : "labels of i32") + ", received " +
                             std::string(name_of(in[1].dtype)));
     }
-    return table.cross_entropy({in[0], from_logits_, shares});
+    return kernels::compile(table, kernels::CrossEntropyProblem{in[0], from_logits_, shares});
+  }
+  std::vector<Value> decomposed(std::span<const Value> in) const override {
+    const Value& x = in[0];
+    const Value shares = in[1].shape().rank() == 2 ? in[1] : one_hot(in[1], x.shape()[1]);
+    if (from_logits_) {
+      const Value above = x - detached(max(x, {1}, true));
+      const Value surprise = log(sum(exp(above), {1}, true)) - above;
+      return {sum(shares * surprise, {1}), Value()};
+    }
+    // A probability of 0 does not matter where its share is 0.
+    const Value without = equal(shares, 0) * equal(x, 0);
+    return {-sum(shares * log(where(without, 1, x)), {1})};
   }
 
  private:

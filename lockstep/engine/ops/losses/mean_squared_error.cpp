@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
 namespace {
@@ -22,7 +23,12 @@ class MeanSquaredError final : public Op {
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);
-    return table.mean_squared_error({in[0]});
+    return kernels::compile(table, kernels::MeanSquaredErrorProblem{in[0]});
+  }
+  std::vector<Value> decomposed(std::span<const Value> in) const override {
+    const Value difference =
+        reshaped(in[0] - in[1], Shape{in[0].shape()[0], in[0].shape().without_batch().elements()});
+    return {mean(square(difference), {1})};
   }
 };
 

@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
 namespace {
@@ -21,7 +22,11 @@ class Softmax final : public Op {
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);
-    return table.softmax({in[0]});
+    return kernels::compile(table, kernels::SoftmaxProblem{in[0]});
+  }
+  std::vector<Value> decomposed(std::span<const Value> in) const override {
+    const Value e = exp(in[0] - detached(max(in[0], {1}, true)));
+    return {e / sum(e, {1}, true)};
   }
   std::optional<FusedOps> fuse(const Op& next) const override {
     if (next.type() != "cross_entropy") return std::nullopt;

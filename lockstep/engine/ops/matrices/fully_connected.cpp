@@ -36,7 +36,11 @@ class FullyConnected final : public Op {
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);
-    return table.fully_connected({in[0], in[1].shape[0], bias_});
+    return kernels::compile(table, kernels::FullyConnectedProblem{in[0], in[1].shape[0], bias_});
+  }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    return product_tangent(make_fully_connected(false), inputs, changes);
   }
 
  private:

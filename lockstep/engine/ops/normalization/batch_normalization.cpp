@@ -2,8 +2,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/normalization/normalized_together.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/shapes/views.h"
 #include "lockstep/engine/ops/windows/pooling.h"
 
 namespace lockstep::ops {
@@ -46,7 +48,31 @@ class BatchNormalization final : public Op {
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);
-    return table.batch_normalization({in[0], epsilon_, relu_, training_, max_pool_, bias_});
+    return kernels::compile(table, kernels::BatchNormalizationProblem{in[0], epsilon_, relu_,
+                                                                      training_, max_pool_, bias_});
+  }
+
+  std::vector<Value> decomposed(std::span<const Value> in) const override {
+    Value x = in[0];
+    if (bias_) x = x + by_channel(in.back(), x.shape());
+    Value from_mean, variance;
+    if (training_) {
+      std::vector<int> axes{0};
+      for (int a = 2; a < x.shape().rank(); ++a) axes.push_back(a);
+      from_mean = x - mean(x, axes, true);
+      variance = mean(square(from_mean), axes, true);
+    } else {
+      from_mean = x - detached(by_channel(in[3], x.shape()));
+      variance = detached(by_channel(in[4], x.shape()));
+    }
+    Value y = from_mean * rsqrt(variance + epsilon_) * by_channel(in[1], x.shape()) +
+              by_channel(in[2], x.shape());
+    if (relu_) y = applied(make_relu(), {y});
+    if (max_pool_) {
+      y = applied(make_max_pooling2d({.pool = *max_pool_, .stride = *max_pool_}), {y});
+    }
+    if (!training_) return {y};
+    return {y, Value(), Value()};
   }
 
   std::optional<FusedOps> fuse(const Op& next) const override {

@@ -6,6 +6,7 @@
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/ops/normalization/normalized_together.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
 namespace {
@@ -50,7 +51,17 @@ class GroupNormalization final : public Op {
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);
-    return table.group_normalization({in[0], groups_in(in[0].shape), epsilon_});
+    return kernels::compile(
+        table, kernels::GroupNormalizationProblem{in[0], groups_in(in[0].shape), epsilon_});
+  }
+  std::vector<Value> decomposed(std::span<const Value> in) const override {
+    const Shape& x = in[0].shape();
+    const int64_t groups = groups_in(x);
+    const Value values = reshaped(in[0], Shape{x[0], groups, x.elements() / (x[0] * groups)});
+    const Value from_mean = values - mean(values, {2}, true);
+    const Value variance = mean(square(from_mean), {2}, true);
+    const Value normalized = reshaped(from_mean * rsqrt(variance + epsilon_), x);
+    return {normalized * by_channel(in[1], x) + by_channel(in[2], x)};
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/ops/elementwise/pointwise.h"
 #include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
@@ -39,7 +40,17 @@ class Concatenation final : public Op {
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in);
-    return table.concatenation({{in.begin(), in.end()}, axis_});
+    return kernels::compile(table, kernels::ConcatenationProblem{{in.begin(), in.end()}, axis_});
+  }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    std::vector<Value> parts(changes.begin(), changes.end());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].defined()) continue;
+      parts[i] = broadcast_to(applied(make_scalar_like(0), {inputs[i]}), inputs[i].shape());
+    }
+    return apply_all(shared_from_this(), parts);
   }
 
  private:

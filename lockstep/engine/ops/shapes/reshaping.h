@@ -13,9 +13,13 @@ class Reshaping : public Op {
     return {result(in[0])};
   }
   bool takes_narrow(size_t input) const final { return input == 0; }
+  bool has_constant_slope() const final { return true; }
+  std::vector<Value> tangent(std::span<const Value>, std::span<const Value> changes) const final {
+    return apply_all(shared_from_this(), changes);
+  }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
     check_floats(*this, in);
-    return table.reshape({in[0], result(in[0].shape)});
+    return kernels::compile(table, kernels::ReshapeProblem{in[0], result(in[0].shape)});
   }
 
  private:

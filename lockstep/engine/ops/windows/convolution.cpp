@@ -50,7 +50,12 @@ class Convolution final : public Op {
     check_floats(*this, in);
     const Shape &x = in[0].shape, &w = in[1].shape;
     const auto window = window_for(x, w);
-    return table.convolution({in[0], w, slid_over(x, w[0], window), window, params_.groups, bias_});
+    return kernels::compile(table, kernels::ConvolutionProblem{in[0], w, slid_over(x, w[0], window),
+                                                               window, params_.groups, bias_});
+  }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    return product_tangent(std::make_shared<Convolution>(params_, false), inputs, changes);
   }
 
   std::optional<HandedOver> hand_over(const Op& next) const override {

@@ -4,11 +4,40 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/windows/pooled_at_maximum.h"
 #include "lockstep/engine/kernels/windows/pooling.h"
 #include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {
+
+// The values at the positions of the largest elements of x in the windows of a max pooling, the
+// first of equal ones. Inputs: x and the values.
+class PooledAtMaximum final : public Op {
+ public:
+  PooledAtMaximum(OpPtr pooling, const kernels::PooledAtMaximumProblem& problem)
+      : pooling_(std::move(pooling)), problem_(problem) {}
+  std::string_view type() const override { return pooling_->type(); }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 2, 2);
+    return {problem_.dst};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return kernels::compile(table, problem_);
+  }
+  std::vector<Value> gradient(const AppliedOp& of) const override {
+    if (!of.wanted[1]) return {};
+    const Value& x = of.inputs[0];
+    const AppliedOp gradient_of{{x}, apply_all(pooling_, {x}), of.diff_outputs, {true}};
+    return {Value(), pooling_->gradient(gradient_of)[0]};
+  }
+
+ private:
+  OpPtr pooling_;
+  kernels::PooledAtMaximumProblem problem_;
+};
 
 class Pooling final : public Op {
  public:
@@ -39,7 +68,20 @@ class Pooling final : public Op {
     const auto kind = kind_ == Kind::max      ? Problem::Kind::max
                       : params_.count_padding ? Problem::Kind::average_with_padding
                                               : Problem::Kind::average_without_padding;
-    return table.pooling({in[0], slid_over(x, x[1], window), window, kind});
+    return kernels::compile(
+        table, kernels::PoolingProblem{in[0], slid_over(x, x[1], window), window, kind});
+  }
+
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    if (kind_ != Kind::max) return apply_all(shared_from_this(), changes);
+    const Shape x = inputs[0].shape();
+    const auto window = window_for(x);
+    const kernels::PooledAtMaximumProblem problem{
+        {x, DType::f32, nullptr}, slid_over(x, x[1], window), window};
+    const Value both[] = {inputs[0], changes[0]};
+    return apply_all(std::make_shared<PooledAtMaximum>(shared_from_this(), problem), both);
   }
 
   std::optional<Size2d> side_by_side_maximum() const {

@@ -47,8 +47,14 @@ class TransposedConvolution2d final : public Op {
     check_floats(*this, in);
     const Shape &x = in[0].shape, &w = in[1].shape;
     const auto window = window_for(x, w);
-    return table.transposed_convolution(
-        {in[0], w, result(x, w, window), window, params_.groups, bias_});
+    return kernels::compile(
+        table, kernels::TransposedConvolutionProblem{in[0], w, result(x, w, window), window,
+                                                     params_.groups, bias_});
+  }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    return product_tangent(std::make_shared<TransposedConvolution2d>(params_, false), inputs,
+                           changes);
   }
 
  private:

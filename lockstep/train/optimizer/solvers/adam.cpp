@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/optimizer/loop_update.h"
 #include "lockstep/train/optimizer/registry.h"

@@ -1,3 +1,4 @@
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/optimizer/loop_update.h"
 #include "lockstep/train/optimizer/registry.h"

@@ -1,5 +1,4 @@
 #include "lockstep/base/numeric/clones.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/elementwise/activation_functions.h"
 

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 

@@ -5,7 +5,6 @@
 
 #include "lockstep/base/numeric/clones.h"
 #include "lockstep/base/numeric/random.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
 namespace lockstep::kernels::cpu {

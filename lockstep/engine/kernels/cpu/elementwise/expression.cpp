@@ -8,7 +8,6 @@
 #include <memory>
 #include <utility>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/elementwise/expression_loops.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/elementwise/broadcast_axes.h"

@@ -1,6 +1,5 @@
 #include "lockstep/engine/kernels/elementwise/relu.h"
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 

@@ -1,7 +1,5 @@
 #include "lockstep/engine/kernels/images/augment_images.h"
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
-
 namespace lockstep::kernels::cpu {
 
 void augment_image(const uint8_t* source, const ImageLayout& image, const ImageMap& map,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/losses/row_sums.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 

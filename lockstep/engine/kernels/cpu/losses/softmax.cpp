@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/losses/row_sums.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 

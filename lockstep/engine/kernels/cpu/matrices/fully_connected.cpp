@@ -4,7 +4,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/products.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"

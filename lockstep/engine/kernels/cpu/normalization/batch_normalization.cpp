@@ -2,7 +2,6 @@
 
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/normalization/blocked_normalization.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"

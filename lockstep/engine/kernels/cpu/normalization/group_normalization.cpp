@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/normalization/group_lanes.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
 namespace lockstep::kernels::cpu {

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
-
 namespace lockstep::kernels::cpu {
 
 void copy_pieces(const CopyPiece* pieces, int64_t count, void* /*stream*/) {

@@ -3,13 +3,14 @@
 
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/weights.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {
+
+Pass reorder(const TensorSpec& from, const TensorSpec& to);
 
 namespace {
 

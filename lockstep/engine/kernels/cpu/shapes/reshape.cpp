@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
 namespace lockstep::kernels::cpu {
@@ -16,7 +15,7 @@ Kernel reshape(const ReshapeProblem& p) {
   kernel.forward = own_pass({input(0, src)}, {output(0, dst)}, copy);
   kernel.backward.push_back(own_pass({diff_output(0, dst)}, {diff_input(0, src)}, copy));
   kernel.forward.copies = kernel.backward[0].copies = true;
-  kernel.rows_apart = src.shape[0] == dst.shape[0];
+  kernel.rows_apart = src.shape.rank() > 0 && dst.shape.rank() > 0 && src.shape[0] == dst.shape[0];
   return kernel;
 }
 

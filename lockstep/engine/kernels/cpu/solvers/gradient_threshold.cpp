@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {

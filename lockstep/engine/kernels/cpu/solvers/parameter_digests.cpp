@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "lockstep/base/digest.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 
 namespace lockstep::kernels::cpu {
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <vector>
 
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {

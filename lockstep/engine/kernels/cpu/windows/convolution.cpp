@@ -9,12 +9,13 @@
 #include "lockstep/engine/kernels/cpu/batch_lanes/pointwise.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/weights.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/winograd.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/normalization/channel_sums.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
 namespace lockstep::kernels::cpu {
+
+Kernel convolution(const ConvolutionProblem& p);
 namespace {
 
 // Source and weights of a forward or backward-weights pass, with descriptors of the memory as the

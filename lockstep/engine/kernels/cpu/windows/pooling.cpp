@@ -4,7 +4,6 @@
 
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/pooling.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/normalization/channel_sums.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"

@@ -1,7 +1,6 @@
 #include "lockstep/engine/kernels/windows/transposed_convolution.h"
 
 #include "lockstep/base/numeric/alignment.h"
-#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/normalization/channel_sums.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <string>
 
-#include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/launch.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/elementwise/broadcast_axes.h"

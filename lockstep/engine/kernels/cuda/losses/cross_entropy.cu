@@ -1,6 +1,5 @@
 #include <limits>
 
-#include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/losses/softmax_row.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/losses/cross_entropy.h"

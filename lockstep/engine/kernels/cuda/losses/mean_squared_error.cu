@@ -1,4 +1,3 @@
-#include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/cuda/reduction.h"
 #include "lockstep/engine/kernels/losses/mean_squared_error.h"

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/cuda/reduction.h"
 #include "lockstep/engine/kernels/normalization/group_normalization.h"

@@ -1,4 +1,3 @@
-#include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/shapes/concatenation.h"

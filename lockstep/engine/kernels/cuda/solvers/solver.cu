@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/launch.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 

@@ -1,0 +1,240 @@
+#include "lockstep/engine/ops/elementwise/pointwise.h"
+
+#include <algorithm>
+#include <numbers>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/reductions/reduce.h"
+
+namespace lockstep::ops {
+namespace {
+
+using kernels::Opcode;
+
+class Pointwise final : public Op {
+ public:
+  explicit Pointwise(Opcode opcode) : opcode_(opcode) {}
+  std::string_view type() const override { return kernels::name_of(opcode_); }
+
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    const auto arity = static_cast<size_t>(kernels::arity_of(opcode_));
+    check_count(*this, in, arity, arity);
+    return {broadcast_shape(type(), in)};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    std::vector<TensorSpec> src;
+    std::vector<Shape> shapes;
+    for (const TensorSpec& spec : in) {
+      src.push_back(spec.plain());
+      shapes.push_back(spec.shape);
+    }
+    return kernels::compile(table, kernels::ExpressionProblem{
+                                       src, broadcast_shape(type(), shapes), {{opcode_, 0, 1, 2}}});
+  }
+
+  std::vector<Value> gradient(const AppliedOp& of) const override {
+    std::vector<Value> diffs(of.inputs.size());
+    for (size_t i = 0; i < diffs.size(); ++i) {
+      if (!of.wanted[i]) continue;
+      const Value diff = slope(of, i);
+      if (diff.defined()) diffs[i] = sum_to(diff, of.inputs[i].shape());
+    }
+    return diffs;
+  }
+
+ private:
+  // The derivative with respect to input i, in the shape of the output; undefined: 0.
+  Value slope(const AppliedOp& of, size_t i) const {
+    const Value &y = of.outputs[0], &d = of.diff_outputs[0], &x = of.inputs[0];
+    const Value b = of.inputs.size() > 1 ? of.inputs[1] : Value();
+    const bool first = i == 0;
+    constexpr double inv_root_pi = std::numbers::inv_sqrtpi;
+    switch (opcode_) {
+      case Opcode::negate:
+        return negate(d);
+      case Opcode::abs:
+        return d * sign(x);
+      case Opcode::reciprocal:
+        return negate(d * square(y));
+      case Opcode::square:
+        return d * (x * 2);
+      case Opcode::sqrt:
+        return d * 0.5 / y;
+      case Opcode::rsqrt:
+        return d * (y * square(y) * -0.5);
+      case Opcode::exp:
+        return d * y;
+      case Opcode::expm1:
+        return d * exp(x);
+      case Opcode::log:
+        return d / x;
+      case Opcode::log1p:
+        return d / (x + 1);
+      case Opcode::sin:
+        return d * cos(x);
+      case Opcode::cos:
+        return negate(d * sin(x));
+      case Opcode::tanh:
+        return d * (1 - square(y));
+      case Opcode::erf:
+        return d * (exp(negate(square(x))) * (2 * inv_root_pi));
+      case Opcode::erfc:
+        return d * (exp(negate(square(x))) * (-2 * inv_root_pi));
+      case Opcode::sigmoid:
+        return d * (y * (1 - y));
+      case Opcode::softplus:
+        return d * applied(make_pointwise(Opcode::sigmoid), {x});
+      case Opcode::add:
+        return d;
+      case Opcode::subtract:
+        return first ? d : negate(d);
+      case Opcode::multiply:
+        return first ? d * b : d * x;
+      case Opcode::divide:
+        return first ? d / b : negate(d * y / b);
+      case Opcode::pow:
+        // b a^(b - 1), 0 for b = 0; and a^b log a, 0 where the power is 0.
+        return first ? where(equal(b, 0), 0, d * (b * pow(x, b - 1)))
+                     : where(equal(y, 0), 0, d * (y * log(x)));
+      case Opcode::maximum:
+        return d * ((first ? less(b, x) : less(x, b)) + equal(x, b) * 0.5);
+      case Opcode::minimum:
+        return d * ((first ? less(x, b) : less(b, x)) + equal(x, b) * 0.5);
+      case Opcode::where:
+        return first ? Value() : i == 1 ? where(x, d, 0) : where(x, 0, d);
+      case Opcode::multiply_add:
+        return first ? d * b : i == 1 ? d * x : d;
+      case Opcode::sign:
+      case Opcode::floor:
+      case Opcode::ceil:
+      case Opcode::round:
+      case Opcode::equal:
+      case Opcode::less:
+      case Opcode::less_equal:
+      case Opcode::constant:
+        break;
+    }
+    return {};
+  }
+
+  Opcode opcode_;
+};
+
+class ScalarLike final : public Op {
+ public:
+  explicit ScalarLike(float value) : value_(value) {}
+  std::string_view type() const override { return "scalar_like"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    return {Shape{}};
+  }
+  kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec>) const override {
+    return kernels::compile(
+        table, kernels::ExpressionProblem{{}, Shape{}, {{Opcode::constant, 0, 0, 0, value_}}});
+  }
+  std::vector<Value> gradient(const AppliedOp&) const override { return {}; }
+
+ private:
+  float value_;
+};
+
+}  // namespace
+
+OpPtr make_pointwise(Opcode opcode) { return std::make_shared<Pointwise>(opcode); }
+
+OpPtr make_scalar_like(float value) { return std::make_shared<ScalarLike>(value); }
+
+Shape broadcast_shape(std::string_view op, std::span<const Shape> shapes) {
+  std::vector<int64_t> dims;
+  for (const Shape& shape : shapes) {
+    if (shape.rank() > static_cast<int>(dims.size())) {
+      dims.insert(dims.begin(), static_cast<size_t>(shape.rank()) - dims.size(), 1);
+    }
+    const size_t missing = dims.size() - static_cast<size_t>(shape.rank());
+    for (int a = 0; a < shape.rank(); ++a) {
+      int64_t& dim = dims[missing + static_cast<size_t>(a)];
+      if (dim == 1) dim = shape[a];
+      if (shape[a] == dim || shape[a] == 1) continue;
+      std::string received;
+      for (const Shape& s : shapes) received += (received.empty() ? "" : " and ") + s.to_string();
+      throw InvalidArgument(
+          "[" + std::string(op) + "] shapes cannot be broadcast, received " + received,
+          "aligned at the last axis, axes must be equal or 1");
+    }
+  }
+  return Shape(dims);
+}
+
+#define LOCKSTEP_DEFINE(name, text)                                                   \
+  Tensor name(const Tensor& x) { return applied(make_pointwise(Opcode::name), {x}); } \
+  Value name(const Value& x) { return applied(make_pointwise(Opcode::name), {x}); }
+LOCKSTEP_UNARY_OPS(LOCKSTEP_DEFINE)
+#undef LOCKSTEP_DEFINE
+
+namespace {
+
+template <class T>
+T scalar_like(const T& x, double value) {
+  return applied(make_scalar_like(static_cast<float>(value)), {x});
+}
+
+}  // namespace
+
+#define LOCKSTEP_DEFINE_FOR(name, T)                                                       \
+  T name(const T& a, const T& b) { return applied(make_pointwise(Opcode::name), {a, b}); } \
+  T name(const T& a, double b) { return name(a, scalar_like(a, b)); }                      \
+  T name(double a, const T& b) { return name(scalar_like(b, a), b); }
+#define LOCKSTEP_DEFINE(name, text) \
+  LOCKSTEP_DEFINE_FOR(name, Tensor) \
+  LOCKSTEP_DEFINE_FOR(name, Value)
+LOCKSTEP_BINARY_OPS(LOCKSTEP_DEFINE)
+#undef LOCKSTEP_DEFINE
+#undef LOCKSTEP_DEFINE_FOR
+
+#define LOCKSTEP_DEFINE_FOR(T)                                        \
+  T where(const T& condition, const T& a, const T& b) {               \
+    return applied(make_pointwise(Opcode::where), {condition, a, b}); \
+  }                                                                   \
+  T where(const T& condition, const T& a, double b) {                 \
+    return where(condition, a, scalar_like(a, b));                    \
+  }                                                                   \
+  T where(const T& condition, double a, const T& b) {                 \
+    return where(condition, scalar_like(b, a), b);                    \
+  }
+LOCKSTEP_DEFINE_FOR(Tensor)
+LOCKSTEP_DEFINE_FOR(Value)
+#undef LOCKSTEP_DEFINE_FOR
+
+}  // namespace lockstep::ops
+
+namespace lockstep {
+
+// Of equal shapes, in the layout of the first: the ops of built-in layers.
+#define LOCKSTEP_DEFINE_FOR(T)                                                              \
+  T operator+(const T& a, const T& b) {                                                     \
+    return a.shape() == b.shape() ? applied(ops::make_addition(), {a, b}) : ops::add(a, b); \
+  }                                                                                         \
+  T operator*(const T& a, const T& b) {                                                     \
+    return a.shape() == b.shape() ? applied(ops::make_multiplication(), {a, b})             \
+                                  : ops::multiply(a, b);                                    \
+  }                                                                                         \
+  T operator-(const T& a, const T& b) { return ops::subtract(a, b); }                       \
+  T operator/(const T& a, const T& b) { return ops::divide(a, b); }                         \
+  T operator+(const T& a, double b) { return ops::add(a, b); }                              \
+  T operator-(const T& a, double b) { return ops::subtract(a, b); }                         \
+  T operator*(const T& a, double b) { return ops::multiply(a, b); }                         \
+  T operator/(const T& a, double b) { return ops::divide(a, b); }                           \
+  T operator+(double a, const T& b) { return ops::add(a, b); }                              \
+  T operator-(double a, const T& b) { return ops::subtract(a, b); }                         \
+  T operator*(double a, const T& b) { return ops::multiply(a, b); }                         \
+  T operator/(double a, const T& b) { return ops::divide(a, b); }                           \
+  T operator-(const T& a) { return ops::negate(a); }
+LOCKSTEP_DEFINE_FOR(Tensor)
+LOCKSTEP_DEFINE_FOR(Value)
+#undef LOCKSTEP_DEFINE_FOR
+
+}  // namespace lockstep

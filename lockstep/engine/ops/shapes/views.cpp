@@ -1,0 +1,322 @@
+#include "lockstep/engine/ops/shapes/views.h"
+
+#include <algorithm>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/losses/one_hot.h"
+#include "lockstep/engine/kernels/shapes/reshape.h"
+#include "lockstep/engine/kernels/shapes/strided_copy.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/elementwise/pointwise.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/reductions/reduce.h"
+
+namespace lockstep::ops {
+namespace {
+
+std::vector<int64_t> row_major_strides(const Shape& shape) {
+  std::vector<int64_t> strides(static_cast<size_t>(shape.rank()));
+  int64_t stride = 1;
+  for (int a = shape.rank(); a-- > 0;) {
+    strides[static_cast<size_t>(a)] = stride;
+    stride *= shape[a];
+  }
+  return strides;
+}
+
+// Where the elements of a view of a row-major tensor are: place of index i = offset + sum of i_k
+// strides[k].
+struct View {
+  Shape shape;
+  int64_t offset = 0;
+  std::vector<int64_t> strides;
+};
+
+// Takes the elements of a view, or, for the gradient of that, puts elements into places of zeros.
+class Strided : public Op {
+ public:
+  std::vector<Shape> infer(std::span<const Shape> in) const final {
+    check_count(*this, in, 1, 1);
+    return {view(in[0]).shape};
+  }
+  kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
+    const View from = view(in[0].shape);
+    return kernels::compile(table, kernels::StridedCopyProblem{in[0].plain(), from.shape,
+                                                               from.offset, from.strides, false});
+  }
+  std::vector<Value> gradient(const AppliedOp& of) const final;
+
+ private:
+  // The view of x. Throws InvalidArgument, naming the op.
+  virtual View view(const Shape& x) const = 0;
+};
+
+class Placed final : public Op {
+ public:
+  Placed(Shape dst, View places, OpPtr inverse)
+      : dst_(std::move(dst)), places_(std::move(places)), inverse_(std::move(inverse)) {}
+  std::string_view type() const override { return inverse_->type(); }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    return {dst_};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    return kernels::compile(table, kernels::StridedCopyProblem{in[0].plain(), dst_, places_.offset,
+                                                               places_.strides, true});
+  }
+  std::vector<Value> gradient(const AppliedOp& of) const override {
+    return {applied(inverse_, {of.diff_outputs[0]})};
+  }
+
+ private:
+  Shape dst_;
+  View places_;
+  OpPtr inverse_;
+};
+
+std::vector<Value> Strided::gradient(const AppliedOp& of) const {
+  const Shape& x = of.inputs[0].shape();
+  View places = view(x);
+  // Elements that were repeated are added up first.
+  std::vector<int> repeated;
+  View once{Shape{}, places.offset, {}};
+  std::vector<int64_t> dims;
+  for (int a = 0; a < places.shape.rank(); ++a) {
+    if (places.strides[static_cast<size_t>(a)] == 0) {
+      repeated.push_back(a);
+    } else {
+      dims.push_back(places.shape[a]);
+      once.strides.push_back(places.strides[static_cast<size_t>(a)]);
+    }
+  }
+  once.shape = Shape(dims);
+  Value d = of.diff_outputs[0];
+  if (!repeated.empty()) d = sum(d, repeated, false);
+  if (once.shape.elements() == x.elements() && once.offset == 0 && d.shape().elements() > 0 &&
+      once.strides == row_major_strides(once.shape)) {
+    return {reshaped(d, x)};
+  }
+  if (repeated.empty()) {
+    return {applied(std::make_shared<Placed>(x, std::move(once), shared_from_this()), {d})};
+  }
+  // Its own gradient takes the elements once, without the repetition.
+  class Once final : public Strided {
+   public:
+    explicit Once(View view) : view_(std::move(view)) {}
+    std::string_view type() const override { return "broadcast_to"; }
+
+   private:
+    View view(const Shape&) const override { return view_; }
+    View view_;
+  };
+  const auto inverse = std::make_shared<Once>(once);
+  return {applied(std::make_shared<Placed>(x, std::move(once), inverse), {d})};
+}
+
+class BroadcastTo final : public Strided {
+ public:
+  explicit BroadcastTo(Shape shape) : shape_(std::move(shape)) {}
+  std::string_view type() const override { return "broadcast_to"; }
+
+ private:
+  View view(const Shape& x) const override {
+    const int missing = shape_.rank() - x.rank();
+    View result{shape_, 0, std::vector<int64_t>(static_cast<size_t>(shape_.rank()), 0)};
+    const std::vector<int64_t> strides = row_major_strides(x);
+    bool fits = missing >= 0;
+    for (int a = 0; fits && a < x.rank(); ++a) {
+      if (x[a] == shape_[missing + a]) {
+        result.strides[static_cast<size_t>(missing + a)] =
+            x[a] == 1 ? 0 : strides[static_cast<size_t>(a)];
+      } else if (x[a] != 1) {
+        fits = false;
+      }
+    }
+    if (fits) return result;
+    throw InvalidArgument("[broadcast_to] " + x.to_string() + " cannot be broadcast to " +
+                          shape_.to_string());
+  }
+  Shape shape_;
+};
+
+class Permutation final : public Strided {
+ public:
+  explicit Permutation(std::vector<int> axes) : axes_(std::move(axes)) {}
+  std::string_view type() const override { return "permute_dims"; }
+
+ private:
+  View view(const Shape& x) const override {
+    if (static_cast<int>(axes_.size()) != x.rank()) {
+      throw InvalidArgument("[permute_dims] expected " + std::to_string(x.rank()) +
+                            " axes for an input of " + x.to_string() + ", received " +
+                            std::to_string(axes_.size()));
+    }
+    resolved_axes(type(), axes_, x);
+    const std::vector<int64_t> strides = row_major_strides(x);
+    View result;
+    std::vector<int64_t> dims;
+    for (const int axis : axes_) {
+      const int a = axis < 0 ? axis + x.rank() : axis;
+      dims.push_back(x[a]);
+      result.strides.push_back(strides[static_cast<size_t>(a)]);
+    }
+    result.shape = Shape(dims);
+    return result;
+  }
+  std::vector<int> axes_;
+};
+
+class Slice final : public Strided {
+ public:
+  explicit Slice(std::vector<SliceRange> ranges) : ranges_(std::move(ranges)) {}
+  std::string_view type() const override { return "slice"; }
+
+ private:
+  View view(const Shape& x) const override {
+    if (static_cast<int>(ranges_.size()) > x.rank()) {
+      throw InvalidArgument("[slice] " + std::to_string(ranges_.size()) +
+                            " ranges for an input of " + x.to_string());
+    }
+    View result;
+    result.strides = row_major_strides(x);
+    std::vector<int64_t> dims = x.dims();
+    for (size_t a = 0; a < ranges_.size(); ++a) {
+      const SliceRange& range = ranges_[a];
+      if (range.step == 0)
+        throw InvalidArgument("[slice] the step of axis " + std::to_string(a) + " is 0");
+      const int64_t size = dims[a], least = range.step < 0 ? -1 : 0, most = size + least;
+      const auto place = [&](const std::optional<int64_t>& at, int64_t otherwise) {
+        if (!at) return otherwise;
+        return std::clamp(*at < 0 ? *at + size : *at, least, most);
+      };
+      const int64_t start = place(range.start, range.step < 0 ? size - 1 : 0);
+      const int64_t stop = place(range.stop, range.step < 0 ? -1 : size);
+      const int64_t distance = range.step < 0 ? start - stop : stop - start;
+      const int64_t step = range.step < 0 ? -range.step : range.step;
+      dims[a] = distance <= 0 ? 0 : (distance + step - 1) / step;
+      if (dims[a] > 0) result.offset += start * result.strides[a];
+      result.strides[a] *= range.step;
+    }
+    result.shape = Shape(dims);
+    return result;
+  }
+  std::vector<SliceRange> ranges_;
+};
+
+class ReshapeTo final : public Op {
+ public:
+  explicit ReshapeTo(Shape shape) : shape_(std::move(shape)) {}
+  std::string_view type() const override { return "reshape"; }
+  bool takes_narrow(size_t) const override { return true; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    if (in[0].elements() != shape_.elements()) {
+      throw InvalidArgument("[reshape] " + in[0].to_string() + " cannot become " +
+                            shape_.to_string());
+    }
+    return {shape_};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    kernels::Kernel kernel = kernels::compile(table, kernels::ReshapeProblem{in[0], shape_});
+    kernel.backward.clear();
+    return kernel;
+  }
+  std::vector<Value> gradient(const AppliedOp& of) const override {
+    return {reshaped(of.diff_outputs[0], of.inputs[0].shape())};
+  }
+
+ private:
+  Shape shape_;
+};
+
+class Detached final : public Op {
+ public:
+  std::string_view type() const override { return "detach"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    return {in[0]};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    kernels::Kernel kernel =
+        kernels::compile(table, kernels::ReshapeProblem{in[0].plain(), in[0].shape});
+    kernel.backward.clear();
+    return kernel;
+  }
+  std::vector<Value> gradient(const AppliedOp&) const override { return {}; }
+};
+
+class OneHot final : public Op {
+ public:
+  explicit OneHot(int64_t classes) : classes_(classes) {}
+  std::string_view type() const override { return "one_hot"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    std::vector<int64_t> dims = in[0].dims();
+    dims.push_back(classes_);
+    return {Shape(dims)};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    return kernels::compile(table, kernels::OneHotProblem{in[0].plain(), classes_});
+  }
+  std::vector<Value> gradient(const AppliedOp&) const override { return {}; }
+
+ private:
+  int64_t classes_;
+};
+
+}  // namespace
+
+std::vector<int> resolved_axes(std::string_view op, std::span<const int> axes, const Shape& x) {
+  std::vector<int> result;
+  for (const int axis : axes) {
+    if (axis < -x.rank() || axis >= x.rank()) {
+      throw InvalidArgument("[" + std::string(op) + "] " + x.to_string() + " has no axis " +
+                            std::to_string(axis));
+    }
+    result.push_back(axis < 0 ? axis + x.rank() : axis);
+  }
+  std::sort(result.begin(), result.end());
+  if (std::adjacent_find(result.begin(), result.end()) != result.end()) {
+    throw InvalidArgument("[" + std::string(op) + "] an axis is named twice");
+  }
+  return result;
+}
+
+Value reshaped(const Value& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return applied(std::make_shared<ReshapeTo>(shape), {x});
+}
+
+Value detached(const Value& x) { return applied(std::make_shared<Detached>(), {x}); }
+
+Value one_hot(const Value& labels, int64_t classes) {
+  return applied(std::make_shared<OneHot>(classes), {labels});
+}
+
+Value by_channel(const Value& vector, const Shape& x) {
+  std::vector<int64_t> dims(static_cast<size_t>(x.rank()), 1);
+  dims[1] = x[1];
+  return reshaped(vector, Shape(dims));
+}
+
+#define LOCKSTEP_DEFINE_FOR(T)                                 \
+  T broadcast_to(const T& x, const Shape& shape) {             \
+    if (x.shape() == shape) return x;                          \
+    return applied(std::make_shared<BroadcastTo>(shape), {x}); \
+  }                                                            \
+  T permute_dims(const T& x, const std::vector<int>& axes) {   \
+    return applied(std::make_shared<Permutation>(axes), {x});  \
+  }                                                            \
+  T slice(const T& x, const std::vector<SliceRange>& ranges) { \
+    return applied(std::make_shared<Slice>(ranges), {x});      \
+  }
+LOCKSTEP_DEFINE_FOR(Tensor)
+LOCKSTEP_DEFINE_FOR(Value)
+#undef LOCKSTEP_DEFINE_FOR
+
+}  // namespace lockstep::ops

@@ -1,0 +1,24 @@
+// Ops that move elements without changing them: transposes, slices, expansions.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "lockstep/engine/graph/op.h"
+
+namespace lockstep::ops {
+
+// The axes as numbers from 0, sorted. Throws InvalidArgument, naming the op, for one that x does
+// not have and for one that comes twice.
+std::vector<int> resolved_axes(std::string_view op, std::span<const int> axes, const Shape& x);
+
+// The same elements in row-major order, with another shape; the first axis is not special.
+Value reshaped(const Value& x, const Shape& shape);
+// x as a constant: no derivative flows back.
+Value detached(const Value& x);
+// Labels (i32) n x ... as n x ... x classes: 1 at the label, otherwise 0; NaN for other labels.
+Value one_hot(const Value& labels, int64_t classes);
+// A vector of channels in a shape that broadcasts to x, n x c x space.
+Value by_channel(const Value& vector, const Shape& x);
+
+}  // namespace lockstep::ops

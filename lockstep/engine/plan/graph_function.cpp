@@ -1,0 +1,167 @@
+#include "lockstep/engine/plan/graph_function.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/engine/graph/differentiate.h"
+
+namespace lockstep {
+namespace {
+
+void copy(Device device, void* to, const void* from, size_t bytes) {
+  if (device.is_cpu()) {
+    std::memcpy(to, from, bytes);
+  } else {
+    memory_of(device).copy(to, from, bytes, eager_stream_of(device));
+  }
+}
+
+}  // namespace
+
+struct GraphFunction::Run {
+  PackedParameters none{{}};
+  std::unique_ptr<PlanRun> run;
+  void* stream = nullptr;  // of eager work, with which it was made
+};
+
+GraphFunction::GraphFunction(const Graph& graph, DType precision, Device device)
+    : graph_(graph.with_inputs_alone()), precision_(precision), device_(device) {}
+
+GraphFunction::~GraphFunction() = default;
+
+std::shared_ptr<GraphFunction::Run> GraphFunction::lend() const {
+  void* const stream = EagerStream::of_thread(device_);
+  std::unique_ptr<Run> run;
+  std::shared_ptr<const Plan> plan;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = std::find_if(idle_.begin(), idle_.end(),
+                                    [&](const auto& idle) { return idle->stream == stream; });
+    if (found != idle_.end()) {
+      run = std::move(*found);
+      idle_.erase(found);
+    }
+    if (!plan_) {
+      PlanOptions options;
+      options.precision = precision_;
+      plan_ = std::make_shared<const Plan>(graph_, std::vector<Shape>(), options, device_);
+    }
+    plan = plan_;
+  }
+  if (!run) {
+    run = std::make_unique<Run>();
+    run->stream = stream;
+    run->run = std::make_unique<PlanRun>(plan, run->none, std::vector<const float*>());
+  }
+  return {run.release(), [owner = weak_from_this()](Run* used) {
+            std::unique_ptr<Run> back(used);
+            if (const auto home = owner.lock()) {
+              const MutexLock lock(home->mutex_);
+              home->idle_.push_back(std::move(back));
+            }
+          }};
+}
+
+std::vector<Tensor> GraphFunction::operator()(const std::vector<Tensor>& arguments,
+                                              const StepInfo& step,
+                                              const std::function<void()>& check) const {
+  if (static_cast<int>(arguments.size()) != graph_.inputs()) {
+    throw InternalError("[graph] takes " + std::to_string(graph_.inputs()) +
+                        " arguments, received " + std::to_string(arguments.size()));
+  }
+  const std::shared_ptr<Run> lent = lend();
+  PlanRun& run = *lent->run;
+  const ArithmeticMode mode;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Tensor plain = convert(arguments[i], arguments[i].spec().plain());
+    if (plain.bytes() != run.input_bytes(static_cast<int>(i))) {
+      throw InternalError("[graph] argument " + std::to_string(i) + " is " +
+                          plain.spec().to_string());
+    }
+    copy(device_, run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
+  }
+  run.forward(step);
+  run.join();
+  std::vector<Tensor> results;
+  for (size_t k = 0; k < graph_.outputs().size(); ++k) {
+    results.emplace_back(graph_.shape(graph_.outputs()[k]), DType::f32, device_);
+    copy(device_, results.back().raw(), run.output(static_cast<int>(k)), results.back().bytes());
+  }
+  record(arguments, results, step, check);
+  return results;
+}
+
+void GraphFunction::record(const std::vector<Tensor>& arguments, const std::vector<Tensor>& results,
+                           const StepInfo& step, const std::function<void()>& check) const {
+  std::vector<Tensor> defined;
+  std::vector<size_t> numbers;
+  for (size_t k = 0; k < results.size(); ++k) {
+    if (!results[k].defined()) continue;
+    defined.push_back(results[k]);
+    numbers.push_back(k);
+  }
+  BackwardFunction backward;
+  if (Tape::any_tracks(arguments)) {
+    backward = [self = shared_from_this(), arguments, numbers, count = results.size(), step, check](
+                   const std::vector<Tensor>& diffs, const std::vector<bool>& wanted) {
+      if (check) check();
+      std::vector<bool> reached(count, false);
+      std::vector<Tensor> inputs = arguments;
+      for (size_t k = 0; k < diffs.size(); ++k) {
+        if (!diffs[k].defined()) continue;
+        reached[numbers[k]] = true;
+        inputs.push_back(diffs[k]);
+      }
+      const auto derivative = self->derivative(reached, wanted);
+      const std::vector<Tensor> given = (*derivative)(inputs, step, check);
+      std::vector<Tensor> all(arguments.size());
+      for (size_t i = 0, number = 0, at = 0; i < all.size(); ++i) {
+        if (wanted[i] && derivative->gives(number++)) all[i] = given[at++];
+      }
+      return all;
+    };
+  }
+  Tape::record_everywhere(arguments, defined, std::move(backward));
+}
+
+std::shared_ptr<const GraphFunction> GraphFunction::derivative(
+    const std::vector<bool>& reached, const std::vector<bool>& wanted) const {
+  const MutexLock lock(mutex_);
+  std::shared_ptr<const GraphFunction>& known = derivatives_[{reached, wanted}];
+  if (known) return known;
+  Graph graph = graph_;
+  graph.unmark_outputs();
+  std::vector<DerivativeSeed> seeds;
+  for (size_t k = 0; k < reached.size(); ++k) {
+    const int of = graph_.outputs()[k];
+    if (reached[k]) seeds.push_back({of, graph.add_input(graph.shape(of), DType::f32)});
+  }
+  std::vector<bool> marked(graph.values().size(), false);
+  std::vector<int> arguments(wanted.size(), -1);
+  for (size_t v = 0; v < graph_.values().size(); ++v) {
+    const Graph::Value& value = graph_.values()[v];
+    if (value.source != Graph::Source::input || !wanted[static_cast<size_t>(value.slot)]) continue;
+    marked[v] = true;
+    arguments[static_cast<size_t>(value.slot)] = static_cast<int>(v);
+  }
+  mark_dependents(graph, marked);
+  const std::vector<int> diffs = add_gradients(graph, seeds, marked);
+  std::vector<bool> gives;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!wanted[i]) continue;
+    const int diff = diffs[static_cast<size_t>(arguments[i])];
+    gives.push_back(diff >= 0);
+    if (diff >= 0) graph.mark_output(diff);
+  }
+  auto made = std::make_shared<GraphFunction>(graph.pruned(), precision_, device_);
+  made->gives_ = std::move(gives);
+  known = std::move(made);
+  return known;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// A function of tensors that a graph describes. Its derivatives are such functions again.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/threads/mutex.h"
+#include "lockstep/engine/graph/graph.h"
+#include "lockstep/engine/plan/plan.h"
+#include "lockstep/engine/tensor/tensor.h"
+
+namespace lockstep {
+
+// Thread-safe. Plans are compiled at the first call and kept, with the memory of idle runs.
+class GraphFunction : public std::enable_shared_from_this<GraphFunction> {
+ public:
+  // The results are the graph's outputs. Parameters and states of the graph become arguments, after
+  // its inputs: first all parameters, then all states, in the order of their slots.
+  GraphFunction(const Graph& graph, DType precision, Device device);
+  ~GraphFunction();
+
+  // Computes the results, and records them on tapes. `check` is called before each computation of
+  // derivatives, and throws if the arguments have changed; null: they do not.
+  std::vector<Tensor> operator()(const std::vector<Tensor>& arguments, const StepInfo& step,
+                                 const std::function<void()>& check = nullptr) const;
+  // Records results that were computed elsewhere on tapes that track an argument. An undefined
+  // result is not recorded.
+  void record(const std::vector<Tensor>& arguments, const std::vector<Tensor>& results,
+              const StepInfo& step, const std::function<void()>& check = nullptr) const;
+
+  // The function that computes the derivatives with respect to `wanted` arguments, in their order,
+  // from the arguments and the derivatives with respect to `reached` results. Arguments on which no
+  // reached result depends are left out; see gives().
+  std::shared_ptr<const GraphFunction> derivative(const std::vector<bool>& reached,
+                                                  const std::vector<bool>& wanted) const;
+  // Of a derivative: whether it computes the one with respect to wanted argument number `i`.
+  bool gives(size_t i) const { return gives_[i]; }
+
+ private:
+  struct Run;
+  std::shared_ptr<Run> lend() const;
+
+  Graph graph_;
+  const DType precision_;
+  const Device device_;
+  std::vector<bool> gives_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<const Plan> plan_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable std::vector<std::unique_ptr<Run>> idle_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable std::map<std::pair<std::vector<bool>, std::vector<bool>>,
+                   std::shared_ptr<const GraphFunction>>
+      derivatives_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep
