@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/engine/kernels/cpu/losses/row_sums.h"
 #include "lockstep/engine/kernels/elementwise/activation_functions.h"
 #include "tests/functions/cases.h"
 
@@ -124,6 +125,48 @@ TEST(ElementaryFunctions, HaveTheSameBitsOnEveryInstructionSet) {
       f.v4(x.data(), v4.data(), x.size());
       ASSERT_TRUE(same(plain, v4)) << f.name;
     });
+  }
+}
+
+using Softmax = void (*)(const float* x, float* y, double* totals, int64_t rows, int64_t n);
+
+#define LOCKSTEP_SOFTMAX(name)                                                                   \
+  void name(const float* x, float* y, double* totals, int64_t rows, int64_t n) {                 \
+    cpu::softmax_of_rows(                                                                        \
+        x, y, rows, n,                                                                           \
+        [=](int64_t first, int count, const cpu::RowSums& sums) __attribute__((always_inline)) { \
+          for (int r = 0; r < count; ++r) totals[first + r] = sums.total[r];                     \
+        });                                                                                      \
+  }
+LOCKSTEP_SOFTMAX(softmax_plain)
+LOCKSTEP_FOR_V3 LOCKSTEP_SOFTMAX(softmax_v3) LOCKSTEP_FOR_V4 LOCKSTEP_SOFTMAX(softmax_v4)
+
+    TEST(ElementaryFunctions, SoftmaxHasTheSameBitsOnEveryInstructionSetAndSideBySide) {
+  constexpr int64_t rows = 19;
+  for (const int64_t n : {1, 2, 7, 10, 15, 16, 17, 31, 63, 64, 65, 100, 1000, 1023}) {
+    std::vector<float> x(static_cast<size_t>(rows * n));
+    uint32_t state = 1;
+    for (float& value : x) {
+      state = state * 1664525u + 1013904223u;
+      value = static_cast<float>(state >> 8) * 0x1p-19f - 16;
+    }
+    const auto run = [&](Softmax softmax) {
+      std::pair<std::vector<float>, std::vector<double>> found{x.size(), rows};
+      softmax(x.data(), found.first.data(), found.second.data(), rows, n);
+      return found;
+    };
+    const auto plain = run(softmax_plain);
+    EXPECT_TRUE(!has_v3() || run(softmax_v3) == plain) << n;
+    EXPECT_TRUE(!has_v4() || run(softmax_v4) == plain) << n;
+    // Rows with few classes were side by side, others were not; the sums are the same.
+    for (int64_t r = 0; r < rows; ++r) {
+      std::vector<float> y(static_cast<size_t>(n));
+      cpu::RowSums row, tile;
+      cpu::exponentials_of_row(x.data() + r * n, y.data(), n, row);
+      cpu::exponentials_of_rows(x.data() + r * n, y.data(), n, 1, 1, tile);
+      EXPECT_EQ(row.total[0], plain.second[static_cast<size_t>(r)]) << n;
+      EXPECT_EQ(tile.total[0], row.total[0]) << n;
+    }
   }
 }
 

@@ -57,8 +57,7 @@ struct RowSums {
   double total[kLanes];
 };
 
-// y = exp(x - top) of a row, or of `rows` of them side by side: class c of row r is at
-// c * stride + r.
+// y = exp(x - top) of a row.
 LOCKSTEP_INLINE void exponentials_of_row(const float* x, float* y, int64_t n, RowSums& sums) {
   const float top = top_of(x, n);
 #pragma GCC ivdep
@@ -85,6 +84,7 @@ LOCKSTEP_INLINE void sums_over_classes(int64_t n, int rows, double* total, const
   std::copy_n(sums, kLanes, total);
 }
 
+// y = exp(x - top) of `rows` rows side by side: class c of row r is at c * stride + r.
 LOCKSTEP_INLINE void exponentials_of_rows(const float* x, float* y, int64_t n, int64_t stride,
                                           int rows, RowSums& sums) {
   std::copy_n(x, rows, sums.top);
