@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/cpu/elementwise/expression_loops.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "tests/engine/ops/only_target.h"
 
@@ -346,6 +347,49 @@ TEST(Expression, RandomProgramsHaveTheBitsOfSingleSteps) {
     }
   }
   EXPECT_GT(large, 60);
+}
+
+// Chains of opcodes that are one loop, with each choice of arguments that are one number.
+TEST(Expression, ChainsHaveTheBitsOfSingleSteps) {
+  std::vector<Floats> x = arguments();
+  x.push_back(x[0]);
+  std::reverse(x[3].begin(), x[3].end());
+  const size_t count = x[0].size();
+  int loops = 0;
+  for (size_t k = kernels::kOpcodes; k < kernels::cpu::kChains.size(); ++k) {
+    const kernels::cpu::OpcodeChain& chain = kernels::cpu::kChains[k];
+    const auto all = static_cast<unsigned>(1 << chain.arguments) - 1;
+    for (unsigned numbers = 0; numbers < all; ++numbers) {
+      SCOPED_TRACE("chain " + std::to_string(k) + ", numbers " + std::to_string(numbers));
+      const size_t one = 977 * (numbers + 1);  // where numbers are taken from
+      const auto at = [&](int argument, size_t i) {
+        return x[static_cast<size_t>(argument)][(numbers >> argument & 1) != 0 ? one : i];
+      };
+      Floats expected(count);
+      for (size_t i = 0; i < count; ++i) {
+        float result = at(0, i);
+        int next = 1;
+        for (int o = 0; o < chain.length; ++o) {
+          const Instruction opcode{chain.opcodes[static_cast<size_t>(o)]};
+          const bool two = kernels::arity_of(opcode.opcode) == 2;
+          result = step(opcode, result, two ? at(next++, i) : 0, 0);
+        }
+        expected[i] = result;
+      }
+      const float* from[kernels::cpu::kMostArguments] = {};
+      for (int a = 0; a < chain.arguments; ++a) {
+        from[a] = x[static_cast<size_t>(a)].data() + ((numbers >> a & 1) != 0 ? one : 0);
+      }
+      for (int64_t t = hwy::SupportedTargets() & HWY_TARGETS; t != 0; t &= t - 1) {
+        const Target only(t & -t);
+        Floats y(count, kNan);
+        kernels::cpu::expression_loops()[k][numbers](from, y.data(), static_cast<int64_t>(count));
+        ASSERT_TRUE(same(y, expected)) << hwy::TargetName(t & -t);
+      }
+      ++loops;
+    }
+  }
+  EXPECT_GT(loops, 100);
 }
 
 // Each instruction as a program of its own, through memory.

@@ -250,12 +250,12 @@ TEST(Reduce, RandomReductionsHaveTheBitsOfTheirOrder) {
       ASSERT_TRUE(same(run(kernel, r.x), y)) << hwy::TargetName(all & -all);
     }
   }
-  EXPECT_GT(large, 100);
+  EXPECT_GT(large, 60);
 }
 
 TEST(Reduce, TheGpusKernelHasTheCpusBits) {
   for (uint64_t seed = 1000; seed < 1100; ++seed) {
-    const Random r = random_reduction(seed, 12000);
+    const Random r = random_reduction(seed, 4000);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + text_of(r.problem));
     ASSERT_TRUE(same(run(kernels::cuda::reduce(r.problem), r.x), run(on_cpu(r.problem), r.x)));
   }

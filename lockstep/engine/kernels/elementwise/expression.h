@@ -56,7 +56,8 @@ constexpr std::string_view name_of(Opcode opcode) {
   return names[static_cast<size_t>(opcode)];
 }
 
-// Whether the function is not one of IEEE 754's operations: GPUs then round differently from CPUs.
+// Whether the function is not one of IEEE 754's operations. Its result is then less than 1 unit in
+// the last place from the exact value, but not always the nearest float (functions.h).
 constexpr bool is_elementary(Opcode opcode) {
   using enum Opcode;
   switch (opcode) {

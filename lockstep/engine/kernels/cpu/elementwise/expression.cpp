@@ -59,9 +59,17 @@ Tiling tiling_of(const BroadcastAxes& axes) {
   for (size_t axis = dims.size(); axis-- > 0;) {
     const std::vector<Reading> with = readings(axis);
     t.split = static_cast<int>(axis);
-    const bool copies = std::count(with.begin(), with.end(), Reading::copied) > 0;
+    const bool whole = t.each * dims[axis] <= kTile;
+    // What is the same in all tiles is copied once.
+    bool copies = false;
+    for (size_t i = 0; i < with.size(); ++i) {
+      const auto& strides = axes.strides[i];
+      const auto end = strides.begin() + static_cast<std::ptrdiff_t>(axis + (whole ? 0 : 1));
+      copies = copies || (with[i] == Reading::copied &&
+                          std::any_of(strides.begin(), end, [](int64_t s) { return s != 0; }));
+    }
     if (t.each >= kLongRow && copies) return t;
-    if (t.each * dims[axis] > kTile) {
+    if (!whole) {
       t.count = kTile / t.each;
       if (t.count > 1) t.readings = with;
       return t;
@@ -73,24 +81,34 @@ Tiling tiling_of(const BroadcastAxes& axes) {
   return t;
 }
 
-// An instruction on operands by their numbers.
+// A chain of instructions on operands by their numbers.
 struct Step {
-  Opcode opcode;
-  unsigned numbers;  // the mask of arguments that are one number
-  bool all_numbers;
-  uint8_t a, b, c;
+  OpcodeChain chain;
+  std::vector<int> from;
+  int result;
+  bool all_numbers = false;  // all arguments are
+  // The number of the chain in kChains, and the mask of arguments that are one number.
+  size_t loop = 0;
+  unsigned numbers = 0;
 };
+
+constexpr OpcodeChain kMultiplyAdd{Opcode::multiply, Opcode::add};
+
+// The place of a chain in kChains, or their number.
+size_t loop_of(const OpcodeChain& chain) {
+  if (chain == kMultiplyAdd) return static_cast<size_t>(Opcode::multiply_add);
+  return static_cast<size_t>(std::find(kChains.begin(), kChains.end(), chain) - kChains.begin());
+}
 
 // What is known before memory is.
 struct Compiled {
   BroadcastAxes axes;
   Tiling tiling;
   int inputs = 0;
-  std::vector<Instruction> constants;
-  std::vector<int> constant_operands;
-  // In the order of the program, with the operand that each computes. `once`: those whose result is
-  // one number for all of dst.
-  std::vector<std::pair<Step, int>> once, each_tile;
+  std::vector<std::pair<int, float>> constants;  // operands and their values
+  // In the order of the program. `once`: those whose result is the same in all tiles.
+  std::vector<Step> once, each_tile;
+  std::vector<int> copied_once, copied;  // inputs
   // Offsets of operands in scratch memory, in floats; -1: not there.
   std::vector<int64_t> places;
   int result = 0;
@@ -98,97 +116,172 @@ struct Compiled {
   int64_t scratch_floats = 0;
 };
 
-Compiled compiled(const ExpressionProblem& p) {
-  check(p);
-  Compiled c;
-  c.axes = broadcast_axes(p);
-  c.tiling = tiling_of(c.axes);
-  c.inputs = static_cast<int>(p.src.size());
-  const int operands = c.inputs + static_cast<int>(p.program.size());
-  c.result = operands - 1;
-  const auto inputs_of = [&](int operand) {
-    const Instruction& at = p.program[static_cast<size_t>(operand - c.inputs)];
-    const std::array<uint8_t, 3> all{at.a, at.b, at.c};
-    return std::vector<int>(all.begin(), all.begin() + arity_of(at.opcode));
+class Compiler {
+ public:
+  explicit Compiler(const ExpressionProblem& p)
+      : p_(p),
+        inputs_(static_cast<int>(p.src.size())),
+        operands_(inputs_ + static_cast<int>(p.program.size())) {
+    check(p);
+    c_.axes = broadcast_axes(p);
+    c_.tiling = tiling_of(c_.axes);
+    c_.inputs = inputs_;
+    c_.result = operands_ - 1;
+    c_.places.assign(static_cast<size_t>(operands_), -1);
+  }
+
+  Compiled compiled() {
+    find_uses();
+    for (int i = 0; i < inputs_; ++i) classify_input(i);
+    for (int i = inputs_; i < operands_; ++i) {
+      if (at(i).uses > 0) classify(i);
+    }
+    finish(c_.once, false);
+    finish(c_.each_tile, true);
+    c_.result_is_number = at(c_.result).number;
+    // Tiles of results that stay come first: steps of other tiles may not take their place.
+    place_copies(true);
+    for (Step& step : c_.once) place(step);
+    place_copies(false);
+    for (Step& step : c_.each_tile) place(step);
+    c_.scratch_floats = static_cast<int64_t>(taken_.size()) * kTile;
+    for (const int operand : numbers_) {
+      c_.places[static_cast<size_t>(operand)] = c_.scratch_floats++;
+    }
+    return std::move(c_);
+  }
+
+ private:
+  struct Known {
+    int uses = 0;
+    bool number = false;  // one number in each tile
+    bool fixed = false;   // the same in all tiles
+    bool stays = false;   // fixed, and read in each tile
+    int last_use = -1;    // the last operand that is computed from it
   };
-  // The last instruction that reads an operand; -1: none.
-  std::vector<int> last_use(static_cast<size_t>(operands), -1);
-  last_use[static_cast<size_t>(c.result)] = operands;
-  for (int i = operands; i-- > c.inputs;) {
-    if (last_use[static_cast<size_t>(i)] < 0) continue;
-    for (const int from : inputs_of(i)) {
-      int& last = last_use[static_cast<size_t>(from)];
-      last = std::max(last, i);
+  Known& at(int operand) { return known_[static_cast<size_t>(operand)]; }
+
+  const Instruction& instruction(int operand) const {
+    return p_.program[static_cast<size_t>(operand - inputs_)];
+  }
+  std::vector<int> arguments_of(int operand) const {
+    const Instruction& i = instruction(operand);
+    const std::array<uint8_t, 3> all{i.a, i.b, i.c};
+    return {all.begin(), all.begin() + arity_of(i.opcode)};
+  }
+
+  void find_uses() {
+    known_.resize(static_cast<size_t>(operands_));
+    at(c_.result).uses = 1;
+    for (int i = operands_; i-- > inputs_;) {
+      if (at(i).uses == 0) continue;
+      for (const int from : arguments_of(i)) ++at(from).uses;
     }
   }
-  // One number in each tile, and one in all tiles.
-  std::vector<bool> number(static_cast<size_t>(operands)), fixed(number);
-  c.places.assign(static_cast<size_t>(operands), -1);
-  int64_t numbers = 0;  // their slots follow the tiles
-  std::vector<std::pair<int, int64_t>> slots;
-  std::vector<bool> taken;  // tiles
-  const auto take_tile = [&] {
-    const auto free =
-        static_cast<size_t>(std::find(taken.begin(), taken.end(), false) - taken.begin());
-    if (free == taken.size()) taken.push_back(false);
-    taken[free] = true;
-    return static_cast<int64_t>(free) * kTile;
-  };
-  for (int i = 0; i < c.inputs; ++i) {
-    const auto at = static_cast<size_t>(i);
-    number[at] = c.tiling.readings[at] == Reading::number;
-    const auto& strides = c.axes.strides[at];
-    fixed[at] = std::count(strides.begin(), strides.end(), 0) ==
-                static_cast<std::ptrdiff_t>(strides.size());
-    if (c.tiling.readings[at] == Reading::copied && last_use[at] >= 0) c.places[at] = take_tile();
+
+  void classify_input(int i) {
+    const auto& strides = c_.axes.strides[static_cast<size_t>(i)];
+    at(i).number = c_.tiling.readings[static_cast<size_t>(i)] == Reading::number;
+    // The axes from the first to the one that tiles are cut from.
+    const auto before = at(i).number ? strides.size() : static_cast<size_t>(c_.tiling.split + 1);
+    at(i).fixed = (at(i).number || c_.tiling.split >= 0) &&
+                  std::count(strides.begin(), strides.begin() + static_cast<std::ptrdiff_t>(before),
+                             0) == static_cast<std::ptrdiff_t>(before);
   }
-  for (int i = c.inputs; i < operands; ++i) {
-    const auto at = static_cast<size_t>(i);
-    if (last_use[at] < 0) continue;
-    const Instruction& instruction = p.program[static_cast<size_t>(i - c.inputs)];
-    if (instruction.opcode == Opcode::constant) {
-      c.constants.push_back(instruction);
-      c.constant_operands.push_back(i);
-      number[at] = fixed[at] = true;
-      slots.emplace_back(i, numbers++);
-      continue;
+
+  void classify(int i) {
+    const Instruction& from = instruction(i);
+    if (from.opcode == Opcode::constant) {
+      c_.constants.emplace_back(i, from.value);
+      at(i).number = at(i).fixed = true;
+      numbers_.push_back(i);
+      return;
     }
-    Step step{instruction.opcode, 0, true, instruction.a, instruction.b, instruction.c};
-    bool all_fixed = true;
-    unsigned bit = 1;
-    for (const int from : inputs_of(i)) {
-      const auto source = static_cast<size_t>(from);
-      if (number[source]) step.numbers |= bit;
-      step.all_numbers = step.all_numbers && number[source];
-      all_fixed = all_fixed && fixed[source];
-      bit *= 2;
+    bool all_numbers = true, fixed = true;
+    for (const int argument : arguments_of(i)) {
+      all_numbers = all_numbers && at(argument).number;
+      fixed = fixed && at(argument).fixed;
     }
-    number[at] = step.all_numbers;
-    fixed[at] = all_fixed;
-    if (step.all_numbers) {
-      step.numbers = 0;
-      slots.emplace_back(i, numbers++);
-    } else {
-      // Loops go element by element, so a result may take the tile of an argument.
-      for (const int from : inputs_of(i)) {
-        const auto source = static_cast<size_t>(from);
-        const bool in_tile = from >= c.inputs && !number[source];
-        if (in_tile && last_use[source] == i) {
-          taken[static_cast<size_t>(c.places[source] / kTile)] = false;
-        }
+    at(i).number = all_numbers;
+    at(i).fixed = fixed && (all_numbers || i != c_.result);
+    if (all_numbers) numbers_.push_back(i);
+    auto& steps = at(i).fixed ? c_.once : c_.each_tile;
+    const bool two = from.opcode == Opcode::multiply_add;
+    Step step = chained(steps, two ? kMultiplyAdd : OpcodeChain{from.opcode}, i);
+    step.all_numbers = all_numbers;
+    steps.push_back(std::move(step));
+  }
+
+  // The step for `opcodes`, which an instruction has. If an argument is the result of a step that
+  // nothing else reads, and there is a loop for both, one step replaces them.
+  Step chained(std::vector<Step>& steps, const OpcodeChain& opcodes, int result) {
+    const std::vector<int> arguments = arguments_of(result);
+    const bool commutes =
+        opcodes.opcodes[0] == Opcode::add || opcodes.opcodes[0] == Opcode::multiply;
+    for (size_t k = 0; k < (commutes ? 2 : 1); ++k) {
+      const auto first = std::find_if(steps.begin(), steps.end(),
+                                      [&](const Step& s) { return s.result == arguments[k]; });
+      if (first == steps.end() || first->all_numbers || at(arguments[k]).uses > 1) continue;
+      const OpcodeChain both = first->chain.then(opcodes);
+      if (loop_of(both) == kChains.size()) continue;
+      Step step{both, first->from, result};
+      for (size_t other = 0; other < arguments.size(); ++other) {
+        if (other != k) step.from.push_back(arguments[other]);
       }
-      if (i != c.result) c.places[at] = take_tile();
+      steps.erase(first);
+      return step;
     }
-    (all_fixed ? c.once : c.each_tile).emplace_back(step, i);
+    return {opcodes, arguments, result};
   }
-  c.scratch_floats = static_cast<int64_t>(taken.size()) * kTile;
-  for (const auto& [operand, slot] : slots) {
-    c.places[static_cast<size_t>(operand)] = c.scratch_floats + slot;
+
+  // What the steps need of each other, once they are known.
+  void finish(std::vector<Step>& steps, bool each_tile) {
+    for (Step& step : steps) {
+      step.loop = loop_of(step.chain);
+      for (size_t k = 0; k < step.from.size(); ++k) {
+        Known& from = at(step.from[k]);
+        if (from.number && !step.all_numbers) step.numbers |= 1u << k;
+        from.last_use = std::max(from.last_use, step.result);
+        from.stays = from.stays || each_tile;
+      }
+    }
   }
-  c.scratch_floats += numbers;
-  c.result_is_number = number[static_cast<size_t>(c.result)];
-  return c;
-}
+
+  int64_t take_tile() {
+    const auto free = std::find(taken_.begin(), taken_.end(), false) - taken_.begin();
+    if (free == static_cast<std::ptrdiff_t>(taken_.size())) taken_.push_back(false);
+    taken_[static_cast<size_t>(free)] = true;
+    return free * kTile;
+  }
+
+  void place_copies(bool once) {
+    for (int i = 0; i < inputs_; ++i) {
+      const bool copies = c_.tiling.readings[static_cast<size_t>(i)] == Reading::copied;
+      if (!copies || at(i).uses == 0 || at(i).fixed != once) continue;
+      c_.places[static_cast<size_t>(i)] = take_tile();
+      (once ? c_.copied_once : c_.copied).push_back(i);
+    }
+  }
+
+  void place(const Step& step) {
+    if (step.all_numbers) return;
+    // Loops go element by element, so a result may take the tile of an argument.
+    for (const int argument : step.from) {
+      const Known& from = at(argument);
+      if (argument < inputs_ || from.number || from.last_use != step.result) continue;
+      if (from.fixed && from.stays) continue;
+      taken_[static_cast<size_t>(c_.places[static_cast<size_t>(argument)] / kTile)] = false;
+    }
+    if (step.result != c_.result) c_.places[static_cast<size_t>(step.result)] = take_tile();
+  }
+
+  const ExpressionProblem& p_;
+  const int inputs_, operands_;
+  Compiled c_;
+  std::vector<Known> known_;
+  std::vector<int> numbers_;
+  std::vector<bool> taken_;  // tiles
+};
 
 // Copies the elements of a tile of `count` steps along the tiling's axis as a run.
 float* copy_tile(const Compiled& c, const std::vector<int64_t>& strides, size_t axis, int64_t count,
@@ -220,10 +313,12 @@ class Run {
   }
 
   void all() {
-    for (size_t i = 0; i < c_.constants.size(); ++i) {
-      *scratch_of(c_.constant_operands[i]) = c_.constants[i].value;
+    for (const auto& [operand, value] : c_.constants) *scratch_of(operand) = value;
+    const int64_t most = c_.tiling.count * c_.tiling.each;
+    for (const int i : c_.copied_once) copy(i, c_.tiling.count);
+    for (const Step& step : c_.once) {
+      apply(step, scratch_of(step.result), step.all_numbers ? 1 : most);
     }
-    for (const auto& [step, operand] : c_.once) apply(step, scratch_of(operand), 1);
     const auto& dims = c_.axes.dims;
     const Tiling& t = c_.tiling;
     if (t.split < 0) {
@@ -261,29 +356,36 @@ class Run {
   }
 
   void apply(const Step& step, float* y, int64_t n) const {
-    loops_[static_cast<size_t>(step.opcode)][step.numbers](at_[step.a], at_[step.b], at_[step.c], y,
-                                                           n);
+    const float* from[kMostArguments] = {};
+    for (size_t k = 0; k < step.from.size(); ++k) from[k] = at_[static_cast<size_t>(step.from[k])];
+    loops_[step.loop][step.numbers](from, y, n);
+  }
+
+  // Copies the tile of an input as a run.
+  void copy(int i, int64_t steps) {
+    const auto first = static_cast<size_t>(std::max(c_.tiling.split, 0));
+    const auto input = static_cast<size_t>(i);
+    copy_tile(c_, c_.axes.strides[input], first, c_.tiling.split < 0 ? c_.axes.dims[0] : steps,
+              inputs_[input], scratch_of(i));
   }
 
   // The next n elements of dst, of `steps` steps along the tiling's axis.
   void tile(int64_t steps, int64_t n) {
-    const auto first = static_cast<size_t>(std::max(c_.tiling.split, 0));
     for (size_t i = 0; i < c_.axes.strides.size(); ++i) {
-      if (c_.places[i] < 0) {
-        at_[i] = inputs_[i];
-      } else if (copied_[i] != inputs_[i] || copied_elements_[i] < n) {
-        const auto& dims = c_.axes.dims;
-        copy_tile(c_, c_.axes.strides[i], first, c_.tiling.split < 0 ? dims[0] : steps, inputs_[i],
-                  scratch_of(static_cast<int>(i)));
-        copied_[i] = inputs_[i];
-        copied_elements_[i] = n;
-      }
+      if (c_.places[i] < 0) at_[i] = inputs_[i];
     }
-    for (const auto& [step, operand] : c_.each_tile) {
+    for (const int i : c_.copied) {
+      const auto input = static_cast<size_t>(i);
+      if (copied_[input] == inputs_[input] && copied_elements_[input] >= n) continue;
+      copy(i, steps);
+      copied_[input] = inputs_[input];
+      copied_elements_[input] = n;
+    }
+    for (const Step& step : c_.each_tile) {
       if (step.all_numbers) {
-        apply(step, scratch_of(operand), 1);
+        apply(step, scratch_of(step.result), 1);
       } else {
-        apply(step, operand == c_.result ? dst_ : scratch_of(operand), n);
+        apply(step, step.result == c_.result ? dst_ : scratch_of(step.result), n);
       }
     }
     if (c_.result_is_number) std::fill_n(dst_, n, *at_[static_cast<size_t>(c_.result)]);
@@ -301,7 +403,7 @@ class Run {
 }  // namespace
 
 Kernel expression(const ExpressionProblem& p) {
-  auto c = std::make_shared<const Compiled>(compiled(p));
+  auto c = std::make_shared<const Compiled>(Compiler(p).compiled());
   std::vector<Operand> reads;
   for (size_t i = 0; i < p.src.size(); ++i) {
     reads.push_back(input(static_cast<int>(i), p.src[i].plain()));

@@ -14,6 +14,8 @@ namespace {
 
 // Columns that are reduced at a time: their running results stay in the L1 cache.
 constexpr int64_t kColumns = 1024;
+// Results of whole rows that are computed at a time.
+constexpr int64_t kOutputsTogether = 64;
 
 // The offsets of the positions of some axes in row-major order.
 class Position {
@@ -89,39 +91,25 @@ class Reducer {
     return static_cast<float>(result);
   }
 
-  T tree(T* lanes) const {
-    for (int64_t half = kReduceLanes / 2; half > 0; half /= 2) {
-      for (int64_t l = 0; l < half; ++l) lanes[l] = joined(kind_, lanes[l], lanes[l + half]);
-    }
-    return lanes[0];
-  }
-
-  // Adds rows of `length` elements, each a block of its own, to the totals at `step` apart.
-  void blocks(const float* const* x, int64_t count, int64_t length, T* totals, int64_t step) const {
-    T lanes[kRowsTogether * kReduceLanes];
-    std::fill_n(lanes, count * kReduceLanes, neutral_);
-    loops_.add_rows(x, count, length, lanes);
-    for (int64_t i = 0; i < count; ++i) {
-      T& total = totals[i * step];
-      total = joined(kind_, total, tree(lanes + i * kReduceLanes));
-    }
-  }
-
   void rows(const float* x, float* dst) const {
     const int64_t outputs = a_.kept.positions();
+    const bool whole_rows = a_.segments == 1 && a_.reduced.positions() == 1;
+    const int64_t most = whole_rows ? kOutputsTogether : kRowsTogether;
     Position output(a_.kept);
-    for (int64_t first = 0; first < outputs; first += kRowsTogether) {
-      const int64_t count = std::min(kRowsTogether, outputs - first);
-      const float* from[kRowsTogether] = {};
-      T totals[kRowsTogether];
+    for (int64_t first = 0; first < outputs; first += most) {
+      const int64_t count = std::min(most, outputs - first);
+      const float* from[kOutputsTogether] = {};
+      T totals[kOutputsTogether];
       for (int64_t i = 0; i < count; ++i, output.next()) {
         from[i] = x + output.offset();
         totals[i] = neutral_;
       }
-      if (a_.segments > 1) {
-        for (int64_t i = 0; i < count; ++i) long_rows(from[i], totals[i]);
-      } else {
+      if (whole_rows) {
+        loops_.reduce_rows(from, count, a_.row, totals);
+      } else if (a_.segments == 1) {
         short_rows(from, count, totals);
+      } else {
+        for (int64_t i = 0; i < count; ++i) long_rows(from[i], totals[i]);
       }
       for (int64_t i = 0; i < count; ++i) dst[first + i] = rounded(totals[i]);
     }
@@ -130,10 +118,6 @@ class Reducer {
   // Several results at once; a block has one or several positions.
   void short_rows(const float* const* from, int64_t count, T* totals) const {
     const int64_t positions = a_.reduced.positions();
-    if (positions == 1) {
-      if (a_.row > 0) blocks(from, count, a_.row, totals, 1);
-      return;
-    }
     Position position(a_.reduced);
     for (int64_t p = 0; p < positions;) {
       T lanes[kRowsTogether * kReduceLanes];
@@ -144,9 +128,7 @@ class Reducer {
         loops_.add_rows(at, count, a_.row, lanes);
         position.next();
       }
-      for (int64_t i = 0; i < count; ++i) {
-        totals[i] = joined(kind_, totals[i], tree(lanes + i * kReduceLanes));
-      }
+      loops_.fold_lanes(lanes, count, totals);
     }
   }
 
@@ -161,7 +143,10 @@ class Reducer {
         const int64_t whole = a_.row / kReduceBlock - s;
         const int64_t count = std::clamp<int64_t>(whole, 1, kRowsTogether);
         for (int64_t i = 0; i < count; ++i) at[i] = row + (s + i) * kReduceBlock;
-        blocks(at, count, std::min(kReduceBlock, a_.row - s * kReduceBlock), &total, 0);
+        T blocks[kRowsTogether];
+        std::fill_n(blocks, count, neutral_);
+        loops_.reduce_rows(at, count, std::min(kReduceBlock, a_.row - s * kReduceBlock), blocks);
+        for (int64_t i = 0; i < count; ++i) total = joined(kind_, total, blocks[i]);
         s += count;
       }
     }

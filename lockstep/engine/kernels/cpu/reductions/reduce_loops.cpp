@@ -24,6 +24,7 @@ struct Sum {
   static HWY_INLINE V join(V a, V b) {
     return hn::Add(a, b);
   }
+  static HWY_INLINE T join(T a, T b) { return a + b; }
 };
 struct Product {
   using T = double;
@@ -32,6 +33,7 @@ struct Product {
   static HWY_INLINE V join(V a, V b) {
     return hn::Mul(a, b);
   }
+  static HWY_INLINE T join(T a, T b) { return a * b; }
 };
 struct Maximum {
   using T = float;
@@ -40,6 +42,7 @@ struct Maximum {
   static HWY_INLINE V join(V a, V b) {
     return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
   }
+  static HWY_INLINE T join(T a, T b) { return (a > b) | (a != a) ? a : b; }
 };
 struct Minimum {
   using T = float;
@@ -48,6 +51,7 @@ struct Minimum {
   static HWY_INLINE V join(V a, V b) {
     return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
   }
+  static HWY_INLINE T join(T a, T b) { return (a < b) | (a != a) ? a : b; }
 };
 
 template <class D>
@@ -59,56 +63,118 @@ HWY_INLINE hn::Vec<D> widened(D d, const float* x) {
   }
 }
 
+// The lanes of some rows, in registers.
 template <class Op, size_t rows>
-HWY_INLINE void add_rows_of(const float* const* x, int64_t length, typename Op::T* lanes) {
-  const hn::ScalableTag<typename Op::T> d;
-  constexpr auto together = static_cast<int64_t>(hn::MaxLanes(d));
-  constexpr auto vectors = static_cast<size_t>(kReduceLanes / together);
-  hn::Vec<decltype(d)> sums[rows][vectors];
-  for (size_t r = 0; r < rows; ++r) {
-    for (size_t v = 0; v < vectors; ++v) {
-      sums[r][v] = hn::LoadU(
-          d, lanes + static_cast<int64_t>(r * kReduceLanes) + static_cast<int64_t>(v) * together);
+struct Lanes {
+  using T = typename Op::T;
+  using D = hn::ScalableTag<T>;
+  static constexpr auto together = static_cast<int64_t>(HWY_LANES(T));
+  static constexpr auto vectors = static_cast<size_t>(kReduceLanes / together);
+  hn::Vec<D> of[rows][vectors];
+
+  HWY_INLINE Lanes() {
+    for (auto& row : of) {
+      for (auto& v : row) v = hn::Set(D(), static_cast<T>(Op::neutral));
     }
   }
-  const int64_t whole = length / kReduceLanes * kReduceLanes;
-  for (int64_t j = 0; j < whole; j += kReduceLanes) {
-    for (size_t r = 0; r < rows; ++r) {
-      for (size_t v = 0; v < vectors; ++v) {
-        sums[r][v] =
-            Op::join(sums[r][v], widened(d, x[r] + j + static_cast<int64_t>(v) * together));
+  HWY_INLINE void load(const T* lanes) {
+    for (auto& row : of) {
+      for (auto& v : row) {
+        v = hn::LoadU(D(), lanes);
+        lanes += together;
       }
     }
   }
-  if (whole < length) {
+  HWY_INLINE void store(T* lanes) const {
+    for (const auto& row : of) {
+      for (const auto& v : row) {
+        hn::StoreU(v, D(), lanes);
+        lanes += together;
+      }
+    }
+  }
+  HWY_INLINE void add(size_t row, const float* x) {
+    for (auto& v : of[row]) {
+      v = Op::join(v, widened(D(), x));
+      x += together;
+    }
+  }
+  // The elements of all rows in order.
+  HWY_INLINE void add_rows(const float* const* x, int64_t length) {
+    const int64_t whole = length / kReduceLanes * kReduceLanes;
+    for (int64_t j = 0; j < whole; j += kReduceLanes) {
+      for (size_t r = 0; r < rows; ++r) add(r, x[r] + j);
+    }
+    if (whole == length) return;
     for (size_t r = 0; r < rows; ++r) {
       float rest[kReduceLanes];
       std::fill_n(rest, kReduceLanes, Op::neutral);
-      std::copy(x[r] + whole, x[r] + length, rest);
-      for (size_t v = 0; v < vectors; ++v) {
-        sums[r][v] = Op::join(sums[r][v], widened(d, rest + static_cast<int64_t>(v) * together));
-      }
+      for (int64_t j = whole; j < length; ++j) rest[j - whole] = x[r][j];
+      add(r, rest);
     }
   }
-  for (size_t r = 0; r < rows; ++r) {
-    for (size_t v = 0; v < vectors; ++v) {
-      hn::StoreU(
-          sums[r][v], d,
-          lanes + static_cast<int64_t>(r * kReduceLanes) + static_cast<int64_t>(v) * together);
+  // A row's result by the tree. Vectors are joined while several have its lanes.
+  HWY_INLINE T result(size_t row) const {
+    hn::Vec<D> left[vectors];
+    for (size_t v = 0; v < vectors; ++v) left[v] = of[row][v];
+    for (size_t half = vectors / 2; half > 0; half /= 2) {
+      for (size_t v = 0; v < half; ++v) left[v] = Op::join(left[v], left[v + half]);
     }
+    T lanes[together];
+    hn::StoreU(left[0], D(), lanes);
+    for (int64_t half = together / 2; half > 0; half /= 2) {
+      for (int64_t l = 0; l < half; ++l) lanes[l] = Op::join(lanes[l], lanes[l + half]);
+    }
+    return lanes[0];
   }
+  HWY_INLINE void fold(T* totals) const {
+    for (size_t r = 0; r < rows; ++r) totals[r] = Op::join(totals[r], result(r));
+  }
+};
+
+// Several rows at once hide the latency of additions; most instruction sets have too few registers
+// for four.
+constexpr int64_t kRowsAtOnce = HWY_LANES(float) == 16 ? 4 : 2;
+
+template <class Op, size_t rows>
+HWY_INLINE void reduce_some(const float* const* x, int64_t length, typename Op::T* totals) {
+  Lanes<Op, rows> lanes;
+  lanes.add_rows(x, length);
+  lanes.fold(totals);
+}
+
+template <class Op>
+void reduce_rows(const float* const* x, int64_t rows, int64_t length, typename Op::T* totals) {
+  for (; rows >= kRowsAtOnce; rows -= kRowsAtOnce, x += kRowsAtOnce, totals += kRowsAtOnce) {
+    reduce_some<Op, kRowsAtOnce>(x, length, totals);
+  }
+  for (; rows > 0; --rows) reduce_some<Op, 1>(x++, length, totals++);
+}
+
+template <class Op, size_t rows>
+HWY_INLINE void add_some(const float* const* x, int64_t length, typename Op::T* memory) {
+  Lanes<Op, rows> lanes;
+  lanes.load(memory);
+  lanes.add_rows(x, length);
+  lanes.store(memory);
 }
 
 template <class Op>
 void add_rows(const float* const* x, int64_t rows, int64_t length, typename Op::T* lanes) {
-  // Other instruction sets have too few registers for four rows.
-  if (HWY_MAX_BYTES == 64 && rows == kRowsTogether) {
-    add_rows_of<Op, kRowsTogether>(x, length, lanes);
-    return;
+  for (; rows >= kRowsAtOnce; rows -= kRowsAtOnce, x += kRowsAtOnce) {
+    add_some<Op, kRowsAtOnce>(x, length, lanes);
+    lanes += kRowsAtOnce * kReduceLanes;
   }
-  for (; rows >= 2; rows -= 2, x += 2, lanes += 2 * kReduceLanes)
-    add_rows_of<Op, 2>(x, length, lanes);
-  if (rows > 0) add_rows_of<Op, 1>(x, length, lanes);
+  for (; rows > 0; --rows, lanes += kReduceLanes) add_some<Op, 1>(x++, length, lanes);
+}
+
+template <class Op>
+void fold_lanes(const typename Op::T* memory, int64_t rows, typename Op::T* totals) {
+  Lanes<Op, 1> lanes;
+  for (; rows > 0; --rows, memory += kReduceLanes) {
+    lanes.load(memory);
+    lanes.fold(totals++);
+  }
 }
 
 template <class Op, size_t positions>
@@ -140,10 +206,18 @@ void add_columns(const float* const* x, int64_t positions, int64_t count, typena
   for (; positions > 0; --positions, ++x) add_columns_of<Op, 1>(x, count, columns);
 }
 
-ReduceLoops<double> of_sum() { return {add_rows<Sum>, add_columns<Sum>}; }
-ReduceLoops<double> of_product() { return {add_rows<Product>, add_columns<Product>}; }
-ReduceLoops<float> of_maximum() { return {add_rows<Maximum>, add_columns<Maximum>}; }
-ReduceLoops<float> of_minimum() { return {add_rows<Minimum>, add_columns<Minimum>}; }
+ReduceLoops<double> of_sum() {
+  return {reduce_rows<Sum>, add_rows<Sum>, fold_lanes<Sum>, add_columns<Sum>};
+}
+ReduceLoops<double> of_product() {
+  return {reduce_rows<Product>, add_rows<Product>, fold_lanes<Product>, add_columns<Product>};
+}
+ReduceLoops<float> of_maximum() {
+  return {reduce_rows<Maximum>, add_rows<Maximum>, fold_lanes<Maximum>, add_columns<Maximum>};
+}
+ReduceLoops<float> of_minimum() {
+  return {reduce_rows<Minimum>, add_rows<Minimum>, fold_lanes<Minimum>, add_columns<Minimum>};
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
