@@ -19,13 +19,11 @@ struct GatedConvolution2d {
 
   Value build(LayerBuilder& layer, Value x) const {
     const auto convolved = [&](const std::string& name) {
-      return layer.apply(ops::make_convolution2d({}, true),
-                         {x, layer.parameter(name, {filters, x.shape()[1], kernel, kernel}),
-                          layer.parameter(name + "_bias", {filters}, "zeros")});
+      return ops::convolution2d(x, layer.parameter(name, {filters, x.shape()[1], kernel, kernel}),
+                                layer.parameter(name + "_bias", {filters}, "zeros"));
     };
-    const Value gate = layer.apply(ops::make_sigmoid(), {convolved("gate")});
-    const double share = 1.0 / static_cast<double>(gate.shape().elements());
-    layer.follow_mean(layer.state("openness", {}), layer.apply(ops::make_sum(share), {gate}));
+    const Value gate = ops::sigmoid(convolved("gate"));
+    layer.follow_mean(layer.state("openness", {}), ops::mean(gate));
     return convolved("weights") * gate;
   }
 };

@@ -18,7 +18,7 @@ struct Mixed {
   void visit(FieldVisitor&) {}
   Value build(LayerBuilder& layer, Value x) const {
     const int64_t n = x.shape()[1];
-    return layer.apply(ops::make_fully_connected(false), {x, layer.parameter("weights", {n, n})});
+    return ops::fully_connected(x, layer.parameter("weights", {n, n}), {});
   }
 };
 

@@ -27,8 +27,6 @@ import reference
 FACTOR = 4  # times PyTorch fp32's error
 # For cases that may use Winograd's algorithm, which rounds more. The op tests bound it by 1e-5.
 FACTOR_OF_WINOGRAD = 40
-# Of products with the Hessian, which PyTorch computes by fewer ops that round.
-FACTOR_OF_HESSIAN = 10
 FLOOR = 8 * 2.0 ** -24  # relative, by norm
 # If PyTorch itself loses this many digits, rounding is amplified by an unpredictable factor.
 AMPLIFIED, FACTOR_OF_AMPLIFIED = 1e-5, 40
@@ -125,7 +123,7 @@ class Judge:
                 continue
             error = distance(ours[name], value)
             size = float(numpy.linalg.norm(value))
-            times = max(factor, FACTOR_OF_HESSIAN if name.startswith("Hessian") else 0)
+            times = factor
             if allowed[name] > AMPLIFIED * size:
                 chaos = allowed[name] > size
                 times = max(times, FACTOR_OF_CHAOS if chaos else FACTOR_OF_AMPLIFIED)

@@ -18,18 +18,15 @@ struct Watched {
     const int64_t c = x.shape()[1];
     const Value scale = layer.parameter("scale", {c}, "ones"),
                 shift = layer.parameter("shift", {c}, "zeros");
-    // y, mean and variance of each channel.
-    const auto moments =
-        layer.apply_all(ops::make_batch_normalization(1e-5, true), {x, scale, shift});
+    const auto normalized = ops::batch_normalization_training(x, scale, shift);
     layer.follow_mean_and_variance(layer.state("mean", {c}), layer.state("variance", {c}, 1),
-                                   moments[1], moments[2]);
-    layer.follow_mean(layer.state("other_mean", {c}), moments[1]);
+                                   normalized.mean, normalized.variance);
+    layer.follow_mean(layer.state("other_mean", {c}), normalized.mean);
     const Value rows =
-        layer.apply(ops::make_sum(1.0 / static_cast<double>(x.shape()[2] * x.shape()[3] * c)),
-                    {layer.apply(ops::make_multiplication(), {x, x})});
+        ops::sum(x * x) * (1.0 / static_cast<double>(x.shape()[2] * x.shape()[3] * c));
     layer.add_sum(layer.state("energy", {}), rows);
     layer.keep_maximum(layer.state("largest", {}), rows);
-    return layer.apply(ops::make_addition(), {moments[0], x});
+    return normalized.y + x;
   }
 };
 

@@ -8,11 +8,9 @@
 //
 //     Value build(LayerBuilder& layer, Value x) const {
 //       const Shape weights{filters, x.shape()[1], 1, 1};
-//       const Value y = layer.apply(ops::make_convolution2d({}, false),
-//                                   {x, layer.parameter("weights", weights)});
-//       const Value gate = layer.apply(ops::make_convolution2d({}, false),
-//                                      {x, layer.parameter("gate_weights", weights)});
-//       return y * layer.apply(ops::make_sigmoid(), {gate});
+//       const Value y = ops::convolution2d(x, layer.parameter("weights", weights), {});
+//       const Value gate = ops::convolution2d(x, layer.parameter("gate_weights", weights), {});
+//       return y * ops::sigmoid(gate);
 //     }
 //   };
 //
@@ -67,7 +65,8 @@ class LayerBuilder : private ValueBuilder {
   // initial value. The returned value is the state before the iteration.
   Value state(const std::string& name, const Shape& shape, float initial = 0);
 
-  // Applies an op (ops::make_...). apply() returns the first output, apply_all() all of them.
+  // Applies an op of one's own (graph/op.h); those of ops.h are functions of values. apply()
+  // returns the first output, apply_all() all of them.
   Value apply(OpPtr op, const std::vector<Value>& inputs);
   std::vector<Value> apply_all(OpPtr op, const std::vector<Value>& inputs);
 

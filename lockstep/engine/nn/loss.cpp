@@ -2,7 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep {
 

@@ -15,4 +15,11 @@ inline Tensor applied(const OpPtr& op, std::initializer_list<Tensor> inputs) {
   return applied(op, std::vector<Tensor>(inputs));
 }
 
+inline std::vector<Tensor> all_outputs(const OpPtr& op, std::initializer_list<Tensor> inputs) {
+  return apply_op(op, inputs);
+}
+inline std::vector<Value> all_outputs(const OpPtr& op, std::initializer_list<Value> inputs) {
+  return apply_all(op, inputs);
+}
+
 }  // namespace lockstep

@@ -1,13 +1,14 @@
-// All ops: functions on tensors, which tapes record and which custom loops and custom layers use.
+// All ops: functions of tensors, for custom loops, and of values, for custom layers.
 //
-// relu() and the like run an op at once. make_relu() and the like return the op itself, for custom
-// layers (LayerBuilder::applied()). Shapes are n x ...: the first dimension counts observations,
-// the second channels (c), the others are space: l, h x w, or d x h x w. All functions are
-// thread-safe. They throw InvalidArgument, naming the op, for inputs that do not fit.
+// Shapes are n x ...: the first dimension counts observations, the second channels (c), the others
+// are space: l, h x w, or d x h x w. All functions are thread-safe. They throw InvalidArgument,
+// naming the op, for inputs that do not fit.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "lockstep/base/fields.h"
@@ -41,6 +42,13 @@ LOCKSTEP_DECLARE_FOR(Value)
 }  // namespace lockstep
 
 namespace lockstep::ops {
+
+// What ops are applied to. A Tensor is computed at once and recorded by tapes that watch it. A
+// Value is a place in the graph of a layer (custom_layer.h), to which the op is added.
+template <class T>
+concept Operand = std::same_as<T, Tensor> || std::same_as<T, Value>;
+template <class T>
+using Same = std::type_identity_t<T>;  // not deduced, so that {} is possible
 
 // ---- Elementwise functions, with broadcasting ----
 
@@ -108,65 +116,60 @@ LOCKSTEP_DECLARE_FOR(Value)
 
 // Rectified linear unit: max(0, x) for each element of x, which has any shape. NaN gives NaN. The
 // gradient at 0 is 0. Thread-safe.
-Tensor relu(const Tensor& x);
-
-OpPtr make_relu();
+template <Operand T>
+T relu(const T& x);
 
 // min(max(0, x), ceiling) for each element of x, which has any shape. NaN gives NaN. The gradient
 // at 0 and at the ceiling is 0. Throws InvalidArgument unless `ceiling` is finite and above 0.
 // Thread-safe.
-Tensor clipped_relu(const Tensor& x, double ceiling);
-
-OpPtr make_clipped_relu(double ceiling);
+template <Operand T>
+T clipped_relu(const T& x, double ceiling);
 
 // In the activations below NaN gives NaN, no other element gives NaN, and infinities give the
 // limits.
 
 // x for x > 0, otherwise scale * x. The gradient at 0 is scale. Throws InvalidArgument unless
 // `scale` is finite and not negative.
-Tensor leaky_relu(const Tensor& x, double scale = 0.01);
+template <Operand T>
+T leaky_relu(const T& x, double scale = 0.01);
 
 // Exponential linear unit (Clevert, Unterthiner, Hochreiter 2016): x for x > 0, otherwise alpha *
 // (exp(x) - 1). The gradient at 0 is alpha. Throws InvalidArgument unless `alpha` is finite and not
 // negative.
-Tensor elu(const Tensor& x, double alpha = 1);
+template <Operand T>
+T elu(const T& x, double alpha = 1);
 
 // Gaussian error linear unit (Hendrycks, Gimpel 2016): x * (1 + erf(x / sqrt(2))) / 2. The tanh
 // approximation is x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2.
 enum class GeluApproximation : uint8_t { none, tanh };
-Tensor gelu(const Tensor& x, GeluApproximation approximation = GeluApproximation::none);
+template <Operand T>
+T gelu(const T& x, GeluApproximation approximation = GeluApproximation::none);
 
 // x / (1 + exp(-x)).
-Tensor swish(const Tensor& x);
+template <Operand T>
+T swish(const T& x);
 
-Tensor tanh(const Tensor& x);
+template <Operand T>
+T tanh(const T& x);
 
 // 1 / (1 + exp(-x)).
-Tensor sigmoid(const Tensor& x);
+template <Operand T>
+T sigmoid(const T& x);
 
 // log(1 + exp(x)).
-Tensor softplus(const Tensor& x);
-
-OpPtr make_leaky_relu(double scale);
-OpPtr make_elu(double alpha);
-OpPtr make_gelu(GeluApproximation approximation);
-OpPtr make_swish();
-OpPtr make_tanh();
-OpPtr make_sigmoid();
-OpPtr make_softplus();
+template <Operand T>
+T softplus(const T& x);
 
 // Sum of tensors with equal shapes, added from first to last. Throws InvalidArgument if shapes
 // differ or `terms` is empty. Thread-safe.
 Tensor addition(const std::vector<Tensor>& terms);
-
-OpPtr make_addition();
+Value addition(const std::vector<Value>& terms);
 
 // Elementwise product of tensors with equal shapes, multiplied from first to last. The gradient of
 // each factor is the output gradient times all other factors, also where elements are 0. Throws
 // InvalidArgument if shapes differ or `factors` is empty. Thread-safe.
 Tensor multiplication(const std::vector<Tensor>& factors);
-
-OpPtr make_multiplication();
+Value multiplication(const std::vector<Value>& factors);
 
 // Dropout (Srivastava et al. 2014) with keyed random numbers.
 //
@@ -176,8 +179,7 @@ OpPtr make_multiplication();
 // position step.first_row + r of the mini-batch. x: n x .... Throws InvalidArgument unless 0 <= p <
 // 1. Thread-safe.
 Tensor dropout(const Tensor& x, double p, uint64_t layer, const StepInfo& step);
-
-OpPtr make_dropout(double p, uint64_t layer);
+Value dropout(const Value& x, double p, uint64_t layer);
 
 // ---- Matrices ----
 
@@ -185,10 +187,8 @@ OpPtr make_dropout(double p, uint64_t layer);
 // observation in row-major order. x: n x ... with i elements per observation; weights: o x i; bias:
 // o, or undefined for none. Result: n x o. Throws InvalidArgument if shapes do not fit.
 // Thread-safe.
-Tensor fully_connected(const Tensor& x, const Tensor& weights, const Tensor& bias);
-
-// Inputs: x, weights and, if `bias` is true, bias.
-OpPtr make_fully_connected(bool bias);
+template <Operand T>
+T fully_connected(const T& x, const Same<T>& weights, const Same<T>& bias);
 
 // ---- Windows over space: convolutions and pooling ----
 
@@ -205,11 +205,9 @@ struct Convolution2dParams {
 // x: n x c x h x w; weights: o x c/groups x kh x kw; bias: o, or undefined for none.
 // Result: n x o x oh x ow, oh = (h + padding - d*(kh - 1) - 1) / stride + 1, rounded down.
 // Throws InvalidArgument if shapes do not fit. Thread-safe.
-Tensor convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                     const Convolution2dParams& params = {});
-
-// The op itself, for plans. Inputs: x, weights and, if `bias` is true, bias.
-OpPtr make_convolution2d(const Convolution2dParams& params, bool bias);
+template <Operand T>
+T convolution2d(const T& x, const Same<T>& weights, const Same<T>& bias,
+                const Convolution2dParams& params = {});
 
 struct Convolution1dParams {
   int64_t stride = 1;
@@ -228,13 +226,12 @@ struct Convolution3dParams {
 // Like convolution2d(), for sequences (x: n x c x l; weights: o x c/groups x k) and for images with
 // depth (x: n x c x d x h x w; weights: o x c/groups x kd x kh x kw). bias: o, or undefined for
 // none. Throw InvalidArgument if shapes do not fit. Thread-safe.
-Tensor convolution1d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                     const Convolution1dParams& params = {});
-Tensor convolution3d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                     const Convolution3dParams& params = {});
-
-OpPtr make_convolution1d(const Convolution1dParams& params, bool bias);
-OpPtr make_convolution3d(const Convolution3dParams& params, bool bias);
+template <Operand T>
+T convolution1d(const T& x, const Same<T>& weights, const Same<T>& bias,
+                const Convolution1dParams& params = {});
+template <Operand T>
+T convolution3d(const T& x, const Same<T>& weights, const Same<T>& bias,
+                const Convolution3dParams& params = {});
 
 struct TransposedConvolution2dParams {
   Size2d stride{1, 1};
@@ -249,11 +246,9 @@ struct TransposedConvolution2dParams {
 // x: n x c x h x w; weights: c x o/groups x kh x kw; bias: o, or undefined for none.
 // Result: n x o x oh x ow, oh = stride * (h - 1) + d*(kh - 1) + 1 - padding.
 // Throws InvalidArgument if shapes do not fit. Thread-safe.
-Tensor transposed_convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                                const TransposedConvolution2dParams& params = {});
-
-// The op itself, for plans. Inputs: x, weights and, if `bias` is true, bias.
-OpPtr make_transposed_convolution2d(const TransposedConvolution2dParams& params, bool bias);
+template <Operand T>
+T transposed_convolution2d(const T& x, const Same<T>& weights, const Same<T>& bias,
+                           const TransposedConvolution2dParams& params = {});
 
 struct Pooling2dParams {
   Size2d pool{2, 2};
@@ -266,14 +261,13 @@ struct Pooling2dParams {
 // pool) / stride + 1, rounded down. The gradient of a maximum goes to the first of equal elements.
 // Throws InvalidArgument if the window does not fit or the padding is not smaller than the window.
 // Thread-safe.
-Tensor max_pooling2d(const Tensor& x, const Pooling2dParams& params = {});
-Tensor average_pooling2d(const Tensor& x, const Pooling2dParams& params = {});
+template <Operand T>
+T max_pooling2d(const T& x, const Pooling2dParams& params = {});
+template <Operand T>
+T average_pooling2d(const T& x, const Pooling2dParams& params = {});
 // Average over all rows and columns. Result: n x c x 1 x 1.
-Tensor global_average_pooling2d(const Tensor& x);
-
-OpPtr make_max_pooling2d(const Pooling2dParams& params);
-OpPtr make_average_pooling2d(const Pooling2dParams& params);
-OpPtr make_global_average_pooling2d();
+template <Operand T>
+T global_average_pooling2d(const T& x);
 
 struct Pooling1dParams {
   int64_t pool = 2, stride = 1;
@@ -288,27 +282,27 @@ struct Pooling3dParams {
 };
 
 // Like the two-dimensional functions, over n x c x l and n x c x d x h x w.
-Tensor max_pooling1d(const Tensor& x, const Pooling1dParams& params = {});
-Tensor max_pooling3d(const Tensor& x, const Pooling3dParams& params = {});
-Tensor average_pooling1d(const Tensor& x, const Pooling1dParams& params = {});
-Tensor average_pooling3d(const Tensor& x, const Pooling3dParams& params = {});
+template <Operand T>
+T max_pooling1d(const T& x, const Pooling1dParams& params = {});
+template <Operand T>
+T max_pooling3d(const T& x, const Pooling3dParams& params = {});
+template <Operand T>
+T average_pooling1d(const T& x, const Pooling1dParams& params = {});
+template <Operand T>
+T average_pooling3d(const T& x, const Pooling3dParams& params = {});
 // Average over all of space. Results: n x c x 1 and n x c x 1 x 1 x 1.
-Tensor global_average_pooling1d(const Tensor& x);
-Tensor global_average_pooling3d(const Tensor& x);
-
-OpPtr make_max_pooling1d(const Pooling1dParams& params);
-OpPtr make_max_pooling3d(const Pooling3dParams& params);
-OpPtr make_average_pooling1d(const Pooling1dParams& params);
-OpPtr make_average_pooling3d(const Pooling3dParams& params);
-OpPtr make_global_average_pooling1d();
-OpPtr make_global_average_pooling3d();
+template <Operand T>
+T global_average_pooling1d(const T& x);
+template <Operand T>
+T global_average_pooling3d(const T& x);
 
 // ---- Normalization ----
 
+template <Operand T>
 struct BatchNormalizationResult {
-  Tensor y;         // the shape of x
-  Tensor mean;      // c: mean of the batch over observations and space
-  Tensor variance;  // c: variance of the batch, divided by the count (biased)
+  T y;         // the shape of x
+  T mean;      // c: mean of the batch over observations and space
+  T variance;  // c: variance of the batch, divided by the count (biased)
 };
 
 // Batch normalization (Ioffe, Szegedy 2015) of each channel with the statistics of x itself:
@@ -316,17 +310,15 @@ struct BatchNormalizationResult {
 // x: n x c or n x c x space (1 to 3 axes); scale, shift: c. The gradient flows through the
 // statistics to x. No gradient flows back from the results mean and variance. Throws
 // InvalidArgument if shapes do not fit or x has one value for each channel. Thread-safe.
-BatchNormalizationResult batch_normalization_training(const Tensor& x, const Tensor& scale,
-                                                      const Tensor& shift, double epsilon = 1e-5);
+template <Operand T>
+BatchNormalizationResult<T> batch_normalization_training(const T& x, const Same<T>& scale,
+                                                         const Same<T>& shift,
+                                                         double epsilon = 1e-5);
 
 // The same with given statistics (c elements each), which get no gradient.
-Tensor batch_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                           const Tensor& mean, const Tensor& variance, double epsilon = 1e-5);
-
-// Training: inputs x, scale, shift; outputs y, mean, variance. Otherwise: inputs x, scale, shift,
-// mean, variance; output y. The op fuses with a relu that follows it, and then with a max pooling
-// whose stride equals its window and which has no padding.
-OpPtr make_batch_normalization(double epsilon, bool training);
+template <Operand T>
+T batch_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, const Same<T>& mean,
+                      const Same<T>& variance, double epsilon = 1e-5);
 
 inline constexpr int64_t group_per_channel = 0;
 
@@ -340,75 +332,62 @@ inline constexpr int64_t group_per_channel = 0;
 // group_per_channel is instance normalization. The gradient flows through the statistics. Throws
 // InvalidArgument if shapes do not fit, `groups` does not divide c or a group has one value.
 // Thread-safe.
-Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                           int64_t groups, double epsilon = 1e-5);
-
-OpPtr make_group_normalization(int64_t groups, double epsilon);
+template <Operand T>
+T group_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, int64_t groups,
+                      double epsilon = 1e-5);
 
 // (x - offset) * factor for each channel, as f32. x: n x c or n x c x space, f32 or u8; offset,
 // factor: c. Throws InvalidArgument if shapes do not fit. Thread-safe.
-Tensor normalize_images(const Tensor& x, const Tensor& offset, const Tensor& factor);
-
-OpPtr make_normalize_images();
+template <Operand T>
+T normalize_images(const T& x, const Same<T>& offset, const Same<T>& factor);
 
 // ---- Reductions and shapes ----
 
 // Sum (mean) of all elements of x: a scalar. The elements are added in double precision, in the
 // order of the fixed tree over elements. mean() throws InvalidArgument if x has no elements.
 // Thread-safe.
-Tensor sum(const Tensor& x);
-Tensor mean(const Tensor& x);
-
-// Computes factor times the sum.
-OpPtr make_sum(double factor = 1);
+template <Operand T>
+T sum(const T& x);
+template <Operand T>
+T mean(const T& x);
 
 // Joins tensors along `axis` (1: channels). Throws InvalidArgument if any other dimension differs.
 // Thread-safe.
 Tensor concatenation(const std::vector<Tensor>& parts, int axis = 1);
-
-OpPtr make_concatenation(int axis = 1);
+Value concatenation(const std::vector<Value>& parts, int axis = 1);
 
 // Turns each observation into one row: n x ... becomes n x (product of the rest), row-major.
 // Thread-safe.
-Tensor flatten(const Tensor& x);
-
-OpPtr make_flatten();
+template <Operand T>
+T flatten(const T& x);
 
 // Gives each observation another shape, row-major: n x ... becomes n x observation. Throws
 // InvalidArgument if the numbers of elements differ. Thread-safe.
-Tensor reshape(const Tensor& x, const Shape& observation);
-
-OpPtr make_reshape(Shape observation);
+template <Operand T>
+T reshape(const T& x, const Shape& observation);
 
 // ---- Losses: one value for each observation, of which the caller computes means or sums ----
 
 // exp(x) / (sum over channels of exp(x)). x: n x c or n x c x space. Throws InvalidArgument for
 // other shapes. Thread-safe.
-Tensor softmax(const Tensor& x);
-
-// The op fuses with a cross-entropy that follows it.
-OpPtr make_softmax();
+template <Operand T>
+T softmax(const T& x);
 
 // -log(probability of the label) of each observation: n values. probabilities: n x c. labels: n,
 // i32, 0 <= label < c (other labels give NaN); or n x c, f32: the share of each class, one-hot (see
 // one_hot()) or smoothed. With shares the loss is -(sum of share x log(probability)). Throws
 // InvalidArgument if shapes or types do not fit. Thread-safe.
-Tensor cross_entropy(const Tensor& probabilities, const Tensor& labels);
+template <Operand T>
+T cross_entropy(const T& probabilities, const Same<T>& labels);
 
 // The same from logits: cross_entropy(softmax(logits), labels). It stays exact for logits that are
 // far apart.
-Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels);
-
-// Inputs: probabilities, labels or shares; output: loss.
-OpPtr make_cross_entropy();
-// Inputs: logits, labels or shares. Outputs: loss, probabilities. No gradient flows back from the
-// probabilities.
-OpPtr make_softmax_cross_entropy();
+template <Operand T>
+T softmax_cross_entropy(const T& logits, const Same<T>& labels);
 
 // Mean of (prediction - target)^2 over the elements of each observation: n values. prediction,
 // target: n x .... Throws InvalidArgument if their shapes differ. Thread-safe.
-Tensor mean_squared_error(const Tensor& prediction, const Tensor& target);
-
-OpPtr make_mean_squared_error();
+template <Operand T>
+T mean_squared_error(const T& prediction, const Same<T>& target);
 
 }  // namespace lockstep::ops

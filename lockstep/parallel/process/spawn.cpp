@@ -116,6 +116,15 @@ void set_blocked_signals(uint64_t blocked, uint64_t* before) {
   system_call(SYS_rt_sigprocmask, SIG_SETMASK, &blocked, before, sizeof blocked);
 }
 
+#if defined(__SANITIZE_THREAD__)
+// The sanitizer's clone() takes the child for one with memory of its own and forgets the threads of
+// this process.
+extern "C" int __clone(int (*)(void*), void* stack, int flags, void* content, ...);
+constexpr auto* call_clone = &__clone;
+#else
+constexpr auto* call_clone = &clone;
+#endif
+
 // The thread's state of a sanitizer is that of the caller, who returns from other functions.
 #define LOCKSTEP_IN_CHILD \
   __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread")))
@@ -258,8 +267,8 @@ Spawned spawn(const SpawnRequest& request) {
   // No handler of this process may run in the child.
   uint64_t before = 0;
   set_blocked_signals(~uint64_t{0}, &before);
-  const pid_t process =
-      clone(&child_main, stack.data() + stack.size(), CLONE_VM | CLONE_VFORK | SIGCHLD, &child);
+  const pid_t process = call_clone(&child_main, stack.data() + stack.size(),
+                                   CLONE_VM | CLONE_VFORK | SIGCHLD, &child);
   const int refused = errno;
   set_blocked_signals(before, nullptr);
   if (process < 0) return {.error = refused};

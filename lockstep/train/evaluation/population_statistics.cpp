@@ -10,7 +10,7 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/parallel/reduce/merge_tree.h"
 #include "lockstep/train/step/shards.h"

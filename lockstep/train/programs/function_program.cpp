@@ -11,7 +11,7 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/nn/normalized_values.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/train/programs/shard_state.h"
 

@@ -4,7 +4,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/engine/plan/comparison.h"
 

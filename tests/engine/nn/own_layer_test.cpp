@@ -7,7 +7,7 @@
 #include "lockstep/engine/nn/custom_layer.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep {

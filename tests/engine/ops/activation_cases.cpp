@@ -2,7 +2,7 @@
 #include <numbers>
 
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

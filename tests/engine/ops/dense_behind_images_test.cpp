@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/engine/device/poison.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/cases.h"
 #include "tests/engine/plan/comparison.h"
 

@@ -11,7 +11,7 @@
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

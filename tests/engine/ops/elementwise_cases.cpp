@@ -1,5 +1,5 @@
 #include "lockstep/base/numeric/random.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

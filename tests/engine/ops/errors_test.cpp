@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep {
 namespace {
@@ -304,7 +304,7 @@ std::vector<Row> rows() {
          addition({image, of({2, 6, 7, 5})});
        },
        {"[addition]", "2x6x5x7", "2x6x7x5"}},
-      {"addition_nothing", [] { addition({}); }, {"[addition]", "received 0"}},
+      {"addition_nothing", [] { addition(std::vector<Tensor>()); }, {"[addition]", "received 0"}},
       {"addition_type",
        [] {
          addition({of({3}), of({3}, DType::i32)});
@@ -315,7 +315,9 @@ std::vector<Row> rows() {
          multiplication({image, of({2, 6, 7, 5})});
        },
        {"[multiplication]", "2x6x5x7", "2x6x7x5"}},
-      {"multiplication_nothing", [] { multiplication({}); }, {"[multiplication]", "received 0"}},
+      {"multiplication_nothing",
+       [] { multiplication(std::vector<Tensor>()); },
+       {"[multiplication]", "received 0"}},
       {"multiplication_type",
        [] {
          multiplication({of({3}), of({3}, DType::i32)});
@@ -378,7 +380,9 @@ std::vector<Row> rows() {
       {"concatenation_negative_axis",
        [=] { concatenation({image}, -1); },
        {"[concatenation]", "dimension -1"}},
-      {"concatenation_nothing", [] { concatenation({}); }, {"[concatenation]", "received 0"}},
+      {"concatenation_nothing",
+       [] { concatenation(std::vector<Tensor>()); },
+       {"[concatenation]", "received 0"}},
       {"concatenation_type",
        [] {
          concatenation({of({1, 2}, DType::u8), of({1, 2}, DType::u8)});

@@ -407,7 +407,12 @@ void check_second_derivatives(Device device, const Case& c) {
       total = total.defined() ? ops::addition({total, term}) : term;
     }
     asked.push_back(weights);
-    const std::vector<Tensor> second = tape.gradient(total, asked);
+    std::vector<Tensor> second;
+    if (tape.tracks({&total, 1})) {
+      second = tape.gradient(total, asked);
+    } else {  // the gradient is 0 everywhere
+      for (const Tensor& t : asked) second.push_back(Tensor::zeros(t.shape()));
+    }
     SCOPED_TRACE("derivatives of derivatives");
     EXPECT_LE(relative_error(array_of(second.back()), along, 1e-3), kSecondTolerance) << "dy";
     for (size_t i = 0, k = 0; i < inputs.size(); ++i) {

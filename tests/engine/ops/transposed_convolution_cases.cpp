@@ -1,4 +1,4 @@
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

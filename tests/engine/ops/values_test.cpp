@@ -8,7 +8,7 @@
 
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep {

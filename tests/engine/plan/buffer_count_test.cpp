@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/plan/comparison.h"
 
 namespace lockstep {

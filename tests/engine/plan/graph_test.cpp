@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep {
 namespace {

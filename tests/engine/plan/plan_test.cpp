@@ -7,7 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/plan/compile.h"
 #include "tests/engine/plan/comparison.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/ops/cases.h"
 #include "tests/engine/plan/comparison.h"
 

@@ -7,7 +7,7 @@
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
 #include "lockstep/engine/ops/elementwise/pointwise.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -100,16 +100,47 @@ OpPtr make_tanh() { return std::make_shared<Activation>(ActivationKind::tanh); }
 OpPtr make_sigmoid() { return std::make_shared<Activation>(ActivationKind::sigmoid); }
 OpPtr make_softplus() { return std::make_shared<Activation>(ActivationKind::softplus); }
 
-Tensor leaky_relu(const Tensor& x, double scale) {
-  return apply_op(make_leaky_relu(scale), {x})[0];
+template <Operand T>
+T leaky_relu(const T& x, double scale) {
+  return applied(make_leaky_relu(scale), {x});
 }
-Tensor elu(const Tensor& x, double alpha) { return apply_op(make_elu(alpha), {x})[0]; }
-Tensor gelu(const Tensor& x, GeluApproximation approximation) {
-  return apply_op(make_gelu(approximation), {x})[0];
+template Tensor leaky_relu(const Tensor& x, double scale);
+template Value leaky_relu(const Value& x, double scale);
+template <Operand T>
+T elu(const T& x, double alpha) {
+  return applied(make_elu(alpha), {x});
 }
-Tensor swish(const Tensor& x) { return apply_op(make_swish(), {x})[0]; }
-Tensor tanh(const Tensor& x) { return apply_op(make_tanh(), {x})[0]; }
-Tensor sigmoid(const Tensor& x) { return apply_op(make_sigmoid(), {x})[0]; }
-Tensor softplus(const Tensor& x) { return apply_op(make_softplus(), {x})[0]; }
+template Tensor elu(const Tensor& x, double alpha);
+template Value elu(const Value& x, double alpha);
+template <Operand T>
+T gelu(const T& x, GeluApproximation approximation) {
+  return applied(make_gelu(approximation), {x});
+}
+template Tensor gelu(const Tensor& x, GeluApproximation approximation);
+template Value gelu(const Value& x, GeluApproximation approximation);
+template <Operand T>
+T swish(const T& x) {
+  return applied(make_swish(), {x});
+}
+template Tensor swish(const Tensor& x);
+template Value swish(const Value& x);
+template <Operand T>
+T tanh(const T& x) {
+  return applied(make_tanh(), {x});
+}
+template Tensor tanh(const Tensor& x);
+template Value tanh(const Value& x);
+template <Operand T>
+T sigmoid(const T& x) {
+  return applied(make_sigmoid(), {x});
+}
+template Tensor sigmoid(const Tensor& x);
+template Value sigmoid(const Value& x);
+template <Operand T>
+T softplus(const T& x) {
+  return applied(make_softplus(), {x});
+}
+template Tensor softplus(const Tensor& x);
+template Value softplus(const Value& x);
 
 }  // namespace lockstep::ops

@@ -1,8 +1,9 @@
 #include "lockstep/engine/kernels/elementwise/addition.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -33,7 +34,11 @@ OpPtr make_addition() { return std::make_shared<Addition>(); }
 
 Tensor addition(const std::vector<Tensor>& terms) {
   if (terms.empty()) throw InvalidArgument("[addition] takes 1 or more inputs, received 0");
-  return apply_op(make_addition(), terms)[0];
+  return applied(make_addition(), terms);
+}
+Value addition(const std::vector<Value>& terms) {
+  if (terms.empty()) throw InvalidArgument("[addition] takes 1 or more inputs, received 0");
+  return applied(make_addition(), terms);
 }
 
 }  // namespace lockstep::ops

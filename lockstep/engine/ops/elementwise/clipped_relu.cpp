@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -36,8 +37,11 @@ class ClippedRelu final : public Elementwise {
 
 OpPtr make_clipped_relu(double ceiling) { return std::make_shared<ClippedRelu>(ceiling); }
 
-Tensor clipped_relu(const Tensor& x, double ceiling) {
-  return apply_op(make_clipped_relu(ceiling), {x})[0];
+template <Operand T>
+T clipped_relu(const T& x, double ceiling) {
+  return applied(make_clipped_relu(ceiling), {x});
 }
+template Tensor clipped_relu(const Tensor& x, double ceiling);
+template Value clipped_relu(const Value& x, double ceiling);
 
 }  // namespace lockstep::ops

@@ -2,7 +2,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -48,6 +49,9 @@ OpPtr make_dropout(double p, uint64_t layer) {
 
 Tensor dropout(const Tensor& x, double p, uint64_t layer, const StepInfo& step) {
   return apply_op(make_dropout(p, layer), {x}, step)[0];
+}
+Value dropout(const Value& x, double p, uint64_t layer) {
+  return applied(make_dropout(p, layer), {x});
 }
 
 }  // namespace lockstep::ops

@@ -1,8 +1,9 @@
 #include "lockstep/engine/kernels/elementwise/multiplication.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -35,7 +36,11 @@ OpPtr make_multiplication() { return std::make_shared<Multiplication>(); }
 
 Tensor multiplication(const std::vector<Tensor>& factors) {
   if (factors.empty()) throw InvalidArgument("[multiplication] takes 1 or more inputs, received 0");
-  return apply_op(make_multiplication(), factors)[0];
+  return applied(make_multiplication(), factors);
+}
+Value multiplication(const std::vector<Value>& factors) {
+  if (factors.empty()) throw InvalidArgument("[multiplication] takes 1 or more inputs, received 0");
+  return applied(make_multiplication(), factors);
 }
 
 }  // namespace lockstep::ops

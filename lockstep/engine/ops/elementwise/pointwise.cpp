@@ -5,7 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/applied.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/reductions/reduce.h"
 
 namespace lockstep::ops {
@@ -79,13 +79,16 @@ class Pointwise final : public Op {
       case Opcode::cos:
         return negate(d * sin(x));
       case Opcode::tanh:
-        return d * (1 - square(y));
+        // 1 - y^2 without cancellation.
+        return d * (applied(make_pointwise(Opcode::sigmoid), {x * 2}) *
+                    applied(make_pointwise(Opcode::sigmoid), {x * -2}) * 4);
       case Opcode::erf:
         return d * (exp(negate(square(x))) * (2 * inv_root_pi));
       case Opcode::erfc:
         return d * (exp(negate(square(x))) * (-2 * inv_root_pi));
       case Opcode::sigmoid:
-        return d * (y * (1 - y));
+        // 1 - y without cancellation.
+        return d * (y * applied(make_pointwise(Opcode::sigmoid), {negate(x)}));
       case Opcode::softplus:
         return d * applied(make_pointwise(Opcode::sigmoid), {x});
       case Opcode::add:

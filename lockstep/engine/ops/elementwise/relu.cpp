@@ -1,7 +1,8 @@
 #include "lockstep/engine/kernels/elementwise/relu.h"
 
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -26,6 +27,11 @@ class Relu final : public Elementwise {
 
 OpPtr make_relu() { return std::make_shared<Relu>(); }
 
-Tensor relu(const Tensor& x) { return apply_op(make_relu(), {x})[0]; }
+template <Operand T>
+T relu(const T& x) {
+  return applied(make_relu(), {x});
+}
+template Tensor relu(const Tensor& x);
+template Value relu(const Value& x);
 
 }  // namespace lockstep::ops

@@ -9,8 +9,9 @@
 namespace lockstep::ops {
 
 // Returns x, weights and, if it is defined, bias.
-inline std::vector<Tensor> with_bias(const Tensor& x, const Tensor& weights, const Tensor& bias) {
-  std::vector<Tensor> inputs{x, weights};
+template <class T>
+std::vector<T> with_bias(const T& x, const T& weights, const T& bias) {
+  std::vector<T> inputs{x, weights};
   if (bias.defined()) inputs.push_back(bias);
   return inputs;
 }

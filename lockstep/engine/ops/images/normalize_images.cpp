@@ -2,7 +2,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/windows/window.h"
 
 namespace lockstep::ops {
@@ -44,8 +45,11 @@ class NormalizeImages final : public Op {
 
 OpPtr make_normalize_images() { return std::make_shared<NormalizeImages>(); }
 
-Tensor normalize_images(const Tensor& x, const Tensor& offset, const Tensor& factor) {
-  return apply_op(make_normalize_images(), {x, offset, factor})[0];
+template <Operand T>
+T normalize_images(const T& x, const Same<T>& offset, const Same<T>& factor) {
+  return applied(make_normalize_images(), {x, offset, factor});
 }
+template Tensor normalize_images(const Tensor& x, const Tensor& offset, const Tensor& factor);
+template Value normalize_images(const Value& x, const Value& offset, const Value& factor);
 
 }  // namespace lockstep::ops

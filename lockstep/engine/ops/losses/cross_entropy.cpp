@@ -2,7 +2,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
@@ -59,12 +60,18 @@ class CrossEntropy final : public Op {
 OpPtr make_cross_entropy() { return std::make_shared<CrossEntropy>(false); }
 OpPtr make_softmax_cross_entropy() { return std::make_shared<CrossEntropy>(true); }
 
-Tensor cross_entropy(const Tensor& probabilities, const Tensor& labels) {
-  return apply_op(make_cross_entropy(), {probabilities, labels})[0];
+template <Operand T>
+T cross_entropy(const T& probabilities, const Same<T>& labels) {
+  return applied(make_cross_entropy(), {probabilities, labels});
 }
+template Tensor cross_entropy(const Tensor& probabilities, const Tensor& labels);
+template Value cross_entropy(const Value& probabilities, const Value& labels);
 
-Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
-  return apply_op(make_softmax_cross_entropy(), {logits, labels})[0];
+template <Operand T>
+T softmax_cross_entropy(const T& logits, const Same<T>& labels) {
+  return applied(make_softmax_cross_entropy(), {logits, labels});
 }
+template Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels);
+template Value softmax_cross_entropy(const Value& logits, const Value& labels);
 
 }  // namespace lockstep::ops

@@ -2,7 +2,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
@@ -36,8 +37,11 @@ class MeanSquaredError final : public Op {
 
 OpPtr make_mean_squared_error() { return std::make_shared<MeanSquaredError>(); }
 
-Tensor mean_squared_error(const Tensor& prediction, const Tensor& target) {
-  return apply_op(make_mean_squared_error(), {prediction, target})[0];
+template <Operand T>
+T mean_squared_error(const T& prediction, const Same<T>& target) {
+  return applied(make_mean_squared_error(), {prediction, target});
 }
+template Tensor mean_squared_error(const Tensor& prediction, const Tensor& target);
+template Value mean_squared_error(const Value& prediction, const Value& target);
 
 }  // namespace lockstep::ops

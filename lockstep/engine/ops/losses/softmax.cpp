@@ -2,7 +2,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
@@ -38,6 +39,11 @@ class Softmax final : public Op {
 
 OpPtr make_softmax() { return std::make_shared<Softmax>(); }
 
-Tensor softmax(const Tensor& x) { return apply_op(make_softmax(), {x})[0]; }
+template <Operand T>
+T softmax(const T& x) {
+  return applied(make_softmax(), {x});
+}
+template Tensor softmax(const Tensor& x);
+template Value softmax(const Value& x);
 
 }  // namespace lockstep::ops

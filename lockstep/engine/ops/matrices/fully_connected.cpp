@@ -2,8 +2,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -51,8 +52,11 @@ class FullyConnected final : public Op {
 
 OpPtr make_fully_connected(bool bias) { return std::make_shared<FullyConnected>(bias); }
 
-Tensor fully_connected(const Tensor& x, const Tensor& weights, const Tensor& bias) {
-  return apply_op(make_fully_connected(bias.defined()), with_bias(x, weights, bias))[0];
+template <Operand T>
+T fully_connected(const T& x, const Same<T>& weights, const Same<T>& bias) {
+  return applied(make_fully_connected(bias.defined()), with_bias(x, weights, bias));
 }
+template Tensor fully_connected(const Tensor& x, const Tensor& weights, const Tensor& bias);
+template Value fully_connected(const Value& x, const Value& weights, const Value& bias);
 
 }  // namespace lockstep::ops

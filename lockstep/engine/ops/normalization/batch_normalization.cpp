@@ -3,8 +3,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/normalization/normalized_together.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/shapes/views.h"
 #include "lockstep/engine/ops/windows/pooling.h"
 
@@ -117,8 +118,9 @@ OpPtr make_batch_normalization(double epsilon, bool training) {
   return std::make_shared<BatchNormalization>(epsilon, training, false);
 }
 
-BatchNormalizationResult batch_normalization_training(const Tensor& x, const Tensor& scale,
-                                                      const Tensor& shift, double epsilon) {
+template <Operand T>
+BatchNormalizationResult<T> batch_normalization_training(const T& x, const Same<T>& scale,
+                                                         const Same<T>& shift, double epsilon) {
   const OpPtr op = make_batch_normalization(epsilon, true);
   const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
   op->infer(shapes);  // throws what concerns the shapes first
@@ -128,13 +130,26 @@ BatchNormalizationResult batch_normalization_training(const Tensor& x, const Ten
             ") has one value for each channel, whose normalization gives 0 whatever the value is",
         "give it several observations, or statistics: batch_normalization()");
   }
-  auto outputs = apply_op(op, {x, scale, shift});
+  const std::vector<T> outputs = all_outputs(op, {x, scale, shift});
   return {outputs[0], outputs[1], outputs[2]};
 }
+template BatchNormalizationResult<Tensor> batch_normalization_training(const Tensor& x,
+                                                                       const Tensor& scale,
+                                                                       const Tensor& shift,
+                                                                       double epsilon);
+template BatchNormalizationResult<Value> batch_normalization_training(const Value& x,
+                                                                      const Value& scale,
+                                                                      const Value& shift,
+                                                                      double epsilon);
 
-Tensor batch_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                           const Tensor& mean, const Tensor& variance, double epsilon) {
-  return apply_op(make_batch_normalization(epsilon, false), {x, scale, shift, mean, variance})[0];
+template <Operand T>
+T batch_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, const Same<T>& mean,
+                      const Same<T>& variance, double epsilon) {
+  return applied(make_batch_normalization(epsilon, false), {x, scale, shift, mean, variance});
 }
+template Tensor batch_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                                    const Tensor& mean, const Tensor& variance, double epsilon);
+template Value batch_normalization(const Value& x, const Value& scale, const Value& shift,
+                                   const Value& mean, const Value& variance, double epsilon);
 
 }  // namespace lockstep::ops

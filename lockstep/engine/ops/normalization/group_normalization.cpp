@@ -4,8 +4,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/normalization/normalized_together.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
@@ -81,8 +82,9 @@ OpPtr make_group_normalization(int64_t groups, double epsilon) {
   return std::make_shared<GroupNormalization>(groups, epsilon);
 }
 
-Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                           int64_t groups, double epsilon) {
+template <Operand T>
+T group_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, int64_t groups,
+                      double epsilon) {
   const OpPtr op = make_group_normalization(groups, epsilon);
   const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
   op->infer(shapes);  // throws what concerns the shapes first
@@ -92,7 +94,11 @@ Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& s
             ") has one value for each group, whose normalization gives 0 whatever the value is",
         "form fewer groups, or leave it out where a channel has one element");
   }
-  return apply_op(op, {x, scale, shift})[0];
+  return applied(op, {x, scale, shift});
 }
+template Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                                    int64_t groups, double epsilon);
+template Value group_normalization(const Value& x, const Value& scale, const Value& shift,
+                                   int64_t groups, double epsilon);
 
 }  // namespace lockstep::ops

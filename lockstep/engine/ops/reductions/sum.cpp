@@ -2,7 +2,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -34,13 +35,21 @@ class Sum final : public Op {
 
 OpPtr make_sum(double factor) { return std::make_shared<Sum>(factor); }
 
-Tensor sum(const Tensor& x) { return apply_op(make_sum(), {x})[0]; }
+template <Operand T>
+T sum(const T& x) {
+  return applied(make_sum(), {x});
+}
+template Tensor sum(const Tensor& x);
+template Value sum(const Value& x);
 
-Tensor mean(const Tensor& x) {
+template <Operand T>
+T mean(const T& x) {
   if (x.defined() && x.shape().elements() == 0) {
     throw InvalidArgument("[mean] no elements, input " + x.shape().to_string());
   }
-  return apply_op(make_sum(1.0 / static_cast<double>(x.shape().elements())), {x})[0];
+  return applied(make_sum(1.0 / static_cast<double>(x.shape().elements())), {x});
 }
+template Tensor mean(const Tensor& x);
+template Value mean(const Value& x);
 
 }  // namespace lockstep::ops

@@ -2,8 +2,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/pointwise.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -63,7 +64,11 @@ OpPtr make_concatenation(int axis) { return std::make_shared<Concatenation>(axis
 
 Tensor concatenation(const std::vector<Tensor>& parts, int axis) {
   if (parts.empty()) throw InvalidArgument("[concatenation] takes 1 or more inputs, received 0");
-  return apply_op(make_concatenation(axis), parts)[0];
+  return applied(make_concatenation(axis), parts);
+}
+Value concatenation(const std::vector<Value>& parts, int axis) {
+  if (parts.empty()) throw InvalidArgument("[concatenation] takes 1 or more inputs, received 0");
+  return applied(make_concatenation(axis), parts);
 }
 
 }  // namespace lockstep::ops

@@ -1,5 +1,6 @@
 #include "lockstep/base/error.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/shapes/reshaping.h"
 
 namespace lockstep::ops {
@@ -22,6 +23,11 @@ class Flatten final : public Reshaping {
 
 OpPtr make_flatten() { return std::make_shared<Flatten>(); }
 
-Tensor flatten(const Tensor& x) { return apply_op(make_flatten(), {x})[0]; }
+template <Operand T>
+T flatten(const T& x) {
+  return applied(make_flatten(), {x});
+}
+template Tensor flatten(const Tensor& x);
+template Value flatten(const Value& x);
 
 }  // namespace lockstep::ops

@@ -1,5 +1,6 @@
 #include "lockstep/base/error.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/shapes/reshaping.h"
 
 namespace lockstep::ops {
@@ -33,8 +34,11 @@ class Reshape final : public Reshaping {
 
 OpPtr make_reshape(Shape observation) { return std::make_shared<Reshape>(std::move(observation)); }
 
-Tensor reshape(const Tensor& x, const Shape& observation) {
-  return apply_op(make_reshape(observation), {x})[0];
+template <Operand T>
+T reshape(const T& x, const Shape& observation) {
+  return applied(make_reshape(observation), {x});
 }
+template Tensor reshape(const Tensor& x, const Shape& observation);
+template Value reshape(const Value& x, const Shape& observation);
 
 }  // namespace lockstep::ops

@@ -2,8 +2,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -91,14 +92,24 @@ OpPtr make_convolution3d(const Convolution3dParams& p, bool bias) {
   return make_convolution({p.stride, p.padding, p.dilation, p.groups}, bias);
 }
 
-Tensor convolution1d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                     const Convolution1dParams& params) {
-  return apply_op(make_convolution1d(params, bias.defined()), with_bias(x, weights, bias))[0];
+template <Operand T>
+T convolution1d(const T& x, const Same<T>& weights, const Same<T>& bias,
+                const Convolution1dParams& params) {
+  return applied(make_convolution1d(params, bias.defined()), with_bias(x, weights, bias));
 }
+template Tensor convolution1d(const Tensor& x, const Tensor& weights, const Tensor& bias,
+                              const Convolution1dParams& params);
+template Value convolution1d(const Value& x, const Value& weights, const Value& bias,
+                             const Convolution1dParams& params);
 
-Tensor convolution3d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                     const Convolution3dParams& params) {
-  return apply_op(make_convolution3d(params, bias.defined()), with_bias(x, weights, bias))[0];
+template <Operand T>
+T convolution3d(const T& x, const Same<T>& weights, const Same<T>& bias,
+                const Convolution3dParams& params) {
+  return applied(make_convolution3d(params, bias.defined()), with_bias(x, weights, bias));
 }
+template Tensor convolution3d(const Tensor& x, const Tensor& weights, const Tensor& bias,
+                              const Convolution3dParams& params);
+template Value convolution3d(const Value& x, const Value& weights, const Value& bias,
+                             const Convolution3dParams& params);
 
 }  // namespace lockstep::ops

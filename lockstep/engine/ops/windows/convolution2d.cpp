@@ -1,5 +1,6 @@
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/windows/convolution.h"
 
 namespace lockstep::ops {
@@ -8,9 +9,14 @@ OpPtr make_convolution2d(const Convolution2dParams& p, bool bias) {
   return make_convolution({p.stride, p.padding, p.dilation, p.groups}, bias);
 }
 
-Tensor convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                     const Convolution2dParams& params) {
-  return apply_op(make_convolution2d(params, bias.defined()), with_bias(x, weights, bias))[0];
+template <Operand T>
+T convolution2d(const T& x, const Same<T>& weights, const Same<T>& bias,
+                const Convolution2dParams& params) {
+  return applied(make_convolution2d(params, bias.defined()), with_bias(x, weights, bias));
 }
+template Tensor convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
+                              const Convolution2dParams& params);
+template Value convolution2d(const Value& x, const Value& weights, const Value& bias,
+                             const Convolution2dParams& params);
 
 }  // namespace lockstep::ops

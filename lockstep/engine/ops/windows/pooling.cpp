@@ -6,7 +6,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/windows/pooled_at_maximum.h"
 #include "lockstep/engine/kernels/windows/pooling.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep::ops {
 namespace {
@@ -151,23 +152,41 @@ OpPtr make_average_pooling3d(const Pooling3dParams& p) { return make_average_poo
 OpPtr make_global_average_pooling1d() { return make_global_average_pooling(1); }
 OpPtr make_global_average_pooling3d() { return make_global_average_pooling(3); }
 
-Tensor max_pooling1d(const Tensor& x, const Pooling1dParams& params) {
-  return apply_op(make_max_pooling1d(params), {x})[0];
+template <Operand T>
+T max_pooling1d(const T& x, const Pooling1dParams& params) {
+  return applied(make_max_pooling1d(params), {x});
 }
-Tensor max_pooling3d(const Tensor& x, const Pooling3dParams& params) {
-  return apply_op(make_max_pooling3d(params), {x})[0];
+template Tensor max_pooling1d(const Tensor& x, const Pooling1dParams& params);
+template Value max_pooling1d(const Value& x, const Pooling1dParams& params);
+template <Operand T>
+T max_pooling3d(const T& x, const Pooling3dParams& params) {
+  return applied(make_max_pooling3d(params), {x});
 }
-Tensor average_pooling1d(const Tensor& x, const Pooling1dParams& params) {
-  return apply_op(make_average_pooling1d(params), {x})[0];
+template Tensor max_pooling3d(const Tensor& x, const Pooling3dParams& params);
+template Value max_pooling3d(const Value& x, const Pooling3dParams& params);
+template <Operand T>
+T average_pooling1d(const T& x, const Pooling1dParams& params) {
+  return applied(make_average_pooling1d(params), {x});
 }
-Tensor average_pooling3d(const Tensor& x, const Pooling3dParams& params) {
-  return apply_op(make_average_pooling3d(params), {x})[0];
+template Tensor average_pooling1d(const Tensor& x, const Pooling1dParams& params);
+template Value average_pooling1d(const Value& x, const Pooling1dParams& params);
+template <Operand T>
+T average_pooling3d(const T& x, const Pooling3dParams& params) {
+  return applied(make_average_pooling3d(params), {x});
 }
-Tensor global_average_pooling1d(const Tensor& x) {
-  return apply_op(make_global_average_pooling1d(), {x})[0];
+template Tensor average_pooling3d(const Tensor& x, const Pooling3dParams& params);
+template Value average_pooling3d(const Value& x, const Pooling3dParams& params);
+template <Operand T>
+T global_average_pooling1d(const T& x) {
+  return applied(make_global_average_pooling1d(), {x});
 }
-Tensor global_average_pooling3d(const Tensor& x) {
-  return apply_op(make_global_average_pooling3d(), {x})[0];
+template Tensor global_average_pooling1d(const Tensor& x);
+template Value global_average_pooling1d(const Value& x);
+template <Operand T>
+T global_average_pooling3d(const T& x) {
+  return applied(make_global_average_pooling3d(), {x});
 }
+template Tensor global_average_pooling3d(const Tensor& x);
+template Value global_average_pooling3d(const Value& x);
 
 }  // namespace lockstep::ops

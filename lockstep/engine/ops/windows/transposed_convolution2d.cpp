@@ -1,8 +1,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/windows/transposed_convolution.h"
+#include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/windows/window.h"
 
 namespace lockstep::ops {
@@ -77,10 +78,15 @@ OpPtr make_transposed_convolution2d(const TransposedConvolution2dParams& params,
   return std::make_shared<TransposedConvolution2d>(params, bias);
 }
 
-Tensor transposed_convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                                const TransposedConvolution2dParams& params) {
-  return apply_op(make_transposed_convolution2d(params, bias.defined()),
-                  with_bias(x, weights, bias))[0];
+template <Operand T>
+T transposed_convolution2d(const T& x, const Same<T>& weights, const Same<T>& bias,
+                           const TransposedConvolution2dParams& params) {
+  return applied(make_transposed_convolution2d(params, bias.defined()),
+                 with_bias(x, weights, bias));
 }
+template Tensor transposed_convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
+                                         const TransposedConvolution2dParams& params);
+template Value transposed_convolution2d(const Value& x, const Value& weights, const Value& bias,
+                                        const TransposedConvolution2dParams& params);
 
 }  // namespace lockstep::ops

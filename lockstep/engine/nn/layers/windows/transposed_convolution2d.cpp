@@ -2,7 +2,7 @@
 #include "lockstep/engine/nn/initializer.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/windows/window.h"
 
 namespace lockstep {

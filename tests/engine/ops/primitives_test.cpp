@@ -1,0 +1,312 @@
+// Elementwise functions with broadcasting, reductions along axes and views: values, gradients and
+// second derivatives beside fp64.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise/pointwise.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/reductions/reduce.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep::optest::primitives {
+namespace {
+
+using Arguments = std::vector<double>;
+using Function = std::function<double(const Arguments&)>;
+using Dims = std::vector<int64_t>;
+
+// The element of `array` that index `i` of the shape `dims` reads by broadcasting.
+int64_t place_of(const Array& array, const Dims& dims, int64_t i) {
+  int64_t place = 0, stride = 1;
+  for (size_t a = dims.size(); a-- > 0;) {
+    const int64_t at = i % dims[a];
+    i /= dims[a];
+    const size_t missing = dims.size() - array.dims.size();
+    if (a < missing) continue;
+    const int64_t size = array.dims[a - missing];
+    if (size > 1) place += at * stride;
+    stride *= size;
+  }
+  return place;
+}
+
+// Derivatives of `f` are central differences.
+Case case_of(const std::string& name, OpPtr op, std::vector<Array> inputs, const Dims& dims,
+             const Function& f, const std::vector<bool>& gradients) {
+  Case c;
+  c.name = name;
+  c.op = std::move(op);
+  for (size_t k = 0; k < inputs.size(); ++k)
+    c.inputs.push_back({inputs[k], DType::f32, gradients[k]});
+  const auto arguments = [dims](const std::vector<Array>& in, int64_t i) {
+    Arguments x;
+    for (const Array& array : in) x.push_back(array[place_of(array, dims, i)]);
+    return x;
+  };
+  c.forward = [=](const std::vector<Array>& in) {
+    Array y(dims);
+    for (int64_t i = 0; i < y.count(); ++i) y[i] = f(arguments(in, i));
+    return std::vector<Array>{y};
+  };
+  c.backward = [=](const std::vector<Array>& in, const Array& dy) {
+    std::vector<Array> diffs;
+    for (size_t k = 0; k < in.size(); ++k) {
+      diffs.emplace_back(gradients[k] ? in[k].dims : Dims{0});
+      for (int64_t i = 0; gradients[k] && i < dy.count(); ++i) {
+        constexpr double h = 1e-4;
+        Arguments above = arguments(in, i), below = above;
+        above[k] += h;
+        below[k] -= h;
+        diffs.back()[place_of(in[k], dims, i)] += dy[i] * (f(above) - f(below)) / (2 * h);
+      }
+    }
+    return diffs;
+  };
+  return c;
+}
+
+void check(const Case& c) {
+  SCOPED_TRACE(c.name);
+  for (const Device device : devices()) {
+    check_forward(device, c);
+    check_gradients(device, c);
+    check_second_derivatives(device, c);
+  }
+}
+
+TEST(Primitives, FunctionsOfOneArgumentAndTheirDerivatives) {
+  const std::map<std::string, std::pair<Function, std::pair<double, double>>> known{
+      {"negate", {[](const Arguments& x) { return -x[0]; }, {-2, 2}}},
+      {"abs", {[](const Arguments& x) { return std::abs(x[0]); }, {0.1, 2}}},
+      {"sign", {[](const Arguments& x) { return x[0] < 0 ? -1.0 : 1.0; }, {-2, -0.1}}},
+      {"reciprocal", {[](const Arguments& x) { return 1 / x[0]; }, {0.5, 2}}},
+      {"square", {[](const Arguments& x) { return x[0] * x[0]; }, {-2, 2}}},
+      {"sqrt", {[](const Arguments& x) { return std::sqrt(x[0]); }, {0.5, 2}}},
+      {"rsqrt", {[](const Arguments& x) { return 1 / std::sqrt(x[0]); }, {0.5, 2}}},
+      {"exp", {[](const Arguments& x) { return std::exp(x[0]); }, {-2, 2}}},
+      {"expm1", {[](const Arguments& x) { return std::expm1(x[0]); }, {-2, 2}}},
+      {"log", {[](const Arguments& x) { return std::log(x[0]); }, {0.5, 3}}},
+      {"log1p", {[](const Arguments& x) { return std::log1p(x[0]); }, {-0.5, 3}}},
+      {"sin", {[](const Arguments& x) { return std::sin(x[0]); }, {-4, 4}}},
+      {"cos", {[](const Arguments& x) { return std::cos(x[0]); }, {-4, 4}}},
+      {"erf", {[](const Arguments& x) { return std::erf(x[0]); }, {-2, 2}}},
+      {"erfc", {[](const Arguments& x) { return std::erfc(x[0]); }, {-2, 2}}},
+      {"floor", {[](const Arguments& x) { return std::floor(x[0]); }, {0.1, 0.9}}},
+      {"ceil", {[](const Arguments& x) { return std::ceil(x[0]); }, {0.1, 0.9}}},
+      {"round", {[](const Arguments& x) { return std::nearbyint(x[0]); }, {0.6, 1.4}}}};
+  size_t listed = 0;
+  for (const Dims& dims : {Dims{}, Dims{1}, Dims{3, 5}, Dims{2, 17, 3, 3}}) {
+    uint64_t seed = 0;
+#define LOCKSTEP_CHECK(name, text)                                                            \
+  {                                                                                           \
+    const auto& [f, range] = known.at(#name);                                                 \
+    check(case_of(#name, ops::make_pointwise(kernels::Opcode::name),                          \
+                  {random_array(dims, ++seed, range.first, range.second)}, dims, f, {true})); \
+    ++listed;                                                                                 \
+  }
+    LOCKSTEP_UNARY_OPS(LOCKSTEP_CHECK)
+#undef LOCKSTEP_CHECK
+  }
+  EXPECT_EQ(listed, 4 * known.size());
+}
+
+TEST(Primitives, FunctionsOfTwoArgumentsAndTheirDerivatives) {
+  const std::map<std::string, Function> known{
+      {"add", [](const Arguments& x) { return x[0] + x[1]; }},
+      {"subtract", [](const Arguments& x) { return x[0] - x[1]; }},
+      {"multiply", [](const Arguments& x) { return x[0] * x[1]; }},
+      {"divide", [](const Arguments& x) { return x[0] / x[1]; }},
+      {"pow", [](const Arguments& x) { return std::pow(x[0], x[1]); }},
+      {"maximum", [](const Arguments& x) { return std::max(x[0], x[1]); }},
+      {"minimum", [](const Arguments& x) { return std::min(x[0], x[1]); }},
+      {"equal", [](const Arguments& x) { return x[0] == x[1] ? 1.0 : 0.0; }},
+      {"less", [](const Arguments& x) { return x[0] < x[1] ? 1.0 : 0.0; }},
+      {"less_equal", [](const Arguments& x) { return x[0] <= x[1] ? 1.0 : 0.0; }}};
+  struct Row {
+    Dims a, b, y;
+  };
+  const Row rows[] = {{{}, {}, {}},
+                      {{3, 5}, {3, 5}, {3, 5}},
+                      {{3, 5}, {5}, {3, 5}},
+                      {{3, 1}, {1, 5}, {3, 5}},
+                      {{}, {2, 3, 4}, {2, 3, 4}},
+                      {{2, 1, 4, 1}, {3, 1, 5}, {2, 3, 4, 5}}};
+  size_t listed = 0;
+  for (const Row& row : rows) {
+    uint64_t seed = 10;
+#define LOCKSTEP_CHECK(name, text)                                                            \
+  {                                                                                           \
+    check(case_of(#name, ops::make_pointwise(kernels::Opcode::name),                          \
+                  {random_array(row.a, ++seed, 0.5, 2), random_array(row.b, ++seed, 0.5, 2)}, \
+                  row.y, known.at(#name), {true, true}));                                     \
+    ++listed;                                                                                 \
+  }
+    LOCKSTEP_BINARY_OPS(LOCKSTEP_CHECK)
+#undef LOCKSTEP_CHECK
+  }
+  EXPECT_EQ(listed, std::size(rows) * known.size());
+  // Elements that are not taken reach neither the result nor a derivative.
+  Array condition = random_array({4, 5}, 1);
+  for (double& x : condition.values) x = x > 0 ? 1 : 0;
+  check(case_of("where", ops::make_pointwise(kernels::Opcode::where),
+                {condition, random_array({4, 5}, 2), random_array({5}, 3)}, {4, 5},
+                [](const Arguments& x) { return x[0] != 0 ? x[1] : x[2]; }, {false, true, true}));
+}
+
+// Every element of the result is the sum of the listed elements of x times `share`.
+Case linear(const std::string& name, OpPtr op, const Array& x, const Dims& dims,
+            const std::function<std::vector<int64_t>(int64_t)>& sources, double share = 1) {
+  Case c;
+  c.name = name;
+  c.op = std::move(op);
+  c.inputs = {{x}};
+  c.forward = [=](const std::vector<Array>& in) {
+    Array y(dims);
+    for (int64_t i = 0; i < y.count(); ++i) {
+      for (const int64_t from : sources(i)) y[i] += share * in[0][from];
+    }
+    return std::vector<Array>{y};
+  };
+  c.backward = [=](const std::vector<Array>& in, const Array& dy) {
+    Array dx(in[0].dims);
+    for (int64_t i = 0; i < dy.count(); ++i) {
+      for (const int64_t from : sources(i)) dx[from] += share * dy[i];
+    }
+    return std::vector<Array>{dx};
+  };
+  return c;
+}
+
+TEST(Primitives, SumsAndMeansAlongAxes) {
+  using kernels::Reduction;
+  const Array x = random_array({3, 4, 5}, 1);
+  for (const bool keep : {false, true}) {
+    for (const bool mean : {false, true}) {
+      const auto reduced = [&](std::vector<int> axes) {
+        return ops::make_reduce(Reduction::sum, std::move(axes), keep, mean);
+      };
+      check(linear(
+          "middle", reduced({1}), x, keep ? Dims{3, 1, 5} : Dims{3, 5},
+          [](int64_t i) {
+            std::vector<int64_t> from;
+            for (int64_t a = 0; a < 4; ++a) from.push_back(i / 5 * 20 + a * 5 + i % 5);
+            return from;
+          },
+          mean ? 0.25 : 1));
+      check(linear(
+          "first and last", reduced({-1, 0}), x, keep ? Dims{1, 4, 1} : Dims{4},
+          [](int64_t i) {
+            std::vector<int64_t> from;
+            for (int64_t a = 0; a < 15; ++a) from.push_back(a / 5 * 20 + i * 5 + a % 5);
+            return from;
+          },
+          mean ? 1.0 / 15 : 1));
+    }
+  }
+}
+
+TEST(Primitives, ViewsAndTheirDerivatives) {
+  const Tensor x = tensor_of(random_array({3, 4, 5}, 2));
+  const std::vector<float> v = x.to_vector();
+  const auto at = [&](int64_t i, int64_t j, int64_t k) {
+    return v[static_cast<size_t>((i * 4 + j) * 5 + k)];
+  };
+  const Tensor turned = ops::permute_dims(x, {2, 0, -2});
+  EXPECT_EQ(turned.shape(), (Shape{5, 3, 4}));
+  const Tensor part = ops::slice(x, {{}, {-1, 0, -2}, {1, 100, 2}});
+  EXPECT_EQ(part.shape(), (Shape{3, 2, 2}));
+  const Tensor wide = ops::broadcast_to(x, {2, 3, 4, 5});
+  EXPECT_EQ(wide.shape(), (Shape{2, 3, 4, 5}));
+  const std::vector<float> t = turned.to_vector(), p = part.to_vector(), w = wide.to_vector();
+  for (int64_t i = 0; i < 3; ++i) {
+    for (int64_t j = 0; j < 4; ++j) {
+      for (int64_t k = 0; k < 5; ++k) {
+        EXPECT_EQ(t[static_cast<size_t>((k * 3 + i) * 4 + j)], at(i, j, k));
+        EXPECT_EQ(w[static_cast<size_t>(60 + (i * 4 + j) * 5 + k)], at(i, j, k));
+      }
+    }
+    for (int64_t j = 0; j < 2; ++j) {
+      for (int64_t k = 0; k < 2; ++k) {
+        EXPECT_EQ(p[static_cast<size_t>((i * 2 + j) * 2 + k)], at(i, 3 - 2 * j, 1 + 2 * k));
+      }
+    }
+  }
+  // Squares of a view: the gradient is twice the view, in its places; the second derivative is 2.
+  const auto derivatives = [&](const std::function<Tensor(const Tensor&)>& view) {
+    Tape tape;
+    tape.watch(x);
+    const Tensor y = view(x);
+    const Tensor dx = tape.gradient(ops::sum(ops::square(y)), {x}, {.create_graph = true})[0];
+    return std::pair(dx.to_vector(), tape.gradient(ops::sum(dx), {x})[0].to_vector());
+  };
+  const auto of_turned = derivatives([](const Tensor& of) {
+    return ops::permute_dims(of, {2, 0, 1});
+  });
+  const auto of_part = derivatives([](const Tensor& of) {
+    return ops::slice(of, {{}, {-1, 0, -2}, {1, 100, 2}});
+  });
+  const auto of_wide = derivatives([](const Tensor& of) {
+    return ops::broadcast_to(of, {2, 3, 4, 5});
+  });
+  for (size_t i = 0; i < v.size(); ++i) {
+    const size_t j = i / 5 % 4, k = i % 5;
+    const float taken = (j == 3 || j == 1) && (k == 1 || k == 3) ? 1 : 0;
+    EXPECT_FLOAT_EQ(of_turned.first[i], 2 * v[i]);
+    EXPECT_EQ(of_turned.second[i], 2);
+    EXPECT_FLOAT_EQ(of_part.first[i], 2 * taken * v[i]);
+    EXPECT_EQ(of_part.second[i], 2 * taken);
+    EXPECT_FLOAT_EQ(of_wide.first[i], 4 * v[i]);
+    EXPECT_EQ(of_wide.second[i], 4);
+  }
+}
+
+TEST(Primitives, ExtremesShareDerivativesAmongEqualElements) {
+  const Tensor x = Tensor::from(std::vector<float>{1, 3, 3, 2, -1, -1}, {2, 3});
+  Tape tape;
+  tape.watch(x);
+  const Tensor top = ops::max(x, {1}), bottom = ops::min(x, {-1}, true);
+  EXPECT_EQ(top.to_vector(), (std::vector<float>{3, 2}));
+  EXPECT_EQ(bottom.shape(), (Shape{2, 1}));
+  EXPECT_EQ(tape.gradient(ops::sum(top), {x})[0].to_vector(),
+            (std::vector<float>{0, 0.5, 0.5, 1, 0, 0}));
+  EXPECT_EQ(tape.gradient(ops::sum(bottom), {x})[0].to_vector(),
+            (std::vector<float>{1, 0, 0, 0, 0.5, 0.5}));
+}
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const InvalidArgument& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Primitives, WhatDoesNotFitIsNamed) {
+  const Tensor a = Tensor::zeros({2, 3}), b = Tensor::zeros({4}), none = Tensor::zeros({2, 0});
+  const Tensor labels = Tensor::zeros({2, 3}, DType::i32);
+  const auto expect = [](const std::function<void()>& f, std::initializer_list<const char*> parts) {
+    const std::string text = refusal(f);
+    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect([&] { ops::add(a, b); }, {"[add]", "cannot be broadcast", "2x3", "4"});
+  expect([&] { a / b; }, {"[divide]"});
+  expect([&] { ops::exp(labels); }, {"[exp]", "f32", "i32"});
+  expect([&] { ops::sum(a, {2}); }, {"[sum]", "2x3", "no axis 2"});
+  expect([&] { ops::mean(a, {1, -1}); }, {"[mean]", "twice"});
+  expect([&] { ops::max(none, {1}); }, {"[max]", "no elements"});
+  expect([&] { ops::broadcast_to(a, {3, 3}); }, {"[broadcast_to]", "2x3", "3x3"});
+  expect([&] { ops::permute_dims(a, {0}); }, {"[permute_dims]", "2 axes"});
+  expect([&] { ops::permute_dims(a, {0, 0}); }, {"[permute_dims]", "twice"});
+  expect([&] { ops::slice(a, {{0, 1, 0}}); }, {"[slice]", "step", "0"});
+  expect([&] { ops::slice(a, {{}, {}, {}}); }, {"[slice]", "3 ranges", "2x3"});
+  EXPECT_EQ(ops::sum(none, {1}).to_vector(), (std::vector<float>{0, 0}));
+  EXPECT_EQ(ops::exp(none).shape(), none.shape());
+  EXPECT_EQ(ops::slice(a, {{1, 1}}).shape(), (Shape{0, 3}));
+}
+
+}  // namespace
+}  // namespace lockstep::optest::primitives
