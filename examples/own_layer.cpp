@@ -19,8 +19,9 @@ struct GatedConvolution2d {
 
   Value build(LayerBuilder& layer, Value x) const {
     const auto convolved = [&](const std::string& name) {
-      return ops::convolution2d(x, layer.parameter(name, {filters, x.shape()[1], kernel, kernel}),
-                                layer.parameter(name + "_bias", {filters}, "zeros"));
+      const Value weights = layer.parameter(name, {filters, x.shape()[1], kernel, kernel});
+      const Value bias = layer.parameter(name + "_bias", {filters}, "zeros");
+      return ops::convolution2d(x, weights, bias);
     };
     const Value gate = ops::sigmoid(convolved("gate"));
     layer.follow_mean(layer.state("openness", {}), ops::mean(gate));

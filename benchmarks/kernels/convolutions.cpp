@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/kernels/turns.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
@@ -177,16 +178,5 @@ void run(int turns) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int turns = 25;
-  if (argc == 3 && std::strcmp(argv[1], "--turns") == 0) turns = std::atoi(argv[2]);
-  if ((argc != 1 && argc != 3) || turns < 1) {
-    std::fprintf(stderr, "usage: convolutions [--turns N]\n");
-    return 2;
-  }
-  try {
-    run(turns);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
-    return 1;
-  }
+  return lockstep::benchmarks::run_with_turns(argc, argv, "convolutions", 25, run);
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/kernels/turns.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/clones.h"
 #include "lockstep/engine/kernels/backends/table.h"
@@ -227,16 +228,5 @@ void run(int turns) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int turns = 15;
-  if (argc == 3 && std::strcmp(argv[1], "--turns") == 0) turns = std::atoi(argv[2]);
-  if ((argc != 1 && argc != 3) || turns < 1) {
-    std::fprintf(stderr, "usage: expressions [--turns N]\n");
-    return 2;
-  }
-  try {
-    run(turns);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
-    return 1;
-  }
+  return lockstep::benchmarks::run_with_turns(argc, argv, "expressions", 15, run);
 }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/kernels/turns.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/bfloat16.h"
 #include "lockstep/engine/kernels/backends/table.h"
@@ -222,16 +223,5 @@ void run(int turns) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int turns = 25;
-  if (argc == 3 && std::strcmp(argv[1], "--turns") == 0) turns = std::atoi(argv[2]);
-  if ((argc != 1 && argc != 3) || turns < 1) {
-    std::fprintf(stderr, "usage: products [--turns N]\n");
-    return 2;
-  }
-  try {
-    run(turns);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
-    return 1;
-  }
+  return lockstep::benchmarks::run_with_turns(argc, argv, "products", 25, run);
 }

@@ -6,10 +6,7 @@
 #include <unordered_map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/engine/device/allocator.h"
-#include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/engine/autograd/eager_ops.h"
 #include "lockstep/engine/graph/differentiate.h"
 #include "lockstep/engine/graph/kernel_gradient.h"
 #include "lockstep/engine/graph/op.h"
@@ -17,66 +14,11 @@
 
 namespace lockstep {
 
-struct AppliedKernel {
-  OpPtr op;
-  kernels::Kernel kernel;
-  Tensor workspace;
-  StepInfo step;
-};
-
 namespace {
 
 thread_local Tape* innermost = nullptr;
 
-// Runs a pass. On a device other than the CPU, adds it to the stream of eager work.
-void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& reads,
-         const std::vector<Tensor>& writes, const StepInfo& step = {}) {
-  std::vector<void*> r, w;
-  for (const auto& t : reads) r.push_back(t.raw());
-  for (const auto& t : writes) w.push_back(t.raw());
-  const Memory scratch = allocate(pass.scratch_bytes, device);
-  const ArithmeticMode mode;
-  if (device.is_cpu()) {
-    pass.bind({r, w, scratch.data()})(step);
-    return;
-  }
-  DeviceMemory& there = memory_of(device);
-  void* const stream = eager_stream_of(device);
-  const Memory device_step = allocate(sizeof step, device);
-  there.copy_from_host(device_step.data(), &step, sizeof step, stream);
-  there.activate();
-  pass.bind({r, w, scratch.data(), stream, device_step.as<StepInfo>()})(step);
-}
-
-[[noreturn]] void refuse_mixed(const std::string& where, Device a, Device b) {
-  throw InvalidArgument("[" + where + "] tensors on " + to_string(a) + " and on " + to_string(b) +
-                            " cannot be combined",
-                        "move one of them: tensor.to(device)");
-}
-
-// Returns the device of all inputs. Throws InvalidArgument if they are on several devices.
-Device device_of(const Op& op, const std::vector<Tensor>& inputs) {
-  const Device device = inputs.empty() ? Device{} : inputs.front().device();
-  for (const auto& t : inputs) {
-    if (t.device() != device) refuse_mixed(std::string(op.type()), device, t.device());
-  }
-  return device;
-}
-
 }  // namespace
-
-Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
-  if (tensor.spec() == spec) return tensor;
-  if (tensor.shape() == spec.shape) {
-    const Device device = tensor.device();
-    if (!device.is_cpu()) memory_of(device).activate();
-    Tensor copy(spec, device);
-    run(device, kernels::reorder(kernels::table_for(device), tensor.spec(), spec), {tensor},
-        {copy});
-    return copy;
-  }
-  return convert(reshaped_unrecorded(convert(tensor, tensor.spec().plain()), spec.shape), spec);
-}
 
 // An op, or a function that ran outside of the tape.
 struct Tape::Node {
@@ -132,94 +74,6 @@ Tensor plain(const Tensor& tensor, const Shape& shape) {
   return result.shape() == shape ? result : result.reshaped(shape);
 }
 
-// Runs the backward passes of a kernel that `applied` keeps. `inputs`: as for KernelGradient.
-std::vector<Tensor> run_gradient(const KernelGradient& gradient, const AppliedKernel& applied,
-                                 const std::vector<Tensor>& inputs) {
-  using Kind = kernels::Operand::Kind;
-  const Device device = inputs.front().device();
-  std::vector<Tensor> diffs(gradient.inputs());
-  for (const auto& pass : applied.kernel.backward) {
-    const bool any = std::any_of(pass.writes.begin(), pass.writes.end(), [&](const auto& o) {
-      return gradient.diff_input(static_cast<size_t>(o.index)) >= 0;
-    });
-    if (!any) continue;
-    std::vector<Tensor> r, w;
-    for (const auto& o : pass.reads) {
-      const auto i = static_cast<size_t>(o.index);
-      if (o.kind == Kind::workspace) {
-        r.push_back(applied.workspace);
-      } else if (o.kind == Kind::input) {
-        r.push_back(convert(inputs[i], o.spec));
-      } else if (o.kind == Kind::output) {
-        r.push_back(convert(inputs[gradient.inputs() + i], o.spec));
-      } else {
-        const int at = gradient.diff_output(i);
-        r.push_back(convert(
-            at >= 0 ? inputs[static_cast<size_t>(at)]
-                    : Tensor::zeros(inputs[gradient.inputs() + i].shape(), DType::f32, device),
-            o.spec));
-      }
-    }
-    for (const auto& o : pass.writes) w.push_back(Tensor(o.spec, device));
-    run(device, pass, r, w, applied.step);
-    for (size_t k = 0; k < w.size(); ++k) {
-      diffs[static_cast<size_t>(pass.writes[k].index)] = convert(w[k], w[k].spec().plain());
-    }
-  }
-  std::vector<Tensor> results;
-  for (size_t i = 0; i < diffs.size(); ++i) {
-    if (gradient.diff_input(i) < 0) continue;
-    if (diffs[i].defined() && !(diffs[i].shape() == inputs[i].shape())) {
-      diffs[i] = reshaped_unrecorded(diffs[i], inputs[i].shape());
-    }
-    if (!diffs[i].defined()) {
-      throw Unsupported("[" + std::string(gradient.type()) +
-                        "] has no gradient with respect to its input " + std::to_string(i + 1));
-    }
-    results.push_back(diffs[i]);
-  }
-  return results;
-}
-
-// Applies an op by its kernel.
-std::vector<Tensor> run_forward(const OpPtr& op, const std::vector<Tensor>& inputs,
-                                const StepInfo& step,
-                                std::shared_ptr<const AppliedKernel>& applied) {
-  std::vector<Shape> shapes;
-  std::vector<TensorSpec> specs;
-  for (const auto& t : inputs) {
-    if (!t.defined()) {
-      throw InvalidArgument("[" + std::string(op->type()) + "] an input is an undefined tensor");
-    }
-    shapes.push_back(t.shape());
-    specs.push_back(t.spec());
-  }
-  op->infer(shapes);
-  const Device device = device_of(*op, inputs);
-  if (!device.is_cpu()) memory_of(device).activate();
-  const kernels::Table& table = kernels::table_for(device);
-  check_precision(table, specs);
-  auto made =
-      std::make_shared<AppliedKernel>(AppliedKernel{op, op->compile(table, specs), Tensor(), step});
-  std::vector<Tensor> reads, writes, outputs;
-  for (const auto& o : made->kernel.forward.reads) {
-    reads.push_back(convert(inputs[static_cast<size_t>(o.index)], o.spec));
-  }
-  for (const auto& o : made->kernel.forward.writes) {
-    Tensor t(o.spec, device);
-    writes.push_back(t);
-    if (o.kind == kernels::Operand::Kind::workspace) {
-      made->workspace = t;
-    } else {
-      outputs.resize(std::max(outputs.size(), static_cast<size_t>(o.index) + 1));
-      outputs[static_cast<size_t>(o.index)] = t;
-    }
-  }
-  run(device, made->kernel.forward, reads, writes, step);
-  applied = std::move(made);
-  return outputs;
-}
-
 // Values are tensors, and ops run at once.
 class TensorBuilder final : public ValueBuilder {
  public:
@@ -242,22 +96,22 @@ class TensorBuilder final : public ValueBuilder {
   void set_step(const StepInfo& step) { step_ = step; }
 
   std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
-    std::vector<Tensor> in, out;
+    std::vector<Tensor> in;
     for (const int v : inputs) in.push_back(tensor(v));
-    std::shared_ptr<const AppliedKernel> kernel;
+    EagerResults made;
     if (const auto* const gradient = dynamic_cast<const KernelGradient*>(op.get())) {
       const auto found = kernels_.find(inputs[gradient->inputs()]);
       if (found == kernels_.end()) {
         throw InternalError("[tape] " + std::string(op->type()) + ": a gradient without its op");
       }
-      out = run_gradient(*gradient, *found->second, in);
+      made.outputs = run_gradient(*gradient, *found->second, in);
     } else {
-      out = run_forward(op, in, step_, kernel);
+      made = run_op(op, in, step_);
     }
-    Tape::record_everywhere(in, out, op, kernel, step_);
+    Tape::record_everywhere(in, made.outputs, op, made.kernel, step_);
     std::vector<int> outputs;
-    for (const Tensor& t : out) outputs.push_back(number(t));
-    if (kernel) remember(outputs.front(), std::move(kernel));
+    for (const Tensor& t : made.outputs) outputs.push_back(number(t));
+    if (made.kernel) remember(outputs.front(), std::move(made.kernel));
     return outputs;
   }
 
@@ -413,6 +267,13 @@ bool Tape::reads(const Tensor& tensor) const {
   return false;
 }
 
+bool Tape::any_records() {
+  for (const Tape* tape = innermost; tape; tape = tape->outer_) {
+    if (!tape->state_->paused) return true;
+  }
+  return false;
+}
+
 bool Tape::any_tracks(std::span<const Tensor> inputs) {
   for (Tape* tape = innermost; tape; tape = tape->outer_) {
     if (tape->tracks(inputs)) return true;
@@ -554,10 +415,9 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
 
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
                              const StepInfo& step) {
-  std::shared_ptr<const AppliedKernel> kernel;
-  std::vector<Tensor> outputs = run_forward(op, inputs, step, kernel);
-  Tape::record_everywhere(inputs, outputs, op, kernel, step);
-  return outputs;
+  EagerResults made = run_op(op, inputs, step);
+  Tape::record_everywhere(inputs, made.outputs, op, made.kernel, step);
+  return std::move(made.outputs);
 }
 
 }  // namespace lockstep

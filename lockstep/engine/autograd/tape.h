@@ -77,8 +77,10 @@ class Tape {
 
   // The functions below are for op implementations. current() returns the innermost tape of this
   // thread or null. tracks() tells whether this tape must record an op with these inputs,
-  // any_tracks() whether any tape of this thread must.
+  // any_tracks() whether any tape of this thread must. any_records(): whether a tape of this thread
+  // records at all; one that computes gradients without create_graph does not.
   static Tape* current();
+  static bool any_records();
   bool tracks(std::span<const Tensor> inputs) const;
   static bool any_tracks(std::span<const Tensor> inputs);
   // Whether a recorded op has this tensor among its inputs.

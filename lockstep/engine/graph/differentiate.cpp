@@ -49,6 +49,7 @@ class GraphNodes final : public Differentiated {
       applied.inputs.push_back(value(v));
       applied.wanted.push_back(wanted[static_cast<size_t>(v)]);
     }
+    if (std::count(applied.wanted.begin(), applied.wanted.end(), true) == 0) return {};
     for (const int v : node.outputs) applied.outputs.push_back(value(v));
     for (const int v : diff_outputs) applied.diff_outputs.push_back(value(v));
     std::vector<int> results;
@@ -83,11 +84,6 @@ void mark_dependents(const Differentiated& of, std::vector<bool>& marked) {
   }
 }
 
-void mark_dependents(const Graph& graph, std::vector<bool>& marked) {
-  Graph& same = const_cast<Graph&>(graph);  // GraphNodes changes it in gradient() and sum() alone
-  mark_dependents(GraphNodes(same, graph.nodes().size()), marked);
-}
-
 void sweep_backward(Differentiated& of, std::vector<int>& diffs, const std::vector<bool>& wanted) {
   for (size_t i = of.nodes(); i-- > 0;) {
     std::vector<int> diff_outputs;
@@ -113,8 +109,11 @@ void sweep_backward(Differentiated& of, std::vector<int>& diffs, const std::vect
 }
 
 std::vector<int> add_gradients(Graph& graph, std::span<const DerivativeSeed> seeds,
-                               const std::vector<bool>& wanted) {
+                               std::span<const int> with_respect_to) {
   GraphNodes nodes(graph, graph.nodes().size());
+  std::vector<bool> wanted(graph.values().size(), false);
+  for (const int v : with_respect_to) wanted[static_cast<size_t>(v)] = true;
+  mark_dependents(nodes, wanted);
   std::vector<int> diffs(graph.values().size(), -1);
   for (const DerivativeSeed& seed : seeds) {
     int& diff = diffs[static_cast<size_t>(seed.value)];
@@ -122,7 +121,9 @@ std::vector<int> add_gradients(Graph& graph, std::span<const DerivativeSeed> see
                     : graph.add(make_accumulation(), {diff, seed.diff}, "output gradient").front();
   }
   sweep_backward(nodes, diffs, wanted);
-  return diffs;
+  std::vector<int> found;
+  for (const int v : with_respect_to) found.push_back(diffs[static_cast<size_t>(v)]);
+  return found;
 }
 
 std::vector<Value> replayed(const Graph& graph, std::span<const Value> inputs,

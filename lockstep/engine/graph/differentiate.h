@@ -32,7 +32,7 @@ void mark_dependents(const Differentiated& of, std::vector<bool>& marked);
 
 // Visits the nodes from the last to the first. `diffs`: the derivative with respect to each value,
 // as known from outside; -1: none. Adds all contributions to values that are `wanted`, in the order
-// of nodes and inputs. Nodes without a wanted input are passed over.
+// of nodes and inputs.
 void sweep_backward(Differentiated& of, std::vector<int>& diffs, const std::vector<bool>& wanted);
 
 // A derivative that is known from outside: a value of the graph's `diff` for its `value`.
@@ -40,14 +40,11 @@ struct DerivativeSeed {
   int value, diff;
 };
 
-// Adds the ops that compute the derivatives of a scalar to the graph, and returns the derivative
-// with respect to each value that existed before; -1: none. `wanted`: by value, and marked for all
-// values that are computed from a wanted one. Nodes get the names of those that they differentiate.
+// Adds the ops that compute the derivatives of a scalar with respect to some values, and returns
+// the derivative with respect to each of them; -1: zero. Nodes get the names of those that they
+// differentiate.
 std::vector<int> add_gradients(Graph& graph, std::span<const DerivativeSeed> seeds,
-                               const std::vector<bool>& wanted);
-
-// Marks the values of a graph that are computed from marked ones.
-void mark_dependents(const Graph& graph, std::vector<bool>& marked);
+                               std::span<const int> with_respect_to);
 
 // Adds the nodes of `graph` that `results` need to another builder and returns the results there.
 // -1 gives an undefined value. `inputs`: the values of the graph's inputs there; the graph has no

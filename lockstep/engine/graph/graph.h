@@ -52,6 +52,8 @@ class Graph {
   const std::deque<Node>& nodes() const { return nodes_; }
   const std::vector<int>& outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
+  // The value of input number `i`.
+  int input(int i) const { return find(Source::input, i); }
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
 
   // The slots of all values of a source, in increasing order.

@@ -27,7 +27,6 @@ std::vector<Value> Op::gradient(const AppliedOp& applied) const {
     if (diff.defined()) inputs.push_back(diff);
   }
   std::vector<Value> results(applied.inputs.size());
-  if (std::count(applied.wanted.begin(), applied.wanted.end(), true) == 0) return results;
   const auto op =
       std::make_shared<KernelGradient>(shared_from_this(), applied.wanted, std::move(reached));
   const std::vector<Value> diffs = apply_all(op, inputs);
@@ -60,6 +59,54 @@ kernels::Kernel KernelGradient::compile(const kernels::Table&, std::span<const T
                       "] a gradient was compiled without the op that it belongs to");
 }
 
+namespace {
+
+std::vector<int> numbers_of(std::span<const Value> values) {
+  std::vector<int> numbers;
+  for (const Value& value : values) numbers.push_back(value.number());
+  return numbers;
+}
+
+// Pairs of values that are both defined.
+std::vector<DerivativeSeed> seeds_of(std::span<const Value> values, std::span<const Value> diffs) {
+  std::vector<DerivativeSeed> seeds;
+  for (size_t k = 0; k < values.size(); ++k) {
+    if (!values[k].defined() || !diffs[k].defined()) continue;
+    seeds.push_back({values[k].number(), diffs[k].number()});
+  }
+  return seeds;
+}
+
+std::vector<Value> values_of(ValueBuilder* builder, std::span<const int> numbers) {
+  std::vector<Value> values;
+  for (const int number : numbers) values.push_back(number < 0 ? Value() : Value(builder, number));
+  return values;
+}
+
+// J(x) ddx of an op that is a composition of others: the derivative of <ddx, J(x)^T dy> with
+// respect to dy, in which it is linear. Undefined changes and elements of dy are zeros.
+std::vector<Value> composed_tangent(const Op& op, Graph& graph, ValueBuilder* builder,
+                                    std::span<const Value> x, std::span<const Value> changes,
+                                    std::span<const Value> dy) {
+  const std::vector<Value> y = op.decomposed(x);
+  if (y.empty()) throw Unsupported("[" + std::string(op.type()) + "] has no second derivative");
+  const std::vector<Value> dx =
+      values_of(builder, add_gradients(graph, seeds_of(y, dy), numbers_of(x)));
+  std::vector<Value> reached;
+  for (const Value& diff : dy) {
+    if (diff.defined()) reached.push_back(diff);
+  }
+  const std::vector<Value> along =
+      values_of(builder, add_gradients(graph, seeds_of(dx, changes), numbers_of(reached)));
+  std::vector<Value> moved(dy.size());
+  for (size_t k = 0, at = 0; k < dy.size(); ++k) {
+    if (dy[k].defined()) moved[k] = along[at++];
+  }
+  return moved;
+}
+
+}  // namespace
+
 // The derivatives dx = J(x)^T dy give <ddx, dx> = <dy, J(x) ddx>. So the derivative with respect to
 // dy is the tangent J(x) ddx, and that with respect to x is the gradient of <dy, J(x) ddx>.
 std::vector<Value> KernelGradient::gradient(const AppliedOp& applied) const {
@@ -70,74 +117,32 @@ std::vector<Value> KernelGradient::gradient(const AppliedOp& applied) const {
     outside.push_back(value);
     return Value(&builder, graph.add_input(value.shape(), DType::f32));
   };
-  std::vector<Value> x, tangents(inputs());
+  std::vector<Value> x, changes(inputs()), dy(outputs());
   for (size_t i = 0; i < inputs(); ++i) x.push_back(input(applied.inputs[i]));
   for (size_t i = 0; i < inputs(); ++i) {
     if (!wanted_[i]) continue;
-    const Value& diff = applied.diff_outputs[static_cast<size_t>(diff_input(i))];
-    if (diff.defined()) tangents[i] = input(diff);
+    const Value& change = applied.diff_outputs[static_cast<size_t>(diff_input(i))];
+    if (change.defined()) changes[i] = input(change);
   }
-  std::vector<Value> dy(outputs());
   for (size_t k = 0; k < outputs(); ++k) {
     if (reached_[k]) dy[k] = input(applied.inputs[static_cast<size_t>(diff_output(k))]);
   }
 
-  // J(x) ddx: by the op's rule, or as the derivative of J(x)^T dy, which is linear in dy.
-  std::vector<Value> moved = of_->tangent(x, tangents);
-  if (moved.empty()) {
-    const std::vector<Value> y = of_->decomposed(x);
-    if (y.empty()) {
-      throw Unsupported("[" + std::string(type()) + "] has no second derivative");
-    }
-    std::vector<DerivativeSeed> seeds;
-    std::vector<Value> probe(outputs());
-    for (size_t k = 0; k < outputs(); ++k) {
-      if (!reached_[k] || !y[k].defined()) continue;
-      probe[k] = dy[k];
-      seeds.push_back({y[k].number(), probe[k].number()});
-    }
-    std::vector<bool> wanted(graph.values().size(), false);
-    for (size_t i = 0; i < inputs(); ++i) {
-      if (wanted_[i]) wanted[static_cast<size_t>(x[i].number())] = true;
-    }
-    mark_dependents(graph, wanted);
-    const std::vector<int> dx = add_gradients(graph, seeds, wanted);
-    seeds.clear();
-    for (size_t i = 0; i < inputs(); ++i) {
-      const int diff = dx[static_cast<size_t>(x[i].number())];
-      if (tangents[i].defined() && diff >= 0) seeds.push_back({diff, tangents[i].number()});
-    }
-    wanted.assign(graph.values().size(), false);
-    for (const Value& of : probe) {
-      if (of.defined()) wanted[static_cast<size_t>(of.number())] = true;
-    }
-    mark_dependents(graph, wanted);
-    const std::vector<int> along = add_gradients(graph, seeds, wanted);
-    moved.resize(outputs());
-    for (size_t k = 0; k < outputs(); ++k) {
-      const int diff = probe[k].defined() ? along[static_cast<size_t>(probe[k].number())] : -1;
-      if (diff >= 0) moved[k] = Value(&builder, diff);
-    }
-  }
+  std::vector<Value> moved = of_->tangent(x, changes);
+  if (moved.empty()) moved = composed_tangent(*of_, graph, &builder, x, changes, dy);
 
-  std::vector<DerivativeSeed> seeds;
-  std::vector<bool> wanted(graph.values().size(), false);
-  for (size_t k = 0; k < outputs() && !of_->has_constant_slope(); ++k) {
-    if (dy[k].defined() && moved[k].defined()) seeds.push_back({moved[k].number(), dy[k].number()});
+  std::vector<Value> wanted;
+  for (size_t i = 0; i < inputs() && !of_->has_constant_slope(); ++i) {
+    if (applied.wanted[i]) wanted.push_back(x[i]);
   }
-  for (size_t i = 0; i < inputs(); ++i) {
-    if (applied.wanted[i]) wanted[static_cast<size_t>(x[i].number())] = true;
-  }
-  mark_dependents(graph, wanted);
-  const std::vector<int> diffs = add_gradients(graph, seeds, wanted);
+  const std::vector<int> diffs = add_gradients(graph, seeds_of(moved, dy), numbers_of(wanted));
 
   std::vector<int> results(applied.inputs.size(), -1);
-  for (size_t i = 0; i < inputs(); ++i) {
-    if (applied.wanted[i]) results[i] = diffs[static_cast<size_t>(x[i].number())];
+  for (size_t i = 0, at = 0; i < inputs() && at < diffs.size(); ++i) {
+    if (applied.wanted[i]) results[i] = diffs[at++];
   }
   for (size_t k = 0; k < outputs(); ++k) {
-    const int at = diff_output(k);
-    if (at >= 0 && moved[k].defined()) results[static_cast<size_t>(at)] = moved[k].number();
+    if (dy[k].defined()) results[static_cast<size_t>(diff_output(k))] = moved[k].number();
   }
   return replayed(graph, outside, results);
 }

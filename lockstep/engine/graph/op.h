@@ -56,8 +56,8 @@ class Op : public std::enable_shared_from_this<Op> {
   virtual kernels::Kernel compile(const kernels::Table& table,
                                   std::span<const TensorSpec> inputs) const = 0;
   // Adds ops that compute the derivatives of a scalar with respect to the inputs, and returns them,
-  // one for each input; an undefined one means zero. Without a rule of its own an op goes by the
-  // backward passes of its kernel (KernelGradient).
+  // one for each input; an undefined one means zero. By default the backward passes of the kernel
+  // compute them (KernelGradient).
   virtual std::vector<Value> gradient(const AppliedOp& applied) const;
   // Adds the op as a composition of ops whose gradients are ops, and returns its outputs, or
   // nothing if it has none. It defines the derivatives of the kernel's backward passes. Outputs

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// An op with its settings, made by ops::make_...(). Immutable, thread-safe.
+// An op with its settings (graph/op.h). Immutable, thread-safe.
 class Op;
 using OpPtr = std::shared_ptr<const Op>;
 
@@ -24,8 +24,9 @@ class ValueBuilder {
   virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
 };
 
-// A value of a builder: an input, a parameter, a state or an op's output. A handle; valid as long
-// as the builder. Default: undefined.
+// A value of a builder: an input, a parameter, a state or an op's output. A handle that is valid as
+// long as the builder, in a custom layer until build() returns. Not thread-safe. By default
+// undefined, which stands for an argument that is left out.
 class Value {
  public:
   Value() = default;

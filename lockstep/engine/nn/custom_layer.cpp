@@ -136,20 +136,6 @@ std::vector<int> LayerBuilder::add(OpPtr op, std::vector<int> inputs) {
   return numbers;
 }
 
-std::vector<Value> LayerBuilder::apply_all(OpPtr op, const std::vector<Value>& inputs) {
-  if (!op) refuse(name(), "the op is null");
-  std::vector<int> numbers;
-  for (const Value& v : inputs) numbers.push_back(number_of(v));
-  std::vector<Value> outputs;
-  for (const int number : add(std::move(op), std::move(numbers)))
-    outputs.push_back(Value(this, number));
-  return outputs;
-}
-
-Value LayerBuilder::apply(OpPtr op, const std::vector<Value>& inputs) {
-  return apply_all(std::move(op), inputs)[0];
-}
-
 int LayerBuilder::state_place(const Value& state) {
   const int number = number_of(state);
   const auto found = std::find_if(states_.begin(), states_.end(),

@@ -7,10 +7,10 @@
 //     void visit(FieldVisitor& v) { v.integer("filters", filters, "", {.min = 1}); }
 //
 //     Value build(LayerBuilder& layer, Value x) const {
-//       const Shape weights{filters, x.shape()[1], 1, 1};
-//       const Value y = ops::convolution2d(x, layer.parameter("weights", weights), {});
-//       const Value gate = ops::convolution2d(x, layer.parameter("gate_weights", weights), {});
-//       return y * ops::sigmoid(gate);
+//       const Shape shape{filters, x.shape()[1], 1, 1};
+//       const Value weights = layer.parameter("weights", shape);
+//       const Value gates = layer.parameter("gate_weights", shape);
+//       return ops::convolution2d(x, weights, {}) * ops::sigmoid(ops::convolution2d(x, gates, {}));
 //     }
 //   };
 //
@@ -54,9 +54,10 @@ class LayerBuilder : private ValueBuilder {
   // The layer's name in its network. key_from_text(name()) is a key for an op's random numbers.
   const std::string& name() const;
 
-  // Declares a parameter with a name that is unique in the layer; see ParameterSpec for
-  // initializers. fan_in and fan_out are computed as for weights of o x i x .... Pass a
-  // ParameterSpec to set them explicitly.
+  // Declares a parameter. Parameters and states are numbered in the order of their declarations, so
+  // declare each in its own statement: C++ evaluates the arguments of a call in any order. The name
+  // is unique in the layer; see ParameterSpec for initializers. fan_in and fan_out are computed as
+  // for weights of o x i x .... Pass a ParameterSpec to set them explicitly.
   Value parameter(const std::string& name, const Shape& shape,
                   const std::string& initializer = "glorot");
   Value parameter(const ParameterSpec& spec);
@@ -64,11 +65,6 @@ class LayerBuilder : private ValueBuilder {
   // changes only by one of the rules below, after training iterations; without a rule it keeps its
   // initial value. The returned value is the state before the iteration.
   Value state(const std::string& name, const Shape& shape, float initial = 0);
-
-  // Applies an op of one's own (graph/op.h); those of ops.h are functions of values. apply()
-  // returns the first output, apply_all() all of them.
-  Value apply(OpPtr op, const std::vector<Value>& inputs);
-  std::vector<Value> apply_all(OpPtr op, const std::vector<Value>& inputs);
 
   // The rules. Each one takes a state and a value of the same shape that is computed from one
   // shard. The new state follows the whole mini-batch and does not depend on the division into

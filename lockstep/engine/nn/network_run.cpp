@@ -378,8 +378,8 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   // match neither the old nor the new values, so they throw.
   Tape::record_everywhere(
       tracked, outputs,
-      [run, mine, states = lent->states, packed = state_->packed, digests, n_inputs = inputs.size(),
-       tracked, device = device(), step = options.step,
+      [run, lent, mine, packed = state_->packed, digests, n_inputs = inputs.size(), tracked,
+       device = device(), step = options.step,
        stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
         const auto check = [packed, digests] {
           if (packed->digests() == digests) return;
@@ -432,9 +432,15 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
           }
           results[i] = result;
         }
+        if (!Tape::any_records()) return results;
         const auto first = tracked.begin(), parameters = first + static_cast<ptrdiff_t>(n_inputs);
-        const NetworkFunction::Computed computed{
-            {first, parameters}, {parameters, tracked.end()}, states, diffs, need, step, check};
+        const NetworkFunction::Computed computed{.inputs = {first, parameters},
+                                                 .parameters = {parameters, tracked.end()},
+                                                 .states = lent->states,
+                                                 .output_gradients = diffs,
+                                                 .needed = need,
+                                                 .step = step,
+                                                 .check = check};
         const auto beyond = static_cast<ptrdiff_t>(tracked.size());
         std::vector<Tensor> gradients(results.begin(), results.begin() + beyond);
         mine->function->record(computed, gradients);

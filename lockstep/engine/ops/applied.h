@@ -22,4 +22,16 @@ inline std::vector<Value> all_outputs(const OpPtr& op, std::initializer_list<Val
   return apply_all(op, inputs);
 }
 
+// Instantiates a function of ops.h for tensors and for values. The number is that of its operands,
+// which come first; the types of its settings follow.
+#define LOCKSTEP_INSTANTIATE_1(name, ...)                         \
+  template Tensor name(const Tensor& __VA_OPT__(, ) __VA_ARGS__); \
+  template Value name(const Value& __VA_OPT__(, ) __VA_ARGS__);
+#define LOCKSTEP_INSTANTIATE_2(name, ...)                                        \
+  template Tensor name(const Tensor&, const Tensor& __VA_OPT__(, ) __VA_ARGS__); \
+  template Value name(const Value&, const Value& __VA_OPT__(, ) __VA_ARGS__);
+#define LOCKSTEP_INSTANTIATE_3(name, ...)                                                       \
+  template Tensor name(const Tensor&, const Tensor&, const Tensor& __VA_OPT__(, ) __VA_ARGS__); \
+  template Value name(const Value&, const Value&, const Value& __VA_OPT__(, ) __VA_ARGS__);
+
 }  // namespace lockstep

@@ -22,8 +22,8 @@ int input_of(const Graph::Node& node, const kernels::Operand& write) {
   return node.inputs[static_cast<size_t>(write.index)];
 }
 
-}  // namespace
-
+// Whether other values are computed from output k. Its total derivative then differs from its
+// output gradient. False without PlanOptions::total_output_gradients.
 bool has_total_output_gradient(const Graph& graph, const PlanOptions& options, int k) {
   const int value = graph.outputs()[static_cast<size_t>(k)];
   if (!options.total_output_gradients || value_of(graph, value).source != Source::computed) {
@@ -33,6 +33,8 @@ bool has_total_output_gradient(const Graph& graph, const PlanOptions& options, i
     return std::find(node.inputs.begin(), node.inputs.end(), value) != node.inputs.end();
   });
 }
+
+}  // namespace
 
 DifferentiatedGraph differentiated(const Graph& graph, const PlanOptions& options,
                                    size_t parameters) {
@@ -50,33 +52,30 @@ DifferentiatedGraph differentiated(const Graph& graph, const PlanOptions& option
     result.seeds.push_back(result.graph.add_output_gradient(k, graph.shape(value)));
     seeds.push_back({value, result.seeds.back()});
   }
-  std::vector<bool> wanted(result.graph.values().size(), false);
-  for (size_t v = 0; v < wanted.size(); ++v) {
-    const Graph::Value& value = result.graph.values()[v];
-    wanted[v] =
-        value.source == Source::parameter ||
-        (value.source == Source::input && options.input_gradients && value.dtype == DType::f32);
-  }
-  for (const int k : options.differentiated) {
-    if (!has_total_output_gradient(graph, options, k)) continue;
-    wanted[static_cast<size_t>(graph.outputs()[static_cast<size_t>(k)])] = true;
-  }
-  mark_dependents(result.graph, wanted);
-  const std::vector<int> diffs = add_gradients(result.graph, seeds, wanted);
+  std::vector<int> wanted;
+  std::vector<int*> results;  // where the derivatives go
+  const auto want = [&](int value, int& derivative) {
+    wanted.push_back(value);
+    results.push_back(&derivative);
+  };
   for (size_t v = 0; v < graph.values().size(); ++v) {
-    const Graph::Value& value = value_of(graph, static_cast<int>(v));
+    const Graph::Value& value = graph.values()[v];
     const auto slot = static_cast<size_t>(value.slot);
-    if (value.source == Source::parameter) result.parameter_gradients.at(slot) = diffs[v];
-    if (value.source == Source::input && wanted[v]) {
+    if (value.source == Source::parameter) {
+      want(static_cast<int>(v), result.parameter_gradients.at(slot));
+    } else if (value.source == Source::input && options.input_gradients &&
+               value.dtype == DType::f32) {
       result.inputs[slot] = static_cast<int>(v);
-      result.input_gradients[slot] = diffs[v];
+      want(static_cast<int>(v), result.input_gradients[slot]);
     }
   }
   for (const int k : options.differentiated) {
     if (!has_total_output_gradient(graph, options, k)) continue;
     const auto output = static_cast<size_t>(k);
-    result.total_output_gradients[output] = diffs[static_cast<size_t>(graph.outputs()[output])];
+    want(graph.outputs()[output], result.total_output_gradients[output]);
   }
+  const std::vector<int> diffs = add_gradients(result.graph, seeds, wanted);
+  for (size_t i = 0; i < diffs.size(); ++i) *results[i] = diffs[i];
   return result;
 }
 

@@ -24,10 +24,6 @@ struct DifferentiatedGraph {
 DifferentiatedGraph differentiated(const Graph& graph, const PlanOptions& options,
                                    size_t parameters);
 
-// Whether other values are computed from output k. Its total derivative then differs from its
-// output gradient. False without PlanOptions::total_output_gradients.
-bool has_total_output_gradient(const Graph& graph, const PlanOptions& options, int k);
-
 // The layout in which the kernels write the gradients of `parameters`. `kernels`: of the forward
 // nodes. Throws Error if the gradients cannot be allocated.
 GradientLayout gradient_layout_of(const DifferentiatedGraph& graph,

@@ -141,20 +141,12 @@ std::shared_ptr<const GraphFunction> GraphFunction::derivative(
     const int of = graph_.outputs()[k];
     if (reached[k]) seeds.push_back({of, graph.add_input(graph.shape(of), DType::f32)});
   }
-  std::vector<bool> marked(graph.values().size(), false);
-  std::vector<int> arguments(wanted.size(), -1);
-  for (size_t v = 0; v < graph_.values().size(); ++v) {
-    const Graph::Value& value = graph_.values()[v];
-    if (value.source != Graph::Source::input || !wanted[static_cast<size_t>(value.slot)]) continue;
-    marked[v] = true;
-    arguments[static_cast<size_t>(value.slot)] = static_cast<int>(v);
+  std::vector<int> arguments;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i]) arguments.push_back(graph_.input(static_cast<int>(i)));
   }
-  mark_dependents(graph, marked);
-  const std::vector<int> diffs = add_gradients(graph, seeds, marked);
   std::vector<bool> gives;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!wanted[i]) continue;
-    const int diff = diffs[static_cast<size_t>(arguments[i])];
+  for (const int diff : add_gradients(graph, seeds, arguments)) {
     gives.push_back(diff >= 0);
     if (diff >= 0) graph.mark_output(diff);
   }

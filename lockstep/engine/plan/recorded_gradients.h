@@ -18,11 +18,12 @@ class NetworkFunction {
   // What a plan has computed the gradients from, and what it has computed. The lists of gradients
   // are by input, then by parameter; parameters may be missing there.
   struct Computed {
-    std::vector<Tensor> inputs, parameters, states;  // all of the network
-    std::vector<Tensor> output_gradients;            // undefined: 0
+    std::vector<Tensor> inputs, parameters, states = {};  // all of the network
+    std::vector<Tensor> output_gradients;                 // undefined: 0
     std::vector<bool> needed;
     StepInfo step;
-    std::function<void()> check;  // throws if the arguments have changed since; null: they do not
+    std::function<void()> check =
+        nullptr;  // throws if the arguments have changed since; null: they do not
   };
   // Records the gradients on tapes that are to differentiate them again. If there is one, gradients
   // on which the outputs do not depend become undefined, which means 0.

@@ -117,8 +117,8 @@ void set_blocked_signals(uint64_t blocked, uint64_t* before) {
 }
 
 #if defined(__SANITIZE_THREAD__)
-// The sanitizer's clone() takes the child for one with memory of its own and forgets the threads of
-// this process.
+// The child shares this process's memory. The sanitizer's clone() assumes that it does not, and
+// then forgets the threads of this process.
 extern "C" int __clone(int (*)(void*), void* stack, int flags, void* content, ...);
 constexpr auto* call_clone = &__clone;
 #else

@@ -1,5 +1,7 @@
 #include "lockstep/train/programs/shard.h"
 
+#include <algorithm>
+
 #include "lockstep/train/programs/shard_state.h"
 
 namespace lockstep {
@@ -24,6 +26,27 @@ const Tensor& Shard::operator[](size_t i) const {
 Tensor Shard::forward(const Tensor& input, const ShardForwardOptions& options) {
   return forward_all({input}, options).front();
 }
+
+namespace {
+
+// Records the gradients with respect to the inputs on tapes that are to differentiate them again.
+// Their derivatives reach the network's parameters themselves, not the tensor that stands for all.
+void record_gradients(const Network& network, const NetworkFunction& function, const StepInfo& step,
+                      const std::vector<Tensor>& tracked, const std::vector<Tensor>& diffs,
+                      const std::vector<bool>& wanted, std::vector<Tensor>& results) {
+  const auto inputs = static_cast<ptrdiff_t>(tracked.size()) - 1;
+  NetworkFunction::Computed computed{.inputs = {tracked.begin(), tracked.begin() + inputs},
+                                     .parameters = network.parameter_values(),
+                                     .output_gradients = diffs,
+                                     .needed = wanted,
+                                     .step = step};
+  for (const auto& state : network.state()) computed.states.push_back(state.value);
+  std::vector<Tensor> gradients(results.begin(), results.begin() + inputs);
+  function.record(computed, gradients);
+  std::copy(gradients.begin(), gradients.end(), results.begin());
+}
+
+}  // namespace
 
 std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                                        const ShardForwardOptions& options) {
@@ -88,9 +111,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   tracked.push_back(s.parameters);
   Tape::record_everywhere(
       tracked, outputs,
-      [run, forward, device, &plan, &s, &charge, tracked, differentiable,
-       parameters = network.parameter_values(),
-       inputs_count = static_cast<ptrdiff_t>(inputs.size()), stale = false](
+      [run, forward, device, &plan, &s, &charge, tracked, differentiable, stale = false](
           const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
         charge(&StepAccounts::losses);
         // A backward run reuses the memory of its inputs, so a second one needs a new forward run.
@@ -119,18 +140,10 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
         }
         results[tracked.size() - 1] =
             Tensor::view(run->gradients(), tracked.back().spec(), nullptr, device);
-        // Derivatives of these gradients reach the parameters themselves.
-        NetworkFunction::Computed computed{{tracked.begin(), tracked.end() - 1},
-                                           parameters,
-                                           {},
-                                           output_gradients,
-                                           wanted,
-                                           s.step,
-                                           nullptr};
-        for (const auto& state : s.network.state()) computed.states.push_back(state.value);
-        std::vector<Tensor> gradients(results.begin(), results.begin() + inputs_count);
-        plan.function->record(computed, gradients);
-        std::copy(gradients.begin(), gradients.end(), results.begin());
+        if (Tape::any_records()) {
+          record_gradients(s.network, *plan.function, s.step, tracked, output_gradients, wanted,
+                           results);
+        }
         charge(&StepAccounts::results);
         return results;
       },

@@ -151,57 +151,6 @@ TEST(NetworkRun, GradientsAreThoseOfEagerOps) {
   }
 }
 
-// The Hessian times a direction, of a network in one plan and of its ops one by one.
-TEST(NetworkRun, DerivativesOfGradientsAreThoseOfEagerOps) {
-  Network network({feature_input({.features = 5, .normalization = "none"}),
-                   fully_connected({.units = 7}), tanh(), fully_connected({.units = 3})});
-  network.initialize(1);
-  const Tensor x = optest::tensor_of(optest::random_array({6, 5}, 1));
-  const std::vector<Tensor> p = network.parameter_values();
-  const auto eager = [&] {
-    return ops::fully_connected(ops::tanh(ops::fully_connected(x, p[0], p[1])), p[2], p[3]);
-  };
-  const auto products = [&](const std::function<Tensor()>& forward) {
-    Tape tape;
-    tape.watch(x);
-    tape.watch(p);
-    std::vector<Tensor> wanted = p;
-    wanted.push_back(x);
-    const Tensor y = forward();
-    const auto first =
-        tape.gradient(ops::sum(ops::multiplication({y, y})), wanted, {.create_graph = true});
-    Tensor slope;
-    for (size_t i = 0; i < first.size(); ++i) {
-      const auto direction = optest::random_array(wanted[i].shape().dims(), 100 + i);
-      const Tensor term = optest::weighted_sum(first[i], direction);
-      slope = slope.defined() ? ops::addition({slope, term}) : term;
-    }
-    return tape.gradient(slope, wanted);
-  };
-  const auto planned = products([&] { return network.forward({x}, {.training = true}); });
-  const auto expected = products(eager);
-  ASSERT_EQ(planned.size(), expected.size());
-  for (size_t i = 0; i < planned.size(); ++i) {
-    EXPECT_LT(optest::relative_error(optest::array_of(planned[i]), optest::array_of(expected[i])),
-              1e-5)
-        << i;
-  }
-}
-
-TEST(NetworkRun, DerivativesOfGradientsOfChangedParametersAreRefused) {
-  Network network({feature_input({.features = 2, .normalization = "none"}),
-                   fully_connected({.units = 2}), tanh()});
-  network.initialize(1);
-  const Tensor x = optest::tensor_of(optest::random_array({3, 2}, 1));
-  Tape tape;
-  tape.watch(x);
-  const Tensor dx = tape.gradient(ops::sum(network.forward({x})), {x}, {.create_graph = true})[0];
-  const Tensor penalty = ops::sum(ops::multiplication({dx, dx}));
-  EXPECT_NO_THROW(tape.gradient(penalty, {x}));
-  network.parameter_values()[0].data<float>()[0] += 1;
-  EXPECT_THROW(tape.gradient(penalty, {x}), InvalidArgument);
-}
-
 TEST(NetworkRun, GradientsMayBeRequestedTwiceAndForwardRunTwice) {
   Network network{image_input({.height = 6, .width = 6, .channels = 2, .normalization = "none"}),
                   convolution(16), dropout({.probability = 0.4}), relu(),

@@ -35,11 +35,9 @@ struct ChannelGate {
   void visit(FieldVisitor& v) { v.number("probability", probability, "of dropout", {.min = 0}); }
   Value build(LayerBuilder& layer, Value x) const {
     const int64_t c = x.shape()[1];
-    Value gate = layer.apply(
-        ops::make_convolution2d({}, true),
-        {x, layer.parameter("weights", {c, c, 1, 1}), layer.parameter("bias", {c}, "ones")});
-    gate = layer.apply(ops::make_sigmoid(), {gate});
-    return x * gate + x;
+    const Value weights = layer.parameter("weights", {c, c, 1, 1});
+    const Value bias = layer.parameter("bias", {c}, "ones");
+    return x * ops::sigmoid(ops::convolution2d(x, weights, bias)) + x;
   }
 };
 
@@ -53,11 +51,10 @@ struct Meter {
   static constexpr const char* kHelp = "keeps statistics";
   void visit(FieldVisitor&) {}
   Value build(LayerBuilder& layer, const std::vector<Value>& x) const {
-    const Value sum = layer.apply(ops::make_sum(), {x[0]});
+    const Value sum = ops::sum(x[0]);
     layer.add_sum(layer.state("sum", {}), sum);
     layer.keep_maximum(layer.state("largest", {}, -100), sum);
-    const double all = static_cast<double>(x[0].shape().elements());
-    layer.follow_mean(layer.state("mean", {}, 1), layer.apply(ops::make_sum(1 / all), {x[0]}), 0.5);
+    layer.follow_mean(layer.state("mean", {}, 1), ops::mean(x[0]), 0.5);
     layer.state("fixed", {3}, 7);
     return x[0];
   }
@@ -79,10 +76,10 @@ struct Filters {
     const Shape shape{16, 16, 3, 3};
     const ops::Convolution2dParams params{.padding = same_padding};
     const Value sum = layer.parameter("a", shape) + layer.parameter("b", shape);
-    const Value positive = layer.apply(ops::make_relu(), {sum});
-    x = layer.apply(ops::make_convolution2d(params, false), {x, positive});
+    const Value positive = ops::relu(sum);
+    x = ops::convolution2d(x, positive, {}, params);
     const Value fixed = layer.state("fixed", shape, 0.01f);
-    return layer.apply(ops::make_convolution2d(params, false), {x, fixed});
+    return ops::convolution2d(x, fixed, {}, params);
   }
 };
 
@@ -229,7 +226,7 @@ struct Bad {
     if constexpr (kind == 0) layer.parameter("w" + std::to_string(built), {1});
     if constexpr (kind == 1) layer.parameter("w", {built});
     if constexpr (kind == 2) {
-      if (built % 2 == 0) return layer.apply(ops::make_tanh(), {x});
+      if (built % 2 == 0) return ops::tanh(x);
     }
     if constexpr (kind == 3) {
       layer.parameter("w", {1});
@@ -239,17 +236,16 @@ struct Bad {
       layer.parameter("w", {x.shape()[0]});  // depends on the number of observations
     if constexpr (kind == 5) layer.add_sum(x, x);
     if constexpr (kind == 6) {
-      const Value state = layer.state("s", {}), sum = layer.apply(ops::make_sum(), {x});
+      const Value state = layer.state("s", {}), sum = ops::sum(x);
       layer.add_sum(state, sum);
       layer.keep_maximum(state, sum);
     }
     if constexpr (kind == 7) layer.follow_mean(layer.state("s", {3}), x);
     if constexpr (kind == 8) {
-      const Value sum = layer.apply(ops::make_sum(), {x});
+      const Value sum = ops::sum(x);
       layer.follow_mean(layer.state("s", {}), sum, 1.5);
     }
-    if constexpr (kind == 9)
-      return layer.apply(ops::make_multiplication(), {x, layer.state("s", {})});
+    if constexpr (kind == 9) return ops::multiplication({x, layer.state("s", {})});
     return x;
   }
 };

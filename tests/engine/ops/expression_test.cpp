@@ -392,7 +392,7 @@ TEST(Expression, ChainsHaveTheBitsOfSingleSteps) {
   EXPECT_GT(loops, 100);
 }
 
-// Each instruction as a program of its own, through memory.
+// Runs the instructions one by one, each as a program, through memory.
 TEST(Expression, CutProgramsHaveTheSameBits) {
   for (uint64_t seed = 1000; seed < 1100; ++seed) {
     const Random r = random_program(seed, true);

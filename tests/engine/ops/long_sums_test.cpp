@@ -34,10 +34,10 @@ double of_size(const BySize& errors, int64_t size) {
 }
 
 // Rectified values, too, because normalization follows a ReLU.
-enum class Kind { any, positive, rectified };
-Array image(std::vector<int64_t> dims, Kind kind) {
-  Array x = random_array(std::move(dims), 11, kind == Kind::positive ? 0 : -1, 1);
-  if (kind == Kind::rectified) {
+enum class Sign { any, positive, rectified };
+Array image(std::vector<int64_t> dims, Sign sign) {
+  Array x = random_array(std::move(dims), 11, sign == Sign::positive ? 0 : -1, 1);
+  if (sign == Sign::rectified) {
     for (double& v : x.values) v = std::max(v, 0.0);
   }
   return x;
@@ -109,11 +109,11 @@ Peer batch_normalization_of_pytorch() {
 TEST(LongSums, BatchNormalizationIsAsExactAsPyTorch) {
   const Peer peer = batch_normalization_of_pytorch();
   for (const Images& images : all_images()) {
-    for (Kind kind : {Kind::any, Kind::rectified}) {
-      const std::string name = name_of(images) + (kind == Kind::any ? "" : ", rectified");
-      check(batch_normalization(name, image(dims_of(images), kind), {}), images.size, peer);
+    for (Sign sign : {Sign::any, Sign::rectified}) {
+      const std::string name = name_of(images) + (sign == Sign::any ? "" : ", rectified");
+      check(batch_normalization(name, image(dims_of(images), sign), {}), images.size, peer);
     }
-    check(batch_normalization(name_of(images) + ", with ReLU", image(dims_of(images), Kind::any),
+    check(batch_normalization(name_of(images) + ", with ReLU", image(dims_of(images), Sign::any),
                               {.relu = true}),
           images.size, peer);
   }
@@ -125,7 +125,7 @@ TEST(LongSums, BatchNormalizationIsAsExactFarFromZero) {
   const Peer peer = batch_normalization_of_pytorch();
   for (const Images& images : {Images{1, 28}, Images{15, 8}, Images{16, 28}, Images{17, 64}}) {
     for (const double mean : {30.3, -300.1, 5000.7}) {
-      Array x = image(dims_of(images), Kind::any);
+      Array x = image(dims_of(images), Sign::any);
       for (double& v : x.values) v = static_cast<double>(static_cast<float>(v + mean));
       const std::string name = name_of(images) + " with a mean of " + std::to_string(mean);
       check(batch_normalization(name, x, {}), images.size, peer);
@@ -140,7 +140,7 @@ TEST(LongSums, BatchNormalizationOfVectorsAndSequencesIsAsExactAsPyTorch) {
   const Peer peer{{{5e-8}, {3.7e-8}, {4.5e-8}}, {{6.5e-8}, {7.5e-7}, {1.1e-6}}};
   for (const std::vector<int64_t>& dims :
        {std::vector<int64_t>{60'000, 5}, {60'000, 16}, {15, 3, 20'000}, {5, 3, 31, 33, 35}}) {
-    check(batch_normalization(Shape(dims).to_string(), image(dims, Kind::rectified), {}), 256,
+    check(batch_normalization(Shape(dims).to_string(), image(dims, Sign::rectified), {}), 256,
           peer);
   }
 }
@@ -149,7 +149,7 @@ TEST(LongSums, BatchNormalizationWithMaximumIsAsExactAsPyTorch) {
   const Peer peer = batch_normalization_of_pytorch();
   for (const Images& images : all_images()) {
     if (images.size == 8) continue;
-    check(batch_normalization(name_of(images), image(dims_of(images), Kind::any),
+    check(batch_normalization(name_of(images), image(dims_of(images), Sign::any),
                               {.relu = true, .window = {2, 2}}),
           images.size, peer);
   }
@@ -158,24 +158,24 @@ TEST(LongSums, BatchNormalizationWithMaximumIsAsExactAsPyTorch) {
 TEST(LongSums, GlobalAveragesAreAsExactAsPyTorch) {
   const Peer positive{{{4.9e-8}}, {}}, any{{{6.5e-8, 8e-8, 1.3e-7}}, {{6e-8}}};
   for (const Images& images : all_images()) {
-    check(global_pooling(name_of(images), image(dims_of(images), Kind::any)), images.size, any);
-    check(global_pooling(name_of(images) + ", positive", image(dims_of(images), Kind::positive)),
+    check(global_pooling(name_of(images), image(dims_of(images), Sign::any)), images.size, any);
+    check(global_pooling(name_of(images) + ", positive", image(dims_of(images), Sign::positive)),
           images.size, positive);
   }
-  check(global_pooling("192x192", image({3, 5, 192, 192}, Kind::positive)), 192, positive);
+  check(global_pooling("192x192", image({3, 5, 192, 192}, Sign::positive)), 192, positive);
 }
 
 TEST(LongSums, AveragesOverLargeWindowsAreAsExactAsPyTorch) {
   const Peer peer{{{6e-8}}, {{6e-8}}};
   for (int64_t n : {1, 15, 16, 17}) {
-    for (const auto kind :
+    for (const auto sign :
          {reference::Pooling::average_with_padding, reference::Pooling::average_without_padding}) {
       ops::Pooling2dParams overlapping{.pool = {17, 40}, .stride = {5, 9}};
       overlapping.padding = same_padding;
       for (const auto& params :
            {overlapping, ops::Pooling2dParams{.pool = {32, 32}, .stride = {32, 32}},
             ops::Pooling2dParams{.pool = {9, 9}, .stride = {4, 4}}}) {
-        check(pooling(std::to_string(n) + " images", image({n, 5, 70, 65}, Kind::positive), kind,
+        check(pooling(std::to_string(n) + " images", image({n, 5, 70, 65}, Sign::positive), sign,
                       params),
               64, peer);
       }
@@ -225,10 +225,10 @@ TEST(LongSums, GroupNormalizationAndSoftmaxAreAsExactAsPyTorch) {
   const Peer probabilities{{{7e-8, 1.7e-7, 3.6e-7, 6.6e-7}}, {{8e-8, 1.7e-7, 3.6e-7, 6.6e-7}}};
   for (const Images& images : all_images()) {
     if (images.n != 15 && images.n != 7) continue;
-    check(group_normalization(name_of(images), image(dims_of(images), Kind::rectified), 2),
+    check(group_normalization(name_of(images), image(dims_of(images), Sign::rectified), 2),
           images.size, normalization);
     const int64_t classes = std::min<int64_t>(8 * images.size * images.size, 1 << 18);
-    check(softmax(name_of(images), image({4, classes}, Kind::any)), images.size, probabilities);
+    check(softmax(name_of(images), image({4, classes}, Sign::any)), images.size, probabilities);
   }
 }
 

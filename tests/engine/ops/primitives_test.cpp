@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
+#include <random>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/shapes/strided_copy.h"
 #include "lockstep/engine/ops/elementwise/pointwise.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/reductions/reduce.h"
@@ -261,6 +264,71 @@ TEST(Primitives, ViewsAndTheirDerivatives) {
     EXPECT_FLOAT_EQ(of_wide.first[i], 4 * v[i]);
     EXPECT_EQ(of_wide.second[i], 4);
   }
+}
+
+// Random strides, also negative ones and 0, between places that are all distinct if elements are
+// put there.
+TEST(Primitives, StridedCopiesMoveEveryElementToItsPlace) {
+  std::mt19937_64 random(5);
+  const auto below = [&](int64_t limit) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(limit));
+  };
+  int64_t copied = 0, empty = 0;
+  for (int round = 0; round < 600; ++round) {
+    const bool scatter = round % 2 == 1;
+    // The axes of a tensor in a random order, every `step`-th element, from one end or the other.
+    const int rank = static_cast<int>(below(5));
+    const int64_t longest = round % 10 == 0 ? 60 : 9;
+    std::vector<int64_t> whole, strides, dims;
+    for (int a = 0; a < rank; ++a) whole.push_back(below(20) == 0 ? 0 : 1 + below(longest));
+    int64_t offset = 0, stride = 1;
+    for (int a = rank; a-- > 0;) {
+      const int64_t size = whole[static_cast<size_t>(a)], step = 1 + below(3);
+      const bool backward = below(2) == 0;
+      if (backward && size > 0) offset += (size - 1) * stride;
+      dims.push_back((size + step - 1) / step);
+      strides.push_back((backward ? -step : step) * stride);
+      stride *= size;
+    }
+    for (size_t a = 0; a < dims.size(); ++a) {
+      const size_t other = a + static_cast<size_t>(below(static_cast<int64_t>(dims.size() - a)));
+      std::swap(dims[a], dims[other]);
+      std::swap(strides[a], strides[other]);
+    }
+    if (!scatter && below(2) == 0) {
+      dims.push_back(1 + below(5));
+      strides.push_back(0);
+    }
+    const Shape strided(whole), walked(dims);
+    const DType type = round % 3 == 0 ? DType::u8 : round % 3 == 1 ? DType::i32 : DType::f32;
+    const Tensor from = tensor_of(random_array(scatter ? dims : whole, random(), 0, 200), type);
+    const Tensor to(scatter ? strided : walked, type);
+    std::memset(to.raw(), 0x77, to.bytes());
+    const kernels::StridedCopyProblem p{from.spec(), to.shape(), offset, strides, scatter};
+    run_pass(kernels::compile(kernels::table_for({}), p).forward, {from}, {to});
+    const size_t size = size_of(type);
+    const auto* const source = static_cast<const std::byte*>(from.raw());
+    std::vector<std::byte> expected(to.bytes(), std::byte{0});
+    for (int64_t i = 0; i < walked.elements(); ++i) {
+      int64_t place = offset, rest = i;
+      for (size_t a = dims.size(); a-- > 0; rest /= dims[a]) place += rest % dims[a] * strides[a];
+      const auto at = static_cast<size_t>(scatter ? place : i) * size;
+      std::memcpy(expected.data() + at, source + static_cast<size_t>(scatter ? i : place) * size,
+                  size);
+    }
+    ASSERT_TRUE(expected.empty() || std::memcmp(expected.data(), to.raw(), to.bytes()) == 0)
+        << round << ": " << from.spec().to_string() << " to " << to.spec().to_string();
+    copied += walked.elements();
+    empty += walked.elements() == 0;
+  }
+  EXPECT_GT(copied, 100'000);
+  EXPECT_GT(empty, 10);
+  const kernels::Table& table = kernels::table_for({});
+  const TensorSpec spec{{4}, DType::f32, nullptr};
+  EXPECT_THROW(kernels::compile(table, kernels::StridedCopyProblem{spec, {3}, 0, {2}}),
+               InvalidArgument);
+  EXPECT_THROW(kernels::compile(table, kernels::StridedCopyProblem{spec, {3}, 0, {1, 1}}),
+               InvalidArgument);
 }
 
 TEST(Primitives, ExtremesShareDerivativesAmongEqualElements) {

@@ -319,7 +319,7 @@ void check_iteration(Device device) {
   note_support(device, "parameter_digests");
 }
 
-// (x - row) * column, broadcast. Kernels that ops use in parts have no case of their own.
+// (x - row) * column, broadcast. No case of an op covers the kernels below alone.
 void check_expression(Device device, const kernels::Table& table) {
   const Array x = random_array({7, 33}, 140), row = random_array({33}, 141),
               column = random_array({7, 1}, 142);

@@ -1,12 +1,25 @@
 #include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep::kernels {
+namespace {
 
-#define LOCKSTEP_COMPILE(name, Problem, ...)                   \
-  template <>                                                  \
-  Kernel compile(const Table& table, const Problem& problem) { \
-    return table.name(problem);                                \
-  }
+// The entry of the table for a problem.
+template <class Problem>
+constexpr Kernel (*Table::*entry_for)(const Problem&) = nullptr;
+#define LOCKSTEP_ENTRY(name, Problem, ...) \
+  template <>                              \
+  constexpr Kernel (*Table::*entry_for<Problem>)(const Problem&) = &Table::name;
+LOCKSTEP_KERNELS(LOCKSTEP_ENTRY, LOCKSTEP_NO_KERNEL)
+#undef LOCKSTEP_ENTRY
+
+}  // namespace
+
+template <class Problem>
+Kernel compile(const Table& table, const Problem& problem) {
+  return (table.*entry_for<Problem>)(problem);
+}
+#define LOCKSTEP_COMPILE(name, Problem, ...) \
+  template Kernel compile<Problem>(const Table& table, const Problem& problem);
 LOCKSTEP_KERNELS(LOCKSTEP_COMPILE, LOCKSTEP_NO_KERNEL)
 #undef LOCKSTEP_COMPILE
 

@@ -3,13 +3,48 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/interface/host_device.h"
 #include "lockstep/engine/kernels/reductions/reduce.h"
 
 namespace lockstep::kernels {
+
+// a and b, of the elements from left to right, as one.
+template <class T>
+LOCKSTEP_HOST_DEVICE T join(Reduction kind, T a, T b) {
+  switch (kind) {
+    case Reduction::sum:
+      return a + b;
+    case Reduction::product:
+      return a * b;
+    case Reduction::maximum:
+      return a > b || a != a ? a : b;
+    case Reduction::minimum:
+      break;
+  }
+  return a < b || a != a ? a : b;
+}
+
+// What changes nothing when it is joined.
+template <class T>
+LOCKSTEP_HOST_DEVICE T neutral_element(Reduction kind) {
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  switch (kind) {
+    case Reduction::sum:
+      return 0;
+    case Reduction::product:
+      return 1;
+    case Reduction::maximum:
+      return -infinity;
+    case Reduction::minimum:
+      break;
+  }
+  return infinity;
+}
 
 // Axes with their extents, and the elements of src from one index to the next.
 struct StridedAxes {

@@ -104,43 +104,36 @@ template <Operand T>
 T leaky_relu(const T& x, double scale) {
   return applied(make_leaky_relu(scale), {x});
 }
-template Tensor leaky_relu(const Tensor& x, double scale);
-template Value leaky_relu(const Value& x, double scale);
+LOCKSTEP_INSTANTIATE_1(leaky_relu, double)
 template <Operand T>
 T elu(const T& x, double alpha) {
   return applied(make_elu(alpha), {x});
 }
-template Tensor elu(const Tensor& x, double alpha);
-template Value elu(const Value& x, double alpha);
+LOCKSTEP_INSTANTIATE_1(elu, double)
 template <Operand T>
 T gelu(const T& x, GeluApproximation approximation) {
   return applied(make_gelu(approximation), {x});
 }
-template Tensor gelu(const Tensor& x, GeluApproximation approximation);
-template Value gelu(const Value& x, GeluApproximation approximation);
+LOCKSTEP_INSTANTIATE_1(gelu, GeluApproximation)
 template <Operand T>
 T swish(const T& x) {
   return applied(make_swish(), {x});
 }
-template Tensor swish(const Tensor& x);
-template Value swish(const Value& x);
+LOCKSTEP_INSTANTIATE_1(swish)
 template <Operand T>
 T tanh(const T& x) {
   return applied(make_tanh(), {x});
 }
-template Tensor tanh(const Tensor& x);
-template Value tanh(const Value& x);
+LOCKSTEP_INSTANTIATE_1(tanh)
 template <Operand T>
 T sigmoid(const T& x) {
   return applied(make_sigmoid(), {x});
 }
-template Tensor sigmoid(const Tensor& x);
-template Value sigmoid(const Value& x);
+LOCKSTEP_INSTANTIATE_1(sigmoid)
 template <Operand T>
 T softplus(const T& x) {
   return applied(make_softplus(), {x});
 }
-template Tensor softplus(const Tensor& x);
-template Value softplus(const Value& x);
+LOCKSTEP_INSTANTIATE_1(softplus)
 
 }  // namespace lockstep::ops

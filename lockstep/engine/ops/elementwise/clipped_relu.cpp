@@ -41,7 +41,6 @@ template <Operand T>
 T clipped_relu(const T& x, double ceiling) {
   return applied(make_clipped_relu(ceiling), {x});
 }
-template Tensor clipped_relu(const Tensor& x, double ceiling);
-template Value clipped_relu(const Value& x, double ceiling);
+LOCKSTEP_INSTANTIATE_1(clipped_relu, double)
 
 }  // namespace lockstep::ops

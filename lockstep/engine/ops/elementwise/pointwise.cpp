@@ -32,8 +32,15 @@ class Pointwise final : public Op {
       src.push_back(spec.plain());
       shapes.push_back(spec.shape);
     }
-    return kernels::compile(table, kernels::ExpressionProblem{
-                                       src, broadcast_shape(type(), shapes), {{opcode_, 0, 1, 2}}});
+    const Shape dst = broadcast_shape(type(), shapes);
+    kernels::Kernel kernel =
+        kernels::compile(table, kernels::ExpressionProblem{src, dst, {{opcode_, 0, 1, 2}}});
+    // A broadcast input may hold rows along another axis, which the kernel cannot know.
+    kernel.rows_apart =
+        kernel.rows_apart && std::all_of(shapes.begin(), shapes.end(), [&](const Shape& shape) {
+          return shape == dst || shape.rank() == 0;
+        });
+    return kernel;
   }
 
   std::vector<Value> gradient(const AppliedOp& of) const override {

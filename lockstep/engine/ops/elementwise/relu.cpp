@@ -31,7 +31,6 @@ template <Operand T>
 T relu(const T& x) {
   return applied(make_relu(), {x});
 }
-template Tensor relu(const Tensor& x);
-template Value relu(const Value& x);
+LOCKSTEP_INSTANTIATE_1(relu)
 
 }  // namespace lockstep::ops

@@ -49,7 +49,6 @@ template <Operand T>
 T normalize_images(const T& x, const Same<T>& offset, const Same<T>& factor) {
   return applied(make_normalize_images(), {x, offset, factor});
 }
-template Tensor normalize_images(const Tensor& x, const Tensor& offset, const Tensor& factor);
-template Value normalize_images(const Value& x, const Value& offset, const Value& factor);
+LOCKSTEP_INSTANTIATE_3(normalize_images)
 
 }  // namespace lockstep::ops

@@ -64,14 +64,12 @@ template <Operand T>
 T cross_entropy(const T& probabilities, const Same<T>& labels) {
   return applied(make_cross_entropy(), {probabilities, labels});
 }
-template Tensor cross_entropy(const Tensor& probabilities, const Tensor& labels);
-template Value cross_entropy(const Value& probabilities, const Value& labels);
+LOCKSTEP_INSTANTIATE_2(cross_entropy)
 
 template <Operand T>
 T softmax_cross_entropy(const T& logits, const Same<T>& labels) {
   return applied(make_softmax_cross_entropy(), {logits, labels});
 }
-template Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels);
-template Value softmax_cross_entropy(const Value& logits, const Value& labels);
+LOCKSTEP_INSTANTIATE_2(softmax_cross_entropy)
 
 }  // namespace lockstep::ops

@@ -41,7 +41,6 @@ template <Operand T>
 T mean_squared_error(const T& prediction, const Same<T>& target) {
   return applied(make_mean_squared_error(), {prediction, target});
 }
-template Tensor mean_squared_error(const Tensor& prediction, const Tensor& target);
-template Value mean_squared_error(const Value& prediction, const Value& target);
+LOCKSTEP_INSTANTIATE_2(mean_squared_error)
 
 }  // namespace lockstep::ops

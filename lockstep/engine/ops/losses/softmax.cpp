@@ -43,7 +43,6 @@ template <Operand T>
 T softmax(const T& x) {
   return applied(make_softmax(), {x});
 }
-template Tensor softmax(const Tensor& x);
-template Value softmax(const Value& x);
+LOCKSTEP_INSTANTIATE_1(softmax)
 
 }  // namespace lockstep::ops

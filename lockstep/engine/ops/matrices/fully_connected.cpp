@@ -56,7 +56,6 @@ template <Operand T>
 T fully_connected(const T& x, const Same<T>& weights, const Same<T>& bias) {
   return applied(make_fully_connected(bias.defined()), with_bias(x, weights, bias));
 }
-template Tensor fully_connected(const Tensor& x, const Tensor& weights, const Tensor& bias);
-template Value fully_connected(const Value& x, const Value& weights, const Value& bias);
+LOCKSTEP_INSTANTIATE_3(fully_connected)
 
 }  // namespace lockstep::ops

@@ -96,9 +96,6 @@ T group_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, in
   }
   return applied(op, {x, scale, shift});
 }
-template Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                                    int64_t groups, double epsilon);
-template Value group_normalization(const Value& x, const Value& scale, const Value& shift,
-                                   int64_t groups, double epsilon);
+LOCKSTEP_INSTANTIATE_3(group_normalization, int64_t, double)
 
 }  // namespace lockstep::ops

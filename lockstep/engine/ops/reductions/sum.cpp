@@ -39,8 +39,7 @@ template <Operand T>
 T sum(const T& x) {
   return applied(make_sum(), {x});
 }
-template Tensor sum(const Tensor& x);
-template Value sum(const Value& x);
+LOCKSTEP_INSTANTIATE_1(sum)
 
 template <Operand T>
 T mean(const T& x) {
@@ -49,7 +48,6 @@ T mean(const T& x) {
   }
   return applied(make_sum(1.0 / static_cast<double>(x.shape().elements())), {x});
 }
-template Tensor mean(const Tensor& x);
-template Value mean(const Value& x);
+LOCKSTEP_INSTANTIATE_1(mean)
 
 }  // namespace lockstep::ops

@@ -27,7 +27,6 @@ template <Operand T>
 T flatten(const T& x) {
   return applied(make_flatten(), {x});
 }
-template Tensor flatten(const Tensor& x);
-template Value flatten(const Value& x);
+LOCKSTEP_INSTANTIATE_1(flatten)
 
 }  // namespace lockstep::ops

@@ -38,7 +38,6 @@ template <Operand T>
 T reshape(const T& x, const Shape& observation) {
   return applied(make_reshape(observation), {x});
 }
-template Tensor reshape(const Tensor& x, const Shape& observation);
-template Value reshape(const Value& x, const Shape& observation);
+LOCKSTEP_INSTANTIATE_1(reshape, const Shape&)
 
 }  // namespace lockstep::ops

@@ -5,12 +5,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/losses/one_hot.h"
-#include "lockstep/engine/kernels/shapes/reshape.h"
 #include "lockstep/engine/kernels/shapes/strided_copy.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/elementwise/pointwise.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/reductions/reduce.h"
+#include "lockstep/engine/ops/shapes/reshaping.h"
 
 namespace lockstep::ops {
 namespace {
@@ -33,7 +33,7 @@ struct View {
   std::vector<int64_t> strides;
 };
 
-// Takes the elements of a view, or, for the gradient of that, puts elements into places of zeros.
+// Takes the elements of a view.
 class Strided : public Op {
  public:
   std::vector<Shape> infer(std::span<const Shape> in) const final {
@@ -52,11 +52,24 @@ class Strided : public Op {
   virtual View view(const Shape& x) const = 0;
 };
 
+// A view that does not depend on the input's shape.
+class Taken final : public Strided {
+ public:
+  Taken(std::string type, View view) : type_(std::move(type)), view_(std::move(view)) {}
+  std::string_view type() const override { return type_; }
+
+ private:
+  View view(const Shape&) const override { return view_; }
+  std::string type_;
+  View view_;
+};
+
+// Puts elements into the places of a view, and zeros elsewhere: the gradient of taking them.
 class Placed final : public Op {
  public:
-  Placed(Shape dst, View places, OpPtr inverse)
-      : dst_(std::move(dst)), places_(std::move(places)), inverse_(std::move(inverse)) {}
-  std::string_view type() const override { return inverse_->type(); }
+  Placed(std::string type, Shape dst, View places)
+      : type_(std::move(type)), dst_(std::move(dst)), places_(std::move(places)) {}
+  std::string_view type() const override { return type_; }
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 1, 1);
     return {dst_};
@@ -67,52 +80,39 @@ class Placed final : public Op {
                                                                places_.strides, true});
   }
   std::vector<Value> gradient(const AppliedOp& of) const override {
-    return {applied(inverse_, {of.diff_outputs[0]})};
+    return {applied(std::make_shared<Taken>(type_, places_), {of.diff_outputs[0]})};
   }
 
  private:
+  std::string type_;
   Shape dst_;
   View places_;
-  OpPtr inverse_;
 };
 
 std::vector<Value> Strided::gradient(const AppliedOp& of) const {
   const Shape& x = of.inputs[0].shape();
-  View places = view(x);
+  const View all = view(x);
   // Elements that were repeated are added up first.
   std::vector<int> repeated;
-  View once{Shape{}, places.offset, {}};
+  View once{Shape{}, all.offset, {}};
   std::vector<int64_t> dims;
-  for (int a = 0; a < places.shape.rank(); ++a) {
-    if (places.strides[static_cast<size_t>(a)] == 0) {
+  for (int a = 0; a < all.shape.rank(); ++a) {
+    const int64_t stride = all.strides[static_cast<size_t>(a)];
+    if (stride == 0) {
       repeated.push_back(a);
     } else {
-      dims.push_back(places.shape[a]);
-      once.strides.push_back(places.strides[static_cast<size_t>(a)]);
+      dims.push_back(all.shape[a]);
+      once.strides.push_back(stride);
     }
   }
   once.shape = Shape(dims);
-  Value d = of.diff_outputs[0];
-  if (!repeated.empty()) d = sum(d, repeated, false);
-  if (once.shape.elements() == x.elements() && once.offset == 0 && d.shape().elements() > 0 &&
+  const Value& diff = of.diff_outputs[0];
+  const Value d = repeated.empty() ? diff : sum(diff, repeated, false);
+  if (once.shape.elements() == x.elements() && once.offset == 0 &&
       once.strides == row_major_strides(once.shape)) {
     return {reshaped(d, x)};
   }
-  if (repeated.empty()) {
-    return {applied(std::make_shared<Placed>(x, std::move(once), shared_from_this()), {d})};
-  }
-  // Its own gradient takes the elements once, without the repetition.
-  class Once final : public Strided {
-   public:
-    explicit Once(View view) : view_(std::move(view)) {}
-    std::string_view type() const override { return "broadcast_to"; }
-
-   private:
-    View view(const Shape&) const override { return view_; }
-    View view_;
-  };
-  const auto inverse = std::make_shared<Once>(once);
-  return {applied(std::make_shared<Placed>(x, std::move(once), inverse), {d})};
+  return {applied(std::make_shared<Placed>(std::string(type()), x, std::move(once)), {d})};
 }
 
 class BroadcastTo final : public Strided {
@@ -205,48 +205,26 @@ class Slice final : public Strided {
   std::vector<SliceRange> ranges_;
 };
 
-class ReshapeTo final : public Op {
+class ReshapeTo final : public Reshaping {
  public:
   explicit ReshapeTo(Shape shape) : shape_(std::move(shape)) {}
   std::string_view type() const override { return "reshape"; }
-  bool takes_narrow(size_t) const override { return true; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
-    if (in[0].elements() != shape_.elements()) {
-      throw InvalidArgument("[reshape] " + in[0].to_string() + " cannot become " +
-                            shape_.to_string());
-    }
-    return {shape_};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    kernels::Kernel kernel = kernels::compile(table, kernels::ReshapeProblem{in[0], shape_});
-    kernel.backward.clear();
-    return kernel;
-  }
-  std::vector<Value> gradient(const AppliedOp& of) const override {
-    return {reshaped(of.diff_outputs[0], of.inputs[0].shape())};
-  }
 
  private:
+  Shape result(const Shape& x) const override {
+    if (x.elements() == shape_.elements()) return shape_;
+    throw InvalidArgument("[reshape] " + x.to_string() + " cannot become " + shape_.to_string());
+  }
   Shape shape_;
 };
 
-class Detached final : public Op {
+class Detached final : public Reshaping {
  public:
   std::string_view type() const override { return "detach"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
-    return {in[0]};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    kernels::Kernel kernel =
-        kernels::compile(table, kernels::ReshapeProblem{in[0].plain(), in[0].shape});
-    kernel.backward.clear();
-    return kernel;
-  }
   std::vector<Value> gradient(const AppliedOp&) const override { return {}; }
+
+ private:
+  Shape result(const Shape& x) const override { return x; }
 };
 
 class OneHot final : public Op {

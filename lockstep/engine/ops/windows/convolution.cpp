@@ -97,19 +97,13 @@ T convolution1d(const T& x, const Same<T>& weights, const Same<T>& bias,
                 const Convolution1dParams& params) {
   return applied(make_convolution1d(params, bias.defined()), with_bias(x, weights, bias));
 }
-template Tensor convolution1d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                              const Convolution1dParams& params);
-template Value convolution1d(const Value& x, const Value& weights, const Value& bias,
-                             const Convolution1dParams& params);
+LOCKSTEP_INSTANTIATE_3(convolution1d, const Convolution1dParams&)
 
 template <Operand T>
 T convolution3d(const T& x, const Same<T>& weights, const Same<T>& bias,
                 const Convolution3dParams& params) {
   return applied(make_convolution3d(params, bias.defined()), with_bias(x, weights, bias));
 }
-template Tensor convolution3d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                              const Convolution3dParams& params);
-template Value convolution3d(const Value& x, const Value& weights, const Value& bias,
-                             const Convolution3dParams& params);
+LOCKSTEP_INSTANTIATE_3(convolution3d, const Convolution3dParams&)
 
 }  // namespace lockstep::ops

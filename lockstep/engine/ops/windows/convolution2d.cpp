@@ -14,9 +14,6 @@ T convolution2d(const T& x, const Same<T>& weights, const Same<T>& bias,
                 const Convolution2dParams& params) {
   return applied(make_convolution2d(params, bias.defined()), with_bias(x, weights, bias));
 }
-template Tensor convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                              const Convolution2dParams& params);
-template Value convolution2d(const Value& x, const Value& weights, const Value& bias,
-                             const Convolution2dParams& params);
+LOCKSTEP_INSTANTIATE_3(convolution2d, const Convolution2dParams&)
 
 }  // namespace lockstep::ops

@@ -156,37 +156,31 @@ template <Operand T>
 T max_pooling1d(const T& x, const Pooling1dParams& params) {
   return applied(make_max_pooling1d(params), {x});
 }
-template Tensor max_pooling1d(const Tensor& x, const Pooling1dParams& params);
-template Value max_pooling1d(const Value& x, const Pooling1dParams& params);
+LOCKSTEP_INSTANTIATE_1(max_pooling1d, const Pooling1dParams&)
 template <Operand T>
 T max_pooling3d(const T& x, const Pooling3dParams& params) {
   return applied(make_max_pooling3d(params), {x});
 }
-template Tensor max_pooling3d(const Tensor& x, const Pooling3dParams& params);
-template Value max_pooling3d(const Value& x, const Pooling3dParams& params);
+LOCKSTEP_INSTANTIATE_1(max_pooling3d, const Pooling3dParams&)
 template <Operand T>
 T average_pooling1d(const T& x, const Pooling1dParams& params) {
   return applied(make_average_pooling1d(params), {x});
 }
-template Tensor average_pooling1d(const Tensor& x, const Pooling1dParams& params);
-template Value average_pooling1d(const Value& x, const Pooling1dParams& params);
+LOCKSTEP_INSTANTIATE_1(average_pooling1d, const Pooling1dParams&)
 template <Operand T>
 T average_pooling3d(const T& x, const Pooling3dParams& params) {
   return applied(make_average_pooling3d(params), {x});
 }
-template Tensor average_pooling3d(const Tensor& x, const Pooling3dParams& params);
-template Value average_pooling3d(const Value& x, const Pooling3dParams& params);
+LOCKSTEP_INSTANTIATE_1(average_pooling3d, const Pooling3dParams&)
 template <Operand T>
 T global_average_pooling1d(const T& x) {
   return applied(make_global_average_pooling1d(), {x});
 }
-template Tensor global_average_pooling1d(const Tensor& x);
-template Value global_average_pooling1d(const Value& x);
+LOCKSTEP_INSTANTIATE_1(global_average_pooling1d)
 template <Operand T>
 T global_average_pooling3d(const T& x) {
   return applied(make_global_average_pooling3d(), {x});
 }
-template Tensor global_average_pooling3d(const Tensor& x);
-template Value global_average_pooling3d(const Value& x);
+LOCKSTEP_INSTANTIATE_1(global_average_pooling3d)
 
 }  // namespace lockstep::ops

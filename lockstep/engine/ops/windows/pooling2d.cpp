@@ -19,19 +19,16 @@ template <Operand T>
 T max_pooling2d(const T& x, const Pooling2dParams& params) {
   return applied(make_max_pooling2d(params), {x});
 }
-template Tensor max_pooling2d(const Tensor& x, const Pooling2dParams& params);
-template Value max_pooling2d(const Value& x, const Pooling2dParams& params);
+LOCKSTEP_INSTANTIATE_1(max_pooling2d, const Pooling2dParams&)
 template <Operand T>
 T average_pooling2d(const T& x, const Pooling2dParams& params) {
   return applied(make_average_pooling2d(params), {x});
 }
-template Tensor average_pooling2d(const Tensor& x, const Pooling2dParams& params);
-template Value average_pooling2d(const Value& x, const Pooling2dParams& params);
+LOCKSTEP_INSTANTIATE_1(average_pooling2d, const Pooling2dParams&)
 template <Operand T>
 T global_average_pooling2d(const T& x) {
   return applied(make_global_average_pooling2d(), {x});
 }
-template Tensor global_average_pooling2d(const Tensor& x);
-template Value global_average_pooling2d(const Value& x);
+LOCKSTEP_INSTANTIATE_1(global_average_pooling2d)
 
 }  // namespace lockstep::ops

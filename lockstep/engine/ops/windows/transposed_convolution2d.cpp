@@ -84,9 +84,6 @@ T transposed_convolution2d(const T& x, const Same<T>& weights, const Same<T>& bi
   return applied(make_transposed_convolution2d(params, bias.defined()),
                  with_bias(x, weights, bias));
 }
-template Tensor transposed_convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
-                                         const TransposedConvolution2dParams& params);
-template Value transposed_convolution2d(const Value& x, const Value& weights, const Value& bias,
-                                        const TransposedConvolution2dParams& params);
+LOCKSTEP_INSTANTIATE_3(transposed_convolution2d, const TransposedConvolution2dParams&)
 
 }  // namespace lockstep::ops

@@ -16,8 +16,7 @@ namespace lockstep::kernels::cpu {
 namespace {
 
 constexpr int64_t kTile = 1024;
-// Rows of at least this many elements are tiles of their own if an input would have to be copied
-// otherwise.
+// A row of at least this many elements is one tile if a larger tile would need a copy of an input.
 constexpr int64_t kLongRow = 128;
 
 // How an input is read in a tile.

@@ -42,40 +42,10 @@ class Position {
 };
 
 template <class T>
-T joined(Reduction kind, T a, T b) {
-  switch (kind) {
-    case Reduction::sum:
-      return a + b;
-    case Reduction::product:
-      return a * b;
-    case Reduction::maximum:
-      return a > b || a != a ? a : b;
-    case Reduction::minimum:
-      break;
-  }
-  return a < b || a != a ? a : b;
-}
-
-template <class T>
-T neutral_of(Reduction kind) {
-  switch (kind) {
-    case Reduction::sum:
-      return 0;
-    case Reduction::product:
-      return 1;
-    case Reduction::maximum:
-      return -std::numeric_limits<T>::infinity();
-    case Reduction::minimum:
-      break;
-  }
-  return std::numeric_limits<T>::infinity();
-}
-
-template <class T>
 class Reducer {
  public:
   Reducer(const ReduceAxes& axes, Reduction kind, double factor, const ReduceLoops<T>& loops)
-      : a_(axes), kind_(kind), factor_(factor), loops_(loops), neutral_(neutral_of<T>(kind)) {}
+      : a_(axes), kind_(kind), factor_(factor), loops_(loops), neutral_(neutral_element<T>(kind)) {}
 
   void run(const float* x, float* dst) const {
     if (a_.has_rows) {
@@ -146,7 +116,7 @@ class Reducer {
         T blocks[kRowsTogether];
         std::fill_n(blocks, count, neutral_);
         loops_.reduce_rows(at, count, std::min(kReduceBlock, a_.row - s * kReduceBlock), blocks);
-        for (int64_t i = 0; i < count; ++i) total = joined(kind_, total, blocks[i]);
+        for (int64_t i = 0; i < count; ++i) total = join(kind_, total, blocks[i]);
         s += count;
       }
     }
@@ -175,7 +145,7 @@ class Reducer {
             loops_.add_columns(at, some, count, block);
             p += some;
           }
-          for (int64_t i = 0; i < count; ++i) totals[i] = joined(kind_, totals[i], block[i]);
+          for (int64_t i = 0; i < count; ++i) totals[i] = join(kind_, totals[i], block[i]);
         }
         for (int64_t i = 0; i < count; ++i) dst[first + c + i] = rounded(totals[i]);
       }

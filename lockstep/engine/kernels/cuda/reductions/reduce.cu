@@ -35,33 +35,8 @@ struct Join {
   Reduction kind;
   double factor;
 
-  __device__ double neutral() const {
-    constexpr double infinity = std::numeric_limits<double>::infinity();
-    switch (kind) {
-      case Reduction::sum:
-        return 0;
-      case Reduction::product:
-        return 1;
-      case Reduction::maximum:
-        return -infinity;
-      case Reduction::minimum:
-        break;
-    }
-    return infinity;
-  }
-  __device__ double operator()(double a, double b) const {
-    switch (kind) {
-      case Reduction::sum:
-        return a + b;
-      case Reduction::product:
-        return a * b;
-      case Reduction::maximum:
-        return a > b || a != a ? a : b;
-      case Reduction::minimum:
-        break;
-    }
-    return a < b || a != a ? a : b;
-  }
+  __device__ double neutral() const { return neutral_element<double>(kind); }
+  __device__ double operator()(double a, double b) const { return join(kind, a, b); }
   __device__ float rounded(double result) const {
     return static_cast<float>(kind == Reduction::sum ? factor * result : result);
   }
