@@ -29,21 +29,23 @@ LOCKSTEP_HOST_DEVICE T join(Reduction kind, T a, T b) {
   return a < b || a != a ? a : b;
 }
 
+template <class T>
+inline constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
 // What changes nothing when it is joined.
 template <class T>
 LOCKSTEP_HOST_DEVICE T neutral_element(Reduction kind) {
-  constexpr T infinity = std::numeric_limits<T>::infinity();
   switch (kind) {
     case Reduction::sum:
       return 0;
     case Reduction::product:
       return 1;
     case Reduction::maximum:
-      return -infinity;
+      return -kInfinity<T>;
     case Reduction::minimum:
       break;
   }
-  return infinity;
+  return kInfinity<T>;
 }
 
 // Axes with their extents, and the elements of src from one index to the next.

@@ -7,6 +7,8 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
+constexpr float kNoLabel = std::numeric_limits<float>::quiet_NaN();
+
 struct OneHot {
   const int32_t* labels;
   float* rows;
@@ -15,9 +17,7 @@ struct OneHot {
     const Division at = divide(i, classes);
     const int64_t label = labels[at.quotient];
     const bool valid = label >= 0 && label < classes;
-    rows[i] = !valid                  ? std::numeric_limits<float>::quiet_NaN()
-              : label == at.remainder ? 1.0f
-                                      : 0.0f;
+    rows[i] = !valid ? kNoLabel : label == at.remainder ? 1.0f : 0.0f;
   }
 };
 
