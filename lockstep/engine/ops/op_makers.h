@@ -21,6 +21,8 @@ OpPtr make_multiplication();
 OpPtr make_dropout(double p, uint64_t layer);
 // Inputs: x, weights and, if `bias` is true, bias.
 OpPtr make_fully_connected(bool bias);
+// Inputs: matrices a and b, either of which may be transposed in memory.
+OpPtr make_matmul(bool transpose_a, bool transpose_b);
 // The op itself, for plans. Inputs: x, weights and, if `bias` is true, bias.
 OpPtr make_convolution2d(const Convolution2dParams& params, bool bias);
 OpPtr make_convolution1d(const Convolution1dParams& params, bool bias);

@@ -190,6 +190,23 @@ Value dropout(const Value& x, double p, uint64_t layer);
 template <Operand T>
 T fully_connected(const T& x, const Same<T>& weights, const Same<T>& bias);
 
+#define LOCKSTEP_DECLARE_FOR(T)                                                                    \
+  /* y[..., i, j] = sum over k of a[..., i, k] * b[..., k, j]. a: ... x m x k; b: ... x k x n;  */ \
+  /* result: ... x m x n. Axes before the last two count products and are broadcast by NumPy's  */ \
+  /* rules. A vector is a row on the left, a column on the right, and its axis of 1 is not in   */ \
+  /* the result. Sums of no terms are 0. Throws InvalidArgument for scalars and shapes that do  */ \
+  /* not fit.                                                                                   */ \
+  T matmul(const T& a, const T& b);                                                                \
+  /* The sum of products of two vectors of one length: a scalar. */                                \
+  T dot(const T& a, const T& b);                                                                   \
+  /* y[i, j] = a[i] * b[j] of two vectors. */                                                      \
+  T outer(const T& a, const T& b);                                                                 \
+  /* The last two axes change places. x: ... x m x n; result: ... x n x m. */                      \
+  T matrix_transpose(const T& x);
+LOCKSTEP_DECLARE_FOR(Tensor)
+LOCKSTEP_DECLARE_FOR(Value)
+#undef LOCKSTEP_DECLARE_FOR
+
 // ---- Windows over space: convolutions and pooling ----
 
 struct Convolution2dParams {

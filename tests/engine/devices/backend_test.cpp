@@ -195,7 +195,8 @@ TEST(Support, TypesAreUsedIfAllKernelsThatComputeThemHavePassed) {
   EXPECT_FALSE(strict.f16);
   EXPECT_FALSE(strict.tf32);
   EXPECT_NE(strict.pooling, table.pooling);  // passed with bf16 only
-  for (const char* name : {"convolution", "transposed_convolution", "fully_connected"}) {
+  for (const char* name :
+       {"convolution", "transposed_convolution", "fully_connected", "matrix_product"}) {
     verdict.kernels.push_back(passed(name, "tf32"));
   }
   EXPECT_TRUE(guarded(table, verdict, kGpu).tf32);

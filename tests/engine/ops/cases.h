@@ -27,6 +27,9 @@ Case batch_normalization(std::string name, const Array& x, const NormalizationKi
 
 Case group_normalization(std::string name, const Array& x, int64_t groups, double epsilon = 1e-5);
 
+// a and b as they are in memory; y: the shape of the result.
+Case matmul(const std::vector<int64_t>& a, const std::vector<int64_t>& b,
+            const std::vector<int64_t>& y, bool transpose_a, bool transpose_b);
 Case relu(std::string name, Array x);
 Case clipped_relu(std::string name, Array x, double ceiling);
 Case activation(std::string name, kernels::ActivationKind kind, Array x, double parameter = 0);
@@ -45,6 +48,7 @@ std::vector<Case> group_normalization_cases();
 std::vector<Case> activation_cases();
 std::vector<Case> elementwise_cases();
 std::vector<Case> loss_cases();
+std::vector<Case> matmul_cases();
 std::vector<Case> all_cases();
 // Those that the table of `device` has kernels for; elsewhere single ops take the place of a fused
 // one.

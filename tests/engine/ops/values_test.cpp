@@ -43,6 +43,7 @@ TEST(Ops, HaveTheNamesOfTheirFunctions) {
   EXPECT_NAME(multiplication);
   EXPECT_NAME(dropout, 0.5, 1);
   EXPECT_NAME(fully_connected, true);
+  EXPECT_NAME(matmul, false, false);
   EXPECT_NAME(convolution1d, {}, true);
   EXPECT_NAME(convolution2d, {}, true);
   EXPECT_NAME(convolution3d, {}, true);

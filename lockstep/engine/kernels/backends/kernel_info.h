@@ -29,6 +29,11 @@ struct KernelInfo {
   Need need = Need::required;
   Place place = Place::both;
 
+  // GPUs may round its factors to TF32 (choice.h).
+  constexpr bool multiplies() const {
+    return name == "convolution" || name == "transposed_convolution" || name == "fully_connected" ||
+           name == "matrix_product";
+  }
   constexpr bool narrow() const { return types == Types::narrow; }
   constexpr bool optional() const { return need == Need::optional; }
   constexpr bool on_cpu() const { return place != Place::gpu_only; }

@@ -22,13 +22,14 @@
 
 // Changes whenever the list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 21
+#define LOCKSTEP_TABLE_VERSION 22
 
 // clang-format off
 #define LOCKSTEP_KERNELS(OP, FUNCTION)                                                             \
   OP(convolution, ConvolutionProblem, narrow, required, both)                                      \
   OP(transposed_convolution, TransposedConvolutionProblem, narrow, required, both)                 \
   OP(fully_connected, FullyConnectedProblem, narrow, required, both)                               \
+  OP(matrix_product, MatrixProductProblem, wide, required, both)                                   \
   OP(batch_normalization, BatchNormalizationProblem, narrow, required, both)                       \
   OP(group_normalization, GroupNormalizationProblem, wide, required, both)                         \
   OP(pooling, PoolingProblem, narrow, required, both)                                              \

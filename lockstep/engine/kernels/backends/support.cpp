@@ -64,9 +64,7 @@ std::string problem_of(const Verdict& verdict, std::string_view kernel, std::str
 
 // Whether a kernel has code of its own for the type.
 bool computes(const KernelInfo& kernel, std::string_view type) {
-  if (type != "tf32") return kernel.narrow();
-  return kernel.name == "convolution" || kernel.name == "transposed_convolution" ||
-         kernel.name == "fully_connected";
+  return type == "tf32" ? kernel.multiplies() : kernel.narrow();
 }
 
 }  // namespace

@@ -11,12 +11,10 @@ std::vector<std::string> types_of(const Table& table, std::string_view kernel) {
   std::vector<std::string> types{"f32"};
   const auto info = std::find_if(kKernels.begin(), kKernels.end(),
                                  [&](const KernelInfo& k) { return k.name == kernel; });
-  if (info == kKernels.end() || !info->narrow()) return types;
-  const bool multiplies =
-      kernel == "convolution" || kernel == "transposed_convolution" || kernel == "fully_connected";
-  if (table.tf32 && multiplies) types.emplace_back("tf32");
-  if (table.bf16) types.emplace_back("bf16");
-  if (table.f16) types.emplace_back("f16");
+  if (info == kKernels.end()) return types;
+  if (table.tf32 && info->multiplies()) types.emplace_back("tf32");
+  if (table.bf16 && info->narrow()) types.emplace_back("bf16");
+  if (table.f16 && info->narrow()) types.emplace_back("f16");
   return types;
 }
 

@@ -1,6 +1,7 @@
 // Convolutions, pooling and products: kernels for which libraries choose algorithms by shape.
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
+#include "lockstep/engine/kernels/matrices/matrix_product.h"
 #include "lockstep/engine/kernels/self_test/case_list.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
 #include "lockstep/engine/kernels/windows/pooled_at_maximum.h"
@@ -230,6 +231,46 @@ void add_products(std::vector<TestCase>& to, const Table& table) {
   }
 }
 
+void add_matrix_products(std::vector<TestCase>& to, const Table& table) {
+  const struct {
+    Shape a, b;
+    bool large = false;
+  } rows[] = {{{1, 1}, {1, 1}},
+              {{5, 3}, {3, 7}},
+              {{33, 100}, {100, 65}},
+              {{33, 100}, {100, 1}},
+              {{1, 100}, {100, 65}},
+              {{6, 5, 3}, {6, 3, 7}},
+              {{6, 8, 16}, {16, 12}},
+              {{2, 1, 5, 3}, {4, 3, 7}},
+              {{3, 0}, {0, 4}},
+              {{512, 512}, {512, 512}, true},
+              {{64, 64, 64}, {64, 64, 64}, true}};
+  const auto turned = [](const Shape& shape, bool transposed) {
+    std::vector<int64_t> dims = shape.dims();
+    if (transposed) std::swap(dims.end()[-1], dims.end()[-2]);
+    return Shape(dims);
+  };
+  for (const auto& row : rows) {
+    for (const std::string& type : types_of(table, "matrix_product")) {
+      for (const bool a : {false, true}) {
+        for (const bool b : {false, true}) {
+          add_case<&Table::matrix_product, MatrixProductProblem>(
+              to, "matrix_product", type,
+              row.a.to_string() + (a ? " transposed" : "") + " by " + row.b.to_string() +
+                  (b ? " transposed" : ""),
+              false,
+              [of_a = turned(row.a, a), of_b = turned(row.b, b), a,
+               b](const std::function<TensorSpec(const Shape&)>& spec) {
+                return MatrixProductProblem{spec(of_a), spec(of_b), a, b};
+              },
+              bounds_of(type), {}, row.large);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<TestCase> window_cases(const Table& table) {
@@ -241,11 +282,12 @@ std::vector<TestCase> window_cases(const Table& table) {
     add_convolution<TransposedConvolutionProblem, &Table::transposed_convolution>(
         cases, table, "transposed_convolution", r, true);
   }
-  add_products(cases, table);
+  add_matrix_products(cases, table);
   for (const Row& r : poolings()) {
     add_pooling(cases, table, r);
     add_pooled_at_maximum(cases, r);
   }
+  add_products(cases, table);
   return cases;
 }
 

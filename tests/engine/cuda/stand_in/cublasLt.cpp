@@ -1,5 +1,6 @@
 #include "tests/engine/cuda/stand_in/cublasLt.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -26,7 +27,20 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
 }
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayoutOpaque_t* m, cudaDataType type,
                                         uint64_t rows, uint64_t columns, int64_t step) {
-  *m = {rows, columns, step, type};
+  *m = {rows, columns, step, type, 1, 0};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayoutOpaque_t* m,
+                                                cublasLtMatrixLayoutAttribute_t name,
+                                                const void* value, size_t bytes) {
+  switch (name) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+      take(m->count, value, bytes);
+      break;
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+      take(m->offset, value, bytes);
+      break;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDescOpaque_t* d, cublasComputeType_t,
@@ -54,13 +68,18 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t* d,
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreferenceOpaque_t* p) {
-  p->reduction_schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
+  *p = {CUBLASLT_REDUCTION_SCHEME_MASK, 256};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaque_t* p,
                                                     cublasLtMatmulPreferenceAttributes_t name,
                                                     const void* value, size_t bytes) {
   if (name == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) take(p->reduction_schemes, value, bytes);
+  if (name >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES) {
+    uint32_t alignment = 0;
+    take(alignment, value, bytes);
+    p->alignment = std::min(p->alignment, alignment);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
@@ -82,15 +101,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   const uint64_t other = d->b == CUBLAS_OP_N ? b->rows : b->columns;
   *count = 0;
   const bool fits = inner == other && result->rows == rows && result->columns == columns &&
-                    a->type == b->type &&
+                    a->type == b->type && a->count == b->count && a->count == result->count &&
                     (d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || result->type == CUDA_R_32F);
   // Tests the alternative for cases that cuBLASLt does not support.
   if (a->type != CUDA_R_32F && inner == 1) return CUBLAS_STATUS_SUCCESS;
   if (!fits || most < 2 || preference->reduction_schemes != CUBLASLT_REDUCTION_SCHEME_NONE) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  found[0] = {{4}, 0, CUBLAS_STATUS_SUCCESS};
-  found[1] = {{1}, kWorkspace, CUBLAS_STATUS_SUCCESS};
+  found[0] = {{4, preference->alignment}, 0, CUBLAS_STATUS_SUCCESS};
+  found[1] = {{1, preference->alignment}, kWorkspace, CUBLAS_STATUS_SUCCESS};
   *count = 2;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -102,11 +121,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDescOpaque_t* d, c
                               const cublasLtMatmulAlgo_t* algo, void* workspace,
                               size_t workspace_bytes, void*) {
   if (algo->parts != 1 || workspace_bytes != kWorkspace) return CUBLAS_STATUS_NOT_SUPPORTED;
+  // The addresses of all matrices.
+  const auto aligned = [&](const void* data, const cublasLtMatrixLayoutOpaque_t& m) {
+    const auto size = m.type == CUDA_R_32F ? 4 : 2;
+    return (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(m.offset * size)) %
+               algo->alignment ==
+           0;
+  };
+  if (!aligned(a_data, *a) || !aligned(b_data, *b) || !aligned(d_data, *result)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   std::memset(workspace, 0xFF, workspace_bytes);
   const auto at = [](const void* data, const cublasLtMatrixLayoutOpaque_t& m, cublasOperation_t op,
-                     uint64_t row, uint64_t column) {
+                     uint64_t row, uint64_t column, int64_t matrix) {
     if (op == CUBLAS_OP_T) std::swap(row, column);
-    const uint64_t i = column * static_cast<uint64_t>(m.step) + row;
+    const uint64_t i =
+        static_cast<uint64_t>(matrix * m.offset) + column * static_cast<uint64_t>(m.step) + row;
     const float value =
         m.type == CUDA_R_16BF  ? lockstep::to_float(static_cast<const lockstep::BFloat16*>(data)[i])
         : m.type == CUDA_R_16F ? lockstep::to_float(static_cast<const lockstep::Float16*>(data)[i])
@@ -114,20 +144,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDescOpaque_t* d, c
     return static_cast<double>(value);
   };
   const uint64_t inner = d->a == CUBLAS_OP_N ? a->columns : a->rows;
-  for (uint64_t r = 0; r < result->rows; ++r) {
-    for (uint64_t c = 0; c < result->columns; ++c) {
-      double sum = d->epilogue == CUBLASLT_EPILOGUE_BIAS ? static_cast<double>(d->bias[r]) : 0;
-      for (uint64_t k = 0; k < inner; ++k) {
-        sum += at(a_data, *a, d->a, r, k) * at(b_data, *b, d->b, k, c);
-      }
-      const uint64_t i = c * static_cast<uint64_t>(result->step) + r;
-      if (result->type == CUDA_R_16BF) {
-        static_cast<lockstep::BFloat16*>(d_data)[i] =
-            lockstep::to_bfloat16(static_cast<float>(sum));
-      } else if (result->type == CUDA_R_16F) {
-        static_cast<lockstep::Float16*>(d_data)[i] = lockstep::to_float16(static_cast<float>(sum));
-      } else {
-        static_cast<float*>(d_data)[i] = static_cast<float>(sum);
+  for (int64_t n = 0; n < result->count; ++n) {
+    for (uint64_t r = 0; r < result->rows; ++r) {
+      for (uint64_t c = 0; c < result->columns; ++c) {
+        double sum = d->epilogue == CUBLASLT_EPILOGUE_BIAS ? static_cast<double>(d->bias[r]) : 0;
+        for (uint64_t k = 0; k < inner; ++k) {
+          sum += at(a_data, *a, d->a, r, k, n) * at(b_data, *b, d->b, k, c, n);
+        }
+        const uint64_t i =
+            static_cast<uint64_t>(n * result->offset) + c * static_cast<uint64_t>(result->step) + r;
+        if (result->type == CUDA_R_16BF) {
+          static_cast<lockstep::BFloat16*>(d_data)[i] =
+              lockstep::to_bfloat16(static_cast<float>(sum));
+        } else if (result->type == CUDA_R_16F) {
+          static_cast<lockstep::Float16*>(d_data)[i] =
+              lockstep::to_float16(static_cast<float>(sum));
+        } else {
+          static_cast<float*>(d_data)[i] = static_cast<float>(sum);
+        }
       }
     }
   }

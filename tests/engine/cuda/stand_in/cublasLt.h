@@ -14,6 +14,10 @@ enum cublasLtReductionScheme_t : uint32_t {
   CUBLASLT_REDUCTION_SCHEME_NONE = 0,
   CUBLASLT_REDUCTION_SCHEME_MASK = 7
 };
+enum cublasLtMatrixLayoutAttribute_t {
+  CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
+  CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6
+};
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA = 3,
   CUBLASLT_MATMUL_DESC_TRANSB = 4,
@@ -37,6 +41,8 @@ struct cublasLtMatrixLayoutOpaque_t {
   uint64_t rows, columns;
   int64_t step;  // between columns
   cudaDataType type;
+  int32_t count;   // of matrices
+  int64_t offset;  // between matrices, in elements
 };
 struct cublasLtMatmulDescOpaque_t {
   cublasOperation_t a, b;
@@ -44,10 +50,11 @@ struct cublasLtMatmulDescOpaque_t {
   const float* bias;
 };
 struct cublasLtMatmulPreferenceOpaque_t {
-  uint32_t reduction_schemes;
+  uint32_t reduction_schemes, alignment;  // the smallest alignment
 };
 struct cublasLtMatmulAlgo_t {
-  int32_t parts;  // of the inner dimension
+  int32_t parts;       // of the inner dimension
+  uint32_t alignment;  // that it needs, in bytes
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -61,6 +68,9 @@ const char* cublasLtGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayoutOpaque_t* m, cudaDataType type,
                                         uint64_t rows, uint64_t columns, int64_t step);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayoutOpaque_t* m,
+                                                cublasLtMatrixLayoutAttribute_t name,
+                                                const void* value, size_t bytes);
 cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDescOpaque_t* d, cublasComputeType_t compute,
                                       cudaDataType scale);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t* d,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/numeric/alignment.h"
+#include "lockstep/engine/kernels/cpu/matrices/soon.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/matrices/products.cpp"
@@ -20,10 +21,9 @@ namespace lockstep::kernels::cpu {
 constexpr int64_t kPanelsAtOnce = 4;
 // Rows of the other factor: whole tiles on every instruction set.
 constexpr int64_t kRowsAtOnce = 132;
-constexpr auto kCacheLine = static_cast<int64_t>(cache_line);
 // Between copied rows: an odd number of cache lines.
 template <class T>
-constexpr int64_t kCopyStride = kSumBlock<T> + kCacheLine / static_cast<int64_t>(sizeof(T));
+constexpr int64_t kCopyStride = kSumBlock<T> + Soon::kLine / static_cast<int64_t>(sizeof(T));
 
 }  // namespace lockstep::kernels::cpu
 #endif
@@ -32,33 +32,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-// Cache lines that are read soon, in rows. They are fetched a few at a time.
-class Soon {
- public:
-  Soon() = default;
-  // `count` numbers of each of `rows` rows, `stride` numbers apart, in `portions` portions.
-  template <class T>
-  Soon(const T* first, int64_t rows, int64_t stride, int64_t count, int64_t portions)
-      : row_(reinterpret_cast<const char*>(first)),
-        stride_(stride * static_cast<int64_t>(sizeof(T))),
-        lines_((count * static_cast<int64_t>(sizeof(T)) + kCacheLine - 1) / kCacheLine),
-        left_(rows * lines_),
-        portion_((left_ + portions - 1) / std::max<int64_t>(portions, 1)) {}
-
-  HWY_INLINE void fetch_portion() {
-    for (int64_t i = std::min(portion_, left_); i > 0; --i, --left_) {
-      __builtin_prefetch(row_ + line_ * kCacheLine, 0, 2);
-      if (++line_ < lines_) continue;
-      line_ = 0;
-      row_ += stride_;
-    }
-  }
-
- private:
-  const char* row_ = nullptr;
-  int64_t stride_ = 0, lines_ = 0, left_ = 0, portion_ = 0, line_ = 0;
-};
 
 template <class T>
 class Multiplication {

@@ -88,11 +88,12 @@ HWY_INLINE V load_step(const BFloat16* a, int64_t count) {
 }
 
 // sum[r][v] += sum over k < count of a[r * a_row + k / kTogether * a_step + k % kTogether] times
-// term k of column v of b, beginning with zeros. Panels of b are `panel` numbers apart.
+// term k of column v of b, beginning with zeros. Panels of b are `panel` numbers apart, steps of a
+// panel `b_step`.
 template <int rows, int vectors, class T>
 HWY_INLINE void sum_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
                              const T* HWY_RESTRICT b, int64_t panel, int64_t count,
-                             V (&sum)[rows][vectors]) {
+                             V (&sum)[rows][vectors], int64_t b_step = kPanel * kTogether<T>) {
   const D d;
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
@@ -115,7 +116,7 @@ HWY_INLINE void sum_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_s
       for (int v = 0; v < vectors; ++v) sum[r][v] = add_step<T>(of_a, of_b[v], sum[r][v]);
     }
     a += a_step;
-    b += kPanel * kTogether<T>;
+    b += b_step;
   };
   // Few branches, because leaves of the tree are short.
   const int64_t steps = count / kTogether<T>;
