@@ -77,7 +77,7 @@ Tensor plain(const Tensor& tensor, const Shape& shape) {
 // Values are tensors, and ops run at once.
 class TensorBuilder final : public ValueBuilder {
  public:
-  Shape shape_of(int value) const override { return tensor(value).shape(); }
+  TensorSpec spec_of(int value) const override { return tensor(value).spec().plain(); }
   const Tensor& tensor(int value) const { return tensors_[static_cast<size_t>(value)]; }
   size_t size() const { return tensors_.size(); }
 
@@ -143,6 +143,9 @@ class Tape::Nodes final : public Differentiated {
   size_t nodes() const override { return inputs_.size(); }
   std::span<const int> inputs(size_t i) const override { return inputs_[i]; }
   std::span<const int> outputs(size_t i) const override { return outputs_[i]; }
+  bool has_zero_slope(size_t i) const override {
+    return node(i).op && node(i).op->has_zero_slope();
+  }
 
   // `asked`: by value.
   void set_asked(std::vector<bool> asked) { asked_ = std::move(asked); }
@@ -331,7 +334,7 @@ void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respec
     const std::string name = "[tape] tensor " + std::to_string(i + 1);
     if (!t.defined())
       throw InvalidArgument(name + ", for which a gradient is requested, is undefined");
-    if (t.dtype() == DType::u8 || t.dtype() == DType::i32) {
+    if (t.dtype() != DType::f32 && !is_narrow(t.dtype())) {
       throw InvalidArgument(
           name + " (" + t.spec().to_string() + ") has integer elements, which have no gradients",
           "convert it to f32 before use");

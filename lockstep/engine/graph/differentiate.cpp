@@ -4,16 +4,21 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/kernels/elementwise/expression.h"
 
 namespace lockstep {
 namespace {
 
-class Accumulation final : public Op {
+class Accumulation final : public FloatOp {
  public:
   std::string_view type() const override { return "sum of derivatives"; }
   bool takes_narrow(size_t) const override { return true; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 2, 2);
+  const kernels::Instruction* instruction() const override {
+    static const kernels::Instruction add{kernels::Opcode::add, 0, 1};
+    return &add;
+  }
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 2, 2);
     if (!(in[0] == in[1])) {
       throw InternalError("[sum of derivatives] shapes differ: " + in[0].to_string() + " and " +
                           in[1].to_string());
@@ -38,6 +43,9 @@ class GraphNodes final : public Differentiated {
   size_t nodes() const override { return nodes_; }
   std::span<const int> inputs(size_t node) const override { return graph_.nodes()[node].inputs; }
   std::span<const int> outputs(size_t node) const override { return graph_.nodes()[node].outputs; }
+  bool has_zero_slope(size_t node) const override {
+    return graph_.nodes()[node].op->has_zero_slope();
+  }
 
   std::vector<int> gradient(size_t i, const std::vector<int>& diff_outputs,
                             const std::vector<bool>& wanted) override {
@@ -76,6 +84,7 @@ bool is_accumulation(const Op& op) { return &op == make_accumulation().get(); }
 
 void mark_dependents(const Differentiated& of, std::vector<bool>& marked) {
   for (size_t i = 0; i < of.nodes(); ++i) {
+    if (of.has_zero_slope(i)) continue;
     const auto inputs = of.inputs(i);
     const bool any = std::any_of(inputs.begin(), inputs.end(),
                                  [&](int v) { return marked[static_cast<size_t>(v)]; });

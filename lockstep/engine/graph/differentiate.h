@@ -18,6 +18,8 @@ class Differentiated {
   virtual size_t nodes() const = 0;
   virtual std::span<const int> inputs(size_t node) const = 0;
   virtual std::span<const int> outputs(size_t node) const = 0;
+  // Whether all derivatives of a node are 0.
+  virtual bool has_zero_slope(size_t node) const = 0;
   // Derivatives with respect to the inputs of a node, from those with respect to its outputs (-1: a
   // zero). `wanted`: by value. Results of -1 are zeros. Further results, if any, replace the
   // derivatives with respect to the outputs.
@@ -27,7 +29,7 @@ class Differentiated {
   virtual int sum(int a, int b, size_t node) = 0;
 };
 
-// Marks the values that are computed from marked ones.
+// Marks the values that have derivatives with respect to marked ones.
 void mark_dependents(const Differentiated& of, std::vector<bool>& marked);
 
 // Visits the nodes from the last to the first. `diffs`: the derivative with respect to each value,

@@ -36,19 +36,25 @@ int Graph::add_output_gradient(int slot, const Shape& shape) {
   return add_value({Source::output_gradient, slot, shape, DType::f32});
 }
 
+TensorSpec Graph::spec(int value) const {
+  const Value& of = values_[static_cast<size_t>(value)];
+  return {of.shape, of.dtype, nullptr};
+}
+
 std::vector<int> Graph::add(OpPtr op, std::vector<int> inputs, const std::string& name) {
-  std::vector<Shape> shapes;
-  for (int v : inputs) shapes.push_back(shape(v));
-  std::vector<Shape> results;
+  std::vector<TensorSpec> specs;
+  for (int v : inputs) specs.push_back(spec(v));
+  std::vector<TensorSpec> results;
   try {
-    results = op->infer(shapes);
+    results = op->infer(specs);
   } catch (const InvalidArgument& e) {
     throw InvalidArgument("[" + name + "] " + e.what(), e.hint());
   }
   std::vector<int> outputs;
   const int node = static_cast<int>(nodes_.size());
-  for (const auto& s : results)
-    outputs.push_back(add_value({Source::computed, node, s, DType::f32}));
+  for (const TensorSpec& result : results) {
+    outputs.push_back(add_value({Source::computed, node, result.shape, result.dtype}));
+  }
   nodes_.push_back({std::move(op), name, std::move(inputs), outputs});
   return outputs;
 }
@@ -79,6 +85,16 @@ Graph Graph::with_inputs_alone() const {
   return result;
 }
 
+Graph Graph::without_nodes(std::vector<int>& moved) const {
+  Graph result;
+  result.inputs_ = inputs_;
+  moved.assign(values_.size(), -1);
+  for (size_t v = 0; v < values_.size(); ++v) {
+    if (values_[v].source != Source::computed) moved[v] = result.add_value(values_[v]);
+  }
+  return result;
+}
+
 Graph Graph::pruned() const {
   std::vector<bool> needed(values_.size(), false);
   for (const int v : outputs_) needed[static_cast<size_t>(v)] = true;
@@ -88,12 +104,8 @@ Graph Graph::pruned() const {
     if (!kept[i]) continue;
     for (const int v : nodes_[i].inputs) needed[static_cast<size_t>(v)] = true;
   }
-  Graph result;
-  result.inputs_ = inputs_;
-  std::vector<int> moved(values_.size(), -1);
-  for (size_t v = 0; v < values_.size(); ++v) {
-    if (values_[v].source != Source::computed) moved[v] = result.add_value(values_[v]);
-  }
+  std::vector<int> moved;
+  Graph result = without_nodes(moved);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!kept[i]) continue;
     std::vector<int> inputs;
@@ -191,12 +203,8 @@ Graph Graph::with_pairs_fused(std::span<const int> differentiated,
     absorbed[i] = true;
   }
 
-  Graph result;
-  std::vector<int> moved(values_.size(), -1);
-  for (size_t v = 0; v < values_.size(); ++v) {
-    if (values_[v].source != Source::computed) moved[v] = result.add_value(values_[v]);
-  }
-  result.inputs_ = inputs_;
+  std::vector<int> moved;
+  Graph result = without_nodes(moved);
   for (size_t i = 0; i < n; ++i) {
     if (absorbed[i]) continue;
     const Node& node = nodes_[i];

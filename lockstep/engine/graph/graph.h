@@ -55,12 +55,17 @@ class Graph {
   // The value of input number `i`.
   int input(int i) const { return find(Source::input, i); }
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
+  // Shape and type, row-major.
+  TensorSpec spec(int value) const;
 
   // The slots of all values of a source, in increasing order.
   std::vector<int> slots(Source source) const;
   // Returns the graph with its parameters, and then its states, as further inputs, in the order of
   // their slots.
   Graph with_inputs_alone() const;
+  // Returns the graph without nodes and outputs: inputs, parameters, states and output gradients.
+  // moved[v]: the number there of value v; -1: it is computed.
+  Graph without_nodes(std::vector<int>& moved) const;
   // Returns the graph without nodes on which no output depends.
   Graph pruned() const;
   // Returns the graph with inputs handed over from op to op (Op::hand_over), if `table` has kernels
@@ -89,7 +94,7 @@ class Graph {
 class GraphBuilder final : public ValueBuilder {
  public:
   GraphBuilder(Graph& graph, std::string name) : graph_(graph), name_(std::move(name)) {}
-  Shape shape_of(int value) const override { return graph_.shape(value); }
+  TensorSpec spec_of(int value) const override { return graph_.spec(value); }
   std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
     return graph_.add(std::move(op), std::move(inputs), name_);
   }

@@ -46,12 +46,12 @@ int KernelGradient::diff_output(size_t k) const {
 
 int KernelGradient::diff_input(size_t i) const { return number_of(wanted_, i); }
 
-std::vector<Shape> KernelGradient::infer(std::span<const Shape> in) const {
-  std::vector<Shape> shapes;
+std::vector<TensorSpec> KernelGradient::infer(std::span<const TensorSpec> in) const {
+  std::vector<TensorSpec> specs;
   for (size_t i = 0; i < inputs(); ++i) {
-    if (wanted_[i]) shapes.push_back(in[i]);
+    if (wanted_[i]) specs.push_back({in[i].shape, DType::f32, nullptr});
   }
-  return shapes;
+  return specs;
 }
 
 kernels::Kernel KernelGradient::compile(const kernels::Table&, std::span<const TensorSpec>) const {
@@ -115,7 +115,7 @@ std::vector<Value> KernelGradient::gradient(const AppliedOp& applied) const {
   std::vector<Value> outside;  // by input of the graph
   const auto input = [&](const Value& value) {
     outside.push_back(value);
-    return Value(&builder, graph.add_input(value.shape(), DType::f32));
+    return Value(&builder, graph.add_input(value.shape(), value.dtype()));
   };
   std::vector<Value> x, changes(inputs()), dy(outputs());
   for (size_t i = 0; i < inputs(); ++i) x.push_back(input(applied.inputs[i]));

@@ -26,7 +26,7 @@ class KernelGradient final : public Op {
   int diff_input(size_t i) const;
 
   std::string_view type() const override { return of_->type(); }
-  std::vector<Shape> infer(std::span<const Shape> inputs) const override;
+  std::vector<TensorSpec> infer(std::span<const TensorSpec> inputs) const override;
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> inputs) const override;
   std::vector<Value> gradient(const AppliedOp& applied) const override;

@@ -14,6 +14,10 @@
 
 namespace lockstep {
 
+namespace kernels {
+struct Instruction;
+}
+
 // Two consecutive ops replaced by one. The fused op takes the inputs of the first op, then those of
 // the second op without the intermediate value.
 struct FusedOps {
@@ -43,9 +47,10 @@ class Op : public std::enable_shared_from_this<Op> {
   virtual ~Op() = default;
   // The op's name as error messages show it in brackets, for example "convolution2d".
   virtual std::string_view type() const = 0;
-  // Returns the shapes of the outputs. Throws InvalidArgument if the inputs do not fit; the message
-  // names the op, the expected shapes and the received ones.
-  virtual std::vector<Shape> infer(std::span<const Shape> inputs) const = 0;
+  // Returns shapes and types of the outputs, given those of the inputs; all row-major. Throws
+  // InvalidArgument if the inputs do not fit; the message names the op, what it expected and what
+  // it received.
+  virtual std::vector<TensorSpec> infer(std::span<const TensorSpec> inputs) const = 0;
   // Whether input number `input` may have bf16 or f16 elements. The kernel then determines the type
   // of the outputs.
   virtual bool takes_narrow(size_t input) const {
@@ -75,8 +80,15 @@ class Op : public std::enable_shared_from_this<Op> {
     (void)changes;
     return {};
   }
+  // Whether all derivatives are 0, so that none are computed for what the inputs depend on.
+  virtual bool has_zero_slope() const { return false; }
   // Whether the slope is constant, except at isolated places, so that second derivatives are 0.
   virtual bool has_constant_slope() const { return false; }
+  // The op as an instruction on its inputs, with broadcasting, if it is one; its bits are those of
+  // the op in f32. Plans combine neighboring instructions to expressions.
+  virtual const kernels::Instruction* instruction() const { return nullptr; }
+  // Whether the result is the first input repeated by NumPy's rules of broadcasting.
+  virtual bool broadcasts() const { return false; }
   // Whether results depend on the position in the training (StepInfo).
   virtual bool draws_random_numbers() const { return false; }
   // Returns one op that replaces this op followed by `next`, or nothing.
@@ -100,13 +112,27 @@ class Op : public std::enable_shared_from_this<Op> {
   }
 };
 
+// An op of floats: infer() accepts f32 alone, but for narrow inputs where takes_narrow() is true,
+// and all outputs are f32 (a kernel of narrow inputs may give narrow ones).
+class FloatOp : public Op {
+ public:
+  std::vector<TensorSpec> infer(std::span<const TensorSpec> inputs) const final;
+
+ private:
+  // Returns the shapes of the outputs. Throws as infer() does.
+  virtual std::vector<Shape> infer_shapes(std::span<const Shape> inputs) const = 0;
+};
+
+// Op::infer() for inputs of f32: the shapes of the outputs.
+std::vector<Shape> infer_of_floats(const Op& op, std::span<const Shape> inputs);
+
 // Op::tangent() of an op whose output has the first input's shape, if each element depends on one
 // element of that input, and other inputs have no derivative: the backward pass of the change.
 std::vector<Value> elementwise_tangent(const Op& op, std::span<const Value> inputs,
                                        std::span<const Value> changes);
 
 // Throws InvalidArgument "[type] takes ... inputs, received ...".
-void check_count(const Op& op, std::span<const Shape> inputs, size_t least, size_t most);
+void check_count(const Op& op, size_t inputs, size_t least, size_t most);
 
 // Throws InvalidArgument "[type] expected elements of f32, received ..." for any other type. bf16
 // and f16 are accepted for inputs where takes_narrow() is true.

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/numeric/shape.h"
+#include "lockstep/engine/tensor/spec.h"
 
 namespace lockstep {
 
@@ -19,7 +19,8 @@ using OpPtr = std::shared_ptr<const Op>;
 class ValueBuilder {
  public:
   virtual ~ValueBuilder() = default;
-  virtual Shape shape_of(int value) const = 0;
+  // Shape and type of a value, row-major.
+  virtual TensorSpec spec_of(int value) const = 0;
   // Applies an op to values and returns its outputs. Throws InvalidArgument if they do not fit.
   virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
 };
@@ -34,7 +35,8 @@ class Value {
 
   bool defined() const { return builder_ != nullptr; }
   // In a layer: for an input and values computed from it, the first dimension counts observations.
-  Shape shape() const { return builder_->shape_of(number_); }
+  Shape shape() const { return builder_->spec_of(number_).shape; }
+  DType dtype() const { return builder_->spec_of(number_).dtype; }
   ValueBuilder* builder() const { return builder_; }
   int number() const { return number_; }
 

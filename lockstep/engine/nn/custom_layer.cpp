@@ -54,7 +54,7 @@ bool LayerBuilder::training() const { return context_.training(); }
 
 const std::string& LayerBuilder::name() const { return context_.name(); }
 
-Shape LayerBuilder::shape_of(int value) const { return context_.shape(value); }
+TensorSpec LayerBuilder::spec_of(int value) const { return context_.spec(value); }
 
 int LayerBuilder::number_of(const Value& value) const {
   if (value.builder() == this) return value.number();

@@ -85,7 +85,7 @@ class LayerBuilder : private ValueBuilder {
   friend class BuiltLayer;
   struct Declared;
   LayerBuilder(LoweringLayer& context, Declared& declared, bool declaring);
-  Shape shape_of(int value) const override;
+  TensorSpec spec_of(int value) const override;
   std::vector<int> add(OpPtr op, std::vector<int> inputs) override;
   Value value(int number);
   int number_of(const Value& value) const;

@@ -61,7 +61,9 @@ class LoweringLayer {
   // states().
   virtual int parameter(int k) = 0;
   virtual int state(int k) = 0;
-  virtual Shape shape(int value) const = 0;
+  // Shape and type of a value, row-major.
+  virtual TensorSpec spec(int value) const = 0;
+  Shape shape(int value) const { return spec(value).shape; }
   virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
   // The value of the input data; only for input layers.
   virtual int input() = 0;

@@ -22,14 +22,14 @@ class ShapeInference : public LoweringLayer {
 
   bool training() const final { return training_; }
   const std::string& name() const final { return name_; }
-  Shape shape(int value) const final { return graph_.shape(value); }
+  TensorSpec spec(int value) const final { return graph_.spec(value); }
   int parameter(int k) final { return graph_.add_parameter(k, parameter_shape(k)); }
   int state(int k) final { return graph_.add_state(k, state_shape(k)); }
   // Throws the op's error about its inputs without the layer's name, which the caller adds.
   std::vector<int> add(OpPtr op, std::vector<int> inputs) final {
-    std::vector<Shape> shapes;
-    for (int v : inputs) shapes.push_back(graph_.shape(v));
-    op->infer(shapes);
+    std::vector<TensorSpec> specs;
+    for (const int v : inputs) specs.push_back(graph_.spec(v));
+    op->infer(specs);
     return graph_.add(std::move(op), std::move(inputs), name_);
   }
   void follow(int, int, int, int, double) final {}

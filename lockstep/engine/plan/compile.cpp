@@ -9,6 +9,7 @@
 #include "lockstep/engine/graph/kernel_gradient.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/plan/derivatives.h"
+#include "lockstep/engine/plan/expressions.h"
 
 namespace lockstep {
 namespace {
@@ -471,8 +472,10 @@ Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions&
   state_->device = device;
   const Graph fused = graph.fused(options.gradients ? options.differentiated : std::vector<int>(),
                                   &kernels::table_for(device));
-  Compiler(differentiated(fused, options, parameters.size()), parameters, options, device, *state_)
-      .compile();
+  // Sums of narrow derivatives are narrow, which those of an expression are not.
+  const DifferentiatedGraph all = with_expressions(
+      differentiated(fused, options, parameters.size()), !is_narrow(options.precision));
+  Compiler(all, parameters, options, device, *state_).compile();
 }
 
 }  // namespace lockstep

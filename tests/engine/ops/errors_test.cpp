@@ -329,11 +329,6 @@ std::vector<Row> rows() {
        },
        {"[reshape]", "6x5x8 has 240", "has 210", "2x6x5x7"}},
       {"reshape_scalar", [] { reshape(of({}), {1}); }, {"[reshape]", "scalar"}},
-      {"reshape_type",
-       [] {
-         reshape(of({2, 3}, DType::u8), {3});
-       },
-       {"[reshape]", "2x3 u8"}},
       {"group_normalization_rank",
        [] { group_normalization(of({6}), of({6}), of({6}), 2); },
        {"[group_normalization]", "received 6"}},
@@ -389,11 +384,6 @@ std::vector<Row> rows() {
        },
        {"[concatenation]", "1x2 u8"}},
       {"flatten_scalar", [] { flatten(of({})); }, {"[flatten]", "scalar"}},
-      {"flatten_type",
-       [] {
-         flatten(of({2, 3}, DType::u8));
-       },
-       {"[flatten]", "2x3 u8"}},
       {"dropout_scalar", [] { dropout(of({}), 0.5, 1, {}); }, {"[dropout]", "scalar"}},
       {"dropout_one", [=] { dropout(image, 1, 1, {}); }, {"[dropout]", "received 1"}},
       {"dropout_negative", [=] { dropout(image, -0.5, 1, {}); }, {"[dropout]", "received -0.5"}},

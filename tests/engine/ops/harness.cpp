@@ -31,13 +31,13 @@ void round_to(DType dtype, Array& array) {
 // By norm.
 double tolerance_of(const Case& c) { return is_narrow(c.inputs[0].dtype) ? c.narrow_error : 1e-5; }
 
-class WeightedSum final : public Op {
+class WeightedSum final : public FloatOp {
  public:
   explicit WeightedSum(const Array& weights)
       : shape_(shape_of(weights)), weights_(weights.values.begin(), weights.values.end()) {}
   std::string_view type() const override { return "weighted_sum"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
     if (!(in[0] == shape_)) {
       throw InvalidArgument("[weighted_sum] " + shape_.to_string() + " wanted, received " +
                             in[0].to_string());
@@ -308,15 +308,15 @@ void check_forward(Device device, const Case& c) {
     const std::vector<Tensor> inputs = tensors_of(device, c, blocked);
     if (inputs.empty()) continue;
     SCOPED_TRACE(name_of_layout(blocked));
-    std::vector<Shape> shapes;
-    for (const Tensor& t : inputs) shapes.push_back(t.shape());
-    const std::vector<Shape> inferred = c.op->infer(shapes);
+    std::vector<TensorSpec> specs;
+    for (const Tensor& t : inputs) specs.push_back(t.spec().plain());
+    const std::vector<TensorSpec> inferred = c.op->infer(specs);
     const std::vector<Tensor> outputs = apply_op(c.op, inputs, c.step);
     ASSERT_EQ(inferred.size(), expected.size());
     ASSERT_EQ(outputs.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
       SCOPED_TRACE("output " + std::to_string(i));
-      EXPECT_EQ(inferred[i].to_string(), shape_of(expected[i]).to_string());
+      EXPECT_EQ(inferred[i].shape.to_string(), shape_of(expected[i]).to_string());
       EXPECT_EQ(outputs[i].shape().to_string(), shape_of(expected[i]).to_string());
       EXPECT_LE(relative_error(array_of(outputs[i]), expected[i]), tolerance_of(c));
     }

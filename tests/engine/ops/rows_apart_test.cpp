@@ -78,9 +78,11 @@ TEST(RowsApart, IsTrueOfEveryKernelThatPromisesIt) {
     const std::string name =
         std::string(c.op->type()) + (c.inputs[0].dtype == DType::bf16 ? " in bf16" : "");
     SCOPED_TRACE(name + ", " + c.name);
-    std::vector<Shape> shapes;
-    for (const Input& input : c.inputs) shapes.push_back(shape_of(input.value));
-    const Array dy = random_array(c.op->infer(shapes)[0].dims(), 5);
+    std::vector<TensorSpec> specs;
+    for (const Input& input : c.inputs) {
+      specs.push_back({shape_of(input.value), input.dtype, nullptr});
+    }
+    const Array dy = random_array(c.op->infer(specs)[0].shape.dims(), 5);
     const std::vector<std::string> together = results_of(c, dy, 0, n);
     for (const int64_t step : {int64_t{1}, (n + 1) / 2}) {
       std::vector<std::string> parts(together.size());

@@ -113,11 +113,11 @@ enum class Mistake { none, result, gradient, scratch };
 
 // y = x. Leaves the last element of y or of its gradient unwritten, or reads scratch memory before
 // writing it.
-class Copy final : public Op {
+class Copy final : public FloatOp {
  public:
   explicit Copy(Mistake mistake) : mistake_(mistake) {}
   std::string_view type() const override { return "copy"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override { return {in[0]}; }
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override { return {in[0]}; }
   kernels::Kernel compile(const kernels::Table&, std::span<const TensorSpec> in) const override {
     const TensorSpec spec = in[0].plain();
     kernels::Kernel kernel;

@@ -50,9 +50,10 @@ inline void check(const ExpressionProblem& p) {
     for (int axis = 1; fits && axis <= shape.rank(); ++axis) {
       fits = shape[-axis] == 1 || shape[-axis] == p.dst[-axis];
     }
-    if (!fits) {
+    const bool row_major = p.src[i].row_major() && p.src[0].row_major();
+    if (!fits || !(row_major || (p.src[i] == p.src[0] && shape == p.dst))) {
       refuse("input " + std::to_string(i) + " of " + p.src[i].to_string() +
-             " cannot be broadcast to " + p.dst.to_string() + " f32");
+             " cannot be broadcast to " + p.dst_spec().to_string());
     }
   }
 }
@@ -61,6 +62,11 @@ inline void check(const ExpressionProblem& p) {
 inline BroadcastAxes broadcast_axes(const ExpressionProblem& p) {
   const size_t inputs = p.src.size();
   BroadcastAxes axes;
+  if (!p.dst_spec().row_major()) {
+    axes.dims = {p.elements()};
+    axes.strides.assign(inputs, {1});
+    return axes;
+  }
   axes.strides.resize(inputs);
   std::vector<int64_t> elements(inputs, 1);  // of the axes up to this one, from the last
   for (int axis = 1; axis <= p.dst.rank(); ++axis) {

@@ -92,13 +92,20 @@ struct Instruction {
 inline constexpr int kMostInstructions = 96, kMostExpressionInputs = 16;
 
 // dst = the last instruction's result, for each element. Inputs are f32, row-major and broadcast to
-// dst by NumPy's rules: axes are aligned at the last one, axes of 1 and missing axes repeat. Each
-// opcode is rounded to f32, so the bits do not depend on how programs are cut. Kernels have a
-// forward pass alone, because derivatives are other expressions.
+// dst by NumPy's rules: axes are aligned at the last one, axes of 1 and missing axes repeat. Or all
+// have one layout and dst's shape; dst then has that layout, too, and the program is applied to all
+// of its memory. Each opcode is rounded to f32, so the bits do not depend on how programs are cut.
+// Kernels have a forward pass alone, because derivatives are other expressions.
 struct ExpressionProblem {
   std::vector<TensorSpec> src;
   Shape dst;
   std::vector<Instruction> program;
+
+  TensorSpec dst_spec() const {
+    return {dst, DType::f32, src.empty() ? nullptr : src.front().layout};
+  }
+  // Of dst in memory.
+  int64_t elements() const { return static_cast<int64_t>(dst_spec().bytes() / sizeof(float)); }
 };
 
 }  // namespace lockstep::kernels

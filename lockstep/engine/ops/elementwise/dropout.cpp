@@ -8,12 +8,12 @@
 namespace lockstep::ops {
 namespace {
 
-class Dropout final : public Op {
+class Dropout final : public FloatOp {
  public:
   Dropout(double p, uint64_t layer) : p_(p), layer_(layer) {}
   std::string_view type() const override { return "dropout"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
     if (in[0].rank() < 1) {
       throw InvalidArgument("[dropout] expected an input of n x ..., received " +
                             in[0].to_string());
@@ -28,7 +28,6 @@ class Dropout final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::DropoutProblem{in[0], p_, layer_});
   }
 

@@ -9,14 +9,13 @@
 namespace lockstep::ops {
 
 // An op with one input and an output of the same shape.
-class Elementwise : public Op {
+class Elementwise : public FloatOp {
  public:
-  std::vector<Shape> infer(std::span<const Shape> in) const final {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const final {
+    check_count(*this, in.size(), 1, 1);
     return {in[0]};
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
-    check_floats(*this, in);
     return kernel(table, in[0]);
   }
 
@@ -26,10 +25,10 @@ class Elementwise : public Op {
 
 // An op with one or more inputs and an output, all of the same shape. infer() throws
 // InvalidArgument, naming the op, if shapes differ.
-class ElementwiseOfMany : public Op {
+class ElementwiseOfMany : public FloatOp {
  public:
-  std::vector<Shape> infer(std::span<const Shape> in) const final {
-    check_count(*this, in, 1, static_cast<size_t>(-1));
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const final {
+    check_count(*this, in.size(), 1, static_cast<size_t>(-1));
     for (const auto& shape : in) {
       if (shape == in[0]) continue;
       throw InvalidArgument("[" + std::string(type()) +
@@ -39,7 +38,6 @@ class ElementwiseOfMany : public Op {
     return {in[0]};
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
-    check_floats(*this, in);
     return kernel(table, {in.begin(), in.end()});
   }
 

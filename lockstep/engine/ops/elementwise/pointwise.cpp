@@ -1,11 +1,11 @@
 #include "lockstep/engine/ops/elementwise/pointwise.h"
 
-#include <algorithm>
 #include <numbers>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/applied.h"
-#include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/ops/elementwise/expression.h"
+#include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/reductions/reduce.h"
 
 namespace lockstep::ops {
@@ -13,36 +13,29 @@ namespace {
 
 using kernels::Opcode;
 
-class Pointwise final : public Op {
+class Pointwise final : public FloatOp {
  public:
-  explicit Pointwise(Opcode opcode) : opcode_(opcode) {}
+  explicit Pointwise(Opcode opcode) : opcode_(opcode), instruction_{opcode, 0, 1, 2} {}
   std::string_view type() const override { return kernels::name_of(opcode_); }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
     const auto arity = static_cast<size_t>(kernels::arity_of(opcode_));
-    check_count(*this, in, arity, arity);
+    check_count(*this, in.size(), arity, arity);
     return {broadcast_shape(type(), in)};
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
-    std::vector<TensorSpec> src;
     std::vector<Shape> shapes;
-    for (const TensorSpec& spec : in) {
-      src.push_back(spec.plain());
-      shapes.push_back(spec.shape);
-    }
-    const Shape dst = broadcast_shape(type(), shapes);
-    kernels::Kernel kernel =
-        kernels::compile(table, kernels::ExpressionProblem{src, dst, {{opcode_, 0, 1, 2}}});
-    // A broadcast input may hold rows along another axis, which the kernel cannot know.
-    kernel.rows_apart =
-        kernel.rows_apart && std::all_of(shapes.begin(), shapes.end(), [&](const Shape& shape) {
-          return shape == dst || shape.rank() == 0;
-        });
-    return kernel;
+    for (const TensorSpec& spec : in) shapes.push_back(spec.shape);
+    return compile_expression(table, in, broadcast_shape(type(), shapes), {instruction_});
   }
+  const kernels::Instruction* instruction() const override { return &instruction_; }
 
+  bool has_zero_slope() const override {
+    using enum Opcode;
+    return opcode_ == sign || opcode_ == floor || opcode_ == ceil || opcode_ == round ||
+           opcode_ == equal || opcode_ == less || opcode_ == less_equal;
+  }
   std::vector<Value> gradient(const AppliedOp& of) const override {
     std::vector<Value> diffs(of.inputs.size());
     for (size_t i = 0; i < diffs.size(); ++i) {
@@ -118,38 +111,32 @@ class Pointwise final : public Op {
         return first ? Value() : i == 1 ? where(x, d, 0) : where(x, 0, d);
       case Opcode::multiply_add:
         return first ? d * b : i == 1 ? d * x : d;
-      case Opcode::sign:
-      case Opcode::floor:
-      case Opcode::ceil:
-      case Opcode::round:
-      case Opcode::equal:
-      case Opcode::less:
-      case Opcode::less_equal:
-      case Opcode::constant:
+      default:  // has_zero_slope()
         break;
     }
     return {};
   }
 
   Opcode opcode_;
+  kernels::Instruction instruction_;
 };
 
-class ScalarLike final : public Op {
+class ScalarLike final : public FloatOp {
  public:
-  explicit ScalarLike(float value) : value_(value) {}
+  explicit ScalarLike(float value) : instruction_{Opcode::constant, 0, 0, 0, value} {}
   std::string_view type() const override { return "scalar_like"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
     return {Shape{}};
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec>) const override {
-    return kernels::compile(
-        table, kernels::ExpressionProblem{{}, Shape{}, {{Opcode::constant, 0, 0, 0, value_}}});
+    return compile_expression(table, {}, Shape{}, {instruction_});
   }
-  std::vector<Value> gradient(const AppliedOp&) const override { return {}; }
+  const kernels::Instruction* instruction() const override { return &instruction_; }
+  bool has_zero_slope() const override { return true; }
 
  private:
-  float value_;
+  kernels::Instruction instruction_;
 };
 
 }  // namespace
@@ -223,25 +210,19 @@ LOCKSTEP_DEFINE_FOR(Value)
 
 namespace lockstep {
 
-// Of equal shapes, in the layout of the first: the ops of built-in layers.
-#define LOCKSTEP_DEFINE_FOR(T)                                                              \
-  T operator+(const T& a, const T& b) {                                                     \
-    return a.shape() == b.shape() ? applied(ops::make_addition(), {a, b}) : ops::add(a, b); \
-  }                                                                                         \
-  T operator*(const T& a, const T& b) {                                                     \
-    return a.shape() == b.shape() ? applied(ops::make_multiplication(), {a, b})             \
-                                  : ops::multiply(a, b);                                    \
-  }                                                                                         \
-  T operator-(const T& a, const T& b) { return ops::subtract(a, b); }                       \
-  T operator/(const T& a, const T& b) { return ops::divide(a, b); }                         \
-  T operator+(const T& a, double b) { return ops::add(a, b); }                              \
-  T operator-(const T& a, double b) { return ops::subtract(a, b); }                         \
-  T operator*(const T& a, double b) { return ops::multiply(a, b); }                         \
-  T operator/(const T& a, double b) { return ops::divide(a, b); }                           \
-  T operator+(double a, const T& b) { return ops::add(a, b); }                              \
-  T operator-(double a, const T& b) { return ops::subtract(a, b); }                         \
-  T operator*(double a, const T& b) { return ops::multiply(a, b); }                         \
-  T operator/(double a, const T& b) { return ops::divide(a, b); }                           \
+#define LOCKSTEP_DEFINE_FOR(T)                                        \
+  T operator+(const T& a, const T& b) { return ops::add(a, b); }      \
+  T operator*(const T& a, const T& b) { return ops::multiply(a, b); } \
+  T operator-(const T& a, const T& b) { return ops::subtract(a, b); } \
+  T operator/(const T& a, const T& b) { return ops::divide(a, b); }   \
+  T operator+(const T& a, double b) { return ops::add(a, b); }        \
+  T operator-(const T& a, double b) { return ops::subtract(a, b); }   \
+  T operator*(const T& a, double b) { return ops::multiply(a, b); }   \
+  T operator/(const T& a, double b) { return ops::divide(a, b); }     \
+  T operator+(double a, const T& b) { return ops::add(a, b); }        \
+  T operator-(double a, const T& b) { return ops::subtract(a, b); }   \
+  T operator*(double a, const T& b) { return ops::multiply(a, b); }   \
+  T operator/(double a, const T& b) { return ops::divide(a, b); }     \
   T operator-(const T& a) { return ops::negate(a); }
 LOCKSTEP_DEFINE_FOR(Tensor)
 LOCKSTEP_DEFINE_FOR(Value)

@@ -12,26 +12,26 @@ namespace {
 class NormalizeImages final : public Op {
  public:
   std::string_view type() const override { return "normalize_images"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 3, 3);
-    if (in[0].rank() < 2 || in[0].elements() == 0) {
+  std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const override {
+    check_count(*this, in.size(), 3, 3);
+    const Shape& x = in[0].shape;
+    if (x.rank() < 2 || x.elements() == 0) {
       throw InvalidArgument(
           "[normalize_images] expected an input of n x c or n x c x space, received " +
-          in[0].to_string());
+          x.to_string());
     }
     for (size_t i = 1; i < 3; ++i) {
-      if (!(in[i] == Shape{in[0][1]})) {
-        throw InvalidArgument("[normalize_images] offset and factor need " +
-                              std::to_string(in[0][1]) + " elements, received " +
-                              in[i].to_string());
+      if (!(in[i].shape == Shape{x[1]})) {
+        throw InvalidArgument("[normalize_images] offset and factor need " + std::to_string(x[1]) +
+                              " elements, received " + in[i].shape.to_string());
       }
     }
-    return {in[0]};
+    if (in[0].dtype != DType::u8) check_floats(*this, in.first(1));
+    check_floats(*this, in.subspan(1));
+    return {{x, DType::f32, nullptr}};
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    if (in[0].dtype != DType::u8) check_floats(*this, in.first(1));
-    check_floats(*this, in.subspan(1));
     return kernels::compile(table, kernels::NormalizeImagesProblem{in[0]});
   }
   bool has_constant_slope() const override { return true; }

@@ -15,27 +15,30 @@ class CrossEntropy final : public Op {
   std::string_view type() const override {
     return from_logits_ ? "softmax_cross_entropy" : "cross_entropy";
   }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 2, 2);
-    if (in[0].rank() != 2 || in[0].elements() == 0 ||
-        !(in[1] == Shape{in[0][0]} || in[1] == in[0])) {
+  std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const override {
+    check_count(*this, in.size(), 2, 2);
+    const Shape &scores = in[0].shape, &labels = in[1].shape;
+    if (scores.rank() != 2 || scores.elements() == 0 ||
+        !(labels == Shape{scores[0]} || labels == scores)) {
       throw InvalidArgument(
           "[" + std::string(type()) +
           "] expected scores of n x c and n labels, or n x c class probabilities, received " +
-          in[0].to_string() + " and " + in[1].to_string());
+          scores.to_string() + " and " + labels.to_string());
     }
-    if (from_logits_) return {Shape{in[0][0]}, in[0]};
-    return {Shape{in[0][0]}};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
     check_floats(*this, in.first(1));
-    const bool shares = in[1].shape.rank() == 2;
+    const bool shares = labels.rank() == 2;
     if (in[1].dtype != (shares ? DType::f32 : DType::i32)) {
       throw InvalidArgument("[" + std::string(type()) + "] expected " +
                             (shares ? "shares of f32" : "labels of i32") + ", received " +
                             std::string(name_of(in[1].dtype)));
     }
+    const TensorSpec losses{Shape{scores[0]}, DType::f32, nullptr};
+    if (from_logits_) return {losses, {scores, DType::f32, nullptr}};
+    return {losses};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    const bool shares = in[1].shape.rank() == 2;
     return kernels::compile(table, kernels::CrossEntropyProblem{in[0], from_logits_, shares});
   }
   std::vector<Value> decomposed(std::span<const Value> in) const override {

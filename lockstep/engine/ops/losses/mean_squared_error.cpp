@@ -9,11 +9,11 @@
 namespace lockstep::ops {
 namespace {
 
-class MeanSquaredError final : public Op {
+class MeanSquaredError final : public FloatOp {
  public:
   std::string_view type() const override { return "mean_squared_error"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 2, 2);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 2, 2);
     if (!(in[0] == in[1]) || in[0].rank() < 1 || in[0].elements() == 0) {
       throw InvalidArgument(
           "[mean_squared_error] expected prediction and target of one shape, received " +
@@ -23,7 +23,6 @@ class MeanSquaredError final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::MeanSquaredErrorProblem{in[0]});
   }
   std::vector<Value> decomposed(std::span<const Value> in) const override {

@@ -9,11 +9,11 @@
 namespace lockstep::ops {
 namespace {
 
-class Softmax final : public Op {
+class Softmax final : public FloatOp {
  public:
   std::string_view type() const override { return "softmax"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
     if (in[0].rank() < 2 || in[0].elements() == 0) {
       throw InvalidArgument("[softmax] expected an input of n x c or n x c x space, received " +
                             in[0].to_string());
@@ -22,7 +22,6 @@ class Softmax final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::SoftmaxProblem{in[0]});
   }
   std::vector<Value> decomposed(std::span<const Value> in) const override {

@@ -9,14 +9,14 @@
 namespace lockstep::ops {
 namespace {
 
-class FullyConnected final : public Op {
+class FullyConnected final : public FloatOp {
  public:
   explicit FullyConnected(bool bias) : bias_(bias) {}
   std::string_view type() const override { return "fully_connected"; }
   bool takes_narrow(size_t input) const override { return input == 0; }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), bias_ ? 3 : 2, bias_ ? 3 : 2);
     const Shape &x = in[0], &w = in[1];
     const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
     if (x.rank() < 2 || x.elements() == 0) {
@@ -36,7 +36,6 @@ class FullyConnected final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::FullyConnectedProblem{in[0], in[1].shape[0], bias_});
   }
   std::vector<Value> tangent(std::span<const Value> inputs,

@@ -12,7 +12,7 @@
 namespace lockstep::ops {
 namespace {
 
-class BatchNormalization final : public Op {
+class BatchNormalization final : public FloatOp {
  public:
   BatchNormalization(double epsilon, bool training, bool relu,
                      std::optional<Size2d> max_pool = std::nullopt, bool bias = false)
@@ -21,9 +21,9 @@ class BatchNormalization final : public Op {
   bool training() const { return training_; }
   bool takes_narrow(size_t input) const override { return input == 0; }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
     const size_t inputs = (training_ ? 3 : 5) + (bias_ ? 1 : 0);
-    check_count(*this, in, inputs, inputs);
+    check_count(*this, in.size(), inputs, inputs);
     const Shape& x = in[0];
     if (x.rank() < 2 || x.rank() > 5 || x.elements() == 0) {
       throw InvalidArgument(
@@ -40,7 +40,8 @@ class BatchNormalization final : public Op {
     Shape y = x;
     if (max_pool_) {
       // Throws the error that the pooling op would have thrown.
-      y = ops::make_max_pooling2d({.pool = *max_pool_, .stride = *max_pool_})->infer({&x, 1})[0];
+      y = infer_of_floats(*ops::make_max_pooling2d({.pool = *max_pool_, .stride = *max_pool_}),
+                          {&x, 1})[0];
     }
     if (!training_) return {y};
     return {y, channels, channels};
@@ -48,7 +49,6 @@ class BatchNormalization final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::BatchNormalizationProblem{in[0], epsilon_, relu_,
                                                                       training_, max_pool_, bias_});
   }
@@ -123,7 +123,7 @@ BatchNormalizationResult<T> batch_normalization_training(const T& x, const Same<
                                                          const Same<T>& shift, double epsilon) {
   const OpPtr op = make_batch_normalization(epsilon, true);
   const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
-  op->infer(shapes);  // throws what concerns the shapes first
+  infer_of_floats(*op, shapes);  // throws what concerns the shapes first
   if (values_of_a_channel(*op, x.shape()) == 1) {
     throw InvalidArgument(
         "[batch_normalization] x (" + x.shape().to_string() +

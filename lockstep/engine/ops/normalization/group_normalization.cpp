@@ -12,7 +12,7 @@
 namespace lockstep::ops {
 namespace {
 
-class GroupNormalization final : public Op {
+class GroupNormalization final : public FloatOp {
  public:
   GroupNormalization(int64_t groups, double epsilon) : groups_(groups), epsilon_(epsilon) {
     if (groups < 0) {
@@ -27,8 +27,8 @@ class GroupNormalization final : public Op {
   std::string_view type() const override { return "group_normalization"; }
   int64_t groups_in(const Shape& x) const { return groups_ == group_per_channel ? x[1] : groups_; }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 3, 3);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 3, 3);
     const Shape& x = in[0];
     if (x.rank() < 2 || x.elements() == 0) {
       throw InvalidArgument(
@@ -51,7 +51,6 @@ class GroupNormalization final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(
         table, kernels::GroupNormalizationProblem{in[0], groups_in(in[0].shape), epsilon_});
   }
@@ -87,7 +86,7 @@ T group_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, in
                       double epsilon) {
   const OpPtr op = make_group_normalization(groups, epsilon);
   const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
-  op->infer(shapes);  // throws what concerns the shapes first
+  infer_of_floats(*op, shapes);  // throws what concerns the shapes first
   if (values_of_a_group(*op, x.shape()) == 1) {
     throw InvalidArgument(
         "[group_normalization] x (" + x.shape().to_string() +

@@ -13,7 +13,7 @@ namespace {
 
 using kernels::Reduction;
 
-class Reduce final : public Op {
+class Reduce final : public FloatOp {
  public:
   Reduce(Reduction kind, std::vector<int> axes, bool keep, bool mean)
       : kind_(kind), axes_(std::move(axes)), keep_(keep), mean_(mean) {}
@@ -31,8 +31,8 @@ class Reduce final : public Op {
     return mean_ ? "mean" : "sum";
   }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
     const int64_t count = reduced(in[0]);
     if (count == 0 && (mean_ || kind_ == Reduction::maximum || kind_ == Reduction::minimum)) {
       throw InvalidArgument("[" + std::string(type()) + "] no elements to reduce, input " +
@@ -43,7 +43,6 @@ class Reduce final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     const double factor = mean_ ? 1.0 / static_cast<double>(reduced(in[0].shape)) : 1.0;
     kernels::Kernel kernel = kernels::compile(
         table, kernels::ReduceProblem{in[0].plain(), resolved(in[0].shape), kind_, factor});

@@ -8,12 +8,12 @@
 namespace lockstep::ops {
 namespace {
 
-class Sum final : public Op {
+class Sum final : public FloatOp {
  public:
   explicit Sum(double factor) : factor_(factor) {}
   std::string_view type() const override { return "sum"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
     return {Shape{}};
   }
   bool has_constant_slope() const override { return true; }
@@ -23,7 +23,6 @@ class Sum final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::SumProblem{in[0], factor_});
   }
 

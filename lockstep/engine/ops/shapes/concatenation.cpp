@@ -9,13 +9,13 @@
 namespace lockstep::ops {
 namespace {
 
-class Concatenation final : public Op {
+class Concatenation final : public FloatOp {
  public:
   explicit Concatenation(int axis) : axis_(axis) {}
   std::string_view type() const override { return "concatenation"; }
   bool takes_narrow(size_t) const override { return true; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, static_cast<size_t>(-1));
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, static_cast<size_t>(-1));
     std::vector<int64_t> dims = in[0].dims();
     if (axis_ < 0 || axis_ >= in[0].rank()) {
       throw InvalidArgument("[concatenation] " + in[0].to_string() + " has no dimension " +
@@ -40,7 +40,6 @@ class Concatenation final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::ConcatenationProblem{{in.begin(), in.end()}, axis_});
   }
   bool has_constant_slope() const override { return true; }

@@ -8,9 +8,9 @@ namespace lockstep::ops {
 
 class Reshaping : public Op {
  public:
-  std::vector<Shape> infer(std::span<const Shape> in) const final {
-    check_count(*this, in, 1, 1);
-    return {result(in[0])};
+  std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const final {
+    check_count(*this, in.size(), 1, 1);
+    return {{result(in[0].shape), in[0].dtype, nullptr}};
   }
   bool takes_narrow(size_t input) const final { return input == 0; }
   bool has_constant_slope() const final { return true; }
@@ -18,7 +18,6 @@ class Reshaping : public Op {
     return apply_all(shared_from_this(), changes);
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::ReshapeProblem{in[0], result(in[0].shape)});
   }
 

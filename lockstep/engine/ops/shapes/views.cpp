@@ -36,9 +36,9 @@ struct View {
 // Takes the elements of a view.
 class Strided : public Op {
  public:
-  std::vector<Shape> infer(std::span<const Shape> in) const final {
-    check_count(*this, in, 1, 1);
-    return {view(in[0]).shape};
+  std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const final {
+    check_count(*this, in.size(), 1, 1);
+    return {{view(in[0].shape).shape, in[0].dtype, nullptr}};
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
     const View from = view(in[0].shape);
@@ -65,13 +65,13 @@ class Taken final : public Strided {
 };
 
 // Puts elements into the places of a view, and zeros elsewhere: the gradient of taking them.
-class Placed final : public Op {
+class Placed final : public FloatOp {
  public:
   Placed(std::string type, Shape dst, View places)
       : type_(std::move(type)), dst_(std::move(dst)), places_(std::move(places)) {}
   std::string_view type() const override { return type_; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
     return {dst_};
   }
   kernels::Kernel compile(const kernels::Table& table,
@@ -119,6 +119,7 @@ class BroadcastTo final : public Strided {
  public:
   explicit BroadcastTo(Shape shape) : shape_(std::move(shape)) {}
   std::string_view type() const override { return "broadcast_to"; }
+  bool broadcasts() const override { return true; }
 
  private:
   View view(const Shape& x) const override {
@@ -221,7 +222,7 @@ class ReshapeTo final : public Reshaping {
 class Detached final : public Reshaping {
  public:
   std::string_view type() const override { return "detach"; }
-  std::vector<Value> gradient(const AppliedOp&) const override { return {}; }
+  bool has_zero_slope() const override { return true; }
 
  private:
   Shape result(const Shape& x) const override { return x; }
@@ -231,17 +232,20 @@ class OneHot final : public Op {
  public:
   explicit OneHot(int64_t classes) : classes_(classes) {}
   std::string_view type() const override { return "one_hot"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
-    std::vector<int64_t> dims = in[0].dims();
+  std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const override {
+    check_count(*this, in.size(), 1, 1);
+    if (in[0].dtype != DType::i32) {
+      throw InvalidArgument("[one_hot] expected labels of i32, received " + in[0].to_string());
+    }
+    std::vector<int64_t> dims = in[0].shape.dims();
     dims.push_back(classes_);
-    return {Shape(dims)};
+    return {{Shape(dims), DType::f32, nullptr}};
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     return kernels::compile(table, kernels::OneHotProblem{in[0].plain(), classes_});
   }
-  std::vector<Value> gradient(const AppliedOp&) const override { return {}; }
+  bool has_zero_slope() const override { return true; }
 
  private:
   int64_t classes_;

@@ -9,7 +9,7 @@
 namespace lockstep::ops {
 namespace {
 
-class Convolution final : public Op {
+class Convolution final : public FloatOp {
  public:
   Convolution(const ConvolutionParams& params, bool bias) : params_(params), bias_(bias) {}
   std::string_view type() const override {
@@ -18,8 +18,8 @@ class Convolution final : public Op {
   }
   bool takes_narrow(size_t input) const override { return input == 0; }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), bias_ ? 3 : 2, bias_ ? 3 : 2);
     check_space(type(), in[0], axes());
     const Shape &x = in[0], &w = in[1];
     const int64_t groups = params_.groups;
@@ -48,7 +48,6 @@ class Convolution final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     const Shape &x = in[0].shape, &w = in[1].shape;
     const auto window = window_for(x, w);
     return kernels::compile(table, kernels::ConvolutionProblem{in[0], w, slid_over(x, w[0], window),

@@ -14,18 +14,16 @@ namespace {
 
 // The values at the positions of the largest elements of x in the windows of a max pooling, the
 // first of equal ones. Inputs: x and the values.
-class PooledAtMaximum final : public Op {
+class PooledAtMaximum final : public FloatOp {
  public:
   PooledAtMaximum(OpPtr pooling, const kernels::PooledAtMaximumProblem& problem)
       : pooling_(std::move(pooling)), problem_(problem) {}
   std::string_view type() const override { return pooling_->type(); }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 2, 2);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 2, 2);
     return {problem_.dst};
   }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
+  kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec>) const override {
     return kernels::compile(table, problem_);
   }
   std::vector<Value> gradient(const AppliedOp& of) const override {
@@ -40,7 +38,7 @@ class PooledAtMaximum final : public Op {
   kernels::PooledAtMaximumProblem problem_;
 };
 
-class Pooling final : public Op {
+class Pooling final : public FloatOp {
  public:
   enum class Kind { max, average, global_average };
   Pooling(Kind kind, const PoolingParams& params)
@@ -54,15 +52,14 @@ class Pooling final : public Op {
   std::string_view type() const override { return type_; }
   bool takes_narrow(size_t input) const override { return input == 0; }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
     check_space(type(), in[0], axes());
     return {slid_over(in[0], in[0][1], window_for(in[0]))};
   }
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     using Problem = kernels::PoolingProblem;
     const Shape& x = in[0].shape;
     const auto window = window_for(x);

@@ -9,15 +9,15 @@
 namespace lockstep::ops {
 namespace {
 
-class TransposedConvolution2d final : public Op {
+class TransposedConvolution2d final : public FloatOp {
  public:
   TransposedConvolution2d(const TransposedConvolution2dParams& params, bool bias)
       : params_(params), bias_(bias) {}
   std::string_view type() const override { return "transposed_convolution2d"; }
   bool takes_narrow(size_t input) const override { return input == 0; }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), bias_ ? 3 : 2, bias_ ? 3 : 2);
     check_image(type(), in[0]);
     const Shape &x = in[0], &w = in[1];
     const int64_t groups = params_.groups;
@@ -45,7 +45,6 @@ class TransposedConvolution2d final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     const Shape &x = in[0].shape, &w = in[1].shape;
     const auto window = window_for(x, w);
     return kernels::compile(

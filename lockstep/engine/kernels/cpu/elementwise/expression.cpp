@@ -405,11 +405,11 @@ Kernel expression(const ExpressionProblem& p) {
   auto c = std::make_shared<const Compiled>(Compiler(p).compiled());
   std::vector<Operand> reads;
   for (size_t i = 0; i < p.src.size(); ++i) {
-    reads.push_back(input(static_cast<int>(i), p.src[i].plain()));
+    reads.push_back(input(static_cast<int>(i), p.src[i]));
   }
   Kernel kernel;
-  const int64_t count = p.dst.elements();
-  kernel.forward = own_pass_with_scratch(std::move(reads), {output(0, plain_spec(p.dst))},
+  const int64_t count = p.elements();
+  kernel.forward = own_pass_with_scratch(std::move(reads), {output(0, p.dst_spec())},
                                          static_cast<size_t>(c->scratch_floats) * sizeof(float),
                                          [c, count](void* const* r, void* const* w, void* scratch) {
                                            if (count > 0) Run(*c, r, out(w, 0), scratch).all();

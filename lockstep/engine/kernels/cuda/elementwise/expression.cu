@@ -89,10 +89,10 @@ Kernel expression(const ExpressionProblem& p) {
   Kernel kernel;
   std::vector<Operand> reads;
   for (size_t k = 0; k < p.src.size(); ++k) {
-    reads.push_back(input(static_cast<int>(k), p.src[k].plain()));
+    reads.push_back(input(static_cast<int>(k), p.src[k]));
   }
-  kernel.forward = own_pass(std::move(reads), {output(0, plain_spec(p.dst))},
-                            [interpreter, count = p.dst.elements()](const Bound& b) {
+  kernel.forward = own_pass(std::move(reads), {output(0, p.dst_spec())},
+                            [interpreter, count = p.elements()](const Bound& b) {
                               Interpreter bound = interpreter;
                               for (int k = 0; k < bound.inputs; ++k) bound.src[k] = b.in(k);
                               bound.dst = b.out(0);

@@ -1,0 +1,286 @@
+#include "lockstep/engine/plan/expressions.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "lockstep/engine/graph/differentiate.h"
+#include "lockstep/engine/ops/elementwise/expression.h"
+
+namespace lockstep {
+namespace {
+
+using kernels::Instruction;
+using kernels::Opcode;
+
+// A result is computed again, by a second expression, if that takes at most so many instructions
+// and inputs: reading them takes no longer than writing and reading the result.
+constexpr size_t kMostRepeated = 8, kMostRepeatedInputs = 2;
+constexpr size_t kMostInputs = kernels::kMostExpressionInputs;
+constexpr size_t kMostInstructions = kernels::kMostInstructions;
+
+class Expression final : public FloatOp {
+ public:
+  Expression(std::vector<Instruction> program, Shape dst)
+      : program_(std::move(program)), dst_(std::move(dst)) {}
+  std::string_view type() const override { return "expression"; }
+  std::vector<Shape> infer_shapes(std::span<const Shape>) const override { return {dst_}; }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    return ops::compile_expression(table, in, dst_, program_);
+  }
+
+ private:
+  std::vector<Instruction> program_;
+  Shape dst_;
+};
+
+bool is_expensive(Opcode opcode) {
+  return kernels::is_elementary(opcode) || opcode == Opcode::divide || opcode == Opcode::sqrt ||
+         opcode == Opcode::rsqrt || opcode == Opcode::reciprocal;
+}
+
+class Combining {
+ public:
+  Combining(const DifferentiatedGraph& of, bool sums)
+      : of_(of), graph_(of.graph), nodes_(graph_.nodes()), sums_(sums) {
+    producer_.assign(graph_.values().size(), -1);
+    readers_.resize(graph_.values().size());
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      for (const int v : nodes_[i].outputs) producer_[index(v)] = static_cast<int>(i);
+      if (is_constant(i)) continue;  // its input only says where it is
+      for (const int v : nodes_[i].inputs) readers_[index(v)].insert(i);
+    }
+    is_result_.assign(graph_.values().size(), false);
+    for (const auto* const list : {&graph_.outputs(), &of.parameter_gradients, &of.input_gradients,
+                                   &of.total_output_gradients}) {
+      for (const int v : *list) {
+        if (v >= 0) is_result_[index(v)] = true;
+      }
+    }
+  }
+
+  DifferentiatedGraph combined() {
+    find_roots();
+    parts_.resize(nodes_.size());
+    taken_.resize(nodes_.size());
+    for (size_t j = 0; j < nodes_.size(); ++j) {
+      if (instruction_of(j)) take_parts(j);
+    }
+    return emitted();
+  }
+
+ private:
+  static size_t index(int v) { return static_cast<size_t>(v); }
+  const Shape& shape(int v) const { return graph_.shape(v); }
+
+  const Instruction* instruction_of(size_t i) const {
+    const Graph::Node& node = nodes_[i];
+    if (is_accumulation(*node.op) && !sums_) return nullptr;
+    const Instruction* const at = node.op->instruction();
+    if (!at || at->opcode == Opcode::constant) return at;
+    return kernels::arity_of(at->opcode) == static_cast<int>(node.inputs.size()) ? at : nullptr;
+  }
+  bool is_constant(size_t i) const {
+    const Instruction* const at = instruction_of(i);
+    return at && at->opcode == Opcode::constant;
+  }
+
+  // Whether all readers of a node's result are instructions on results of the same shape.
+  bool may_vanish(size_t i) const {
+    const int v = nodes_[i].outputs.front();
+    if (!instruction_of(i) || is_result_[index(v)]) return false;
+    const auto& readers = readers_[index(v)];
+    return std::all_of(readers.begin(), readers.end(), [&](size_t reader) {
+      // A sum of derivatives alone is faster where it is computed in place.
+      const bool sums = is_accumulation(*nodes_[i].op) && is_accumulation(*nodes_[reader].op);
+      return instruction_of(reader) && !sums && shape(nodes_[reader].outputs.front()) == shape(v);
+    });
+  }
+
+  // Of each node, the last instructions of the expressions that it may be a part of: itself, or
+  // those of all readers of its result, if they are few enough.
+  void find_roots() {
+    roots_.resize(nodes_.size());
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      std::set<size_t> roots;
+      if (may_vanish(i)) {
+        for (const size_t reader : readers_[index(nodes_[i].outputs.front())]) {
+          roots.insert(roots_[reader].begin(), roots_[reader].end());
+        }
+      }
+      const size_t most = instruction_of(i) && is_expensive(instruction_of(i)->opcode) ? 1 : 2;
+      roots_[i] = roots.empty() || roots.size() > most ? std::set{i} : roots;
+    }
+  }
+
+  // What a node's expression consists of.
+  struct Parts {
+    std::set<int> inputs;    // values
+    std::set<size_t> nodes;  // instructions
+    bool expensive = false;
+  };
+
+  // Whether node i may become a part of those that read its result.
+  bool may_be_part(size_t i) const {
+    if (is_constant(i) || nodes_[i].op->broadcasts()) return true;
+    if (!may_vanish(i)) return false;
+    const Parts& parts = parts_[i];
+    if (roots_[i].size() == 1) return roots_[i].count(i) == 0;
+    return !parts.expensive && parts.nodes.size() <= kMostRepeated &&
+           parts.inputs.size() <= kMostRepeatedInputs;
+  }
+
+  void take_parts(size_t j) {
+    for (const int v : nodes_[j].inputs) {
+      const int i = producer_[index(v)];
+      if (i >= 0 && may_be_part(static_cast<size_t>(i))) taken_[j].insert(v);
+    }
+    parts_[j] = parts_of(j);
+    while (parts_[j].inputs.size() > kMostInputs || parts_[j].nodes.size() > kMostInstructions) {
+      // Constants and broadcasts stay: they add no more inputs than they replace.
+      const auto largest = std::max_element(taken_[j].begin(), taken_[j].end(),
+                                            [&](int a, int b) { return size_of(a) < size_of(b); });
+      taken_[j].erase(largest);
+      parts_[j] = parts_of(j);
+    }
+  }
+  size_t producer_of(int v) const { return static_cast<size_t>(producer_[index(v)]); }
+  size_t size_of(int v) const { return parts_[producer_of(v)].nodes.size(); }
+
+  Parts parts_of(size_t j) const {
+    Parts parts;
+    parts.nodes = {j};
+    parts.expensive = is_expensive(instruction_of(j)->opcode);
+    if (is_constant(j)) return parts;
+    for (const int v : nodes_[j].inputs) add_parts(j, v, parts);
+    return parts;
+  }
+  void add_parts(size_t j, int v, Parts& parts) const {
+    if (taken_[j].count(v) == 0) {
+      parts.inputs.insert(v);
+      return;
+    }
+    const size_t i = producer_of(v);
+    if (instruction_of(i)) {
+      const Parts& more = parts_[i];
+      parts.inputs.insert(more.inputs.begin(), more.inputs.end());
+      parts.nodes.insert(more.nodes.begin(), more.nodes.end());
+      parts.expensive = parts.expensive || more.expensive;
+      return;
+    }
+    const int from = nodes_[i].inputs.front();  // of a broadcast
+    if (producer_[index(from)] >= 0 && is_constant(producer_of(from))) {
+      parts.nodes.insert(producer_of(from));
+    } else {
+      parts.inputs.insert(from);
+    }
+  }
+
+  // The program of a node; inputs are numbered in the order of their values.
+  class Program {
+   public:
+    Program(const Combining& of, size_t node) : of_(of) {
+      const std::set<int>& inputs = of.parts_[node].inputs;
+      for (const int v : inputs) operands_.emplace(v, static_cast<uint8_t>(operands_.size()));
+      first_ = inputs.size();
+      add(node);
+    }
+    std::vector<Instruction> instructions;
+
+   private:
+    // Adds what node i computes and returns the number of its operand.
+    uint8_t add(size_t i) {
+      Instruction at = *of_.instruction_of(i);
+      const std::array<uint8_t*, 3> arguments{&at.a, &at.b, &at.c};
+      for (int k = 0; k < kernels::arity_of(at.opcode); ++k) {
+        uint8_t& argument = *arguments[static_cast<size_t>(k)];
+        argument = operand(of_.nodes_[i].inputs[argument]);
+      }
+      instructions.push_back(at);
+      return static_cast<uint8_t>(first_ + instructions.size() - 1);
+    }
+    uint8_t operand(int v) {
+      const auto known = operands_.find(v);
+      if (known != operands_.end()) return known->second;
+      const size_t i = of_.producer_of(v);
+      const uint8_t number = of_.instruction_of(i) ? add(i) : operand(of_.nodes_[i].inputs[0]);
+      operands_[v] = number;
+      return number;
+    }
+
+    const Combining& of_;
+    size_t first_ = 0;                 // the number of the first instruction's result
+    std::map<int, uint8_t> operands_;  // by value
+  };
+
+  DifferentiatedGraph emitted() const {
+    std::vector<bool> needed = is_result_;
+    std::vector<bool> emits(nodes_.size(), false);
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      for (const int v : nodes_[i].outputs) emits[i] = emits[i] || needed[index(v)];
+      if (!emits[i]) continue;
+      if (is_combined(i)) {
+        for (const int v : parts_[i].inputs) needed[index(v)] = true;
+      } else {
+        for (const int v : nodes_[i].inputs) needed[index(v)] = true;
+      }
+    }
+    DifferentiatedGraph result;
+    std::vector<int> moved;
+    result.graph = graph_.without_nodes(moved);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (i == of_.forward_nodes) result.forward_nodes = result.graph.nodes().size();
+      if (emits[i]) emit(i, result.graph, moved);
+    }
+    if (of_.forward_nodes == nodes_.size()) result.forward_nodes = result.graph.nodes().size();
+    const auto all_moved = [&](std::vector<int> values) {
+      for (int& v : values) v = v < 0 ? v : moved[index(v)];
+      return values;
+    };
+    for (const int v : graph_.outputs()) result.graph.mark_output(moved[index(v)]);
+    result.seeds = all_moved(of_.seeds);
+    result.parameter_gradients = all_moved(of_.parameter_gradients);
+    result.inputs = all_moved(of_.inputs);
+    result.input_gradients = all_moved(of_.input_gradients);
+    result.total_output_gradients = all_moved(of_.total_output_gradients);
+    return result;
+  }
+
+  // Whether an expression replaces node i, if it is needed.
+  bool is_combined(size_t i) const { return !taken_[i].empty(); }
+
+  void emit(size_t i, Graph& to, std::vector<int>& moved) const {
+    const Graph::Node& node = nodes_[i];
+    OpPtr op = node.op;
+    std::vector<int> inputs = node.inputs;
+    if (is_combined(i)) {
+      op =
+          std::make_shared<Expression>(Program(*this, i).instructions, shape(node.outputs.front()));
+      inputs.assign(parts_[i].inputs.begin(), parts_[i].inputs.end());
+    }
+    for (int& v : inputs) v = moved[index(v)];
+    const std::vector<int> outputs = to.add(std::move(op), std::move(inputs), node.name);
+    for (size_t k = 0; k < outputs.size(); ++k) moved[index(node.outputs[k])] = outputs[k];
+  }
+
+  const DifferentiatedGraph& of_;
+  const Graph& graph_;
+  const std::deque<Graph::Node>& nodes_;
+  const bool sums_;
+  std::vector<int> producer_;              // by value: the node; -1: none
+  std::vector<std::set<size_t>> readers_;  // by value: nodes
+  std::vector<bool> is_result_;            // by value
+  std::vector<std::set<size_t>> roots_;    // by node
+  std::vector<Parts> parts_;               // by node
+  std::vector<std::set<int>> taken_;       // by node: inputs whose producers are parts of it
+};
+
+}  // namespace
+
+DifferentiatedGraph with_expressions(const DifferentiatedGraph& graph, bool sums) {
+  return Combining(graph, sums).combined();
+}
+
+}  // namespace lockstep
