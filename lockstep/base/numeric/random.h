@@ -24,6 +24,7 @@ enum class RandomUse : uint32_t {
   user = 7,
   noise = 8,
   task = 9,
+  draw = 10,
 };
 
 // The key of a stream: a seed, a purpose, and up to three numbers for its place in the run (epoch,

@@ -19,6 +19,7 @@ OpPtr make_softplus();
 OpPtr make_addition();
 OpPtr make_multiplication();
 OpPtr make_dropout(double p, uint64_t layer);
+OpPtr make_random_uniform(uint64_t draw);
 // Inputs: x, weights and, if `bias` is true, bias.
 OpPtr make_fully_connected(bool bias);
 // Inputs: matrices a and b, either of which may be transposed in memory.

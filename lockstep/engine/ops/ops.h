@@ -83,6 +83,31 @@ LOCKSTEP_DECLARE_FOR(Tensor)
 LOCKSTEP_DECLARE_FOR(Value)
 #undef LOCKSTEP_DECLARE_FOR
 
+// Comparisons and logic: 1 or 0, without derivatives; any number but 0, and NaN, is true.
+#define LOCKSTEP_DECLARE_FOR(T)            \
+  T greater(const T& a, const T& b);       \
+  T greater(const T& a, double b);         \
+  T greater_equal(const T& a, const T& b); \
+  T greater_equal(const T& a, double b);   \
+  T not_equal(const T& a, const T& b);     \
+  T not_equal(const T& a, double b);       \
+  T logical_and(const T& a, const T& b);   \
+  T logical_or(const T& a, const T& b);    \
+  T logical_xor(const T& a, const T& b);
+LOCKSTEP_DECLARE_FOR(Tensor)
+LOCKSTEP_DECLARE_FOR(Value)
+#undef LOCKSTEP_DECLARE_FOR
+template <Operand T>
+T logical_not(const T& x);
+template <Operand T>
+T is_nan(const T& x);
+template <Operand T>
+T is_finite(const T& x);
+// x moved to the nearest limit if it is outside; the derivative is 1 between the limits and at
+// them, otherwise 0. NaN stays NaN. Throws InvalidArgument for limits that are not in order.
+template <Operand T>
+T clip(const T& x, double low, double high);
+
 // ---- Reductions along axes, shapes, matrices; on a Tensor and on a Value, as above ----
 
 // The elements from `start` to before `stop` along an axis, every `step`-th, as in Python: negative
@@ -94,12 +119,13 @@ struct SliceRange {
 };
 
 #define LOCKSTEP_DECLARE_FOR(T)                                                                  \
-  /* Sum, mean, largest and smallest element along axes (negative: from the last). keep_dims: */ \
-  /* the axes stay, with size 1. Sums are in double. Equal largest elements share the         */ \
-  /* derivative. Throw InvalidArgument for axes that x does not have, and, but for sum(), if  */ \
-  /* there is nothing to reduce.                                                              */ \
+  /* Sum, mean, product, largest and smallest element along axes (negative: from the last).   */ \
+  /* keep_dims: the axes stay, with size 1. Sums and products are in double. Equal largest    */ \
+  /* elements share the derivative. Throw InvalidArgument for axes that x does not have, and, */ \
+  /* but for sum() and prod(), if there is nothing to reduce.                                 */ \
   T sum(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
   T mean(const T& x, const std::vector<int>& axes, bool keep_dims = false);                      \
+  T prod(const T& x, const std::vector<int>& axes, bool keep_dims = false);                      \
   T max(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
   T min(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
   /* x repeated along axes of 1 and missing axes, by NumPy's rules. */                           \
@@ -111,6 +137,65 @@ struct SliceRange {
 LOCKSTEP_DECLARE_FOR(Tensor)
 LOCKSTEP_DECLARE_FOR(Value)
 #undef LOCKSTEP_DECLARE_FOR
+
+// Variance, divided by count - correction, and its square root; the Euclidean norm;
+// log(sum(exp(x))) without overflow; whether all elements, or any, are not 0. Where roots are 0,
+// their derivatives are 0. Throw InvalidArgument for axes that x does not have, and var() and std()
+// if there are not more elements than `correction`.
+template <Operand T>
+T var(const T& x, const std::vector<int>& axes, bool keep_dims = false, double correction = 0);
+template <Operand T>
+T std(const T& x, const std::vector<int>& axes, bool keep_dims = false, double correction = 0);
+template <Operand T>
+T norm(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+template <Operand T>
+T logsumexp(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+template <Operand T>
+T all(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+template <Operand T>
+T any(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+// exp(x) / sum(exp(x)) along an axis, and its logarithm.
+template <Operand T>
+T softmax(const T& x, int axis);
+template <Operand T>
+T log_softmax(const T& x, int axis);
+
+// Functions that move elements. Axes may be negative: from the last. They throw InvalidArgument for
+// axes that x does not have and for sizes that do not fit.
+//
+// `value` in all elements of `shape`, on the device of x.
+template <Operand T>
+T full_like(const T& x, const Shape& shape, double value);
+// An axis of size 1 more, and axes of size 1 less.
+template <Operand T>
+T expand_dims(const T& x, int axis);
+template <Operand T>
+T squeeze(const T& x, const std::vector<int>& axes);
+// Values of one shape along a new axis, and equal parts of an axis.
+Tensor stack(const std::vector<Tensor>& parts, int axis = 0);
+Value stack(const std::vector<Value>& parts, int axis = 0);
+template <Operand T>
+std::vector<T> split(const T& x, int64_t sections, int axis);
+// The elements backward along axes; moved along an axis by `shift`, the last ones to the front; and
+// repeated along axes, aligned at the last one.
+template <Operand T>
+T flip(const T& x, const std::vector<int>& axes);
+template <Operand T>
+T roll(const T& x, int64_t shift, int axis);
+template <Operand T>
+T tile(const T& x, const std::vector<int64_t>& repeats);
+// More elements before and after those of the first axes, widths[i] for axis i: `value`, a mirror
+// image without the element at the edge, or that element.
+enum class PadMode : uint8_t { constant, reflect, edge };
+struct PadWidth {
+  int64_t before = 0, after = 0;
+};
+template <Operand T>
+T pad(const T& x, const std::vector<PadWidth>& widths, PadMode mode = PadMode::constant,
+      double value = 0);
+// Of the last two axes: ... x n x m becomes ... x min(n, m).
+template <Operand T>
+T diagonal(const T& x);
 
 // ---- Elementwise, any shape ----
 
@@ -180,6 +265,21 @@ Value multiplication(const std::vector<Value>& factors);
 // 1. Thread-safe.
 Tensor dropout(const Tensor& x, double p, uint64_t layer, const StepInfo& step);
 Value dropout(const Value& x, double p, uint64_t layer);
+
+// Random numbers of the shape of `like` (n x ...), as a function of (step.seed, draw,
+// step.iteration, position in the mini-batch, element) only, so that they do not depend on the
+// thread, worker or device that computes them. Row r of the result is the observation at position
+// step.first_row + r. `draw` tells the draws of a network apart: key_from_text(name) of the layer,
+// for example. No derivative flows back.
+// random_uniform(): in [0, 1), multiples of 2^-24. random_normal(): mean 0, standard deviation 1.
+// random_bernoulli(): 1 with the probability in the element of p, otherwise 0; its shape is p's.
+// Throw InvalidArgument for scalars. Thread-safe.
+Tensor random_uniform(const Tensor& like, uint64_t draw, const StepInfo& step);
+Value random_uniform(const Value& like, uint64_t draw);
+Tensor random_normal(const Tensor& like, uint64_t draw, const StepInfo& step);
+Value random_normal(const Value& like, uint64_t draw);
+Tensor random_bernoulli(const Tensor& p, uint64_t draw, const StepInfo& step);
+Value random_bernoulli(const Value& p, uint64_t draw);
 
 // ---- Matrices ----
 

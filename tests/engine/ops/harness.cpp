@@ -36,6 +36,7 @@ class WeightedSum final : public FloatOp {
   explicit WeightedSum(const Array& weights)
       : shape_(shape_of(weights)), weights_(weights.values.begin(), weights.values.end()) {}
   std::string_view type() const override { return "weighted_sum"; }
+  bool takes_narrow(size_t) const override { return true; }
   std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
     check_count(*this, in.size(), 1, 1);
     if (!(in[0] == shape_)) {

@@ -15,6 +15,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/elementwise/expression.h"
+#include "lockstep/engine/kernels/elementwise/random_uniform.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/losses/one_hot.h"
 #include "lockstep/engine/kernels/reductions/reduce.h"
@@ -366,6 +367,26 @@ void check_one_hot(Device device, const kernels::Table& table) {
   note_support(device, "one_hot");
 }
 
+// The words of the stream of each row, without their lowest 8 bits.
+void check_random_uniform(Device device, const kernels::Table& table) {
+  const StepInfo step{.seed = 3, .iteration = 7, .first_row = 2};
+  const Tensor y = ops::random_uniform(Tensor::zeros({3, 5}).to(device), 11, step);
+  const std::vector<float> drawn = y.to_vector();
+  for (int64_t row = 0; row < 3; ++row) {
+    const RandomStream stream({step.seed, RandomUse::draw, 11, step.iteration,
+                               static_cast<uint64_t>(step.first_row + row)});
+    for (int64_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(drawn[static_cast<size_t>(row * 5 + i)],
+                static_cast<float>(stream.bits(static_cast<uint64_t>(i)) >> 8) * 0x1p-24f);
+    }
+  }
+  EXPECT_EQ(table.random_uniform(kernels::RandomUniformProblem{Shape{0, 5}, 11})
+                .forward.writes[0]
+                .spec.shape,
+            (Shape{0, 5}));
+  note_support(device, "random_uniform");
+}
+
 // Every second column from the last one backward, and back into zeros.
 void check_strided_copy(Device device, const kernels::Table& table) {
   const Array x = random_array({3, 5}, 144);
@@ -502,6 +523,7 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   check_expression(device, table);
   check_reduce(device, table);
   check_one_hot(device, table);
+  check_random_uniform(device, table);
   check_strided_copy(device, table);
   check_pooled_at_maximum(device, table);
   for (size_t i = 0; i < std::size(calls); ++i) {

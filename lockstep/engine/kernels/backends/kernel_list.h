@@ -40,6 +40,7 @@
   OP(multiplication, MultiplicationProblem, wide, required, both)                                  \
   OP(dropout, DropoutProblem, wide, required, both)                                                \
   OP(expression, ExpressionProblem, wide, required, both)                                          \
+  OP(random_uniform, RandomUniformProblem, wide, required, both)                                   \
   OP(reshape, ReshapeProblem, narrow, required, both)                                              \
   OP(concatenation, ConcatenationProblem, narrow, required, both)                                  \
   OP(strided_copy, StridedCopyProblem, wide, required, both)                                       \

@@ -10,6 +10,7 @@
 #include "lockstep/engine/kernels/elementwise/dropout.h"
 #include "lockstep/engine/kernels/elementwise/expression.h"
 #include "lockstep/engine/kernels/elementwise/multiplication.h"
+#include "lockstep/engine/kernels/elementwise/random_uniform.h"
 #include "lockstep/engine/kernels/elementwise/relu.h"
 #include "lockstep/engine/kernels/images/normalize_images.h"
 #include "lockstep/engine/kernels/losses/cross_entropy.h"
@@ -113,6 +114,14 @@ void add_elementwise(std::vector<TestCase>& to, const Table& table) {
           },
           kExact);
     }
+  }
+  for (const Shape& shape : std::vector<Shape>{{5, 3}, {3, 33, 9, 4}, {16, 1000}}) {
+    add<&Table::random_uniform, RandomUniformProblem>(
+        to, table, "random_uniform", {shape}, "",
+        [shape](const Specs&) {
+          return RandomUniformProblem{shape, 77};
+        },
+        kExact, {}, false);
   }
   using enum ActivationKind;
   for (const auto& [kind, name] :

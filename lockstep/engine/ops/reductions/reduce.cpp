@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/graph/differentiate.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/shapes/views.h"
@@ -52,6 +53,7 @@ class Reduce final : public FloatOp {
 
   std::vector<Value> gradient(const AppliedOp& of) const override {
     const Value& x = of.inputs[0];
+    if (kind_ == Reduction::product) return {gradient_of_product(x, of.diff_outputs[0])};
     const Shape kept = result(x.shape(), true);
     const Value d = reshaped(of.diff_outputs[0], kept);
     if (kind_ == Reduction::sum) {
@@ -59,9 +61,6 @@ class Reduce final : public FloatOp {
       return {broadcast_to(each, x.shape())};
     }
     const Value y = reshaped(of.outputs[0], kept);
-    if (kind_ == Reduction::product) {
-      throw Unsupported("[prod] has no gradient");
-    }
     // Equal elements share the derivative.
     const Value at = equal(x, y);
     const Value share = d / applied(make_reduce(Reduction::sum, resolved(x.shape()), true), {at});
@@ -87,6 +86,48 @@ class Reduce final : public FloatOp {
       }
     }
     return Shape(dims);
+  }
+
+  // The product by a tree of products of two halves, whose derivatives of any order are exact where
+  // elements are 0, too.
+  Value tree_of_products(const Value& x) const {
+    const std::vector<int> axes = resolved(x.shape());
+    std::vector<int> order;
+    std::vector<int64_t> dims;
+    for (int a = 0; a < x.shape().rank(); ++a) {
+      if (std::binary_search(axes.begin(), axes.end(), a)) continue;
+      order.push_back(a);
+      dims.push_back(x.shape()[a]);
+    }
+    order.insert(order.end(), axes.begin(), axes.end());
+    dims.push_back(reduced(x.shape()));
+    Value left = reshaped(permute_dims(x, order), Shape(dims));
+    const auto part = [&](int64_t first, int64_t last) {
+      std::vector<SliceRange> ranges(dims.size());
+      ranges.back() = {first, last};
+      return slice(left, ranges);
+    };
+    for (int64_t n = dims.back(); n > 1; n = (n + 1) / 2) {
+      const Value first = part(0, n / 2);
+      Value half = multiply(first, part(n / 2, n / 2 * 2));
+      if (n % 2 == 1)
+        half = concatenation({half, part(n - 1, n)}, static_cast<int>(dims.size()) - 1);
+      left = half;
+    }
+    return reshaped(left, result(x.shape(), keep_));
+  }
+
+  Value gradient_of_product(const Value& x, const Value& d) const {
+    if (x.shape().elements() == 0) return {};
+    Graph graph;
+    GraphBuilder builder(graph, std::string(type()));
+    const Value from(&builder, graph.add_input(x.shape(), DType::f32));
+    const Value diff(&builder, graph.add_input(d.shape(), DType::f32));
+    const DerivativeSeed seed{tree_of_products(from).number(), diff.number()};
+    const int wanted = from.number();
+    const std::vector<int> diffs = add_gradients(graph, {&seed, 1}, {&wanted, 1});
+    const Value outside[] = {x, d};
+    return replayed(graph, outside, diffs)[0];
   }
 
   Reduction kind_;
@@ -119,6 +160,9 @@ Value sum_to(const Value& x, const Shape& shape) {
   }                                                                          \
   T mean(const T& x, const std::vector<int>& axes, bool keep_dims) {         \
     return applied(make_reduce(Reduction::sum, axes, keep_dims, true), {x}); \
+  }                                                                          \
+  T prod(const T& x, const std::vector<int>& axes, bool keep_dims) {         \
+    return applied(make_reduce(Reduction::product, axes, keep_dims), {x});   \
   }                                                                          \
   T max(const T& x, const std::vector<int>& axes, bool keep_dims) {          \
     return applied(make_reduce(Reduction::maximum, axes, keep_dims), {x});   \

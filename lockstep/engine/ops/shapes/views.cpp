@@ -274,7 +274,13 @@ Value reshaped(const Value& x, const Shape& shape) {
   return applied(std::make_shared<ReshapeTo>(shape), {x});
 }
 
+Tensor reshaped(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return applied(std::make_shared<ReshapeTo>(shape), {x});
+}
+
 Value detached(const Value& x) { return applied(std::make_shared<Detached>(), {x}); }
+Tensor detached(const Tensor& x) { return applied(std::make_shared<Detached>(), {x}); }
 
 Value one_hot(const Value& labels, int64_t classes) {
   return applied(std::make_shared<OneHot>(classes), {labels});

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep::ops {
 
@@ -14,8 +15,10 @@ std::vector<int> resolved_axes(std::string_view op, std::span<const int> axes, c
 
 // The same elements in row-major order, with another shape; the first axis is not special.
 Value reshaped(const Value& x, const Shape& shape);
+Tensor reshaped(const Tensor& x, const Shape& shape);
 // x as a constant: no derivative flows back.
 Value detached(const Value& x);
+Tensor detached(const Tensor& x);
 // Labels (i32) n x ... as n x ... x classes: 1 at the label, otherwise 0; NaN for other labels.
 Value one_hot(const Value& labels, int64_t classes);
 // A vector of channels in a shape that broadcasts to x, n x c x space.

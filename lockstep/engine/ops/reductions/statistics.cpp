@@ -1,0 +1,94 @@
+// Statistics along axes, made of sums, products and largest elements.
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/shapes/views.h"
+
+namespace lockstep::ops {
+namespace {
+
+int64_t elements_along(std::string_view op, const std::vector<int>& axes, const Shape& x) {
+  int64_t count = 1;
+  for (const int axis : resolved_axes(op, axes, x)) count *= x[axis];
+  return count;
+}
+
+// sqrt(x), with the derivative 0 where x is 0.
+template <class T>
+T root(const T& x) {
+  const T zero = equal(x, 0);
+  return where(zero, 0, sqrt(where(zero, 1, x)));
+}
+
+// x shifted so that exp() of it does not overflow, and the shift.
+template <class T>
+std::pair<T, T> below_largest(const T& x, const std::vector<int>& axes) {
+  const T most = detached(max(x, axes, true));
+  const T shift = where(is_finite(most), most, 0);
+  return {x - shift, shift};
+}
+
+}  // namespace
+
+template <Operand T>
+T var(const T& x, const std::vector<int>& axes, bool keep_dims, double correction) {
+  const auto count = static_cast<double>(elements_along("var", axes, x.shape()));
+  if (!(count > correction)) {
+    throw InvalidArgument("[var] " + std::to_string(static_cast<int64_t>(count)) +
+                          " elements along the axes of " + x.shape().to_string() +
+                          " are too few for a correction of " + std::to_string(correction));
+  }
+  const T apart = square(x - mean(x, axes, true));
+  return mean(apart, axes, keep_dims) * (count / (count - correction));
+}
+LOCKSTEP_INSTANTIATE_1(var, const std::vector<int>&, bool, double)
+
+template <Operand T>
+T std(const T& x, const std::vector<int>& axes, bool keep_dims, double correction) {
+  return root(var(x, axes, keep_dims, correction));
+}
+LOCKSTEP_INSTANTIATE_1(std, const std::vector<int>&, bool, double)
+
+template <Operand T>
+T norm(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  return root(sum(square(x), axes, keep_dims));
+}
+LOCKSTEP_INSTANTIATE_1(norm, const std::vector<int>&, bool)
+
+template <Operand T>
+T logsumexp(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  const auto [below, shift] = below_largest(x, axes);
+  const T all = log(sum(exp(below), axes, true)) + shift;
+  return keep_dims ? all : squeeze(all, axes);
+}
+LOCKSTEP_INSTANTIATE_1(logsumexp, const std::vector<int>&, bool)
+
+template <Operand T>
+T all(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  return equal(sum(equal(x, 0), axes, keep_dims), 0);
+}
+LOCKSTEP_INSTANTIATE_1(all, const std::vector<int>&, bool)
+
+template <Operand T>
+T any(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  return not_equal(sum(not_equal(x, 0), axes, keep_dims), 0);
+}
+LOCKSTEP_INSTANTIATE_1(any, const std::vector<int>&, bool)
+
+template <Operand T>
+T log_softmax(const T& x, int axis) {
+  const T below = below_largest(x, {axis}).first;
+  return below - log(sum(exp(below), {axis}, true));
+}
+LOCKSTEP_INSTANTIATE_1(log_softmax, int)
+
+template <Operand T>
+T softmax(const T& x, int axis) {
+  const T above = exp(below_largest(x, {axis}).first);
+  return above / sum(above, {axis}, true);
+}
+LOCKSTEP_INSTANTIATE_1(softmax, int)
+
+}  // namespace lockstep::ops
