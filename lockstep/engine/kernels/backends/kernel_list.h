@@ -22,7 +22,7 @@
 
 // Changes whenever the list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 22
+#define LOCKSTEP_TABLE_VERSION 23
 
 // clang-format off
 #define LOCKSTEP_KERNELS(OP, FUNCTION)                                                             \

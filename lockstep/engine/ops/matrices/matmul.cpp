@@ -12,21 +12,20 @@
 namespace lockstep::ops {
 namespace {
 
-class Matmul final : public Op {
+class Matmul final : public FloatOp {
  public:
   Matmul(bool transpose_a, bool transpose_b)
       : transpose_a_(transpose_a), transpose_b_(transpose_b) {}
   std::string_view type() const override { return "matmul"; }
 
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 2, 2);
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 2, 2);
     const auto spec = [](const Shape& shape) { return TensorSpec{shape, DType::f32, nullptr}; };
     return {kernels::product_axes({spec(in[0]), spec(in[1]), transpose_a_, transpose_b_}).dst};
   }
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(table, kernels::MatrixProductProblem{in[0].plain(), in[1].plain(),
                                                                  transpose_a_, transpose_b_});
   }

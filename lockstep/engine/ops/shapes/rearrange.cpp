@@ -17,8 +17,6 @@ int resolved_axis(std::string_view op, int axis, const Shape& x) {
   return resolved_axes(op, axes, x).front();
 }
 
-std::string in_brackets(std::string_view op) { return "[" + std::string(op) + "] "; }
-
 // The elements of [first, last) along an axis.
 template <class T>
 T part(const T& x, int axis, int64_t first, int64_t last) {
