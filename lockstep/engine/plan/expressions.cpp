@@ -7,6 +7,7 @@
 
 #include "lockstep/engine/graph/differentiate.h"
 #include "lockstep/engine/ops/elementwise/expression.h"
+#include "lockstep/engine/ops/reductions/reduce.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +33,34 @@ class Expression final : public FloatOp {
   }
 
  private:
+  std::vector<Instruction> program_;
+  Shape dst_;
+};
+
+// A reduction of what an expression computes.
+class ReducedExpression final : public FloatOp {
+ public:
+  ReducedExpression(kernels::ReduceProblem problem, std::vector<Instruction> program, Shape dst)
+      : problem_(std::move(problem)), program_(std::move(program)), dst_(std::move(dst)) {}
+  std::string_view type() const override { return "reduced expression"; }
+  std::vector<Shape> infer_shapes(std::span<const Shape>) const override { return {dst_}; }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    kernels::ReduceProblem problem = problem_;
+    problem.of = {{}, problem.src.shape, program_};
+    bool rows_apart = true;
+    for (const TensorSpec& spec : in) {
+      problem.of.src.push_back(spec.plain());
+      rows_apart = rows_apart && (spec.shape == problem.src.shape || spec.shape.rank() == 0);
+    }
+    kernels::Kernel kernel = kernels::compile(table, problem);
+    kernel.forward.writes[0].spec.shape = dst_;
+    kernel.rows_apart = kernel.rows_apart && rows_apart;
+    return kernel;
+  }
+
+ private:
+  kernels::ReduceProblem problem_;
   std::vector<Instruction> program_;
   Shape dst_;
 };
@@ -66,7 +95,7 @@ class Combining {
     parts_.resize(nodes_.size());
     taken_.resize(nodes_.size());
     for (size_t j = 0; j < nodes_.size(); ++j) {
-      if (instruction_of(j)) take_parts(j);
+      if (instruction_of(j) || reduction_of(j)) take_parts(j);
     }
     return emitted();
   }
@@ -82,12 +111,20 @@ class Combining {
     if (!at || at->opcode == Opcode::constant) return at;
     return kernels::arity_of(at->opcode) == static_cast<int>(node.inputs.size()) ? at : nullptr;
   }
+  std::optional<kernels::ReduceProblem> reduction_of(size_t i) const {
+    return ops::reduction_of(*nodes_[i].op, graph_.spec(nodes_[i].inputs.front()));
+  }
+  // Whether the reader's expression can compute a value that it reads.
+  bool can_compute(size_t reader, int v) const {
+    if (reduction_of(reader)) return true;
+    return instruction_of(reader) && shape(nodes_[reader].outputs.front()) == shape(v);
+  }
   bool is_constant(size_t i) const {
     const Instruction* const at = instruction_of(i);
     return at && at->opcode == Opcode::constant;
   }
 
-  // Whether all readers of a node's result are instructions on results of the same shape.
+  // Whether the expressions of all readers of a node's result can compute it.
   bool may_vanish(size_t i) const {
     const int v = nodes_[i].outputs.front();
     if (!instruction_of(i) || is_result_[index(v)]) return false;
@@ -95,7 +132,7 @@ class Combining {
     return std::all_of(readers.begin(), readers.end(), [&](size_t reader) {
       // A sum of derivatives alone is faster where it is computed in place.
       const bool sums = is_accumulation(*nodes_[i].op) && is_accumulation(*nodes_[reader].op);
-      return instruction_of(reader) && !sums && shape(nodes_[reader].outputs.front()) == shape(v);
+      return !sums && can_compute(reader, v);
     });
   }
 
@@ -134,8 +171,10 @@ class Combining {
 
   void take_parts(size_t j) {
     for (const int v : nodes_[j].inputs) {
-      const int i = producer_[index(v)];
-      if (i >= 0 && may_be_part(static_cast<size_t>(i))) taken_[j].insert(v);
+      if (producer_[index(v)] < 0) continue;
+      const size_t i = producer_of(v);
+      if (!instruction_of(j) && !instruction_of(i)) continue;  // a reduction needs an instruction
+      if (may_be_part(i)) taken_[j].insert(v);
     }
     parts_[j] = parts_of(j);
     while (parts_[j].inputs.size() > kMostInputs || parts_[j].nodes.size() > kMostInstructions) {
@@ -151,9 +190,11 @@ class Combining {
 
   Parts parts_of(size_t j) const {
     Parts parts;
-    parts.nodes = {j};
-    parts.expensive = is_expensive(instruction_of(j)->opcode);
-    if (is_constant(j)) return parts;
+    if (const Instruction* const at = instruction_of(j)) {
+      parts.nodes = {j};
+      parts.expensive = is_expensive(at->opcode);
+      if (at->opcode == Opcode::constant) return parts;
+    }
     for (const int v : nodes_[j].inputs) add_parts(j, v, parts);
     return parts;
   }
@@ -185,7 +226,11 @@ class Combining {
       const std::set<int>& inputs = of.parts_[node].inputs;
       for (const int v : inputs) operands_.emplace(v, static_cast<uint8_t>(operands_.size()));
       first_ = inputs.size();
-      add(node);
+      if (of.instruction_of(node)) {
+        add(node);
+      } else {
+        operand(of.nodes_[node].inputs.front());
+      }
     }
     std::vector<Instruction> instructions;
 
@@ -256,8 +301,13 @@ class Combining {
     OpPtr op = node.op;
     std::vector<int> inputs = node.inputs;
     if (is_combined(i)) {
-      op =
-          std::make_shared<Expression>(Program(*this, i).instructions, shape(node.outputs.front()));
+      std::vector<Instruction> program = Program(*this, i).instructions;
+      const Shape& dst = shape(node.outputs.front());
+      if (const auto reduction = reduction_of(i)) {
+        op = std::make_shared<ReducedExpression>(*reduction, std::move(program), dst);
+      } else {
+        op = std::make_shared<Expression>(std::move(program), dst);
+      }
       inputs.assign(parts_[i].inputs.begin(), parts_[i].inputs.end());
     }
     for (int& v : inputs) v = moved[index(v)];

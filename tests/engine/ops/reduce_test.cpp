@@ -261,6 +261,42 @@ TEST(Reduce, TheGpusKernelHasTheCpusBits) {
   }
 }
 
+// x^2 - x, reduced.
+ReduceProblem of_expression(ReduceProblem p) {
+  using enum kernels::Opcode;
+  p.of = {{p.src}, p.src.shape, {{square, 0}, {subtract, 1, 0}}};
+  return p;
+}
+
+TEST(Reduce, AnExpressionHasTheBitsOfItsResults) {
+  int streamed = 0;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    const Random r = random_reduction(seed, seed < 300 ? 60000 : 4000);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + text_of(r.problem));
+    Floats computed = r.x;
+    for (float& x : computed) x = x * x - x;
+    const Floats y = run(on_cpu(r.problem), computed);
+    const Kernel kernel = on_cpu(of_expression(r.problem));
+    ASSERT_TRUE(same(run(kernel, r.x), y));
+    ASSERT_TRUE(same(run(kernel, r.x, 3e38f), y));
+    streamed += r.x.size() > 30000 && kernel.forward.scratch_bytes < 4 * r.x.size();
+    if (r.x.size() > 4000) continue;
+    ASSERT_TRUE(same(run(kernels::cuda::reduce(of_expression(r.problem)), r.x), y));
+  }
+  EXPECT_GT(streamed, 5);
+}
+
+// Losses and gradients of broadcast values: no memory for what is reduced.
+TEST(Reduce, AnExpressionOfRowsOrColumnsNeedsLittleMemory) {
+  for (const auto& [shape, axes] : {std::pair{Shape{300, 5000}, std::vector<int>{1}},
+                                    std::pair{Shape{50000, 1}, std::vector<int>{0, 1}},
+                                    std::pair{Shape{5000, 7, 1, 3}, std::vector<int>{1, 3}},
+                                    std::pair{Shape{5000, 300}, std::vector<int>{0}}}) {
+    EXPECT_LT(on_cpu(of_expression(problem(shape, axes))).forward.scratch_bytes, size_t{70} << 10)
+        << shape.to_string();
+  }
+}
+
 // Sums in float would be wrong by a thousandth here.
 TEST(Reduce, LongSumsAreExactToTheLastPlace) {
   for (const auto& [shape, axes, outputs] :

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/engine/kernels/elementwise/expression.h"
 #include "lockstep/engine/kernels/interface/kernel.h"
 
 namespace lockstep::kernels {
@@ -21,6 +22,9 @@ struct ReduceProblem {
   std::vector<int> axes;
   Reduction kind = Reduction::sum;
   double factor = 1;
+  // With a program: src is not an input but what the program computes of its inputs, which are
+  // row-major. The bits are those of the two kernels.
+  ExpressionProblem of = {};
 };
 
 }  // namespace lockstep::kernels

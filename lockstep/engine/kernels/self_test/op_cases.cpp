@@ -290,6 +290,14 @@ void add_reductions(std::vector<TestCase>& to, const Table& table) {
             return ReduceProblem{spec(shape), axes, kind, 0.1};
           },
           kExact, {}, false);
+      if (src.large) continue;
+      add<&Table::reduce, ReduceProblem>(
+          to, table, "reduce", src, what + " of an expression",
+          [shape = src.shape, axes = axes, kind = kind](const Specs& spec) {
+            const std::vector<Instruction> program{{Opcode::square, 0}, {Opcode::subtract, 1, 0}};
+            return ReduceProblem{spec(shape), axes, kind, 0.1, {{spec(shape)}, shape, program}};
+          },
+          kExact, {}, false);
     }
   }
 }

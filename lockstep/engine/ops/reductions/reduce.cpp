@@ -42,11 +42,13 @@ class Reduce final : public FloatOp {
     return {result(in[0], keep_)};
   }
 
+  kernels::ReduceProblem problem(const TensorSpec& src) const {
+    const double factor = mean_ ? 1.0 / static_cast<double>(reduced(src.shape)) : 1.0;
+    return {src.plain(), resolved(src.shape), kind_, factor};
+  }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    const double factor = mean_ ? 1.0 / static_cast<double>(reduced(in[0].shape)) : 1.0;
-    kernels::Kernel kernel = kernels::compile(
-        table, kernels::ReduceProblem{in[0].plain(), resolved(in[0].shape), kind_, factor});
+    kernels::Kernel kernel = kernels::compile(table, problem(in[0]));
     kernel.forward.writes[0].spec.shape = result(in[0].shape, keep_);
     return kernel;
   }
@@ -55,11 +57,12 @@ class Reduce final : public FloatOp {
     const Value& x = of.inputs[0];
     if (kind_ == Reduction::product) return {gradient_of_product(x, of.diff_outputs[0])};
     const Shape kept = result(x.shape(), true);
-    const Value d = reshaped(of.diff_outputs[0], kept);
+    const Value& diff = of.diff_outputs[0];
     if (kind_ == Reduction::sum) {
-      const Value each = mean_ ? d * (1.0 / static_cast<double>(reduced(x.shape()))) : d;
-      return {broadcast_to(each, x.shape())};
+      const Value each = mean_ ? diff * (1.0 / static_cast<double>(reduced(x.shape()))) : diff;
+      return {broadcast_to(reshaped(each, kept), x.shape())};
     }
+    const Value d = reshaped(diff, kept);
     const Value y = reshaped(of.outputs[0], kept);
     // Equal elements share the derivative.
     const Value at = equal(x, y);
@@ -139,6 +142,12 @@ class Reduce final : public FloatOp {
 
 OpPtr make_reduce(Reduction kind, std::vector<int> axes, bool keep, bool mean) {
   return std::make_shared<Reduce>(kind, std::move(axes), keep, mean);
+}
+
+std::optional<kernels::ReduceProblem> reduction_of(const Op& op, const TensorSpec& src) {
+  const auto* const reduce = dynamic_cast<const Reduce*>(&op);
+  if (!reduce) return std::nullopt;
+  return reduce->problem(src);
 }
 
 Value sum_to(const Value& x, const Shape& shape) {

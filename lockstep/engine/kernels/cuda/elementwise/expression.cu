@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <string>
 
+#include "lockstep/engine/kernels/cuda/elementwise/expression.h"
 #include "lockstep/engine/kernels/cuda/launch.h"
-#include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/elementwise/broadcast_axes.h"
 #include "lockstep/engine/kernels/elementwise/expression.h"
 #include "lockstep/engine/kernels/elementwise/expression_functions.h"
@@ -69,7 +69,7 @@ static_assert(sizeof(Interpreter) < 4000);
 
 }  // namespace
 
-Kernel expression(const ExpressionProblem& p) {
+std::function<void(const Bound&, float*)> expression_launch(const ExpressionProblem& p) {
   check(p);
   const BroadcastAxes axes = broadcast_axes(p);
   if (axes.dims.size() > kMostAxes) {
@@ -86,18 +86,23 @@ Kernel expression(const ExpressionProblem& p) {
     std::copy(axes.strides[k].begin(), axes.strides[k].end(), interpreter.strides[k]);
   }
   std::copy(p.program.begin(), p.program.end(), interpreter.program);
+  return [interpreter, count = p.elements()](const Bound& b, float* dst) {
+    Interpreter bound = interpreter;
+    for (int k = 0; k < bound.inputs; ++k) bound.src[k] = b.in(k);
+    bound.dst = dst;
+    launch_each("expression", count, b.stream, bound);
+  };
+}
+
+Kernel expression(const ExpressionProblem& p) {
   Kernel kernel;
   std::vector<Operand> reads;
   for (size_t k = 0; k < p.src.size(); ++k) {
     reads.push_back(input(static_cast<int>(k), p.src[k]));
   }
-  kernel.forward = own_pass(std::move(reads), {output(0, p.dst_spec())},
-                            [interpreter, count = p.elements()](const Bound& b) {
-                              Interpreter bound = interpreter;
-                              for (int k = 0; k < bound.inputs; ++k) bound.src[k] = b.in(k);
-                              bound.dst = b.out(0);
-                              launch_each("expression", count, b.stream, bound);
-                            });
+  kernel.forward =
+      own_pass(std::move(reads), {output(0, p.dst_spec())},
+               [launch = expression_launch(p)](const Bound& b) { launch(b, b.out(0)); });
   for (size_t k = 0; k < p.src.size(); ++k) {
     if (p.src[k].shape == p.dst) kernel.forward.in_place.push_back(static_cast<int>(k));
   }

@@ -2,6 +2,7 @@
 #include <limits>
 #include <string>
 
+#include "lockstep/engine/kernels/cuda/elementwise/expression.h"
 #include "lockstep/engine/kernels/cuda/launch.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/reductions/reduce.h"
@@ -143,26 +144,42 @@ Kernel reduce(const ReduceProblem& p) {
     if (std::count(p.axes.begin(), p.axes.end(), axis) == 0) dims.push_back(p.src.shape[axis]);
   }
   const int64_t items = r.blocks * r.outputs;
+  const size_t parts = static_cast<size_t>(items) * sizeof(double);
+  const auto run = [r, items, rows = axes.has_rows](const Bound& b, const float* x) {
+    Reducing bound = r;
+    bound.x = x;
+    bound.parts = static_cast<double*>(b.scratch);
+    bound.dst = b.out(0);
+    if (rows && items > 0) {
+      constexpr int64_t at_once = kBlock / kLanes;
+      launch("reduce", blocks_of_rows,
+             {.blocks = (items + at_once - 1) / at_once, .shared_bytes = kBlock * sizeof(double)},
+             b.stream, bound);
+    } else {
+      launch_each("reduce", items, b.stream, BlocksOfColumns{bound});
+    }
+    launch_each("reduce, totals", bound.outputs, b.stream, Totals{bound});
+  };
   Kernel kernel;
+  const std::vector<Operand> dst{output(0, plain_spec(Shape(dims)))};
+  if (p.of.program.empty()) {
+    kernel.forward = own_pass(
+        {input(0, p.src.plain())}, dst, [run](const Bound& b) { run(b, b.in(0)); }, parts);
+    return kernel;
+  }
+  // What is reduced lies behind the parts.
+  std::vector<Operand> reads;
+  for (size_t k = 0; k < p.of.src.size(); ++k) {
+    reads.push_back(input(static_cast<int>(k), p.of.src[k]));
+  }
   kernel.forward = own_pass(
-      {input(0, p.src.plain())}, {output(0, plain_spec(Shape(dims)))},
-      [r, items, rows = axes.has_rows](const Bound& b) {
-        Reducing bound = r;
-        bound.x = b.in(0);
-        bound.parts = static_cast<double*>(b.scratch);
-        bound.dst = b.out(0);
-        if (rows && items > 0) {
-          constexpr int64_t at_once = kBlock / kLanes;
-          launch(
-              "reduce", blocks_of_rows,
-              {.blocks = (items + at_once - 1) / at_once, .shared_bytes = kBlock * sizeof(double)},
-              b.stream, bound);
-        } else {
-          launch_each("reduce", items, b.stream, BlocksOfColumns{bound});
-        }
-        launch_each("reduce, totals", bound.outputs, b.stream, Totals{bound});
+      std::move(reads), dst,
+      [run, items, launch = expression_launch(p.of)](const Bound& b) {
+        auto* const x = reinterpret_cast<float*>(static_cast<double*>(b.scratch) + items);
+        launch(b, x);
+        run(b, x);
       },
-      static_cast<size_t>(items) * sizeof(double));
+      parts + p.src.bytes());
   return kernel;
 }
 
