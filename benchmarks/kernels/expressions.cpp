@@ -69,6 +69,20 @@ LOCKSTEP_CLONES void weighted_squares(const float* x, const float* z, const floa
   }
 }
 
+LOCKSTEP_CLONES void weighted_squares_of_columns(const float* x, const float* z, const float* w,
+                                                 double* sums, float* y, int64_t rows,
+                                                 int64_t columns) {
+  std::fill_n(sums, columns, 0.0);
+  for (int64_t r = 0; r < rows; ++r, x += columns, z += columns) {
+#pragma GCC ivdep
+    for (int64_t c = 0; c < columns; ++c) {
+      const float d = x[c] - z[c];
+      sums[c] += static_cast<double>(d * d * w[c]);
+    }
+  }
+  for (int64_t c = 0; c < columns; ++c) y[c] = static_cast<float>(sums[c]);
+}
+
 LOCKSTEP_CLONES void sum_rows(const float* x, float* y, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r, x += columns) {
     y[r] = sum_of(columns, [=](int64_t c) { return x[c]; });
@@ -195,18 +209,20 @@ void run(int turns) {
                                  {maximum, 6, 7},
                                  {add, 8, 4}}}),
               {x, m, g, b, z}, y));
-    const Work squares = bound(
-        table.expression(
-            {{whole, whole, row}, whole.shape, {{subtract, 0, 1}, {square, 3}, {multiply, 4, 2}}}),
-        {x, z, g}, y);
-    const Work sum = bound(table.reduce({whole, {1}}), {y}, of_rows);
+    const ExpressionProblem squares{
+        {whole, whole, row}, whole.shape, {{subtract, 0, 1}, {square, 3}, {multiply, 4, 2}}};
     compare(
-        "sum of (x - z)^2 * w, two kernels", size, turns, 2 * bytes,
+        "sum of (x - z)^2 * w by rows", size, turns, 2 * bytes,
         [=] { weighted_squares(x.get(), z.get(), g.get(), of_rows.get(), rows, columns); },
+        bound(table.reduce({whole, {1}, Reduction::sum, 1, squares}), {x, z, g}, of_rows));
+    compare(
+        "sum of (x - z)^2 * w by columns", size, turns, 2 * bytes,
         [=] {
-          squares();
-          sum();
-        });
+          weighted_squares_of_columns(x.get(), z.get(), g.get(),
+                                      reinterpret_cast<double*>(sums.get()), of_columns.get(), rows,
+                                      columns);
+        },
+        bound(table.reduce({whole, {0}, Reduction::sum, 1, squares}), {x, z, g}, of_columns));
     compare(
         "sum of rows", size, turns, bytes, [=] { sum_rows(x.get(), of_rows.get(), rows, columns); },
         bound(table.reduce({whole, {1}}), {x}, of_rows));

@@ -191,7 +191,10 @@ class StreamReducer final : public ExpressionSink {
         neutral_(neutral_element<T>(kind)),
         rows_(axes.has_rows),
         row_(axes.has_rows ? axes.row : axes.kept.positions()),
-        flush_at_(rows_ ? kReduceBlock : row_ * kPositionsTogether),
+        flush_at_(
+            rows_ ? kReduceBlock
+                  // Half as many where all would not stay in the first cache.
+                  : row_ * (row_ > kMostColumns / 4 ? kPositionsTogether / 2 : kPositionsTogether)),
         buffer_(scratch),
         dst_(dst),
         total_(neutral_),

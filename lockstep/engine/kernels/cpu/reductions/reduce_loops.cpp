@@ -203,6 +203,9 @@ void add_columns(const float* const* x, int64_t positions, int64_t count, typena
     add_columns_of<Op, kPositionsTogether>(x, count, columns);
     return;
   }
+  constexpr int64_t half = kPositionsTogether / 2;
+  for (; positions >= half; positions -= half, x += half)
+    add_columns_of<Op, half>(x, count, columns);
   for (; positions > 0; --positions, ++x) add_columns_of<Op, 1>(x, count, columns);
 }
 
