@@ -507,4 +507,37 @@ T softmax_cross_entropy(const T& logits, const Same<T>& labels);
 template <Operand T>
 T mean_squared_error(const T& prediction, const Same<T>& target);
 
+// The losses below are made of the ops above, so they have derivatives of any order. Names,
+// defaults and careful forms are PyTorch's. The mean is over the elements of an observation.
+// prediction, target: n x ..., of one shape; they throw InvalidArgument for others. Both get
+// gradients.
+
+// Mean of |prediction - target|.
+template <Operand T>
+T l1(const T& prediction, const Same<T>& target);
+// Mean of d^2 / 2 for |d| <= delta, otherwise of delta * (|d| - delta / 2), d = prediction -
+// target. Throws InvalidArgument unless delta is finite and above 0.
+template <Operand T>
+T huber(const T& prediction, const Same<T>& target, double delta = 1);
+// huber() with delta = beta, divided by beta; l1() for beta = 0.
+template <Operand T>
+T smooth_l1(const T& prediction, const Same<T>& target, double beta = 1);
+// Mean of max(0, margin - target * prediction), for targets of -1 and 1.
+template <Operand T>
+T hinge(const T& prediction, const Same<T>& target, double margin = 1);
+// (a . b) / (|a| |b|) over all elements, with norms of at least epsilon: from -1 to 1.
+template <Operand T>
+T cosine_similarity(const T& a, const Same<T>& b, double epsilon = 1e-8);
+// Mean of -(target * log(p) + (1 - target) * log(1 - p)), with logarithms of at least -100 and
+// their slopes of at most 1e12. probabilities and target: from 0 to 1.
+template <Operand T>
+T binary_cross_entropy(const T& probabilities, const Same<T>& target);
+// binary_cross_entropy(sigmoid(logits), target). It stays exact for large logits.
+template <Operand T>
+T binary_cross_entropy_with_logits(const T& logits, const Same<T>& target);
+// The Kullback-Leibler divergence: sum of target * (log(target) - log_probabilities), where
+// elements with target 0 count nothing. PyTorch's with reduction="batchmean".
+template <Operand T>
+T kl_div(const T& log_probabilities, const Same<T>& target);
+
 }  // namespace lockstep::ops
