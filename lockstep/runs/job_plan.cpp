@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/text.h"
+#include "lockstep/engine/nn/loss.h"
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/train/input/mini_batches.h"
@@ -22,7 +23,7 @@ namespace {
 // The network must give a value for each class.
 void check_outputs(const Network& network, const std::vector<std::string>& classes) {
   const std::vector<Shape> outputs = network.output_shapes();
-  if (network.loss() != "cross_entropy" || outputs.size() != 1) return;
+  if (!takes_labels(network.loss()) || outputs.size() != 1) return;
   const auto count = static_cast<int64_t>(classes.size());
   if (outputs[0].elements() == count) return;
   constexpr size_t most = 8;

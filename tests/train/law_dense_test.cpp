@@ -39,7 +39,7 @@ TrainingResult run_dense(const TrainingOptions& options, const TrainingControl& 
   return train(call, problem.network, problem.data, options, control);
 }
 
-TrainingOptions options_of(int64_t threads, int64_t workers = 0) {
+TrainingOptions dense_options(int64_t threads, int64_t workers = 0) {
   TrainingOptions options = testing::law_options(threads);
   options.class_weights = {1, 2, 1, 3, 1, 1, 0.5, 1, 1, 0};
   options.shards.check_frequency = 5;
@@ -56,26 +56,26 @@ struct OneByOne {
 };
 
 TEST(Law, OneDigestForDenseNetworksByAnyThreads) {
-  const TrainingResult one = run_dense(options_of(1));
+  const TrainingResult one = run_dense(dense_options(1));
   ASSERT_EQ(one.last_iteration, testing::law_iterations);
   for (const int threads : {2, 5}) {
-    const TrainingResult many = run_dense(options_of(threads));
+    const TrainingResult many = run_dense(dense_options(threads));
     for (const int64_t shards : many.shards_by_thread) EXPECT_GT(shards, 0) << "an idle thread";
     expect_same_history(one, many);
   }
 }
 
 TEST(DenseNetworks, HaveTheSameBitsShardByShard) {
-  const TrainingResult together = run_dense(options_of(2));
+  const TrainingResult together = run_dense(dense_options(2));
   const OneByOne hook;
-  expect_same_history(together, run_dense(options_of(2)));
+  expect_same_history(together, run_dense(dense_options(2)));
 }
 
 // Shards of one row, the whole mini-batch as one shard, mini-batches of one row.
 TEST(DenseNetworks, HaveTheSameBitsForAnySizes) {
   for (const auto& [mini_batch, shard] : {std::pair<int64_t, int64_t>{9, 1}, {100, 100}, {1, 1}}) {
     SCOPED_TRACE(std::to_string(mini_batch) + " in shards of " + std::to_string(shard));
-    TrainingOptions options = options_of(2);
+    TrainingOptions options = dense_options(2);
     options.mini_batch_size = mini_batch;
     options.shards.size = shard;
     options.max_iterations = 3;
@@ -97,7 +97,7 @@ TEST(DenseNetworks, HaveTheSameBitsInWideRows) {
                      fully_connected({.units = 1'300}), relu(), fully_connected({.units = 1'536}),
                      relu(), fully_connected({.units = 10}), softmax()});
     network.initialize(11);
-    TrainingOptions options = options_of(threads);
+    TrainingOptions options = dense_options(threads);
     options.solver.type = "adam";
     options.max_iterations = 2;
     options.shards.check_frequency = 0;
@@ -113,10 +113,10 @@ TEST(DenseNetworks, HaveTheSameBitsInWideRows) {
 }
 
 TEST(DenseNetworks, HaveTheSameBitsInFilledMemory) {
-  const TrainingResult plain = run_dense(options_of(2));
+  const TrainingResult plain = run_dense(dense_options(2));
   for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {
     const Poisoned memory(pattern);
-    expect_same_history(plain, run_dense(options_of(2)));
+    expect_same_history(plain, run_dense(dense_options(2)));
   }
 }
 
@@ -128,20 +128,20 @@ TrainingProblem dense_problem_in_filled_memory(bool huge) {
 
 // Also what members of a host share: the rows that they exchange, and the sum.
 TEST(DenseNetworks, HaveTheSameBitsInFilledMemoryOfWorkers) {
-  const TrainingResult plain = run_dense(options_of(2));
+  const TrainingResult plain = run_dense(dense_options(2));
   for (const bool huge : {false, true}) {
     const auto call = make_call<&dense_problem_in_filled_memory>(huge);
     TrainingProblem problem = dense_problem();
-    TrainingOptions options = options_of(2, 3);
+    TrainingOptions options = dense_options(2, 3);
     options.workers.load = {1, 2, 3};
     expect_same_history(plain, train(call, problem.network, problem.data, options));
   }
 }
 
 TEST(LawOfWorkers, OneDigestForDenseNetworks) {
-  const TrainingResult one = run_dense(options_of(1));
+  const TrainingResult one = run_dense(dense_options(1));
   for (const int64_t workers : {2, 3}) {
-    TrainingOptions options = options_of(2, workers);
+    TrainingOptions options = dense_options(2, workers);
     if (workers == 3) options.workers.load = {1, 2, 3};
     const TrainingResult many = run_dense(options);
     for (const auto& w : many.workers) EXPECT_GT(w.shards, 0) << "worker " << w.worker;
@@ -150,7 +150,7 @@ TEST(LawOfWorkers, OneDigestForDenseNetworks) {
 }
 
 TrainingOptions bf16_options(int64_t threads, int64_t workers = 0) {
-  TrainingOptions options = options_of(threads, workers);
+  TrainingOptions options = dense_options(threads, workers);
   options.precision.type = "bf16";
   return options;
 }
@@ -160,7 +160,7 @@ TEST(Law, OneDigestForDenseNetworksInBf16) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   const TrainingResult one = run_dense(bf16_options(1));
   ASSERT_EQ(one.last_iteration, testing::law_iterations);
-  EXPECT_NE(one.digest, run_dense(options_of(1)).digest);
+  EXPECT_NE(one.digest, run_dense(dense_options(1)).digest);
   for (const int threads : {2, 5}) expect_same_history(one, run_dense(bf16_options(threads)));
 }
 
@@ -225,7 +225,7 @@ TEST(DenseNetworksInBf16, KeepParametersInF32) {
 
 // The accounts of sums over shards in the profile of a training, which exist only for bundles.
 std::vector<ProfileAccount> sums_over_shards() {
-  TrainingOptions options = options_of(2);
+  TrainingOptions options = dense_options(2);
   options.shards.check_frequency = 0;
   options.max_iterations = 2;
   const TrainingResult result = run_dense(options, {.profile = true});

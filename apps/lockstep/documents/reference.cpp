@@ -7,6 +7,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/formulas/formula_functions.h"
 #include "lockstep/engine/nn/layer.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/parallel/clusters/cluster_profile.h"
@@ -79,7 +80,8 @@ An entry of `layers` is one of
 )";
 
 // Names of these parts, in addition to those of tables and layers.
-constexpr const char *kSolvers = "solvers", *kMetrics = "metrics", *kClusters = "clusters";
+constexpr const char *kSolvers = "solvers", *kMetrics = "metrics", *kExpressions = "expressions",
+                     *kClusters = "clusters";
 
 constexpr const char* clusters_head = R"(## Clusters
 
@@ -101,6 +103,16 @@ The field `metrics` of a training and the option `--metrics` of `lockstep evalua
 
 | metric | of | meaning |
 | --- | --- | --- |
+)";
+
+constexpr const char* expressions_head = R"(## Expressions
+
+`loss` in `[network]` may be an expression of `output`, the network's output, and `target`, such as `huber(output, target, delta=0.1) + 0.01 * mean(abs(output))`. It gives one number for each observation. If a function takes `target` as its labels, as `cross_entropy(output, target)` does, the data have labels; otherwise they have targets of the output's size. The expression of a layer `function` has the input `x`, or `x1`, `x2` and so on.
+
+Written as in Python: numbers, `+ - * / **`, signs, `< <= > >= ==` (1 or 0), parentheses, and the functions below. Settings such as `delta` may have their names; `axis` and `keep_dims` must. An expression is about one observation: `mean(x)` is its mean, `axis=0` its first axis (the channels), `axis=[1, 2]` two axes, and shapes are broadcast from the last axis on, as in NumPy. Up to 2,000 characters and 100 nested parentheses are possible.
+
+| function | meaning |
+| --- | --- |
 )";
 
 std::string in_cell(const std::string& text) {
@@ -164,6 +176,14 @@ std::string metrics_section() {
   return text;
 }
 
+std::string expressions_section() {
+  std::string text = expressions_head;
+  for (const FormulaFunction& f : formula_functions()) {
+    text += fmt::format("| `{}` | {} |\n", f.signature(), in_cell(f.help));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string reference_page() {
@@ -172,7 +192,7 @@ std::string reference_page() {
   text += "\n" + solvers_section() + "\n" + metrics_section();
   text += "\n" + std::string(layers_head);
   for (const LayerInfo& layer : layer_registry()) text += "\n" + section_of(layer);
-  text += "\n" + clusters_section();
+  text += "\n" + expressions_section() + "\n" + clusters_section();
   return text;
 }
 
@@ -182,6 +202,7 @@ std::string reference_of(const std::string& topic) {
   }
   if (topic == kSolvers) return solvers_section();
   if (topic == kMetrics) return metrics_section();
+  if (topic == kExpressions) return expressions_section();
   if (topic == kClusters) return clusters_section();
   for (const LayerInfo& layer : layer_registry()) {
     if (layer.type == topic) return section_of(layer);
@@ -193,7 +214,7 @@ std::string reference_of(const std::string& topic) {
 std::vector<std::string> reference_topics() {
   std::vector<std::string> topics;
   for (const JobTable& table : job_tables()) topics.push_back(table.name);
-  topics.insert(topics.end(), {kSolvers, kMetrics, kClusters});
+  topics.insert(topics.end(), {kSolvers, kMetrics, kExpressions, kClusters});
   for (const LayerInfo& layer : layer_registry()) topics.push_back(layer.type);
   return topics;
 }

@@ -12,6 +12,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/report/charts.h"
 #include "lockstep/report/progress.h"
@@ -107,7 +108,7 @@ int evaluate_command(const EvaluateArguments& a) {
         name);
     if (!targets.unreadable.empty()) data = subset(data, targets.indices);
     options.targets = targets.store;
-  } else if (model.network.loss() != "cross_entropy" && has_image_inputs(*data)) {
+  } else if (!takes_labels(model.network.loss()) && has_image_inputs(*data)) {
     throw InvalidArgument("[evaluate] the network outputs images, not labels",
                           "set --targets to the folder of the target images, or to \"inputs\"");
   }

@@ -380,6 +380,18 @@ struct ReshapeOptions {
 };
 LayerPtr reshape(ReshapeOptions options);
 
+// An expression of functions of lockstep::ops, by their names: "x * sigmoid(1.7 * x)". Several
+// inputs are x1, x2, ...; each must be used. Axes count from 0 in an observation, and observations
+// are broadcast to each other (docs/guide.md). One number for each observation becomes one channel.
+// Network::analyze() reports errors with their place in the expression.
+struct FunctionOptions {
+  static constexpr const char* kType = "function";
+  static constexpr const char* kHelp = "an expression of its inputs";
+  std::string expression;
+  void visit(FieldVisitor& v);
+};
+LayerPtr function_layer(FunctionOptions options);
+
 // Elementwise sum of inputs of the same shape.
 struct AdditionOptions {
   static constexpr const char* kType = "addition";

@@ -1,14 +1,99 @@
 #include "lockstep/engine/nn/loss.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/formulas/formula_functions.h"
+#include "lockstep/engine/nn/formulas/formula_parser.h"
+#include "lockstep/engine/nn/formulas/formula_values.h"
 #include "lockstep/engine/ops/op_makers.h"
 
 namespace lockstep {
+namespace {
+
+constexpr const char* output_name = "output";
+constexpr const char* target_name = "target";
+constexpr const char* logits_name = "logits of output";  // no expression can use it
+
+bool is_name(const std::string& loss) {
+  return std::find(loss_names().begin(), loss_names().end(), loss) != loss_names().end();
+}
+
+// A loss in one word, which is a name that does not exist.
+bool is_word(const std::string& loss) {
+  return !loss.empty() && loss != output_name && loss != target_name &&
+         loss.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+             std::string::npos;
+}
+
+struct LossFormula {
+  Formula formula;
+  FormulaNames names;
+};
+
+LossFormula parsed(const std::string& loss) {
+  if (is_word(loss)) {
+    const FormulaFunction* function = find_formula_function(loss);
+    throw InvalidArgument(
+        "[network] unknown loss `" + loss + "`",
+        function ? "an expression of output and target is possible: " + function->signature()
+                 : suggest(loss, loss_names()));
+  }
+  LossFormula made{parse_formula(loss, "[network] loss"), {{output_name, target_name}}};
+  // Unknown names and functions are found first.
+  if (takes_as_labels(made.formula, target_name)) made.names.labels = target_name;
+  check_formula(made.formula, made.names);
+  if (uses_of_name(made.formula, output_name) == 0) {
+    refuse_formula(made.formula, {0, loss.size()}, "the loss does not depend on `output`");
+  }
+  return made;
+}
+
+// The input of the softmax that gives the prediction, or -1.
+int logits_of(const Graph& graph, int prediction) {
+  const Graph::Value& value = graph.values()[static_cast<size_t>(prediction)];
+  if (value.source != Graph::Source::computed) return -1;
+  const Graph::Node& node = graph.nodes()[static_cast<size_t>(value.slot)];
+  return node.op->type() == "softmax" ? node.inputs[0] : -1;
+}
+
+// cross_entropy(output, ...) as softmax_cross_entropy(logits, ...).
+FormulaNodePtr with_logits(const FormulaNodePtr& node) {
+  FormulaNode made = *node;
+  const bool crosses = node->kind == FormulaNode::Kind::call && node->name == "cross_entropy";
+  for (FormulaArgument& argument : made.arguments) {
+    const bool probabilities =
+        crosses && (argument.name.empty() ? &argument == &made.arguments.front()
+                                          : argument.name == "probabilities");
+    if (!probabilities || argument.value->kind != FormulaNode::Kind::name ||
+        argument.value->name != output_name) {
+      argument.value = with_logits(argument.value);
+      continue;
+    }
+    FormulaNode logits = *argument.value;
+    logits.name = logits_name;
+    argument.value = std::make_shared<FormulaNode>(std::move(logits));
+    if (!argument.name.empty()) argument.name = "logits";
+    made.name = "softmax_cross_entropy";
+  }
+  return std::make_shared<FormulaNode>(std::move(made));
+}
+
+}  // namespace
 
 const std::vector<std::string>& loss_names() {
   static const std::vector<std::string> names{"cross_entropy", "mean_squared_error"};
   return names;
+}
+
+void check_loss(const std::string& loss) {
+  if (!is_name(loss)) parsed(loss);
+}
+
+bool takes_labels(const std::string& loss) {
+  return is_name(loss) ? loss == "cross_entropy" : !parsed(loss).names.labels.empty();
 }
 
 LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {
@@ -21,7 +106,28 @@ LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {
     const int target = graph.add_input(shape, DType::f32);
     return {target, graph.add(ops::make_mean_squared_error(), {prediction, target}, "loss")[0]};
   }
-  throw InvalidArgument("[network] unknown loss `" + loss + "`", suggest(loss, loss_names()));
+  LossFormula made = parsed(loss);
+  const int target = made.names.labels.empty() ? graph.add_input(shape, DType::f32)
+                                               : graph.add_input(Shape{shape[0]}, DType::i32);
+  GraphBuilder builder(graph, "loss");
+  std::vector<Value> values{Value(&builder, prediction), Value(&builder, target)};
+  // A softmax that only the cross-entropy reads is fused with it later. Where more reads it, the
+  // cross-entropy of a probability that has become 0 would be infinite.
+  const int logits = logits_of(graph, prediction);
+  if (logits >= 0 && uses_of_name(made.formula, output_name) > 1) {
+    made.formula.root = with_logits(made.formula.root);
+    made.names.values.emplace_back(logits_name);
+    values.emplace_back(&builder, logits);
+  }
+  const Value value = formula_value(made.formula, made.names, values);
+  if (value.shape().rank() != 1) {
+    refuse_formula(made.formula, {0, loss.size()},
+                   "a loss is one number for each observation, but the expression gives an "
+                   "array of " +
+                       value.shape().without_batch().to_string(),
+                   "average them: mean(...)");
+  }
+  return {target, value.number()};
 }
 
 }  // namespace lockstep

@@ -12,13 +12,23 @@ namespace lockstep {
 // it) and "mean_squared_error" (a prediction and a target of the same size).
 const std::vector<std::string>& loss_names();
 
+// Throws InvalidArgument unless `loss` is one of these names or an expression, such as
+// "huber(output, target, delta=0.1) + 0.01 * mean(abs(output))": of `output`, the network's output,
+// and `target`, with the functions of lockstep::ops. For an unknown name the most similar one is a
+// hint; errors of expressions show the place.
+void check_loss(const std::string& loss);
+
+// Whether the targets of a loss are class labels (i32). In an expression: whether a function takes
+// `target` as its labels, as in cross_entropy(output, target); otherwise targets are numbers.
+bool takes_labels(const std::string& loss);
+
 struct LossValues {
   int target;  // graph input for targets: n labels (i32), or n x ... (f32)
   int loss;    // n values
 };
 
-// Adds the loss of `prediction` to the graph. Throws InvalidArgument for an unknown loss, with the
-// most similar name as a hint, and for a prediction that does not fit the loss.
+// Adds the loss of `prediction` to the graph. Throws InvalidArgument like check_loss(), and for a
+// prediction that does not fit the loss.
 LossValues add_loss(Graph& graph, const std::string& loss, int prediction);
 
 }  // namespace lockstep

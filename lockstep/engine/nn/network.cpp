@@ -107,10 +107,7 @@ std::string Network::add_shared(std::string shared, std::string name,
 }
 
 void Network::set_loss(const std::string& loss) {
-  const auto& names = loss_names();
-  if (std::find(names.begin(), names.end(), loss) == names.end()) {
-    throw InvalidArgument("[network] unknown loss `" + loss + "`", suggest(loss, names));
-  }
+  check_loss(loss);
   state_->loss = loss;
 }
 

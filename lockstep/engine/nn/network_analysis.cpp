@@ -80,6 +80,14 @@ std::vector<size_t> order_of_execution(const std::vector<LayerNode>& layers,
   return order;
 }
 
+// What an error says, with its hint and a remark at the end of its first line; further lines show a
+// place.
+std::string problem_text(const InvalidArgument& e, const std::string& remark = {}) {
+  std::string text = e.what();
+  const std::string more = (e.hint().empty() ? "" : "; " + e.hint()) + remark;
+  return text.insert(std::min(text.find('\n'), text.size()), more);
+}
+
 std::string size_text(const Shape& with_batch) { return with_batch.without_batch().to_string(); }
 
 }  // namespace
@@ -108,8 +116,7 @@ NetworkAnalysis Network::State::analyze() const {
       try {
         check_fields(*node.layer);
       } catch (const InvalidArgument& e) {
-        a.problems.push_back(
-            {node.name, std::string(e.what()) + (e.hint().empty() ? "" : "; " + e.hint())});
+        a.problems.push_back({node.name, problem_text(e)});
         sound[i] = false;
       }
     } else if (!sound[places.at(node.shares)]) {
@@ -168,8 +175,8 @@ NetworkAnalysis Network::State::analyze() const {
       for (const auto& shape : a.inputs[i]) {
         received += (received.empty() ? "" : ", ") + size_text(shape);
       }
-      a.problems.push_back({node.name, std::string(e.what()) + " (layer's input: " +
-                                           (received.empty() ? "none" : received) + ")"});
+      if (received.empty()) received = "none";
+      a.problems.push_back({node.name, problem_text(e, " (layer's input: " + received + ")")});
       sound[i] = false;
     }
   }

@@ -55,7 +55,9 @@ std::vector<FieldInfo> network_fields() {
       {"layers", "list of layers and groups", "required",
        "in order; the input of each is the layer before it"}};
   std::string loss = Network().loss();
-  lister.text("loss", loss, "loss function", loss_names());
+  lister.text("loss", loss,
+              "cross_entropy, mean_squared_error, or an expression of output and target (below)",
+              {});
   return lister.fields;
 }
 // Keys that runs add to their job.json.

@@ -120,7 +120,7 @@ class Writer {
         ++i;
       }
     }
-    return out + "]\nloss = \"" + loss + "\"\n";
+    return out + "]\nloss = " + json(loss).dump() + "\n";
   }
 
  private:

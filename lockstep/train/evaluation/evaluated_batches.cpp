@@ -21,7 +21,7 @@ EvaluatedBatches::EvaluatedBatches(Network& network, EvaluatedData data, int thr
     against_ = Against::nothing;
   } else if (targets_) {
     against_ = Against::images;
-  } else if (network.loss() == "cross_entropy" || data_.loss) {
+  } else if (takes_labels(network.loss()) || data_.loss) {
     against_ = Against::labels;
   }
   const LoweredNetwork lowered = lower(kChunk);

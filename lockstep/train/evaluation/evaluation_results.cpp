@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "lockstep/engine/nn/loss.h"
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
@@ -101,7 +102,7 @@ void EvaluationResults::add(int64_t chunk, const float* scores, const float* tar
 Evaluation EvaluationResults::summarize() {
   const int64_t n = batches_.observations();
   const bool labeled =
-      batches_.against() == Against::labels && batches_.network().loss() == "cross_entropy";
+      batches_.against() == Against::labels && takes_labels(batches_.network().loss());
   Evaluation result;
   result.observations = n;
   result.loss = result.accuracy = std::nan("");

@@ -7,6 +7,7 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/loss.h"
 
 namespace lockstep {
 namespace {
@@ -24,16 +25,32 @@ namespace {
                     "program can give numbers as targets (TrainingData::training_targets)");
 }
 
+bool is_expression(const std::string& loss) {
+  return std::find(loss_names().begin(), loss_names().end(), loss) == loss_names().end();
+}
+
+// The loss must give a number for each observation of the network's output.
+void check_loss_of(const Network& network) {
+  Graph graph;
+  add_loss(graph, network.loss(),
+           graph.add_input(batch_shape(1, network.output_shapes()[0]), DType::f32));
+}
+
 void check_classifier(const Network& network, const Datastore& data) {
   const std::vector<std::string>& classes = data.classes();
-  if (network.loss() != "cross_entropy") {
+  if (!takes_labels(network.loss())) {
     if (!has_image_inputs(data)) refuse_regression(network, data);
     throw InvalidArgument(
         "[training] images with labels need the loss cross_entropy, but the network has " +
             network.loss(),
-        "to train image to image, set images as targets");
+        is_expression(network.loss())
+            ? "in an expression, cross_entropy(output, target) and one_hot(target, classes) take "
+              "labels"
+            : "to train image to image, set images as targets");
   }
-  if (network.output_shapes()[0] == Shape{static_cast<int64_t>(classes.size())}) return;
+  if (network.output_shapes()[0] == Shape{static_cast<int64_t>(classes.size())}) {
+    return check_loss_of(network);
+  }
   const auto& layers = network.layers();
   std::string last = layers.back().name;
   for (const auto& node : layers) {
@@ -243,12 +260,15 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
   }
   const std::optional<ValueSpec> target = target_spec(data, targets);
   if (!target) return check_classifier(network, data);
-  if (network.loss() != "mean_squared_error") {
+  if (takes_labels(network.loss())) {
     throw InvalidArgument(
         "[training] images and arrays as targets need the loss mean_squared_error, but the network "
         "has " +
-        network.loss());
+            network.loss(),
+        is_expression(network.loss()) ? "an expression that takes `target` for labels needs labels"
+                                      : "");
   }
+  check_loss_of(network);
   if (target->kind == ValueKind::array) {
     if (shapes[0] == target->shape) return;
     throw InvalidArgument("[training] the targets (" + (targets ? *targets : data).describe() +

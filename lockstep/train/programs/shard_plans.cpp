@@ -51,7 +51,7 @@ std::shared_ptr<const Plan> ShardPlans::compiled(int64_t size, bool bundle) {
   for (size_t k = 0; k < lowered.inputs.size(); ++k) {
     inputs_.push_back({lowered.graph.shape(lowered.inputs[k]).without_batch(), types.at(k)});
   }
-  labeled_ = network_.loss() == "cross_entropy";
+  labeled_ = takes_labels(network_.loss());
   outputs_ = lowered.graph.shape(scores).elements() / size;
   return std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options, device_);
 }

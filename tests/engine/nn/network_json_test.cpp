@@ -45,6 +45,7 @@ Network everything() {
   n.add(tanh(), "tanh");
   n.add(sigmoid(), "sigmoid");
   n.add(softplus(), "softplus");
+  n.add(function_layer({.expression = "x * sigmoid(1.7 * x)"}), "function");
   n.add(layer_normalization({.epsilon = 1e-3, .l2_factor = 1, .learning_rate_factor = 0.5}),
         "layer_norm");
   n.add(instance_normalization({.epsilon = 1e-3, .l2_factor = 1, .learning_rate_factor = 0.5}),

@@ -41,6 +41,7 @@
   LAYER(dropout)                  \
   LAYER(flatten)                  \
   LAYER(reshape)                  \
+  LAYER(function)                 \
   LAYER(addition)                 \
   LAYER(multiplication)           \
   LAYER(concatenation)
