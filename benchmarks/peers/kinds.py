@@ -171,7 +171,17 @@ NETWORKS = {
     "lenet": ("LeNet: 5x5, tanh", 32, 1, 128, 60, lenet()),
     "inception": ("inception: 1x1, 3x3, 5x5, concatenation", 32, 3, 128, 14, inception()),
     "unet": ("U-Net at 64", 64, 3, 16, 14, unet()),
+    "unet-huber": ("U-Net at 64, Huber loss", 64, 3, 16, 14, unet()),
+    "unet-own": ("U-Net at 64, loss of ops", 64, 3, 16, 14, unet()),
     "convnext": ("ConvNeXt blocks at 64", 64, 3, 64, 14, convnext()),
+}
+
+
+# Losses of images, of Lockstep and PyTorch; all others are of classes.
+LOSSES = {
+    "unet": ("mean_squared_error", "MSELoss"),
+    "unet-huber": ("huber(output, target, delta=0.1)", "HuberLoss"),
+    "unet-own": ("mean(square(output - target))", "MSELoss"),
 }
 
 
@@ -182,10 +192,10 @@ def job_of(name, images, iterations):
            "network": {"input": image, "layers": layers},
            "training": {"mini_batch_size": batch, "max_iterations": iterations, "max_epochs": 10000,
                         "initial_learning_rate": 0.001, "validation_frequency": 10**6}}
-    if name == "unet":
+    if name in LOSSES:
         job["training"]["shard_size"] = 8  # two shards for two threads
         job["data"]["targets"] = "inputs"
-        job["network"]["loss"] = "mean_squared_error"
+        job["network"]["loss"] = LOSSES[name][0]
         job["training"]["initial_learning_rate"] = 1e-6  # the loss adds up all pixels
     return job
 
@@ -218,7 +228,9 @@ def torch_step(name, network, seconds):
     torch.set_num_threads(THREADS)
     _, size, channels, batch, _, _ = NETWORKS[name]
     torch.manual_seed(0)
-    loss = nn.MSELoss() if name == "unet" else nn.CrossEntropyLoss()
+    of_images = name in LOSSES
+    loss = getattr(nn, LOSSES[name][1] if of_images else "CrossEntropyLoss")(
+        **({"delta": 0.1} if name == "unet-huber" else {}))
     ways = {"NCHW": (torch.contiguous_format, False), "channels-last": (torch.channels_last, False)}
     if hasattr(torch, "compile"):
         ways["compiled"] = (torch.channels_last, True)
@@ -226,9 +238,9 @@ def torch_step(name, network, seconds):
     for way, (layout, compiled) in ways.items():
         model = JobNetwork(network).to(memory_format=layout).train()
         if compiled:
-            model = torch.compile(model)
+            model, loss = torch.compile(model), torch.compile(loss)
         x = torch.randn(batch, channels, size, size)
-        y = x.clone() if name == "unet" else torch.randint(10, (batch,))
+        y = x.clone() if of_images else torch.randint(10, (batch,))
         x = x.contiguous(memory_format=layout)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
         times, begin = [], None
