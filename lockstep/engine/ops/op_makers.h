@@ -47,6 +47,13 @@ OpPtr make_group_normalization(int64_t groups, double epsilon);
 OpPtr make_normalize_images();
 // Computes factor times the sum.
 OpPtr make_sum(double factor = 1);
+// Inputs: x and indices. `per_element`: each index chooses one element, as in gather().
+OpPtr make_take(int axis, bool per_element);
+// Inputs: updates, of the shape that taking from `shape` gives, and indices.
+OpPtr make_scatter_add(const Shape& shape, int axis, bool per_element);
+OpPtr make_cumsum(int axis, bool reverse);
+OpPtr make_arg_reduce(int axis, bool keep_dims, bool smallest);
+OpPtr make_cast(DType to);
 OpPtr make_concatenation(int axis = 1);
 OpPtr make_flatten();
 OpPtr make_reshape(Shape observation);

@@ -138,6 +138,52 @@ LOCKSTEP_DECLARE_FOR(Tensor)
 LOCKSTEP_DECLARE_FOR(Value)
 #undef LOCKSTEP_DECLARE_FOR
 
+// The position of the first of the largest (smallest) elements along an axis, as i64; the first NaN
+// wins. keep_dims: the axis stays, with size 1. No derivative. Throw InvalidArgument for an axis
+// that x does not have or that has no elements.
+template <Operand T>
+T argmax(const T& x, int axis, bool keep_dims = false);
+template <Operand T>
+T argmin(const T& x, int axis, bool keep_dims = false);
+
+// The sums of all elements up to each one along an axis, added in order in double.
+template <Operand T>
+T cumsum(const T& x, int axis);
+
+// x[..., indices[...], ...]: the axes of the indices, any number, take the place of the axis. x:
+// f32, i32, i64 or u8; indices: i32 or i64, from 0. An index outside of the axis is refused by
+// eager calls on the CPU, which name it and its position; elsewhere it reads nothing and gives NaN
+// (0 of whole numbers). The derivative is scatter_add(). Throws InvalidArgument, too, for types and
+// axes that do not fit.
+template <Operand T>
+T take(const T& x, const Same<T>& indices, int axis);
+
+// The same, element by element: y[i, j, k] = x[i, indices[i, j, k], k] along axis 1 of three. The
+// indices have the shape of x, but for the axis; the result has that of the indices.
+template <Operand T>
+T gather(const T& x, const Same<T>& indices, int axis);
+
+// Zeros of `shape`, to which updates, of the shape that take() gives, are added at the places from
+// which take() would read them. Those of one place are added in order of their positions, in
+// double, and rounded once. An index outside of the axis as in take(); it adds nothing.
+template <Operand T>
+T scatter_add(const T& updates, const Same<T>& indices, const Shape& shape, int axis);
+
+// Rows of weights (v x d) by indices of any shape: result ... x d. As take() along axis 0.
+template <Operand T>
+T embedding(const T& weights, const Same<T>& indices);
+
+// 1 at the index, otherwise 0, along a new last axis of `classes` >= 1 elements. indices: ..., i32
+// or i64; others than 0 to classes - 1 give NaN. No derivative.
+template <Operand T>
+T one_hot(const T& indices, int64_t classes);
+
+// x as another type: f32, i32, i64 or u8. Floats are cut toward zero and NaN becomes 0; what an
+// integer type does not hold becomes its nearest number. Integers become the nearest float. Only
+// f32 as f32 has a derivative.
+template <Operand T>
+T cast(const T& x, DType to);
+
 // Variance, divided by count - correction, and its square root; the Euclidean norm;
 // log(sum(exp(x))) without overflow; whether all elements, or any, are not 0. Where roots are 0,
 // their derivatives are 0. Throw InvalidArgument for axes that x does not have, and var() and std()

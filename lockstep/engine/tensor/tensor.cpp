@@ -62,6 +62,9 @@ Tensor Tensor::from(std::span<const float> values, const Shape& shape) {
 Tensor Tensor::from(std::span<const int32_t> values, const Shape& shape) {
   return from_values(values, shape);
 }
+Tensor Tensor::from(std::span<const int64_t> values, const Shape& shape) {
+  return from_values(values, shape);
+}
 Tensor Tensor::from(std::span<const uint8_t> values, const Shape& shape) {
   return from_values(values, shape);
 }

@@ -31,6 +31,7 @@ class Tensor {
   // A row-major copy of `values`. Throws InvalidArgument unless values.size() == shape.elements().
   static Tensor from(std::span<const float> values, const Shape& shape);
   static Tensor from(std::span<const int32_t> values, const Shape& shape);
+  static Tensor from(std::span<const int64_t> values, const Shape& shape);
   static Tensor from(std::span<const uint8_t> values, const Shape& shape);
   // A view of memory on `device` that `owner` keeps alive.
   static Tensor view(void* data, const TensorSpec& spec, std::shared_ptr<const void> owner,

@@ -180,6 +180,10 @@ Tensor tensor_of(const Array& array, DType dtype) {
     return Tensor::from(std::span<const int32_t>(std::vector<int32_t>(v.begin(), v.end())),
                         shape_of(array));
   }
+  if (dtype == DType::i64) {
+    return Tensor::from(std::span<const int64_t>(std::vector<int64_t>(v.begin(), v.end())),
+                        shape_of(array));
+  }
   if (dtype == DType::u8) {
     return Tensor::from(std::span<const uint8_t>(std::vector<uint8_t>(v.begin(), v.end())),
                         shape_of(array));

@@ -14,13 +14,18 @@
 #include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/elementwise/cast.h"
 #include "lockstep/engine/kernels/elementwise/expression.h"
 #include "lockstep/engine/kernels/elementwise/random_uniform.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/losses/one_hot.h"
+#include "lockstep/engine/kernels/reductions/arg_reduce.h"
+#include "lockstep/engine/kernels/reductions/cumulative_sum.h"
 #include "lockstep/engine/kernels/reductions/reduce.h"
 #include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/shapes/scatter_add.h"
 #include "lockstep/engine/kernels/shapes/strided_copy.h"
+#include "lockstep/engine/kernels/shapes/take.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
@@ -404,6 +409,32 @@ void check_strided_copy(Device device, const kernels::Table& table) {
   note_support(device, "strided_copy");
 }
 
+// Ops that read or write by indices, along one axis, or of other types.
+void check_indexing(Device device, const kernels::Table& table) {
+  const Tensor x = Tensor::from(std::vector<float>{1, 2.5f, -3, 4, 4, 0}, {2, 3}).to(device);
+  const Tensor indices = Tensor::from(std::vector<int32_t>{2, 0, 2}, {3}).to(device);
+  const Tensor y(Shape{2, 3}, DType::f32, device), places(Shape{2}, DType::i64, device),
+      whole(Shape{2, 3}, DType::i32, device);
+  run_pass(table.take({x.spec(), indices.spec(), 1}).forward, {x, indices}, {y});
+  EXPECT_EQ(y.to_vector(), (std::vector<float>{-3, 1, -3, 0, 4, 0}));
+  run_pass(table.scatter_add({Shape{2, 3}, x.spec(), indices.spec(), 1}).forward, {x, indices},
+           {y});
+  EXPECT_EQ(y.to_vector(), (std::vector<float>{2.5f, 0, -2, 4, 0, 4}));
+  run_pass(table.cumulative_sum({x.spec(), 1, true}).forward, {x}, {y});
+  EXPECT_EQ(y.to_vector(), (std::vector<float>{0.5f, -0.5f, -3, 8, 4, 0}));
+  run_pass(table.arg_reduce({x.spec(), 1}).forward, {x}, {places});
+  const Tensor found = places.to({});
+  EXPECT_EQ(found.data<int64_t>()[0], 1);
+  EXPECT_EQ(found.data<int64_t>()[1], 0);
+  run_pass(table.cast({x.spec(), DType::i32}).forward, {x}, {whole});
+  const Tensor cut = whole.to({});
+  EXPECT_EQ(std::vector<int32_t>(cut.data<int32_t>(), cut.data<int32_t>() + 6),
+            (std::vector<int32_t>{1, 2, -3, 4, 4, 0}));
+  for (const char* name : {"take", "scatter_add", "cumulative_sum", "arg_reduce", "cast"}) {
+    note_support(device, name);
+  }
+}
+
 // The first of equal elements; padding does not count.
 void check_pooled_at_maximum(Device device, const kernels::Table& table) {
   const std::vector<float> x{-1, -2, 5, 5, -3, -4, 5, 1};
@@ -525,6 +556,7 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   check_one_hot(device, table);
   check_random_uniform(device, table);
   check_strided_copy(device, table);
+  check_indexing(device, table);
   check_pooled_at_maximum(device, table);
   for (size_t i = 0; i < std::size(calls); ++i) {
     const kernels::KernelInfo& kernel = kernels::kKernels[i];

@@ -22,7 +22,7 @@
 
 // Changes whenever the list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 23
+#define LOCKSTEP_TABLE_VERSION 24
 
 // clang-format off
 #define LOCKSTEP_KERNELS(OP, FUNCTION)                                                             \
@@ -41,10 +41,15 @@
   OP(dropout, DropoutProblem, wide, required, both)                                                \
   OP(expression, ExpressionProblem, wide, required, both)                                          \
   OP(random_uniform, RandomUniformProblem, wide, required, both)                                   \
+  OP(cast, CastProblem, wide, required, both)                                                      \
   OP(reshape, ReshapeProblem, narrow, required, both)                                              \
   OP(concatenation, ConcatenationProblem, narrow, required, both)                                  \
   OP(strided_copy, StridedCopyProblem, wide, required, both)                                       \
+  OP(take, TakeProblem, wide, required, both)                                                      \
+  OP(scatter_add, ScatterAddProblem, wide, required, both)                                         \
   OP(reduce, ReduceProblem, wide, required, both)                                                  \
+  OP(arg_reduce, ArgReduceProblem, wide, required, both)                                           \
+  OP(cumulative_sum, CumulativeSumProblem, wide, required, both)                                   \
   OP(sum, SumProblem, wide, required, both)                                                        \
   OP(pooled_at_maximum, PooledAtMaximumProblem, wide, required, both)                              \
   OP(one_hot, OneHotProblem, wide, required, both)                                                 \

@@ -5,8 +5,8 @@
 
 namespace lockstep::kernels {
 
-// labels: i32, any shape. dst: the labels' shape x classes, f32: 1 at the label, otherwise 0. A
-// label below 0 or from `classes` on makes its row NaN. One pass.
+// labels: i32 or i64, any shape. dst: the labels' shape x classes, f32: 1 at the label, otherwise
+// 0. A label below 0 or from `classes` on makes its row NaN. One pass.
 struct OneHotProblem {
   TensorSpec labels;
   int64_t classes;

@@ -234,8 +234,13 @@ class OneHot final : public Op {
   std::string_view type() const override { return "one_hot"; }
   std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const override {
     check_count(*this, in.size(), 1, 1);
-    if (in[0].dtype != DType::i32) {
-      throw InvalidArgument("[one_hot] expected labels of i32, received " + in[0].to_string());
+    if (in[0].dtype != DType::i32 && in[0].dtype != DType::i64) {
+      throw InvalidArgument("[one_hot] expected indices of i32 or i64, received " +
+                            in[0].to_string());
+    }
+    if (classes_ < 1) {
+      throw InvalidArgument("[one_hot] expected at least 1 class, received " +
+                            std::to_string(classes_));
     }
     std::vector<int64_t> dims = in[0].shape.dims();
     dims.push_back(classes_);
@@ -282,9 +287,11 @@ Tensor reshaped(const Tensor& x, const Shape& shape) {
 Value detached(const Value& x) { return applied(std::make_shared<Detached>(), {x}); }
 Tensor detached(const Tensor& x) { return applied(std::make_shared<Detached>(), {x}); }
 
-Value one_hot(const Value& labels, int64_t classes) {
-  return applied(std::make_shared<OneHot>(classes), {labels});
+template <Operand T>
+T one_hot(const T& indices, int64_t classes) {
+  return applied(std::make_shared<OneHot>(classes), {indices});
 }
+LOCKSTEP_INSTANTIATE_1(one_hot, int64_t)
 
 Value by_channel(const Value& vector, const Shape& x) {
   std::vector<int64_t> dims(static_cast<size_t>(x.rank()), 1);

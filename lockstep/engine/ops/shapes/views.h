@@ -19,8 +19,6 @@ Tensor reshaped(const Tensor& x, const Shape& shape);
 // x as a constant: no derivative flows back.
 Value detached(const Value& x);
 Tensor detached(const Tensor& x);
-// Labels (i32) n x ... as n x ... x classes: 1 at the label, otherwise 0; NaN for other labels.
-Value one_hot(const Value& labels, int64_t classes);
 // A vector of channels in a shape that broadcasts to x, n x c x space.
 Value by_channel(const Value& vector, const Shape& x);
 

@@ -3,6 +3,7 @@
 #include "lockstep/engine/kernels/cuda/launch.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/losses/one_hot.h"
+#include "lockstep/engine/kernels/shapes/indices.h"
 
 namespace lockstep::kernels::cuda {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 constexpr float kNoLabel = std::numeric_limits<float>::quiet_NaN();
 
 struct OneHot {
-  const int32_t* labels;
+  Indices labels;
   float* rows;
   int64_t classes;
   __device__ void operator()(int64_t i) const {
@@ -31,8 +32,9 @@ Kernel one_hot(const OneHotProblem& p) {
   Kernel kernel;
   kernel.forward = own_pass(
       {input(0, labels)}, {output(0, rows)},
-      [count = rows.shape.elements(), classes = p.classes](const Bound& b) {
-        launch_each("one_hot", count, b.stream, OneHot{b.in<int32_t>(0), b.out(0), classes});
+      [count = rows.shape.elements(), classes = p.classes,
+       wide = labels.dtype == DType::i64](const Bound& b) {
+        launch_each("one_hot", count, b.stream, OneHot{{b.reads[0], wide}, b.out(0), classes});
       });
   return kernel;
 }
