@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/graph/graph.h"
 #include "lockstep/engine/plan/plan.h"
 #include "tests/random_expressions/statements.h"
@@ -32,9 +33,17 @@ T scalar_of(const T& y) {
   return y + ops::square(y) * 0.3;
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+// The first element with other bits; empty: none.
+std::string difference(const std::vector<float>& a, const std::vector<float>& b) {
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i >= a.size() || i >= b.size()) return "other sizes";
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) == 0) continue;
+    char text[100];
+    std::snprintf(text, sizeof text, "element %zu is %.9g, not %.9g", i, static_cast<double>(a[i]),
+                  static_cast<double>(b[i]));
+    return text;
+  }
+  return {};
 }
 
 // What differs between the plan and the ops one by one; empty: nothing.
@@ -58,20 +67,23 @@ std::string difference_of_plan(const Program& program, const std::vector<Tensor>
   for (size_t i = 0; i < inputs.size(); ++i) {
     run.set_input(static_cast<int>(i), inputs[i].raw(), inputs[i].bytes());
   }
+  const ArithmeticMode mode;  // which eager ops set by themselves
   const float one = 1;
   run.set_output_gradient(1, &one, sizeof one);
   run.forward({});
   std::vector<float> output(1);
   run.get_output(0, output.data(), sizeof(float));
-  if (!same_bits(output, y.to_vector())) return "the plan's result has other bits";
+  const std::string of_result = difference(output, y.to_vector());
+  if (!of_result.empty()) return "result of the plan: " + of_result;
   run.backward({});
   for (size_t i = 0; i < inputs.size(); ++i) {
     std::vector<float> gradient(static_cast<size_t>(inputs[i].shape().elements()));
     if (run.input_gradient(static_cast<int>(i))) {
       run.get_input_gradient(static_cast<int>(i), gradient.data(), gradient.size() * sizeof(float));
     }
-    if (!same_bits(gradient, gradients[i].to_vector())) {
-      return "the plan's gradient of input " + std::to_string(i) + " has other bits";
+    const std::string different = difference(gradient, gradients[i].to_vector());
+    if (!different.empty()) {
+      return "gradient of input " + std::to_string(i) + " by the plan: " + different;
     }
   }
   return {};
