@@ -23,7 +23,7 @@ AMPLIFIED, FACTOR_OF_AMPLIFIED = 1e-5, 40
 FACTOR_OF_CHAOS = 1000
 RERUNS = (6, 24)
 PLANTS = ("sin", "multiply", "where", "max", "prod", "std", "log_softmax", "flip", "pad_reflect",
-          "matmul", "gelu", "broadcast_to", "slice")
+          "matmul", "gelu", "cumsum", "take_by_argmax", "broadcast_to", "slice")
 
 
 NOTHING = {"axes": [], "keep_dims": False, "numbers": [], "sizes": []}
@@ -59,6 +59,12 @@ def sliced(s, x):
         start, stop, step = s["sizes"][3 * axis:3 * axis + 3]
         x = x.index_select(axis, torch.arange(start, stop, step))
     return x
+
+
+def taken(x, indices, axis):
+    axis %= x.dim()
+    flat = x.index_select(axis, indices.reshape(-1))
+    return flat.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1:])
 
 
 def product(s, x, keep):
@@ -114,6 +120,10 @@ OPS = {
     "split": lambda s, x: torch.chunk(x, s["sizes"][0], s["axes"][0])[s["sizes"][1]],
     "stack": lambda s, *x: torch.stack(x, s["axes"][0]),
     "concatenation": lambda s, *x: torch.cat(x, s["axes"][0]),
+    "cumsum": lambda s, x: torch.cumsum(x, s["axes"][0]),
+    "take_by_argmax": lambda s, x, y: taken(x, torch.argmax(y, s["axes"][1]), s["axes"][0]),
+    "gather_by_argmin": lambda s, x, y: torch.gather(
+        x, s["axes"][0], torch.argmin(y, s["axes"][0], keepdim=True)),
     "matmul": lambda s, a, b: torch.matmul(a, b),
     "matrix_transpose": lambda s, x: x.transpose(-1, -2),
     "less": lambda s, a, b: floats(a < b, a),

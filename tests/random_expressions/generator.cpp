@@ -238,10 +238,13 @@ class Generator {
     int v = any();
     const int rank = shape(v).rank();
     Dims dims = shape(v).dims();
-    static const std::vector<std::string> all{
-        "broadcast_to", "permute_dims", "slice",    "expand_dims", "squeeze", "flip",
-        "roll",         "tile",         "diagonal", "split",       "stack",   "concatenation",
-        "pad_constant", "pad_reflect",  "pad_edge", "matmul",      "matmul",  "matrix_transpose"};
+    static const std::vector<std::string> all{"broadcast_to", "permute_dims",   "slice",
+                                              "expand_dims",  "squeeze",        "flip",
+                                              "roll",         "tile",           "diagonal",
+                                              "split",        "stack",          "concatenation",
+                                              "pad_constant", "pad_reflect",    "pad_edge",
+                                              "matmul",       "matmul",         "matrix_transpose",
+                                              "cumsum",       "take_by_argmax", "gather_by_argmin"};
     Statement s{dice_.pick(all), {v}};
     if (s.op == "broadcast_to") {
       for (int64_t& d : dims) {
@@ -316,6 +319,26 @@ class Generator {
       for (int a = 0; a < rank; ++a) {
         if (dice_.chance(50)) s.axes.push_back(dice_.chance(50) ? a : a - rank);
       }
+    } else if (s.op == "cumsum") {
+      choose(size);
+    } else if (s.op == "gather_by_argmin") {
+      s.in.push_back(v);
+      dims[choose(size)] = 1;
+    } else if (s.op == "take_by_argmax") {
+      const size_t at = choose(size);
+      for (int other = 0; other < static_cast<int>(values_.size()); ++other) {
+        const Shape& y = shape(other);
+        if (y.rank() == 0 || y.rank() > 3 || s.in.size() > 1) continue;
+        const int axis = random_axis(other);
+        if (y[axis] > size) continue;
+        s.in.push_back(other);
+        s.axes.push_back(axis);
+        Dims indices = y.dims();
+        indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(place(axis, y.rank())));
+        dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at));
+        dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), indices.begin(), indices.end());
+      }
+      if (s.in.size() < 2 || dims.size() > 5) return false;
     } else if (s.op == "roll") {
       choose(size);
       s.sizes = {dice_.between(-20, 20)};

@@ -68,6 +68,12 @@ T result_of(const Statement& s, const std::vector<T>& x) {
   if (s.op == "logsumexp") return ops::logsumexp(x[0], s.axes, s.keep_dims);
   if (s.op == "softmax") return ops::softmax(x[0], axis());
   if (s.op == "log_softmax") return ops::log_softmax(x[0], axis());
+  if (s.op == "cumsum") return ops::cumsum(x[0], axis());
+  // Indices that are computed, from 0 to before the size of the second value's axis.
+  if (s.op == "take_by_argmax") return ops::take(x[0], ops::argmax(x[1], s.axes[1]), axis());
+  if (s.op == "gather_by_argmin") {
+    return ops::gather(x[0], ops::argmin(x[1], axis(), true), axis());
+  }
   if (s.op == "broadcast_to") return ops::broadcast_to(x[0], Shape(s.sizes));
   if (s.op == "permute_dims") return ops::permute_dims(x[0], s.axes);
   if (s.op == "slice") {

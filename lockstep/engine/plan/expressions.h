@@ -1,5 +1,5 @@
 // Combines neighboring instructions of a graph (Op::instruction) to expressions, which read and
-// write memory once, and a reduction behind them, which then needs no memory for what it reduces.
+// write memory once, and a reduction that follows, which then needs no memory for what it reduces.
 #pragma once
 
 #include "lockstep/engine/plan/derivatives.h"

@@ -167,7 +167,7 @@ Kernel reduce(const ReduceProblem& p) {
         {input(0, p.src.plain())}, dst, [run](const Bound& b) { run(b, b.in(0)); }, parts);
     return kernel;
   }
-  // What is reduced lies behind the parts.
+  // What is reduced lies after the parts.
   std::vector<Operand> reads;
   for (size_t k = 0; k < p.of.src.size(); ++k) {
     reads.push_back(input(static_cast<int>(k), p.of.src[k]));
