@@ -1,0 +1,203 @@
+// A network learns from pairs of digits to place equal ones near each other and different ones
+// apart, in a space of 8 dimensions (Hadsell, Chopra, LeCun 2006). Both images of a pair go through
+// the same network, and a pair is one observation of the mini-batch. New images then belong to the
+// class with the nearest center. The loop is stopped half way and continued from its file; two
+// worker processes, which are not stopped, end with the same bits.
+//
+// usage: contrastive_pairs [ITERATIONS]   (writes contrastive_pairs.safetensors)
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "lockstep/lockstep.h"
+
+using namespace lockstep;
+
+namespace {
+
+constexpr int64_t kSide = 28, kRows = 128;
+constexpr size_t kClasses = 10, kPlace = 8;
+
+Network make_network() {
+  Network network(
+      {image_input(
+           {.height = kSide, .width = kSide, .channels = 1, .normalization = "rescale-symmetric"}),
+       convolution2d({.filters = 8, .kernel = {5, 5}, .stride = {2, 2}}), relu(),
+       convolution2d({.filters = 16, .kernel = {3, 3}, .stride = {2, 2}}), relu(),
+       fully_connected({.units = 64}), relu(), fully_connected({.units = kPlace})});
+  network.initialize(/*seed=*/0);
+  return network;
+}
+
+std::vector<DatastorePtr> open_data() {
+  return split_each_label(builtin_digits(), {0.9}, /*seed=*/0);  // training and test data
+}
+
+std::shared_ptr<const ExampleCache> cached(const DatastorePtr& store) {
+  return std::make_shared<const ExampleCache>(store, kSide, kSide, 1, size_t{16} << 20);
+}
+
+Tensor images_of(const MiniBatch& batch) {
+  return Tensor::from(std::span(batch.inputs[0].pixels), {batch.size(), 1, kSide, kSide});
+}
+
+// Equal digits should have no distance, and different ones at least 1.
+Tensor pair_loss(Shard& shard) {
+  const Tensor first = shard.forward(shard[0]), second = shard.forward(shard[1]);
+  const Tensor distance = ops::norm(first - second, {1});
+  const Tensor& equal = shard[2];
+  return equal * ops::square(distance) + (1 - equal) * ops::square(ops::maximum(1 - distance, 0));
+}
+
+// The partner of each observation of a mini-batch: in even rows the next one of the same class, in
+// odd rows the next one of another class, if there is one.
+std::vector<int64_t> partners_of(const std::vector<int32_t>& labels) {
+  const auto n = static_cast<int64_t>(labels.size());
+  std::vector<int64_t> partners;
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t other = (i + 1) % n;
+    while (other != i && (labels[other] == labels[i]) != (i % 2 == 0)) other = (other + 1) % n;
+    partners.push_back(other);
+  }
+  return partners;
+}
+
+struct Embedding {
+  Network network = make_network();
+  AdamState state;
+  LoopPosition at;
+
+  // Up to iteration `last`, by the threads of this process or by a group of workers.
+  void train(int64_t last, Group* workers) {
+    ShardGroup group = workers ? ShardGroup(network, {.threads = 1}, *workers)
+                               : ShardGroup(network, {.threads = available_cores()});
+    const auto images = cached(open_data()[0]);
+    set_input_normalization(network, images->fill(group.pool()).channels());
+    MiniBatchQueue queue(images, {.mini_batch_size = kRows, .max_epochs = 1000}, at.epoch,
+                         at.batch);
+    while (at.iteration < last) {
+      const auto batch = queue.next();
+      const int64_t iteration = at.iteration + 1;
+      const std::vector<uint8_t>& pixels = batch->inputs[0].pixels;
+      std::vector<uint8_t> others(pixels.size());
+      std::vector<float> equal;
+      const std::vector<int64_t> partners = partners_of(batch->labels);
+      for (int64_t i = 0; i < kRows; ++i) {
+        const int64_t other = partners[i], size = kSide * kSide;
+        std::copy_n(pixels.begin() + other * size, size, others.begin() + i * size);
+        equal.push_back(batch->labels[other] == batch->labels[i] ? 1 : 0);
+      }
+      const Tensor second = Tensor::from(std::span(others), {kRows, 1, kSide, kSide});
+      const Tensor same = Tensor::from(std::span(equal), {kRows});
+      const auto [loss, gradients] = sharded_value_and_gradient(
+          pair_loss, {images_of(*batch), second, same}, group, iteration);
+      adam_update(network, gradients, state, {.learning_rate = 2e-3});
+      at = {iteration, queue.epoch(), queue.batch()};
+    }
+  }
+};
+
+using Place = std::array<float, kPlace>;
+
+double distance_of(const Place& a, const Place& b) {
+  double squares = 0;
+  for (size_t k = 0; k < kPlace; ++k) squares += std::pow(static_cast<double>(a[k] - b[k]), 2);
+  return std::sqrt(squares);
+}
+
+// The places of images, with their classes.
+struct Places {
+  std::vector<Place> of;
+  std::vector<int32_t> labels;
+};
+
+Places places_of(Network& network, const DatastorePtr& store) {
+  MiniBatchQueue queue(cached(store), {.mini_batch_size = store->size()});
+  const auto all = queue.next();
+  const std::vector<float> values = network.predict(images_of(*all)).to_vector();
+  Places places{std::vector<Place>(all->labels.size()), all->labels};
+  for (size_t i = 0; i < values.size(); ++i) places.of[i / kPlace][i % kPlace] = values[i];
+  return places;
+}
+
+std::vector<Place> centers_of(const Places& places) {
+  std::vector<Place> centers(kClasses);
+  std::vector<float> counts(kClasses);
+  for (size_t i = 0; i < places.of.size(); ++i) {
+    const auto c = static_cast<size_t>(places.labels[i]);
+    for (size_t k = 0; k < kPlace; ++k) centers[c][k] += places.of[i][k];
+    ++counts[c];
+  }
+  for (size_t c = 0; c < kClasses; ++c) {
+    for (float& v : centers[c]) v /= counts[c];
+  }
+  return centers;
+}
+
+// Prints the mean distances of the images of each class from all centers. Returns the share of
+// images whose nearest center is that of their class.
+double print_distances(const Places& places, const std::vector<Place>& centers) {
+  std::vector<std::array<double, kClasses>> sums(kClasses);
+  std::vector<double> counts(kClasses);
+  double right = 0;
+  for (size_t i = 0; i < places.of.size(); ++i) {
+    const auto c = static_cast<size_t>(places.labels[i]);
+    std::array<double, kClasses> distances;
+    for (size_t k = 0; k < kClasses; ++k) {
+      distances[k] = distance_of(places.of[i], centers[k]);
+      sums[c][k] += distances[k];
+    }
+    ++counts[c];
+    const auto nearest = std::min_element(distances.begin(), distances.end());
+    right += nearest == distances.begin() + c ? 1 : 0;
+  }
+  std::printf("center of");
+  for (size_t k = 0; k < kClasses; ++k) std::printf("%6d", static_cast<int>(k));
+  for (size_t c = 0; c < kClasses; ++c) {
+    std::printf("\nimages of %d ", static_cast<int>(c));
+    for (const double sum : sums[c]) std::printf("%6.2f", sum / counts[c]);
+  }
+  std::printf("\n");
+  return right / static_cast<double>(places.of.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Runtime runtime(argc, argv);
+  try {
+    const int64_t iterations = argc > 1 ? std::max(2, std::atoi(argv[1])) : 1000;
+    const std::string path = "contrastive_pairs.safetensors";
+    Embedding stopped;
+    stopped.train(iterations / 2, nullptr);
+    save_loop(local_files(), path, stopped.at, {{stopped.network, &stopped.state}});
+    Embedding whole;
+    whole.at = load_loop(local_files(), path, {{whole.network, &whole.state}});
+    whole.train(iterations, nullptr);
+    const auto data = open_data();
+    const double accuracy = print_distances(places_of(whole.network, data[1]),
+                                            centers_of(places_of(whole.network, data[0])));
+    std::printf("test images that are nearest to the center of their class: %.1f%%\n",
+                100 * accuracy);
+
+    Pool pool({.workers = 2});
+    const auto digests = spmd(
+        pool,
+        [](Spmd& block, int64_t last) {
+          Embedding same;
+          same.train(last, &block.group());
+          return network_digest(same.network).to_string();
+        },
+        iterations);
+    const std::string digest = network_digest(whole.network).to_string();
+    std::printf("by threads, stopped once:  %s\nby two workers:            %s\n", digest.c_str(),
+                digests[0].c_str());
+    return digests[0] == digest && accuracy > (iterations < 500 ? 0.3 : 0.9) ? 0 : 1;
+  } catch (const Error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    if (!e.hint().empty()) std::fprintf(stderr, "hint: %s\n", e.hint().c_str());
+    return 1;
+  }
+}
