@@ -28,9 +28,9 @@ std::vector<DatastorePtr> open_data() {
 }
 
 Network train_teacher() {
-  Network teacher({images(), convolution2d({.filters = 32, .kernel = {5, 5}}), relu(),
+  Network teacher({images(), convolution2d({.filters = 24, .kernel = {5, 5}}), relu(),
                    max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
-                   convolution2d({.filters = 64, .kernel = {5, 5}}), relu(),
+                   convolution2d({.filters = 48, .kernel = {5, 5}}), relu(),
                    max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
                    fully_connected({.units = 10}), softmax()});
   teacher.initialize(/*seed=*/0);
