@@ -173,7 +173,8 @@ class Reference:
         scalar = y + torch.square(y) * numpy.float32(0.3).item()
         zeros = lambda grads: [torch.zeros_like(x) if g is None else g
                                for g, x in zip(grads, inputs)]
-        first = zeros(torch.autograd.grad(scalar, inputs, create_graph=True, allow_unused=True))
+        first = zeros(torch.autograd.grad(scalar, inputs, create_graph=True, allow_unused=True)
+                      if scalar.requires_grad else [None] * len(inputs))
         along = sum((g * d).sum() for g, d in zip(first, directions))
         second = zeros(torch.autograd.grad(along, inputs, allow_unused=True)
                        if along.requires_grad else [None] * len(inputs))
