@@ -245,7 +245,9 @@ def compare(arrays, wanted, allowed):
         if allowed[name] > AMPLIFIED * size:
             factor = FACTOR_OF_CHAOS if allowed[name] > size else FACTOR_OF_AMPLIFIED
         # Where terms cancel exactly in PyTorch, ours may leave the rounding of their sum.
-        floor = FLOOR * max(size, largest[name.split()[0]] / 100)
+        kind = name.split()[0]
+        floor = FLOOR * max(size, largest[kind] / 100,
+                            largest["first"] / 10 if kind == "second" else 0)
         if not error <= factor * allowed[name] + floor + 1e-12:
             found.append(f"{name} is off by {error / max(size, 1e-300):.2g}, PyTorch fp32 by "
                          f"{allowed[name] / max(size, 1e-300):.2g} (norm {size:.3g})")

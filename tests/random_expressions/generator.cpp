@@ -43,7 +43,8 @@ class Generator {
     Shape shape;
     double bound;  // of absolute values
   };
-  const Shape& shape(int v) const { return values_[static_cast<size_t>(v)].shape; }
+  // A copy, because statements that are added move the values.
+  Shape shape(int v) const { return values_[static_cast<size_t>(v)].shape; }
   double bound(int v) const { return values_[static_cast<size_t>(v)].bound; }
   int add_value(const Shape& shape, double bound) {
     values_.push_back({shape, bound});
@@ -327,7 +328,7 @@ class Generator {
     } else if (s.op == "take_by_argmax") {
       const size_t at = choose(size);
       for (int other = 0; other < static_cast<int>(values_.size()); ++other) {
-        const Shape& y = shape(other);
+        const Shape y = shape(other);
         if (y.rank() == 0 || y.rank() > 3 || s.in.size() > 1) continue;
         const int axis = random_axis(other);
         if (y[axis] > size) continue;
@@ -394,7 +395,7 @@ class Generator {
     s.in = {v = small(v)};
     const int rank = static_cast<int>(dims.size());
     for (int other = 0; other < static_cast<int>(values_.size()); ++other) {
-      const Shape& b = shape(other);
+      const Shape b = shape(other);
       if (b.rank() != 2 || rank < 1 || b[0] != dims.back() || dice_.chance(30)) continue;
       s.in.push_back(small(other));
       dims.back() = shape(s.in[1])[1];

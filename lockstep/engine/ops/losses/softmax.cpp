@@ -24,9 +24,11 @@ class Softmax final : public FloatOp {
                           std::span<const TensorSpec> in) const override {
     return kernels::compile(table, kernels::SoftmaxProblem{in[0]});
   }
-  std::vector<Value> decomposed(std::span<const Value> in) const override {
-    const Value e = exp(in[0] - detached(max(in[0], {1}, true)));
-    return {e / sum(e, {1}, true)};
+  // The difference before the product: it is 0 for changes that are the same in all classes.
+  std::vector<Value> tangent(std::span<const Value> in,
+                             std::span<const Value> changes) const override {
+    const Value y = applied(shared_from_this(), {in[0]});
+    return {y * (changes[0] - sum(y * changes[0], {1}, true))};
   }
   std::optional<FusedOps> fuse(const Op& next) const override {
     if (next.type() != "cross_entropy") return std::nullopt;
@@ -43,5 +45,18 @@ T softmax(const T& x) {
   return applied(make_softmax(), {x});
 }
 LOCKSTEP_INSTANTIATE_1(softmax)
+
+template <Operand T>
+T softmax(const T& x, int axis) {
+  const int axes[] = {axis};
+  const int at = resolved_axes("softmax", axes, x.shape()).front();
+  if (x.shape().elements() == 0) return x;
+  const int64_t size = x.shape()[at];
+  int64_t before = 1;
+  for (int a = 0; a < at; ++a) before *= x.shape()[a];
+  const Shape as_images{before, size, x.shape().elements() / (before * size)};
+  return reshaped(softmax(reshaped(x, as_images)), x.shape());
+}
+LOCKSTEP_INSTANTIATE_1(softmax, int)
 
 }  // namespace lockstep::ops

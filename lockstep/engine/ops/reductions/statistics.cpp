@@ -84,11 +84,4 @@ T log_softmax(const T& x, int axis) {
 }
 LOCKSTEP_INSTANTIATE_1(log_softmax, int)
 
-template <Operand T>
-T softmax(const T& x, int axis) {
-  const T above = exp(below_largest(x, {axis}).first);
-  return above / sum(above, {axis}, true);
-}
-LOCKSTEP_INSTANTIATE_1(softmax, int)
-
 }  // namespace lockstep::ops
