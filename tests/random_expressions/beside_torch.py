@@ -303,6 +303,9 @@ def main():
     if unused and options.count >= 500:
         print("never used: " + ", ".join(unused))
         finds += 1
+    if sum(counts.values()) > options.count / 10:
+        print("too many programs are left out")
+        finds += 1
     rest = "".join(f", {n} {what}" for what, n in counts.items())
     print(f"{options.count} programs from seed {options.seed}: {finds} finds "
           f"({sum(used.values())} statements{rest})")

@@ -30,7 +30,7 @@ class Generator {
       add_value(Shape(dims), 1);
     }
     for (int64_t i = dice_.between(3, 14); i > 0; --i) add_any();
-    // All that was computed counts, so that nothing is pruned.
+    // Some more of what was computed counts, so that values have several readers.
     int total = reduce_all(static_cast<int>(values_.size()) - 1);
     for (int v = static_cast<int>(values_.size()) - 3; v >= 0; v -= 3) {
       total = statement({"add", {total, reduce_all(v)}}, Shape{}, bound(total) + 1);

@@ -99,7 +99,10 @@ int be_killed(const Arguments& arguments) {
 // The cases must contain every registered layer.
 int count_layers(const Arguments& arguments) {
   std::map<std::string, int> counts;
-  for (const auto& info : lockstep::layer_registry()) counts[info.type] = 0;
+  for (const auto& info : lockstep::layer_registry()) {
+    // Random expressions have tests of their own (engine/RandomFormulas).
+    if (info.type != std::string("function")) counts[info.type] = 0;
+  }
   for_each_case(arguments, [&](const Json& description) {
     for (const auto& layer : description["layers"]) ++counts[layer["type"]];
   });

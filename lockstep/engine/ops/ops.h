@@ -578,7 +578,7 @@ T cosine_similarity(const T& a, const Same<T>& b, double epsilon = 1e-8);
 // their slopes of at most 1e12. probabilities and target: from 0 to 1.
 template <Operand T>
 T binary_cross_entropy(const T& probabilities, const Same<T>& target);
-// binary_cross_entropy(sigmoid(logits), target). It stays exact for large logits.
+// binary_cross_entropy(sigmoid(logits), target), finite for large logits: off by their rounding.
 template <Operand T>
 T binary_cross_entropy_with_logits(const T& logits, const Same<T>& target);
 // The Kullback-Leibler divergence: sum of target * (log(target) - log_probabilities), where

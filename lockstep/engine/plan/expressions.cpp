@@ -112,6 +112,7 @@ class Combining {
     return kernels::arity_of(at->opcode) == static_cast<int>(node.inputs.size()) ? at : nullptr;
   }
   std::optional<kernels::ReduceProblem> reduction_of(size_t i) const {
+    if (nodes_[i].inputs.empty()) return std::nullopt;
     return ops::reduction_of(*nodes_[i].op, graph_.spec(nodes_[i].inputs.front()));
   }
   // Whether the reader's expression can compute a value that it reads.

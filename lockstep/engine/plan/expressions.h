@@ -1,5 +1,6 @@
 // Combines neighboring instructions of a graph (Op::instruction) to expressions, which read and
-// write memory once, and a reduction that follows, which then needs no memory for what it reduces.
+// write memory once, and a reduction that follows. On the CPU it then needs no memory for what it
+// reduces, where rows or columns follow each other.
 #pragma once
 
 #include "lockstep/engine/plan/derivatives.h"
@@ -7,7 +8,7 @@
 namespace lockstep {
 
 // The graph with expressions in place of instructions whose results nothing else needs. Cheap ones
-// are computed again by each of two readers. Each instruction is rounded as alone, so the bits are
+// are computed by each of two expressions. Each instruction is rounded as alone, so the bits are
 // the same. `sums`: also combines sums of derivatives with instructions. Thread-safe.
 DifferentiatedGraph with_expressions(const DifferentiatedGraph& graph, bool sums);
 

@@ -214,6 +214,12 @@ TEST(FormulaValues, AxesAreThoseOfAnObservation) {
   const auto near = [](float actual, double expected) {
     EXPECT_NEAR(static_cast<double>(actual), expected, 1e-6);
   };
+  // Over no axes, each number is by itself.
+  const std::vector<float> sums = results_of("sum(x)", {x}),
+                           sizes = results_of("norm(sum(x))", {x});
+  for (size_t n = 0; n < 2; ++n) EXPECT_EQ(sizes[n], std::abs(sums[n]));
+  EXPECT_EQ(results_of("std(sum(x))", {x}), std::vector<float>(2, 0));
+  EXPECT_EQ(results_of("var(sum(x))", {x}), std::vector<float>(2, 0));
   const std::vector<float> all = results_of("mean(x)", {x});
   const std::vector<float> rows = results_of("sum(x, axis=1)", {x});
   const std::vector<float> last = results_of("max(x, axis=-1)", {x});

@@ -170,6 +170,11 @@ TEST(Indexing, OutsideOfTheAxisIsNothing) {
   const Tensor ones = ops::broadcast_to(Tensor::from(std::vector<float>{1}, {1}), {5, 2});
   EXPECT_EQ(apply_op(ops::make_scatter_add({3, 2}, 0, false), {ones, wild})[0].to_vector(),
             (std::vector<float>{0, 0, 1, 1, 0, 0}));
+  Tape tape;
+  tape.watch({ones});
+  const Tensor added = apply_op(ops::make_scatter_add({3, 2}, 0, false), {ones, wild})[0];
+  EXPECT_EQ(tape.gradient(ops::sum(added), {ones})[0].to_vector(),
+            (std::vector<float>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0}));
   const Tensor each = Tensor::from(std::vector<int32_t>{0, 7, -1, 1}, {2, 2});
   const std::vector<float> gathered = apply_op(ops::make_take(0, true), {x, each})[0].to_vector();
   EXPECT_EQ(gathered[0], 1);
@@ -262,6 +267,8 @@ TEST(AlongAxis, CumulativeSumsAndTheirDerivatives) {
   check(cumsum_case({2, 3, 600}, 1));
   check(cumsum_case({0, 4}, 1));
   check(cumsum_case({4, 0}, 1));
+  check(cumsum_case({3, 4, 0}, 1));
+  check(cumsum_case({2, 0}, 0));
   const Tensor large = Tensor::from(std::vector<float>{0x1p24f, 1, 1, -0x1p24f}, {4});
   EXPECT_EQ(ops::cumsum(large, 0).to_vector(),
             (std::vector<float>{0x1p24f, 0x1p24f, 0x1p24f + 2, 2}));
@@ -315,6 +322,21 @@ TEST(Indexing, OneHotTakesIndicesOfAnyRankAndBothTypes) {
   EXPECT_EQ(narrow.shape(), (Shape{2, 1, 3}));
   EXPECT_EQ(narrow.to_vector(), expected);
   EXPECT_EQ(ops::one_hot(Tensor::from(std::vector<int64_t>{2, 0}, {2}), 3).to_vector(), expected);
+}
+
+// Positions are moved as numbers are.
+TEST(Indexing, IndicesCanBeMoved) {
+  const Tensor x = tensor_of(random_array({4, 3, 5}, 8));
+  const Tensor at = ops::argmax(x, 1);
+  const Tensor moved = ops::flip(ops::permute_dims(at, {1, 0}), {0});
+  ASSERT_EQ(moved.shape(), (Shape{5, 4}));
+  ASSERT_EQ(moved.dtype(), DType::i64);
+  for (int64_t i = 0; i < 5; ++i) {
+    for (int64_t j = 0; j < 4; ++j) {
+      EXPECT_EQ(moved.data<int64_t>()[i * 4 + j], at.data<int64_t>()[j * 5 + 4 - i]);
+    }
+  }
+  EXPECT_EQ(ops::slice(at, {{1, 3}, {0, 5, 2}}).shape(), (Shape{2, 3}));
 }
 
 TEST(Indexing, WhatDoesNotFitIsNamed) {

@@ -31,7 +31,7 @@ struct StridedLoops {
 // Throws InvalidArgument if a place lies outside its tensor, Unsupported for other types.
 inline StridedLoops strided_loops(const StridedCopyProblem& p) {
   const DType type = p.src.dtype;
-  if (type != DType::f32 && type != DType::i32 && type != DType::u8) {
+  if (is_narrow(type)) {
     throw Unsupported("[strided_copy] does not support elements of " + std::string(name_of(type)));
   }
   const Shape &walked = p.scatter ? p.src.shape : p.dst, &strided = p.scatter ? p.dst : p.src.shape;

@@ -11,7 +11,7 @@ namespace lockstep::kernels {
 // Transposes, slices with steps, flips, expansions (stride 0), windows; and their adjoints for
 // those that map no two elements to one place.
 struct StridedCopyProblem {
-  TensorSpec src;  // f32, i32 or u8; dst has the same type
+  TensorSpec src;  // f32, i32, i64 or u8; dst has the same type
   Shape dst;
   int64_t offset = 0;            // in elements
   std::vector<int64_t> strides;  // in elements, may be 0 or negative

@@ -112,7 +112,7 @@ FormulaFunction reduction_function(const std::string& name, const std::string& h
       [function](const FormulaCall& c) {
         const Value x = c.value(0);
         const std::vector<int> axes = batch_axes(c, x);
-        return axes.empty() ? x : function(x, axes, c.flag(2));
+        return function(x, axes, c.flag(2));  // over no axes: each number by itself
       }};
 }
 

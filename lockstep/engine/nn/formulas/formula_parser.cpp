@@ -210,7 +210,8 @@ class FormulaParser {
     const std::from_chars_result read =
         std::from_chars(token_.data(), token_.data() + token_.size(), value);
     if (read.ec != std::errc() || read.ptr != token_.data() + token_.size() ||
-        value > static_cast<double>(std::numeric_limits<float>::max())) {
+        value > static_cast<double>(std::numeric_limits<float>::max()) ||
+        (value != 0 && static_cast<float>(value) == 0)) {
       refuse(at_, "the number is beyond the range of f32");
     }
     return value;

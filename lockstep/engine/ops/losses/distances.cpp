@@ -61,7 +61,7 @@ T smooth_l1(const T& prediction, const Same<T>& target, double beta) {
   if (!(beta >= 0) || std::isinf(beta)) {
     throw InvalidArgument(fmt::format("[smooth_l1] beta must be 0 or above, received {}", beta));
   }
-  if (beta == 0) return l1(prediction, target);
+  if (static_cast<float>(beta) == 0) return l1(prediction, target);
   return mean_of_observations(huber_of(prediction - target, beta) / beta);
 }
 LOCKSTEP_INSTANTIATE_2(smooth_l1, double)
@@ -79,9 +79,9 @@ LOCKSTEP_INSTANTIATE_2(hinge, double)
 template <Operand T>
 T cosine_similarity(const T& a, const Same<T>& b, double epsilon) {
   check_pair("cosine_similarity", a.shape(), b.shape());
-  if (!(epsilon > 0) || std::isinf(epsilon)) {
-    throw InvalidArgument(
-        fmt::format("[cosine_similarity] epsilon must be above 0, received {}", epsilon));
+  if (!(static_cast<float>(epsilon * epsilon) > 0) || std::isinf(epsilon)) {
+    throw InvalidArgument(fmt::format(
+        "[cosine_similarity] epsilon must be above 0, also squared in f32, received {}", epsilon));
   }
   // The bound is below the root: the root of 0 has no derivative.
   const auto norm = [&](const T& x) {

@@ -38,8 +38,8 @@ T kl_div(const T& log_probabilities, const Same<T>& target) {
   check_pair("kl_div", log_probabilities.shape(), target.shape());
   const T none = equal(target, 0.0);
   // The logarithm of a 1 in place of a 0: where() alone would not keep the slope of log(0) away.
-  const T surprise = log(where(none, 1.0, target)) - log_probabilities;
-  return sum_of_observations(where(none, 0.0, target * surprise));
+  const T surprise = where(none, 0.0, log(where(none, 1.0, target)) - log_probabilities);
+  return sum_of_observations(target * surprise);
 }
 LOCKSTEP_INSTANTIATE_2(kl_div)
 

@@ -20,7 +20,6 @@ class ArgReduce final : public Op {
 
   std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const override {
     check_count(*this, in.size(), 1, 1);
-    check_floats(*this, in);
     kernels::arg_axis(problem(in[0]));
     return {{result(in[0].shape), DType::i64, nullptr}};
   }
@@ -55,7 +54,6 @@ class CumulativeSum final : public FloatOp {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
     return kernels::compile(
         table, kernels::CumulativeSumProblem{in[0].plain(), axis_of(type(), axis_, in[0].shape),
                                              reverse_});

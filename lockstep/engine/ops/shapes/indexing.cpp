@@ -16,7 +16,8 @@ int resolved(std::string_view op, int axis, const Shape& x) {
 
 class Take final : public Op {
  public:
-  Take(int axis, bool per_element) : axis_(axis), per_element_(per_element) {}
+  Take(int axis, bool per_element, bool zero_outside)
+      : axis_(axis), per_element_(per_element), zero_outside_(zero_outside) {}
   std::string_view type() const override { return per_element_ ? "gather" : "take"; }
 
   std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const override {
@@ -28,9 +29,9 @@ class Take final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    return kernels::compile(
-        table, kernels::TakeProblem{in[0].plain(), in[1].plain(),
-                                    resolved(type(), axis_, in[0].shape), per_element_});
+    return kernels::compile(table, kernels::TakeProblem{in[0].plain(), in[1].plain(),
+                                                        resolved(type(), axis_, in[0].shape),
+                                                        per_element_, zero_outside_});
   }
   std::vector<Value> gradient(const AppliedOp& of) const override {
     std::vector<Value> diffs(2);
@@ -44,7 +45,7 @@ class Take final : public Op {
 
  private:
   int axis_;
-  bool per_element_;
+  bool per_element_, zero_outside_;
 };
 
 class ScatterAdd final : public Op {
@@ -65,11 +66,12 @@ class ScatterAdd final : public Op {
     return kernels::compile(
         table, kernels::ScatterAddProblem{dst_, in[0].plain(), in[1].plain(), axis_, per_element_});
   }
-  // An update whose index is outside of the axis is not added; take() would give NaN for it.
+  // An update whose index is outside of the axis is not added, so its derivative is 0.
   std::vector<Value> gradient(const AppliedOp& of) const override {
     std::vector<Value> diffs(2);
     if (of.wanted[0]) {
-      diffs[0] = applied(make_take(axis_, per_element_), {of.diff_outputs[0], of.inputs[1]});
+      diffs[0] = applied(std::make_shared<Take>(axis_, per_element_, true),
+                         {of.diff_outputs[0], of.inputs[1]});
     }
     return diffs;
   }
@@ -89,17 +91,20 @@ void check_indices(std::string_view op, const Tensor& indices, const Shape& x, i
   const kernels::Indices all{indices.raw(), wide};
   for (int64_t i = 0; i < indices.shape().elements(); ++i) {
     if (all[i] >= 0 && all[i] < size) continue;
-    throw InvalidArgument("[" + std::string(op) + "] index " + std::to_string(all[i]) +
-                              " at position " + std::to_string(i) + " is outside of axis " +
-                              std::to_string(axis) + " of " + x.to_string(),
-                          "indices are 0 to " + std::to_string(size - 1));
+    throw InvalidArgument(
+        "[" + std::string(op) + "] index " + std::to_string(all[i]) + " at position " +
+            std::to_string(i) + " is outside of axis " + std::to_string(axis) + " of " +
+            x.to_string(),
+        size == 0 ? "the axis has no elements" : "indices are 0 to " + std::to_string(size - 1));
   }
 }
 void check_indices(std::string_view, const Value&, const Shape&, int) {}
 
 }  // namespace
 
-OpPtr make_take(int axis, bool per_element) { return std::make_shared<Take>(axis, per_element); }
+OpPtr make_take(int axis, bool per_element) {
+  return std::make_shared<Take>(axis, per_element, false);
+}
 OpPtr make_scatter_add(const Shape& shape, int axis, bool per_element) {
   return std::make_shared<ScatterAdd>(shape, axis, per_element);
 }

@@ -58,7 +58,7 @@ Kernel cumulative_sum(const CumulativeSumProblem& p) {
   kernel.forward = own_pass({input(0, src)}, {output(0, plain_spec(src.shape))},
                             [axis, step = p.reverse ? int64_t{-1} : int64_t{1}](
                                 void* const* r, void* const* w, const StepInfo&) {
-                              const auto sum = axis.inner > 1 ? of_columns : of_rows;
+                              const auto sum = axis.inner == 1 ? of_rows : of_columns;
                               sum(axis, step, in(r, 0), out(w, 0));
                             });
   kernel.rows_apart = p.axis > 0;

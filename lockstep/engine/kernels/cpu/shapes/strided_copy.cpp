@@ -14,6 +14,7 @@ namespace {
 
 // Elements of any type with this size.
 using Word = uint32_t __attribute__((may_alias));
+using Long = uint64_t __attribute__((may_alias));
 using Byte = uint8_t;
 
 // Runs of fewer bytes are copied by a loop, because memcpy() takes longer to begin.
@@ -125,6 +126,13 @@ void copy(const Byte* from, Byte* to, const StridedAxis& outer, const StridedAxi
   copy_bytes(from, to, outer, inner);
 }
 
+// Of indices, which are few.
+void copy(const Long* from, Long* to, const StridedAxis& outer, const StridedAxis& inner) {
+  for (int64_t i = 0; i < outer.size; ++i, from += outer.from, to += outer.to) {
+    copy_run(from, to, inner);
+  }
+}
+
 // The loops from `axis` on, of which the last two are a matrix.
 template <class T>
 void copy_all(const T* from, T* to, const std::vector<StridedAxis>& axes, size_t axis) {
@@ -168,7 +176,9 @@ Pass copying(const StridedCopyProblem& p, StridedLoops loops) {
 Kernel strided_copy(const StridedCopyProblem& p) {
   const StridedLoops loops = strided_loops(p);
   Kernel kernel;
-  kernel.forward = p.src.dtype == DType::u8 ? copying<Byte>(p, loops) : copying<Word>(p, loops);
+  kernel.forward = p.src.dtype == DType::u8    ? copying<Byte>(p, loops)
+                   : p.src.dtype == DType::i64 ? copying<Long>(p, loops)
+                                               : copying<Word>(p, loops);
   kernel.forward.copies = loops.copies;
   kernel.rows_apart = loops.rows_apart;
   return kernel;

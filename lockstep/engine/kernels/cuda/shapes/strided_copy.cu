@@ -64,8 +64,9 @@ Kernel strided_copy(const StridedCopyProblem& p) {
                       " axes, received " + std::to_string(loops.axes.size()));
   }
   Kernel kernel;
-  kernel.forward =
-      p.src.dtype == DType::u8 ? copying<uint8_t>(p, loops) : copying<uint32_t>(p, loops);
+  kernel.forward = p.src.dtype == DType::u8    ? copying<uint8_t>(p, loops)
+                   : p.src.dtype == DType::i64 ? copying<uint64_t>(p, loops)
+                                               : copying<uint32_t>(p, loops);
   kernel.forward.copies = loops.copies;
   kernel.rows_apart = loops.rows_apart;
   return kernel;

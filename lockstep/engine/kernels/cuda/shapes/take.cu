@@ -23,6 +23,7 @@ struct Take {
   SplitAxis x;
   int64_t count;
   bool per_element;
+  T nothing;
 
   __device__ void operator()(int64_t n) const {
     const Division column = divide(n, x.inner);
@@ -30,7 +31,7 @@ struct Take {
     const int64_t index = indices[per_element ? n : at.remainder];
     dst[n] = index >= 0 && index < x.size
                  ? src[(at.quotient * x.size + index) * x.inner + column.remainder]
-                 : kNothing<T>;
+                 : nothing;
   }
 };
 
@@ -43,10 +44,11 @@ Kernel take(const TakeProblem& p) {
   kernel.forward = with_type(op, p.src.dtype, [&](auto type) {
     using T = decltype(type);
     return own_pass({input(0, p.src.plain()), input(1, p.indices.plain())},
-                    {output(0, plain_spec(axis.taken, p.src.dtype))}, [axis](const Bound& b) {
+                    {output(0, plain_spec(axis.taken, p.src.dtype))},
+                    [axis, nothing = p.zero_outside ? T{0} : kNothing<T>](const Bound& b) {
                       launch_each("take", axis.taken.elements(), b.stream,
                                   Take<T>{b.in<T>(0), axis.indices(b.reads[1]), b.out<T>(0), axis.x,
-                                          axis.count, axis.per_element});
+                                          axis.count, axis.per_element, nothing});
                     });
   });
   return kernel;
