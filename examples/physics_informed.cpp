@@ -17,7 +17,7 @@ using namespace lockstep;
 
 namespace {
 
-constexpr int64_t kRows = 64;
+constexpr int64_t kRows = 64, kShard = 32;  // two shards; each costs as much as some 20 points
 constexpr double kPi = std::numbers::pi;
 constexpr uint64_t kPoints = 1;  // a draw of random numbers
 
@@ -66,8 +66,10 @@ struct Solution {
 
   // Up to iteration `last` of `all`, by the threads of this process or by a group of workers.
   void train(int64_t last, int64_t all, Group* workers) {
-    ShardGroup group = workers ? ShardGroup(network, {.threads = 1, .seed = 1}, *workers)
-                               : ShardGroup(network, {.threads = available_cores(), .seed = 1});
+    const ShardGroupOptions options{
+        .threads = workers ? 1 : available_cores(), .shard_size = kShard, .seed = 1};
+    ShardGroup group =
+        workers ? ShardGroup(network, options, *workers) : ShardGroup(network, options);
     const Tensor rows = Tensor::zeros({kRows, 2});  // there are no data
     while (at.iteration < last) {
       const int64_t iteration = at.iteration + 1;
