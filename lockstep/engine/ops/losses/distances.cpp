@@ -48,7 +48,7 @@ LOCKSTEP_INSTANTIATE_2(l1)
 template <Operand T>
 T huber(const T& prediction, const Same<T>& target, double delta) {
   check_pair("huber", prediction.shape(), target.shape());
-  if (!(delta > 0) || std::isinf(delta)) {
+  if (!(static_cast<float>(delta) > 0) || std::isinf(delta)) {
     throw InvalidArgument(fmt::format("[huber] delta must be above 0, received {}", delta));
   }
   return mean_of_observations(huber_of(prediction - target, delta));
@@ -80,8 +80,9 @@ template <Operand T>
 T cosine_similarity(const T& a, const Same<T>& b, double epsilon) {
   check_pair("cosine_similarity", a.shape(), b.shape());
   if (!(static_cast<float>(epsilon * epsilon) > 0) || std::isinf(epsilon)) {
-    throw InvalidArgument(fmt::format(
-        "[cosine_similarity] epsilon must be above 0, also squared in f32, received {}", epsilon));
+    throw InvalidArgument(
+        fmt::format("[cosine_similarity] epsilon must be above 0, received {}", epsilon),
+        epsilon > 0 ? "also its square, as a float" : "");
   }
   // The bound is below the root: the root of 0 has no derivative.
   const auto norm = [&](const T& x) {
