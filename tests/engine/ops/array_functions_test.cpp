@@ -309,6 +309,18 @@ TEST(ArrayFunctions, SayWhatTheyCannotDo) {
   const std::pair<std::function<void()>, std::string> cases[] = {
       {[&] { ops::var(x, {1}, false, 3); }, "[var] 3 elements along the axes of 2x3x4 are too few"},
       {[&] { ops::var(x, {3}); }, "[var] 2x3x4 has no axis 3"},
+      {[&] { ops::std(x, {3}); }, "[std] 2x3x4 has no axis 3"},
+      {[&] { ops::norm(x, {3}); }, "[norm] 2x3x4 has no axis 3"},
+      {[&] { ops::any(x, {3}); }, "[any] 2x3x4 has no axis 3"},
+      {[&] { ops::logsumexp(x, {3}); }, "[logsumexp] 2x3x4 has no axis 3"},
+      {[&] {
+         ops::log_softmax(Tensor::zeros({2, 0}), 1);
+       },
+       "[log_softmax] no elements along"},
+      {[&] {
+         ops::stack(std::vector<Tensor>{x, Tensor::zeros({2})});
+       },
+       "[stack] expected inputs of one shape, received 2x3x4 and 2"},
       {[&] { ops::clip(x, 2, 1); }, "[clip] expected limits in order"},
       {[&] { ops::expand_dims(x, 4); }, "[expand_dims] 2x3x4 cannot get an axis 4"},
       {[&] { ops::squeeze(x, {1}); }, "[squeeze] axis 1 of 2x3x4 has more than one element"},

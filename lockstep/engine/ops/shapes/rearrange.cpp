@@ -99,6 +99,12 @@ namespace {
 
 template <class T>
 T stacked(const std::vector<T>& parts, int axis) {
+  if (parts.empty()) throw InvalidArgument("[stack] takes 1 or more inputs, received 0");
+  for (const T& p : parts) {
+    if (p.shape() == parts[0].shape()) continue;
+    throw InvalidArgument("[stack] expected inputs of one shape, received " +
+                          parts[0].shape().to_string() + " and " + p.shape().to_string());
+  }
   std::vector<T> expanded;
   for (const T& p : parts) expanded.push_back(expand_dims(p, axis));
   const int rank = expanded.empty() ? 1 : expanded[0].shape().rank();
