@@ -146,12 +146,12 @@ class Expressions(CommandTest):
                       "    ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~\n"
                       "hint: average them: mean(...)\n", "train", "job.toml", "--check")
         self.job("mse(output, target)")
-        self.fails(1, "error: job.toml: [training] images with labels need the loss cross_entropy, but the network "
+        self.fails(1, "error: job.toml: [training] images with labels need a loss of labels, such as cross_entropy, but the network "
                       "has mse(output, target)\n"
                       "hint: in an expression, cross_entropy(output, target) and one_hot(target, classes) take "
                       "labels\n", "train", "job.toml", "--check")
         self.images("cross_entropy(output, target)")
-        self.fails(1, "error: job.toml: [training] images and arrays as targets need the loss mean_squared_error, but "
+        self.fails(1, "error: job.toml: [training] images and arrays as targets need a loss of numbers, such as mean_squared_error, but "
                       "the network has cross_entropy(output, target)\n"
                       "hint: an expression that takes `target` for labels needs labels\n",
                    "train", "job.toml", "--check")

@@ -41,7 +41,8 @@ void check_classifier(const Network& network, const Datastore& data) {
   if (!takes_labels(network.loss())) {
     if (!has_image_inputs(data)) refuse_regression(network, data);
     throw InvalidArgument(
-        "[training] images with labels need the loss cross_entropy, but the network has " +
+        "[training] images with labels need a loss of labels, such as cross_entropy, but the "
+        "network has " +
             network.loss(),
         is_expression(network.loss())
             ? "in an expression, cross_entropy(output, target) and one_hot(target, classes) take "
@@ -262,7 +263,8 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
   if (!target) return check_classifier(network, data);
   if (takes_labels(network.loss())) {
     throw InvalidArgument(
-        "[training] images and arrays as targets need the loss mean_squared_error, but the network "
+        "[training] images and arrays as targets need a loss of numbers, such as "
+        "mean_squared_error, but the network "
         "has " +
             network.loss(),
         is_expression(network.loss()) ? "an expression that takes `target` for labels needs labels"
