@@ -11,11 +11,14 @@ mistake after the other, and the exit code is 0 where each was found.
 import argparse
 import collections
 import json
-import subprocess
+import pathlib
 import sys
 
 import numpy
 import torch
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "random_networks"))
+from frames import Frames, distance  # noqa: E402
 
 FACTOR = 4  # times PyTorch fp32's error
 FLOOR = 16 * 2.0 ** -24  # relative, by norm
@@ -24,6 +27,7 @@ FACTOR_OF_CHAOS = 1000
 RERUNS = (6, 24)
 PLANTS = ("sin", "multiply", "where", "max", "prod", "std", "log_softmax", "flip", "pad_reflect",
           "matmul", "gelu", "cumsum", "take_by_argmax", "broadcast_to", "slice")
+SLOPES = ("sin", "multiply", "max", "prod", "softmax", "permute_dims", "gather_by_argmin")
 
 
 NOTHING = {"axes": [], "keep_dims": False, "numbers": [], "sizes": []}
@@ -146,10 +150,11 @@ for name in ("pad_constant", "pad_reflect", "pad_edge"):
 
 
 class Reference:
-    """Computes programs in PyTorch; `plant` is the op that it computes wrongly."""
+    """Computes programs in PyTorch. It computes the op `plant` wrongly, or the derivatives of the op
+    `slope` alone."""
 
-    def __init__(self, plant=None):
-        self.plant = plant
+    def __init__(self, plant=None, slope=None):
+        self.plant, self.slope = plant, slope
 
     def __call__(self, head, arrays, dtype, noise=None):
         def moved(x):
@@ -168,6 +173,8 @@ class Reference:
             result = OPS[s["op"]](s, *(values[v] for v in s["in"]))
             if s["op"] == self.plant:
                 result = result * 1.001
+            if s["op"] == self.slope and result.requires_grad:
+                result.register_hook(lambda gradient: gradient * 1.001)
             values.append(moved(result))
         y = values[-1]
         scalar = y + torch.square(y) * numpy.float32(0.3).item()
@@ -184,27 +191,16 @@ class Reference:
         return {name: value.detach().numpy().astype(float) for name, value in found.items()}
 
 
-def frames(program, seed, first, count):
-    process = subprocess.Popen([program, "--seed", str(seed), "--first", str(first), "--count",
-                                str(count)], stdout=subprocess.PIPE)
-    out = process.stdout
-    for line in iter(out.readline, b""):
-        head = json.loads(line)
+def cases(options):
+    """The heads and arrays of the cases that the options select."""
+    program = Frames([options.program, "--seed", str(options.seed), "--first", str(options.first),
+                      "--count", str(options.count)])
+    for head, arrays in program:
         head["statements"] = [dict(NOTHING, **s) for s in head["statements"]]
-        blob, arrays, at = out.read(head["bytes"]), {}, 0
-        for entry in head.get("arrays", []):
-            n = int(numpy.prod(entry["shape"], dtype=int))
-            arrays[entry["name"]] = numpy.frombuffer(blob, numpy.float32, n, at).reshape(
-                entry["shape"])
-            at += 4 * n
         yield head, arrays
-    code = process.wait(60)
+    code = program.end()
     if code != 0:
-        raise SystemExit(f"{program} ended with exit code {code}")
-
-
-def distance(a, b):
-    return float(numpy.linalg.norm((a - b).ravel()))
+        raise SystemExit(f"{options.program} ended with exit code {code}")
 
 
 def problems(head, arrays, reference, counts):
@@ -257,19 +253,22 @@ def compare(arrays, wanted, allowed):
 
 
 def find_plants(options):
-    counts, missing = collections.Counter(), set(PLANTS)
-    for head, arrays in frames(options.program, options.seed, options.first, options.count):
-        used = {s["op"] for s in head["statements"]} & missing
-        if not used or problems(head, arrays, Reference(), counts):
+    counts = collections.Counter()
+    missing = {("a wrong " + name, name): Reference(plant=name) for name in PLANTS}
+    missing.update({("a wrong slope of " + name, name): Reference(slope=name) for name in SLOPES})
+    for head, arrays in cases(options):
+        used = {s["op"] for s in head["statements"]}
+        tried = [key for key in missing if key[1] in used]
+        if not tried or problems(head, arrays, Reference(), counts):
             continue
-        for name in used:
-            if problems(head, arrays, Reference(name), counts):
-                missing.discard(name)
-                print(f"case {head['case']}: a wrong {name} is found", flush=True)
+        for key in tried:
+            if problems(head, arrays, missing[key], counts):
+                del missing[key]
+                print(f"case {head['case']}: {key[0]} is found", flush=True)
         if not missing:
             break
-    for name in sorted(missing):
-        print(f"a wrong {name} is not found in {options.count} programs")
+    for text, _ in sorted(missing):
+        print(f"{text} is not found in {options.count} programs")
     return 1 if missing else 0
 
 
@@ -289,7 +288,7 @@ def main():
     if options.plants:
         return find_plants(options)
     counts, used, finds = collections.Counter(), collections.Counter(), 0
-    for head, arrays in frames(options.program, options.seed, options.first, options.count):
+    for head, arrays in cases(options):
         used.update(s["op"] for s in head["statements"])
         found = problems(head, arrays, Reference(), counts)
         if not found:

@@ -23,6 +23,7 @@ import numpy
 import torch
 
 import reference
+from frames import Frames, distance
 
 FACTOR = 4  # times PyTorch fp32's error
 # For cases that may use Winograd's algorithm, which rounds more. The op tests bound it by 1e-5.
@@ -33,34 +34,6 @@ AMPLIFIED, FACTOR_OF_AMPLIFIED = 1e-5, 40
 FACTOR_OF_CHAOS = 1000  # if none of PyTorch's digits is right
 TINY = 1e-15  # the error of fp64 when 1 is subtracted from a value near 1
 RERUNS = (6, 24)
-
-
-class Frames:
-    """The program's output about cases, in order."""
-
-    def __init__(self, program, arguments):
-        self.process = subprocess.Popen([program, "frames"] + arguments, stdout=subprocess.PIPE)
-
-    def __iter__(self):
-        out = self.process.stdout
-        for line in iter(out.readline, b""):
-            head = json.loads(line)
-            blob, arrays, at = out.read(head["bytes"]), {}, 0
-            for entry in head.get("arrays", []):
-                dtype = {"f32": numpy.float32, "u8": numpy.uint8, "i32": numpy.int32}[entry["dtype"]]
-                count = int(numpy.prod(entry["shape"], dtype=int))
-                array = numpy.frombuffer(blob, dtype, count, at)
-                arrays[entry["name"]] = array.reshape(entry["shape"])
-                at += array.nbytes
-            yield head, arrays
-
-    def end(self):
-        self.process.stdout.close()
-        return self.process.wait(60)
-
-
-def distance(a, b):
-    return float(numpy.linalg.norm((a - b).ravel()))
 
 
 def takes_winograd(head):
@@ -162,7 +135,7 @@ def judged_alone(program, judge, case):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(case, file)
         file.flush()
-        frames, found = Frames(program, ["--case", file.name]), []
+        frames, found = Frames([program, "frames", "--case", file.name]), []
         for head, arrays in frames:
             found += judge.problems(head, arrays)
         code = frames.end()
@@ -225,8 +198,8 @@ def tell(program, judge, seed, number, found, shrink):
 def find_plants(options):
     """Whether each mistake of the reference is found in one of the networks."""
     sound, missing = Judge(), {name: Judge(name) for name in reference.Plant.NAMES}
-    frames = Frames(options.program, ["--seed", str(options.seed), "--first", str(options.first),
-                                      "--count", str(options.count)])
+    frames = Frames([options.program, "frames", "--seed", str(options.seed),
+                     "--first", str(options.first), "--count", str(options.count)])
     for head, arrays in frames:
         if not missing:
             break
@@ -250,8 +223,8 @@ def run(options):
         return 1 if found else 0
     first, last = options.first, options.first + options.count
     while first < last:
-        frames = Frames(options.program, ["--seed", str(options.seed), "--first", str(first),
-                                          "--count", str(last - first)])
+        frames = Frames([options.program, "frames", "--seed", str(options.seed),
+                         "--first", str(first), "--count", str(last - first)])
         number = first - 1
         for head, arrays in frames:
             number = head["case"]

@@ -100,7 +100,7 @@ int be_killed(const Arguments& arguments) {
 int count_layers(const Arguments& arguments) {
   std::map<std::string, int> counts;
   for (const auto& info : lockstep::layer_registry()) {
-    // Random expressions have tests of their own (engine/RandomFormulas).
+    // RandomFormulas of engine_test draws its expressions.
     if (info.type != std::string("function")) counts[info.type] = 0;
   }
   for_each_case(arguments, [&](const Json& description) {

@@ -65,15 +65,14 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
 }
 
 EagerResults run_op(const OpPtr& op, const std::vector<Tensor>& inputs, const StepInfo& step) {
-  std::vector<TensorSpec> specs, plain;
+  std::vector<TensorSpec> specs;
   for (const auto& t : inputs) {
     if (!t.defined()) {
       throw InvalidArgument("[" + std::string(op->type()) + "] an input is an undefined tensor");
     }
     specs.push_back(t.spec());
-    plain.push_back(t.spec().plain());
   }
-  op->infer(plain);
+  op->infer(specs);
   const Device device = device_of(*op, inputs);
   if (!device.is_cpu()) memory_of(device).activate();
   const kernels::Table& table = kernels::table_for(device);

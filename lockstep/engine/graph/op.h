@@ -47,9 +47,9 @@ class Op : public std::enable_shared_from_this<Op> {
   virtual ~Op() = default;
   // The op's name as error messages show it in brackets, for example "convolution2d".
   virtual std::string_view type() const = 0;
-  // Returns shapes and types of the outputs, given those of the inputs; all row-major. Throws
-  // InvalidArgument if the inputs do not fit; the message names the op, what it expected and what
-  // it received.
+  // Returns shapes and types of the outputs, given those of the inputs; layouts do not count.
+  // Throws InvalidArgument if the inputs do not fit; the message names the op, what it expected and
+  // what it received.
   virtual std::vector<TensorSpec> infer(std::span<const TensorSpec> inputs) const = 0;
   // Whether input number `input` may have bf16 or f16 elements. The kernel then determines the type
   // of the outputs.

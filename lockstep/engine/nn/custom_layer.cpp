@@ -54,7 +54,7 @@ bool LayerBuilder::training() const { return context_.training(); }
 
 const std::string& LayerBuilder::name() const { return context_.name(); }
 
-TensorSpec LayerBuilder::spec_of(int value) const { return context_.spec(value); }
+TensorSpec LayerBuilder::spec_of(int value) const { return context_.spec_of(value); }
 
 int LayerBuilder::number_of(const Value& value) const {
   if (value.builder() == this) return value.number();

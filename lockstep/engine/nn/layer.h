@@ -52,19 +52,15 @@ enum class StateRule : uint8_t {
 };
 
 // The interface through which a layer adds its ops to a graph.
-class LoweringLayer {
+class LoweringLayer : public ValueBuilder {
  public:
-  virtual ~LoweringLayer() = default;
   virtual bool training() const = 0;
   virtual const std::string& name() const = 0;
   // Values of the layer's parameters and states. `k` is the index in the layer's parameters() and
   // states().
   virtual int parameter(int k) = 0;
   virtual int state(int k) = 0;
-  // Shape and type of a value, row-major.
-  virtual TensorSpec spec(int value) const = 0;
-  Shape shape(int value) const { return spec(value).shape; }
-  virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
+  Shape shape(int value) const { return spec_of(value).shape; }
   // The value of the input data; only for input layers.
   virtual int input() = 0;
   // Makes states k_mean and k_variance follow two values by StateRule::mean_and_variance.

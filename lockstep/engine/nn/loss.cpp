@@ -16,10 +16,6 @@ constexpr const char* output_name = "output";
 constexpr const char* target_name = "target";
 constexpr const char* logits_name = "logits of output";  // no expression can use it
 
-bool is_name(const std::string& loss) {
-  return std::find(loss_names().begin(), loss_names().end(), loss) != loss_names().end();
-}
-
 // A loss in one word, which is a name that does not exist.
 bool is_word(const std::string& loss) {
   return !loss.empty() && loss != output_name && loss != target_name &&
@@ -89,11 +85,15 @@ const std::vector<std::string>& loss_names() {
 }
 
 void check_loss(const std::string& loss) {
-  if (!is_name(loss)) parsed(loss);
+  if (is_expression(loss)) parsed(loss);
+}
+
+bool is_expression(const std::string& loss) {
+  return std::find(loss_names().begin(), loss_names().end(), loss) == loss_names().end();
 }
 
 bool takes_labels(const std::string& loss) {
-  return is_name(loss) ? loss == "cross_entropy" : !parsed(loss).names.labels.empty();
+  return is_expression(loss) ? !parsed(loss).names.labels.empty() : loss == "cross_entropy";
 }
 
 LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {

@@ -18,6 +18,9 @@ const std::vector<std::string>& loss_names();
 // hint; errors of expressions show the place.
 void check_loss(const std::string& loss);
 
+// Whether a loss is an expression, not one of the names.
+bool is_expression(const std::string& loss);
+
 // Whether the targets of a loss are class labels (i32). In an expression: whether a function takes
 // `target` as its labels, as in cross_entropy(output, target); otherwise targets are numbers.
 bool takes_labels(const std::string& loss);

@@ -40,7 +40,7 @@ class Lowering final : public LoweringLayer {
     const int slot = slots_->first_state + k;
     return out_.graph.add_state(slot, (*states_)[static_cast<size_t>(slot)].value.shape());
   }
-  TensorSpec spec(int value) const override { return out_.graph.spec(value); }
+  TensorSpec spec_of(int value) const override { return out_.graph.spec(value); }
   std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
     return out_.graph.add(std::move(op), std::move(inputs), node_->name);
   }

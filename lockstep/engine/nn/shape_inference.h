@@ -22,7 +22,7 @@ class ShapeInference : public LoweringLayer {
 
   bool training() const final { return training_; }
   const std::string& name() const final { return name_; }
-  TensorSpec spec(int value) const final { return graph_.spec(value); }
+  TensorSpec spec_of(int value) const final { return graph_.spec(value); }
   int parameter(int k) final { return graph_.add_parameter(k, parameter_shape(k)); }
   int state(int k) final { return graph_.add_state(k, state_shape(k)); }
   // Throws the op's error about its inputs without the layer's name, which the caller adds.

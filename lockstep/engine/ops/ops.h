@@ -118,25 +118,38 @@ struct SliceRange {
   int64_t step = 1;
 };
 
-#define LOCKSTEP_DECLARE_FOR(T)                                                                  \
-  /* Sum, mean, product, largest and smallest element along axes (negative: from the last).   */ \
-  /* keep_dims: the axes stay, with size 1. Sums and products are in double. Equal largest    */ \
-  /* elements share the derivative. Throw InvalidArgument for axes that x does not have, and, */ \
-  /* but for sum() and prod(), if there is nothing to reduce.                                 */ \
-  T sum(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
-  T mean(const T& x, const std::vector<int>& axes, bool keep_dims = false);                      \
-  T prod(const T& x, const std::vector<int>& axes, bool keep_dims = false);                      \
-  T max(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
-  T min(const T& x, const std::vector<int>& axes, bool keep_dims = false);                       \
-  /* x repeated along axes of 1 and missing axes, by NumPy's rules. */                           \
-  T broadcast_to(const T& x, const Shape& shape);                                                \
-  /* Axis i of the result is axis axes[i] of x. */                                               \
-  T permute_dims(const T& x, const std::vector<int>& axes);                                      \
-  /* ranges[i] of axis i; further axes are whole. */                                             \
-  T slice(const T& x, const std::vector<SliceRange>& ranges);
-LOCKSTEP_DECLARE_FOR(Tensor)
-LOCKSTEP_DECLARE_FOR(Value)
-#undef LOCKSTEP_DECLARE_FOR
+// Sum, mean, product, largest and smallest element along axes (negative: from the last). keep_dims:
+// the axes stay, with size 1. Sums and products are in double; the derivative of a product
+// multiplies halves in f32. Equal largest elements share the derivative. Throw InvalidArgument for
+// axes that x does not have, and, but for sum() and prod(), if there is nothing to reduce.
+template <Operand T>
+T sum(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+template <Operand T>
+T mean(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+template <Operand T>
+T prod(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+template <Operand T>
+T max(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+template <Operand T>
+T min(const T& x, const std::vector<int>& axes, bool keep_dims = false);
+// Sum (mean) of all elements of x: a scalar. The elements are added in double, in the order of the
+// fixed tree over elements. mean() throws InvalidArgument if x has no elements.
+template <Operand T>
+T sum(const T& x);
+template <Operand T>
+T mean(const T& x);
+
+// Axes may be negative in what follows: from the last. Elements may be f32, i32, i64 or u8.
+//
+// x repeated along axes of 1 and missing axes, by NumPy's rules.
+template <Operand T>
+T broadcast_to(const T& x, const Shape& shape);
+// Axis i of the result is axis axes[i] of x.
+template <Operand T>
+T permute_dims(const T& x, const std::vector<int>& axes);
+// ranges[i] of axis i; further axes are whole.
+template <Operand T>
+T slice(const T& x, const std::vector<SliceRange>& ranges);
 
 // The position of the first of the largest (smallest) elements along an axis, as i64; the first NaN
 // wins. keep_dims: the axis stays, with size 1. No derivative. Throw InvalidArgument for an axis
@@ -185,9 +198,9 @@ template <Operand T>
 T cast(const T& x, DType to);
 
 // Variance, divided by count - correction, and its square root; the Euclidean norm;
-// log(sum(exp(x))) without overflow; whether all elements, or any, are not 0. Where roots are 0,
-// their derivatives are 0. Throw InvalidArgument for axes that x does not have, and var() and std()
-// if there are not more elements than `correction`.
+// log(sum(exp(x))) without overflow; whether all elements, or any, are not 0 (NaN is not). Where
+// roots are 0, their derivatives are 0. Throw InvalidArgument for axes that x does not have, and
+// var() and std() if there are not more elements than `correction`.
 template <Operand T>
 T var(const T& x, const std::vector<int>& axes, bool keep_dims = false, double correction = 0);
 template <Operand T>
@@ -209,10 +222,10 @@ T log_softmax(const T& x, int axis);
 // Functions that move elements. Axes may be negative: from the last. They throw InvalidArgument for
 // axes that x does not have and for sizes that do not fit.
 //
-// `value` in all elements of `shape`, on the device of x.
+// `value` in all elements of `shape`, f32, on the device of x, which is f32.
 template <Operand T>
 T full_like(const T& x, const Shape& shape, double value);
-// An axis of size 1 more, and axes of size 1 less.
+// An axis of size 1 more, and axes of size 1 less; without axes squeeze() changes nothing.
 template <Operand T>
 T expand_dims(const T& x, int axis);
 template <Operand T>
@@ -231,7 +244,7 @@ T roll(const T& x, int64_t shift, int axis);
 template <Operand T>
 T tile(const T& x, const std::vector<int64_t>& repeats);
 // More elements before and after those of the first axes, widths[i] for axis i: `value`, a mirror
-// image without the element at the edge, or that element.
+// image without the element at the edge, or that element. f32.
 enum class PadMode : uint8_t { constant, reflect, edge };
 struct PadWidth {
   int64_t before = 0, after = 0;
@@ -242,6 +255,21 @@ T pad(const T& x, const std::vector<PadWidth>& widths, PadMode mode = PadMode::c
 // Of the last two axes: ... x n x m becomes ... x min(n, m).
 template <Operand T>
 T diagonal(const T& x);
+
+// Joins tensors along `axis` (1: channels). Throws InvalidArgument if any other dimension differs.
+// Thread-safe.
+Tensor concatenation(const std::vector<Tensor>& parts, int axis = 1);
+Value concatenation(const std::vector<Value>& parts, int axis = 1);
+
+// Turns each observation into one row: n x ... becomes n x (product of the rest), row-major.
+// Thread-safe.
+template <Operand T>
+T flatten(const T& x);
+
+// Gives each observation another shape, row-major: n x ... becomes n x observation. Throws
+// InvalidArgument if the numbers of elements differ. Thread-safe.
+template <Operand T>
+T reshape(const T& x, const Shape& observation);
 
 // ---- Elementwise, any shape ----
 
@@ -316,7 +344,8 @@ Value dropout(const Value& x, double p, uint64_t layer);
 // step.iteration, position in the mini-batch, element) only, so that they do not depend on the
 // thread, worker or device that computes them. Row r of the result is the observation at position
 // step.first_row + r. `draw` tells the draws of a network apart: key_from_text(name) of the layer,
-// for example. No derivative flows back.
+// for example; two calls with one `draw` give the same numbers. Axis 0 of `like` must hold the
+// observations: a parameter's rows would get other numbers in each shard. No derivative flows back.
 // random_uniform(): in [0, 1), multiples of 2^-24. random_normal(): mean 0, standard deviation 1.
 // random_bernoulli(): 1 with the probability in the element of p, otherwise 0; its shape is p's.
 // Throw InvalidArgument for scalars. Thread-safe.
@@ -503,31 +532,6 @@ T group_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, in
 // factor: c. Throws InvalidArgument if shapes do not fit. Thread-safe.
 template <Operand T>
 T normalize_images(const T& x, const Same<T>& offset, const Same<T>& factor);
-
-// ---- Reductions and shapes ----
-
-// Sum (mean) of all elements of x: a scalar. The elements are added in double precision, in the
-// order of the fixed tree over elements. mean() throws InvalidArgument if x has no elements.
-// Thread-safe.
-template <Operand T>
-T sum(const T& x);
-template <Operand T>
-T mean(const T& x);
-
-// Joins tensors along `axis` (1: channels). Throws InvalidArgument if any other dimension differs.
-// Thread-safe.
-Tensor concatenation(const std::vector<Tensor>& parts, int axis = 1);
-Value concatenation(const std::vector<Value>& parts, int axis = 1);
-
-// Turns each observation into one row: n x ... becomes n x (product of the rest), row-major.
-// Thread-safe.
-template <Operand T>
-T flatten(const T& x);
-
-// Gives each observation another shape, row-major: n x ... becomes n x observation. Throws
-// InvalidArgument if the numbers of elements differ. Thread-safe.
-template <Operand T>
-T reshape(const T& x, const Shape& observation);
 
 // ---- Losses: one value for each observation, of which the caller computes means or sums ----
 

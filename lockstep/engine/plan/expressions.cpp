@@ -15,8 +15,8 @@ namespace {
 using kernels::Instruction;
 using kernels::Opcode;
 
-// A result is computed again, by a second expression, if that takes at most so many instructions
-// and inputs: reading them takes no longer than writing and reading the result.
+// The most instructions and inputs of a result that two expressions compute, each for itself:
+// reading the inputs twice takes no longer than writing and reading the result.
 constexpr size_t kMostRepeated = 8, kMostRepeatedInputs = 2;
 constexpr size_t kMostInputs = kernels::kMostExpressionInputs;
 constexpr size_t kMostInstructions = kernels::kMostInstructions;
@@ -76,10 +76,15 @@ class Combining {
       : of_(of), graph_(of.graph), nodes_(graph_.nodes()), sums_(sums) {
     producer_.assign(graph_.values().size(), -1);
     readers_.resize(graph_.values().size());
+    reductions_.resize(nodes_.size());
     for (size_t i = 0; i < nodes_.size(); ++i) {
       for (const int v : nodes_[i].outputs) producer_[index(v)] = static_cast<int>(i);
+      const auto& inputs = nodes_[i].inputs;
+      if (!inputs.empty()) {
+        reductions_[i] = ops::reduction_of(*nodes_[i].op, graph_.spec(inputs.front()));
+      }
       if (is_constant(i)) continue;  // its input only says where it is
-      for (const int v : nodes_[i].inputs) readers_[index(v)].insert(i);
+      for (const int v : inputs) readers_[index(v)].insert(i);
     }
     is_result_.assign(graph_.values().size(), false);
     for (const auto* const list : {&graph_.outputs(), &of.parameter_gradients, &of.input_gradients,
@@ -95,7 +100,7 @@ class Combining {
     parts_.resize(nodes_.size());
     taken_.resize(nodes_.size());
     for (size_t j = 0; j < nodes_.size(); ++j) {
-      if (instruction_of(j) || reduction_of(j)) take_parts(j);
+      if (instruction_of(j) || reductions_[j]) take_parts(j);
     }
     return emitted();
   }
@@ -111,13 +116,9 @@ class Combining {
     if (!at || at->opcode == Opcode::constant) return at;
     return kernels::arity_of(at->opcode) == static_cast<int>(node.inputs.size()) ? at : nullptr;
   }
-  std::optional<kernels::ReduceProblem> reduction_of(size_t i) const {
-    if (nodes_[i].inputs.empty()) return std::nullopt;
-    return ops::reduction_of(*nodes_[i].op, graph_.spec(nodes_[i].inputs.front()));
-  }
   // Whether the reader's expression can compute a value that it reads.
   bool can_compute(size_t reader, int v) const {
-    if (reduction_of(reader)) return true;
+    if (reductions_[reader]) return true;
     return instruction_of(reader) && shape(nodes_[reader].outputs.front()) == shape(v);
   }
   bool is_constant(size_t i) const {
@@ -164,8 +165,8 @@ class Combining {
   bool may_be_part(size_t i) const {
     if (is_constant(i) || nodes_[i].op->broadcasts()) return true;
     if (!may_vanish(i)) return false;
-    const Parts& parts = parts_[i];
     if (roots_[i].size() == 1) return roots_[i].count(i) == 0;
+    const Parts& parts = parts_[i];
     return !parts.expensive && parts.nodes.size() <= kMostRepeated &&
            parts.inputs.size() <= kMostRepeatedInputs;
   }
@@ -180,14 +181,15 @@ class Combining {
     parts_[j] = parts_of(j);
     while (parts_[j].inputs.size() > kMostInputs || parts_[j].nodes.size() > kMostInstructions) {
       // Constants and broadcasts stay: they add no more inputs than they replace.
-      const auto largest = std::max_element(taken_[j].begin(), taken_[j].end(),
-                                            [&](int a, int b) { return size_of(a) < size_of(b); });
+      const auto largest = std::max_element(taken_[j].begin(), taken_[j].end(), [&](int a, int b) {
+        return instructions_of(a) < instructions_of(b);
+      });
       taken_[j].erase(largest);
       parts_[j] = parts_of(j);
     }
   }
   size_t producer_of(int v) const { return static_cast<size_t>(producer_[index(v)]); }
-  size_t size_of(int v) const { return parts_[producer_of(v)].nodes.size(); }
+  size_t instructions_of(int v) const { return parts_[producer_of(v)].nodes.size(); }
 
   Parts parts_of(size_t j) const {
     Parts parts;
@@ -304,7 +306,7 @@ class Combining {
     if (is_combined(i)) {
       std::vector<Instruction> program = Program(*this, i).instructions;
       const Shape& dst = shape(node.outputs.front());
-      if (const auto reduction = reduction_of(i)) {
+      if (const auto& reduction = reductions_[i]) {
         op = std::make_shared<ReducedExpression>(*reduction, std::move(program), dst);
       } else {
         op = std::make_shared<Expression>(std::move(program), dst);
@@ -320,12 +322,13 @@ class Combining {
   const Graph& graph_;
   const std::deque<Graph::Node>& nodes_;
   const bool sums_;
-  std::vector<int> producer_;              // by value: the node; -1: none
-  std::vector<std::set<size_t>> readers_;  // by value: nodes
-  std::vector<bool> is_result_;            // by value
-  std::vector<std::set<size_t>> roots_;    // by node
-  std::vector<Parts> parts_;               // by node
-  std::vector<std::set<int>> taken_;       // by node: inputs whose producers are parts of it
+  std::vector<int> producer_;                                      // by value: the node; -1: none
+  std::vector<std::set<size_t>> readers_;                          // by value: nodes
+  std::vector<bool> is_result_;                                    // by value
+  std::vector<std::optional<kernels::ReduceProblem>> reductions_;  // by node
+  std::vector<std::set<size_t>> roots_;                            // by node
+  std::vector<Parts> parts_;                                       // by node
+  std::vector<std::set<int>> taken_;  // by node: inputs whose producers are parts of it
 };
 
 }  // namespace

@@ -25,10 +25,6 @@ namespace {
                     "program can give numbers as targets (TrainingData::training_targets)");
 }
 
-bool is_expression(const std::string& loss) {
-  return std::find(loss_names().begin(), loss_names().end(), loss) == loss_names().end();
-}
-
 // The loss must give a number for each observation of the network's output.
 void check_loss_of(const Network& network) {
   Graph graph;
@@ -264,8 +260,7 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
   if (takes_labels(network.loss())) {
     throw InvalidArgument(
         "[training] images and arrays as targets need a loss of numbers, such as "
-        "mean_squared_error, but the network "
-        "has " +
+        "mean_squared_error, but the network has " +
             network.loss(),
         is_expression(network.loss()) ? "an expression that takes `target` for labels needs labels"
                                       : "");

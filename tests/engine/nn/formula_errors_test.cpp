@@ -141,6 +141,10 @@ TEST(FormulaErrors, ShowThePlace) {
        "[f] e, column 1: the number is beyond the range of f32\n"
        "    1e39\n"
        "    ^~~~"},
+      {"output / 1e-50",
+       "[f] e, column 10: the number is beyond the range of f32\n"
+       "    output / 1e-50\n"
+       "             ^~~~~"},
       {"output\n  + outptu",
        "[f] e, line 2, column 5: unknown name `outptu`\n"
        "      + outptu\n"

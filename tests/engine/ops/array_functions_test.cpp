@@ -295,15 +295,6 @@ TEST(ArrayFunctions, ComparisonsAndLogic) {
             (Floats{0, 1, 1, 1, 0}));
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST(ArrayFunctions, SayWhatTheyCannotDo) {
   const Tensor x = Tensor::zeros({2, 3, 4});
   const std::pair<std::function<void()>, std::string> cases[] = {
@@ -341,7 +332,7 @@ TEST(ArrayFunctions, SayWhatTheyCannotDo) {
        "[pad] axis 0 of 2x3x4 is too short"},
       {[&] { ops::diagonal(Tensor::zeros({3})); }, "[diagonal] expected matrices, received 3"},
   };
-  for (const auto& [call, text] : cases) EXPECT_EQ(refusal(call).substr(0, text.size()), text);
+  for (const auto& [call, text] : cases) EXPECT_EQ(refusal_of(call).substr(0, text.size()), text);
 }
 
 TEST(ArrayFunctions, RandomNumbersDependOnTheirPlaceAlone) {

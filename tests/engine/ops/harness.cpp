@@ -214,6 +214,20 @@ double relative_error(const Array& actual, const Array& expected, double floor) 
   return error / size;
 }
 
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+void expect_refusal(const std::function<void()>& call, std::initializer_list<const char*> parts) {
+  const std::string text = refusal_of(call);
+  for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
 OpPtr make_weighted_sum(const Array& weights) { return std::make_shared<WeightedSum>(weights); }
 
 Tensor weighted_sum(const Tensor& x, const Array& weights) {

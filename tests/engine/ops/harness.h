@@ -35,6 +35,12 @@ Array array_of(const Tensor& tensor);
 // number of elements count as infinite.
 double relative_error(const Array& actual, const Array& expected, double floor = 0);
 
+// The message of the InvalidArgument that the call throws; "nothing was thrown" if it throws
+// nothing.
+std::string refusal_of(const std::function<void()>& call);
+// Expects a refusal whose message has all the parts.
+void expect_refusal(const std::function<void()>& call, std::initializer_list<const char*> parts);
+
 // Sum of weights * x, a scalar. This op of the tests gives any output an arbitrary gradient.
 OpPtr make_weighted_sum(const Array& weights);
 // Same, for a tensor on any device. The values go through the host.

@@ -274,6 +274,14 @@ TEST(MadeLosses, TheirEdgesAreThoseOfPyTorch) {
   expect_near(k.value, {0, 0.6534264097200273, 0.40342640972002736, 74.65342640972003, 0});
   expect_near(k.first, {0, -0.5, -0.25, -0.25, 0});
 
+  // By the target: log(target) + 1 - log_probability, and 0 for a target of 0.
+  const Tensor logs = Tensor::from(std::vector<float>{-1, low}, {1, 2});
+  const Tensor shares = Tensor::from(std::vector<float>{1, 0}, {1, 2});
+  Tape of_target;
+  of_target.watch(shares);
+  expect_near(of_target.gradient(ops::sum(ops::kl_div(logs, shares)), {shares})[0].to_vector(),
+              {2, 0});
+
   const Tensor zero = Tensor::from(std::vector<float>{0, 0}, {1, 2});
   const Tensor other = Tensor::from(std::vector<float>{1, 2}, {1, 2});
   Tape tape;
@@ -305,15 +313,6 @@ TEST(MadeLosses, NotANumberIsNeverLost) {
             (std::vector<float>{-1, 0.5f, 2}));
 }
 
-std::string refusal_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
-  return "not refused";
-}
-
 TEST(MadeLosses, RefuseWhatDoesNotFit) {
   const Tensor x = Tensor::full({2, 3}, 0.5f), row = Tensor::full({3}, 0.5f);
   const Tensor empty(Shape{2, 0}, DType::f32), scalar = Tensor::scalar(1);
@@ -329,6 +328,12 @@ TEST(MadeLosses, RefuseWhatDoesNotFit) {
     EXPECT_NE(refusal_of(call).find(pair + "2x3 and 3"), std::string::npos) << refusal_of(call);
   }
   EXPECT_EQ(refusal_of([&] { ops::huber(x, x, 0); }), "[huber] delta must be above 0, received 0");
+  // Numbers that are 0 as floats.
+  EXPECT_EQ(refusal_of([&] { ops::huber(x, x, 1e-50); }),
+            "[huber] delta must be above 0, received 1e-50");
+  EXPECT_EQ(refusal_of([&] { ops::cosine_similarity(x, x, 1e-30); }),
+            "[cosine_similarity] epsilon must be above 0, received 1e-30");
+  EXPECT_EQ(ops::smooth_l1(x, x, 1e-50).to_vector(), ops::l1(x, x).to_vector());
   EXPECT_EQ(refusal_of([&] { ops::smooth_l1(x, x, -0.5); }),
             "[smooth_l1] beta must be 0 or above, received -0.5");
   EXPECT_EQ(refusal_of([&] { ops::cosine_similarity(x, x, std::nan("")); }),

@@ -344,33 +344,20 @@ TEST(Primitives, ExtremesShareDerivativesAmongEqualElements) {
             (std::vector<float>{1, 0, 0, 0, 0.5, 0.5}));
 }
 
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
-  return "";
-}
-
 TEST(Primitives, WhatDoesNotFitIsNamed) {
   const Tensor a = Tensor::zeros({2, 3}), b = Tensor::zeros({4}), none = Tensor::zeros({2, 0});
   const Tensor labels = Tensor::zeros({2, 3}, DType::i32);
-  const auto expect = [](const std::function<void()>& f, std::initializer_list<const char*> parts) {
-    const std::string text = refusal(f);
-    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
-  };
-  expect([&] { ops::add(a, b); }, {"[add]", "cannot be broadcast", "2x3", "4"});
-  expect([&] { a / b; }, {"[divide]"});
-  expect([&] { ops::exp(labels); }, {"[exp]", "f32", "i32"});
-  expect([&] { ops::sum(a, {2}); }, {"[sum]", "2x3", "no axis 2"});
-  expect([&] { ops::mean(a, {1, -1}); }, {"[mean]", "twice"});
-  expect([&] { ops::max(none, {1}); }, {"[max]", "no elements"});
-  expect([&] { ops::broadcast_to(a, {3, 3}); }, {"[broadcast_to]", "2x3", "3x3"});
-  expect([&] { ops::permute_dims(a, {0}); }, {"[permute_dims]", "2 axes"});
-  expect([&] { ops::permute_dims(a, {0, 0}); }, {"[permute_dims]", "twice"});
-  expect([&] { ops::slice(a, {{0, 1, 0}}); }, {"[slice]", "step", "0"});
-  expect([&] { ops::slice(a, {{}, {}, {}}); }, {"[slice]", "3 ranges", "2x3"});
+  expect_refusal([&] { ops::add(a, b); }, {"[add]", "cannot be broadcast", "2x3", "4"});
+  expect_refusal([&] { a / b; }, {"[divide]"});
+  expect_refusal([&] { ops::exp(labels); }, {"[exp]", "f32", "i32"});
+  expect_refusal([&] { ops::sum(a, {2}); }, {"[sum]", "2x3", "no axis 2"});
+  expect_refusal([&] { ops::mean(a, {1, -1}); }, {"[mean]", "twice"});
+  expect_refusal([&] { ops::max(none, {1}); }, {"[max]", "no elements"});
+  expect_refusal([&] { ops::broadcast_to(a, {3, 3}); }, {"[broadcast_to]", "2x3", "3x3"});
+  expect_refusal([&] { ops::permute_dims(a, {0}); }, {"[permute_dims]", "2 axes"});
+  expect_refusal([&] { ops::permute_dims(a, {0, 0}); }, {"[permute_dims]", "twice"});
+  expect_refusal([&] { ops::slice(a, {{0, 1, 0}}); }, {"[slice]", "step", "0"});
+  expect_refusal([&] { ops::slice(a, {{}, {}, {}}); }, {"[slice]", "3 ranges", "2x3"});
   EXPECT_EQ(ops::sum(none, {1}).to_vector(), (std::vector<float>{0, 0}));
   EXPECT_EQ(ops::exp(none).shape(), none.shape());
   EXPECT_EQ(ops::slice(a, {{1, 1}}).shape(), (Shape{0, 3}));

@@ -6,6 +6,9 @@
 #include <set>
 
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/ops/elementwise/pointwise.h"
+#include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/ops/reductions/reduce.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -63,9 +66,39 @@ std::vector<std::string> results_of(const Case& c, const Array& dy, int64_t firs
   return bits;
 }
 
+// Of ops whose kernels have a forward pass alone.
+std::vector<Case> forward_cases() {
+  const auto array = [](std::vector<int64_t> dims) { return random_array(std::move(dims), 3); };
+  const auto of_one = [&](OpPtr op) {
+    Case c;
+    c.op = std::move(op);
+    c.inputs = {{array({5, 3, 7})}};
+    return c;
+  };
+  Case indexed = of_one(ops::make_take(2, true));
+  Array indices({5, 3, 4});
+  for (int64_t i = 0; i < indices.count(); ++i) indices[i] = static_cast<double>(i % 7);
+  indexed.inputs.push_back({indices, DType::i32, false});
+  Case product = of_one(ops::make_matmul(false, true));
+  product.inputs.push_back({array({5, 2, 7})});
+  Case sum = of_one(ops::make_pointwise(kernels::Opcode::add));
+  sum.inputs.push_back({array({5, 3, 7})});
+  return {of_one(ops::make_pointwise(kernels::Opcode::exp)),
+          of_one(ops::make_reduce(kernels::Reduction::sum, {1, 2}, false)),
+          of_one(ops::make_reduce(kernels::Reduction::maximum, {1}, true)),
+          of_one(ops::make_cumsum(1, false)),
+          of_one(ops::make_arg_reduce(2, false, false)),
+          of_one(ops::make_random_uniform(4)),
+          of_one(ops::make_cast(DType::i32)),
+          indexed,
+          product,
+          sum};
+}
+
 TEST(RowsApart, IsTrueOfEveryKernelThatPromisesIt) {
   std::set<std::string> tested;
   std::vector<Case> cases = offered_cases({});
+  for (Case& c : forward_cases()) cases.push_back(std::move(c));
   if (kernels::table_for({}).bf16) {
     for (const Case& c : offered_cases({})) {
       if (takes_narrow(c)) cases.push_back(in_narrow(DType::bf16, c));
@@ -98,7 +131,8 @@ TEST(RowsApart, IsTrueOfEveryKernelThatPromisesIt) {
     EXPECT_TRUE(tested.count("fully_connected in bf16"));
   }
   for (const char* type :
-       {"fully_connected", "relu", "dropout", "softmax", "softmax_cross_entropy"}) {
+       {"fully_connected", "relu", "dropout", "softmax", "softmax_cross_entropy", "exp", "add",
+        "sum", "max", "cumsum", "argmax", "random_uniform", "cast", "gather", "matmul"}) {
     EXPECT_TRUE(tested.count(type)) << type;
   }
 }

@@ -24,7 +24,10 @@ struct Written {
     return {&builder, graph.add_parameter(slot, shape)};
   }
   int output(const Value& value) { return graph.mark_output(value.number()); }
-  // Expects so many passes of the forward run, or of both runs, or `or_fewer`.
+  int reorders(const std::vector<Shape>& parameters) const {
+    return Plan(graph, parameters, {}).reorders();
+  }
+  // Expects this number of passes, of the forward run or of both runs; with `or_fewer`, at most.
   void expect_passes(size_t most, bool backward, const std::vector<Shape>& parameters = {},
                      bool or_fewer = false) const {
     PlanOptions options;
@@ -117,6 +120,14 @@ TEST(Expressions, KeepTheLayoutOfTheirInputs) {
       const Value y = ops::convolution2d(b, w.parameter(1, shape), {}, {});
       w.output(y);
       expect_plan_equals_eager(w.graph, {0}, 1e-6);
+      // No conversion between the convolutions, unless padding would not stay zero.
+      Written without;
+      const Value image = without.input({2, channels, 9, 9});
+      const Value first = ops::convolution2d(image, without.parameter(0, shape), {}, {});
+      without.output(ops::convolution2d(first, without.parameter(1, shape), {}, {}));
+      if (keeps_zeros) {
+        EXPECT_EQ(w.reorders({shape, shape}), without.reorders({shape, shape}));
+      }
     }
   }
 }

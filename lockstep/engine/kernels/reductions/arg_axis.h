@@ -17,7 +17,7 @@ inline Shape without_axis(const Shape& shape, int axis) {
 }
 
 // Throws InvalidArgument, naming the op, if src does not have the axis, is not f32 or has no
-// elements along it while there are results.
+// elements along it.
 inline SplitAxis arg_axis(const ArgReduceProblem& p) {
   const std::string op = p.smallest ? "argmin" : "argmax";
   const SplitAxis axis = split_axis(op, p.src.shape, p.axis);

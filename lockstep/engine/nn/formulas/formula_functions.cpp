@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "lockstep/base/error.h"
@@ -258,7 +259,8 @@ void add_losses(std::vector<FormulaFunction>& all) {
       [](const Value& a, const Value& b) { return ops::binary_cross_entropy(a, b); },
       {{"probabilities"}, {"target"}}));
   all.push_back(pair_loss(
-      "binary_cross_entropy_with_logits", "binary_cross_entropy(sigmoid(logits), target), exact",
+      "binary_cross_entropy_with_logits",
+      "binary_cross_entropy(sigmoid(logits), target), finite for large logits",
       [](const Value& a, const Value& b) { return ops::binary_cross_entropy_with_logits(a, b); },
       {{"logits"}, {"target"}}));
   all.push_back(pair_loss("kl_div", "sum of target * (log(target) - log_probabilities)",
@@ -364,7 +366,8 @@ FormulaOperand apply_operation(const std::string& sign, const std::vector<Formul
   // A power of numbers is computed by the op: the C library's differs between machines.
   if (a.number && b.number && sign != "**") {
     const double result = of_numbers(sign, *a.number, *b.number);
-    if (!(std::abs(result) <= static_cast<double>(std::numeric_limits<float>::max()))) {
+    if (!(std::abs(result) <= static_cast<double>(std::numeric_limits<float>::max())) ||
+        (result != 0 && static_cast<float>(result) == 0)) {
       throw InvalidArgument("the result is beyond the range of f32");
     }
     return {result};

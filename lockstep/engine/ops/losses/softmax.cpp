@@ -48,8 +48,7 @@ LOCKSTEP_INSTANTIATE_1(softmax)
 
 template <Operand T>
 T softmax(const T& x, int axis) {
-  const int axes[] = {axis};
-  const int at = resolved_axes("softmax", axes, x.shape()).front();
+  const int at = resolved_axis("softmax", axis, x.shape());
   if (x.shape().elements() == 0) return x;
   const int64_t size = x.shape()[at];
   int64_t before = 1;

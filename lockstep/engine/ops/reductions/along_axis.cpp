@@ -8,10 +8,6 @@
 namespace lockstep::ops {
 namespace {
 
-int axis_of(std::string_view op, int axis, const Shape& x) {
-  return resolved_axes(op, {&axis, 1}, x).front();
-}
-
 class ArgReduce final : public Op {
  public:
   ArgReduce(int axis, bool keep_dims, bool smallest)
@@ -33,10 +29,10 @@ class ArgReduce final : public Op {
 
  private:
   kernels::ArgReduceProblem problem(const TensorSpec& x) const {
-    return {x, axis_of(type(), axis_, x.shape), smallest_};
+    return {x, resolved_axis(type(), axis_, x.shape), smallest_};
   }
   Shape result(const Shape& x) const {
-    const int axis = axis_of(type(), axis_, x);
+    const int axis = resolved_axis(type(), axis_, x);
     if (!keep_dims_) return kernels::without_axis(x, axis);
     std::vector<int64_t> dims = x.dims();
     dims[static_cast<size_t>(axis)] = 1;
@@ -55,8 +51,8 @@ class CumulativeSum final : public FloatOp {
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     return kernels::compile(
-        table, kernels::CumulativeSumProblem{in[0].plain(), axis_of(type(), axis_, in[0].shape),
-                                             reverse_});
+        table, kernels::CumulativeSumProblem{in[0].plain(),
+                                             resolved_axis(type(), axis_, in[0].shape), reverse_});
   }
   // The change of an element changes the sums of all later ones.
   std::vector<Value> gradient(const AppliedOp& of) const override {
@@ -66,7 +62,7 @@ class CumulativeSum final : public FloatOp {
  private:
   std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
     check_count(*this, in.size(), 1, 1);
-    axis_of(type(), axis_, in[0]);
+    resolved_axis(type(), axis_, in[0]);
     return {in[0]};
   }
 

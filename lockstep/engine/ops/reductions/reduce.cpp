@@ -163,24 +163,34 @@ Value sum_to(const Value& x, const Shape& shape) {
   return sum.shape() == shape ? sum : reshaped(sum, shape);
 }
 
-#define LOCKSTEP_DEFINE_FOR(T)                                               \
-  T sum(const T& x, const std::vector<int>& axes, bool keep_dims) {          \
-    return applied(make_reduce(Reduction::sum, axes, keep_dims), {x});       \
-  }                                                                          \
-  T mean(const T& x, const std::vector<int>& axes, bool keep_dims) {         \
-    return applied(make_reduce(Reduction::sum, axes, keep_dims, true), {x}); \
-  }                                                                          \
-  T prod(const T& x, const std::vector<int>& axes, bool keep_dims) {         \
-    return applied(make_reduce(Reduction::product, axes, keep_dims), {x});   \
-  }                                                                          \
-  T max(const T& x, const std::vector<int>& axes, bool keep_dims) {          \
-    return applied(make_reduce(Reduction::maximum, axes, keep_dims), {x});   \
-  }                                                                          \
-  T min(const T& x, const std::vector<int>& axes, bool keep_dims) {          \
-    return applied(make_reduce(Reduction::minimum, axes, keep_dims), {x});   \
-  }
-LOCKSTEP_DEFINE_FOR(Tensor)
-LOCKSTEP_DEFINE_FOR(Value)
-#undef LOCKSTEP_DEFINE_FOR
+template <Operand T>
+T sum(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  return applied(make_reduce(Reduction::sum, axes, keep_dims), {x});
+}
+LOCKSTEP_INSTANTIATE_1(sum, const std::vector<int>&, bool)
+
+template <Operand T>
+T mean(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  return applied(make_reduce(Reduction::sum, axes, keep_dims, true), {x});
+}
+LOCKSTEP_INSTANTIATE_1(mean, const std::vector<int>&, bool)
+
+template <Operand T>
+T prod(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  return applied(make_reduce(Reduction::product, axes, keep_dims), {x});
+}
+LOCKSTEP_INSTANTIATE_1(prod, const std::vector<int>&, bool)
+
+template <Operand T>
+T max(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  return applied(make_reduce(Reduction::maximum, axes, keep_dims), {x});
+}
+LOCKSTEP_INSTANTIATE_1(max, const std::vector<int>&, bool)
+
+template <Operand T>
+T min(const T& x, const std::vector<int>& axes, bool keep_dims) {
+  return applied(make_reduce(Reduction::minimum, axes, keep_dims), {x});
+}
+LOCKSTEP_INSTANTIATE_1(min, const std::vector<int>&, bool)
 
 }  // namespace lockstep::ops

@@ -1,5 +1,5 @@
 // Statistics along axes, made of sums, products and largest elements.
-#include <limits>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/applied.h"
@@ -36,10 +36,6 @@ std::pair<T, T> below_largest(const T& x, const std::vector<int>& axes) {
   const T shift = where(is_finite(most), most, 0);
   return {x - shift, shift};
 }
-
-}  // namespace
-
-namespace {
 
 template <class T>
 T variance(std::string_view op, const T& x, const std::vector<int>& axes, bool keep_dims,

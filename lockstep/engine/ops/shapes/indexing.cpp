@@ -9,11 +9,6 @@
 namespace lockstep::ops {
 namespace {
 
-// The axis as a number from 0. Throws InvalidArgument, naming the op, if x does not have it.
-int resolved(std::string_view op, int axis, const Shape& x) {
-  return resolved_axes(op, {&axis, 1}, x).front();
-}
-
 class Take final : public Op {
  public:
   Take(int axis, bool per_element, bool zero_outside)
@@ -23,21 +18,21 @@ class Take final : public Op {
   std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const override {
     check_count(*this, in.size(), 2, 2);
     kernels::with_type(type(), in[0].dtype, [](auto) {});
-    const int axis = resolved(type(), axis_, in[0].shape);
+    const int axis = resolved_axis(type(), axis_, in[0].shape);
     return {{kernels::indexed_axis(type(), in[0].shape, in[1], axis, per_element_).taken,
              in[0].dtype, nullptr}};
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     return kernels::compile(table, kernels::TakeProblem{in[0].plain(), in[1].plain(),
-                                                        resolved(type(), axis_, in[0].shape),
+                                                        resolved_axis(type(), axis_, in[0].shape),
                                                         per_element_, zero_outside_});
   }
   std::vector<Value> gradient(const AppliedOp& of) const override {
     std::vector<Value> diffs(2);
     if (of.wanted[0]) {
       const Shape x = of.inputs[0].shape();
-      diffs[0] = applied(make_scatter_add(x, resolved(type(), axis_, x), per_element_),
+      diffs[0] = applied(make_scatter_add(x, resolved_axis(type(), axis_, x), per_element_),
                          {of.diff_outputs[0], of.inputs[1]});
     }
     return diffs;
@@ -52,7 +47,7 @@ class ScatterAdd final : public Op {
  public:
   ScatterAdd(Shape dst, int axis, bool per_element)
       : dst_(std::move(dst)),
-        axis_(resolved("scatter_add", axis, dst_)),
+        axis_(resolved_axis("scatter_add", axis, dst_)),
         per_element_(per_element) {}
   std::string_view type() const override { return "scatter_add"; }
 
@@ -87,7 +82,7 @@ class ScatterAdd final : public Op {
 void check_indices(std::string_view op, const Tensor& indices, const Shape& x, int axis) {
   const bool wide = indices.dtype() == DType::i64;
   if (!indices.device().is_cpu() || (!wide && indices.dtype() != DType::i32)) return;
-  const int64_t size = x[resolved(op, axis, x)];
+  const int64_t size = x[resolved_axis(op, axis, x)];
   const kernels::Indices all{indices.raw(), wide};
   for (int64_t i = 0; i < indices.shape().elements(); ++i) {
     if (all[i] >= 0 && all[i] < size) continue;

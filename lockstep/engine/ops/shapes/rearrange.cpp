@@ -11,12 +11,6 @@
 namespace lockstep::ops {
 namespace {
 
-// The axis as a number from 0. Throws InvalidArgument, naming the op.
-int resolved_axis(std::string_view op, int axis, const Shape& x) {
-  const int axes[] = {axis};
-  return resolved_axes(op, axes, x).front();
-}
-
 // The elements of [first, last) along an axis.
 template <class T>
 T part(const T& x, int axis, int64_t first, int64_t last) {

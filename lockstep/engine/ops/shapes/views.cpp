@@ -274,6 +274,10 @@ std::vector<int> resolved_axes(std::string_view op, std::span<const int> axes, c
   return result;
 }
 
+int resolved_axis(std::string_view op, int axis, const Shape& x) {
+  return resolved_axes(op, {&axis, 1}, x).front();
+}
+
 Value reshaped(const Value& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   return applied(std::make_shared<ReshapeTo>(shape), {x});
@@ -299,19 +303,23 @@ Value by_channel(const Value& vector, const Shape& x) {
   return reshaped(vector, Shape(dims));
 }
 
-#define LOCKSTEP_DEFINE_FOR(T)                                 \
-  T broadcast_to(const T& x, const Shape& shape) {             \
-    if (x.shape() == shape) return x;                          \
-    return applied(std::make_shared<BroadcastTo>(shape), {x}); \
-  }                                                            \
-  T permute_dims(const T& x, const std::vector<int>& axes) {   \
-    return applied(std::make_shared<Permutation>(axes), {x});  \
-  }                                                            \
-  T slice(const T& x, const std::vector<SliceRange>& ranges) { \
-    return applied(std::make_shared<Slice>(ranges), {x});      \
-  }
-LOCKSTEP_DEFINE_FOR(Tensor)
-LOCKSTEP_DEFINE_FOR(Value)
-#undef LOCKSTEP_DEFINE_FOR
+template <Operand T>
+T broadcast_to(const T& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return applied(std::make_shared<BroadcastTo>(shape), {x});
+}
+LOCKSTEP_INSTANTIATE_1(broadcast_to, const Shape&)
+
+template <Operand T>
+T permute_dims(const T& x, const std::vector<int>& axes) {
+  return applied(std::make_shared<Permutation>(axes), {x});
+}
+LOCKSTEP_INSTANTIATE_1(permute_dims, const std::vector<int>&)
+
+template <Operand T>
+T slice(const T& x, const std::vector<SliceRange>& ranges) {
+  return applied(std::make_shared<Slice>(ranges), {x});
+}
+LOCKSTEP_INSTANTIATE_1(slice, const std::vector<SliceRange>&)
 
 }  // namespace lockstep::ops

@@ -12,6 +12,8 @@ namespace lockstep::ops {
 // The axes as numbers from 0, sorted. Throws InvalidArgument, naming the op, for one that x does
 // not have and for one that comes twice.
 std::vector<int> resolved_axes(std::string_view op, std::span<const int> axes, const Shape& x);
+// The same for one axis.
+int resolved_axis(std::string_view op, int axis, const Shape& x);
 
 // The same elements in row-major order, with another shape; the first axis is not special.
 Value reshaped(const Value& x, const Shape& shape);

@@ -4,15 +4,12 @@
 #include <bit>
 
 #include "lockstep/base/numeric/clones.h"
-#include "lockstep/base/numeric/random.h"
+#include "lockstep/engine/kernels/cpu/elementwise/random_words.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
 namespace lockstep::kernels::cpu {
 
 namespace {
-
-// Number of random words made at a time.
-constexpr int64_t kWords = 1024;
 
 // keep[i] = 1 if words[i] >= least; all 0 if `any` is false.
 LOCKSTEP_CLONES void choose(const uint32_t* words, uint32_t least, bool any, int64_t count,
@@ -47,22 +44,11 @@ Kernel dropout(const DropoutProblem& p) {
                  const float* x = in(r, 0);
                  float* y = out(w, 0);
                  auto* keep = out<uint8_t>(w, 1);
-                 for (int64_t row = 0; row < rows; ++row) {
-                   const RandomStream stream({.seed = step.seed,
-                                              .use = RandomUse::dropout,
-                                              .a = layer,
-                                              .b = step.iteration,
-                                              .c = static_cast<uint64_t>(step.first_row + row)});
-                   for (int64_t first = 0; first < columns; first += kWords) {
-                     const int64_t count = std::min(kWords, columns - first);
-                     uint32_t words[kWords];
-                     stream.blocks(static_cast<uint64_t>(first / 4),
-                                   static_cast<size_t>((count + 3) / 4), words);
-                     const int64_t i = row * columns + first;
-                     choose(words, least, any, count, keep + i);
-                     drop(x + i, keep + i, factor, count, y + i);
-                   }
-                 }
+                 for_random_words(step, RandomUse::dropout, layer, rows, columns,
+                                  [=](const uint32_t* words, int64_t first, int64_t count) {
+                                    choose(words, least, any, count, keep + first);
+                                    drop(x + first, keep + first, factor, count, y + first);
+                                  });
                });
   kernel.rows_apart = true;
   const int64_t count = rows * columns;

@@ -200,7 +200,7 @@ class Multiplier {
         float* to = rows_ + r * kSumBlock<float>;
         const size_t bytes =
             sizeof(float) * static_cast<size_t>(std::min<int64_t>(kTileRows, rows - r));
-        if (bytes == kTileRows * sizeof(float)) {
+        if (bytes == kTileRows * sizeof(float)) {  // known to the compiler
           for (int64_t k = 0; k < count; ++k, from += p_.rows, to += kTileRows) {
             std::memcpy(to, from, kTileRows * sizeof(float));
           }
@@ -249,7 +249,6 @@ class Multiplier {
   template <int most, int vectors>
   void column_of_tiles(const Rows& a, int64_t rows, const Columns& b, int64_t count, bool begins,
                        float* result, int64_t columns) {
-    const D d;
     constexpr int64_t kWidth = vectors * kLanesOfVector;
     const float* from = a.first;
     for (int64_t row = 0; row < rows; row += kTileRows, from += a.tile) {
@@ -274,18 +273,7 @@ class Multiplier {
         }
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r, to += p_.columns) {
-          if (!begins) {
-            HWY_ALIGN float earlier[kWidth];
-            const float* before = to;
-            if (columns < kWidth) {
-              std::memcpy(earlier, to, static_cast<size_t>(columns) * sizeof(float));
-              before = earlier;
-            }
-#pragma GCC unroll 16
-            for (int v = 0; v < vectors; ++v) {
-              sum[r][v] = hn::Add(hn::LoadU(d, before + v * kLanesOfVector), sum[r][v]);
-            }
-          }
+          if (!begins) add_row<vectors>(to, columns, sum[r]);
           store_row<vectors>(sum[r], columns, to);
         }
       });

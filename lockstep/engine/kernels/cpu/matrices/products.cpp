@@ -213,18 +213,7 @@ class Multiplication {
         float* to = result_ + (rows.first + row) * p_.columns + column;
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
-          if (!begins) {
-            HWY_ALIGN float earlier[kColumns];
-            const float* from = to;
-            if (columns < kColumns) {
-              std::memcpy(earlier, to, static_cast<size_t>(columns) * sizeof(float));
-              from = earlier;
-            }
-#pragma GCC unroll 16
-            for (int v = 0; v < vectors; ++v) {
-              sum[r][v] = hn::Add(hn::LoadU(d, from + v * kLanesOfVector), sum[r][v]);
-            }
-          }
+          if (!begins) add_row<vectors>(to, columns, sum[r]);
           if (adds_bias) {
 #pragma GCC unroll 16
             for (int v = 0; v < vectors; ++v) {

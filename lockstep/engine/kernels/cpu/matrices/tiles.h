@@ -144,6 +144,21 @@ HWY_INLINE void with_constant(int64_t number, const Body& body) {
   body(std::integral_constant<int, most>());
 }
 
+// Adds the first `columns` numbers of a row of earlier results to those of a tile.
+template <int vectors>
+HWY_INLINE void add_row(const float* from, int64_t columns, V (&row)[vectors]) {
+  const D d;
+  HWY_ALIGN float all[vectors * kLanesOfVector];
+  if (columns < vectors * kLanesOfVector) {
+    std::memcpy(all, from, static_cast<size_t>(columns) * sizeof(float));
+    from = all;
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < vectors; ++v) {
+    row[v] = hn::Add(hn::LoadU(d, from + v * kLanesOfVector), row[v]);
+  }
+}
+
 // Stores the first `columns` numbers of a row of a tile.
 template <int vectors>
 HWY_INLINE void store_row(const V (&row)[vectors], int64_t columns, float* to) {

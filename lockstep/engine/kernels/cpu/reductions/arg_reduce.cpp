@@ -24,21 +24,17 @@ LOCKSTEP_CLONES void take_winners(bool smallest, const float* x, int64_t k, int6
   }
 }
 
-void begin(const float* x, int64_t k, int64_t count, float* best, int64_t* at) {
-  std::copy_n(x, count, best);
-  std::fill_n(at, count, k);
-}
-
 void of_columns(const SplitAxis& a, bool smallest, const float* x, int64_t* dst) {
   for (int64_t o = 0; o < a.outer; ++o, x += a.size * a.inner) {
-    for (int64_t c = 0; c < a.inner; c += kColumns, dst += kColumns) {
+    for (int64_t c = 0; c < a.inner; c += kColumns) {
       const int64_t count = std::min(kColumns, a.inner - c);
       float best[kColumns];
-      begin(x + c, 0, count, best, dst);
+      std::copy_n(x + c, count, best);
+      std::fill_n(dst, count, 0);
       for (int64_t k = 1; k < a.size; ++k) {
         take_winners(smallest, x + k * a.inner + c, k, count, best, dst);
       }
-      if (count < kColumns) dst += count - kColumns;
+      dst += count;
     }
   }
 }
@@ -48,7 +44,8 @@ int64_t of_row(bool smallest, const float* x, int64_t size) {
   float best[kLanes];
   int64_t at[kLanes];
   const int64_t lanes = std::min(kLanes, size);
-  begin(x, 0, lanes, best, at);
+  std::copy_n(x, lanes, best);
+  std::fill_n(at, lanes, 0);
   for (int64_t k = lanes; k < size; k += lanes) {
     take_winners(smallest, x + k, k, std::min(lanes, size - k), best, at);
   }

@@ -19,14 +19,13 @@ __device__ Candidate winner(bool smallest, const Candidate& a, const Candidate& 
   return a.at < b.at ? a : b;
 }
 
-// A block for each result.
-__global__ void arg_reduce_rows(const float* x, int64_t* dst, SplitAxis axis, bool smallest) {
+// A block for each row of `size` elements.
+__global__ void arg_reduce_rows(const float* x, int64_t* dst, int64_t size, bool smallest) {
   auto* shared = shared_memory<Candidate>();
-  const Division at = divide(blockIdx.x, axis.inner);
-  x += at.quotient * axis.size * axis.inner + at.remainder;
+  x += int64_t{blockIdx.x} * size;
   Candidate best{0, -1};
-  for (int64_t k = threadIdx.x; k < axis.size; k += blockDim.x) {
-    best = winner(smallest, best, {x[k * axis.inner], k});
+  for (int64_t k = threadIdx.x; k < size; k += blockDim.x) {
+    best = winner(smallest, best, {x[k], k});
   }
   shared[threadIdx.x] = best;
   __syncthreads();
@@ -72,7 +71,7 @@ Kernel arg_reduce(const ArgReduceProblem& p) {
         } else {
           launch("arg_reduce", arg_reduce_rows,
                  {.blocks = results, .threads = kBlock, .shared_bytes = kBlock * sizeof(Candidate)},
-                 b.stream, b.in(0), b.out<int64_t>(0), axis, smallest);
+                 b.stream, b.in(0), b.out<int64_t>(0), axis.size, smallest);
         }
       });
   return kernel;

@@ -21,19 +21,6 @@ FormulaNames names_for(size_t inputs) {
   return names;
 }
 
-// Ops are added to a layer by its context.
-class LayerValues final : public ValueBuilder {
- public:
-  explicit LayerValues(LoweringLayer& context) : context_(context) {}
-  TensorSpec spec_of(int value) const override { return context_.spec(value); }
-  std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
-    return context_.add(std::move(op), std::move(inputs));
-  }
-
- private:
-  LoweringLayer& context_;
-};
-
 class Function final : public LayerWith<FunctionOptions> {
  public:
   using LayerWith::LayerWith;
@@ -42,9 +29,8 @@ class Function final : public LayerWith<FunctionOptions> {
   int lower(LoweringLayer& context, std::span<const int> in) const override {
     const Formula formula = parsed_function(options().expression);
     const FormulaNames names = names_for(in.size());
-    LayerValues builder(context);
     std::vector<Value> values;
-    for (const int number : in) values.emplace_back(&builder, number);
+    for (const int number : in) values.emplace_back(&context, number);
     const Value result = formula_value(formula, names, values);
     for (const std::string& name : names.values) {
       if (uses_of_name(formula, name) > 0) continue;
