@@ -66,6 +66,18 @@ struct Evaluator::State {
                                  : evaluator_by_device(batches, pool, targets);
   }
 
+  // Makes the copies of parameters that the plans read. The user's own loss runs the network by
+  // Network::forward(), which makes copies again unless their digests are known: it would write
+  // them while other threads read.
+  void pack() {
+    PackedParameters& packed = batches.network().packed();
+    if (batches.data().loss) {
+      packed.refresh(packed.digests());
+    } else {
+      packed.pack_all();
+    }
+  }
+
   void compute(const BatchEvaluator::Next& next, float* outputs) {
     evaluator->compute(next, [&](const ComputedBatch& batch) { results.take(batch, outputs); });
   }
@@ -90,7 +102,7 @@ Evaluation Evaluator::run(Tensor* outputs) {
     out = outputs->data<float>();
   }
   s.prepare();
-  batches.network().packed().pack_all();
+  s.pack();
   s.results.write_here();  // also after a part that failed
   s.results.begin_metrics();
   const bool in_order = s.results.in_order();
@@ -150,7 +162,7 @@ void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* 
   const Area area(memory, s.batches.observations());
   const int64_t end = area.end->load();
   s.prepare();
-  s.batches.network().packed().pack_all();
+  s.pack();
   s.results.write_to(area.losses, area.predicted);
   const auto next = [&]() -> std::optional<int64_t> {
     const int64_t b = area.next->fetch_add(1);
