@@ -1,5 +1,7 @@
 #include "lockstep/engine/device/eager_stream.h"
 
+#include <cstring>
+
 namespace lockstep {
 namespace {
 
@@ -24,6 +26,14 @@ void* EagerStream::of_thread(Device device) {
 void* eager_stream_of(Device device) {
   void* const own = EagerStream::of_thread(device);
   return own != nullptr ? own : memory_of(device).default_stream();
+}
+
+void eager_copy(Device device, void* to, const void* from, size_t bytes) {
+  if (device.is_cpu()) {
+    std::memcpy(to, from, bytes);
+  } else {
+    memory_of(device).copy(to, from, bytes, eager_stream_of(device));
+  }
 }
 
 StreamForEager::~StreamForEager() {

@@ -32,6 +32,10 @@ class EagerStream {
 // The stream of the calling thread's eager work on a device other than the CPU.
 void* eager_stream_of(Device device);
 
+// Copies within a device. On the CPU the copy is immediate, otherwise it is eager work. Runs of
+// plans wait for that work, and it waits for runs after PlanRun::join().
+void eager_copy(Device device, void* to, const void* from, size_t bytes);
+
 // Makes all memory of a stream memory of the default stream. The stream's work must be done.
 void release_stream_memory(Device device, void* stream);
 

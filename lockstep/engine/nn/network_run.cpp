@@ -1,15 +1,14 @@
 #include <algorithm>
-#include <cstring>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/normalized_values.h"
+#include "lockstep/engine/nn/recorded_run.h"
 #include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {
@@ -99,34 +98,15 @@ void update_moving(float* state, const double* statistic, int64_t count, double 
 
 namespace {
 
-// Copies within a device. On the CPU the copy is immediate, otherwise on the stream of eager work.
-// Runs wait for that stream, and the stream waits for runs after PlanRun::join().
-void copy(Device device, void* to, const void* from, size_t bytes) {
-  if (device.is_cpu()) {
-    std::memcpy(to, from, bytes);
-  } else {
-    memory_of(device).copy(to, from, bytes, eager_stream_of(device));
-  }
-}
-
-void run_forward(PlanRun& run, std::span<const Tensor> inputs, const StepInfo& step) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor plain = convert(inputs[i], inputs[i].spec().plain());
-    copy(plain.device(), run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
-  }
-  run.forward(step);
-  run.join();
-}
-
 // Copies rows of `bytes` bytes each.
 struct RowCopy {
   Device device;
   size_t bytes;
   void operator()(void* to, int64_t to_row, const void* from, int64_t from_row,
                   int64_t rows) const {
-    copy(device, static_cast<std::byte*>(to) + static_cast<size_t>(to_row) * bytes,
-         static_cast<const std::byte*>(from) + static_cast<size_t>(from_row) * bytes,
-         static_cast<size_t>(rows) * bytes);
+    eager_copy(device, static_cast<std::byte*>(to) + static_cast<size_t>(to_row) * bytes,
+               static_cast<const std::byte*>(from) + static_cast<size_t>(from_row) * bytes,
+               static_cast<size_t>(rows) * bytes);
   }
 };
 
@@ -134,13 +114,6 @@ struct RowCopy {
 // depend on the shape, so the number is fixed and independent of the caller's batch. On the CPU it
 // is the size of a shard. A GPU needs more for good speed.
 constexpr int64_t kPredictedTogether = 16, kPredictedTogetherOnGpu = 64;
-
-// Copies one output of a run into a new tensor.
-Tensor output_of(const PlanRun& run, int output, const Shape& shape, Device device) {
-  Tensor tensor(shape, DType::f32, device);
-  copy(device, tensor.raw(), run.output(output), tensor.bytes());
-  return tensor;
-}
 
 // Updates a state with a value of the mini-batch that a run has computed.
 void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output, double momentum) {
@@ -151,11 +124,28 @@ void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output,
     update_state(rule, state.data<float>(), statistic.data(), count, momentum);
     return;
   }
-  const auto values = output_of(run, output, state.shape(), state.device()).to_vector();
+  const auto values = output_of(run, output, state.shape()).to_vector();
   const std::vector<double> statistic(values.begin(), values.end());
   const Tensor host = state.to({});
   update_state(rule, host.data<float>(), statistic.data(), count, momentum);
   state.copy_from(host);
+}
+
+// A copy of the gradient of parameter number `i`, after a backward run.
+Tensor parameter_gradient(const PlanRun& run, size_t i, const Shape& shape) {
+  const Plan& plan = run.plan();
+  const auto& entry = plan.gradient_layout().entries[i];
+  std::byte* const from = run.gradients() + entry.offset;
+  Tensor result(shape, DType::f32, plan.device());
+  if (entry.spec.row_major()) {
+    eager_copy(plan.device(), result.raw(), from, result.bytes());
+  } else if (plan.device().is_cpu()) {
+    entry.spec.layout->to_row_major(from, result.raw());
+  } else {
+    const Tensor gradient = Tensor::view(from, entry.spec, nullptr, plan.device());
+    result = reshaped_unrecorded(convert(gradient, entry.spec.plain()), shape);
+  }
+  return result;
 }
 
 // Returns a run that goes back to its plan after use, if the plan still exists.
@@ -184,7 +174,7 @@ std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, Packe
   }
   for (size_t i = 0; i < states.size(); ++i) {
     const Tensor& value = states[i].value;
-    copy(value.device(), run->states[i].raw(), value.raw(), value.bytes());
+    eager_copy(value.device(), run->states[i].raw(), value.raw(), value.bytes());
   }
   return {run.release(), [owner = std::weak_ptr<NetworkPlan>(plan)](NetworkRun* used) {
             std::unique_ptr<NetworkRun> back(used);
@@ -354,12 +344,9 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   std::vector<Digest> digests;
   if (record || device().is_cpu()) digests = packed().digests();
   packed().refresh(digests);
-  run_forward(*run, inputs, options.step);
-
-  std::vector<Tensor> outputs;
-  for (size_t k = 0; k < mine->outputs.size(); ++k) {
-    outputs.push_back(output_of(*run, static_cast<int>(k), mine->outputs[k], device()));
-  }
+  RecordedRun recorded({run.get(), inputs, mine->outputs, options.step});
+  recorded.forward();
+  std::vector<Tensor> outputs = recorded.outputs();
   if (options.update_state) {
     for (const auto& s : mine->statistics) {
       follow(s.rule, state_->states[static_cast<size_t>(s.mean_state)].value, *run, s.mean_output,
@@ -378,62 +365,23 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   // match neither the old nor the new values, so they throw.
   Tape::record_everywhere(
       tracked, outputs,
-      [run, lent, mine, packed = state_->packed, digests, n_inputs = inputs.size(), tracked,
-       device = device(), step = options.step,
-       stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
+      [lent, mine, packed = state_->packed, digests, tracked, inputs = inputs.size(),
+       step = options.step, recorded = std::move(recorded)](const std::vector<Tensor>& diffs,
+                                                            const std::vector<bool>& need) mutable {
         const auto check = [packed, digests] {
           if (packed->digests() == digests) return;
           throw InvalidArgument("[network] parameters were changed between forward and gradient",
                                 "compute the gradients of a tape before changing the parameters");
         };
         check();
-        const std::vector<Shape>& shapes = mine->outputs;
         const ArithmeticMode fixed;
         packed->refresh(digests);  // a forward run with other values may have come between
-        // A backward run overwrites memory that it reads, so a second one repeats the forward run
-        // first.
-        if (stale) run_forward(*run, std::span(tracked).first(n_inputs), step);
-        stale = true;
-        for (size_t k = 0; k < diffs.size(); ++k) {
-          // Zeros if the scalar does not depend on this output.
-          const Tensor plain = diffs[k].defined() ? convert(diffs[k], diffs[k].spec().plain())
-                                                  : Tensor::zeros(shapes[k], DType::f32, device);
-          copy(device, run->output_gradient(static_cast<int>(k)), plain.raw(), plain.bytes());
-        }
-        run->backward(step);
-        run->join();
-        std::vector<Tensor> results(tracked.size() + shapes.size());
-        for (size_t k = 0; k < shapes.size(); ++k) {
-          const float* const from = run->total_output_gradient(static_cast<int>(k));
-          if (!from || !need[tracked.size() + k]) continue;
-          const Tensor result(shapes[k], DType::f32, device);
-          copy(device, result.raw(), from, result.bytes());
-          results[tracked.size() + k] = result;
-        }
-        for (size_t i = 0; i < tracked.size(); ++i) {
-          if (!need[i]) continue;
-          Tensor result(tracked[i].shape(), DType::f32, device);
-          if (i < n_inputs) {
-            const float* from = run->input_gradient(static_cast<int>(i));
-            if (!from) continue;
-            copy(device, result.raw(), from, result.bytes());
-          } else {
-            const auto& entry = mine->plan->gradient_layout().entries[i - n_inputs];
-            std::byte* const from = run->gradients() + entry.offset;
-            if (entry.spec.row_major()) {
-              copy(device, result.raw(), from, result.bytes());
-            } else if (device.is_cpu()) {
-              entry.spec.layout->to_row_major(from, result.raw());
-            } else {
-              result = reshaped_unrecorded(
-                  convert(Tensor::view(from, entry.spec, run, device), entry.spec.plain()),
-                  tracked[i].shape());
-            }
-          }
-          results[i] = result;
+        std::vector<Tensor> results = recorded.backward(diffs, need, tracked.size());
+        for (size_t i = inputs; i < tracked.size(); ++i) {
+          if (need[i]) results[i] = parameter_gradient(*lent->run, i - inputs, tracked[i].shape());
         }
         if (!Tape::any_records()) return results;
-        const auto first = tracked.begin(), parameters = first + static_cast<ptrdiff_t>(n_inputs);
+        const auto first = tracked.begin(), parameters = first + static_cast<ptrdiff_t>(inputs);
         const NetworkFunction::Computed computed{.inputs = {first, parameters},
                                                  .parameters = {parameters, tracked.end()},
                                                  .states = lent->states,

@@ -1,28 +1,14 @@
 #include "lockstep/engine/plan/graph_function.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/autograd/tape.h"
-#include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/graph/differentiate.h"
 
 namespace lockstep {
-namespace {
-
-void copy(Device device, void* to, const void* from, size_t bytes) {
-  if (device.is_cpu()) {
-    std::memcpy(to, from, bytes);
-  } else {
-    memory_of(device).copy(to, from, bytes, eager_stream_of(device));
-  }
-}
-
-}  // namespace
-
 struct GraphFunction::Run {
   PackedParameters none{{}};
   std::unique_ptr<PlanRun> run;
@@ -83,14 +69,15 @@ std::vector<Tensor> GraphFunction::operator()(const std::vector<Tensor>& argumen
       throw InternalError("[graph] argument " + std::to_string(i) + " is " +
                           plain.spec().to_string());
     }
-    copy(device_, run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
+    eager_copy(device_, run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
   }
   run.forward(step);
   run.join();
   std::vector<Tensor> results;
   for (size_t k = 0; k < graph_.outputs().size(); ++k) {
     results.emplace_back(graph_.shape(graph_.outputs()[k]), DType::f32, device_);
-    copy(device_, results.back().raw(), run.output(static_cast<int>(k)), results.back().bytes());
+    eager_copy(device_, results.back().raw(), run.output(static_cast<int>(k)),
+               results.back().bytes());
   }
   record(arguments, results, step, check);
   return results;

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/engine/ops/op_makers.h"

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
+#include "lockstep/engine/nn/recorded_run.h"
 #include "lockstep/train/programs/shard_state.h"
 
 namespace lockstep {
 
-using shards::copy;
-using shards::copy_of;
 using shards::refuse;
-using shards::row_major;
 
 int64_t Shard::first() const { return state_.range.first; }
 int64_t Shard::size() const { return state_.range.count; }
@@ -75,21 +73,12 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   PlanRun* const run = runs[number].get();
   charge(&StepAccounts::plans);
   if (s.program->profile_) ++s.worker->calls[&plan];
-  const auto forward = [run, inputs, device, &plan, &s, &charge] {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Tensor plain = row_major(inputs[i]);
-      copy(device, run->input(static_cast<int>(i)), plain.raw(), plain.bytes());
-    }
-    charge(&StepAccounts::inputs);
-    run->forward(s.step, charge.watch(*plan.plan));
-    run->join();
-  };
-  forward();
-
-  std::vector<Tensor> outputs;
-  for (const Shape& shape : plan.outputs) {
-    outputs.push_back(copy_of(run->output(static_cast<int>(outputs.size())), shape, device));
-  }
+  RecordedRun recorded({run, inputs, plan.outputs, s.step, [&plan, &charge] {
+                          charge(&StepAccounts::inputs);
+                          return charge.watch(*plan.plan);
+                        }});
+  recorded.forward();
+  std::vector<Tensor> outputs = recorded.outputs();
   if (!plan.statistics.empty()) {
     ForwardStatistics followed{key, {}};
     for (const MovingStatistics& of : plan.statistics) {
@@ -111,33 +100,11 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   tracked.push_back(s.parameters);
   Tape::record_everywhere(
       tracked, outputs,
-      [run, forward, device, &plan, &s, &charge, tracked, differentiable, stale = false](
+      [run, device, &plan, &s, &charge, tracked, recorded = std::move(recorded)](
           const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
         charge(&StepAccounts::losses);
-        // A backward run reuses the memory of its inputs, so a second one needs a new forward run.
-        if (stale) forward();
-        stale = true;
-        for (size_t k = 0; k < output_gradients.size(); ++k) {
-          // Zeros where the loss does not depend on this output.
-          const Tensor plain = output_gradients[k].defined()
-                                   ? row_major(output_gradients[k])
-                                   : Tensor::zeros(plan.outputs[k], DType::f32, device);
-          copy(device, run->output_gradient(static_cast<int>(k)), plain.raw(), plain.bytes());
-        }
-        charge(&StepAccounts::inputs);
-        run->backward(s.step, charge.watch(*plan.plan));
-        run->join();
+        std::vector<Tensor> results = recorded.backward(output_gradients, wanted, tracked.size());
         s.reached = true;
-        std::vector<Tensor> results(tracked.size() + output_gradients.size());
-        for (size_t k = 0; k < output_gradients.size(); ++k) {
-          const float* const from = run->total_output_gradient(static_cast<int>(k));
-          if (!from || !wanted[tracked.size() + k]) continue;
-          results[tracked.size() + k] = copy_of(from, plan.outputs[k], device);
-        }
-        for (size_t i = 0; differentiable && i + 1 < tracked.size(); ++i) {
-          const float* const from = run->input_gradient(static_cast<int>(i));
-          if (wanted[i] && from) results[i] = copy_of(from, tracked[i].shape(), device);
-        }
         results[tracked.size() - 1] =
             Tensor::view(run->gradients(), tracked.back().spec(), nullptr, device);
         if (Tape::any_records()) {

@@ -1,15 +1,12 @@
 // What a Shard refers to while its loss is computed, for function_program.cpp and shard.cpp.
 #pragma once
 
-#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/tape.h"
-#include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/train/programs/function_program.h"
 
 namespace lockstep {
@@ -37,22 +34,7 @@ namespace shards {
   throw InvalidArgument("[sharded_value_and_gradient] " + what, hint);
 }
 
-inline void copy(Device device, void* to, const void* from, size_t bytes) {
-  if (device.is_cpu()) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
-  memory_of(device).copy(to, from, bytes, eager_stream_of(device));
-}
-
 inline Tensor row_major(const Tensor& tensor) { return convert(tensor, tensor.spec().plain()); }
-
-// Copies values to memory of `device`.
-inline Tensor copy_of(const float* from, const Shape& shape, Device device) {
-  Tensor tensor(shape, DType::f32, device);
-  copy(device, tensor.raw(), from, tensor.bytes());
-  return tensor;
-}
 
 }  // namespace shards
 }  // namespace lockstep

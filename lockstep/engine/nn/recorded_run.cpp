@@ -1,0 +1,69 @@
+#include "lockstep/engine/nn/recorded_run.h"
+
+#include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/device/eager_stream.h"
+
+namespace lockstep {
+namespace {
+
+// Copies a tensor to row-major memory of its device.
+void copy_to(void* to, const Tensor& from) {
+  const Tensor plain = convert(from, from.spec().plain());
+  eager_copy(plain.device(), to, plain.raw(), plain.bytes());
+}
+
+Tensor copy_of(const float* from, const Shape& shape, Device device) {
+  Tensor tensor(shape, DType::f32, device);
+  eager_copy(device, tensor.raw(), from, tensor.bytes());
+  return tensor;
+}
+
+}  // namespace
+
+Tensor output_of(const PlanRun& run, int output, const Shape& shape) {
+  return copy_of(run.output(output), shape, run.plan().device());
+}
+
+void RecordedRun::forward() {
+  for (size_t i = 0; i < of_.inputs.size(); ++i) {
+    copy_to(of_.run->input(static_cast<int>(i)), of_.inputs[i]);
+  }
+  of_.run->forward(of_.step, begin());
+  of_.run->join();
+  overwritten_ = false;
+}
+
+std::vector<Tensor> RecordedRun::outputs() const {
+  std::vector<Tensor> all;
+  for (const Shape& shape : of_.outputs) {
+    all.push_back(output_of(*of_.run, static_cast<int>(all.size()), shape));
+  }
+  return all;
+}
+
+std::vector<Tensor> RecordedRun::backward(const std::vector<Tensor>& diffs,
+                                          const std::vector<bool>& wanted, size_t tracked) {
+  PlanRun& run = *of_.run;
+  const Device device = run.plan().device();
+  if (overwritten_) forward();
+  for (size_t k = 0; k < diffs.size(); ++k) {
+    copy_to(run.output_gradient(static_cast<int>(k)),
+            diffs[k].defined() ? diffs[k] : Tensor::zeros(of_.outputs[k], DType::f32, device));
+  }
+  overwritten_ = true;
+  run.backward(of_.step, begin());
+  run.join();
+  std::vector<Tensor> results(tracked + of_.outputs.size());
+  const auto take = [&](size_t i, const float* from, const Shape& shape) {
+    if (from && wanted[i]) results[i] = copy_of(from, shape, device);
+  };
+  for (size_t i = 0; i < of_.inputs.size(); ++i) {
+    take(i, run.input_gradient(static_cast<int>(i)), of_.inputs[i].shape());
+  }
+  for (size_t k = 0; k < of_.outputs.size(); ++k) {
+    take(tracked + k, run.total_output_gradient(static_cast<int>(k)), of_.outputs[k]);
+  }
+  return results;
+}
+
+}  // namespace lockstep

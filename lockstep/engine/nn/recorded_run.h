@@ -1,0 +1,47 @@
+// A forward run of a network's plan, whose gradients tapes ask for later.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "lockstep/engine/plan/plan.h"
+#include "lockstep/engine/tensor/tensor.h"
+
+namespace lockstep {
+
+// A copy of an output.
+Tensor output_of(const PlanRun& run, int output, const Shape& shape);
+
+// Not thread-safe. The run must outlive it, and nothing else may use the run meanwhile.
+class RecordedRun {
+ public:
+  struct Of {
+    PlanRun* run = nullptr;
+    std::vector<Tensor> inputs;
+    std::vector<Shape> outputs;  // those that are differentiated, which are the plan's first ones
+    StepInfo step;
+    // Called when the inputs (the output gradients) are in the run's memory, before the passes;
+    // returns what watches them. Null: nothing does.
+    std::function<PassWatch*()> begin = nullptr;
+  };
+  explicit RecordedRun(Of of) : of_(std::move(of)) {}
+
+  void forward();
+  // Copies of the outputs.
+  std::vector<Tensor> outputs() const;
+  // The derivatives with respect to `tracked` tensors, then the total ones with respect to the
+  // outputs, where they are wanted and exist. The inputs are the first tensors; the caller adds
+  // those of the others. `diffs`: with respect to the outputs; undefined: 0.
+  std::vector<Tensor> backward(const std::vector<Tensor>& diffs, const std::vector<bool>& wanted,
+                               size_t tracked);
+
+ private:
+  PassWatch* begin() const { return of_.begin ? of_.begin() : nullptr; }
+
+  Of of_;
+  // The backward passes have overwritten memory that they read, so another backward run repeats the
+  // forward run first.
+  bool overwritten_ = false;
+};
+
+}  // namespace lockstep
