@@ -41,6 +41,14 @@ struct AppliedOp {
   std::vector<bool> wanted;
 };
 
+// Elements of a row-major tensor as another one: element [i_0, i_1, ...] is number offset + sum of
+// i_k * strides[k].
+struct StridedView {
+  Shape shape;
+  int64_t offset = 0;
+  std::vector<int64_t> strides = {};  // one for each axis; may be 0 or negative
+};
+
 // An op with its settings. Immutable, thread-safe.
 class Op : public std::enable_shared_from_this<Op> {
  public:
@@ -89,6 +97,12 @@ class Op : public std::enable_shared_from_this<Op> {
   virtual const kernels::Instruction* instruction() const { return nullptr; }
   // Whether the result is the first input repeated by NumPy's rules of broadcasting.
   virtual bool broadcasts() const { return false; }
+  // What the op takes of its only input, of shape `x`, if it only takes elements. Expressions then
+  // read them where they are; other ops read a copy.
+  virtual std::optional<StridedView> view(const Shape& x) const {
+    (void)x;
+    return std::nullopt;
+  }
   // Whether results depend on the position in the training (StepInfo).
   virtual bool draws_random_numbers() const { return false; }
   // Returns one op that replaces this op followed by `next`, or nothing.

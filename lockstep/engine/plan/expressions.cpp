@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lockstep/engine/graph/differentiate.h"
+#include "lockstep/engine/kernels/elementwise/broadcast_axes.h"
 #include "lockstep/engine/ops/elementwise/expression.h"
 #include "lockstep/engine/ops/reductions/reduce.h"
 
@@ -20,38 +21,56 @@ using kernels::Opcode;
 constexpr size_t kMostRepeated = 8, kMostRepeatedInputs = 2;
 constexpr size_t kMostInputs = kernels::kMostExpressionInputs;
 constexpr size_t kMostInstructions = kernels::kMostInstructions;
+// Back ends take results of so many axes with any strides.
+constexpr int kMostAxes = 8;
+
+// How an expression reads its inputs.
+struct Reading {
+  std::vector<kernels::InputStrides> strided = {};  // as ExpressionProblem
+  bool repeated = false;  // an input is read in two ways, so a result may not overwrite it
+};
 
 class Expression final : public FloatOp {
  public:
-  Expression(std::vector<Instruction> program, Shape dst)
-      : program_(std::move(program)), dst_(std::move(dst)) {}
+  Expression(std::vector<Instruction> program, Reading reading, Shape dst)
+      : program_(std::move(program)), reading_(std::move(reading)), dst_(std::move(dst)) {}
   std::string_view type() const override { return "expression"; }
   std::vector<Shape> infer_shapes(std::span<const Shape>) const override { return {dst_}; }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    return ops::compile_expression(table, in, dst_, program_);
+    kernels::Kernel kernel = ops::compile_expression(table, in, dst_, program_, reading_.strided);
+    if (reading_.repeated) kernel.forward.in_place.clear();
+    return kernel;
   }
 
  private:
   std::vector<Instruction> program_;
+  Reading reading_;
   Shape dst_;
 };
 
 // A reduction of what an expression computes.
 class ReducedExpression final : public FloatOp {
  public:
-  ReducedExpression(kernels::ReduceProblem problem, std::vector<Instruction> program, Shape dst)
-      : problem_(std::move(problem)), program_(std::move(program)), dst_(std::move(dst)) {}
+  ReducedExpression(kernels::ReduceProblem problem, std::vector<Instruction> program,
+                    Reading reading, Shape dst)
+      : problem_(std::move(problem)),
+        program_(std::move(program)),
+        reading_(std::move(reading)),
+        dst_(std::move(dst)) {}
   std::string_view type() const override { return "reduced expression"; }
   std::vector<Shape> infer_shapes(std::span<const Shape>) const override { return {dst_}; }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     kernels::ReduceProblem problem = problem_;
-    problem.of = {{}, problem.src.shape, program_};
+    const Shape& of = problem.src.shape;
+    problem.of = {{}, of, program_, reading_.strided};
     bool rows_apart = true;
-    for (const TensorSpec& spec : in) {
-      problem.of.src.push_back(spec.plain());
-      rows_apart = rows_apart && (spec.shape == problem.src.shape || spec.shape.rank() == 0);
+    for (size_t i = 0; i < in.size(); ++i) {
+      problem.of.src.push_back(in[i].plain());
+      rows_apart = rows_apart && (problem.of.is_strided(i)
+                                      ? kernels::keeps_rows(reading_.strided[i], in[i].shape, of)
+                                      : in[i].shape == of || in[i].shape.rank() == 0);
     }
     kernels::Kernel kernel = kernels::compile(table, problem);
     kernel.forward.writes[0].spec.shape = dst_;
@@ -62,6 +81,7 @@ class ReducedExpression final : public FloatOp {
  private:
   kernels::ReduceProblem problem_;
   std::vector<Instruction> program_;
+  Reading reading_;
   Shape dst_;
 };
 
@@ -138,6 +158,29 @@ class Combining {
     });
   }
 
+  // Whether the expressions of all readers read the result of node i where it is. Rows of elements
+  // must follow each other: others are copied faster by a copy's own kernel.
+  bool is_read_by_strides(size_t i) const {
+    const Graph::Node& node = nodes_[i];
+    if (node.inputs.size() != 1 || node.op->broadcasts() || is_result_[index(node.outputs[0])]) {
+      return false;
+    }
+    if (graph_.spec(node.inputs[0]).dtype != DType::f32) return false;
+    const auto view = node.op->view(shape(node.inputs[0]));
+    if (!view) return false;
+    for (int axis = view->shape.rank(); axis-- > 0;) {
+      if (view->shape[axis] == 1) continue;
+      const int64_t stride = view->strides[static_cast<size_t>(axis)];
+      if (stride != 0 && stride != 1) return false;
+      break;
+    }
+    const auto& readers = readers_[index(node.outputs[0])];
+    return std::all_of(readers.begin(), readers.end(), [&](size_t reader) {
+      const int rank = shape(nodes_[reader].outputs[0]).rank();
+      return instruction_of(reader) && rank >= 1 && rank <= kMostAxes;
+    });
+  }
+
   // Of each node, the last instructions of the expressions that it may be a part of: itself, or
   // those of all readers of its result, if they are few enough.
   void find_roots() {
@@ -154,16 +197,22 @@ class Combining {
     }
   }
 
+  // What an expression reads.
+  struct Input {
+    int value;
+    int as;  // the value that takes elements of it (Op::view), or itself
+    auto operator<=>(const Input&) const = default;
+  };
   // What a node's expression consists of.
   struct Parts {
-    std::set<int> inputs;    // values
+    std::set<Input> inputs;
     std::set<size_t> nodes;  // instructions
     bool expensive = false;
   };
 
   // Whether node i may become a part of those that read its result.
   bool may_be_part(size_t i) const {
-    if (is_constant(i) || nodes_[i].op->broadcasts()) return true;
+    if (is_constant(i) || nodes_[i].op->broadcasts() || is_read_by_strides(i)) return true;
     if (!may_vanish(i)) return false;
     if (roots_[i].size() == 1) return roots_[i].count(i) == 0;
     const Parts& parts = parts_[i];
@@ -203,7 +252,7 @@ class Combining {
   }
   void add_parts(size_t j, int v, Parts& parts) const {
     if (taken_[j].count(v) == 0) {
-      parts.inputs.insert(v);
+      parts.inputs.insert({v, v});
       return;
     }
     const size_t i = producer_of(v);
@@ -214,11 +263,13 @@ class Combining {
       parts.expensive = parts.expensive || more.expensive;
       return;
     }
-    const int from = nodes_[i].inputs.front();  // of a broadcast
-    if (producer_[index(from)] >= 0 && is_constant(producer_of(from))) {
+    const int from = nodes_[i].inputs.front();
+    if (!nodes_[i].op->broadcasts()) {
+      parts.inputs.insert({from, v});
+    } else if (producer_[index(from)] >= 0 && is_constant(producer_of(from))) {
       parts.nodes.insert(producer_of(from));
     } else {
-      parts.inputs.insert(from);
+      parts.inputs.insert({from, from});
     }
   }
 
@@ -226,8 +277,10 @@ class Combining {
   class Program {
    public:
     Program(const Combining& of, size_t node) : of_(of) {
-      const std::set<int>& inputs = of.parts_[node].inputs;
-      for (const int v : inputs) operands_.emplace(v, static_cast<uint8_t>(operands_.size()));
+      const std::set<Input>& inputs = of.parts_[node].inputs;
+      for (const Input& input : inputs) {
+        operands_.emplace(input.as, static_cast<uint8_t>(operands_.size()));
+      }
       first_ = inputs.size();
       if (of.instruction_of(node)) {
         add(node);
@@ -270,7 +323,7 @@ class Combining {
       for (const int v : nodes_[i].outputs) emits[i] = emits[i] || needed[index(v)];
       if (!emits[i]) continue;
       if (is_combined(i)) {
-        for (const int v : parts_[i].inputs) needed[index(v)] = true;
+        for (const Input& input : parts_[i].inputs) needed[index(input.value)] = true;
       } else {
         for (const int v : nodes_[i].inputs) needed[index(v)] = true;
       }
@@ -299,6 +352,33 @@ class Combining {
   // Whether an expression replaces node i, if it is needed.
   bool is_combined(size_t i) const { return !taken_[i].empty(); }
 
+  // How the expression of node i, with results of shape `of`, reads its inputs.
+  Reading reading_of(size_t i, const Shape& of) const {
+    Reading reading;
+    reading.strided.resize(parts_[i].inputs.size());
+    size_t k = 0;
+    int before = -1;
+    bool any = false;
+    for (const auto& [value, as] : parts_[i].inputs) {
+      reading.repeated = reading.repeated || value == before;
+      before = value;
+      kernels::InputStrides& strided = reading.strided[k++];
+      if (as == value) continue;
+      any = true;
+      const StridedView view = *nodes_[producer_of(as)].op->view(shape(value));
+      strided.offset = view.offset;
+      strided.strides.assign(static_cast<size_t>(of.rank()), 0);
+      // Broadcasting aligns axes at the last one and repeats axes of 1.
+      for (int axis = 1; axis <= view.shape.rank(); ++axis) {
+        if (view.shape[-axis] == 1) continue;
+        strided.strides[static_cast<size_t>(of.rank() - axis)] =
+            view.strides[static_cast<size_t>(view.shape.rank() - axis)];
+      }
+    }
+    if (!any) reading.strided.clear();
+    return reading;
+  }
+
   void emit(size_t i, Graph& to, std::vector<int>& moved) const {
     const Graph::Node& node = nodes_[i];
     OpPtr op = node.op;
@@ -307,11 +387,13 @@ class Combining {
       std::vector<Instruction> program = Program(*this, i).instructions;
       const Shape& dst = shape(node.outputs.front());
       if (const auto& reduction = reductions_[i]) {
-        op = std::make_shared<ReducedExpression>(*reduction, std::move(program), dst);
+        op = std::make_shared<ReducedExpression>(*reduction, std::move(program),
+                                                 reading_of(i, reduction->src.shape), dst);
       } else {
-        op = std::make_shared<Expression>(std::move(program), dst);
+        op = std::make_shared<Expression>(std::move(program), reading_of(i, dst), dst);
       }
-      inputs.assign(parts_[i].inputs.begin(), parts_[i].inputs.end());
+      inputs.clear();
+      for (const Input& input : parts_[i].inputs) inputs.push_back(input.value);
     }
     for (int& v : inputs) v = moved[index(v)];
     const std::vector<int> outputs = to.add(std::move(op), std::move(inputs), node.name);

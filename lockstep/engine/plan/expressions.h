@@ -1,6 +1,6 @@
 // Combines neighboring instructions of a graph (Op::instruction) to expressions, which read and
-// write memory once, and a reduction that follows. On the CPU it then needs no memory for what it
-// reduces, where rows or columns follow each other.
+// write memory once, views that they read (Op::view), and a reduction that follows. On the CPU it
+// then needs no memory for what it reduces, where rows or columns follow each other.
 #pragma once
 
 #include "lockstep/engine/plan/derivatives.h"

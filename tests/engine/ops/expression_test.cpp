@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -235,15 +236,44 @@ TEST(Expression, OpcodesAreRoundedOnceFromTheExactValue) {
   }
 }
 
-// A program on inputs that are broadcast in random ways.
+// A program on inputs that are broadcast, or read by strides, in random ways.
 struct Random {
   std::vector<Shape> src;
   Shape dst;
   std::vector<Instruction> program;
   std::vector<Floats> inputs;
+  std::vector<kernels::InputStrides> strided;
 
-  ExpressionProblem of() const { return problem(src, dst, program); }
+  ExpressionProblem of() const {
+    ExpressionProblem p = problem(src, dst, program);
+    p.strided = strided;
+    return p;
+  }
 };
+
+// Reads elements of `count` ones: axes in any order, with gaps, backwards, or repeated.
+kernels::InputStrides random_strides(Numbers& random, const Shape& dst, int64_t& count) {
+  const auto rank = static_cast<size_t>(dst.rank());
+  std::vector<size_t> order(rank);
+  std::iota(order.begin(), order.end(), size_t{0});
+  for (size_t i = rank; i > 1; --i) {
+    std::swap(order[i - 1], order[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+  }
+  if (random.below(2) == 0) std::sort(order.rbegin(), order.rend());
+  kernels::InputStrides strided{random.below(4), std::vector<int64_t>(rank)};
+  count = 1;
+  for (const size_t axis : order) {
+    const int64_t extent = std::max<int64_t>(dst[static_cast<int>(axis)], 1);
+    const int64_t kind = random.below(8);
+    if (kind == 0) continue;  // repeated
+    const int64_t stride = count + (kind == 1 ? 3 : 0);
+    strided.strides[axis] = kind == 2 ? -stride : stride;
+    if (kind == 2) strided.offset += (extent - 1) * stride;
+    count = stride * extent;
+  }
+  count += strided.offset + random.below(3);
+  return strided;
+}
 
 Shape random_shape(Numbers& random, int64_t most) {
   constexpr int64_t extents[] = {1, 1, 2, 3, 5, 7, 16, 33, 127, 128, 300, 1023, 1024, 1025, 2500};
@@ -272,6 +302,12 @@ Random random_program(uint64_t seed, bool with_elementary, int64_t most = 60000)
     const int64_t missing = whole ? 0 : random.below(r.dst.rank() + 1);
     if (random.below(2) == 0) dims.erase(dims.begin(), dims.begin() + missing);
     r.src.emplace_back(dims);
+    r.strided.emplace_back();
+    if (r.dst.rank() > 0 && random.below(4) == 0) {
+      int64_t count = 0;
+      r.strided.back() = random_strides(random, r.dst, count);
+      r.src.back() = Shape{count};
+    }
     r.inputs.push_back(random.numbers(r.src.back().elements()));
   }
   const int64_t length = 1 + random.below(random.below(5) == 0 ? 60 : 12);
@@ -309,15 +345,18 @@ Floats interpreted(const Random& r) {
     Floats operands;
     for (size_t k = 0; k < r.src.size(); ++k) {
       const auto& own = r.src[k].dims();
+      const auto& strides = r.strided[k].strides;
       int64_t rest = e, offset = 0, stride = 1;
       for (size_t axis = 1; axis <= dims.size(); ++axis) {
         const int64_t index = rest % dims[dims.size() - axis];
         rest /= dims[dims.size() - axis];
-        if (axis > own.size()) continue;
+        if (!strides.empty()) offset += index * strides[dims.size() - axis];
+        if (!strides.empty() || axis > own.size()) continue;
         const int64_t extent = own[own.size() - axis];
         if (extent > 1) offset += index * stride;
         stride *= extent;
       }
+      offset += r.strided[k].offset;
       operands.push_back(r.inputs[k][static_cast<size_t>(offset)]);
     }
     for (const Instruction& at : r.program) {
@@ -399,16 +438,21 @@ TEST(Expression, CutProgramsHaveTheSameBits) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ", to " + r.dst.to_string());
     std::vector<Floats> operands = r.inputs;
     std::vector<Shape> shapes = r.src;
+    std::vector<kernels::InputStrides> strided = r.strided;
+    strided.resize(r.src.size() + r.program.size());
     for (const Instruction& at : r.program) {
       std::vector<Shape> src;
       std::vector<Floats> inputs;
+      std::vector<kernels::InputStrides> inputs_strided;
       const uint8_t from[] = {at.a, at.b, at.c};
       for (int k = 0; k < kernels::arity_of(at.opcode); ++k) {
         src.push_back(shapes[from[k]]);
         inputs.push_back(operands[from[k]]);
+        inputs_strided.push_back(strided[from[k]]);
       }
-      operands.push_back(
-          run(on_cpu(problem(src, r.dst, {{at.opcode, 0, 1, 2, at.value}})), inputs));
+      ExpressionProblem alone = problem(src, r.dst, {{at.opcode, 0, 1, 2, at.value}});
+      alone.strided = inputs_strided;
+      operands.push_back(run(on_cpu(alone), inputs));
       shapes.push_back(r.dst);
     }
     ASSERT_TRUE(same(run(on_cpu(r.of()), r.inputs), operands.back()));
@@ -481,6 +525,15 @@ TEST(Expression, RowsAreApart) {
     }
   }
   EXPECT_FALSE(on_cpu(problem({{}}, {}, {{Opcode::exp}})).rows_apart);
+  // A slice of each row; rows backwards; a slice that ends in the next row; all in the first row.
+  for (const auto& [strides, apart] : {std::pair{kernels::InputStrides{2, {10, 3}}, true},
+                                       {{30, {-10, 1}}, false},
+                                       {{7, {9, 1}}, false},
+                                       {{0, {1, 1}}, false}}) {
+    ExpressionProblem p = problem({{4, 10}}, {4, 3}, {{Opcode::exp}});
+    p.strided = {strides};
+    EXPECT_EQ(on_cpu(p).rows_apart, apart) << strides.offset;
+  }
 }
 
 void expect_refusal(const ExpressionProblem& p, const std::string& part) {
@@ -502,6 +555,13 @@ TEST(Expression, RefusesWhatItCannotCompute) {
   expect_refusal(problem({{2}}, {2}, {{static_cast<Opcode>(200)}}), "unknown opcode");
   expect_refusal(problem({{3}}, {2}, {{Opcode::exp}}), "input 0 of 3 f32 cannot be broadcast to 2");
   expect_refusal(problem({{1, 2}}, {2}, {{Opcode::exp}}), "input 0 of 1x2 f32");
+  ExpressionProblem outside = problem({{6}}, {2, 3}, {{Opcode::exp}});
+  outside.strided = {{1, {3, 1}}};
+  expect_refusal(outside, "input 0 of 6 f32 has no elements for all places of 2x3 f32");
+  outside.strided = {{0, {-3, 1}}};
+  expect_refusal(outside, "input 0 of 6 f32 has no elements");
+  outside.strided = {{0, {1}}};
+  expect_refusal(outside, "input 0 of 6 f32 has no elements");
   ExpressionProblem narrow = problem({{2}}, {2}, {{Opcode::exp}});
   narrow.src[0].dtype = DType::bf16;
   expect_refusal(narrow, "input 0 of 2 bf16");

@@ -87,6 +87,34 @@ TEST(Expressions, NumbersAndRepeatedValuesNeedNoPass) {
 }
 
 // More than a kernel takes is cut.
+// Gates of a recurrent layer: slices of one product are read where they are.
+TEST(Expressions, SlicesAreReadWhereTheyAre) {
+  Written w;
+  const Value x = w.input({6, 40}), c = w.input({6, 10});
+  const auto gate = [&](int64_t k) { return ops::slice(x, {{}, {10 * k, 10 * k + 10}}); };
+  const Value next = ops::exp(-gate(0)) * c + ops::exp(-gate(1)) * ops::sin(gate(2));
+  w.output(ops::exp(-gate(3)) * ops::sin(next));
+  w.expect_passes(1, false);
+  expect_plan_equals_eager(w.graph, {0}, 0);
+}
+
+TEST(Expressions, AResultDoesNotOverwriteWhatIsReadInTwoWays) {
+  Written w;
+  const Value x = ops::sin(ops::sum(w.input({64, 48, 3}), {2}));  // memory of the plan
+  w.output(ops::sum(x + ops::flip(x, {0}), {}) * 0.5);
+  w.output(x * ops::slice(x, {{.step = -1}}));
+  expect_plan_equals_eager(w.graph, {0, 1}, 0);
+}
+
+// Whose neighbors are apart is transposed by a copy: elements one by one would be slower.
+TEST(Expressions, TransposedValuesAreCopied) {
+  Written w;
+  const Value x = w.input({30, 40}), y = w.input({40, 30});
+  w.output(ops::permute_dims(x, {1, 0}) * y);
+  w.expect_passes(2, false);
+  expect_plan_equals_eager(w.graph, {0}, 0);
+}
+
 TEST(Expressions, LongOnesAreCut) {
   Written chain;
   Value x = chain.input({3, 50});
@@ -155,7 +183,7 @@ TEST(Expressions, RandomGraphsHaveTheBitsOfTheirOps) {
     for (int i = 0; i < 2; ++i) values.push_back(w.parameter(i, shapes[below(6)]));
     const auto any = [&] { return values[below(values.size())]; };
     for (size_t i = 0, steps = 2 + below(25); i < steps; ++i) {
-      switch (below(11)) {
+      switch (below(13)) {
         case 0:
           values.push_back(any() + any());
           break;
@@ -185,6 +213,16 @@ TEST(Expressions, RandomGraphsHaveTheBitsOfTheirOps) {
           break;
         case 9:
           values.push_back(ops::sum(ops::broadcast_to(any(), {4, 3, 5}), {0}) * 0.25);
+          break;
+        case 10:
+          values.push_back(ops::slice(ops::broadcast_to(any() * 2, {4, 3, 5}),
+                                      {{.step = -1}, {.start = 1, .stop = 2}}));
+          break;
+        case 11:
+          values.push_back(
+              ops::permute_dims(ops::broadcast_to(ops::sin(any()), {4, 3, 5}), {2, 1, 0}));
+          values.back() = ops::sum(values.back(), {0}) * 0.5;
+          values.back() = ops::permute_dims(ops::expand_dims(values.back(), 0), {2, 1, 0});
           break;
         default:
           values.push_back(ops::exp(ops::minimum(any(), 1)));

@@ -91,16 +91,28 @@ struct Instruction {
 // The most instructions and inputs that every back end accepts.
 inline constexpr int kMostInstructions = 96, kMostExpressionInputs = 16;
 
+// Where the elements of an input are: that for element [i_0, i_1, ...] of dst is number offset +
+// sum of i_k * strides[k] of its row-major elements. No strides: it is broadcast by its shape.
+struct InputStrides {
+  int64_t offset = 0;
+  std::vector<int64_t> strides;  // one for each axis of dst; may be 0 or negative
+};
+
 // dst = the last instruction's result, for each element. Inputs are f32, row-major and broadcast to
-// dst by NumPy's rules: axes are aligned at the last one, axes of 1 and missing axes repeat. Or all
-// have one layout and dst's shape; dst then has that layout, too, and the program is applied to all
-// of its memory. Each opcode is rounded to f32, so the bits do not depend on how programs are cut.
-// Kernels have a forward pass alone, because derivatives are other expressions.
+// dst by NumPy's rules: axes are aligned at the last one, axes of 1 and missing axes repeat; or
+// they are read by strides. Or all have one layout and dst's shape; dst then has that layout, too,
+// and the program is applied to all of its memory. Each opcode is rounded to f32, so the bits do
+// not depend on how programs are cut. Kernels have a forward pass alone, because derivatives are
+// other expressions.
 struct ExpressionProblem {
   std::vector<TensorSpec> src;
   Shape dst;
   std::vector<Instruction> program;
+  std::vector<InputStrides> strided = {};  // by input, or empty
 
+  bool is_strided(size_t input) const {
+    return input < strided.size() && !strided[input].strides.empty();
+  }
   TensorSpec dst_spec() const {
     return {dst, DType::f32, src.empty() ? nullptr : src.front().layout};
   }

@@ -153,6 +153,21 @@ void add_expressions(std::vector<TestCase>& to, const Table& table) {
         },
         bounds, [shape = src[0]] { return special_numbers(shape); }, false);
   };
+  // Of the second input: rows backwards, every second channel, and a row of pixels for all.
+  const auto add_by_strides = [&](const Sized& s) {
+    const Shape d = s.shape;
+    add<&Table::expression, ExpressionProblem>(
+        to, table, "expression", s, "by strides",
+        [d](const Specs& spec) {
+          const int64_t image = d[2] * d[3], row = 2 * d[1] * image;
+          ExpressionProblem p{{spec(d), spec(Shape{d[0], 2 * d[1], d[2], d[3]})},
+                              d,
+                              {{Opcode::subtract, 0, 1}, {Opcode::multiply, 2, 1}}};
+          p.strided = {{}, {(d[0] - 1) * row, {-row, 2 * image, 0, 1}}};
+          return p;
+        },
+        kExact, [d] { return special_numbers(d); }, false);
+  };
   for (int i = 0; i < kOpcodes; ++i) {
     const auto opcode = static_cast<Opcode>(i);
     const auto arguments = static_cast<size_t>(std::max(arity_of(opcode), 1));
@@ -168,6 +183,7 @@ void add_expressions(std::vector<TestCase>& to, const Table& table) {
     const Shape& d = s.shape;
     add_program(s, "per channel, column and observation",
                 {d, {d[1], 1, 1}, {d[3]}, {d[0], 1, 1, 1}}, program, kExact);
+    add_by_strides(s);
   }
 }
 

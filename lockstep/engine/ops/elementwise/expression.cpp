@@ -66,23 +66,23 @@ bool keeps_zeros(std::span<const kernels::Instruction> program, size_t inputs) {
 }
 
 kernels::Kernel compile_expression(const kernels::Table& table, std::span<const TensorSpec> in,
-                                   const Shape& dst, std::vector<kernels::Instruction> program) {
+                                   const Shape& dst, std::vector<kernels::Instruction> program,
+                                   std::vector<kernels::InputStrides> strided) {
   const auto of_dst = [&](const TensorSpec& spec) { return spec.shape == dst; };
   const auto chosen =
       std::find_if(in.begin(), in.end(), [](const TensorSpec& spec) { return !spec.row_major(); });
   const size_t row_major_bytes = static_cast<size_t>(dst.elements()) * sizeof(float);
-  const bool in_layout = chosen != in.end() && chosen->dtype == DType::f32 &&
+  const bool in_layout = strided.empty() && chosen != in.end() && chosen->dtype == DType::f32 &&
                          std::all_of(in.begin(), in.end(), of_dst) &&
                          (chosen->bytes() == row_major_bytes || keeps_zeros(program, in.size()));
-  std::vector<TensorSpec> src;
-  for (const TensorSpec& spec : in) src.push_back(in_layout ? *chosen : spec.plain());
-  kernels::Kernel kernel =
-      kernels::compile(table, kernels::ExpressionProblem{src, dst, std::move(program)});
+  kernels::ExpressionProblem problem{{}, dst, std::move(program), std::move(strided)};
+  for (const TensorSpec& spec : in) problem.src.push_back(in_layout ? *chosen : spec.plain());
+  kernels::Kernel kernel = kernels::compile(table, problem);
   // A broadcast input may hold rows along another axis, which the kernel cannot know.
-  kernel.rows_apart =
-      kernel.rows_apart && std::all_of(in.begin(), in.end(), [&](const TensorSpec& spec) {
-        return of_dst(spec) || spec.shape.rank() == 0;
-      });
+  for (size_t i = 0; i < in.size(); ++i) {
+    kernel.rows_apart =
+        kernel.rows_apart && (problem.is_strided(i) || of_dst(in[i]) || in[i].shape.rank() == 0);
+  }
   return kernel;
 }
 

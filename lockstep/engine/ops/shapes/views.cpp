@@ -25,49 +25,42 @@ std::vector<int64_t> row_major_strides(const Shape& shape) {
   return strides;
 }
 
-// Where the elements of a view of a row-major tensor are: place of index i = offset + sum of i_k
-// strides[k].
-struct View {
-  Shape shape;
-  int64_t offset = 0;
-  std::vector<int64_t> strides;
-};
-
 // Takes the elements of a view.
 class Strided : public Op {
  public:
   std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const final {
     check_count(*this, in.size(), 1, 1);
-    return {{view(in[0].shape).shape, in[0].dtype, nullptr}};
+    return {{taken(in[0].shape).shape, in[0].dtype, nullptr}};
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
-    const View from = view(in[0].shape);
+    const StridedView from = taken(in[0].shape);
     return kernels::compile(table, kernels::StridedCopyProblem{in[0].plain(), from.shape,
                                                                from.offset, from.strides, false});
   }
   std::vector<Value> gradient(const AppliedOp& of) const final;
+  std::optional<StridedView> view(const Shape& x) const final { return taken(x); }
 
  private:
   // The view of x. Throws InvalidArgument, naming the op.
-  virtual View view(const Shape& x) const = 0;
+  virtual StridedView taken(const Shape& x) const = 0;
 };
 
 // A view that does not depend on the input's shape.
 class Taken final : public Strided {
  public:
-  Taken(std::string type, View view) : type_(std::move(type)), view_(std::move(view)) {}
+  Taken(std::string type, StridedView view) : type_(std::move(type)), view_(std::move(view)) {}
   std::string_view type() const override { return type_; }
 
  private:
-  View view(const Shape&) const override { return view_; }
+  StridedView taken(const Shape&) const override { return view_; }
   std::string type_;
-  View view_;
+  StridedView view_;
 };
 
 // Puts elements into the places of a view, and zeros elsewhere: the gradient of taking them.
 class Placed final : public FloatOp {
  public:
-  Placed(std::string type, Shape dst, View places)
+  Placed(std::string type, Shape dst, StridedView places)
       : type_(std::move(type)), dst_(std::move(dst)), places_(std::move(places)) {}
   std::string_view type() const override { return type_; }
   std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
@@ -86,15 +79,15 @@ class Placed final : public FloatOp {
  private:
   std::string type_;
   Shape dst_;
-  View places_;
+  StridedView places_;
 };
 
 std::vector<Value> Strided::gradient(const AppliedOp& of) const {
   const Shape& x = of.inputs[0].shape();
-  const View all = view(x);
+  const StridedView all = taken(x);
   // Elements that were repeated are added up first.
   std::vector<int> repeated;
-  View once{Shape{}, all.offset, {}};
+  StridedView once{Shape{}, all.offset, {}};
   std::vector<int64_t> dims;
   for (int a = 0; a < all.shape.rank(); ++a) {
     const int64_t stride = all.strides[static_cast<size_t>(a)];
@@ -122,9 +115,9 @@ class BroadcastTo final : public Strided {
   bool broadcasts() const override { return true; }
 
  private:
-  View view(const Shape& x) const override {
+  StridedView taken(const Shape& x) const override {
     const int missing = shape_.rank() - x.rank();
-    View result{shape_, 0, std::vector<int64_t>(static_cast<size_t>(shape_.rank()), 0)};
+    StridedView result{shape_, 0, std::vector<int64_t>(static_cast<size_t>(shape_.rank()), 0)};
     const std::vector<int64_t> strides = row_major_strides(x);
     bool fits = missing >= 0;
     for (int a = 0; fits && a < x.rank(); ++a) {
@@ -148,7 +141,7 @@ class Permutation final : public Strided {
   std::string_view type() const override { return "permute_dims"; }
 
  private:
-  View view(const Shape& x) const override {
+  StridedView taken(const Shape& x) const override {
     if (static_cast<int>(axes_.size()) != x.rank()) {
       throw InvalidArgument("[permute_dims] expected " + std::to_string(x.rank()) +
                             " axes for an input of " + x.to_string() + ", received " +
@@ -156,7 +149,7 @@ class Permutation final : public Strided {
     }
     resolved_axes(type(), axes_, x);
     const std::vector<int64_t> strides = row_major_strides(x);
-    View result;
+    StridedView result;
     std::vector<int64_t> dims;
     for (const int axis : axes_) {
       const int a = axis < 0 ? axis + x.rank() : axis;
@@ -175,12 +168,12 @@ class Slice final : public Strided {
   std::string_view type() const override { return "slice"; }
 
  private:
-  View view(const Shape& x) const override {
+  StridedView taken(const Shape& x) const override {
     if (static_cast<int>(ranges_.size()) > x.rank()) {
       throw InvalidArgument("[slice] " + std::to_string(ranges_.size()) +
                             " ranges for an input of " + x.to_string());
     }
-    View result;
+    StridedView result;
     result.strides = row_major_strides(x);
     std::vector<int64_t> dims = x.dims();
     for (size_t a = 0; a < ranges_.size(); ++a) {

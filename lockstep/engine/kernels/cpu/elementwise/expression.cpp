@@ -2,6 +2,7 @@
 
 #include "lockstep/engine/kernels/cpu/elementwise/expression_stream.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
+#include "lockstep/engine/kernels/elementwise/broadcast_axes.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -21,6 +22,10 @@ Kernel expression(const ExpressionProblem& p) {
   kernel.rows_apart = p.dst.rank() > 0;
   for (size_t i = 0; i < p.src.size(); ++i) {
     const Shape& shape = p.src[i].shape;
+    if (p.is_strided(i)) {
+      kernel.rows_apart = kernel.rows_apart && keeps_rows(p.strided[i], shape, p.dst);
+      continue;
+    }
     if (shape == p.dst) kernel.forward.in_place.push_back(static_cast<int>(i));
     // Of a broadcast input every row reads the same elements.
     const bool broadcast = shape.rank() < p.dst.rank() || shape.rank() == 0 || shape[0] == 1;

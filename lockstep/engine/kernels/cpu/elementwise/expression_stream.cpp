@@ -299,7 +299,9 @@ float* copy_tile(const Compiled& c, const std::vector<int64_t>& strides, size_t 
     return to;
   }
   if (stride == 0) return std::fill_n(to, count, *from);
-  return std::copy_n(from, count, to);
+  if (stride == 1) return std::copy_n(from, count, to);
+  for (int64_t i = 0; i < count; ++i, from += stride) *to++ = *from;
+  return to;
 }
 
 class Run {
@@ -311,7 +313,7 @@ class Run {
       if (c.places[i] >= 0) at_[i] = floats + c.places[i];
     }
     for (size_t i = 0; i < c.axes.strides.size(); ++i) {
-      inputs_[i] = static_cast<const float*>(reads[i]);
+      inputs_[i] = static_cast<const float*>(reads[i]) + c.axes.offsets[i];
       if (c.places[i] < 0) at_[i] = inputs_[i];
     }
   }

@@ -86,9 +86,11 @@ std::function<void(const Bound&, float*)> expression_launch(const ExpressionProb
     std::copy(axes.strides[k].begin(), axes.strides[k].end(), interpreter.strides[k]);
   }
   std::copy(p.program.begin(), p.program.end(), interpreter.program);
-  return [interpreter, count = p.elements()](const Bound& b, float* dst) {
+  return [interpreter, offsets = axes.offsets, count = p.elements()](const Bound& b, float* dst) {
     Interpreter bound = interpreter;
-    for (int k = 0; k < bound.inputs; ++k) bound.src[k] = b.in(k);
+    for (int k = 0; k < bound.inputs; ++k) {
+      bound.src[k] = b.in(k) + offsets[static_cast<size_t>(k)];
+    }
     bound.dst = dst;
     launch_each("expression", count, b.stream, bound);
   };
@@ -104,7 +106,8 @@ Kernel expression(const ExpressionProblem& p) {
       own_pass(std::move(reads), {output(0, p.dst_spec())},
                [launch = expression_launch(p)](const Bound& b) { launch(b, b.out(0)); });
   for (size_t k = 0; k < p.src.size(); ++k) {
-    if (p.src[k].shape == p.dst) kernel.forward.in_place.push_back(static_cast<int>(k));
+    if (p.src[k].shape == p.dst && !p.is_strided(k))
+      kernel.forward.in_place.push_back(static_cast<int>(k));
   }
   return kernel;
 }
