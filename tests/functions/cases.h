@@ -52,7 +52,7 @@ inline double exact_gelu_by_tanh(double x) {
   CASE(cos, cosine(at), std::cos(x), 0.501)                                  \
   CASE(sigmoid, logistic(at), exact_sigmoid(x), 0.78)                        \
   CASE(softplus, lockstep::kernels::softplus(at), exact_softplus(x), 0.98)   \
-  CASE(gelu, Gelu{}.value(at), times(x, exact_share(x)), 0.502)              \
+  CASE(gelu, Gelu{}.value(at), times(x, exact_share(x)), 0.998)              \
   CASE(gelu_by_tanh, GeluTanh{}.value(at), exact_gelu_by_tanh(x), 0.8)       \
   CASE(swish, Swish{}.value(at), times(x, exact_sigmoid(x)), 0.8)            \
   CASE(elu, Elu{1}.value(at), x > 0 ? x : std::expm1(x), 0.88)               \

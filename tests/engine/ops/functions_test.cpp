@@ -209,7 +209,7 @@ TEST(ElementaryFunctions, PowersHaveTheErrorsLimitsAndSignsOfIeee754) {
 TEST(ElementaryFunctions, ZerosKeepTheirSigns) {
   for (const float x : {0.0f, -0.0f}) {
     for (const float y : {exponential_minus_1(x), logarithm_of_1_plus(x), hyperbolic_tangent(x),
-                          error_function(x), sine(x), Swish{}.value(x)}) {
+                          error_function(x), sine(x), Gelu{}.value(x), Swish{}.value(x)}) {
       EXPECT_EQ(y, 0);
       EXPECT_EQ(std::signbit(y), std::signbit(x));
     }

@@ -52,6 +52,17 @@ LOCKSTEP_FUNCTION float times_power_of_2(float m, int32_t n) {
   return m * power_of_2(half) * power_of_2(n - half);
 }
 
+// The same for -190 < n < 64, with fewer operations.
+LOCKSTEP_FUNCTION float times_small_power_of_2(float m, int32_t n) {
+  return m * power_of_2(n + 64) * 0x1p-64f;
+}
+
+// x at most `limit`, for x >= 0; also for NaN. By bits, see is_above().
+LOCKSTEP_FUNCTION float size_at_most(float limit, float x) {
+  const uint32_t bits = bits_of(x), most = bits_of(limit);
+  return number_of(bits < most ? bits : most);
+}
+
 // 2^n e^r = 2^n (1 + r + rest), for |r| <= log(2) / 2.
 struct Exponential {
   float r, rest;
@@ -66,8 +77,8 @@ struct Exponential {
   // e^r - 1 and e^r.
   LOCKSTEP_FUNCTION FloatPair minus_1() const { return sum_of(r, rest); }
   LOCKSTEP_FUNCTION FloatPair value() const {
-    const FloatPair p = minus_1(), sum = sum_of(1.0f, p.high);
-    return sum_of(sum.high, sum.low + p.low);
+    const FloatPair sum = sum_of(1.0f, r);
+    return sum_of(sum.high, sum.low + rest);
   }
 };
 
@@ -112,22 +123,20 @@ LOCKSTEP_FUNCTION float exponential_minus_1(float x) {
 }
 
 LOCKSTEP_FUNCTION float hyperbolic_tangent(float x) {
-  // (1 - e^-2z) / (1 + e^-2z) for z = |x|, with e^-2z = scale + scale * p.
-  const float z = magnitude(x);
-  const Exponential e = parts_of_exponential(-2.0f * at_most(10.0f, z));
+  // (1 - E) / (1 + E) for E = e^(-2 |x|) = scale + scale * p.
+  const Exponential e = parts_of_exponential(-2.0f * size_at_most(10.0f, magnitude(x)));
   const float scale = power_of_2(e.n);
-  const FloatPair p = e.minus_1();
-  const auto plus = [&](float factor) __attribute__((always_inline)) {
-    const FloatPair whole = sum_of(1.0f, factor);
-    const float sum = fused(factor, p.high, whole.high);
-    const float lost = fused(factor, p.high, whole.high - sum) + whole.low;
-    return FloatPair{sum, fused(factor, p.low, lost)};
-  };
-  const FloatPair above = plus(-scale), below = plus(scale);
+  const FloatPair p = e.minus_1(), whole = sum_of(1.0f, -scale);
+  FloatPair above{fused(-scale, p.high, whole.high), whole.low};
+  above.low += fused(-scale, p.high, whole.high - above.high);
+  above.low = fused(-scale, p.low, above.low);
+  FloatPair below = sum_of(2.0f, -above.high);
+  below.low -= above.low;
   const float inverse = 1.0f / below.high, quotient = above.high * inverse;
   const float lost =
       fused(-quotient, below.high, above.high) + fused(-quotient, below.low, above.low);
-  return with_sign_of(x, fused(lost, inverse, quotient));
+  const float found = with_sign_of(x, fused(lost, inverse, quotient));
+  return x == x ? found : x;
 }
 
 // log(1 + f) - f + more, for -1/4 <= f <= 1/2; relative error of f + this: 5e-9.
@@ -228,7 +237,7 @@ struct Logistic {
   LOCKSTEP_FUNCTION int32_t exponent() const { return x > 0 ? 0 : n; }
   LOCKSTEP_FUNCTION float value() const {
     const FloatPair q = pair();
-    return times_power_of_2(q.high + q.low, exponent());
+    return times_small_power_of_2(q.high + q.low, exponent());
   }
   // factor * value, for a factor with the sign of x and |factor| <= |x|, or |x| > 112.
   LOCKSTEP_FUNCTION float value_times(float factor) const {
@@ -236,13 +245,16 @@ struct Logistic {
     const float finite = with_sign_of(factor, at_most(112.0f, magnitude(factor)));
     const float high = finite * q.high;
     const float low = fused(finite, q.low, fused(finite, q.high, -high));
-    const float found = times_power_of_2(high + low, exponent());
+    const float found = times_small_power_of_2(high + low, exponent());
     return is_above(x, 112.0f) ? factor : with_sign_of(factor, found);
   }
-  // The derivative of value, value * rest, times 2^more.
+  // The derivative of value, E / (1 + E)^2, times 2^more.
   LOCKSTEP_FUNCTION float slope(int32_t more = 0) const {
-    const FloatPair product = product_of(quotient({1.0f, 0.0f}), quotient(m));
-    return times_power_of_2(product.high + product.low, n + more);
+    const float twice = sum.high + sum.high, square = sum.high * sum.high;
+    const float square_low = fused(twice, sum.low, fused(sum.high, sum.high, -square));
+    const float inverse_square = inverse * inverse, high = m.high * inverse_square;
+    const float lost = fused(-high, square, m.high) + fused(-high, square_low, m.low);
+    return times_small_power_of_2(fused(lost, inverse_square, high), n + more);
   }
 };
 
@@ -254,7 +266,7 @@ LOCKSTEP_FUNCTION float softplus(float x) {
   const Exponential e = parts_of_exponential(-at_most(112.0f, z));
   const FloatPair m = e.value();
   // E = e^-|x| between 0 and 1. log(1 + E) = log(2) + log(1 + f), f = E / 2 - 1/2, for large E.
-  const float high = times_power_of_2(m.high, e.n);
+  const float high = times_small_power_of_2(m.high, e.n);
   const float low = m.low * power_of_2(e.n > -126 ? e.n : -126);
   const bool halve = high > 0.5f;
   const float f = halve ? fused(0.5f, high, -0.5f) : high;
