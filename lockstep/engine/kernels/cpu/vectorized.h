@@ -29,6 +29,8 @@ void relu_backward(const BFloat16* y, const BFloat16* dy, BFloat16* dx, size_t c
 // y[i] = (x[i] - offset) * factor.
 void affine(const float* x, float offset, float factor, float* y, size_t count);
 void affine(const uint8_t* x, float offset, float factor, float* y, size_t count);
+// y[i] += number.
+void add_number(float number, float* y, size_t count);
 // y[i] = x[i] * factor.
 void scale(const float* x, float factor, float* y, size_t count);
 
