@@ -223,6 +223,12 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
              {{16, 13, 4, 5}, 7, {.kernel = {1, 1}}},
              {{16, 150, 3, 9}, 8, {.kernel = {1, 1}}},
              {{32, 1, 9, 8}, 20, {.kernel = {5, 5}}},
+             // Wide tiles of the weights' gradient, for few filters.
+             {{16, 1, 9, 12}, 6, {.kernel = {5, 5}, .pad_begin = {2, 2}, .pad_end = {2, 2}}},
+             {{16, 2, 9, 12}, 1, {.kernel = {7, 7}, .pad_begin = {3, 3}, .pad_end = {3, 3}}},
+             {{32, 1, 8, 14}, 3, {.kernel = {3, 11}, .pad_begin = {1, 5}, .pad_end = {1, 5}}},
+             // Tiles that see nothing but zeros through some elements of the window.
+             {{16, 3, 5, 17}, 4, {.kernel = {9, 9}, .pad_begin = {8, 8}, .pad_end = {8, 8}}},
              {{16, 9, 6, 7}, 5, {.kernel = {5, 5}, .pad_begin = {2, 2}, .pad_end = {2, 2}}},
              {{16, 3, 9, 12}, 4, {.kernel = {2, 7}, .pad_begin = {0, 3}, .pad_end = {1, 2}}},
              {{16, 3, 12, 4}, 4, {.kernel = {11, 4}, .pad_begin = {9, 1}, .pad_end = {10, 7}}},

@@ -53,14 +53,16 @@ class Rows {
   }
   int64_t channel() const { return width_ * lanes_; }
   int64_t steps() const { return steps_; }
-  // Column 0 of a fetched row. Rows outside the images are zeros.
+  // Column 0 of a fetched row.
   const float* row(int64_t row) const {
     return memory_ + (row - axis_.lowest()) % axis_.span() * steps_ * channel() + before_ * lanes_;
   }
-  // Fetches the rows that result j of the axis needs. j must not decrease.
+  // Fetches the rows of the images that result j of the axis needs. j must not decrease.
   void fetch(const T* x, int64_t j) {
     const int64_t begin = j * axis_.from_step + axis_.lowest();
-    for (int64_t r = std::max(begin, fetched_); r < begin + axis_.span(); ++r) fetch_row(x, r);
+    const int64_t first = std::max<int64_t>(0, std::max(begin, fetched_)),
+                  end = std::min(begin + axis_.span(), images_.rows);
+    for (int64_t r = first; r < end; ++r) fetch_row(x, r);
     fetched_ = begin + axis_.span();
     row_ = std::max<int64_t>(0, std::max(begin + axis_.from_step, fetched_));
     channel_ = column_ = 0;
@@ -88,10 +90,6 @@ class Rows {
   void fetch_row(const T* x, int64_t row) {
     float* to = const_cast<float*>(this->row(row));
     for (int64_t c = 0; c < channels_; c += kTogether<T>, to += channel()) {
-      if (row < 0 || row >= images_.rows) {
-        std::fill_n(to, images_.columns * lanes_, 0.0f);
-        continue;
-      }
       const T* const from = x + c * images_.size() + row * images_.row();
       for (int64_t column = 0; column < images_.columns; ++column) {
         V v = load_images(from + column * images_.n);
@@ -114,14 +112,16 @@ class Rows {
   int64_t row_ = 0, channel_ = 0, column_ = 0;  // position of prefetch()
 };
 
-// The summands of the results in a row.
+// The summands of the results in a row, of `steps` channels (pairs of channels for bfloat16). Taps
+// follow each other by differences, so that the loop over all of them computes few addresses.
 struct Taps {
-  int64_t count = 0, places = 0;
-  int64_t from_step = 0;     // between adjacent columns of the results
-  int64_t channel_step = 0;  // between steps of a sum
-  int64_t steps = 0;
-  const float* from[LanesConvolution::kMostKernel * LanesConvolution::kMostKernel];
-  int64_t place[LanesConvolution::kMostKernel * LanesConvolution::kMostKernel];
+  int64_t count = 0, steps = 0;
+  int64_t from_step = 0;  // between adjacent columns of the results
+  const float* from = nullptr;
+  int64_t place = 0;  // of the first tap's weights
+  // To the next tap; from the last one to the first of the next step.
+  int64_t next[LanesConvolution::kMostKernel * LanesConvolution::kMostKernel];
+  int64_t next_place[LanesConvolution::kMostKernel * LanesConvolution::kMostKernel];
 };
 
 // Position of a tile's results.
@@ -147,15 +147,14 @@ HWY_INLINE void tile(const Taps& taps, int64_t at, const float* weights, int64_t
     }
   }
   // A single loop without branches, so that the sums stay in registers.
-  const int64_t from_step = taps.from_step, next_weights = taps.places * of;
-  for (int64_t left = taps.steps * taps.count, t = 0; left > 0; --left) {
-    const float* const from = taps.from[t] + at;
-    const float* const w = weights + taps.place[t] * of;
-    add_outer_product<T>(w, from, from_step, sums);
-    const int64_t wraps = -static_cast<int64_t>(++t == taps.count);  // all ones
-    at += wraps & taps.channel_step;
-    weights += wraps & next_weights;
-    t &= ~wraps;
+  const int64_t from_step = taps.from_step, count = taps.count;
+  const float* from = count > 0 ? taps.from + at : nullptr;
+  weights += taps.place * of;
+  for (int64_t left = taps.steps * count, t = 0; left > 0; --left) {
+    add_outer_product<T>(weights, from, from_step, sums);
+    from += taps.next[t];
+    weights += taps.next_place[t] * of;
+    t = t + 1 == count ? 0 : t + 1;
   }
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < columns; ++c) store_images(sums[f][c], y.at(f, c));
@@ -255,22 +254,53 @@ class Convolve {
     const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
     const int64_t all = (from_.channels + kTogether<T> - 1) / kTogether<T>;
     Taps taps;
-    taps.places = places_;
     taps.from_step = columns.from_step * lanes;
-    taps.channel_step = rows.channel();
     taps.steps = rows.steps();
-    for (int64_t r = 0; r < axis.taps; ++r) {
-      const auto i = static_cast<size_t>(r);
-      const float* const row = rows.row(j * axis.from_step + axis.offset[i]);
-      for (size_t c = 0; c < static_cast<size_t>(columns.taps); ++c) {
-        taps.from[taps.count] = row + columns.offset[c] * lanes;
-        taps.place[taps.count++] = axis.place[i] * kernel_columns_ + columns.place[c];
+    // Taps for which a whole tile lies outside the images would add zeros.
+    size_t first = 0, last = 0;
+    const auto take_taps = [&](int64_t begin, int64_t end) {
+      const auto outside = [&](int64_t offset) {
+        return (end - 1) * columns.from_step + offset < 0 ||
+               begin * columns.from_step + offset >= from_.columns;
+      };
+      size_t from = 0, to = static_cast<size_t>(columns.taps);
+      while (from < to && outside(columns.offset[from])) ++from;
+      while (to > from && outside(columns.offset[to - 1])) --to;
+      if (from == first && to == last) return;
+      first = from;
+      last = to;
+      taps.count = 0;
+      const float* before = nullptr;
+      int64_t place_before = 0;
+      const auto add = [&](const float* at, int64_t place) {
+        if (taps.count == 0) {
+          taps.from = at;
+          taps.place = place;
+        } else {
+          taps.next[taps.count - 1] = at - before;
+          taps.next_place[taps.count - 1] = place - place_before;
+        }
+        before = at;
+        place_before = place;
+        ++taps.count;
+      };
+      for (size_t r = 0; r < static_cast<size_t>(axis.taps); ++r) {
+        const int64_t at = j * axis.from_step + axis.offset[r];
+        if (at < 0 || at >= from_.rows) continue;
+        const float* const row = rows.row(at);
+        for (size_t c = first; c < last; ++c) {
+          add(row + columns.offset[c] * lanes, axis.place[r] * kernel_columns_ + columns.place[c]);
+        }
       }
-    }
+      if (taps.count == 0) return;
+      taps.next[taps.count - 1] = taps.from + rows.channel() - before;
+      taps.next_place[taps.count - 1] = taps.place + places_ - place_before;
+    };
     const int64_t step = columns.step * to_.n;
     y += columns.first * to_.n;
     for (int64_t column = 0; column < columns.count; column += kColumns) {
       const int64_t some = std::min<int64_t>(kColumns, columns.count - column);
+      take_taps(column, column + some);
       for (int64_t t = 0; t < weight_tiles(to_.channels); ++t) {
         const int64_t begin = weight_tile_begin(to_.channels, t),
                       of = weight_tile_begin(to_.channels, t + 1) - begin;

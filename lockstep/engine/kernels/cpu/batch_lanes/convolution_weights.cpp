@@ -20,8 +20,14 @@ namespace {
 // Number of filters, and of channels for some columns of the window, whose sums a tile keeps in
 // registers.
 constexpr int kFilters = 4;
-constexpr int channels_of(int columns) { return (columns == 1 ? 2 : 1) * (kManyRegisters ? 2 : 1); }
 constexpr int kMostColumns = 3;
+constexpr int channels_of(int columns) {
+  return columns > kMostColumns ? 1 : (columns == 1 ? 2 : 1) * (kManyRegisters ? 2 : 1);
+}
+// With few filters, tiles are wider, so that enough sums are added at once.
+constexpr int64_t most_columns(int64_t filters) {
+  return filters == kFilters ? kMostColumns : filters == 1 ? 7 : 5;
+}
 
 // Adds in a fixed order: halves are added until one number is left.
 HWY_INLINE float sum_of_lanes(const float* lanes) {
@@ -76,7 +82,7 @@ struct Gradient {
   }
 };
 
-enum class Take { checked, all, shifted };
+enum class Take { checked, all, checked_last, last };
 template <Take take>
 using How = std::integral_constant<Take, take>;
 
@@ -94,26 +100,25 @@ HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t ro
       }
     }
   }
-  using Inner = How<(slides ? Take::shifted : Take::all)>;
   const int64_t begin = p.begin, end = p.end;
   for (int64_t row = 0; row < rows; ++row) {
     const T* const from = x + row * p.x_row;
     const T* const diff = dy + row * p.y_row;
     V window[channels][columns];
-    // how: whether columns may lie outside the images (checked), or come from the previous window
-    // (shifted).
+    // how: whether all columns are loaded, or the last one after the others of the window before;
+    // and whether they may lie outside the images (checked).
     const auto take = [&](int64_t column, auto how) __attribute__((always_inline)) {
       const int64_t at = column * p.stride + p.shift;
       for (int c = 0; c < channels; ++c) {
         for (int k = 0; k < columns; ++k) {
-          const int64_t there = at + k * p.dilation;
-          const bool outside = how == Take::checked && (there < 0 || there >= p.columns);
-          if (how == Take::shifted && k + 1 < columns) {
+          if ((how == Take::last || how == Take::checked_last) && k + 1 < columns) {
             window[c][k] = window[c][k + 1];
-          } else {
-            window[c][k] =
-                outside ? hn::Zero(d) : load_images(from + c * p.x_channel + there * p.n);
+            continue;
           }
+          const int64_t there = at + k * p.dilation;
+          const bool checked = how == Take::checked || how == Take::checked_last;
+          const bool outside = checked && (there < 0 || there >= p.columns);
+          window[c][k] = outside ? hn::Zero(d) : load_images(from + c * p.x_channel + there * p.n);
         }
       }
       for (int f = 0; f < filters; ++f) {
@@ -123,11 +128,13 @@ HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t ro
         }
       }
     };
+    using Edge = How<(slides ? Take::checked_last : Take::checked)>;
+    using Inner = How<(slides ? Take::last : Take::all)>;
     int64_t column = 0;
-    for (; column < begin; ++column) take(column, How<Take::checked>());
-    if (slides && column < end) take(column++, How<Take::all>());
+    if (slides) take(column++, How<Take::checked>());
+    for (; column < begin; ++column) take(column, Edge());
     for (; column < end; ++column) take(column, Inner());
-    for (; column < p.result_columns; ++column) take(column, How<Take::checked>());
+    for (; column < p.result_columns; ++column) take(column, Edge());
   }
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < channels; ++c) {
@@ -261,14 +268,21 @@ void gradient_filters(const Path& p, const T* x, const T* dy, int64_t rows, int6
     // Sums have kLanes lanes. Images beyond kLanes are added to the same lanes.
     Gradient own = to;
     own.first = to.first && lane < kLanes;
-    if (filters == kFilters) {
-      gradient_channels<kFilters, columns>(p, x + lane, dy + lane, rows, lane % kLanes, own);
-      continue;
+    const auto take = [&]<int some>(std::integral_constant<int, some>, int64_t f) {
+      gradient_channels<some, columns>(p, x + lane, dy + f * p.y_filter + lane, rows, lane % kLanes,
+                                       own.at(f, 0, 0));
+    };
+    if constexpr (columns <= most_columns(kFilters)) {
+      if (filters == kFilters) {
+        take(std::integral_constant<int, kFilters>(), 0);
+        continue;
+      }
     }
-    for (int64_t f = 0; f < filters; ++f) {
-      gradient_channels<1, columns>(p, x + lane, dy + f * p.y_filter + lane, rows, lane % kLanes,
-                                    own.at(f, 0, 0));
+    int64_t f = 0;
+    if constexpr (columns <= most_columns(2)) {
+      for (; f + 2 <= filters; f += 2) take(std::integral_constant<int, 2>(), f);
     }
+    for (; f < filters; ++f) take(std::integral_constant<int, 1>(), f);
   }
 }
 
@@ -287,7 +301,7 @@ void gradient_rows(const LanesConvolution& q, const T* x, const T* dy, int64_t t
          .y_filter = q.result_rows * q.result_columns * q.n,
          .stride = w.stride[1],
          .dilation = w.dilation[1]};
-  const int64_t groups = (w.kernel[1] + kMostColumns - 1) / kMostColumns;
+  const int64_t most = most_columns(filters), groups = (w.kernel[1] + most - 1) / most;
   struct Group {
     int64_t first, columns, aside, begin, end;
   };
@@ -315,13 +329,16 @@ void gradient_rows(const LanesConvolution& q, const T* x, const T* dy, int64_t t
       p.begin = begin;
       p.end = end;
       const Gradient own = to.at(0, 0, r * w.kernel[1] + k);
-      if (columns == 3) {
-        gradient_filters<3>(p, from, diff, rows, filters, own);
-      } else if (columns == 2) {
-        gradient_filters<2>(p, from, diff, rows, filters, own);
-      } else {
-        gradient_filters<1>(p, from, diff, rows, filters, own);
-      }
+      const auto take = [&]<int some>(std::integral_constant<int, some>) {
+        if (columns == some) gradient_filters<some>(p, from, diff, rows, filters, own);
+      };
+      take(std::integral_constant<int, 1>());
+      take(std::integral_constant<int, 2>());
+      take(std::integral_constant<int, 3>());
+      take(std::integral_constant<int, 4>());
+      take(std::integral_constant<int, 5>());
+      take(std::integral_constant<int, 6>());
+      take(std::integral_constant<int, 7>());
     }
   }
 }

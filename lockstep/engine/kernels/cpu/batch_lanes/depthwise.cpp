@@ -21,45 +21,89 @@ namespace {
 // Columns whose sums are kept in registers.
 constexpr int kColumns = 8;
 
-// The summands of the results in a row.
+// Copies in f32 of as many rows of some channels as a window needs, between zeros: a window then
+// needs no comparisons at the edges, and no rows that are powers of two apart.
 template <class T>
+class Rows {
+ public:
+  // Channels have `rows` rows of `columns` elements of n images.
+  Rows(int64_t channels, int64_t rows, int64_t columns, int64_t n, const LanesAxis& axis,
+       const LanesMargins& margins, float* memory)
+      : channels_(channels),
+        all_(rows),
+        columns_(columns),
+        n_(n),
+        axis_(axis),
+        before_(margins.before * lanes()),
+        width_((margins.before + columns + margins.after) * lanes()),
+        memory_(memory),
+        fetched_(0) {
+    const int64_t end = before_ + columns * lanes();
+    for (int64_t r = 0; r < axis.span() * channels; ++r) {
+      std::fill_n(memory + r * width_, before_, 0.0f);
+      std::fill_n(memory + r * width_ + end, width_ - end, 0.0f);
+    }
+  }
+  static int64_t lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
+  // Between the same row of adjacent channels.
+  int64_t channel() const { return axis_.span() * width_; }
+  // Column 0 of a fetched row of the first channel.
+  float* row(int64_t r) const {
+    return memory_ + (r - axis_.lowest()) % axis_.span() * width_ + before_;
+  }
+  // Fetches the rows of the images that result j of the axis needs. j must not decrease.
+  void fetch(const T* from, int64_t j) {
+    const int64_t begin = j * axis_.from_step + axis_.lowest(),
+                  end = std::min(begin + axis_.span(), all_);
+    for (int64_t r = std::max(begin, fetched_); r < end; ++r) {
+      for (int64_t c = 0; c < channels_; ++c) {
+        const T* const at = from + (c * all_ + r) * columns_ * n_;
+        float* const to = row(r) + c * channel();
+        for (int64_t i = 0; i < columns_; ++i) {
+          store_images(load_images(at + i * n_), to + i * lanes());
+        }
+      }
+    }
+    fetched_ = std::max(fetched_, end);
+  }
+
+ private:
+  const int64_t channels_, all_, columns_, n_;
+  const LanesAxis& axis_;
+  const int64_t before_, width_;
+  float* const memory_;
+  int64_t fetched_;  // all rows before this are fetched
+};
+
+// The summands of the results in a row.
 struct Taps {
   static constexpr int64_t kMost = LanesConvolution::kMostKernel * LanesConvolution::kMostKernel;
   int64_t count = 0;
-  const T* from[kMost];  // at column 0
+  const float* from[kMost];  // at column 0
   const float* weight[kMost];
-  int64_t column[kMost];  // offset, to detect positions outside the images
 };
 
-// Strides of input and output.
+// Strides of copied rows and results.
 struct Steps {
-  int64_t columns, of_columns;  // of the input; input columns between adjacent results
-  int64_t n;
-  int64_t to_column;  // between adjacent columns of the results
+  int64_t from_column, to_column;  // between adjacent results
   // Number of input channels that a result sums over, and their strides.
   int64_t sources, from_source, weights_source;
 };
 
-// Computes `columns` adjacent results, starting from `bias`. With `edge`, windows may extend beyond
-// the images, which are zero there.
-template <int columns, bool edge, class T>
-HWY_INLINE void sums(const Taps<T>& taps, const Steps& steps, int64_t column, float bias, T* y) {
-  alignas(64) static constexpr T kZeros[kLanes] = {};
+// Computes `columns` adjacent results, starting from `bias`. `adjacent`: so are their elements.
+template <int columns, bool adjacent, class T>
+HWY_INLINE void sums(const Taps& taps, const Steps& steps, int64_t column, float bias, T* y) {
   const D d;
   V sum[columns];
   for (int c = 0; c < columns; ++c) sum[c] = hn::Set(d, bias);
-  const int64_t of_columns = steps.of_columns, step = of_columns * steps.n;
-  const auto width = static_cast<uint64_t>(steps.columns);
+  const int64_t step = adjacent ? static_cast<int64_t>(hn::Lanes(d)) : steps.from_column;
   int64_t at = column * step, weight = 0;
   for (int64_t s = 0; s < steps.sources; ++s) {
     for (int64_t t = 0; t < taps.count; ++t) {
       const V w = hn::Set(d, taps.weight[t][weight]);
-      const T* const from = taps.from[t] + at;
-      const int64_t first = column * of_columns + taps.column[t];
+      const float* const from = taps.from[t] + at;
       for (int c = 0; c < columns; ++c) {
-        const T* there = from + c * step;
-        if (edge) there = static_cast<uint64_t>(first + c * of_columns) < width ? there : kZeros;
-        sum[c] = hn::MulAdd(w, load_images(there), sum[c]);
+        sum[c] = hn::MulAdd(w, hn::Load(d, from + c * step), sum[c]);
       }
     }
     at += steps.from_source;
@@ -73,7 +117,7 @@ template <class T>
 class Depthwise {
  public:
   Depthwise(const LanesConvolution& q, bool back, const void* from, const float* weights,
-            const float* bias, void* to)
+            const float* bias, void* to, float* scratch)
       : q_(q),
         back_(back),
         filters_(q.filters / q.channels),
@@ -84,10 +128,12 @@ class Depthwise {
         to_columns_(back ? q.columns : q.result_columns),
         rows_{q.window, 0, back, to_rows_},
         columns_{q.window, 1, back, to_columns_},
+        margins_(columns_, from_columns_),
         from_(static_cast<const T*>(from)),
         weights_(weights),
         bias_(bias),
-        to_(static_cast<T*>(to)) {}
+        to_(static_cast<T*>(to)),
+        scratch_(scratch) {}
 
   void run() const {
     const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
@@ -112,22 +158,15 @@ class Depthwise {
     const T* const from = from_ + first * from_size + lane;
     const float* const weights =
         weights_ + (back_ ? first : channel) * window_rows * window_columns;
-    const Steps steps{
-        from_columns_, columns.from_step,           q_.n, columns.step * q_.n, sources,
-        from_size,     window_rows * window_columns};
+    Rows<T> copies(sources, from_rows_, from_columns_, q_.n, rows, margins_, scratch_);
+    const Steps steps{columns.from_step * copies.lanes(), columns.step * q_.n, sources,
+                      copies.channel(), window_rows * window_columns};
     const float bias = bias_ ? bias_[channel] : 0;
-    const auto inside = [&](int64_t j) {
-      const int64_t at = j * columns.from_step;
-      return at + columns.lowest() >= 0 && at + columns.highest() < from_columns_;
-    };
-    // Range of results whose whole windows lie in the images.
-    int64_t begin = 0, end = columns.count;
-    while (begin < end && !inside(begin)) ++begin;
-    while (end > begin && !inside(end - 1)) --end;
     T* const to = to_ + channel * to_rows_ * to_row + lane;
     for (int64_t j = 0; j < rows.count; ++j) {
       T* const y = to + (rows.first + j * rows.step) * to_row + columns.first * q_.n;
-      Taps<T> taps;
+      if (rows.taps > 0) copies.fetch(from, j);
+      Taps taps;
       for (size_t r = 0; r < static_cast<size_t>(rows.taps); ++r) {
         const int64_t at = j * rows.from_step + rows.offset[r];
         if (at < 0 || at >= from_rows_) continue;
@@ -136,27 +175,21 @@ class Depthwise {
         for (size_t c = 0; c < static_cast<size_t>(columns.taps); ++c) {
           const int64_t place = columns.place[c];
           const int64_t column = back_ ? window_columns - 1 - place : place;
-          taps.from[taps.count] = from + at * from_row + columns.offset[c] * q_.n;
-          taps.weight[taps.count] = weights + row * window_columns + column;
-          taps.column[taps.count++] = columns.offset[c];
+          taps.from[taps.count] = copies.row(at) + columns.offset[c] * copies.lanes();
+          taps.weight[taps.count++] = weights + row * window_columns + column;
         }
       }
-      const T* const next =
-          from + std::min((j + 1) * rows.from_step + rows.highest(), from_rows_ - 1) * from_row;
       int64_t column = 0;
       const auto take_some = [&]<int some>(std::integral_constant<int, some>) {
         for (; column + some <= columns.count; column += some) {
           T* const to_here = y + column * steps.to_column;
-          for (int64_t c = 0; c < some * columns.from_step; ++c) {
-            hwy::Prefetch(next + (column * columns.from_step + c) * q_.n);
-          }
           for (int64_t c = 0; c < some; ++c) {
             hwy::Prefetch(to_here + rows.step * to_row + c * steps.to_column);
           }
-          if (column >= begin && column + some <= end) {
-            sums<some, false>(taps, steps, column, bias, to_here);
-          } else {
+          if (columns.from_step == 1) {
             sums<some, true>(taps, steps, column, bias, to_here);
+          } else {
+            sums<some, false>(taps, steps, column, bias, to_here);
           }
         }
       };
@@ -171,16 +204,18 @@ class Depthwise {
   const int64_t filters_;  // per channel
   const int64_t from_rows_, from_columns_, to_channels_, to_rows_, to_columns_;
   const LanesPhases rows_, columns_;
+  const LanesMargins margins_;
   const T* const from_;
   const float* const weights_;
   const float* const bias_;
   T* const to_;
+  float* const scratch_;
 };
 
 void depthwise(const LanesConvolution& q, bool back, const void* from, const float* weights,
-               const float* bias, void* to) {
-  with_elements(q.dtype,
-                [&]<class T>(T*) { Depthwise<T>(q, back, from, weights, bias, to).run(); });
+               const float* bias, void* to, float* scratch) {
+  with_elements(
+      q.dtype, [&]<class T>(T*) { Depthwise<T>(q, back, from, weights, bias, to, scratch).run(); });
 }
 
 }  // namespace
@@ -193,14 +228,28 @@ namespace lockstep::kernels::cpu {
 
 HWY_EXPORT(depthwise);
 
-void lanes_depthwise(const LanesConvolution& p, const void* x, const float* weights,
-                     const float* bias, void* y) {
-  HWY_DYNAMIC_DISPATCH(depthwise)(p, false, x, weights, bias, y);
+size_t lanes_depthwise_scratch(const LanesConvolution& p, bool back) {
+  const int64_t from_columns = back ? p.result_columns : p.columns;
+  const LanesPhases down{p.window, 0, back, back ? p.rows : p.result_rows},
+      across{p.window, 1, back, back ? p.columns : p.result_columns};
+  const LanesMargins margins(across, from_columns);
+  int64_t span = 0;
+  for (int64_t phase = 0; phase < down.count(); ++phase) {
+    span = std::max(span, down.at(phase).span());
+  }
+  const int64_t sources = back ? p.filters / p.channels : 1;
+  const int64_t width = margins.before + from_columns + margins.after;
+  return static_cast<size_t>(span * sources * width * kLanes) * sizeof(float);
 }
 
-void lanes_depthwise_data(const LanesConvolution& p, const void* dy, const float* weights,
-                          void* dx) {
-  HWY_DYNAMIC_DISPATCH(depthwise)(p, true, dy, weights, nullptr, dx);
+void lanes_depthwise(const LanesConvolution& p, const void* x, const float* weights,
+                     const float* bias, void* y, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(depthwise)(p, false, x, weights, bias, y, scratch);
+}
+
+void lanes_depthwise_data(const LanesConvolution& p, const void* dy, const float* weights, void* dx,
+                          float* scratch) {
+  HWY_DYNAMIC_DISPATCH(depthwise)(p, true, dy, weights, nullptr, dx, scratch);
 }
 
 }  // namespace lockstep::kernels::cpu

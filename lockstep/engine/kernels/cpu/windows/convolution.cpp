@@ -161,14 +161,16 @@ Kernel depthwise_in_lanes(const ConvolutionProblem& p) {
   }
   Kernel kernel;
   kernel.forward =
-      own_pass(reads, {output(0, dst)},
-               [all, biased = p.bias](void* const* r, void* const* w, const StepInfo&) {
-                 lanes_depthwise(all, r[0], in(r, 1), biased ? in(r, 2) : nullptr, w[0]);
-               });
-  kernel.backward.push_back(own_pass({diff_output(0, dst), input(1, weights)}, {diff_input(0, src)},
-                                     [all](void* const* r, void* const* w, const StepInfo&) {
-                                       lanes_depthwise_data(all, r[0], in(r, 1), w[0]);
-                                     }));
+      own_pass_with_scratch(reads, {output(0, dst)}, lanes_depthwise_scratch(all, false),
+                            [all, biased = p.bias](void* const* r, void* const* w, void* scratch) {
+                              lanes_depthwise(all, r[0], in(r, 1), biased ? in(r, 2) : nullptr,
+                                              w[0], static_cast<float*>(scratch));
+                            });
+  kernel.backward.push_back(own_pass_with_scratch(
+      {diff_output(0, dst), input(1, weights)}, {diff_input(0, src)},
+      lanes_depthwise_scratch(all, true), [all](void* const* r, void* const* w, void* scratch) {
+        lanes_depthwise_data(all, r[0], in(r, 1), w[0], static_cast<float*>(scratch));
+      }));
   kernel.backward.push_back(own_pass_with_scratch(
       {input(0, src), diff_output(0, dst)}, writes, one.weights_scratch(),
       [=, groups = p.groups, biased = p.bias](void* const* r, void* const* w, void* scratch) {
