@@ -17,8 +17,8 @@
 //   network.add(custom_layer(Gated{.filters = 8}));
 //   register_layer<Gated>();  // job files and model files now know { type = "gated", ... }
 //
-// Gradients follow from the ops. Plans, GPUs, trainers and files treat a custom layer like any
-// other layer.
+// Gradients follow from the ops. The layers of layers.h are written in the same way
+// (engine/nn/layers).
 //
 // Results of a custom layer cannot depend on the number of workers or threads. build() sees shapes,
 // never data. A layer therefore keeps nothing between mini-batches except the states that it
@@ -41,82 +41,6 @@
 
 namespace lockstep {
 
-class LayerBuilder;
-
-// Passed to build(). All functions throw InvalidArgument, naming the layer, for arguments that do
-// not fit.
-class LayerBuilder : private ValueBuilder {
- public:
-  LayerBuilder(const LayerBuilder&) = delete;
-  LayerBuilder& operator=(const LayerBuilder&) = delete;
-
-  bool training() const;
-  // The layer's name in its network. key_from_text(name()) is a key for an op's random numbers.
-  const std::string& name() const;
-
-  // Declares a parameter. Parameters and states are numbered in the order of their declarations, so
-  // declare each in its own statement: C++ evaluates the arguments of a call in any order. The name
-  // is unique in the layer; see ParameterSpec for initializers. fan_in and fan_out are computed as
-  // for weights of o x i x .... Pass a ParameterSpec to set them explicitly.
-  Value parameter(const std::string& name, const Shape& shape,
-                  const std::string& initializer = "glorot");
-  Value parameter(const ParameterSpec& spec);
-  // Declares a state: values that are kept between iterations without being learned. A state
-  // changes only by one of the rules below, after training iterations; without a rule it keeps its
-  // initial value. The returned value is the state before the iteration.
-  Value state(const std::string& name, const Shape& shape, float initial = 0);
-
-  // The rules. Each one takes a state and a value of the same shape that is computed from one
-  // shard. The new state follows the whole mini-batch and does not depend on the division into
-  // shards. Outside training the rules have no effect. A state has at most one rule.
-  //
-  // follow_mean(): `mean` is the mean over the shard's observations. state = (1 - momentum) * state
-  // + momentum * (mean over the mini-batch).
-  void follow_mean(Value state, Value mean, double momentum = 0.1);
-  // The same for a mean and a variance (divided by the count), which is combined exactly.
-  void follow_mean_and_variance(Value mean_state, Value variance_state, Value mean, Value variance,
-                                double momentum = 0.1);
-  // state = state + (sum over the mini-batch).
-  void add_sum(Value state, Value sum);
-  // state = max(state, largest of the mini-batch), element by element.
-  void keep_maximum(Value state, Value maximum);
-
- private:
-  friend class BuiltLayer;
-  struct Declared;
-  LayerBuilder(LoweringLayer& context, Declared& declared, bool declaring);
-  TensorSpec spec_of(int value) const override;
-  std::vector<int> add(OpPtr op, std::vector<int> inputs) override;
-  Value value(int number);
-  int number_of(const Value& value) const;
-  int state_place(const Value& state);
-  void note(const std::string& what, const std::vector<Value>& values);
-  void follow(StateRule rule, Value state, Value value, double momentum);
-
-  LoweringLayer& context_;
-  Declared& declared_;
-  bool declaring_;
-  std::vector<int> values_;                  // numbers, in order of creation
-  std::vector<std::pair<int, int>> states_;  // number of the value, index in states()
-  std::vector<int> followed_;                // indices of states that have a rule
-  std::vector<std::string> notes_;
-};
-
-// Base class of custom layers; use custom_layer().
-class BuiltLayer : public Layer {
- public:
-  std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const final;
-  std::vector<StateSpec> states(std::span<const Shape> inputs) const final;
-  int lower(LoweringLayer& context, std::span<const int> inputs) const final;
-
- protected:
-  virtual Value build(LayerBuilder& layer, const std::vector<Value>& inputs) const = 0;
-
- private:
-  LayerBuilder::Declared declare(std::span<const Shape> inputs, bool training,
-                                 const std::string& name, std::vector<std::string>& notes) const;
-};
-
 template <class L>
 concept BuildsOne = requires(const L& l, LayerBuilder& b, Value x) {
   { l.build(b, x) } -> std::same_as<Value>;
@@ -126,7 +50,8 @@ concept BuildsSeveral = requires(const L& l, LayerBuilder& b, const std::vector<
   { l.build(b, x) } -> std::same_as<Value>;
 };
 // A copyable struct with kType, kHelp, visit(FieldVisitor&) and Value build(LayerBuilder&, Value)
-// const. For several inputs, build() takes const std::vector<Value>&.
+// const. For several inputs, build() takes const std::vector<Value>&; kLeastInputs (1) and
+// kMostInputs (65,536) may set their number.
 template <class L>
 concept CustomLayer = std::semiregular<L> &&
     (BuildsOne<L> || BuildsSeveral<L>)&&requires(L l, FieldVisitor& v) {
@@ -135,24 +60,29 @@ concept CustomLayer = std::semiregular<L> &&
   l.visit(v);
 };
 
+// The layer that such a struct describes; use custom_layer().
 template <CustomLayer L>
-class BuiltLayerOf final : public BuiltLayer {
+class LayerOf : public Layer {
  public:
-  using Options = L;
-  explicit BuiltLayerOf(L layer) : layer_(std::move(layer)) {}
-  std::string_view type() const override { return L::kType; }
-  void visit(FieldVisitor& visitor) const override {
+  explicit LayerOf(L layer) : layer_(std::move(layer)) {}
+  std::string_view type() const final { return L::kType; }
+  void visit(FieldVisitor& visitor) const final {
     L copy = layer_;
     copy.visit(visitor);
   }
-  void visit_defaults(FieldVisitor& visitor) const override {
+  void visit_defaults(FieldVisitor& visitor) const final {
     L defaults;
     defaults.visit(visitor);
   }
-  int most_inputs() const override { return BuildsOne<L> ? 1 : 1 << 16; }
-
- protected:
-  Value build(LayerBuilder& builder, const std::vector<Value>& inputs) const override {
+  int least_inputs() const override {
+    if constexpr (requires { L::kLeastInputs; }) return L::kLeastInputs;
+    return 1;
+  }
+  int most_inputs() const override {
+    if constexpr (requires { L::kMostInputs; }) return L::kMostInputs;
+    return BuildsOne<L> ? 1 : 1 << 16;
+  }
+  Value build(LayerBuilder& builder, const std::vector<Value>& inputs) const final {
     if constexpr (BuildsOne<L>) {
       return layer_.build(builder, inputs[0]);
     } else {
@@ -160,13 +90,31 @@ class BuiltLayerOf final : public BuiltLayer {
     }
   }
 
+ protected:
+  const L& described() const { return layer_; }
+
  private:
   L layer_;
 };
 
+// The entry of the registry.
+template <CustomLayer L, class Made = LayerOf<L>>
+LayerInfo layer_info() {
+  FieldLister lister;
+  L defaults;
+  defaults.visit(lister);
+  return {L::kType, L::kHelp,
+          [](FieldReader& reader) -> LayerPtr {
+            L layer;
+            layer.visit(reader);
+            return std::make_shared<Made>(std::move(layer));
+          },
+          lister.fields};
+}
+
 template <CustomLayer L>
 LayerPtr custom_layer(L layer) {
-  return std::make_shared<BuiltLayerOf<L>>(std::move(layer));
+  return std::make_shared<LayerOf<L>>(std::move(layer));
 }
 
 // Adds the type to layer_registry(), so that job files and model files can contain it. Not
@@ -174,7 +122,7 @@ LayerPtr custom_layer(L layer) {
 // type is already registered.
 template <CustomLayer L>
 void register_layer() {
-  add_to_layer_registry(layer_info<BuiltLayerOf<L>, L>());
+  add_to_layer_registry(layer_info<L>());
 }
 
 }  // namespace lockstep

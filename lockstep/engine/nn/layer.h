@@ -1,6 +1,6 @@
-// Layers, from which networks are built. A layer knows its fields, its parameters and states for
-// given input sizes, and how to lower itself to ops. All layers are in one registry, which job
-// files, model files, summaries and documentation use.
+// Layers, from which networks are built. A layer knows its fields and how it is built from ops,
+// parameters and states. All layers are in one registry, which job files, model files, summaries
+// and documentation use.
 #pragma once
 
 #include <cstdint>
@@ -51,22 +51,78 @@ enum class StateRule : uint8_t {
   maximum,  // state = max(state, largest of the shards)
 };
 
-// The interface through which a layer adds its ops to a graph.
-class LoweringLayer : public ValueBuilder {
+class Layer;
+struct DeclaredLayer;
+struct LayerLowering;
+
+// Passed to Layer::build(), which adds ops to its values. All functions throw InvalidArgument,
+// naming the layer, for arguments that do not fit.
+class LayerBuilder : private ValueBuilder {
  public:
-  virtual bool training() const = 0;
-  virtual const std::string& name() const = 0;
-  // Values of the layer's parameters and states. `k` is the index in the layer's parameters() and
-  // states().
-  virtual int parameter(int k) = 0;
-  virtual int state(int k) = 0;
-  Shape shape(int value) const { return spec_of(value).shape; }
-  // The value of the input data; only for input layers.
-  virtual int input() = 0;
-  // Makes states k_mean and k_variance follow two values by StateRule::mean_and_variance.
-  virtual void follow(int k_mean, int k_variance, int mean, int variance, double momentum) = 0;
-  // Makes state k follow a value by a rule for one state.
-  virtual void follow(StateRule rule, int k, int value, double momentum) = 0;
+  LayerBuilder(const LayerBuilder&) = delete;
+  LayerBuilder& operator=(const LayerBuilder&) = delete;
+
+  bool training() const;
+  // The layer's name in its network. key_from_text(name()) is a key for an op's random numbers.
+  const std::string& name() const;
+
+  // Declares a parameter. Parameters and states are numbered in the order of their declarations, so
+  // declare each in its own statement: C++ evaluates the arguments of a call in any order. The name
+  // is unique in the layer; see ParameterSpec for initializers. fan_in and fan_out are computed as
+  // for weights of o x i x .... Pass a ParameterSpec to set them explicitly.
+  Value parameter(const std::string& name, const Shape& shape,
+                  const std::string& initializer = "glorot");
+  Value parameter(const ParameterSpec& spec);
+  // Declares a state: values that are kept between iterations without being learned. A state
+  // changes only by one of the rules below, after training iterations; without a rule it keeps its
+  // initial value. The returned value is the state before the iteration.
+  Value state(const std::string& name, const Shape& shape, float initial = 0);
+
+  // The rules. Each one takes a state and a value of the same shape that is computed from one
+  // shard. The new state follows the whole mini-batch and does not depend on the division into
+  // shards. Outside training the rules have no effect. A state has at most one rule.
+  //
+  // follow_mean(): `mean` is the mean over the shard's observations. state = (1 - momentum) * state
+  // + momentum * (mean over the mini-batch).
+  void follow_mean(Value state, Value mean, double momentum = 0.1);
+  // The same for a mean and a variance (divided by the count), which is combined exactly.
+  void follow_mean_and_variance(Value mean_state, Value variance_state, Value mean, Value variance,
+                                double momentum = 0.1);
+  // state = state + (sum over the mini-batch).
+  void add_sum(Value state, Value sum);
+  // state = max(state, largest of the mini-batch), element by element.
+  void keep_maximum(Value state, Value maximum);
+
+ private:
+  struct Target;
+  friend DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
+                                     std::span<const Shape> inputs);
+  friend int lower_layer(const Layer& layer, const LayerLowering& lowering,
+                         std::span<const int> inputs);
+  // A value of this build; its number is its position among them.
+  struct Built {
+    int number;      // in the graph; -1: a parameter or state that no op has read
+    bool parameter;  // or a state
+    int k;           // its index among the layer's parameters or states
+  };
+
+  explicit LayerBuilder(const Target& target) : target_(target) {}
+  TensorSpec spec_of(int value) const override;
+  std::vector<int> add(OpPtr op, std::vector<int> inputs) override;
+  Value value(const Built& built);
+  std::vector<Value> values(std::span<const int> numbers);
+  // The position of a value, which must be one of this build, and its number in the graph.
+  int position_of(const Value& value) const;
+  int number_of(const Value& value);
+  int number_at(int position);
+  int state_of(const Value& value);  // its index; notes that it has a rule
+  void follow(StateRule rule, Value state, Value value, double momentum);
+  void note(const std::string& what, const std::vector<Value>& values);
+
+  const Target& target_;
+  std::vector<Built> values_;
+  std::vector<int> followed_;  // indices of states that have a rule
+  std::vector<std::string> notes_;
 };
 
 // Immutable, thread-safe.
@@ -85,34 +141,11 @@ class Layer {
   // shape, which is ignored.
   virtual bool is_input() const { return false; }
   virtual Shape input_shape() const { return {}; }
-  // Parameters and states for inputs of these shapes, whose first dimension counts observations.
-  virtual std::vector<ParameterSpec> parameters(std::span<const Shape>) const { return {}; }
-  virtual std::vector<StateSpec> states(std::span<const Shape>) const { return {}; }
-  // Adds the layer's ops and returns the value of its result. Throws InvalidArgument if the inputs
-  // do not fit.
-  virtual int lower(LoweringLayer& context, std::span<const int> inputs) const = 0;
+  // Declares parameters and states, adds the layer's ops and returns its result. Input layers
+  // receive the data. Throws InvalidArgument if the inputs do not fit.
+  virtual Value build(LayerBuilder& layer, const std::vector<Value>& inputs) const = 0;
 };
 using LayerPtr = std::shared_ptr<const Layer>;
-
-// A layer with an options struct that has kType, kHelp and visit().
-template <class Options>
-class LayerWith : public Layer {
- public:
-  explicit LayerWith(Options options) : options_(std::move(options)) {}
-  std::string_view type() const override { return Options::kType; }
-  void visit(FieldVisitor& visitor) const override {
-    Options copy = options_;
-    copy.visit(visitor);
-  }
-  void visit_defaults(FieldVisitor& visitor) const override {
-    Options defaults;
-    defaults.visit(visitor);
-  }
-  const Options& options() const { return options_; }
-
- private:
-  Options options_;
-};
 
 // An entry of the registry.
 struct LayerInfo {
@@ -121,20 +154,6 @@ struct LayerInfo {
   std::function<LayerPtr(FieldReader&)> read;
   std::vector<FieldInfo> fields;
 };
-
-template <class L, class Options>
-LayerInfo layer_info() {
-  FieldLister lister;
-  Options defaults;
-  defaults.visit(lister);
-  return {Options::kType, Options::kHelp,
-          [](FieldReader& reader) -> LayerPtr {
-            Options options;
-            options.visit(reader);
-            return std::make_shared<L>(options);
-          },
-          lister.fields};
-}
 
 // All layers in alphabetical order of their types.
 const std::vector<LayerInfo>& layer_registry();

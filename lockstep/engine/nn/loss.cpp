@@ -7,7 +7,7 @@
 #include "lockstep/engine/nn/formulas/formula_functions.h"
 #include "lockstep/engine/nn/formulas/formula_parser.h"
 #include "lockstep/engine/nn/formulas/formula_values.h"
-#include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 namespace {
@@ -98,19 +98,20 @@ bool takes_labels(const std::string& loss) {
 
 LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {
   const Shape shape = graph.shape(prediction);
+  GraphBuilder builder(graph, "loss");
+  const Value output(&builder, prediction);
   if (loss == "cross_entropy") {
     const int target = graph.add_input(Shape{shape[0]}, DType::i32);
-    return {target, graph.add(ops::make_cross_entropy(), {prediction, target}, "loss")[0]};
+    return {target, ops::cross_entropy(output, Value(&builder, target)).number()};
   }
   if (loss == "mean_squared_error") {
     const int target = graph.add_input(shape, DType::f32);
-    return {target, graph.add(ops::make_mean_squared_error(), {prediction, target}, "loss")[0]};
+    return {target, ops::mean_squared_error(output, Value(&builder, target)).number()};
   }
   LossFormula made = parsed(loss);
   const int target = made.names.labels.empty() ? graph.add_input(shape, DType::f32)
                                                : graph.add_input(Shape{shape[0]}, DType::i32);
-  GraphBuilder builder(graph, "loss");
-  std::vector<Value> values{Value(&builder, prediction), Value(&builder, target)};
+  std::vector<Value> values{output, Value(&builder, target)};
   // A softmax that only the cross-entropy reads is fused with it later. Where more reads it, the
   // cross-entropy of a probability that has become 0 would be infinite.
   const int logits = logits_of(graph, prediction);

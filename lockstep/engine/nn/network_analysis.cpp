@@ -7,40 +7,14 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/network_state.h"
-#include "lockstep/engine/nn/shape_inference.h"
 
 namespace lockstep {
 namespace {
 
 // Searching for similar names takes time proportional to the number of layers.
 constexpr size_t kMostSuggestions = 10;
-
-// Infers the output shape of a layer for one observation. Parameters and states are known.
-class NodeInference final : public ShapeInference {
- public:
-  NodeInference(const LayerNode& node, std::span<const Shape> inputs,
-                const std::vector<ParameterSpec>& parameters, const std::vector<StateSpec>& states)
-      : ShapeInference(true, node.name, inputs),
-        node_(node),
-        parameters_(parameters),
-        states_(states) {}
-  Shape run() { return shape(node_.layer->lower(*this, values())); }
-
-  int input() override {
-    std::vector<int64_t> dims = node_.layer->input_shape().dims();
-    dims.insert(dims.begin(), 1);
-    return graph().add_input(Shape(dims), DType::f32);
-  }
-
- private:
-  Shape parameter_shape(int k) const override { return parameters_[static_cast<size_t>(k)].shape; }
-  Shape state_shape(int k) const override { return states_[static_cast<size_t>(k)].shape; }
-
-  const LayerNode& node_;
-  const std::vector<ParameterSpec>& parameters_;
-  const std::vector<StateSpec>& states_;
-};
 
 // Checks the ranges of the fields, also for layers made in C++.
 void check_fields(const Layer& layer) {
@@ -167,9 +141,12 @@ NetworkAnalysis Network::State::analyze() const {
     }
     if (!sound[i]) continue;  // already reported for this layer or for one that it depends on
     try {
-      a.parameters[i] = node.layer->parameters(a.inputs[i]);
-      a.states[i] = node.layer->states(a.inputs[i]);
-      a.outputs[i] = NodeInference(node, a.inputs[i], a.parameters[i], a.states[i]).run();
+      std::vector<Shape> inputs = a.inputs[i];
+      if (node.layer->is_input()) inputs = {data_shape(*node.layer, 1)};
+      DeclaredLayer declared = declare_layer(*node.layer, node.name, inputs);
+      a.parameters[i] = std::move(declared.parameters);
+      a.states[i] = std::move(declared.states);
+      a.outputs[i] = declared.result;
     } catch (const InvalidArgument& e) {
       std::string received;
       for (const auto& shape : a.inputs[i]) {

@@ -6,73 +6,13 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/nn/input_statistics.h"
+#include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/engine/nn/recorded_run.h"
 #include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {
-namespace {
-
-class Lowering final : public LoweringLayer {
- public:
-  Lowering(LoweredNetwork& out, const LoweringOptions& options, int64_t n)
-      : out_(out), options_(options), n_(n) {}
-
-  int run(const LayerNode& node, const LayerSlots& slots, const std::vector<Parameter>& parameters,
-          const std::vector<NetworkState>& states, const std::vector<int>& inputs) {
-    node_ = &node;
-    slots_ = &slots;
-    parameters_ = &parameters;
-    states_ = &states;
-    return node.layer->lower(*this, inputs);
-  }
-
-  bool training() const override { return options_.training; }
-  // The name of this node, so that layers with shared parameters draw different random numbers.
-  const std::string& name() const override { return node_->name; }
-  int parameter(int k) override {
-    const int slot = slots_->first_parameter + k;
-    return out_.graph.add_parameter(slot, (*parameters_)[static_cast<size_t>(slot)].value.shape());
-  }
-  int state(int k) override {
-    const int slot = slots_->first_state + k;
-    return out_.graph.add_state(slot, (*states_)[static_cast<size_t>(slot)].value.shape());
-  }
-  TensorSpec spec_of(int value) const override { return out_.graph.spec(value); }
-  std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
-    return out_.graph.add(std::move(op), std::move(inputs), node_->name);
-  }
-  int input() override {
-    std::vector<int64_t> dims = node_->layer->input_shape().dims();
-    dims.insert(dims.begin(), n_);
-    const size_t k = out_.inputs.size();
-    const DType type = k < options_.inputs.size() ? options_.inputs[k] : DType::f32;
-    const int value = out_.graph.add_input(Shape(dims), type);
-    out_.inputs.push_back(value);
-    return value;
-  }
-  void follow(int k_mean, int k_variance, int mean, int variance, double momentum) override {
-    // mark_statistics() replaces these values by numbers of outputs, when all outputs are known.
-    out_.statistics.push_back(
-        {slots_->first_state + k_mean, slots_->first_state + k_variance, mean, variance, momentum});
-  }
-  void follow(StateRule rule, int k, int value, double momentum) override {
-    const int state = slots_->first_state + k;
-    out_.statistics.push_back({state, state, value, value, momentum, rule});
-  }
-
- private:
-  LoweredNetwork& out_;
-  LoweringOptions options_;
-  int64_t n_;
-  const LayerNode* node_ = nullptr;
-  const LayerSlots* slots_ = nullptr;
-  const std::vector<Parameter>* parameters_ = nullptr;
-  const std::vector<NetworkState>* states_ = nullptr;
-};
-
-}  // namespace
 
 void update_state(StateRule rule, float* state, const double* value, int64_t count,
                   double momentum) {
@@ -205,15 +145,26 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   const std::vector<bool> needed = state_->needed_for(results, a.order);
   LoweredNetwork out;
   std::map<std::string, int> values;
-  Lowering lowering(out, options, n);
   for (size_t i : a.order) {
     if (!needed[i]) continue;
     const LayerNode& node = state_->layers[i];
     std::vector<int> inputs;
     for (const auto& name : node.inputs) inputs.push_back(values.at(name));
+    if (node.layer->is_input()) {
+      const size_t k = out.inputs.size();
+      const DType type = k < options.inputs.size() ? options.inputs[k] : DType::f32;
+      out.inputs.push_back(out.graph.add_input(data_shape(*node.layer, n), type));
+      inputs.push_back(out.inputs.back());
+    }
     const auto& owner = node.shares.empty() ? node.name : node.shares;
+    const size_t owns = state_->places.at(owner);
+    const LayerSlots& slots = state_->slots.at(owner);
+    // Named as this node, so that layers with shared parameters draw different random numbers.
     values[node.name] =
-        lowering.run(node, state_->slots.at(owner), state_->parameters, state_->states, inputs);
+        lower_layer(*node.layer,
+                    {out.graph, node.name, options.training, a.parameters[owns], a.states[owns],
+                     slots.first_parameter, slots.first_state, out.statistics},
+                    inputs);
   }
   for (size_t i : results) out.outputs.push_back(values.at(state_->layers[i].name));
   return out;

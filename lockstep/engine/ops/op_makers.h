@@ -1,5 +1,6 @@
-// The ops themselves, for layers, losses and graphs. What they compute is described in ops.h. Each
-// throws InvalidArgument as the function of its name does for its settings. Thread-safe.
+// The ops themselves, for other ops and for tests of kernels and plans; all else applies the
+// functions of ops.h, which describes what they compute. Each throws InvalidArgument as the
+// function of its name does for its settings. Thread-safe.
 #pragma once
 
 #include "lockstep/engine/graph/op.h"

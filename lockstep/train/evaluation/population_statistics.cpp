@@ -10,7 +10,7 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/parallel/reduce/merge_tree.h"
 #include "lockstep/train/step/shards.h"
@@ -121,16 +121,16 @@ Graph up_to(const Graph& graph, const std::vector<Normalization>& pass) {
       moved[v] = part.add_state(value.slot, value.shape);
     }
   }
-  const auto places = [&](const std::vector<int>& values, size_t count) {
+  const auto places = [&](const std::vector<int>& values) {
     std::vector<int> there;
-    for (size_t i = 0; i < count; ++i) there.push_back(moved[static_cast<size_t>(values[i])]);
+    for (const int v : values) there.push_back(moved[static_cast<size_t>(v)]);
     return there;
   };
   for (const Graph::Node& node : graph.nodes()) {
     bool any = false;
     for (int v : node.outputs) any |= needed[static_cast<size_t>(v)];
     if (!any) continue;
-    const auto outputs = part.add(node.op, places(node.inputs, node.inputs.size()), node.name);
+    const auto outputs = part.add(node.op, places(node.inputs), node.name);
     for (size_t k = 0; k < outputs.size(); ++k) {
       moved[static_cast<size_t>(node.outputs[k])] = outputs[k];
     }
@@ -138,10 +138,13 @@ Graph up_to(const Graph& graph, const std::vector<Normalization>& pass) {
   for (size_t i : wanted) {
     const Graph::Node& node = graph.nodes()[i];
     // The statistics do not depend on epsilon.
-    const auto made = part.add(ops::make_batch_normalization(1e-5, true), places(node.inputs, 3),
-                               node.name + ": statistics");
-    part.mark_output(made[1]);
-    part.mark_output(made[2]);
+    GraphBuilder builder(part, node.name + ": statistics");
+    const auto input = [&](size_t k) {
+      return Value(&builder, moved[static_cast<size_t>(node.inputs[k])]);
+    };
+    const auto made = ops::batch_normalization_training(input(0), input(1), input(2));
+    part.mark_output(made.mean.number());
+    part.mark_output(made.variance.number());
   }
   return part;
 }

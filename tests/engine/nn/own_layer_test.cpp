@@ -213,6 +213,55 @@ TEST(CustomLayer, FilesKnowItOnceItIsRegistered) {
   EXPECT_NE(refusal([] { register_layer<Relu2>(); }).find("already"), std::string::npos);
 }
 
+// What batch_normalization() of layers.h does, for features: one value for each channel while the
+// sizes are determined.
+struct Normalized {
+  static constexpr const char* kType = "normalized";
+  static constexpr const char* kHelp = "normalizes features of all inputs together";
+  static constexpr int kLeastInputs = 2;
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, const std::vector<Value>& x) const {
+    const Value both = ops::concatenation(x);
+    const Shape c{both.shape()[1]};
+    const Value scale = layer.parameter("scale", c, "ones");
+    const Value shift = layer.parameter("shift", c, "zeros");
+    const Value mean = layer.state("mean", c), variance = layer.state("variance", c, 1);
+    if (!layer.training()) return ops::batch_normalization(both, scale, shift, mean, variance);
+    const auto normalized = ops::batch_normalization_training(both, scale, shift);
+    layer.follow_mean_and_variance(mean, variance, normalized.mean, normalized.variance);
+    return normalized.y;
+  }
+};
+
+TEST(CustomLayer, IsWrittenLikeTheLayersOfTheLibrary) {
+  const auto trained = [](bool own) {
+    Network n{feature_input({.features = 3, .normalization = "none"}),
+              fully_connected({.units = 4})};
+    if (own) {
+      n.add(custom_layer(Normalized{}), "norm", {"feature_input_1", "fully_connected_1"});
+    } else {
+      n.add(concatenation(), "both", {"feature_input_1", "fully_connected_1"});
+      n.add(batch_normalization(), "norm");
+    }
+    n.initialize(3);
+    const Tensor x = tensor_of(random_array({5, 3}, 1));
+    std::vector<Tensor> values = n.parameter_values();
+    Tape tape;
+    tape.watch(values);
+    const Tensor y = n.forward({x}, {.training = true});
+    const Tensor loss = optest::weighted_sum(y, random_array({5, 7}, 2));
+    std::vector<Tensor> all = tape.gradient(loss, values);
+    all.insert(all.end(), {y, n.state_value("norm.mean"), n.state_value("norm.variance"),
+                           n.predict(tensor_of(random_array({2, 3}, 4)))});
+    std::vector<std::vector<float>> elements;
+    for (const Tensor& t : all) elements.push_back(t.to_vector());
+    return elements;
+  };
+  EXPECT_EQ(trained(true), trained(false));
+  Network one{feature_input({.features = 3, .normalization = "none"}), custom_layer(Normalized{})};
+  EXPECT_NE(refusal([&] { one.check(); }).find("takes 2 or more inputs, has 1"), std::string::npos);
+}
+
 // ---- refused layers ----
 
 template <int kind>

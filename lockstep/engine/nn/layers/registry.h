@@ -1,5 +1,5 @@
 // The list of layers for layer_registry(). A new layer is a function <name>_info() that returns
-// its LayerInfo, in a file of a folder below, and a line here.
+// its LayerInfo, in the file of its family, and a line here.
 #pragma once
 
 #include "lockstep/engine/nn/layer.h"

@@ -124,7 +124,8 @@ BatchNormalizationResult<T> batch_normalization_training(const T& x, const Same<
   const OpPtr op = make_batch_normalization(epsilon, true);
   const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
   infer_of_floats(*op, shapes);  // throws what concerns the shapes first
-  if (values_of_a_channel(*op, x.shape()) == 1) {
+  // Layers are built for one observation, too; networks refuse such values where they run.
+  if (std::same_as<T, Tensor> && values_of_a_channel(*op, x.shape()) == 1) {
     throw InvalidArgument(
         "[batch_normalization] x (" + x.shape().to_string() +
             ") has one value for each channel, whose normalization gives 0 whatever the value is",

@@ -1,0 +1,268 @@
+#include "lockstep/engine/nn/layer_builder.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+// What a build adds to. For a build that declares, `declared` receives its requests.
+struct LayerBuilder::Target {
+  std::string_view type;
+  LayerLowering lowering;
+  DeclaredLayer* declared = nullptr;
+};
+
+namespace {
+
+template <class Spec>
+int index_of(const std::vector<Spec>& specs, const std::string& name) {
+  const auto found =
+      std::find_if(specs.begin(), specs.end(), [&](const Spec& s) { return s.name == name; });
+  return found == specs.end() ? -1 : static_cast<int>(found - specs.begin());
+}
+
+[[noreturn]] void refuse_layer(std::string_view type, const std::string& what,
+                               const std::string& hint = {}) {
+  throw InvalidArgument("[" + std::string(type) + "] " + what, hint);
+}
+
+constexpr const char* why_the_same =
+    "build() may depend only on the layer's fields and the shape of an observation";
+
+// Returns the index of a parameter or state in `known`, to which it is added if `declared` is not
+// null.
+template <class Spec>
+int requested(std::string_view type, const char* kind, const Spec& spec,
+              const std::vector<Spec>& known, std::vector<Spec>* declared) {
+  const std::string what = std::string(kind) + " `" + spec.name + "`";
+  const int k = index_of(known, spec.name);
+  if (declared) {
+    if (k >= 0) refuse_layer(type, "requests the " + what + " twice");
+    if (spec.name.empty()) refuse_layer(type, "a " + std::string(kind) + " has no name");
+    declared->push_back(spec);
+    return static_cast<int>(declared->size()) - 1;
+  }
+  if (k < 0 || !(known[static_cast<size_t>(k)].shape == spec.shape)) {
+    refuse_layer(type,
+                 "requests the " + what + " of " + spec.shape.to_string() +
+                     ", which an earlier build() did not request",
+                 why_the_same);
+  }
+  return k;
+}
+
+void check_momentum(std::string_view type, double momentum) {
+  if (momentum >= 0 && momentum <= 1) return;
+  refuse_layer(type, "momentum must be from 0 to 1, received " + std::to_string(momentum));
+}
+
+void check_same(std::string_view type, const Shape& state, const Shape& value) {
+  if (state == value) return;
+  refuse_layer(
+      type, "a state of " + state.to_string() + " cannot follow a value of " + value.to_string());
+}
+
+}  // namespace
+
+bool LayerBuilder::training() const { return target_.lowering.training; }
+
+const std::string& LayerBuilder::name() const { return target_.lowering.name; }
+
+TensorSpec LayerBuilder::spec_of(int value) const {
+  const LayerLowering& to = target_.lowering;
+  const Built& built = values_[static_cast<size_t>(value)];
+  if (built.number >= 0) return to.graph.spec(built.number);
+  const auto k = static_cast<size_t>(built.k);
+  return {built.parameter ? to.parameters[k].shape : to.states[k].shape, DType::f32, nullptr};
+}
+
+int LayerBuilder::position_of(const Value& value) const {
+  if (value.builder() == this) return value.number();
+  refuse_layer(target_.type, "a value of another layer, or of another call of build(), was used");
+}
+
+int LayerBuilder::number_of(const Value& value) { return number_at(position_of(value)); }
+
+// Parameters and states enter the graph when an op reads them.
+int LayerBuilder::number_at(int position) {
+  const LayerLowering& to = target_.lowering;
+  Built& built = values_[static_cast<size_t>(position)];
+  if (built.number < 0) {
+    const Shape shape = spec_of(position).shape;
+    built.number = built.parameter ? to.graph.add_parameter(to.first_parameter + built.k, shape)
+                                   : to.graph.add_state(to.first_state + built.k, shape);
+  }
+  return built.number;
+}
+
+// Notes one call of build(), so that two different builds have different notes.
+void LayerBuilder::note(const std::string& what, const std::vector<Value>& values) {
+  notes_.push_back(what);
+  for (const Value& v : values) {
+    notes_.back() += " " + std::to_string(position_of(v)) + " " + v.shape().to_string();
+  }
+}
+
+Value LayerBuilder::value(const Built& built) {
+  values_.push_back(built);
+  return {this, static_cast<int>(values_.size()) - 1};
+}
+
+std::vector<Value> LayerBuilder::values(std::span<const int> numbers) {
+  std::vector<Value> all;
+  for (const int number : numbers) all.push_back(value({number, false, -1}));
+  return all;
+}
+
+Value LayerBuilder::parameter(const std::string& name, const Shape& shape,
+                              const std::string& initializer) {
+  ParameterSpec spec{.name = name, .shape = shape, .initializer = initializer};
+  if (shape.rank() >= 2 && shape.elements() > 0) {
+    spec.fan_in = shape.elements() / shape[0];
+    spec.fan_out = shape.elements() / shape[1];
+  }
+  return parameter(spec);
+}
+
+Value LayerBuilder::parameter(const ParameterSpec& spec) {
+  auto* const declared = target_.declared ? &target_.declared->parameters : nullptr;
+  const int k = requested(target_.type, "parameter", spec, target_.lowering.parameters, declared);
+  const Value made = value({-1, true, k});
+  note("parameter " + spec.name, {made});
+  return made;
+}
+
+Value LayerBuilder::state(const std::string& name, const Shape& shape, float initial) {
+  auto* const declared = target_.declared ? &target_.declared->states : nullptr;
+  const StateSpec spec{name, shape, initial};
+  const int k = requested(target_.type, "state", spec, target_.lowering.states, declared);
+  const Value made = value({-1, false, k});
+  note("state " + name, {made});
+  return made;
+}
+
+std::vector<int> LayerBuilder::add(OpPtr op, std::vector<int> inputs) {
+  std::vector<Value> from, outputs;
+  std::vector<int> numbers, positions;
+  std::vector<TensorSpec> specs;
+  for (const int position : inputs) {
+    from.push_back(Value(this, position));
+    numbers.push_back(number_at(position));
+    specs.push_back(spec_of(position));
+  }
+  note(std::string(op->type()), from);
+  if (target_.declared) op->infer(specs);
+  for (const int number : target_.lowering.graph.add(std::move(op), std::move(numbers), name())) {
+    outputs.push_back(value({number, false, -1}));
+    positions.push_back(outputs.back().number());
+  }
+  note("gives", outputs);
+  return positions;
+}
+
+int LayerBuilder::state_of(const Value& value) {
+  const Built& built = values_[static_cast<size_t>(position_of(value))];
+  if (built.parameter || built.k < 0) {
+    refuse_layer(target_.type, "a rule needs a state, but received another value",
+                 "declare it with state(name, shape)");
+  }
+  if (std::find(followed_.begin(), followed_.end(), built.k) != followed_.end()) {
+    refuse_layer(target_.type, "the state `" +
+                                   target_.lowering.states[static_cast<size_t>(built.k)].name +
+                                   "` has two rules");
+  }
+  followed_.push_back(built.k);
+  return built.k;
+}
+
+void LayerBuilder::follow(StateRule rule, Value state, Value value, double momentum) {
+  check_momentum(target_.type, momentum);
+  check_same(target_.type, state.shape(), value.shape());
+  const int k = target_.lowering.first_state + state_of(state);
+  const int from = number_of(value);
+  note("rule " + std::to_string(static_cast<int>(rule)), {state, value});
+  if (training()) target_.lowering.statistics.push_back({k, k, from, from, momentum, rule});
+}
+
+void LayerBuilder::follow_mean(Value state, Value mean, double momentum) {
+  follow(StateRule::mean, state, mean, momentum);
+}
+
+void LayerBuilder::add_sum(Value state, Value sum) { follow(StateRule::sum, state, sum, 1); }
+
+void LayerBuilder::keep_maximum(Value state, Value maximum) {
+  follow(StateRule::maximum, state, maximum, 1);
+}
+
+void LayerBuilder::follow_mean_and_variance(Value mean_state, Value variance_state, Value mean,
+                                            Value variance, double momentum) {
+  check_momentum(target_.type, momentum);
+  check_same(target_.type, mean_state.shape(), mean.shape());
+  check_same(target_.type, variance_state.shape(), variance.shape());
+  check_same(target_.type, mean.shape(), variance.shape());
+  const int first = target_.lowering.first_state;
+  const int k_mean = first + state_of(mean_state), k_variance = first + state_of(variance_state);
+  const int from = number_of(mean), about = number_of(variance);
+  note("moments", {mean_state, variance_state, mean, variance});
+  // LoweredNetwork::mark_statistics() replaces the values by numbers of outputs.
+  if (training()) {
+    target_.lowering.statistics.push_back({k_mean, k_variance, from, about, momentum});
+  }
+}
+
+Shape data_shape(const Layer& input, int64_t n) {
+  std::vector<int64_t> dims = input.input_shape().dims();
+  dims.insert(dims.begin(), n);
+  return Shape(dims);
+}
+
+DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
+                            std::span<const Shape> inputs) {
+  DeclaredLayer declared;
+  Graph graph;
+  std::vector<MovingStatistics> statistics;
+  std::vector<int> numbers;
+  for (const Shape& shape : inputs) numbers.push_back(graph.add_input(shape, DType::f32));
+  const LayerBuilder::Target target{
+      layer.type(),
+      {graph, name, true, declared.parameters, declared.states, 0, 0, statistics},
+      &declared};
+  LayerBuilder builder(target);
+  declared.result = graph.shape(builder.number_of(layer.build(builder, builder.values(numbers))));
+  return declared;
+}
+
+int lower_layer(const Layer& layer, const LayerLowering& to, std::span<const int> inputs) {
+  const auto build = [&](const LayerLowering& lowering, std::span<const int> numbers,
+                         std::vector<std::string>& notes) {
+    const LayerBuilder::Target target{layer.type(), lowering};
+    LayerBuilder builder(target);
+    const Value result = layer.build(builder, builder.values(numbers));
+    builder.note("result", {result});
+    notes = std::move(builder.notes_);
+    return builder.number_of(result);
+  };
+  // What differs in a second build would differ from shard to shard.
+  Graph apart;
+  std::vector<MovingStatistics> unused;
+  std::vector<int> numbers;
+  for (const int v : inputs) numbers.push_back(apart.add_input(to.graph.shape(v), DType::f32));
+  std::vector<std::string> first, second;
+  build({apart, to.name, to.training, to.parameters, to.states, 0, 0, unused}, numbers, first);
+  const int result = build(to, inputs, second);
+  if (first != second) {
+    refuse_layer(layer.type(), "build() differs from an earlier call", why_the_same);
+  }
+  const Shape& shape = to.graph.shape(result);
+  const int64_t n = to.graph.shape(inputs[0])[0];
+  if (shape.rank() < 1 || shape[0] != n) {
+    refuse_layer(
+        layer.type(),
+        "build() gives " + shape.to_string() + " for " + std::to_string(n) + " observations",
+        "the first dimension of the result counts observations");
+  }
+  return result;
+}
+
+}  // namespace lockstep

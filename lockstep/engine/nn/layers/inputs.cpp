@@ -1,0 +1,96 @@
+// Input layers: images of bytes, and arrays of floats: vectors of features, sequences, volumes.
+#include "lockstep/engine/nn/custom_layer.h"
+#include "lockstep/engine/nn/input_statistics.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/registry.h"
+
+namespace lockstep {
+namespace {
+
+void visit_normalization(FieldVisitor& v, std::string& normalization, const char* help) {
+  v.text("normalization", normalization, help,
+         {"none", "zero-center", "z-score", "rescale-zero-one", "rescale-symmetric"});
+}
+
+Shape shape_of(const ImageInputOptions& o) { return {o.channels, o.height, o.width}; }
+Shape shape_of(const FeatureInputOptions& o) { return {o.features}; }
+Shape shape_of(const SequenceInputOptions& o) { return {o.channels, o.length}; }
+Shape shape_of(const Image3dInputOptions& o) { return {o.channels, o.depth, o.height, o.width}; }
+
+// Normalizes the data.
+template <class Options>
+struct Input : Options {
+  // Adds the op also for normalization "none", because it converts bytes to f32.
+  Value build(LayerBuilder& layer, Value data) const {
+    const Shape each{shape_of(*this)[0]};
+    const Value offset = layer.state("offset", each, initial_offset(this->normalization));
+    const Value factor = layer.state("factor", each, 1);
+    return ops::normalize_images(data, offset, factor);
+  }
+};
+
+template <class Options>
+class InputLayer final : public LayerOf<Input<Options>> {
+ public:
+  using LayerOf<Input<Options>>::LayerOf;
+  int least_inputs() const override { return 0; }
+  int most_inputs() const override { return 0; }
+  bool is_input() const override { return true; }
+  Shape input_shape() const override { return shape_of(this->described()); }
+};
+
+template <class Options>
+LayerPtr make_input(Options options) {
+  return std::make_shared<InputLayer<Options>>(Input<Options>{std::move(options)});
+}
+
+template <class Options>
+LayerInfo input_info() {
+  return layer_info<Input<Options>, InputLayer<Options>>();
+}
+
+constexpr IntegerRule extent{.min = 1, .max = 1 << 24, .required = true};
+
+}  // namespace
+
+void ImageInputOptions::visit(FieldVisitor& v) {
+  v.integer("height", height, "height in pixels", {.min = 1, .max = 1 << 14, .required = true});
+  v.integer("width", width, "width in pixels", {.min = 1, .max = 1 << 14, .required = true});
+  v.integer("channels", channels, "values per pixel: 1 grayscale, 3 RGB",
+            {.min = 1, .max = 1 << 14, .required = true});
+  v.text("normalization", normalization,
+         "of each channel (pixels are 0 to 255), with statistics of the training data",
+         {"none", "zero-center", "z-score", "rescale-zero-one", "rescale-symmetric"});
+}
+
+void FeatureInputOptions::visit(FieldVisitor& v) {
+  v.integer("features", features, "number of features",
+            {.min = 1, .max = int64_t{1} << 31, .required = true});
+  visit_normalization(v, normalization, "of each feature, with statistics of the training data");
+}
+
+void SequenceInputOptions::visit(FieldVisitor& v) {
+  v.integer("channels", channels, "values per time step", extent);
+  v.integer("length", length, "time steps per sequence", extent);
+  visit_normalization(v, normalization, "of each channel, with statistics of the training data");
+}
+
+void Image3dInputOptions::visit(FieldVisitor& v) {
+  v.integer("depth", depth, "depth in voxels", extent);
+  v.integer("height", height, "height in voxels", extent);
+  v.integer("width", width, "width in voxels", extent);
+  v.integer("channels", channels, "values per voxel", extent);
+  visit_normalization(v, normalization, "of each channel, with statistics of the training data");
+}
+
+LayerPtr image_input(ImageInputOptions options) { return make_input(std::move(options)); }
+LayerPtr feature_input(FeatureInputOptions options) { return make_input(std::move(options)); }
+LayerPtr sequence_input(SequenceInputOptions options) { return make_input(std::move(options)); }
+LayerPtr image3d_input(Image3dInputOptions options) { return make_input(std::move(options)); }
+
+LayerInfo layers::image_input_info() { return input_info<ImageInputOptions>(); }
+LayerInfo layers::feature_input_info() { return input_info<FeatureInputOptions>(); }
+LayerInfo layers::sequence_input_info() { return input_info<SequenceInputOptions>(); }
+LayerInfo layers::image3d_input_info() { return input_info<Image3dInputOptions>(); }
+
+}  // namespace lockstep

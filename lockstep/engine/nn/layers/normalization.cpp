@@ -1,0 +1,113 @@
+// Batch normalization; layer, instance and group normalization, which use one op with different
+// numbers of groups.
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/custom_layer.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/registry.h"
+
+namespace lockstep {
+namespace {
+
+template <class Options>
+void visit_common(FieldVisitor& v, Options& o) {
+  v.number("epsilon", o.epsilon, "added to the variance", {.min = 0, .min_excluded = true});
+  v.number("l2_factor", o.l2_factor, "factor of the option l2 for scale and shift", {.min = 0});
+  v.number("learning_rate_factor", o.learning_rate_factor,
+           "factor of the learning rate for scale and shift; 0: frozen", {.min = 0});
+}
+
+struct ScaleAndShift {
+  Value scale, shift;
+};
+
+// Declares a scale and a shift for each channel of x.
+template <class Options>
+ScaleAndShift scale_and_shift(LayerBuilder& layer, const Options& o, const Value& x) {
+  if (x.shape().rank() < 2) {
+    throw InvalidArgument("[" + std::string(Options::kType) +
+                          "] expected an input with channels, received " + x.shape().to_string());
+  }
+  const Shape c{x.shape()[1]};
+  ScaleAndShift made;
+  made.scale = layer.parameter({"scale", c, "ones", 1, 1, o.l2_factor, o.learning_rate_factor});
+  made.shift = layer.parameter({"shift", c, "zeros", 1, 1, o.l2_factor, o.learning_rate_factor});
+  return made;
+}
+
+struct BatchNormalization : BatchNormalizationOptions {
+  Value build(LayerBuilder& layer, Value x) const {
+    const auto [scale, shift] = scale_and_shift(layer, *this, x);
+    const Value mean = layer.state("mean", scale.shape());
+    const Value variance = layer.state("variance", scale.shape(), 1);
+    if (!layer.training() || statistics == "moving") {
+      return ops::batch_normalization(x, scale, shift, mean, variance, epsilon);
+    }
+    const auto normalized = ops::batch_normalization_training(x, scale, shift, epsilon);
+    layer.follow_mean_and_variance(mean, variance, normalized.mean, normalized.variance, momentum);
+    return normalized.y;
+  }
+};
+
+int64_t groups_of(const LayerNormalizationOptions&) { return 1; }
+int64_t groups_of(const InstanceNormalizationOptions&) { return ops::group_per_channel; }
+int64_t groups_of(const GroupNormalizationOptions& o) { return o.groups; }
+
+template <class Options>
+struct Normalization : Options {
+  Value build(LayerBuilder& layer, Value x) const {
+    const auto [scale, shift] = scale_and_shift(layer, *this, x);
+    return ops::group_normalization(x, scale, shift, groups_of(*this), this->epsilon);
+  }
+};
+
+}  // namespace
+
+void BatchNormalizationOptions::visit(FieldVisitor& v) {
+  v.number("epsilon", epsilon, "added to the variance", {.min = 0, .min_excluded = true});
+  v.number("momentum", momentum, "weight of the newest mini-batch in the moving statistics",
+           {.min = 0, .max = 1});
+  v.number("l2_factor", l2_factor, "factor of the option l2 for scale and shift", {.min = 0});
+  v.number("learning_rate_factor", learning_rate_factor,
+           "factor of the learning rate for scale and shift; 0: frozen", {.min = 0});
+  v.text("statistics", statistics,
+         "by which training normalizes: those of the mini-batch, or the moving ones, which then "
+         "keep their values; `freeze` alone does not keep them",
+         {"batch", "moving"});
+}
+
+void LayerNormalizationOptions::visit(FieldVisitor& v) { visit_common(v, *this); }
+
+void InstanceNormalizationOptions::visit(FieldVisitor& v) { visit_common(v, *this); }
+
+void GroupNormalizationOptions::visit(FieldVisitor& v) {
+  v.integer("groups", groups,
+            "number of groups of adjacent channels; must divide the number of channels",
+            {.min = 1, .required = true});
+  visit_common(v, *this);
+}
+
+LayerPtr batch_normalization(BatchNormalizationOptions options) {
+  return custom_layer(BatchNormalization{std::move(options)});
+}
+LayerPtr layer_normalization(LayerNormalizationOptions options) {
+  return custom_layer(Normalization<LayerNormalizationOptions>{options});
+}
+LayerPtr instance_normalization(InstanceNormalizationOptions options) {
+  return custom_layer(Normalization<InstanceNormalizationOptions>{options});
+}
+LayerPtr group_normalization(GroupNormalizationOptions options) {
+  return custom_layer(Normalization<GroupNormalizationOptions>{options});
+}
+
+LayerInfo layers::batch_normalization_info() { return layer_info<BatchNormalization>(); }
+LayerInfo layers::layer_normalization_info() {
+  return layer_info<Normalization<LayerNormalizationOptions>>();
+}
+LayerInfo layers::instance_normalization_info() {
+  return layer_info<Normalization<InstanceNormalizationOptions>>();
+}
+LayerInfo layers::group_normalization_info() {
+  return layer_info<Normalization<GroupNormalizationOptions>>();
+}
+
+}  // namespace lockstep

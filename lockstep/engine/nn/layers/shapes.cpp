@@ -1,0 +1,47 @@
+// Layers that move elements.
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/custom_layer.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/registry.h"
+
+namespace lockstep {
+
+void ReshapeOptions::visit(FieldVisitor& v) {
+  v.integers("size", size, "channels, then the spatial sizes: [channels, height, width]",
+             {.min = 1, .max = int64_t{1} << 31, .required = true});
+}
+
+namespace {
+
+struct Concatenation : ConcatenationOptions {
+  static constexpr int kLeastInputs = 2;
+  Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::concatenation(x); }
+};
+
+struct Flatten : FlattenOptions {
+  Value build(LayerBuilder&, Value x) const { return ops::flatten(x); }
+};
+
+struct Reshape : ReshapeOptions {
+  Value build(LayerBuilder&, Value x) const {
+    const Shape observation(size);
+    if (observation.rank() < 1 || observation.rank() > 4) {
+      throw InvalidArgument(
+          "[reshape] size must be channels and up to three extents of space, received " +
+          observation.to_string());
+    }
+    return ops::reshape(x, observation);
+  }
+};
+
+}  // namespace
+
+LayerPtr concatenation() { return custom_layer(Concatenation{}); }
+LayerPtr flatten() { return custom_layer(Flatten{}); }
+LayerPtr reshape(ReshapeOptions options) { return custom_layer(Reshape{std::move(options)}); }
+
+LayerInfo layers::concatenation_info() { return layer_info<Concatenation>(); }
+LayerInfo layers::flatten_info() { return layer_info<Flatten>(); }
+LayerInfo layers::reshape_info() { return layer_info<Reshape>(); }
+
+}  // namespace lockstep

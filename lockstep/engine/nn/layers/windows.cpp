@@ -1,0 +1,221 @@
+// Layers that slide a window along one, two or three axes: convolutions and pooling.
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/custom_layer.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/nn/layers/weights.h"
+#include "lockstep/engine/ops/windows/window.h"
+
+namespace lockstep {
+namespace {
+
+kernels::Sizes sizes_of(int64_t size) { return {size}; }
+template <size_t axes>
+kernels::Sizes sizes_of(const std::array<int64_t, axes>& sizes) {
+  return sizes;
+}
+
+void visit_sizes(FieldVisitor& v, const char* name, int64_t& size, const char* help) {
+  v.integer(name, size, help, {.min = 1, .max = 1 << 14});
+}
+template <size_t axes>
+void visit_sizes(FieldVisitor& v, const char* name, std::array<int64_t, axes>& sizes,
+                 const char* help) {
+  v.size(name, sizes, help, {.min = 1, .max = 1 << 14});
+}
+
+template <class Options>
+void visit_convolution(FieldVisitor& v, Options& o, const char* kernel_help) {
+  v.integer("filters", o.filters, "number of filters",
+            {.min = 1, .max = 1 << 20, .required = true});
+  visit_sizes(v, "kernel", o.kernel, kernel_help);
+  visit_sizes(v, "stride", o.stride, "step of the filter");
+  if constexpr (std::is_same_v<Options, TransposedConvolution2dOptions>) {
+    v.padding("padding", o.padding,
+              "cropped from the result, or \"same\": input size times stride");
+  } else {
+    v.padding("padding", o.padding, "zeros around the input, or \"same\"");
+  }
+  visit_sizes(v, "dilation", o.dilation, "spacing of the filter's elements; 1: adjacent");
+  v.integer("groups", o.groups, "number of groups (grouped convolution)",
+            {.min = 1, .max = 1 << 20});
+  visit_weights(v, o, "a bias for each filter");
+}
+
+Value convolved(const Convolution1dOptions& o, Value x, const Weights& w) {
+  return ops::convolution1d(x, w.weights, w.bias, {o.stride, o.padding, o.dilation, o.groups});
+}
+Value convolved(const Convolution2dOptions& o, Value x, const Weights& w) {
+  return ops::convolution2d(x, w.weights, w.bias, {o.stride, o.padding, o.dilation, o.groups});
+}
+Value convolved(const Convolution3dOptions& o, Value x, const Weights& w) {
+  return ops::convolution3d(x, w.weights, w.bias, {o.stride, o.padding, o.dilation, o.groups});
+}
+Value convolved(const TransposedConvolution2dOptions& o, Value x, const Weights& w) {
+  return ops::transposed_convolution2d(x, w.weights, w.bias,
+                                       {o.stride, o.padding, o.dilation, o.groups});
+}
+
+template <class Options>
+struct Convolution : Options {
+  Value build(LayerBuilder& layer, Value x) const {
+    const Options& o = *this;
+    const kernels::Sizes sizes = sizes_of(o.kernel);
+    ops::check_space(Options::kType, x.shape(), sizes.axes());
+    const int64_t channels = x.shape()[1];
+    if (channels % o.groups != 0 || o.filters % o.groups != 0) {
+      throw InvalidArgument("[" + std::string(Options::kType) + "] " + std::to_string(o.groups) +
+                            " groups do not divide " + std::to_string(channels) + " channels and " +
+                            std::to_string(o.filters) + " filters");
+    }
+    constexpr bool transposed = std::is_same_v<Options, TransposedConvolution2dOptions>;
+    std::vector<int64_t> weights{o.filters, channels / o.groups};
+    if (transposed) weights = {channels, o.filters / o.groups};
+    int64_t window = 1;
+    for (const int64_t size : sizes) {
+      weights.push_back(size);
+      window *= size;
+    }
+    const int64_t fan_in = channels / o.groups * window, fan_out = o.filters / o.groups * window;
+    return convolved(
+        o, x, declare_weights(layer, o, Shape(std::move(weights)), o.filters, fan_in, fan_out));
+  }
+};
+
+template <class Options>
+LayerPtr make_convolution(Options options) {
+  return custom_layer(Convolution<Options>{std::move(options)});
+}
+
+template <class Options>
+concept Averages = requires(Options o) {
+  o.count_padding;
+};
+
+template <class Options>
+void visit_pooling(FieldVisitor& v, Options& o, const char* pool_help) {
+  visit_sizes(v, "pool", o.pool, pool_help);
+  visit_sizes(v, "stride", o.stride, "step of the window");
+  if constexpr (Averages<Options>) {
+    v.padding("padding", o.padding, "zeros around the input, or \"same\"");
+    v.flag("count_padding", o.count_padding, "padding counts in the divisor of the average");
+  } else {
+    v.padding("padding", o.padding,
+              "elements around the input, which are never the maximum, or \"same\"");
+  }
+}
+
+Value pooled(const MaxPooling1dOptions& o, Value x) {
+  return ops::max_pooling1d(x, {o.pool, o.stride, o.padding});
+}
+Value pooled(const AveragePooling1dOptions& o, Value x) {
+  return ops::average_pooling1d(x, {o.pool, o.stride, o.padding, o.count_padding});
+}
+Value pooled(const GlobalAveragePooling1dOptions&, Value x) {
+  return ops::global_average_pooling1d(x);
+}
+Value pooled(const MaxPooling2dOptions& o, Value x) {
+  return ops::max_pooling2d(x, {o.pool, o.stride, o.padding});
+}
+Value pooled(const AveragePooling2dOptions& o, Value x) {
+  return ops::average_pooling2d(x, {o.pool, o.stride, o.padding, o.count_padding});
+}
+Value pooled(const GlobalAveragePooling2dOptions&, Value x) {
+  return ops::global_average_pooling2d(x);
+}
+Value pooled(const MaxPooling3dOptions& o, Value x) {
+  return ops::max_pooling3d(x, {o.pool, o.stride, o.padding});
+}
+Value pooled(const AveragePooling3dOptions& o, Value x) {
+  return ops::average_pooling3d(x, {o.pool, o.stride, o.padding, o.count_padding});
+}
+Value pooled(const GlobalAveragePooling3dOptions&, Value x) {
+  return ops::global_average_pooling3d(x);
+}
+
+template <class Options>
+struct Pooling : Options {
+  Value build(LayerBuilder&, Value x) const { return pooled(*this, x); }
+};
+
+template <class Options>
+LayerPtr make_pooling(Options options) {
+  return custom_layer(Pooling<Options>{std::move(options)});
+}
+
+constexpr const char* along_one = "length of a window";
+constexpr const char* along_two = "height and width of a window";
+constexpr const char* along_three = "depth, height and width of a window";
+
+}  // namespace
+
+void Convolution1dOptions::visit(FieldVisitor& v) {
+  visit_convolution(v, *this, "length of a filter");
+}
+void Convolution2dOptions::visit(FieldVisitor& v) {
+  visit_convolution(v, *this, "height and width of a filter");
+}
+void Convolution3dOptions::visit(FieldVisitor& v) {
+  visit_convolution(v, *this, "depth, height and width of a filter");
+}
+void TransposedConvolution2dOptions::visit(FieldVisitor& v) {
+  visit_convolution(v, *this, "height and width of a filter");
+}
+void MaxPooling1dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_one); }
+void MaxPooling2dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_two); }
+void MaxPooling3dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_three); }
+void AveragePooling1dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_one); }
+void AveragePooling2dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_two); }
+void AveragePooling3dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_three); }
+
+LayerPtr convolution1d(Convolution1dOptions options) {
+  return make_convolution(std::move(options));
+}
+LayerPtr convolution2d(Convolution2dOptions options) {
+  return make_convolution(std::move(options));
+}
+LayerPtr convolution3d(Convolution3dOptions options) {
+  return make_convolution(std::move(options));
+}
+LayerPtr transposed_convolution2d(TransposedConvolution2dOptions options) {
+  return make_convolution(std::move(options));
+}
+LayerPtr max_pooling1d(MaxPooling1dOptions options) { return make_pooling(options); }
+LayerPtr max_pooling2d(MaxPooling2dOptions options) { return make_pooling(options); }
+LayerPtr max_pooling3d(MaxPooling3dOptions options) { return make_pooling(options); }
+LayerPtr average_pooling1d(AveragePooling1dOptions options) { return make_pooling(options); }
+LayerPtr average_pooling2d(AveragePooling2dOptions options) { return make_pooling(options); }
+LayerPtr average_pooling3d(AveragePooling3dOptions options) { return make_pooling(options); }
+LayerPtr global_average_pooling1d() { return make_pooling(GlobalAveragePooling1dOptions{}); }
+LayerPtr global_average_pooling2d() { return make_pooling(GlobalAveragePooling2dOptions{}); }
+LayerPtr global_average_pooling3d() { return make_pooling(GlobalAveragePooling3dOptions{}); }
+
+LayerInfo layers::convolution1d_info() { return layer_info<Convolution<Convolution1dOptions>>(); }
+LayerInfo layers::convolution2d_info() { return layer_info<Convolution<Convolution2dOptions>>(); }
+LayerInfo layers::convolution3d_info() { return layer_info<Convolution<Convolution3dOptions>>(); }
+LayerInfo layers::transposed_convolution2d_info() {
+  return layer_info<Convolution<TransposedConvolution2dOptions>>();
+}
+LayerInfo layers::max_pooling1d_info() { return layer_info<Pooling<MaxPooling1dOptions>>(); }
+LayerInfo layers::max_pooling2d_info() { return layer_info<Pooling<MaxPooling2dOptions>>(); }
+LayerInfo layers::max_pooling3d_info() { return layer_info<Pooling<MaxPooling3dOptions>>(); }
+LayerInfo layers::average_pooling1d_info() {
+  return layer_info<Pooling<AveragePooling1dOptions>>();
+}
+LayerInfo layers::average_pooling2d_info() {
+  return layer_info<Pooling<AveragePooling2dOptions>>();
+}
+LayerInfo layers::average_pooling3d_info() {
+  return layer_info<Pooling<AveragePooling3dOptions>>();
+}
+LayerInfo layers::global_average_pooling1d_info() {
+  return layer_info<Pooling<GlobalAveragePooling1dOptions>>();
+}
+LayerInfo layers::global_average_pooling2d_info() {
+  return layer_info<Pooling<GlobalAveragePooling2dOptions>>();
+}
+LayerInfo layers::global_average_pooling3d_info() {
+  return layer_info<Pooling<GlobalAveragePooling3dOptions>>();
+}
+
+}  // namespace lockstep
