@@ -53,6 +53,8 @@ bool has_v4() { return false; }
   FUNCTION(erfc, complementary_error(at), std::erfc(at))                                 \
   FUNCTION(sin, sine(at), std::sin(at))                                                  \
   FUNCTION(cos, cosine(at), std::cos(at))                                                \
+  FUNCTION(tan, tangent(at), std::tan(at))                                               \
+  FUNCTION(log2, logarithm_of_base_2(magnitude(at)), std::log2(std::fabs(at)))           \
   FUNCTION(pow, power(magnitude(at), 1.7f), std::pow(std::fabs(at), 1.7f))               \
   FUNCTION(sigmoid, logistic(at), 1 / (1 + std::exp(-at)))                               \
   FUNCTION(softplus, lockstep::kernels::softplus(at), std::log1p(std::exp(at)))          \

@@ -50,6 +50,8 @@ inline double exact_gelu_by_tanh(double x) {
   CASE(erfc, complementary_error(at), std::erfc(x), 0.502)                   \
   CASE(sin, sine(at), std::sin(x), 0.501)                                    \
   CASE(cos, cosine(at), std::cos(x), 0.501)                                  \
+  CASE(tan, tangent(at), std::tan(x), 0.501)                                 \
+  CASE(log2, logarithm_of_base_2(at), std::log2(x), 0.501)                   \
   CASE(sigmoid, logistic(at), exact_sigmoid(x), 0.78)                        \
   CASE(softplus, lockstep::kernels::softplus(at), exact_softplus(x), 0.98)   \
   CASE(gelu, Gelu{}.value(at), times(x, exact_share(x)), 0.998)              \

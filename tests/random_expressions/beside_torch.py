@@ -26,7 +26,8 @@ AMPLIFIED, FACTOR_OF_AMPLIFIED = 1e-5, 40
 FACTOR_OF_CHAOS = 1000
 RERUNS = (6, 24)
 PLANTS = ("sin", "multiply", "where", "max", "prod", "std", "log_softmax", "flip", "pad_reflect",
-          "matmul", "gelu", "cumsum", "take_by_argmax", "broadcast_to", "slice")
+          "matmul", "gelu", "cumsum", "take_by_argmax", "broadcast_to", "slice", "tan", "log2", "tril",
+          "add_linspace", "triplet_margin", "nll", "softmax_cross_entropy")
 SLOPES = ("sin", "multiply", "max", "prod", "softmax", "permute_dims", "gather_by_argmin")
 
 
@@ -69,6 +70,12 @@ def taken(x, indices, axis):
     axis %= x.dim()
     flat = x.index_select(axis, indices.reshape(-1))
     return flat.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1:])
+
+
+def distance_of(a, b):
+    """Over observations."""
+    apart = (a - b + numpy.float32(1e-6).item()).reshape(a.shape[0], -1)
+    return torch.linalg.vector_norm(apart, dim=1)
 
 
 def product(s, x, keep):
@@ -124,6 +131,18 @@ OPS = {
     "split": lambda s, x: torch.chunk(x, s["sizes"][0], s["axes"][0])[s["sizes"][1]],
     "stack": lambda s, *x: torch.stack(x, s["axes"][0]),
     "concatenation": lambda s, *x: torch.cat(x, s["axes"][0]),
+    "tril": lambda s, x: torch.tril(x, s["sizes"][0]),
+    "triu": lambda s, x: torch.triu(x, s["sizes"][0]),
+    "multiply_arange": lambda s, x: x * (s["numbers"][0] + s["numbers"][1] * torch.arange(
+        x.shape[-1], dtype=x.dtype)),
+    "add_linspace": lambda s, x: x + torch.linspace(*s["numbers"], x.shape[-1], dtype=x.dtype),
+    "triplet_margin": lambda s, a, p, n: torch.nn.functional.relu(
+        distance_of(a, p) - distance_of(a, n) + numpy.float32(s["numbers"][0]).item()),
+    "nll": lambda s, x, y: torch.nn.functional.nll_loss(
+        x.contiguous(), torch.argmax(y, 1), ignore_index=int(s["numbers"][0]), reduction="none"),
+    "softmax_cross_entropy": lambda s, x, y: torch.nn.functional.cross_entropy(
+        x.contiguous(), torch.argmax(y, 1), torch.linspace(0.5, 2, x.shape[1], dtype=x.dtype),
+        ignore_index=int(s["numbers"][0]), reduction="none", label_smoothing=s["numbers"][1]),
     "cumsum": lambda s, x: torch.cumsum(x, s["axes"][0]),
     "take_by_argmax": lambda s, x, y: taken(x, torch.argmax(y, s["axes"][1]), s["axes"][0]),
     "gather_by_argmin": lambda s, x, y: torch.gather(
@@ -138,8 +157,8 @@ OPS = {
     "logical_and": lambda s, a, b: floats((a != 0) & (b != 0), a),
     "logical_or": lambda s, a, b: floats((a != 0) | (b != 0), a),
 }
-for name in ("abs", "sign", "reciprocal", "square", "sqrt", "rsqrt", "exp", "expm1", "log", "log1p",
-             "sin", "cos", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "relu"):
+for name in ("abs", "sign", "reciprocal", "square", "sqrt", "rsqrt", "exp", "expm1", "log", "log2",
+             "log1p", "sin", "cos", "tan", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "relu"):
     OPS[name] = lambda s, x, f=getattr(torch, name): f(x)
 for name in ("add", "subtract", "multiply", "divide", "pow", "maximum", "minimum"):
     OPS[name] = with_number(name, getattr(torch, name))

@@ -117,9 +117,9 @@ class Generator {
     static const std::vector<std::string> bounded{"sin", "cos", "erf", "erfc", "tanh", "sigmoid"};
     static const std::vector<std::string> linear{"negate", "abs",   "relu",     "leaky_relu", "elu",
                                                  "gelu",   "swish", "softplus", "clip"};
-    static const std::vector<std::string> of_positive{"log", "log1p", "sqrt", "rsqrt",
-                                                      "reciprocal"};
-    static const std::vector<std::string> growing{"exp", "expm1", "square"};
+    static const std::vector<std::string> of_positive{"log",  "log2",  "log1p",
+                                                      "sqrt", "rsqrt", "reciprocal"};
+    static const std::vector<std::string> growing{"exp", "expm1", "square", "tan"};
     static const std::vector<std::string> steps{"sign", "floor", "ceil", "round"};
     switch (dice_.between(0, 8)) {
       case 0:
@@ -144,10 +144,12 @@ class Generator {
         statement({dice_.pick(of_positive), {v}}, result, std::max(2.0, bound(v)));
         return;
       }
-      case 7:
-        if (bound(v) > 4) v = statement({"tanh", {v}}, shape(v), 1);
-        statement({dice_.pick(growing), {v}}, shape(v), std::exp(bound(v)));
+      case 7: {
+        const std::string op = dice_.pick(growing);
+        if (bound(v) > (op == "tan" ? 1 : 4)) v = statement({"tanh", {v}}, shape(v), 1);
+        statement({op, {v}}, shape(v), std::exp(bound(v)));
         return;
+      }
       default: {
         // Its derivative is 0, so it is added to what has one.
         const Shape result = shape(v);
@@ -235,17 +237,42 @@ class Generator {
     statement(s, Shape(kept), most);
   }
 
+  // A loss of a value and of others of its shape.
+  void add_loss(int v) {
+    const Shape x = shape(v);
+    static const std::vector<std::string> all{"triplet_margin", "nll", "softmax_cross_entropy"};
+    Statement s{dice_.pick(all), {v}};
+    if (s.op == "triplet_margin" || x.rank() < 2) {
+      const int other = small(v);
+      s = {"triplet_margin", {v}, {}, false, {dice_.uniform(0, 2)}};
+      s.in.push_back(statement({"cos", {other}}, x, 1));
+      s.in.push_back(statement({"sigmoid", {other}}, x, 1));
+      statement(s, Shape{x[0]}, (2 * bound(v) + 2) * 60 + 2);
+      return;
+    }
+    s.in[0] = v = small(v);
+    s.in.push_back(statement({"sin", {v}}, x, 1));
+    s.numbers = {static_cast<double>(dice_.between(-1, 2)), dice_.pick(std::vector{0.0, 0.1})};
+    Dims dims = x.dims();
+    dims.erase(dims.begin() + 1);
+    statement(s, Shape(dims), 4 * bound(v) + 16);
+  }
+
   void add_move() {
     int v = any();
+    if (shape(v).rank() > 0 && dice_.chance(10)) return add_loss(v);
     const int rank = shape(v).rank();
     Dims dims = shape(v).dims();
-    static const std::vector<std::string> all{"broadcast_to", "permute_dims",   "slice",
-                                              "expand_dims",  "squeeze",        "flip",
-                                              "roll",         "tile",           "diagonal",
-                                              "split",        "stack",          "concatenation",
-                                              "pad_constant", "pad_reflect",    "pad_edge",
-                                              "matmul",       "matmul",         "matrix_transpose",
-                                              "cumsum",       "take_by_argmax", "gather_by_argmin"};
+    static const std::vector<std::string> all{
+        "broadcast_to",   "permute_dims",   "slice",
+        "expand_dims",    "squeeze",        "flip",
+        "roll",           "tile",           "diagonal",
+        "split",          "stack",          "concatenation",
+        "pad_constant",   "pad_reflect",    "pad_edge",
+        "matmul",         "matmul",         "matrix_transpose",
+        "cumsum",         "take_by_argmax", "gather_by_argmin",
+        "tril",           "triu",           "add_linspace",
+        "multiply_arange"};
     Statement s{dice_.pick(all), {v}};
     if (s.op == "broadcast_to") {
       for (int64_t& d : dims) {
@@ -281,6 +308,7 @@ class Generator {
     for (const int64_t d : dims) elements *= d;
     if (elements > kMostElements || elements == 0) return;
     double most = bound(v) + 1;
+    if (s.op == "multiply_arange") most *= 2;
     if (s.op == "matmul") most = bound(s.in[0]) * bound(s.in[1]) * 17;
     statement(s, Shape(dims), most);
   }
@@ -295,7 +323,12 @@ class Generator {
       return at;
     };
     int64_t size = 0;
-    if (s.op == "slice") {
+    if (s.op == "tril" || s.op == "triu") {
+      if (rank < 2) return false;
+      s.sizes = {dice_.between(-2, 2)};
+    } else if (s.op == "add_linspace" || s.op == "multiply_arange") {
+      s.numbers = {dice_.uniform(-1, 1), s.op == "add_linspace" ? dice_.uniform(-1, 1) : 0.05};
+    } else if (s.op == "slice") {
       for (int64_t& d : dims) {
         const int64_t step = dice_.pick(Dims{1, 1, 2, -1, -2, 3});
         const int64_t first = dice_.between(0, d - 1), last = dice_.between(first, d - 1);

@@ -69,6 +69,25 @@ T result_of(const Statement& s, const std::vector<T>& x) {
   if (s.op == "softmax") return ops::softmax(x[0], axis());
   if (s.op == "log_softmax") return ops::log_softmax(x[0], axis());
   if (s.op == "cumsum") return ops::cumsum(x[0], axis());
+  if (s.op == "tril") return ops::tril(x[0], s.sizes[0]);
+  if (s.op == "triu") return ops::triu(x[0], s.sizes[0]);
+  if (s.op == "multiply_arange") {
+    const double step = s.numbers[1], stop = static_cast<double>(x[0].shape()[-1]) - 0.5;
+    return x[0] * ops::arange(x[0], s.numbers[0], s.numbers[0] + stop * step, step);
+  }
+  if (s.op == "add_linspace") {
+    return x[0] + ops::linspace(x[0], s.numbers[0], s.numbers[1], x[0].shape()[-1]);
+  }
+  if (s.op == "triplet_margin") return ops::triplet_margin(x[0], x[1], x[2], s.numbers[0]);
+  // Of labels that are computed: the classes of the largest values.
+  if (s.op == "nll") {
+    return ops::nll(x[0], ops::argmax(x[1], 1), {}, static_cast<int64_t>(s.numbers[0]));
+  }
+  if (s.op == "softmax_cross_entropy") {
+    return ops::softmax_cross_entropy(
+        x[0], ops::argmax(x[1], 1), ops::linspace(x[0], 0.5, 2, x[0].shape()[1]),
+        {.ignore_index = static_cast<int64_t>(s.numbers[0]), .label_smoothing = s.numbers[1]});
+  }
   // Indices that are computed, from 0 to before the size of the second value's axis.
   if (s.op == "take_by_argmax") return ops::take(x[0], ops::argmax(x[1], s.axes[1]), axis());
   if (s.op == "gather_by_argmin") {

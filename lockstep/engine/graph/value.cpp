@@ -7,6 +7,11 @@
 
 namespace lockstep {
 
+TensorSpec Value::spec() const {
+  if (!defined()) throw InvalidArgument("[value] a value is undefined");
+  return builder_->spec_of(number_);
+}
+
 std::vector<Value> apply_all(OpPtr op, std::span<const Value> inputs) {
   if (!op) throw InvalidArgument("[op] the op is null");
   const std::string where = "[" + std::string(op->type()) + "] ";

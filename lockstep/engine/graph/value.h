@@ -35,12 +35,15 @@ class Value {
 
   bool defined() const { return builder_ != nullptr; }
   // In a layer: for an input and values computed from it, the first dimension counts observations.
-  Shape shape() const { return builder_->spec_of(number_).shape; }
-  DType dtype() const { return builder_->spec_of(number_).dtype; }
+  // Both throw InvalidArgument if the value is undefined.
+  Shape shape() const { return spec().shape; }
+  DType dtype() const { return spec().dtype; }
   ValueBuilder* builder() const { return builder_; }
   int number() const { return number_; }
 
  private:
+  TensorSpec spec() const;
+
   ValueBuilder* builder_ = nullptr;
   int number_ = -1;
 };

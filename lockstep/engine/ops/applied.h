@@ -1,8 +1,10 @@
 // Ops applied to tensors, as applied() of graph/value.h applies them to values.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/graph/op.h"
 
@@ -20,6 +22,20 @@ inline std::vector<Tensor> all_outputs(const OpPtr& op, std::initializer_list<Te
 }
 inline std::vector<Value> all_outputs(const OpPtr& op, std::initializer_list<Value> inputs) {
   return apply_all(op, inputs);
+}
+
+// Throws the error again, with the name of the function that was called in front.
+[[noreturn]] void refuse_as(std::string_view function, const InvalidArgument& error);
+
+// Calls `made`, the body of a function of ops.h that consists of other ones: what these refuse gets
+// the name of the function that was called.
+template <class Made>
+auto named(std::string_view function, const Made& made) -> decltype(made()) {
+  try {
+    return made();
+  } catch (const InvalidArgument& error) {
+    refuse_as(function, error);
+  }
 }
 
 // Instantiates a function of ops.h for tensors and for values. The number is that of its operands,

@@ -15,9 +15,11 @@
   OP(exp, "e^x")                                                                                   \
   OP(expm1, "e^x - 1, accurate near 0")                                                            \
   OP(log, "the natural logarithm; NaN below 0")                                                    \
+  OP(log2, "the logarithm of base 2; NaN below 0")                                                 \
   OP(log1p, "log(1 + x), accurate near 0")                                                         \
   OP(sin, "the sine of x radians")                                                                 \
   OP(cos, "the cosine of x radians")                                                               \
+  OP(tan, "the tangent of x radians")                                                              \
   OP(erf, "the error function")                                                                    \
   OP(erfc, "1 - erf(x), accurate for large x")                                                     \
   OP(floor, "the largest whole number that is at most x; the derivative is 0")                     \

@@ -119,9 +119,10 @@ struct SliceRange {
 };
 
 // Sum, mean, product, largest and smallest element along axes (negative: from the last). keep_dims:
-// the axes stay, with size 1. Sums and products are in double; the derivative of a product
-// multiplies halves in f32. Equal largest elements share the derivative. Throw InvalidArgument for
-// axes that x does not have, and, but for sum() and prod(), if there is nothing to reduce.
+// the axes stay, with size 1. Sums and products are in double, and so is the first derivative of a
+// product; further ones multiply halves in f32. Equal largest elements share the derivative. Throw
+// InvalidArgument for axes that x does not have, and, but for sum() and prod(), if there is nothing
+// to reduce.
 template <Operand T>
 T sum(const T& x, const std::vector<int>& axes, bool keep_dims = false);
 template <Operand T>
@@ -255,6 +256,25 @@ T pad(const T& x, const std::vector<PadWidth>& widths, PadMode mode = PadMode::c
 // Of the last two axes: ... x n x m becomes ... x min(n, m).
 template <Operand T>
 T diagonal(const T& x);
+
+// The lower triangle of the last two axes, and the upper one: elements whose column less their row
+// is at most k (at least k), zeros elsewhere. f32.
+template <Operand T>
+T tril(const T& x, int64_t k = 0);
+template <Operand T>
+T triu(const T& x, int64_t k = 0);
+
+// start, start + step and so on, before stop; and `count` numbers from start to stop, with both. A
+// vector of f32, each number computed in double and rounded once, on the device of `like`, of which
+// nothing else counts but that it is f32; without `like`, on the CPU. Plans compute them in each
+// run, and cast() makes indices of them. Throw InvalidArgument for limits that are not finite, a
+// step of 0 and a count below 0.
+template <Operand T>
+T arange(const T& like, double start, double stop, double step = 1);
+Tensor arange(double start, double stop, double step = 1);
+template <Operand T>
+T linspace(const T& like, double start, double stop, int64_t count);
+Tensor linspace(double start, double stop, int64_t count);
 
 // Joins tensors along `axis` (1: channels). Throws InvalidArgument if any other dimension differs.
 // Thread-safe.
@@ -552,6 +572,27 @@ T cross_entropy(const T& probabilities, const Same<T>& labels);
 template <Operand T>
 T softmax_cross_entropy(const T& logits, const Same<T>& labels);
 
+// The same losses with settings, and the loss from logarithms of probabilities. They are made of
+// other ops, so they have derivatives of any order. scores: n x c or n x c x space; labels: n or n
+// x space, i32 or i64; weights of classes: c, or undefined for none. One value for each label: with
+// weights, the loss times that of the label's class; for a label of ignore_index, 0. They are not
+// divided by the sum of weights: PyTorch's with reduction="none". label_smoothing: that share of a
+// label is divided among all classes. Labels of no class give NaN; eager calls on the CPU
+// refuse them. Throw InvalidArgument if shapes or types do not fit.
+struct CrossEntropyParams {
+  int64_t ignore_index = -100;
+  double label_smoothing = 0;
+};
+template <Operand T>
+T cross_entropy(const T& probabilities, const Same<T>& labels, const Same<T>& weights,
+                const CrossEntropyParams& params = {});
+template <Operand T>
+T softmax_cross_entropy(const T& logits, const Same<T>& labels, const Same<T>& weights,
+                        const CrossEntropyParams& params = {});
+template <Operand T>
+T nll(const T& log_probabilities, const Same<T>& labels, const Same<T>& weights = {},
+      int64_t ignore_index = -100);
+
 // Mean of (prediction - target)^2 over the elements of each observation: n values. prediction,
 // target: n x .... Throws InvalidArgument if their shapes differ. Thread-safe.
 template <Operand T>
@@ -578,11 +619,16 @@ T hinge(const T& prediction, const Same<T>& target, double margin = 1);
 // (a . b) / (|a| |b|) over all elements, with norms of at least epsilon: from -1 to 1.
 template <Operand T>
 T cosine_similarity(const T& a, const Same<T>& b, double epsilon = 1e-8);
+// max(0, |anchor - positive| - |anchor - negative| + margin), with Euclidean distances of what
+// differs plus epsilon: an observation is a triplet. All have one shape.
+template <Operand T>
+T triplet_margin(const T& anchor, const Same<T>& positive, const Same<T>& negative,
+                 double margin = 1, double epsilon = 1e-6);
 // Mean of -(target * log(p) + (1 - target) * log(1 - p)), with logarithms of at least -100 and
 // their slopes of at most 1e12. probabilities and target: from 0 to 1.
 template <Operand T>
 T binary_cross_entropy(const T& probabilities, const Same<T>& target);
-// binary_cross_entropy(sigmoid(logits), target), finite for large logits: off by their rounding.
+// binary_cross_entropy(sigmoid(logits), target), finite for large logits and exact for right ones.
 template <Operand T>
 T binary_cross_entropy_with_logits(const T& logits, const Same<T>& target);
 // The Kullback-Leibler divergence: sum of target * (log(target) - log_probabilities), where

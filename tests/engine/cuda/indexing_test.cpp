@@ -1,5 +1,5 @@
-// Taking, scattering, extremes, cumulative sums and casts by the CUDA back end, beside the CPU's:
-// the same bits.
+// Taking, scattering, extremes, cumulative sums, ranges and casts by the CUDA back end, beside the
+// CPU's: the same bits.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -9,6 +9,8 @@
 #include "lockstep/engine/kernels/elementwise/cast.h"
 #include "lockstep/engine/kernels/reductions/arg_reduce.h"
 #include "lockstep/engine/kernels/reductions/cumulative_sum.h"
+#include "lockstep/engine/kernels/reductions/products_of_others.h"
+#include "lockstep/engine/kernels/shapes/arange.h"
 #include "lockstep/engine/kernels/shapes/scatter_add.h"
 #include "lockstep/engine/kernels/shapes/take.h"
 #include "tests/engine/cuda/harness.h"
@@ -92,6 +94,21 @@ TEST(CudaAlongAxis, CumulativeSums) {
       const CumulativeSumProblem p{plain(shape), axis, reverse};
       compare(cpu_table().cumulative_sum(p), cuda::cumulative_sum(p), kSame);
     }
+  }
+}
+
+TEST(CudaAlongAxis, ProductsOfOthers) {
+  for (const Shape& shape : {Shape{1}, Shape{3, 70}, Shape{2, 9, 5}, Shape{3, 0}, Shape{0, 3}}) {
+    SCOPED_TRACE(shape.to_string());
+    const ProductsOfOthersProblem p{plain(shape)};
+    compare(cpu_table().products_of_others(p), cuda::products_of_others(p), kSame);
+  }
+}
+
+TEST(CudaArange, HasTheBitsOfTheProcessor) {
+  for (const ArangeProblem& p : {ArangeProblem{0, 0, 1, 2, 3}, ArangeProblem{1, 1, 0.1, 0.1, 0},
+                                 ArangeProblem{700, 350, -1, 1, 2.0 / 699}}) {
+    compare(cpu_table().arange(p), cuda::arange(p), kSame);
   }
 }
 

@@ -164,6 +164,39 @@ TEST(ArrayFunctions, DerivativesOfAProductWithZeros) {
   EXPECT_EQ(h.to_vector(), (std::vector<float>{5, 3, 2, 5, 5, 0, 3, 6, 5}));
 }
 
+// The product is in the range of f32, and so are its derivatives; products of halves are not.
+TEST(ArrayFunctions, DerivativesOfAProductDoNotOverflowInBetween) {
+  const Tensor x = Tensor::from(
+      std::vector<float>{1e30f, 1e30f, 1e-30f, 1e-30f, 1e-30f, 1e-30f, 1e30f, 1e30f}, {2, 4});
+  for (const int axis : {0, 1}) {
+    const Tensor given = axis == 1 ? x : ops::matrix_transpose(x);
+    Tape tape;
+    tape.watch({given});
+    const Tensor y = ops::prod(given, {axis});
+    const Tensor slope = tape.gradient(ops::sum(y), {given})[0];
+    const std::vector<float> g = (axis == 1 ? slope : ops::matrix_transpose(slope)).to_vector();
+    for (size_t i = 0; i < g.size(); ++i) {
+      EXPECT_FLOAT_EQ(g[i], i < 2 || i > 5 ? 1e-30f : 1e30f) << i;
+    }
+  }
+}
+
+// A norm over one element is its size, whose second derivative is 0. PyTorch in fp64 has less than
+// 1e-15 for it, squares and roots in f32 some 1e-8.
+TEST(ArrayFunctions, ANormOverOneElementHasNoSecondDerivative) {
+  const Tensor x = Tensor::from(std::vector<float>{0.3f, -1.7f, 0, 3e30f, -1e-30f}, {5, 1});
+  for (const bool keep : {false, true}) {
+    Tape tape;
+    tape.watch({x});
+    const Tensor y = ops::norm(x, {1}, keep);
+    EXPECT_EQ(y.shape(), keep ? (Shape{5, 1}) : Shape{5});
+    EXPECT_EQ(y.to_vector(), (std::vector<float>{0.3f, 1.7f, 0, 3e30f, 1e-30f}));
+    const Tensor g = tape.gradient(ops::sum(y), {x}, {.create_graph = true})[0];
+    EXPECT_EQ(g.to_vector(), (std::vector<float>{1, -1, 0, 1, -1}));
+    EXPECT_EQ(tape.gradient(ops::sum(g * x), {x})[0].to_vector(), g.to_vector());
+  }
+}
+
 TEST(ArrayFunctions, Moves) {
   const Array x = random_array({2, 3, 4}, 6);
   const auto element = [](const Array& a, const Dims& at) { return a[place_of(at, a.dims)]; };

@@ -125,22 +125,22 @@ std::vector<Row> rows() {
        {"[fully_connected]", "2x6 i32"}},
       {"bn_rank",
        [] { batch_normalization_training(of({3}), of({3}), of({3})); },
-       {"[batch_normalization]", "received 3"}},
+       {"[batch_normalization_training]", "received 3"}},
       {"bn_empty",
        [] {
          batch_normalization_training(of({0, 3}), of({3}), of({3}));
        },
-       {"[batch_normalization]", "0x3"}},
+       {"[batch_normalization_training]", "0x3"}},
       {"bn_one_value",
        [] {
          batch_normalization_training(of({1, 3}), of({3}), of({3}));
        },
-       {"[batch_normalization]", "1x3", "one value for each channel"}},
+       {"[batch_normalization_training]", "1x3", "one value for each channel"}},
       {"bn_one_value_of_an_image",
        [] {
          batch_normalization_training(of({1, 3, 1, 1}), of({3}), of({3}));
        },
-       {"[batch_normalization]", "1x3x1x1", "one value for each channel"}},
+       {"[batch_normalization_training]", "1x3x1x1", "one value for each channel"}},
       {"gn_one_value",
        [] {
          group_normalization(of({4, 3}), of({3}), of({3}), 3);
@@ -153,12 +153,12 @@ std::vector<Row> rows() {
        {"[group_normalization]", "one value for each group"}},
       {"bn_scale",
        [=] { batch_normalization_training(image, of({5}), of({6})); },
-       {"[batch_normalization]", "6 elements", "received 5"}},
+       {"[batch_normalization_training]", "6 elements", "received 5"}},
       {"bn_shift",
        [=] {
          batch_normalization_training(image, of({6}), of({6, 1}));
        },
-       {"[batch_normalization]", "6x1"}},
+       {"[batch_normalization_training]", "6x1"}},
       {"bn_mean",
        [=] { batch_normalization(image, of({6}), of({6}), of({1}), of({6})); },
        {"[batch_normalization]", "received 1"}},
@@ -172,7 +172,7 @@ std::vector<Row> rows() {
        [] {
          batch_normalization_training(of({2, 3}, DType::u8), of({3}), of({3}));
        },
-       {"[batch_normalization]", "2x3 u8"}},
+       {"[batch_normalization_training]", "2x3 u8"}},
       {"bn_count",
        [=] {
          apply_op(make_batch_normalization(1e-5, false), {image, of({6}), of({6})});

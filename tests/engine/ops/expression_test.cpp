@@ -134,6 +134,8 @@ double exact_less(double a, double b, double) { return a < b; }
 double exact_less_equal(double a, double b, double) { return a <= b; }
 double exact_where(double a, double b, double c) { return a != 0 ? b : c; }
 double exact_multiply_add(double a, double b, double c) { return double{float(a * b)} + c; }
+double exact_log2(double a, double, double) { return std::log2(a); }
+double exact_tan(double a, double, double) { return std::tan(a); }
 double exact_constant(double, double, double) { return 0.3f; }
 
 using Exact = double (*)(double, double, double);

@@ -95,6 +95,8 @@ TEST(Primitives, FunctionsOfOneArgumentAndTheirDerivatives) {
       {"log1p", {[](const Arguments& x) { return std::log1p(x[0]); }, {-0.5, 3}}},
       {"sin", {[](const Arguments& x) { return std::sin(x[0]); }, {-4, 4}}},
       {"cos", {[](const Arguments& x) { return std::cos(x[0]); }, {-4, 4}}},
+      {"log2", {[](const Arguments& x) { return std::log2(x[0]); }, {0.5, 3}}},
+      {"tan", {[](const Arguments& x) { return std::tan(x[0]); }, {-1, 1}}},
       {"erf", {[](const Arguments& x) { return std::erf(x[0]); }, {-2, 2}}},
       {"erfc", {[](const Arguments& x) { return std::erfc(x[0]); }, {-2, 2}}},
       {"floor", {[](const Arguments& x) { return std::floor(x[0]); }, {0.1, 0.9}}},

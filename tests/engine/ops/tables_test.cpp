@@ -21,7 +21,9 @@
 #include "lockstep/engine/kernels/losses/one_hot.h"
 #include "lockstep/engine/kernels/reductions/arg_reduce.h"
 #include "lockstep/engine/kernels/reductions/cumulative_sum.h"
+#include "lockstep/engine/kernels/reductions/products_of_others.h"
 #include "lockstep/engine/kernels/reductions/reduce.h"
+#include "lockstep/engine/kernels/shapes/arange.h"
 #include "lockstep/engine/kernels/shapes/copy_pieces.h"
 #include "lockstep/engine/kernels/shapes/scatter_add.h"
 #include "lockstep/engine/kernels/shapes/strided_copy.h"
@@ -271,6 +273,26 @@ void check_indexing(Device device, const kernels::Table& table) {
   }
 }
 
+void check_arange(Device device, const kernels::Table& table) {
+  const Tensor y(Shape{5}, DType::f32, device);
+  run_pass(table.arange({5, 3, 1, 10, 0.5}).forward, {}, {y});
+  EXPECT_EQ(y.to_vector(), (std::vector<float>{1, 1.5f, 2, 9.5f, 10}));
+  note_support(device, "arange");
+}
+
+// Beyond the range of f32 in between, and beside 0.
+void check_products_of_others(Device device, const kernels::Table& table) {
+  const std::vector<float> x{1e30f, 1e30f, 1e-30f, 1e-30f, 2, 0, 3, 4};
+  const Tensor there = Tensor::from(x, {2, 4}).to(device), y(Shape{2, 4}, DType::f32, device);
+  run_pass(table.products_of_others({there.spec()}).forward, {there}, {y});
+  const std::vector<float> others = y.to_vector();
+  EXPECT_FLOAT_EQ(others[0], 1e-30f);
+  EXPECT_FLOAT_EQ(others[3], 1e30f);
+  EXPECT_EQ((std::vector<float>(others.begin() + 4, others.end())),
+            (std::vector<float>{0, 24, 0, 0}));
+  note_support(device, "products_of_others");
+}
+
 // The first of equal elements; padding does not count.
 void check_pooled_at_maximum(Device device, const kernels::Table& table) {
   const std::vector<float> x{-1, -2, 5, 5, -3, -4, 5, 1};
@@ -393,6 +415,8 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   check_random_uniform(device, table);
   check_strided_copy(device, table);
   check_indexing(device, table);
+  check_arange(device, table);
+  check_products_of_others(device, table);
   check_pooled_at_maximum(device, table);
   for (size_t i = 0; i < std::size(calls); ++i) {
     const kernels::KernelInfo& kernel = kernels::kKernels[i];

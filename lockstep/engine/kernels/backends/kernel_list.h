@@ -22,7 +22,7 @@
 
 // Changes whenever the list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 24
+#define LOCKSTEP_TABLE_VERSION 25
 
 // clang-format off
 #define LOCKSTEP_KERNELS(OP, FUNCTION)                                                             \
@@ -45,11 +45,13 @@
   OP(reshape, ReshapeProblem, narrow, required, both)                                              \
   OP(concatenation, ConcatenationProblem, narrow, required, both)                                  \
   OP(strided_copy, StridedCopyProblem, wide, required, both)                                       \
+  OP(arange, ArangeProblem, wide, required, both)                                                  \
   OP(take, TakeProblem, wide, required, both)                                                      \
   OP(scatter_add, ScatterAddProblem, wide, required, both)                                         \
   OP(reduce, ReduceProblem, wide, required, both)                                                  \
   OP(arg_reduce, ArgReduceProblem, wide, required, both)                                           \
   OP(cumulative_sum, CumulativeSumProblem, wide, required, both)                                   \
+  OP(products_of_others, ProductsOfOthersProblem, wide, required, both)                            \
   OP(sum, SumProblem, wide, required, both)                                                        \
   OP(pooled_at_maximum, PooledAtMaximumProblem, wide, required, both)                              \
   OP(one_hot, OneHotProblem, wide, required, both)                                                 \

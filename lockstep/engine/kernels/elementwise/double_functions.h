@@ -92,6 +92,12 @@ LOCKSTEP_FUNCTION double logarithm(double x) {
   return with_limits_of_logarithm(x, fused(s.n, 0.69314718055994531, logarithm_near_1(s.m - 1)));
 }
 
+// The logarithm of base 2, exact for powers of two.
+LOCKSTEP_FUNCTION double logarithm_of_base_2(double x) {
+  const Scaled s(x);
+  return with_limits_of_logarithm(x, fused(logarithm_near_1(s.m - 1), 1.4426950408889634, s.n));
+}
+
 // log(1 + x).
 LOCKSTEP_FUNCTION double logarithm_of_1_plus(double x) {
   const double sum = 1 + x;
@@ -201,13 +207,18 @@ LOCKSTEP_FUNCTION double sine(double x) {
 
 LOCKSTEP_FUNCTION double cosine(double x) { return QuarterTurns(x).turned(1); }
 
+LOCKSTEP_FUNCTION double tangent(double x) {
+  const QuarterTurns turns(x);
+  const double sine = turns.sine(), cosine = turns.cosine();
+  const bool odd = (turns.n & 1) != 0;
+  const double found = (odd ? -cosine : sine) / (odd ? sine : cosine);
+  return x == 0 ? x : found;
+}
+
 // x^y for floats, with the limits and the signs of IEEE 754.
 LOCKSTEP_FUNCTION double power(double x, double y) {
   const double z = magnitude(x);
-  const Scaled s(z);
-  const double log2 =
-      with_limits_of_logarithm(z, fused(logarithm_near_1(s.m - 1), 1.4426950408889634, s.n));
-  const double size = exponential_of_2(y * log2);
+  const double size = exponential_of_2(y * logarithm_of_base_2(z));
   // Floats of 2^24 and more are even.
   const double half = 0.5 * limited(y, -33554432.0, 33554432.0);
   const auto is_whole = [](double a) __attribute__((always_inline)) {

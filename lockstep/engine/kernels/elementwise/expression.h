@@ -29,7 +29,8 @@ namespace lockstep::kernels {
   /* a * b + c with two roundings: the bits of multiply, then add. */                              \
   X(multiply_add, 3)                                                                               \
   /* Instruction::value. */                                                                        \
-  X(constant, 0)
+  X(constant, 0)                                                                                   \
+  X(log2, 1) X(tan, 1)
 // clang-format on
 
 #define LOCKSTEP_OPCODE(name, arity) name,
@@ -73,6 +74,8 @@ constexpr bool is_elementary(Opcode opcode) {
     case sigmoid:
     case softplus:
     case pow:
+    case log2:
+    case tan:
       return true;
     default:
       return false;

@@ -202,6 +202,10 @@ LOCKSTEP_FUNCTION float complementary_error(float x) {
 }
 LOCKSTEP_FUNCTION float sine(float x) { return static_cast<float>(in_double::sine(x)); }
 LOCKSTEP_FUNCTION float cosine(float x) { return static_cast<float>(in_double::cosine(x)); }
+LOCKSTEP_FUNCTION float tangent(float x) { return static_cast<float>(in_double::tangent(x)); }
+LOCKSTEP_FUNCTION float logarithm_of_base_2(float x) {
+  return static_cast<float>(in_double::logarithm_of_base_2(x));
+}
 LOCKSTEP_FUNCTION float power(float x, float y) {
   return static_cast<float>(in_double::power(x, y));
 }

@@ -5,7 +5,9 @@
 #include "lockstep/engine/kernels/elementwise/cast.h"
 #include "lockstep/engine/kernels/reductions/arg_reduce.h"
 #include "lockstep/engine/kernels/reductions/cumulative_sum.h"
+#include "lockstep/engine/kernels/reductions/products_of_others.h"
 #include "lockstep/engine/kernels/self_test/case_list.h"
+#include "lockstep/engine/kernels/shapes/arange.h"
 #include "lockstep/engine/kernels/shapes/scatter_add.h"
 #include "lockstep/engine/kernels/shapes/take.h"
 
@@ -84,6 +86,20 @@ void add_along_axis(std::vector<TestCase>& to) {
           },
           kSameBits, {}, row.large);
     }
+    if (row.axis + 1 < row.shape.rank()) continue;
+    add_case<&Table::products_of_others, ProductsOfOthersProblem>(
+        to, "products_of_others", "f32", what, false,
+        [=](const Specs& spec) { return ProductsOfOthersProblem{spec(row.shape)}; }, kSameBits, {},
+        row.large);
+  }
+}
+
+void add_numbers(std::vector<TestCase>& to) {
+  for (const ArangeProblem& p : {ArangeProblem{1, 1, 0.1, 0.1, 0}, ArangeProblem{7, 7, -1, 6, 0.3},
+                                 ArangeProblem{1001, 501, -1, 1, 0.002}}) {
+    add_case<&Table::arange, ArangeProblem>(
+        to, "arange", "f32", std::to_string(p.count) + " elements", false,
+        [p](const Specs&) { return p; }, kSameBits);
   }
 }
 
@@ -115,6 +131,7 @@ std::vector<TestCase> index_cases() {
   std::vector<TestCase> cases;
   add_indexing(cases);
   add_along_axis(cases);
+  add_numbers(cases);
   add_casts(cases);
   return cases;
 }

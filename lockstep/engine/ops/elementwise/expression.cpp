@@ -24,6 +24,7 @@ Known result_of(const kernels::Instruction& at, Known a, Known b, Known c) {
     case Opcode::expm1:
     case Opcode::log1p:
     case Opcode::sin:
+    case Opcode::tan:
     case Opcode::tanh:
     case Opcode::erf:
     case Opcode::floor:

@@ -74,10 +74,14 @@ class Pointwise final : public FloatOp {
         return d / x;
       case Opcode::log1p:
         return d / (x + 1);
+      case Opcode::log2:
+        return d * std::numbers::log2e / x;
       case Opcode::sin:
         return d * cos(x);
       case Opcode::cos:
         return negate(d * sin(x));
+      case Opcode::tan:
+        return d * (square(y) + 1);
       case Opcode::tanh:
         // 1 - y^2 without cancellation.
         return d * (applied(make_pointwise(Opcode::sigmoid), {x * 2}) *
@@ -183,8 +187,12 @@ T scalar_like(const T& x, double value) {
 
 #define LOCKSTEP_DEFINE_FOR(name, T)                                                       \
   T name(const T& a, const T& b) { return applied(make_pointwise(Opcode::name), {a, b}); } \
-  T name(const T& a, double b) { return name(a, scalar_like(a, b)); }                      \
-  T name(double a, const T& b) { return name(scalar_like(b, a), b); }
+  T name(const T& a, double b) {                                                           \
+    return named(#name, [&] { return name(a, scalar_like(a, b)); });                       \
+  }                                                                                        \
+  T name(double a, const T& b) {                                                           \
+    return named(#name, [&] { return name(scalar_like(b, a), b); });                       \
+  }
 #define LOCKSTEP_DEFINE(name, text) \
   LOCKSTEP_DEFINE_FOR(name, Tensor) \
   LOCKSTEP_DEFINE_FOR(name, Value)
@@ -192,15 +200,15 @@ LOCKSTEP_BINARY_OPS(LOCKSTEP_DEFINE)
 #undef LOCKSTEP_DEFINE
 #undef LOCKSTEP_DEFINE_FOR
 
-#define LOCKSTEP_DEFINE_FOR(T)                                        \
-  T where(const T& condition, const T& a, const T& b) {               \
-    return applied(make_pointwise(Opcode::where), {condition, a, b}); \
-  }                                                                   \
-  T where(const T& condition, const T& a, double b) {                 \
-    return where(condition, a, scalar_like(a, b));                    \
-  }                                                                   \
-  T where(const T& condition, double a, const T& b) {                 \
-    return where(condition, scalar_like(b, a), b);                    \
+#define LOCKSTEP_DEFINE_FOR(T)                                                     \
+  T where(const T& condition, const T& a, const T& b) {                            \
+    return applied(make_pointwise(Opcode::where), {condition, a, b});              \
+  }                                                                                \
+  T where(const T& condition, const T& a, double b) {                              \
+    return named("where", [&] { return where(condition, a, scalar_like(a, b)); }); \
+  }                                                                                \
+  T where(const T& condition, double a, const T& b) {                              \
+    return named("where", [&] { return where(condition, scalar_like(b, a), b); }); \
   }
 LOCKSTEP_DEFINE_FOR(Tensor)
 LOCKSTEP_DEFINE_FOR(Value)

@@ -57,19 +57,23 @@ Value random_uniform(const Value& like, uint64_t draw) {
 }
 
 Tensor random_normal(const Tensor& like, uint64_t draw, const StepInfo& step) {
-  const Tensor u = random_uniform(like, draw, step);
-  return normal(u, random_uniform(like, draw + kSecondDraw, step));
+  return named("random_normal", [&] {
+    const Tensor u = random_uniform(like, draw, step);
+    return normal(u, random_uniform(like, draw + kSecondDraw, step));
+  });
 }
 Value random_normal(const Value& like, uint64_t draw) {
-  const Value u = random_uniform(like, draw);
-  return normal(u, random_uniform(like, draw + kSecondDraw));
+  return named("random_normal", [&] {
+    const Value u = random_uniform(like, draw);
+    return normal(u, random_uniform(like, draw + kSecondDraw));
+  });
 }
 
 Tensor random_bernoulli(const Tensor& p, uint64_t draw, const StepInfo& step) {
-  return bernoulli(random_uniform(p, draw, step), p);
+  return named("random_bernoulli", [&] { return bernoulli(random_uniform(p, draw, step), p); });
 }
 Value random_bernoulli(const Value& p, uint64_t draw) {
-  return bernoulli(random_uniform(p, draw), p);
+  return named("random_bernoulli", [&] { return bernoulli(random_uniform(p, draw), p); });
 }
 
 }  // namespace lockstep::ops

@@ -42,19 +42,21 @@ OpPtr make_softmax() { return std::make_shared<Softmax>(); }
 
 template <Operand T>
 T softmax(const T& x) {
-  return applied(make_softmax(), {x});
+  return named("softmax", [&] { return applied(make_softmax(), {x}); });
 }
 LOCKSTEP_INSTANTIATE_1(softmax)
 
 template <Operand T>
 T softmax(const T& x, int axis) {
-  const int at = resolved_axis("softmax", axis, x.shape());
-  if (x.shape().elements() == 0) return x;
-  const int64_t size = x.shape()[at];
-  int64_t before = 1;
-  for (int a = 0; a < at; ++a) before *= x.shape()[a];
-  const Shape as_images{before, size, x.shape().elements() / (before * size)};
-  return reshaped(softmax(reshaped(x, as_images)), x.shape());
+  return named("softmax", [&] {
+    const int at = resolved_axis("softmax", axis, x.shape());
+    if (x.shape().elements() == 0) return x;
+    const int64_t size = x.shape()[at];
+    int64_t before = 1;
+    for (int a = 0; a < at; ++a) before *= x.shape()[a];
+    const Shape as_images{before, size, x.shape().elements() / (before * size)};
+    return reshaped(softmax(reshaped(x, as_images)), x.shape());
+  });
 }
 LOCKSTEP_INSTANTIATE_1(softmax, int)
 

@@ -117,32 +117,43 @@ void check_vectors(const char* op, const Shape& a, const Shape& b, bool equal) {
                         b.to_string());
 }
 
+template <class T>
+T transposed(const T& x) {
+  const Shape shape = x.shape();
+  if (shape.rank() < 2) {
+    throw InvalidArgument("[matrix_transpose] expected matrices of ... x m x n, received " +
+                          shape.to_string());
+  }
+  std::vector<int> axes(static_cast<size_t>(shape.rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  std::iter_swap(axes.end() - 1, axes.end() - 2);
+  return permute_dims(x, axes);
+}
+
 }  // namespace
 
 OpPtr make_matmul(bool transpose_a, bool transpose_b) {
   return std::make_shared<Matmul>(transpose_a, transpose_b);
 }
 
-#define LOCKSTEP_DEFINE_FOR(T)                                                                 \
-  T matmul(const T& a, const T& b) { return product_of(a, b); }                                \
-  T dot(const T& a, const T& b) {                                                              \
-    check_vectors("dot", a.shape(), b.shape(), true);                                          \
-    return product_of(a, b);                                                                   \
-  }                                                                                            \
-  T outer(const T& a, const T& b) {                                                            \
-    check_vectors("outer", a.shape(), b.shape(), false);                                       \
-    return multiply(inserted(a, 1), b);                                                        \
-  }                                                                                            \
-  T matrix_transpose(const T& x) {                                                             \
-    const Shape shape = x.shape();                                                             \
-    if (shape.rank() < 2) {                                                                    \
-      throw InvalidArgument("[matrix_transpose] expected matrices of ... x m x n, received " + \
-                            shape.to_string());                                                \
-    }                                                                                          \
-    std::vector<int> axes(static_cast<size_t>(shape.rank()));                                  \
-    std::iota(axes.begin(), axes.end(), 0);                                                    \
-    std::iter_swap(axes.end() - 1, axes.end() - 2);                                            \
-    return permute_dims(x, axes);                                                              \
+#define LOCKSTEP_DEFINE_FOR(T)                                       \
+  T matmul(const T& a, const T& b) {                                 \
+    return named("matmul", [&] { return product_of(a, b); });        \
+  }                                                                  \
+  T dot(const T& a, const T& b) {                                    \
+    return named("dot", [&] {                                        \
+      check_vectors("dot", a.shape(), b.shape(), true);              \
+      return product_of(a, b);                                       \
+    });                                                              \
+  }                                                                  \
+  T outer(const T& a, const T& b) {                                  \
+    return named("outer", [&] {                                      \
+      check_vectors("outer", a.shape(), b.shape(), false);           \
+      return multiply(inserted(a, 1), b);                            \
+    });                                                              \
+  }                                                                  \
+  T matrix_transpose(const T& x) {                                   \
+    return named("matrix_transpose", [&] { return transposed(x); }); \
   }
 LOCKSTEP_DEFINE_FOR(Tensor)
 LOCKSTEP_DEFINE_FOR(Value)

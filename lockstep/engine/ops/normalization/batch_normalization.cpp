@@ -121,18 +121,20 @@ OpPtr make_batch_normalization(double epsilon, bool training) {
 template <Operand T>
 BatchNormalizationResult<T> batch_normalization_training(const T& x, const Same<T>& scale,
                                                          const Same<T>& shift, double epsilon) {
-  const OpPtr op = make_batch_normalization(epsilon, true);
-  const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
-  infer_of_floats(*op, shapes);  // throws what concerns the shapes first
-  // Layers are built for one observation, too; networks refuse such values where they run.
-  if (std::same_as<T, Tensor> && values_of_a_channel(*op, x.shape()) == 1) {
-    throw InvalidArgument(
-        "[batch_normalization] x (" + x.shape().to_string() +
-            ") has one value for each channel, whose normalization gives 0 whatever the value is",
-        "give it several observations, or statistics: batch_normalization()");
-  }
-  const std::vector<T> outputs = all_outputs(op, {x, scale, shift});
-  return {outputs[0], outputs[1], outputs[2]};
+  return named("batch_normalization_training", [&] {
+    const OpPtr op = make_batch_normalization(epsilon, true);
+    const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
+    infer_of_floats(*op, shapes);  // throws what concerns the shapes first
+    // Layers are built for one observation, too; networks refuse such values where they run.
+    if (std::same_as<T, Tensor> && values_of_a_channel(*op, x.shape()) == 1) {
+      throw InvalidArgument(
+          "[batch_normalization] x (" + x.shape().to_string() +
+              ") has one value for each channel, whose normalization gives 0 whatever the value is",
+          "give it several observations, or statistics: batch_normalization()");
+    }
+    const std::vector<T> outputs = all_outputs(op, {x, scale, shift});
+    return BatchNormalizationResult<T>{outputs[0], outputs[1], outputs[2]};
+  });
 }
 template BatchNormalizationResult<Tensor> batch_normalization_training(const Tensor& x,
                                                                        const Tensor& scale,

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/differentiate.h"
+#include "lockstep/engine/kernels/reductions/products_of_others.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/shapes/views.h"
@@ -13,6 +14,54 @@ namespace lockstep::ops {
 namespace {
 
 using kernels::Reduction;
+
+// The products of all other elements along the last axis.
+class ProductsOfOthers final : public FloatOp {
+ public:
+  std::string_view type() const override { return "prod"; }
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
+    return {in[0]};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    return kernels::compile(table, kernels::ProductsOfOthersProblem{in[0].plain()});
+  }
+  // That of what it computes by ops: the derivative of a tree of products.
+  std::vector<Value> gradient(const AppliedOp& of) const override {
+    Graph graph;
+    GraphBuilder builder(graph, std::string(type()));
+    const Shape shape = of.inputs[0].shape();
+    const Value x(&builder, graph.add_input(shape, DType::f32));
+    const Value diff(&builder, graph.add_input(shape, DType::f32));
+    const Value product = tree_of_products(x);
+    const int wanted = x.number();
+    const DerivativeSeed one{product.number(), full_like(x, product.shape(), 1).number()};
+    const std::vector<int> others = add_gradients(graph, {&one, 1}, {&wanted, 1});
+    const DerivativeSeed seed{others[0], diff.number()};
+    const std::vector<int> diffs = add_gradients(graph, {&seed, 1}, {&wanted, 1});
+    const Value outside[] = {of.inputs[0], of.diff_outputs[0]};
+    return replayed(graph, outside, diffs);
+  }
+
+ private:
+  // By products of two halves, whose derivatives of any order are exact where elements are 0, too.
+  static Value tree_of_products(const Value& x) {
+    const auto last = static_cast<size_t>(x.shape().rank() - 1);
+    Value left = x;
+    const auto part = [&](int64_t first, int64_t stop) {
+      std::vector<SliceRange> ranges(last + 1);
+      ranges.back() = {first, stop};
+      return slice(left, ranges);
+    };
+    for (int64_t n = x.shape()[-1]; n > 1; n = (n + 1) / 2) {
+      Value half = multiply(part(0, n / 2), part(n / 2, n / 2 * 2));
+      if (n % 2 == 1) half = concatenation({half, part(n - 1, n)}, static_cast<int>(last));
+      left = half;
+    }
+    return left;
+  }
+};
 
 class Reduce final : public FloatOp {
  public:
@@ -91,9 +140,9 @@ class Reduce final : public FloatOp {
     return Shape(dims);
   }
 
-  // The product by a tree of products of two halves, whose derivatives of any order are exact where
-  // elements are 0, too.
-  Value tree_of_products(const Value& x) const {
+  // In each row the products of all other elements, in double, for the rows of the reduced axes.
+  Value gradient_of_product(const Value& x, const Value& d) const {
+    if (x.shape().elements() == 0) return {};
     const std::vector<int> axes = resolved(x.shape());
     std::vector<int> order;
     std::vector<int64_t> dims;
@@ -104,33 +153,14 @@ class Reduce final : public FloatOp {
     }
     order.insert(order.end(), axes.begin(), axes.end());
     dims.push_back(reduced(x.shape()));
-    Value left = reshaped(permute_dims(x, order), Shape(dims));
-    const auto part = [&](int64_t first, int64_t last) {
-      std::vector<SliceRange> ranges(dims.size());
-      ranges.back() = {first, last};
-      return slice(left, ranges);
-    };
-    for (int64_t n = dims.back(); n > 1; n = (n + 1) / 2) {
-      const Value first = part(0, n / 2);
-      Value half = multiply(first, part(n / 2, n / 2 * 2));
-      if (n % 2 == 1)
-        half = concatenation({half, part(n - 1, n)}, static_cast<int>(dims.size()) - 1);
-      left = half;
+    const Value turned = permute_dims(x, order);
+    const Value rows = applied(make_products_of_others(), {reshaped(turned, Shape(dims))});
+    std::vector<int> back(order.size());
+    for (size_t a = 0; a < order.size(); ++a) {
+      back[static_cast<size_t>(order[a])] = static_cast<int>(a);
     }
-    return reshaped(left, result(x.shape(), keep_));
-  }
-
-  Value gradient_of_product(const Value& x, const Value& d) const {
-    if (x.shape().elements() == 0) return {};
-    Graph graph;
-    GraphBuilder builder(graph, std::string(type()));
-    const Value from(&builder, graph.add_input(x.shape(), DType::f32));
-    const Value diff(&builder, graph.add_input(d.shape(), DType::f32));
-    const DerivativeSeed seed{tree_of_products(from).number(), diff.number()};
-    const int wanted = from.number();
-    const std::vector<int> diffs = add_gradients(graph, {&seed, 1}, {&wanted, 1});
-    const Value outside[] = {x, d};
-    return replayed(graph, outside, diffs)[0];
+    return permute_dims(reshaped(rows, turned.shape()), back) *
+           reshaped(d, result(x.shape(), true));
   }
 
   Reduction kind_;
@@ -139,6 +169,8 @@ class Reduce final : public FloatOp {
 };
 
 }  // namespace
+
+OpPtr make_products_of_others() { return std::make_shared<ProductsOfOthers>(); }
 
 OpPtr make_reduce(Reduction kind, std::vector<int> axes, bool keep, bool mean) {
   return std::make_shared<Reduce>(kind, std::move(axes), keep, mean);

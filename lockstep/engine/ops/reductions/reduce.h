@@ -13,6 +13,9 @@ namespace lockstep::ops {
 // sums are divided by their number of elements.
 OpPtr make_reduce(kernels::Reduction kind, std::vector<int> axes, bool keep, bool mean = false);
 
+// The products of all other elements along the last axis: the derivative of their product.
+OpPtr make_products_of_others();
+
 // How an op of make_reduce() reduces a value of `src`; nothing for other ops.
 std::optional<kernels::ReduceProblem> reduction_of(const Op& op, const TensorSpec& src);
 

@@ -42,10 +42,12 @@ LOCKSTEP_INSTANTIATE_1(sum)
 
 template <Operand T>
 T mean(const T& x) {
-  if (x.defined() && x.shape().elements() == 0) {
-    throw InvalidArgument("[mean] no elements, input " + x.shape().to_string());
-  }
-  return applied(make_sum(1.0 / static_cast<double>(x.shape().elements())), {x});
+  return named("mean", [&] {
+    if (x.defined() && x.shape().elements() == 0) {
+      throw InvalidArgument("[mean] no elements, input " + x.shape().to_string());
+    }
+    return applied(make_sum(1.0 / static_cast<double>(x.shape().elements())), {x});
+  });
 }
 LOCKSTEP_INSTANTIATE_1(mean)
 

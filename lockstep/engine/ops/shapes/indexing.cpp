@@ -4,6 +4,7 @@
 #include "lockstep/engine/kernels/shapes/take.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/ops/shapes/outside_index.h"
 #include "lockstep/engine/ops/shapes/views.h"
 
 namespace lockstep::ops {
@@ -86,11 +87,13 @@ void check_indices(std::string_view op, const Tensor& indices, const Shape& x, i
   const kernels::Indices all{indices.raw(), wide};
   for (int64_t i = 0; i < indices.shape().elements(); ++i) {
     if (all[i] >= 0 && all[i] < size) continue;
-    throw InvalidArgument(
+    const int64_t rows = indices.shape().rank() == 0 ? 0 : indices.shape()[0];
+    throw OutsideIndex(
         "[" + std::string(op) + "] index " + std::to_string(all[i]) + " at position " +
             std::to_string(i) + " is outside of axis " + std::to_string(axis) + " of " +
             x.to_string(),
-        size == 0 ? "the axis has no elements" : "indices are 0 to " + std::to_string(size - 1));
+        size == 0 ? "the axis has no elements" : "indices are 0 to " + std::to_string(size - 1),
+        rows == 0 ? 0 : i / (indices.shape().elements() / rows), rows);
   }
 }
 void check_indices(std::string_view, const Value&, const Shape&, int) {}
@@ -106,30 +109,38 @@ OpPtr make_scatter_add(const Shape& shape, int axis, bool per_element) {
 
 template <Operand T>
 T take(const T& x, const Same<T>& indices, int axis) {
-  check_indices("take", indices, x.shape(), axis);
-  return applied(make_take(axis, false), {x, indices});
+  return named("take", [&] {
+    check_indices("take", indices, x.shape(), axis);
+    return applied(make_take(axis, false), {x, indices});
+  });
 }
 
 template <Operand T>
 T gather(const T& x, const Same<T>& indices, int axis) {
-  check_indices("gather", indices, x.shape(), axis);
-  return applied(make_take(axis, true), {x, indices});
+  return named("gather", [&] {
+    check_indices("gather", indices, x.shape(), axis);
+    return applied(make_take(axis, true), {x, indices});
+  });
 }
 
 template <Operand T>
 T scatter_add(const T& updates, const Same<T>& indices, const Shape& shape, int axis) {
-  check_indices("scatter_add", indices, shape, axis);
-  return applied(make_scatter_add(shape, axis, false), {updates, indices});
+  return named("scatter_add", [&] {
+    check_indices("scatter_add", indices, shape, axis);
+    return applied(make_scatter_add(shape, axis, false), {updates, indices});
+  });
 }
 
 template <Operand T>
 T embedding(const T& weights, const Same<T>& indices) {
-  if (weights.shape().rank() != 2) {
-    throw InvalidArgument("[embedding] expected weights of v x d, received " +
-                          weights.shape().to_string());
-  }
-  check_indices("embedding", indices, weights.shape(), 0);
-  return applied(make_take(0, false), {weights, indices});
+  return named("embedding", [&] {
+    if (weights.shape().rank() != 2) {
+      throw InvalidArgument("[embedding] expected weights of v x d, received " +
+                            weights.shape().to_string());
+    }
+    check_indices("embedding", indices, weights.shape(), 0);
+    return applied(make_take(0, false), {weights, indices});
+  });
 }
 
 LOCKSTEP_INSTANTIATE_2(take, int)

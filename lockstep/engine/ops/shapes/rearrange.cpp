@@ -56,36 +56,42 @@ T padding(const T& x, int axis, int64_t width, PadMode mode, double value, bool 
 
 template <Operand T>
 T full_like(const T& x, const Shape& shape, double value) {
-  return broadcast_to(applied(make_scalar_like(static_cast<float>(value)), {x}), shape);
+  return named("full_like", [&] {
+    return broadcast_to(applied(make_scalar_like(static_cast<float>(value)), {x}), shape);
+  });
 }
 LOCKSTEP_INSTANTIATE_1(full_like, const Shape&, double)
 
 template <Operand T>
 T expand_dims(const T& x, int axis) {
-  const int rank = x.shape().rank() + 1;
-  if (axis < -rank || axis >= rank) {
-    throw InvalidArgument("[expand_dims] " + x.shape().to_string() + " cannot get an axis " +
-                          std::to_string(axis));
-  }
-  std::vector<int64_t> dims = x.shape().dims();
-  dims.insert(dims.begin() + (axis < 0 ? axis + rank : axis), 1);
-  return reshaped(x, Shape(dims));
+  return named("expand_dims", [&] {
+    const int rank = x.shape().rank() + 1;
+    if (axis < -rank || axis >= rank) {
+      throw InvalidArgument("[expand_dims] " + x.shape().to_string() + " cannot get an axis " +
+                            std::to_string(axis));
+    }
+    std::vector<int64_t> dims = x.shape().dims();
+    dims.insert(dims.begin() + (axis < 0 ? axis + rank : axis), 1);
+    return reshaped(x, Shape(dims));
+  });
 }
 LOCKSTEP_INSTANTIATE_1(expand_dims, int)
 
 template <Operand T>
 T squeeze(const T& x, const std::vector<int>& axes) {
-  const std::vector<int> gone = resolved_axes("squeeze", axes, x.shape());
-  std::vector<int64_t> dims;
-  for (int a = 0; a < x.shape().rank(); ++a) {
-    if (!std::binary_search(gone.begin(), gone.end(), a)) {
-      dims.push_back(x.shape()[a]);
-    } else if (x.shape()[a] != 1) {
-      throw InvalidArgument("[squeeze] axis " + std::to_string(a) + " of " + x.shape().to_string() +
-                            " has more than one element, or none");
+  return named("squeeze", [&] {
+    const std::vector<int> gone = resolved_axes("squeeze", axes, x.shape());
+    std::vector<int64_t> dims;
+    for (int a = 0; a < x.shape().rank(); ++a) {
+      if (!std::binary_search(gone.begin(), gone.end(), a)) {
+        dims.push_back(x.shape()[a]);
+      } else if (x.shape()[a] != 1) {
+        throw InvalidArgument("[squeeze] axis " + std::to_string(a) + " of " +
+                              x.shape().to_string() + " has more than one element, or none");
+      }
     }
-  }
-  return reshaped(x, Shape(dims));
+    return reshaped(x, Shape(dims));
+  });
 }
 LOCKSTEP_INSTANTIATE_1(squeeze, const std::vector<int>&)
 
@@ -107,104 +113,120 @@ T stacked(const std::vector<T>& parts, int axis) {
 
 }  // namespace
 
-Tensor stack(const std::vector<Tensor>& parts, int axis) { return stacked(parts, axis); }
-Value stack(const std::vector<Value>& parts, int axis) { return stacked(parts, axis); }
+Tensor stack(const std::vector<Tensor>& parts, int axis) {
+  return named("stack", [&] { return stacked(parts, axis); });
+}
+Value stack(const std::vector<Value>& parts, int axis) {
+  return named("stack", [&] { return stacked(parts, axis); });
+}
 
 template <Operand T>
 std::vector<T> split(const T& x, int64_t sections, int axis) {
-  const int a = resolved_axis("split", axis, x.shape());
-  const int64_t size = x.shape()[a];
-  if (sections < 1 || size % sections != 0) {
-    throw InvalidArgument("[split] axis " + std::to_string(a) + " of " + x.shape().to_string() +
-                          " cannot be split into " + std::to_string(sections) + " equal parts");
-  }
-  std::vector<T> parts;
-  for (int64_t i = 0, each = size / sections; i < sections; ++i) {
-    parts.push_back(part(x, a, i * each, (i + 1) * each));
-  }
-  return parts;
+  return named("split", [&] {
+    const int a = resolved_axis("split", axis, x.shape());
+    const int64_t size = x.shape()[a];
+    if (sections < 1 || size % sections != 0) {
+      throw InvalidArgument("[split] axis " + std::to_string(a) + " of " + x.shape().to_string() +
+                            " cannot be split into " + std::to_string(sections) + " equal parts");
+    }
+    std::vector<T> parts;
+    for (int64_t i = 0, each = size / sections; i < sections; ++i) {
+      parts.push_back(part(x, a, i * each, (i + 1) * each));
+    }
+    return parts;
+  });
 }
 template std::vector<Tensor> split(const Tensor&, int64_t, int);
 template std::vector<Value> split(const Value&, int64_t, int);
 
 template <Operand T>
 T flip(const T& x, const std::vector<int>& axes) {
-  std::vector<SliceRange> ranges(static_cast<size_t>(x.shape().rank()));
-  for (const int axis : resolved_axes("flip", axes, x.shape())) {
-    ranges[static_cast<size_t>(axis)].step = -1;
-  }
-  return slice(x, ranges);
+  return named("flip", [&] {
+    std::vector<SliceRange> ranges(static_cast<size_t>(x.shape().rank()));
+    for (const int axis : resolved_axes("flip", axes, x.shape())) {
+      ranges[static_cast<size_t>(axis)].step = -1;
+    }
+    return slice(x, ranges);
+  });
 }
 LOCKSTEP_INSTANTIATE_1(flip, const std::vector<int>&)
 
 template <Operand T>
 T roll(const T& x, int64_t shift, int axis) {
-  const int a = resolved_axis("roll", axis, x.shape());
-  const int64_t size = x.shape()[a];
-  const int64_t by = size == 0 ? 0 : (shift % size + size) % size;
-  if (by == 0) return x;
-  const T last = part(x, a, size - by, size);
-  return concatenation(std::vector<T>{last, part(x, a, 0, size - by)}, a);
+  return named("roll", [&] {
+    const int a = resolved_axis("roll", axis, x.shape());
+    const int64_t size = x.shape()[a];
+    const int64_t by = size == 0 ? 0 : (shift % size + size) % size;
+    if (by == 0) return x;
+    const T last = part(x, a, size - by, size);
+    return concatenation(std::vector<T>{last, part(x, a, 0, size - by)}, a);
+  });
 }
 LOCKSTEP_INSTANTIATE_1(roll, int64_t, int)
 
 template <Operand T>
 T tile(const T& x, const std::vector<int64_t>& repeats) {
-  std::vector<int64_t> dims = x.shape().dims(), times = repeats;
-  if (dims.size() < times.size()) dims.insert(dims.begin(), times.size() - dims.size(), 1);
-  if (times.size() < dims.size()) times.insert(times.begin(), dims.size() - times.size(), 1);
-  std::vector<int64_t> apart, repeated, joined;
-  for (size_t a = 0; a < dims.size(); ++a) {
-    if (times[a] < 0) {
-      throw InvalidArgument("[tile] axis " + std::to_string(a) + " cannot be repeated " +
-                            std::to_string(times[a]) + " times");
+  return named("tile", [&] {
+    std::vector<int64_t> dims = x.shape().dims(), times = repeats;
+    if (dims.size() < times.size()) dims.insert(dims.begin(), times.size() - dims.size(), 1);
+    if (times.size() < dims.size()) times.insert(times.begin(), dims.size() - times.size(), 1);
+    std::vector<int64_t> apart, repeated, joined;
+    for (size_t a = 0; a < dims.size(); ++a) {
+      if (times[a] < 0) {
+        throw InvalidArgument("[tile] axis " + std::to_string(a) + " cannot be repeated " +
+                              std::to_string(times[a]) + " times");
+      }
+      apart.insert(apart.end(), {1, dims[a]});
+      repeated.insert(repeated.end(), {times[a], dims[a]});
+      joined.push_back(times[a] * dims[a]);
     }
-    apart.insert(apart.end(), {1, dims[a]});
-    repeated.insert(repeated.end(), {times[a], dims[a]});
-    joined.push_back(times[a] * dims[a]);
-  }
-  return reshaped(broadcast_to(reshaped(x, Shape(apart)), Shape(repeated)), Shape(joined));
+    return reshaped(broadcast_to(reshaped(x, Shape(apart)), Shape(repeated)), Shape(joined));
+  });
 }
 LOCKSTEP_INSTANTIATE_1(tile, const std::vector<int64_t>&)
 
 template <Operand T>
 T pad(const T& x, const std::vector<PadWidth>& widths, PadMode mode, double value) {
-  if (static_cast<int>(widths.size()) > x.shape().rank()) {
-    throw InvalidArgument("[pad] " + std::to_string(widths.size()) + " widths for an input of " +
-                          x.shape().to_string());
-  }
-  T result = x;
-  for (size_t i = 0; i < widths.size(); ++i) {
-    const auto [before, after] = widths[i];
-    if (before < 0 || after < 0) {
-      throw InvalidArgument("[pad] the widths of axis " + std::to_string(i) +
-                            " must not be negative, received " + std::to_string(before) + " and " +
-                            std::to_string(after));
+  return named("pad", [&] {
+    if (static_cast<int>(widths.size()) > x.shape().rank()) {
+      throw InvalidArgument("[pad] " + std::to_string(widths.size()) + " widths for an input of " +
+                            x.shape().to_string());
     }
-    const int axis = static_cast<int>(i);
-    std::vector<T> parts;
-    if (before > 0) parts.push_back(padding(result, axis, before, mode, value, true));
-    parts.push_back(result);
-    if (after > 0) parts.push_back(padding(result, axis, after, mode, value, false));
-    if (parts.size() > 1) result = concatenation(parts, axis);
-  }
-  return result;
+    T result = x;
+    for (size_t i = 0; i < widths.size(); ++i) {
+      const auto [before, after] = widths[i];
+      if (before < 0 || after < 0) {
+        throw InvalidArgument("[pad] the widths of axis " + std::to_string(i) +
+                              " must not be negative, received " + std::to_string(before) +
+                              " and " + std::to_string(after));
+      }
+      const int axis = static_cast<int>(i);
+      std::vector<T> parts;
+      if (before > 0) parts.push_back(padding(result, axis, before, mode, value, true));
+      parts.push_back(result);
+      if (after > 0) parts.push_back(padding(result, axis, after, mode, value, false));
+      if (parts.size() > 1) result = concatenation(parts, axis);
+    }
+    return result;
+  });
 }
 LOCKSTEP_INSTANTIATE_1(pad, const std::vector<PadWidth>&, PadMode, double)
 
 template <Operand T>
 T diagonal(const T& x) {
-  const Shape& shape = x.shape();
-  if (shape.rank() < 2) {
-    throw InvalidArgument("[diagonal] expected matrices, received " + shape.to_string());
-  }
-  const int64_t rows = shape[-2], columns = shape[-1], count = std::min(rows, columns);
-  std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end() - 2);
-  std::vector<SliceRange> ranges(dims.size() + 1);
-  ranges.back() = {0, count * (columns + 1), columns + 1};
-  if (count == 0) ranges.back() = {0, 0};
-  dims.push_back(rows * columns);
-  return slice(reshaped(x, Shape(dims)), ranges);
+  return named("diagonal", [&] {
+    const Shape& shape = x.shape();
+    if (shape.rank() < 2) {
+      throw InvalidArgument("[diagonal] expected matrices, received " + shape.to_string());
+    }
+    const int64_t rows = shape[-2], columns = shape[-1], count = std::min(rows, columns);
+    std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end() - 2);
+    std::vector<SliceRange> ranges(dims.size() + 1);
+    ranges.back() = {0, count * (columns + 1), columns + 1};
+    if (count == 0) ranges.back() = {0, 0};
+    dims.push_back(rows * columns);
+    return slice(reshaped(x, Shape(dims)), ranges);
+  });
 }
 LOCKSTEP_INSTANTIATE_1(diagonal)
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/interface/element_types.h"
 #include "lockstep/engine/kernels/losses/one_hot.h"
 #include "lockstep/engine/kernels/shapes/strided_copy.h"
 #include "lockstep/engine/ops/applied.h"
@@ -30,6 +31,7 @@ class Strided : public Op {
  public:
   std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const final {
     check_count(*this, in.size(), 1, 1);
+    kernels::with_type(type(), in[0].dtype, [](auto) {});
     return {{taken(in[0].shape).shape, in[0].dtype, nullptr}};
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
@@ -298,8 +300,9 @@ Value by_channel(const Value& vector, const Shape& x) {
 
 template <Operand T>
 T broadcast_to(const T& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
-  return applied(std::make_shared<BroadcastTo>(shape), {x});
+  return named("broadcast_to", [&] {
+    return x.shape() == shape ? x : applied(std::make_shared<BroadcastTo>(shape), {x});
+  });
 }
 LOCKSTEP_INSTANTIATE_1(broadcast_to, const Shape&)
 

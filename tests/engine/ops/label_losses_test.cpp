@@ -1,0 +1,140 @@
+// Losses by labels, with labels that are ignored, weights of classes and smoothing, and of
+// triplets.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lockstep/engine/graph/graph.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep::optest::label_losses {
+namespace {
+
+using Floats = std::vector<float>;
+
+void expect_near(const Tensor& actual, const std::vector<double>& expected) {
+  const Floats found = actual.to_vector();
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(found[i]), expected[i], 1e-6 + 2e-6 * std::abs(expected[i]))
+        << i;
+  }
+}
+
+const Tensor& scores() {
+  static const Tensor x = Tensor::from(Floats{1, 2, -1, 0.5f, 0, 3, 2, -2, 0.25f, 0, 0, 0}, {4, 3});
+  return x;
+}
+
+// Figures of PyTorch in fp64, with reduction="none".
+TEST(LabelLosses, AreThoseOfPyTorch) {
+  for (const DType type : {DType::i32, DType::i64}) {
+    for (const Device device : devices()) {
+      const Tensor x = scores().to(device), w = Tensor::from(Floats{0.5f, 2, 1}, {3}).to(device);
+      const Tensor y =
+          ops::cast(Tensor::from(std::vector<int32_t>{1, 2, -100, 0}, {4}), type).to(device);
+      Tape tape;
+      tape.watch(x);
+      const Tensor loss = ops::softmax_cross_entropy(x, y, w, {.label_smoothing = 0.1});
+      expect_near(loss, {0.785606749, 0.367604174, 0, 0.622546964});
+      const Tensor g = tape.gradient(ops::sum(loss), {x}, {.create_graph = true})[0];
+      expect_near(g, {0.480701549, -0.514679684, 0.033978135, 0.0570634698, -0.0219470784,
+                      -0.0351163914, 0, 0, 0, -0.277777778, 0.122222222, 0.155555556});
+      expect_near(tape.gradient(ops::sum(ops::square(g)), {x})[0],
+                  {0.714036729, -0.750531874, 0.0364951451, 0.0125216735, 0.00052814053,
+                   -0.013049814, 0, 0, 0, -0.104938272, 0.0461728395, 0.0587654321});
+      expect_near(ops::cross_entropy(ops::softmax(x), y, w, {.label_smoothing = 0.1}),
+                  {0.785606749, 0.367604174, 0, 0.622546964});
+      const Tensor logs = ops::log_softmax(x, 1);
+      expect_near(ops::nll(logs, y, w),
+                  {0.6980244335363727, 0.12387295836936753, 0, 0.5493061443340549});
+    }
+  }
+}
+
+TEST(LabelLosses, WithoutSettingsAreTheFusedOne) {
+  const Tensor y = Tensor::from(std::vector<int32_t>{1, 2, 0, 0}, {4});
+  const Floats fused = ops::softmax_cross_entropy(scores(), y).to_vector();
+  expect_near(ops::softmax_cross_entropy(scores(), y, {}), {fused.begin(), fused.end()});
+  expect_near(ops::nll(ops::log_softmax(scores(), 1), y), {fused.begin(), fused.end()});
+}
+
+// A value for each label.
+TEST(LabelLosses, OfSequencesHaveTheShapeOfTheLabels) {
+  const Array values = random_array({2, 5, 3}, 4);
+  const Tensor x = tensor_of(values);
+  const std::vector<int32_t> labels{0, 4, 7, 2, 7, 1};
+  const Tensor y = Tensor::from(labels, {2, 3});
+  const Tensor loss = ops::softmax_cross_entropy(x, y, {}, {.ignore_index = 7});
+  ASSERT_EQ(loss.shape(), (Shape{2, 3}));
+  const Floats found = loss.to_vector();
+  for (int64_t n = 0; n < 2; ++n) {
+    for (int64_t at = 0; at < 3; ++at) {
+      double sum = 0;
+      for (int64_t c = 0; c < 5; ++c) sum += std::exp(values[(n * 5 + c) * 3 + at]);
+      const int32_t label = labels[static_cast<size_t>(n * 3 + at)];
+      const double expected = label == 7 ? 0 : std::log(sum) - values[(n * 5 + label) * 3 + at];
+      EXPECT_NEAR(static_cast<double>(found[static_cast<size_t>(n * 3 + at)]), expected, 1e-6);
+    }
+  }
+}
+
+// Neither NaN nor infinities of what is ignored, or of other classes, reach a loss or a slope.
+TEST(LabelLosses, WhatDoesNotCountIsLeftOut) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Tensor logs =
+      Tensor::from(Floats{-infinity, -1, -2, NAN, NAN, NAN, -infinity, -3, -1}, {3, 3});
+  const Tensor y = Tensor::from(std::vector<int32_t>{1, -1, 2}, {3});
+  Tape tape;
+  tape.watch(logs);
+  const Tensor loss = ops::nll(logs, y, {}, -1);
+  EXPECT_EQ(loss.to_vector(), (Floats{1, 0, 1}));
+  EXPECT_EQ(tape.gradient(ops::sum(loss), {logs})[0].to_vector(),
+            (Floats{0, -1, 0, 0, 0, 0, 0, 0, -1}));
+}
+
+TEST(LabelLosses, RefuseWhatDoesNotFit) {
+  const Tensor y = Tensor::from(std::vector<int32_t>{1, 2, 0, 3}, {4});
+  expect_refusal([&] { ops::nll(scores(), y); }, {"[nll]", "index 3", "position 3"});
+  expect_refusal([&] { ops::nll(scores(), Tensor::zeros({4})); }, {"[nll]", "i32 or i64", "4 f32"});
+  expect_refusal([&] { ops::nll(scores(), Tensor::zeros({3}, DType::i32)); },
+                 {"[nll]", "received 4x3 and 3 i32"});
+  expect_refusal([&] { ops::softmax_cross_entropy(scores(), y, Tensor::zeros({2})); },
+                 {"[softmax_cross_entropy]", "3 weights", "received 2"});
+  for (const double smoothing : {-0.1, 1.5, std::nan("")}) {
+    expect_refusal([&] { ops::cross_entropy(scores(), y, {}, {.label_smoothing = smoothing}); },
+                   {"[cross_entropy]", "label_smoothing must be from 0 to 1"});
+  }
+  // Where labels are not known before the op runs, they give NaN.
+  Graph graph;
+  GraphBuilder builder(graph, "test");
+  const Value x(&builder, graph.add_input({4, 3}, DType::f32));
+  const Value labels(&builder, graph.add_input({4}, DType::i32));
+  EXPECT_EQ(ops::nll(x, labels).shape(), Shape{4});
+}
+
+TEST(TripletMargin, IsThatOfPyTorch) {
+  for (const Device device : devices()) {
+    const Tensor a = Tensor::from(Floats{0, 1, 2, 1, 1, 1}, {2, 3}).to(device);
+    const Tensor p = Tensor::from(Floats{0.5f, 1, 2, 1, 1, 1}, {2, 3}).to(device);
+    const Tensor n = Tensor::from(Floats{0, 1, 2.25f, 4, 1, 1}, {2, 3}).to(device);
+    Tape tape;
+    tape.watch(a);
+    const Tensor loss = ops::triplet_margin(a, p, n);
+    expect_near(loss, {1.25, 0});
+    expect_near(tape.gradient(ops::sum(loss), {a})[0],
+                {-1.000004, -2.000012e-6, 1.000002, 0, 0, 0});
+  }
+  const Tensor x = Tensor::zeros({2, 3});
+  expect_refusal(
+      [&] {
+        ops::triplet_margin(x, x, Tensor::zeros({2, 2}));
+      },
+      {"[triplet_margin]", "2x3 and 2x2"});
+  expect_refusal([&] { ops::triplet_margin(x, x, x, std::nan("")); },
+                 {"[triplet_margin]", "margin and epsilon must be finite", "nan"});
+}
+
+}  // namespace
+}  // namespace lockstep::optest::label_losses
