@@ -141,8 +141,11 @@ class ShardGroup {
 // therefore be made before this call, or when the group calls a loss for the first time. Otherwise
 // another stream may read it before it has its values.
 //
-// A loss across observations (one value for a shard) has no sum over shards: it is accepted only
-// where V = 1. Random numbers depend on `iteration`, which counts from 1.
+// A loss across observations (one value for a shard, or values that depend on other rows) has no
+// sum over shards: it is accepted only where V = 1. Where V > 1, each function and each lambda is
+// tried at its first call: it is called twice more for one shard, once with another first row, and
+// a network with layers that normalize over the shard predicts then. Random numbers depend on
+// `iteration`, which counts from 1.
 //
 // With ops::softmax_cross_entropy() of the values in front of a network's softmax, gradients,
 // statistics and loss have the bits of train(), which fuses the two in the same way.

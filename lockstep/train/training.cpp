@@ -149,6 +149,19 @@ int64_t Training::last_to_begin(int64_t next, bool stopping) const {
   return control_.stop ? next : due_->next(next);
 }
 
+namespace {
+
+// ", in observation 13 of its mini-batch", or nothing if none is known.
+std::string observations_text(const LossesNotFinite& of) {
+  if (of.first < 0) return {};
+  const std::string first = std::to_string(of.first);
+  return (of.first == of.last ? ", in observation " + first
+                              : ", in observations " + first + " to " + std::to_string(of.last)) +
+         " of its mini-batch";
+}
+
+}  // namespace
+
 IterationRecord Training::iterate(bool stopping) {
   const int64_t next = position_.iteration + 1;
   const IterationOutcome outcome = iterations_->next(next, last_to_begin(next, stopping));
@@ -174,7 +187,8 @@ IterationRecord Training::iterate(bool stopping) {
     }
     kept = "; the values after iteration " + std::to_string(position_.iteration) + kept;
     throw Diverged("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
-                       std::to_string(r.epoch) + ") is not a finite number",
+                       std::to_string(r.epoch) + ") is not a finite number" +
+                       observations_text(outcome.not_finite),
                    std::string("a lower initial_learning_rate ") +
                        (options_.precision.type == "fp16" ? "or loss_scale " : "") + "often helps" +
                        (position_.iteration > 0 ? kept : ""));

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "lockstep/base/error.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/train/programs/shard.h"
 #include "lockstep/train/trainer.h"
@@ -71,6 +72,30 @@ TEST(ExpressionLoss, StaysFiniteForProbabilitiesOfZero) {
     EXPECT_GT(result.iterations.front().loss, 20) << loss;  // no probability is so small
     EXPECT_TRUE(std::isfinite(result.validations.back().loss)) << loss;
   }
+}
+
+// A label that a one_hot() has no class for gives NaN, and the error names where it is.
+TEST(ExpressionLoss, ThatIsNotFiniteNamesTheObservations) {
+  const char* const loss = "cross_entropy(output, target) + mean(one_hot(target, 9))";
+  const auto message = [&](const TrainingOptions& options) -> std::string {
+    try {
+      trained_with(loss, {}, options);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string one = message(testing::law_options(1));
+  const std::string text =
+      "the loss of iteration 1 (epoch 1) is not a finite number, in observation";
+  EXPECT_NE(one.find(text), std::string::npos) << one;
+  EXPECT_NE(one.find(" of its mini-batch"), std::string::npos) << one;
+  EXPECT_EQ(one.find("observations 0 to"), std::string::npos) << one;  // others have a class
+  EXPECT_EQ(message(testing::law_options(3)), one);
+  const devicetest::FakeDevice fake;
+  TrainingOptions options = testing::law_options(1);
+  options.device = "cuda:0";
+  EXPECT_EQ(message(options), one);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TrainingOptions test_options() {
   return options;
 }
 
-TrainingData test_data() {
+TrainingData loop_data() {
   TrainingData data;
   data.training = testing::some_digits(kImages);
   data.augmentation.translate_x = {-3, 3};
@@ -62,7 +62,7 @@ Tensor trainers_loss(Shard& shard) {
 template <class Update>
 Loop run(int threads, const ShardLoss& loss, const Update& update, Group* members = nullptr) {
   Network network = testing::law_network();
-  const TrainingData data = test_data();
+  const TrainingData data = loop_data();
   const TrainingOptions options = test_options();
   const ShardGroupOptions how{.threads = threads, .shard_size = kShard, .seed = 5};
   ShardGroup group = members ? ShardGroup(network, how, *members) : ShardGroup(network, how);
@@ -147,7 +147,7 @@ TEST(LawOfCustomLoops, OneDigestForAnyNumberOfWorkers) {
 // A position is the network, the solver's state and the iteration number. Any process with any
 // threads can continue from it.
 TEST(LawOfCustomLoops, StoppedAndContinuedByOtherProcesses) {
-  const TrainingData data = test_data();
+  const TrainingData data = loop_data();
   const auto images =
       std::make_shared<const ExampleCache>(data.training, 28, 28, 1, size_t{1} << 22);
   MiniBatchQueue queue(images, mini_batches_of(data, test_options()));
@@ -188,7 +188,7 @@ void expect_trainers_bits(const std::string& solver, const Loop& loop) {
   Network network = testing::law_network();
   TrainingOptions options = test_options();
   options.solver.type = solver;
-  const TrainingResult result = train(network, test_data(), options);
+  const TrainingResult result = train(network, loop_data(), options);
   std::vector<double> losses;
   for (const auto& record : result.iterations) losses.push_back(record.loss);
   EXPECT_EQ(loop.losses, losses) << solver;

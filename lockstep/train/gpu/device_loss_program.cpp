@@ -171,7 +171,7 @@ void DeviceLossProgram::complete(const ShardTask& task) {
   ShardSummary summary;
   for (int64_t i = 0; i < task.rows.count; ++i) {
     const float factor = class_weights_.empty() ? 1 : weight[i] / static_cast<float>(loss_scale_);
-    summary.loss += static_cast<double>(factor) * static_cast<double>(loss[i]);
+    summary.add(static_cast<double>(factor) * static_cast<double>(loss[i]), task.rows.first + i);
   }
   if (plans_.labeled()) {
     summary.correct = count_correct(reinterpret_cast<const float*>(task.returned + at.scores),

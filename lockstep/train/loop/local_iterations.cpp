@@ -167,6 +167,7 @@ IterationOutcome LocalIterations::State::finish() {
   const IterationOutcome finished = step->finish();
   r.loss_sum = finished.loss_sum;
   r.correct = finished.correct;
+  r.not_finite = finished.not_finite;
   r.digest = finished.digest;
   if (!std::isfinite(r.loss_sum)) under_way.clear();  // the step has discarded them
   charge(&Parts::digest);

@@ -16,7 +16,8 @@ FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions
                {.seed = static_cast<uint64_t>(options.seed),
                 .precision = options.precision.dtype(),
                 .choice = {options.deterministic, options.precision.type == "tf32"},
-                .loss_scale = options.precision.scale_of_losses()},
+                .loss_scale = options.precision.scale_of_losses(),
+                .loss = loss.name},
                profile) {
   program_.expect_inputs(inputs);
 }
@@ -69,7 +70,10 @@ ShardGradients FunctionLossProgram::compute(const ShardTask& task) {
 void FunctionLossProgram::report(std::span<const IndexRange>, const SummaryOf&,
                                  IterationOutcome& outcome) const {
   std::vector<double> losses;
-  for (const FunctionSummary& summary : program_.summaries()) losses.push_back(summary.loss);
+  for (const FunctionSummary& summary : program_.summaries()) {
+    losses.push_back(summary.loss);
+    outcome.not_finite.add(summary.not_finite, summary.last_not_finite);
+  }
   outcome.loss_sum = tree_sum(losses);
 }
 

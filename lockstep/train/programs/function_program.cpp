@@ -13,6 +13,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/ops/shapes/outside_index.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/train/programs/shard_state.h"
 
@@ -55,6 +56,19 @@ bool check_losses(const Tensor& losses, const IndexRange& range, size_t shards) 
            (losses.defined() ? losses.spec().to_string() : "an undefined tensor"));
   }
   return whole;
+}
+
+// Calls a loss. An index of the mini-batch's that is outside of an axis gets its observation.
+Tensor losses_of(const ShardLoss& loss, Shard& shard) {
+  try {
+    return loss(shard);
+  } catch (const ops::OutsideIndex& e) {
+    if (e.rows() != shard.size()) throw;
+    throw InvalidArgument("[sharded_value_and_gradient] observation " +
+                              std::to_string(shard.first() + e.row()) +
+                              " of the mini-batch: " + e.what(),
+                          e.hint());
+  }
 }
 
 // Adds up the values that a loss function returned.
@@ -206,10 +220,12 @@ void FunctionProgram::forget_plans() {
   plans_.clear();
 }
 
-const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics::Key& key) {
+const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics::Key& key,
+                                                        bool is_trial) {
   const MutexLock lock(mutex_);
-  const auto found = plans_.find(key);
-  if (found != plans_.end()) return found->second;
+  auto& plans = is_trial ? trial_plans_ : plans_;
+  const auto found = plans.find(key);
+  if (found != plans.end()) return found->second;
   LoweredNetwork lowered = network_.lower(key.n, {key.training, key.inputs, key.outputs});
   ShardPlan made;
   PlanOptions options;
@@ -233,7 +249,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   const kernels::ThreadChoice settings(options_.choice);
   made.plan = std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options,
                                            network_.device());
-  return plans_.emplace(key, std::move(made)).first->second;
+  return plans.emplace(key, std::move(made)).first->second;
 }
 
 ShardGradients FunctionProgram::compute(const ShardTask& task) {
@@ -273,12 +289,13 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
       .parameters = Tensor::view(&nowhere, flat, nullptr, device),
       .used = {}};
   for (const Tensor& t : it.batch) state.rows.push_back(rows_of(t, task.rows));
+  if (it.summaries.size() > 1) refuse_coupled(state);
   const std::vector<Tensor> parameters = network_.parameter_values();
   Tape tape;
   tape.watch(state.parameters);
   tape.watch(parameters);
   Shard shard(state);
-  const Tensor losses = (*loss_)(shard);
+  const Tensor losses = losses_of(*loss_, shard);
   summary.whole = check_losses(losses, task.rows, it.summaries.size());
   if (readings) {
     const Tensor plain = row_major(losses);

@@ -6,7 +6,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <typeindex>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/threads/mutex.h"
@@ -68,6 +71,7 @@ struct FunctionProgramOptions {
   DType precision = DType::f32;
   kernels::Choice choice = {};  // of a device's algorithms
   double loss_scale = 1;        // the gradients are multiplied by it
+  std::string loss = {};        // names the loss in errors
 };
 
 // On a device, each worker has its own stream for the eager work of losses (EagerStream), in
@@ -140,7 +144,9 @@ class FunctionProgram final : public ShardProgram {
   };
 
   // Made at the first call for a key. The reference stays valid until forget_plans().
-  const ShardPlan& plan(const ForwardStatistics::Key& key) LOCKSTEP_EXCLUDES(mutex_);
+  // Those of trials are apart, and live as long as the trial.
+  const ShardPlan& plan(const ForwardStatistics::Key& key, bool is_trial = false)
+      LOCKSTEP_EXCLUDES(mutex_);
   void forget_plans() LOCKSTEP_EXCLUDES(mutex_);
   // Whether plans and runs belong to the network's present parameters.
   bool is_present() const;
@@ -176,6 +182,12 @@ class FunctionProgram final : public ShardProgram {
     return const_cast<FunctionProgram*>(this)->iterations_[place_of(task)].summary_of(task);
   }
   Tensor upload(const Tensor& tensor, size_t i);
+  // Whether neither this function nor a loss of this type was tried before.
+  bool is_new(const ShardLoss& loss) LOCKSTEP_EXCLUDES(mutex_);
+  // Throws InvalidArgument if the loss of a row depends on other rows of the shard. Each function
+  // and each lambda is tried once.
+  void refuse_coupled(const Shard::State& of);
+  void forget_trial(Worker& worker) LOCKSTEP_EXCLUDES(mutex_);
 
   Network& network_;
   const FunctionProgramOptions options_;
@@ -188,7 +200,9 @@ class FunctionProgram final : public ShardProgram {
   // The plans belong to these parameters. A network that is initialized again has new ones.
   std::vector<uint64_t> parameters_;
   Mutex mutex_;
-  std::map<ForwardStatistics::Key, ShardPlan> plans_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<ForwardStatistics::Key, ShardPlan> plans_ LOCKSTEP_GUARDED_BY(mutex_), trial_plans_
+      LOCKSTEP_GUARDED_BY(mutex_);
+  std::set<std::pair<std::type_index, std::uintptr_t>> tried_ LOCKSTEP_GUARDED_BY(mutex_);
   GradientLayout layout_;
   uint64_t layout_version_ = 0;
   std::vector<Worker> workers_;

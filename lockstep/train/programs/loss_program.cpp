@@ -40,6 +40,7 @@ void BuiltInLossProgram::report(std::span<const IndexRange> shards, const Summar
     std::memcpy(&one, summary(static_cast<int64_t>(j)), sizeof one);
     losses.push_back(one.loss);
     outcome.correct += one.correct;
+    outcome.not_finite.add(one.not_finite.first, one.not_finite.last);
   }
   outcome.loss_sum = tree_sum(losses);
 }
@@ -227,7 +228,7 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
         *output_gradient = static_cast<float>(weight * loss_scale_);
       }
       ++output_gradient;
-      summary.loss += weight * static_cast<double>(*loss++);
+      summary.add(weight * static_cast<double>(*loss++), row);
     }
     if (plans_.labeled()) {
       summary.correct =

@@ -59,9 +59,11 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   const Device device = network.device();
   const int64_t n = network.check_inputs(inputs);
   const bool differentiable = Tape::any_tracks(inputs);
-  ForwardStatistics::Key key{n, options.training, differentiable, {}, options.outputs};
+  const bool only_predicts = s.is_trial && s.program->has_statistics_;
+  const bool training = options.training && !only_predicts;
+  ForwardStatistics::Key key{n, training, differentiable, {}, options.outputs};
   for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
-  const FunctionProgram::ShardPlan& plan = s.program->plan(key);
+  const FunctionProgram::ShardPlan& plan = s.program->plan(key, only_predicts);
   if (plan.refused) std::rethrow_exception(plan.refused);
   auto& runs = s.worker->runs[&plan];
   const size_t number = s.used[&plan]++;
@@ -72,7 +74,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   }
   PlanRun* const run = runs[number].get();
   charge(&StepAccounts::plans);
-  if (s.program->profile_) ++s.worker->calls[&plan];
+  if (s.program->profile_ && !s.is_trial) ++s.worker->calls[&plan];
   RecordedRun recorded({run, inputs, plan.outputs, s.step, [&plan, &charge] {
                           charge(&StepAccounts::inputs);
                           return charge.watch(*plan.plan);

@@ -26,6 +26,7 @@ struct Shard::State {
   Tensor parameters;
   std::map<const FunctionProgram::ShardPlan*, size_t> used;  // runs of this shard so far
   bool reached = false;                                      // by the backward pass
+  bool is_trial = false;  // its results do not count: see refuse_coupled()
 };
 
 namespace shards {

@@ -8,6 +8,19 @@
 
 namespace lockstep {
 
+// Positions in the mini-batch of the first and the last observation whose loss is not a finite
+// number; -1: there is none.
+struct LossesNotFinite {
+  int64_t first = -1, last = -1;
+
+  // Positions are added in their order.
+  void add(int64_t begin, int64_t end) {
+    if (begin < 0) return;
+    if (first < 0) first = begin;
+    last = end;
+  }
+};
+
 // All but the times is the same for any number of threads and workers.
 struct IterationOutcome {
   int64_t iteration = 0;
@@ -16,6 +29,7 @@ struct IterationOutcome {
   Digest observations_digest;
   double loss_sum = 0;  // over the observations
   int64_t correct = 0;  // observations classified right, where labels are learned
+  LossesNotFinite not_finite = {};
   // Of parameters and states afterwards. Where the loss is not a finite number, nothing was
   // applied and there is no digest.
   Digest digest;
@@ -26,8 +40,8 @@ struct IterationOutcome {
   template <class Archive>
   void serialize(Archive& archive) {
     auto ticks = finished.time_since_epoch().count();
-    archive(iteration, epoch, index, observations, observations_digest, loss_sum, correct, digest,
-            seconds, ticks);
+    archive(iteration, epoch, index, observations, observations_digest, loss_sum, correct,
+            not_finite.first, not_finite.last, digest, seconds, ticks);
     finished = decltype(finished)(std::chrono::steady_clock::duration(ticks));
   }
 };
