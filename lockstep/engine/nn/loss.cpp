@@ -55,6 +55,16 @@ int logits_of(const Graph& graph, int prediction) {
   return node.op->type() == "softmax" ? node.inputs[0] : -1;
 }
 
+// Whether a cross-entropy has settings, so that it is not fused with the softmax.
+bool has_settings(const FormulaNode& node) {
+  if (node.kind == FormulaNode::Kind::call && node.name == "cross_entropy" &&
+      node.arguments.size() > 2) {
+    return true;
+  }
+  return std::any_of(node.arguments.begin(), node.arguments.end(),
+                     [](const FormulaArgument& argument) { return has_settings(*argument.value); });
+}
+
 // cross_entropy(output, ...) as softmax_cross_entropy(logits, ...).
 FormulaNodePtr with_logits(const FormulaNodePtr& node) {
   FormulaNode made = *node;
@@ -115,7 +125,8 @@ LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {
   // A softmax that only the cross-entropy reads is fused with it later. Where more reads it, the
   // cross-entropy of a probability that has become 0 would be infinite.
   const int logits = logits_of(graph, prediction);
-  if (logits >= 0 && uses_of_name(made.formula, output_name) > 1) {
+  if (logits >= 0 &&
+      (uses_of_name(made.formula, output_name) > 1 || has_settings(*made.formula.root))) {
     made.formula.root = with_logits(made.formula.root);
     made.names.values.emplace_back(logits_name);
     values.emplace_back(&builder, logits);

@@ -86,7 +86,7 @@ TEST(FormulaErrors, ShowThePlace) {
        "    sum(output, axis=0.5)\n"
        "                     ^~~"},
       {"exp([1, 2])",
-       "[f] e, column 5: a list is possible only for axis\n"
+       "[f] e, column 5: a list is possible only for axis and weights\n"
        "    exp([1, 2])\n"
        "        ^~~~~~"},
       {"one_hot(output, 3)",
@@ -94,6 +94,18 @@ TEST(FormulaErrors, ShowThePlace) {
        "    one_hot(output, 3)\n"
        "            ^~~~~~\n"
        "hint: only losses of classifiers have labels"},
+      {"info_nce(output, target)",
+       "[f] e, column 1: `info_nce` couples observations, but an expression is about one\n"
+       "    info_nce(output, target)\n"
+       "    ^~~~~~~~~~~~~~~~~~~~~~~~\n"
+       "hint: in C++ a loss of your own takes all observations if the mini-batch is one shard: "
+       "sharded_value_and_gradient()"},
+      {"cross_entropy(output, target, 0.1)",
+       "[f] e, column 31: cross_entropy() has 2 arguments by position, and `weights` by name\n"
+       "    cross_entropy(output, target, 0.1)\n"
+       "                                  ^~~\n"
+       "hint: it is cross_entropy(probabilities, labels, weights=1, ignore_index=-100, "
+       "label_smoothing=0)"},
       {"output +",
        "[f] e, column 9: expected a number, a name or `(`, received the end\n"
        "    output +\n"

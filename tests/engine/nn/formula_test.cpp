@@ -11,8 +11,10 @@
 #include "lockstep/engine/nn/formulas/formula_functions.h"
 #include "lockstep/engine/nn/formulas/formula_parser.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/plan/plan.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::formulas {
@@ -258,6 +260,76 @@ TEST(FormulaValues, AxesAreThoseOfAnObservation) {
       }
     }
   }
+}
+
+// The results of a loss of two classifications of three classes.
+std::vector<float> losses_of(const std::string& loss, bool with_softmax) {
+  Network network;
+  network.add(feature_input({.features = 3, .normalization = "none"}));
+  if (with_softmax) network.add(softmax());
+  network.set_loss(loss);
+  network.initialize(1);
+  Graph graph;
+  const int x = graph.add_input({2, 3}, DType::f32);
+  const int y = with_softmax ? graph.add(ops::make_softmax(), {x}, "softmax")[0] : x;
+  const LossValues values = add_loss(graph, loss, y);
+  graph.mark_output(values.loss);
+  const auto plan = std::make_shared<const Plan>(graph, std::vector<Shape>(), PlanOptions{});
+  PackedParameters packed({});
+  PlanRun run(plan, packed, {});
+  const std::vector<float> scores{1, 200, -1, 0.5f, 0, 3};
+  const std::vector<int32_t> labels{0, 2};
+  run.set_input(0, scores.data(), scores.size() * sizeof(float));
+  run.set_input(1, labels.data(), labels.size() * sizeof(int32_t));
+  run.forward({});
+  std::vector<float> found(2);
+  run.get_output(0, found.data(), found.size() * sizeof(float));
+  return found;
+}
+
+// With settings it is computed from the logits, too: the probability of the first label is 0.
+TEST(FormulaValues, CrossEntropiesHaveSettings) {
+  const Tensor scores = Tensor::from(std::vector<float>{1, 200, -1, 0.5f, 0, 3}, {2, 3});
+  const Tensor labels = Tensor::from(std::vector<int32_t>{0, 2}, {2});
+  const Tensor weights = Tensor::from(std::vector<float>{0.5f, 2, 1}, {3});
+  const std::string settings = "weights=[1/2, 2, 1], ignore_index=2, label_smoothing=0.1)";
+  const std::vector<float> expected =
+      ops::softmax_cross_entropy(scores, labels, weights,
+                                 {.ignore_index = 2, .label_smoothing = 0.1})
+          .to_vector();
+  EXPECT_GT(expected[0], 80);
+  EXPECT_EQ(expected[1], 0);
+  EXPECT_EQ(losses_of("cross_entropy(output, target, " + settings, true), expected);
+  EXPECT_EQ(losses_of("softmax_cross_entropy(output, target, " + settings, false), expected);
+  EXPECT_EQ(losses_of("nll(log_softmax(output), target, weights=[0.5, 2, 1])", false),
+            ops::nll(ops::log_softmax(scores, 1), labels, weights).to_vector());
+  EXPECT_EQ(losses_of("cross_entropy(output, target, label_smoothing=0)", true),
+            ops::softmax_cross_entropy(scores, labels).to_vector());
+  for (const auto& [loss, part] :
+       {std::pair{"nll(output, target, weights=[1, 2])", "3 weights, one for each class"},
+        {"cross_entropy(output, target, label_smoothing=2)", "label_smoothing must be from 0 to 1"},
+        {"nll(output, target, ignore_index=0.5)", "ignore_index must be a whole number"}}) {
+    EXPECT_NE(optest::refusal_of([&, loss = loss] { losses_of(loss, true); }).find(part),
+              std::string::npos)
+        << loss;
+  }
+}
+
+TEST(FormulaValues, TrianglesAndProductsAreThoseOfAnObservation) {
+  const Tensor x = tensor_of(random_array({2, 3, 4, 5}, 5));
+  EXPECT_EQ(results_of("tril(x, k=-1)", {x}), ops::tril(x, -1).to_vector());
+  EXPECT_EQ(results_of("triu(x)", {x}), ops::triu(x).to_vector());
+  EXPECT_EQ(results_of("prod(x, axis=[0, -1])", {x}), ops::prod(x, {1, 3}).to_vector());
+  EXPECT_EQ(results_of("all(x > -0.5) + any(x > 0.5)", {x}),
+            (ops::all(ops::greater(x, -0.5), {1, 2, 3}) + ops::any(ops::greater(x, 0.5), {1, 2, 3}))
+                .to_vector());
+  const Tensor a = tensor_of(random_array({2, 3}, 6)), b = a + 0.1, c = a * 0.5;
+  EXPECT_EQ(results_of("triplet_margin(x1, x2, x3, margin=0.5)", {a, b, c}),
+            ops::triplet_margin(a, b, c, 0.5).to_vector());
+  EXPECT_NE(optest::refusal_of([&] {
+              results_of("tril(x)", {a});
+            }).find("expected an observation of matrices, received 3"),
+            std::string::npos);
 }
 
 // As many observations as channels: the batch must not be taken for an axis.

@@ -88,12 +88,13 @@ FormulaFunction with_number(const std::string& name, const FormulaParameter& par
 std::vector<int> batch_axes(const FormulaCall& c, const Value& x) {
   const int rank = std::max(x.shape().rank() - 1, 0);
   std::vector<int> axes;
-  if (!c.axes[1]) {
+  if (!c.lists[1]) {
     axes.resize(static_cast<size_t>(rank));
     std::iota(axes.begin(), axes.end(), 1);
     return axes;
   }
-  for (const int axis : *c.axes[1]) {
+  for (const double number : *c.lists[1]) {
+    const auto axis = static_cast<int>(number);
     if (axis < -rank || axis >= rank) {
       throw InvalidArgument(
           fmt::format("an observation of {} has no axis {}", observation_text(x), axis),
@@ -220,13 +221,45 @@ void add_reductions(std::vector<FormulaFunction>& all) {
       }));
   LOCKSTEP_ADD(sum, "the sum")
   LOCKSTEP_ADD(mean, "the mean")
+  LOCKSTEP_ADD(prod, "the product")
   LOCKSTEP_ADD(max, "the largest element")
   LOCKSTEP_ADD(min, "the smallest element")
   LOCKSTEP_ADD(var, "the variance, divided by the count,")
   LOCKSTEP_ADD(std, "the root of the variance")
   LOCKSTEP_ADD(norm, "the Euclidean norm")
   LOCKSTEP_ADD(logsumexp, "log(sum(exp(x))), without overflow,")
+  LOCKSTEP_ADD(all, "1 where all elements are not 0, otherwise 0,")
+  LOCKSTEP_ADD(any, "1 where any element is not 0, otherwise 0,")
 #undef LOCKSTEP_ADD
+}
+
+int64_t whole_number(const std::string& name, double number, double least, double most) {
+  if (number == std::floor(number) && number >= least && number <= most) {
+    return static_cast<int64_t>(number);
+  }
+  throw InvalidArgument(fmt::format("{} must be a whole number from {} to {}, received {}", name,
+                                    least, most, number));
+}
+
+void add_triangles(std::vector<FormulaFunction>& all) {
+  const auto add = [&](const std::string& name, const std::string& help,
+                       Value (*function)(const Value&, int64_t)) {
+    all.push_back({name,
+                   {{"x"}, {"k", ParameterKind::number, 0}},
+                   help + " of the last two axes, zeros elsewhere",
+                   [function](const FormulaCall& c) {
+                     const Value x = c.value(0);
+                     if (x.shape().rank() < 3) {
+                       throw InvalidArgument("expected an observation of matrices, received " +
+                                             observation_text(x));
+                     }
+                     return function(x, whole_number("k", c.number(1), -1e6, 1e6));
+                   }});
+  };
+  add("tril", "the lower triangle, column - row <= k,",
+      [](const Value& x, int64_t k) { return ops::tril(x, k); });
+  add("triu", "the upper triangle, column - row >= k,",
+      [](const Value& x, int64_t k) { return ops::triu(x, k); });
 }
 
 void add_losses(std::vector<FormulaFunction>& all) {
@@ -263,28 +296,88 @@ void add_losses(std::vector<FormulaFunction>& all) {
       "binary_cross_entropy(sigmoid(logits), target), finite for large logits",
       [](const Value& a, const Value& b) { return ops::binary_cross_entropy_with_logits(a, b); },
       {{"logits"}, {"target"}}));
+  all.push_back({"triplet_margin",
+                 {{"anchor"},
+                  {"positive"},
+                  {"negative"},
+                  {"margin", ParameterKind::number, 1},
+                  {"epsilon", ParameterKind::number, 1e-6}},
+                 "max(0, |anchor - positive| - |anchor - negative| + margin)",
+                 [](const FormulaCall& c) {
+                   return ops::triplet_margin(c.value(0), c.value(1), c.value(2), c.number(3),
+                                              c.number(4));
+                 }});
   all.push_back(pair_loss("kl_div", "sum of target * (log(target) - log_probabilities)",
                           [](const Value& a, const Value& b) { return ops::kl_div(a, b); },
                           {{"log_probabilities"}, {"target"}}));
-  all.push_back({"cross_entropy",
-                 {{"probabilities"}, {"labels", ParameterKind::labels_or_shares}},
-                 "-log(probability of the label)",
-                 [](const FormulaCall& c) { return ops::cross_entropy(c.value(0), c.value(1)); }});
-  all.push_back(
-      {"softmax_cross_entropy",
-       {{"logits"}, {"labels", ParameterKind::labels_or_shares}},
-       "cross_entropy(softmax(logits), labels), exact",
-       [](const FormulaCall& c) { return ops::softmax_cross_entropy(c.value(0), c.value(1)); }});
+}
+
+// The list at parameter i as a vector; undefined: it is left out.
+Value vector_of(const FormulaCall& c, size_t i) {
+  if (!c.lists[i]) return {};
+  std::vector<Value> numbers;
+  for (const double number : *c.lists[i]) {
+    numbers.push_back(ops::expand_dims(scalar_value(number, c.anchor), 0));
+  }
+  return ops::concatenation(numbers, 0);
+}
+
+constexpr double kIgnoreIndex = -100;
+
+int64_t ignore_index_of(const FormulaCall& c, size_t i) {
+  return whole_number("ignore_index", c.number(i), -1e6, 1e6);
+}
+
+using OfLabels = Value (*)(const Value&, const Value&);
+using OfLabelsWithSettings = Value (*)(const Value&, const Value&, const Value&,
+                                       const ops::CrossEntropyParams&);
+
+FormulaFunction cross_entropy_function(const std::string& name, const std::string& scores,
+                                       const std::string& help, OfLabels usual,
+                                       OfLabelsWithSettings with_settings) {
+  return {name,
+          {{scores},
+           {"labels", ParameterKind::labels_or_shares},
+           {"weights", ParameterKind::numbers, {}, true},
+           {"ignore_index", ParameterKind::number, kIgnoreIndex, true},
+           {"label_smoothing", ParameterKind::number, 0, true}},
+          help + ", times the weight of its class; 0 for ignore_index",
+          [usual, with_settings](const FormulaCall& c) {
+            if (!c.lists[2] && c.number(3) == kIgnoreIndex && c.number(4) == 0) {
+              return usual(c.value(0), c.value(1));
+            }
+            return with_settings(c.value(0), c.value(1), vector_of(c, 2),
+                                 {ignore_index_of(c, 3), c.number(4)});
+          }};
+}
+
+void add_losses_by_labels(std::vector<FormulaFunction>& all) {
+  all.push_back(cross_entropy_function(
+      "cross_entropy", "probabilities", "-log(probability of the label)",
+      [](const Value& p, const Value& l) { return ops::cross_entropy(p, l); },
+      [](const Value& p, const Value& l, const Value& w, const ops::CrossEntropyParams& params) {
+        return ops::cross_entropy(p, l, w, params);
+      }));
+  all.push_back(cross_entropy_function(
+      "softmax_cross_entropy", "logits", "cross_entropy(softmax(logits), labels), exact",
+      [](const Value& x, const Value& l) { return ops::softmax_cross_entropy(x, l); },
+      [](const Value& x, const Value& l, const Value& w, const ops::CrossEntropyParams& params) {
+        return ops::softmax_cross_entropy(x, l, w, params);
+      }));
+  all.push_back({"nll",
+                 {{"log_probabilities"},
+                  {"labels", ParameterKind::labels},
+                  {"weights", ParameterKind::numbers, {}, true},
+                  {"ignore_index", ParameterKind::number, kIgnoreIndex, true}},
+                 "-log_probability of the label, times the weight of its class; 0 for ignore_index",
+                 [](const FormulaCall& c) {
+                   return ops::nll(c.value(0), c.value(1), vector_of(c, 2), ignore_index_of(c, 3));
+                 }});
   all.push_back({"one_hot",
                  {{"labels", ParameterKind::labels}, {"classes", ParameterKind::number}},
                  "1 for the class of the label, otherwise 0",
                  [](const FormulaCall& c) {
-                   const double classes = c.number(1);
-                   if (!(classes >= 1 && classes <= 1e6) || classes != std::floor(classes)) {
-                     throw InvalidArgument(fmt::format(
-                         "classes must be a whole number from 1 to 1000000, received {}", classes));
-                   }
-                   return ops::one_hot(c.value(0), static_cast<int64_t>(classes));
+                   return ops::one_hot(c.value(0), whole_number("classes", c.number(1), 1, 1e6));
                  }});
 }
 
@@ -300,6 +393,7 @@ std::string FormulaFunction::signature() const {
     if (&p != &parameters.front()) text += ", ";
     text += p.name;
     if (p.kind == ParameterKind::axes) text += "=all";
+    if (p.kind == ParameterKind::numbers) text += "=1";
     if (p.otherwise) text += fmt::format("={}", *p.otherwise);
   }
   return text + ")";
@@ -313,6 +407,8 @@ const std::vector<FormulaFunction>& formula_functions() {
     add_activations(all);
     add_reductions(all);
     add_losses(all);
+    add_losses_by_labels(all);
+    add_triangles(all);
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     return all;
   }();

@@ -24,6 +24,7 @@ struct FormulaParameter {
     labels_or_shares,  // the labels, or the share of each class
     number,            // known without data
     axes,              // numbers of an observation's axes: one or a list
+    numbers,           // one or a list, known without data
     flag,              // 0 or 1
   };
   std::string name;
@@ -34,9 +35,9 @@ struct FormulaParameter {
 
 // The arguments of a call, by the numbers of their parameters.
 struct FormulaCall {
-  std::vector<FormulaOperand> operands;  // values, numbers, flags
-  std::vector<std::optional<std::vector<int>>> axes;
-  Value anchor;  // any value of the graph
+  std::vector<FormulaOperand> operands;                   // values, numbers, flags
+  std::vector<std::optional<std::vector<double>>> lists;  // axes, numbers
+  Value anchor;                                           // any value of the graph
 
   double number(size_t i) const { return *operands[i].number; }
   bool flag(size_t i) const { return number(i) != 0; }

@@ -18,10 +18,25 @@ using ParameterKind = FormulaParameter::Kind;
 
 const FormulaFunction& function_of(const Formula& formula, const FormulaNode& call) {
   if (const FormulaFunction* found = find_formula_function(call.name)) return *found;
+  for (const char* coupled : {"info_nce", "infonce", "nt_xent", "contrastive", "supcon"}) {
+    if (call.name.find(coupled) == std::string::npos) continue;
+    refuse_formula(formula, call.at,
+                   "`" + call.name + "` couples observations, but an expression is about one",
+                   "in C++ a loss of your own takes all observations if the mini-batch is one "
+                   "shard: sharded_value_and_gradient()");
+  }
   std::vector<std::string> names;
   for (const FormulaFunction& f : formula_functions()) names.push_back(f.name);
   refuse_formula(formula, {call.at.begin, call.at.begin + call.name.size()},
                  "unknown function `" + call.name + "`", suggest(call.name, names));
+}
+
+bool is_list(ParameterKind kind) {
+  return kind == ParameterKind::axes || kind == ParameterKind::numbers;
+}
+
+bool is_known_number(ParameterKind kind) {
+  return kind == ParameterKind::number || kind == ParameterKind::flag || is_list(kind);
 }
 
 // The argument of each parameter; null: its default.
@@ -62,7 +77,7 @@ std::vector<const FormulaNode*> arguments_of(const Formula& formula, const Formu
     found[p] = argument.value.get();
   }
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (found[p] || parameters[p].otherwise || parameters[p].kind == ParameterKind::axes) continue;
+    if (found[p] || parameters[p].otherwise || is_list(parameters[p].kind)) continue;
     refuse_formula(formula, call.at,
                    call.name + "() needs the argument `" + parameters[p].name + "`",
                    "it is " + function.signature());
@@ -72,11 +87,6 @@ std::vector<const FormulaNode*> arguments_of(const Formula& formula, const Formu
 
 bool is_labels(ParameterKind kind) {
   return kind == ParameterKind::labels || kind == ParameterKind::labels_or_shares;
-}
-
-bool is_known_number(ParameterKind kind) {
-  return kind == ParameterKind::number || kind == ParameterKind::axes ||
-         kind == ParameterKind::flag;
 }
 
 // Calls visit(node, as) for the node and all below; `as`: what the parameter that takes it is.
@@ -115,22 +125,24 @@ double number_of(const Formula& formula, const FormulaNode& node) {
   }
 }
 
-std::vector<int> axes_of(const Formula& formula, const FormulaNode& node) {
-  std::vector<int> axes;
-  const auto add = [&](const FormulaNode& axis) {
-    const double number = number_of(formula, axis);
-    if (number != std::floor(number) || std::abs(number) > 100) {
-      refuse_formula(formula, axis.at,
+// One number, or a list.
+std::vector<double> numbers_of(const Formula& formula, const FormulaNode& node,
+                               ParameterKind kind) {
+  std::vector<double> numbers;
+  const auto add = [&](const FormulaNode& entry) {
+    const double number = number_of(formula, entry);
+    if (kind == ParameterKind::axes && (number != std::floor(number) || std::abs(number) > 100)) {
+      refuse_formula(formula, entry.at,
                      fmt::format("an axis is a whole number, received {}", number));
     }
-    axes.push_back(static_cast<int>(number));
+    numbers.push_back(number);
   };
   if (node.kind != NodeKind::list) {
     add(node);
   } else {
     for (const FormulaArgument& entry : node.arguments) add(*entry.value);
   }
-  return axes;
+  return numbers;
 }
 
 // Checks one node. What follows from shapes is not checked here.
@@ -143,12 +155,12 @@ void check_node(const Formula& formula, const FormulaNames& names, const Formula
                    names.labels.empty() ? "only losses of classifiers have labels"
                                         : "the labels are `" + names.labels + "`");
   }
-  if (as == ParameterKind::axes) {
-    axes_of(formula, node);
+  if (is_list(as)) {
+    numbers_of(formula, node, as);
     return;
   }
   if (node.kind == NodeKind::list) {
-    refuse_formula(formula, node.at, "a list is possible only for axis");
+    refuse_formula(formula, node.at, "a list is possible only for axis and weights");
   }
   if (is_known_number(as)) {
     const double number = number_of(formula, node);
@@ -204,13 +216,13 @@ class FormulaEvaluation {
     const FormulaFunction& function = function_of(formula_, node);
     const auto arguments = arguments_of(formula_, node, function);
     FormulaCall call{std::vector<FormulaOperand>(arguments.size()), {}, values_.front()};
-    call.axes.resize(arguments.size());
+    call.lists.resize(arguments.size());
     for (size_t p = 0; p < arguments.size(); ++p) {
       const FormulaParameter& parameter = function.parameters[p];
       if (!arguments[p]) {
         call.operands[p].number = parameter.otherwise;
-      } else if (parameter.kind == ParameterKind::axes) {
-        call.axes[p] = axes_of(formula_, *arguments[p]);
+      } else if (is_list(parameter.kind)) {
+        call.lists[p] = numbers_of(formula_, *arguments[p], parameter.kind);
       } else {
         call.operands[p] = operand(*arguments[p]);
       }
