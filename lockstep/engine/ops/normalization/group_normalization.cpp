@@ -84,17 +84,19 @@ OpPtr make_group_normalization(int64_t groups, double epsilon) {
 template <Operand T>
 T group_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, int64_t groups,
                       double epsilon) {
-  const OpPtr op = make_group_normalization(groups, epsilon);
-  const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
-  infer_of_floats(*op, shapes);  // throws what concerns the shapes first
-  // Networks refuse such values where they train.
-  if (std::same_as<T, Tensor> && values_of_a_group(*op, x.shape()) == 1) {
-    throw InvalidArgument(
-        "[group_normalization] x (" + x.shape().to_string() +
-            ") has one value for each group, whose normalization gives 0 whatever the value is",
-        "form fewer groups, or leave it out where a channel has one element");
-  }
-  return applied(op, {x, scale, shift});
+  return named("group_normalization", [&] {
+    const OpPtr op = make_group_normalization(groups, epsilon);
+    const Shape shapes[] = {x.shape(), scale.shape(), shift.shape()};
+    infer_of_floats(*op, shapes);  // throws what concerns the shapes first
+    // Networks refuse such values where they train.
+    if (std::same_as<T, Tensor> && values_of_a_group(*op, x.shape()) == 1) {
+      throw InvalidArgument(
+          "[group_normalization] x (" + x.shape().to_string() +
+              ") has one value for each group, whose normalization gives 0 whatever the value is",
+          "form fewer groups, or leave it out where a channel has one element");
+    }
+    return applied(op, {x, scale, shift});
+  });
 }
 LOCKSTEP_INSTANTIATE_3(group_normalization, int64_t, double)
 
