@@ -7,7 +7,8 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/nn/input_statistics.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/tensor/reshape.h"
@@ -189,9 +190,9 @@ std::vector<Tensor> ShardGroup::State::mean_gradients_on_device(double observati
     const Tensor sum =
         Tensor::view(executor->gradient_sum() + entry.offset, entry.spec, nullptr, device);
     const Tensor plain = entry.spec.row_major() ? sum.clone() : convert(sum, entry.spec.plain());
-    kernels::table_for(device).divide(static_cast<float*>(plain.raw()),
-                                      static_cast<size_t>(plain.shape().elements()), divisor,
-                                      memory.default_stream());
+    kernels::functions_for(device).divide(static_cast<float*>(plain.raw()),
+                                          static_cast<size_t>(plain.shape().elements()), divisor,
+                                          memory.default_stream());
     gradients.push_back(
         reshaped_unrecorded(plain, network.parameters()[gradients.size()].value.shape()));
   }

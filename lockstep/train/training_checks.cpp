@@ -5,7 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/normalized_values.h"
@@ -46,8 +47,8 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
     // A GPU's limits are found by compiling a shard of one observation, without an update.
     if (device == Device{}) return;
     try_shard(network, device, options.precision.dtype(), loss);
-    kernels::table_for(device).reorder({Shape{1}, DType::f32, nullptr},
-                                       {Shape{1}, DType::f32, nullptr});
+    kernels::functions_for(device).reorder({Shape{1}, DType::f32, nullptr},
+                                           {Shape{1}, DType::f32, nullptr});
     try_updates(device, options);
   });
 }

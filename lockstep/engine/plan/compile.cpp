@@ -7,7 +7,7 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/graph/differentiate.h"
 #include "lockstep/engine/graph/kernel_gradient.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/plan/derivatives.h"
 #include "lockstep/engine/plan/expressions.h"
 

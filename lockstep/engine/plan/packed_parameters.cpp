@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/poison.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/tensor/part_layout.h"
 
 namespace lockstep {
@@ -101,8 +101,7 @@ std::vector<kernels::BoundPass> PackedParameters::packing(void* stream) const {
       const TensorSpec from{copy.spec.shape, DType::f32, nullptr};
       void* const source = parameters_[p].raw();
       void* const to = copy.memory.data();
-      passes.push_back(kernels::table_for(device_)
-                           .reorder(from, copy.spec)
+      passes.push_back(kernels::reorder(kernels::table_for(device_), from, copy.spec)
                            .bind({std::span<void* const>(&source, 1),
                                   std::span<void* const>(&to, 1), copy.scratch.data(), stream}));
     }

@@ -9,7 +9,7 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/device/poison.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/parallel/reduce/sum_exchange.h"
 
 namespace lockstep {
@@ -139,7 +139,7 @@ struct GroupSum::State {
       return;
     }
     sums.resize(std::max(sums.size(), places * kPiece));
-    const auto add = kernels::table_for({}).add;
+    const auto add = kernels::functions_for({}).add;
     const auto at = [&](const Operand& o) {
       return o.partial ? o.partial + first : sums.data() + o.place * kPiece;
     };

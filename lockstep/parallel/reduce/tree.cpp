@@ -10,7 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/allocator.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 
 namespace lockstep {
 
@@ -157,7 +157,7 @@ struct TreeReduction::State {
     if (arrived == 0) {
       std::memcpy(sum, values, count * sizeof(float));
     } else {
-      kernels::table_for({}).add(sum, values, sum, count, nullptr);
+      kernels::functions_for({}).add(sum, values, sum, count, nullptr);
     }
     return ++arrived == range.count;
   }
@@ -206,7 +206,7 @@ float* TreeReduction::result() const {
 bool TreeReduction::add(int64_t leaf, const float* values) {
   State& s = *state_;
   if (s.order == Order::of_arrival) return s.add_as_it_comes(values);
-  const auto sum_into = kernels::table_for({}).add;
+  const auto sum_into = kernels::functions_for({}).add;
   const auto place = static_cast<size_t>(leaf - s.range.first);
   int at = s.leaf_parent[place];
   bool is_left = s.leaf_left[place];

@@ -76,7 +76,7 @@ DeviceBatches::DeviceBatches(Network& network, std::shared_ptr<const Plan> plan,
     : network_(network),
       plan_(std::move(plan)),
       memory_(memory_of(network.device())),
-      table_(kernels::table_for(network.device())),
+      functions_(kernels::functions_for(network.device())),
       has_losses_(row.losses) {
   const auto place = [&](size_t& block, size_t bytes) {
     const Part part{block, static_cast<size_t>(rows) * bytes};
@@ -143,9 +143,9 @@ void DeviceBatches::begin(size_t place) {
   memory_.follow(stream, memory_.default_stream());
   memory_.copy_from_host(p.sent_there.data(), p.sent.data(), sent_, stream);
   p.recording.run([&] {
-    p.inputs.add(table_, stream);
+    p.inputs.add(functions_, stream);
     p.run.add_forward();
-    p.results.add(table_, stream);
+    p.results.add(functions_, stream);
   });
   memory_.copy_to_host(p.returned.data(), p.returned_there.data(), returned_, stream);
   p.done.set(stream);

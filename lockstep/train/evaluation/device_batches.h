@@ -73,7 +73,7 @@ class DeviceBatches {
   Network& network_;
   const std::shared_ptr<const Plan> plan_;
   DeviceMemory& memory_;
-  const kernels::Table& table_;
+  const kernels::Functions& functions_;
   const bool has_losses_;
   // The host's block; the first `sent_` bytes are sent. Then the device's block.
   std::vector<Part> inputs_;

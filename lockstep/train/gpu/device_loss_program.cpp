@@ -5,7 +5,7 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/alignment.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep {
@@ -15,10 +15,10 @@ DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& op
     : BuiltInLossProgram(network, options, inputs),
       device_(network.device()),
       choice_{options.deterministic, options.precision.type == "tf32"},
-      table_(kernels::table_for(device_)),
+      functions_(kernels::functions_for(device_)),
       memory_(memory_of(device_)),
       augments_(std::count(inputs.begin(), inputs.end(), DType::u8) > 0 &&
-                table_.augment_images != nullptr),
+                functions_.augment_images != nullptr),
       iteration_(std::move(iteration)) {}
 
 void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers) {
@@ -126,9 +126,9 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
 }
 
 void DeviceLossProgram::add_inputs(const PlanRun& run, const Exchange& exchange) const {
-  exchange.inputs.add(table_, run.stream());
+  exchange.inputs.add(functions_, run.stream());
   for (const kernels::AugmentImages& images : exchange.images) {
-    table_.augment_images(images, run.stream());
+    functions_.augment_images(images, run.stream());
   }
 }
 
@@ -147,7 +147,7 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
       memory_.follow(run.stream(), iteration_->stream());
       add_inputs(run, exchange);
       run.add_forward();
-      exchange.results.add(table_, run.stream());
+      exchange.results.add(functions_, run.stream());
       run.add_backward();
     });
     return {run.gradients(), run.stream()};
@@ -157,7 +157,7 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
   memory_.copy_from_host(task.sent_there, task.sent, at.bytes.sent, run.stream());
   add_inputs(run, exchange);
   run.forward(step);
-  exchange.results.add(table_, run.stream());
+  exchange.results.add(functions_, run.stream());
   memory_.copy_to_host(task.returned, task.returned_there, at.bytes.returned, run.stream());
   fail_point("backward", task.iteration, task.shard);
   run.backward(step);

@@ -53,7 +53,7 @@ class DeviceLossProgram final : public BuiltInLossProgram {
 
   const Device device_;
   const kernels::Choice choice_;
-  const kernels::Table& table_;
+  const kernels::Functions& functions_;
   DeviceMemory& memory_;
   const bool augments_;
   const std::shared_ptr<DeviceIteration> iteration_;

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "lockstep/base/numeric/alignment.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/train/state/state_digest.h"
 
@@ -14,7 +14,7 @@ DeviceMirror::DeviceMirror(Network& network, Solver& solver, DeviceIteration& it
       solver_(solver),
       iteration_(iteration),
       memory_(memory_of(network.device())),
-      table_(kernels::table_for(network.device())) {
+      functions_(kernels::functions_for(network.device())) {
   size_t bytes = 0;
   for (const auto& s : network.state()) {
     state_offsets_.push_back(bytes);
@@ -69,13 +69,13 @@ void DeviceMirror::keep(size_t slot) {
   next_ ^= 1;
   copy.slot = slot;
   if (copies_[next_].slot == slot) copies_[next_].slot.reset();  // of an iteration long ago
-  iteration_.add_to_stream([&] { copy.to.add(table_, iteration_.stream()); });
+  iteration_.add_to_stream([&] { copy.to.add(functions_, iteration_.stream()); });
 }
 
 void DeviceMirror::bring_back(size_t slot) {
   for (const Copy& copy : copies_) {
     if (copy.slot != slot) continue;
-    iteration_.add_to_stream([&] { copy.back.add(table_, iteration_.stream()); });
+    iteration_.add_to_stream([&] { copy.back.add(functions_, iteration_.stream()); });
     return;
   }
   throw InternalError("[training] the values of an earlier iteration were not kept");
@@ -112,14 +112,14 @@ void DeviceMirror::make_digests() {
 }
 
 void DeviceMirror::add_digests() const {
-  table_.parameter_digests({.arrays = arrays_.as<const kernels::ParameterArrays>(),
-                            .parameters = parameters_.as<const kernels::DigestedParameter>(),
-                            .parameter_count = static_cast<int64_t>(bytes_.size()),
-                            .blocks = blocks_.as<const kernels::UpdateBlock>(),
-                            .block_count = block_count_,
-                            .sums = sums_.as<uint64_t>(),
-                            .results = iteration_.to_return()},
-                           iteration_.stream());
+  functions_.parameter_digests({.arrays = arrays_.as<const kernels::ParameterArrays>(),
+                                .parameters = parameters_.as<const kernels::DigestedParameter>(),
+                                .parameter_count = static_cast<int64_t>(bytes_.size()),
+                                .blocks = blocks_.as<const kernels::UpdateBlock>(),
+                                .block_count = block_count_,
+                                .sums = sums_.as<uint64_t>(),
+                                .results = iteration_.to_return()},
+                               iteration_.stream());
 }
 
 Digest DeviceMirror::digest(int64_t iteration, size_t slot) const {

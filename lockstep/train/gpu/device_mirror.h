@@ -60,7 +60,7 @@ class DeviceMirror {
   Solver& solver_;
   DeviceIteration& iteration_;
   DeviceMemory& memory_;
-  const kernels::Table& table_;
+  const kernels::Functions& functions_;
   std::unique_ptr<Pinned> states_;
   std::vector<size_t> state_offsets_;
   std::array<Copy, 2> copies_;  // made by the first keep()

@@ -4,14 +4,14 @@
 #include <numeric>
 
 #include "lockstep/base/numeric/index_range.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 
 namespace lockstep {
 
 DeviceSum::DeviceSum(Device device, size_t bytes, size_t most_leaves)
     : device_(device),
       memory_(memory_of(device)),
-      table_(kernels::table_for(device)),
+      functions_(kernels::functions_for(device)),
       bytes_(bytes),
       leaves_(most_leaves) {}
 
@@ -43,9 +43,9 @@ void DeviceSum::prepare(const IndexRange& own) {
 void DeviceSum::add_own(size_t leaves, const IndexRange& own, void* stream) {
   for (const IndexRange& root : complete_subtrees(static_cast<int64_t>(leaves), own)) {
     if (root.count == 1) continue;
-    table_.sum_leaves(addresses_.as<const float*>() + root.first, root.count,
-                      static_cast<float*>(leaf(static_cast<size_t>(root.first))),
-                      bytes_ / sizeof(float), stream);
+    functions_.sum_leaves(addresses_.as<const float*>() + root.first, root.count,
+                          static_cast<float*>(leaf(static_cast<size_t>(root.first))),
+                          bytes_ / sizeof(float), stream);
   }
 }
 
@@ -66,8 +66,8 @@ void DeviceSum::add_over_members(size_t first, size_t count, std::span<const Ind
 
 void DeviceSum::add_pair(size_t left, size_t right, const IndexRange& slice) {
   auto* const sum = static_cast<float*>(leaf(left)) + slice.first;
-  table_.add(sum, static_cast<const float*>(leaf(right)) + slice.first, sum,
-             static_cast<size_t>(slice.count), memory_.default_stream());
+  functions_.add(sum, static_cast<const float*>(leaf(right)) + slice.first, sum,
+                 static_cast<size_t>(slice.count), memory_.default_stream());
 }
 
 void DeviceSum::exchange(Group& group, size_t leaves, std::span<const IndexRange> partition,

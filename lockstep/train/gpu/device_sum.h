@@ -9,7 +9,7 @@
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/pinned.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/reduce/sum_exchange.h"
 #include "lockstep/parallel/reduce/tree.h"
@@ -56,7 +56,7 @@ class DeviceSum {
 
   const Device device_;
   DeviceMemory& memory_;
-  const kernels::Table& table_;
+  const kernels::Functions& functions_;
   const size_t bytes_;
   // By leaf: its values, then the sums of subtrees that begin with it. Of other members' leaves,
   // only those that begin partial sums.

@@ -1,6 +1,6 @@
 #include "lockstep/train/gpu/device_update.h"
 
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"
@@ -22,7 +22,7 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateS
       mirror_(mirror),
       iteration_(iteration),
       memory_(memory_of(network.device())),
-      table_(kernels::table_for(network.device())),
+      functions_(kernels::functions_for(network.device())),
       settings_(settings) {
   memory_.activate();
   for (const auto& entry : layout.entries) {
@@ -31,7 +31,7 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateS
       values_.push_back(reinterpret_cast<float*>(from_here));
       continue;
     }
-    const auto pass = table_.reorder(entry.spec, entry.spec.plain());
+    const auto pass = functions_.reorder(entry.spec, entry.spec.plain());
     gradients_.push_back(allocate(entry.spec.plain().bytes(), network.device()));
     scratch_.push_back(allocate(pass.scratch_bytes, network.device()));
     void* const from = from_here;
@@ -73,13 +73,13 @@ std::vector<double> DeviceUpdate::cut(double observations) {
   if (settings_.threshold.of_elements()) {
     for (size_t p = 0; p < settings_.frozen.size(); ++p) {
       if (!settings_.frozen[p])
-        table_.limit(values_[p], count(p), settings_.threshold.most(observations), stream);
+        functions_.limit(values_[p], count(p), settings_.threshold.most(observations), stream);
     }
     return std::vector<double>(settings_.frozen.size(), observations);
   }
   auto* next = squares_.as<double>();
   for (size_t p = 0; p < settings_.frozen.size(); ++p) {
-    if (!settings_.frozen[p]) table_.block_squares(values_[p], count(p), next, stream);
+    if (!settings_.frozen[p]) functions_.block_squares(values_[p], count(p), next, stream);
     next += blocks(p);
   }
   memory_.copy_to_host(squares_here_->data(), squares_.data(), squares_.bytes(), stream);

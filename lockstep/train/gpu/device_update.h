@@ -52,7 +52,7 @@ class DeviceUpdate {
   DeviceMirror& mirror_;
   DeviceIteration& iteration_;
   DeviceMemory& memory_;
-  const kernels::Table& table_;
+  const kernels::Functions& functions_;
   const DeviceUpdateSettings& settings_;
 
   // Row-major sums by parameter, and the conversions that fill them.

@@ -17,7 +17,7 @@
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/pinned.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/train/programs/function_loss_program.h"
 
@@ -177,7 +177,7 @@ class OnCpu {
       if (inputs[k] != DType::u8) continue;
       const Shape image = network_.input_shapes().at(k);
       const size_t at = first * static_cast<size_t>(image.elements());
-      kernels::table_for({}).augment_images(
+      kernels::functions_for({}).augment_images(
           {batch.inputs[k].pixels.data() + at, batch.maps.data() + first,
            batch_.inputs[k].pixels.data() + at, task_.rows.count,
            kernels::planar(image[0], image[1], image[2])},

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 
 namespace lockstep {
 
@@ -21,8 +21,8 @@ PieceList::PieceList(Device device, const std::vector<kernels::CopyPiece>& piece
   list_ = sent_to(device, divided);
 }
 
-void PieceList::add(const kernels::Table& table, void* stream) const {
-  table.copy_pieces(static_cast<const kernels::CopyPiece*>(list_.data()), count_, stream);
+void PieceList::add(const kernels::Functions& functions, void* stream) const {
+  functions.copy_pieces(static_cast<const kernels::CopyPiece*>(list_.data()), count_, stream);
 }
 
 Memory sent_to(Device device, const void* data, size_t bytes) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/engine/device/allocator.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/shapes/copy_pieces.h"
 
 namespace lockstep {
@@ -18,7 +18,7 @@ class PieceList {
   PieceList(Device device, const std::vector<kernels::CopyPiece>& pieces);
 
   // Adds the copies to a stream, which comes after the default stream's work so far.
-  void add(const kernels::Table& table, void* stream) const;
+  void add(const kernels::Functions& functions, void* stream) const;
 
  private:
   Memory list_;

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "lockstep/engine/device/allocator.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/gpu/piece_list.h"
@@ -11,7 +11,8 @@
 namespace lockstep {
 
 bool UpdateOfAll::possible(const Network& network, const Solver& solver) {
-  return !network.parameters().empty() && solver.updates_all(kernels::table_for(network.device()));
+  return !network.parameters().empty() &&
+         solver.updates_all(kernels::functions_for(network.device()));
 }
 
 size_t UpdateOfAll::bytes_to_send(const Network& network, const Solver& solver) {
@@ -30,7 +31,7 @@ std::unique_ptr<UpdateOfAll> UpdateOfAll::make(Network& network, Solver& solver,
 
 UpdateOfAll::UpdateOfAll(Network& network, Solver& solver, const std::vector<float*>& gradient_sums,
                          const std::vector<bool>& frozen, const DeviceIteration& iteration)
-    : solver_(solver), table_(kernels::table_for(network.device())), iteration_(iteration) {
+    : solver_(solver), functions_(kernels::functions_for(network.device())), iteration_(iteration) {
   std::vector<kernels::ParameterArrays> arrays;
   std::vector<kernels::UpdateBlock> blocks;
   for (size_t p = 0; p < network.parameters().size(); ++p) {
@@ -59,7 +60,7 @@ void UpdateOfAll::note(size_t slot, size_t parameter, const UpdateScalars& scala
 
 void UpdateOfAll::add() const {
   solver_.update_all(
-      table_,
+      functions_,
       {static_cast<const kernels::ParameterArrays*>(arrays_.data()), iteration_.there(),
        static_cast<const kernels::UpdateBlock*>(blocks_.data()), blocks_count_},
       iteration_.stream());

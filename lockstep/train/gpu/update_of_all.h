@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/engine/device/allocator.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/train/gpu/device_iteration.h"
 #include "lockstep/train/optimizer/solver.h"
 
@@ -39,7 +39,7 @@ class UpdateOfAll {
               const std::vector<bool>& frozen, const DeviceIteration& iteration);
 
   Solver& solver_;
-  const kernels::Table& table_;
+  const kernels::Functions& functions_;
   const DeviceIteration& iteration_;
   size_t number_bytes_ = 0;  // of one parameter
   int64_t blocks_count_ = 0;

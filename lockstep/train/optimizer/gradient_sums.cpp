@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "lockstep/engine/device/poison.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 
 namespace lockstep {
 
 GradientSums::GradientSums(const GradientLayout& layout, float* sums) {
-  const auto& table = kernels::table_for({});
+  const auto& functions = kernels::functions_for({});
   for (size_t p = 0; p < layout.entries.size(); ++p) {
     const auto& entry = layout.entries[p];
     std::byte* const sum = reinterpret_cast<std::byte*>(sums) + entry.offset;
@@ -19,7 +19,7 @@ GradientSums::GradientSums(const GradientLayout& layout, float* sums) {
     } else {
       copy.memory = allocate_zeros(entry.spec.plain().bytes());
       fill_with_poison(copy.memory.data(), entry.spec.plain().bytes());
-      const auto pass = table.reorder(entry.spec, entry.spec.plain());
+      const auto pass = functions.reorder(entry.spec, entry.spec.plain());
       copy.scratch = allocate(pass.scratch_bytes);
       void* const from = sum;
       void* const to = copy.memory.data();

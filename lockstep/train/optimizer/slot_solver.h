@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/optimizer/update_target.h"
@@ -31,7 +31,7 @@ template <class Update, class Options>
 class SlotSolver : public Solver {
  public:
   // The entry of Table that updates all parameters at once.
-  using OfAll = void (*kernels::Table::*)(const kernels::Updates<Update>&, void* stream);
+  using OfAll = void (*kernels::Functions::*)(const kernels::Updates<Update>&, void* stream);
 
   // The learning rate of `fixed` is not used. `of_all` is null if there is no such entry.
   SlotSolver(Network& network, const TrainingOptions& options, const Options& fixed,
@@ -49,11 +49,12 @@ class SlotSolver : public Solver {
   UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const final {
     return UpdateNumbers::of(numbers_of(slots_[index].target, scalars));
   }
-  bool updates_all(const kernels::Table& table) const final {
-    return of_all_ && table.*of_all_ != nullptr;
+  bool updates_all(const kernels::Functions& functions) const final {
+    return of_all_ && functions.*of_all_ != nullptr;
   }
-  void update_all(const kernels::Table& table, const UpdatesOfAll& all, void* stream) const final {
-    (table.*of_all_)(
+  void update_all(const kernels::Functions& functions, const UpdatesOfAll& all,
+                  void* stream) const final {
+    (functions.*of_all_)(
         {all.arrays, static_cast<const Update*>(all.numbers), all.blocks, all.block_count}, stream);
   }
   std::vector<Tensor> state(size_t index) const final { return slots_[index].state; }

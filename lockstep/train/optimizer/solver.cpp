@@ -7,7 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/train/optimizer/gradient_threshold.h"
 #include "lockstep/train/optimizer/updates.h"
@@ -31,21 +31,21 @@ void check_frozen(const Network& network, const std::vector<std::string>& frozen
 }
 
 void try_updates(Device device, const TrainingOptions& options) {
-  const kernels::Table& table = kernels::table_for(device);
+  const kernels::Functions& functions = kernels::functions_for(device);
   void* const queue = default_stream_of(device);
-  table.add(nullptr, nullptr, nullptr, 0, queue);
-  table.sum_leaves(nullptr, 0, nullptr, 0, queue);
-  table.copy_pieces(nullptr, 0, queue);
-  table.parameter_digests({}, queue);
+  functions.add(nullptr, nullptr, nullptr, 0, queue);
+  functions.sum_leaves(nullptr, 0, nullptr, 0, queue);
+  functions.copy_pieces(nullptr, 0, queue);
+  functions.parameter_digests({}, queue);
   if (const SolverInfo* solver = find_solver(options.solver.type))
-    solver->try_kernels(table, queue);
+    solver->try_kernels(functions, queue);
   const GradientThreshold threshold{options.solver.gradient_threshold,
                                     options.solver.gradient_threshold_method};
   if (!threshold.wanted()) return;
   if (threshold.of_elements()) {
-    table.limit(nullptr, 0, 0, queue);
+    functions.limit(nullptr, 0, 0, queue);
   } else {
-    table.block_squares(nullptr, 0, nullptr, queue);
+    functions.block_squares(nullptr, 0, nullptr, queue);
   }
 }
 

@@ -17,7 +17,7 @@
 namespace lockstep {
 
 namespace kernels {
-struct Table;
+struct Functions;
 struct ParameterArrays;
 struct UpdateBlock;
 }  // namespace kernels
@@ -73,9 +73,9 @@ class Solver {
   // The scalars of that update, for code that updates all parameters at once.
   virtual UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const = 0;
   // Whether a back end can update all parameters of this solver at once.
-  virtual bool updates_all(const kernels::Table&) const { return false; }
+  virtual bool updates_all(const kernels::Functions&) const { return false; }
   // Adds that update to a stream, if updates_all(). Gives the bits of the single updates.
-  virtual void update_all(const kernels::Table&, const UpdatesOfAll&, void* /*stream*/) const {
+  virtual void update_all(const kernels::Functions&, const UpdatesOfAll&, void* /*stream*/) const {
     throw InternalError("[solver] there is no update of all parameters at once");
   }
   // The state arrays of parameter `index`, row-major, in a fixed order. Digests and checkpoints

@@ -14,7 +14,7 @@ struct UpdateTarget {
   double rate_factor = 1, l2_factor = 1;
 
   IndexRange all() const { return {0, value.shape().elements()}; }
-  const kernels::Table& table() const { return kernels::table_for(value.device()); }
+  const kernels::Functions& functions() const { return kernels::functions_for(value.device()); }
   // The default stream of the value's device, to which updates are added.
   void* stream() const { return default_stream_of(value.device()); }
 };

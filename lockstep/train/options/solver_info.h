@@ -12,7 +12,7 @@ class Network;
 class Solver;
 struct TrainingOptions;
 namespace kernels {
-struct Table;
+struct Functions;
 }
 
 struct SolverInfo {
@@ -29,7 +29,7 @@ struct SolverInfo {
   std::unique_ptr<Solver> (*make)(Network& network, const TrainingOptions& options) = nullptr;
   // Calls the solver's kernels for no elements, by the one for all parameters where there is one.
   // Throws Unsupported if the device cannot compute them.
-  void (*try_kernels)(const kernels::Table& table, void* stream) = nullptr;
+  void (*try_kernels)(const kernels::Functions& functions, void* stream) = nullptr;
 };
 
 // All solvers, in the order of documentation. `lockstep reference solvers` prints them.

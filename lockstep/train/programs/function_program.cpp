@@ -10,7 +10,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/shapes/outside_index.h"
@@ -31,7 +31,7 @@ void add_direct(const GradientLayout& layout, const std::vector<size_t>& paramet
     const Tensor term = convert(gradients[i], entry.spec);
     float* const sum = static_cast<float*>(all.raw()) + entry.offset / sizeof(float);
     void* const stream = all.device().is_cpu() ? nullptr : eager_stream_of(all.device());
-    kernels::table_for(all.device())
+    kernels::functions_for(all.device())
         .add(sum, static_cast<const float*>(term.raw()), sum, term.bytes() / sizeof(float), stream);
   }
 }

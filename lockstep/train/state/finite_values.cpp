@@ -9,7 +9,7 @@
 
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 
@@ -90,9 +90,9 @@ size_t find_on_device(const std::vector<Named>& all, Device device) {
   void* const stream = memory.default_stream();
   size_t done = 0;
   for (size_t i = 0; i < all.size(); done = ends[i++]) {
-    kernels::table_for(device).block_squares(static_cast<const float*>(all[i].values.raw()),
-                                             static_cast<size_t>(all[i].values.shape().elements()),
-                                             sums.as<double>() + done, stream);
+    kernels::functions_for(device).block_squares(
+        static_cast<const float*>(all[i].values.raw()),
+        static_cast<size_t>(all[i].values.shape().elements()), sums.as<double>() + done, stream);
   }
   std::vector<double> here(blocks);
   copy_bytes(here.data(), Device{}, sums.data(), device, blocks * sizeof(double));

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"
@@ -48,7 +48,7 @@ void HostUpdater::bind(std::byte* gradient_sum) {
 // Limits the norms of the sums, which it brings into row-major order. Returns the divisor of each
 // parameter's sum, where the default is the number of observations.
 std::vector<double> HostUpdater::limit_gradients(double observations) {
-  const auto& table = kernels::table_for({});
+  const auto& functions = kernels::functions_for({});
   const GradientSums& gradients = *gradients_;
   std::vector<std::vector<double>> squares(gradients.size());
   pool_.for_each(static_cast<int64_t>(gradients.size()), [&](int64_t i, int thread) {
@@ -60,7 +60,7 @@ std::vector<double> HostUpdater::limit_gradients(double observations) {
     charge(&StepAccounts::layouts);
     if (!frozen_[p]) {  // frozen parameters have no gradient sum to limit
       squares[p].resize(kernels::norm_blocks(gradients.count(p)));
-      table.block_squares(gradients.values(p), gradients.count(p), squares[p].data(), nullptr);
+      functions.block_squares(gradients.values(p), gradients.count(p), squares[p].data(), nullptr);
     }
     mode.check();
     charge(&StepAccounts::threshold);
@@ -164,8 +164,8 @@ void HostUpdater::update(size_t p, const IndexRange& elements, const float* sum,
     const float* values = sum + (first - elements.first);
     if (threshold_.wanted() && threshold_.of_elements() && !frozen_[p]) {
       limited.assign(values, values + part.count);
-      kernels::table_for({}).limit(limited.data(), limited.size(),
-                                   threshold_.most(scalars.observations), nullptr);
+      kernels::functions_for({}).limit(limited.data(), limited.size(),
+                                       threshold_.most(scalars.observations), nullptr);
       values = limited.data();
       charge(&StepAccounts::threshold);
     }

@@ -9,7 +9,7 @@ constexpr Kernel (*Table::*entry_for)(const Problem&) = nullptr;
 #define LOCKSTEP_ENTRY(name, Problem, ...) \
   template <>                              \
   constexpr Kernel (*Table::*entry_for<Problem>)(const Problem&) = &Table::name;
-LOCKSTEP_KERNELS(LOCKSTEP_ENTRY, LOCKSTEP_NO_KERNEL)
+LOCKSTEP_OP_KERNELS(LOCKSTEP_ENTRY)
 #undef LOCKSTEP_ENTRY
 
 }  // namespace
@@ -20,7 +20,7 @@ Kernel compile(const Table& table, const Problem& problem) {
 }
 #define LOCKSTEP_COMPILE(name, Problem, ...) \
   template Kernel compile<Problem>(const Table& table, const Problem& problem);
-LOCKSTEP_KERNELS(LOCKSTEP_COMPILE, LOCKSTEP_NO_KERNEL)
+LOCKSTEP_OP_KERNELS(LOCKSTEP_COMPILE)
 #undef LOCKSTEP_COMPILE
 
 Pass reorder(const Table& table, const TensorSpec& from, const TensorSpec& to) {
@@ -28,5 +28,12 @@ Pass reorder(const Table& table, const TensorSpec& from, const TensorSpec& to) {
 }
 Pass accumulate(const Table& table, const TensorSpec& spec) { return table.accumulate(spec); }
 Pass zero(const Table& table, const TensorSpec& spec) { return table.zero(spec); }
+
+const Functions& functions_for(Device device) { return table_for(device); }
+
+bool normalizes_with_bias(const Table& table) { return table.normalization_with_bias; }
+bool normalizes_with_max_pooling(const Table& table) {
+  return table.normalization_with_max_pooling;
+}
 
 }  // namespace lockstep::kernels

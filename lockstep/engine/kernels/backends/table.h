@@ -1,4 +1,4 @@
-// Interface of a back end's kernels: one function for each line of kernel_list.h.
+// Interface of a back end's kernels: one function for each line of kernel_list.h and functions.h.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,12 @@ namespace lockstep::kernels {
 // The parameters of the functions: struct ConvolutionProblem and so on. Their headers are in the
 // families' folders. Callers of a kernel include the header of its problem.
 #define LOCKSTEP_DECLARE_PROBLEM(name, Problem, ...) struct Problem;
-LOCKSTEP_KERNELS(LOCKSTEP_DECLARE_PROBLEM, LOCKSTEP_NO_KERNEL)
+LOCKSTEP_OP_KERNELS(LOCKSTEP_DECLARE_PROBLEM)
 #undef LOCKSTEP_DECLARE_PROBLEM
-struct SgdmUpdate;
-struct AdamUpdate;
-struct RmspropUpdate;
-template <class Update>
-struct Updates;
-struct AugmentImages;
-struct ParameterDigests;
-struct CopyPiece;
 
 // The kernels of a back end. The functions are thread-safe. The choice of an algorithm depends only
 // on the problem and the numerics fingerprint.
-struct Table {
+struct Table : Functions {
   static constexpr int kVersion = LOCKSTEP_TABLE_VERSION;
   int version = kVersion;
   // Kernels compute with bf16 (f16) in hardware, where their ops support the type.
@@ -40,10 +32,8 @@ struct Table {
 
   // Kernel (*convolution)(const ConvolutionProblem&) and so on; see kernel_list.h.
 #define LOCKSTEP_OP_MEMBER(name, Problem, ...) Kernel (*name)(const Problem&) = nullptr;
-#define LOCKSTEP_FUNCTION_MEMBER(name, result, parameters, ...) result(*name) parameters = nullptr;
-  LOCKSTEP_KERNELS(LOCKSTEP_OP_MEMBER, LOCKSTEP_FUNCTION_MEMBER)
+  LOCKSTEP_OP_KERNELS(LOCKSTEP_OP_MEMBER)
 #undef LOCKSTEP_OP_MEMBER
-#undef LOCKSTEP_FUNCTION_MEMBER
 };
 
 // Declares the functions of a back end in the current namespace.

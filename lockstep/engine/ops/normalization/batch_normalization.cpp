@@ -2,7 +2,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/normalization/normalized_together.h"
 #include "lockstep/engine/ops/op_makers.h"
@@ -90,8 +89,8 @@ class BatchNormalization final : public FloatOp {
   }
 
   bool offered_by(const kernels::Table& table) const override {
-    if (bias_ && !table.normalization_with_bias) return false;
-    return !max_pool_ || (table.normalization_with_max_pooling &&
+    if (bias_ && !kernels::normalizes_with_bias(table)) return false;
+    return !max_pool_ || (kernels::normalizes_with_max_pooling(table) &&
                           (*max_pool_)[0] * (*max_pool_)[1] <= kernels::kMostWindowElements);
   }
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/optimizer/loop_update.h"
 #include "lockstep/train/optimizer/registry.h"
@@ -30,9 +30,9 @@ kernels::AdamUpdate numbers_of(const UpdateTarget& target, double observations,
 // `gradient_sum`: of the elements in `range`.
 void update(const UpdateTarget& target, std::span<const Tensor> state, const IndexRange& range,
             const float* gradient_sum, const kernels::AdamUpdate& numbers) {
-  target.table().adam(elements_of(target.value, range), elements_of(state[0], range),
-                      elements_of(state[1], range), gradient_sum, static_cast<size_t>(range.count),
-                      numbers, target.stream());
+  target.functions().adam(elements_of(target.value, range), elements_of(state[0], range),
+                          elements_of(state[1], range), gradient_sum,
+                          static_cast<size_t>(range.count), numbers, target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -66,7 +66,7 @@ class Adam final : public SlotSolver<kernels::AdamUpdate, AdamOptions> {
                     .squared_gradient_decay = options.solver.squared_gradient_decay,
                     .epsilon = options.solver.epsilon,
                     .l2 = options.solver.l2},
-                   solvers::adam().state, &kernels::Table::adam_of_all),
+                   solvers::adam().state, &kernels::Functions::adam_of_all),
         decoupled_(decoupled) {}
 
  private:
@@ -82,9 +82,9 @@ class Adam final : public SlotSolver<kernels::AdamUpdate, AdamOptions> {
   const bool decoupled_;
 };
 
-void try_kernels(const kernels::Table& table, void* stream) {
-  table.adam_of_all ? table.adam_of_all({}, stream)
-                    : table.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, stream);
+void try_kernels(const kernels::Functions& functions, void* stream) {
+  functions.adam_of_all ? functions.adam_of_all({}, stream)
+                        : functions.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, stream);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/optimizer/loop_update.h"
 #include "lockstep/train/optimizer/registry.h"
@@ -19,8 +19,9 @@ kernels::RmspropUpdate numbers_of(const UpdateTarget& target, double observation
 // `gradient_sum`: of the elements in `range`.
 void update(const UpdateTarget& target, std::span<const Tensor> state, const IndexRange& range,
             const float* gradient_sum, const kernels::RmspropUpdate& numbers) {
-  target.table().rmsprop(elements_of(target.value, range), elements_of(state[0], range),
-                         gradient_sum, static_cast<size_t>(range.count), numbers, target.stream());
+  target.functions().rmsprop(elements_of(target.value, range), elements_of(state[0], range),
+                             gradient_sum, static_cast<size_t>(range.count), numbers,
+                             target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -46,7 +47,7 @@ class Rmsprop final : public SlotSolver<kernels::RmspropUpdate, RmspropOptions> 
                    {.squared_gradient_decay = options.solver.squared_gradient_decay,
                     .epsilon = options.solver.epsilon,
                     .l2 = options.solver.l2},
-                   solvers::rmsprop().state, &kernels::Table::rmsprop_of_all) {}
+                   solvers::rmsprop().state, &kernels::Functions::rmsprop_of_all) {}
 
  private:
   void update_slot(const UpdateSlot& s, const IndexRange& elements, const float* gradient_sum,
@@ -71,9 +72,10 @@ SolverInfo solvers::rmsprop() {
             return std::make_unique<Rmsprop>(network, options);
           },
           .try_kernels =
-              [](const kernels::Table& table, void* stream) {
-                table.rmsprop_of_all ? table.rmsprop_of_all({}, stream)
-                                     : table.rmsprop(nullptr, nullptr, nullptr, 0, {}, stream);
+              [](const kernels::Functions& functions, void* stream) {
+                functions.rmsprop_of_all
+                    ? functions.rmsprop_of_all({}, stream)
+                    : functions.rmsprop(nullptr, nullptr, nullptr, 0, {}, stream);
               }};
 }
 

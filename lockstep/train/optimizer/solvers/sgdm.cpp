@@ -1,4 +1,4 @@
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/optimizer/loop_update.h"
 #include "lockstep/train/optimizer/registry.h"
@@ -18,8 +18,8 @@ kernels::SgdmUpdate numbers_of(const UpdateTarget& target, double observations,
 // `gradient_sum`: of the elements in `range`.
 void update(const UpdateTarget& target, std::span<const Tensor> state, const IndexRange& range,
             const float* gradient_sum, const kernels::SgdmUpdate& numbers) {
-  target.table().sgdm(elements_of(target.value, range), elements_of(state[0], range), gradient_sum,
-                      static_cast<size_t>(range.count), numbers, target.stream());
+  target.functions().sgdm(elements_of(target.value, range), elements_of(state[0], range),
+                          gradient_sum, static_cast<size_t>(range.count), numbers, target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -41,7 +41,7 @@ class Sgdm final : public SlotSolver<kernels::SgdmUpdate, SgdmOptions> {
  public:
   Sgdm(Network& network, const TrainingOptions& options)
       : SlotSolver(network, options, {.momentum = options.solver.momentum, .l2 = options.solver.l2},
-                   solvers::sgdm().state, &kernels::Table::sgdm_of_all) {}
+                   solvers::sgdm().state, &kernels::Functions::sgdm_of_all) {}
 
  private:
   void update_slot(const UpdateSlot& s, const IndexRange& elements, const float* gradient_sum,
@@ -67,9 +67,9 @@ SolverInfo solvers::sgdm() {
         return std::make_unique<Sgdm>(network, options);
       },
       .try_kernels =
-          [](const kernels::Table& table, void* stream) {
-            table.sgdm_of_all ? table.sgdm_of_all({}, stream)
-                              : table.sgdm(nullptr, nullptr, nullptr, 0, {}, stream);
+          [](const kernels::Functions& functions, void* stream) {
+            functions.sgdm_of_all ? functions.sgdm_of_all({}, stream)
+                                  : functions.sgdm(nullptr, nullptr, nullptr, 0, {}, stream);
           }};
 }
 
