@@ -7,6 +7,7 @@
 // usage: contrastive_pairs [ITERATIONS]   (writes contrastive_pairs.safetensors)
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "lockstep/lockstep.h"
 
 using namespace lockstep;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
@@ -68,6 +70,7 @@ struct Embedding {
   Network network = make_network();
   AdamState state;
   LoopPosition at;
+  std::vector<double> seconds;  // of iterations
 
   // Up to iteration `last`, by the threads of this process or by a group of workers.
   void train(int64_t last, Group* workers) {
@@ -75,9 +78,11 @@ struct Embedding {
                                : ShardGroup(network, {.threads = available_cores()});
     const auto images = cached(open_data()[0]);
     set_input_normalization(network, images->fill(group.pool()).channels());
-    MiniBatchQueue queue(images, {.mini_batch_size = kRows, .max_epochs = 1000}, at.epoch,
-                         at.batch);
+    MiniBatchQueue queue(images, {.mini_batch_size = kRows, .helped = true, .max_epochs = 1000},
+                         at.epoch, at.batch);
+    group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
     while (at.iteration < last) {
+      const auto begin = Clock::now();
       const auto batch = queue.next();
       const int64_t iteration = at.iteration + 1;
       const std::vector<uint8_t>& pixels = batch->inputs[0].pixels;
@@ -95,6 +100,7 @@ struct Embedding {
           pair_loss, {images_of(*batch), second, same}, group, iteration);
       adam_update(network, gradients, state, {.learning_rate = 2e-3});
       at = {iteration, queue.epoch(), queue.batch()};
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
   }
 };
@@ -163,6 +169,13 @@ double print_distances(const Places& places, const std::vector<Place>& centers) 
   return right / static_cast<double>(places.of.size());
 }
 
+// Prints the duration of an iteration, so that it can be compared.
+void print_median(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  std::printf("an iteration: %.3f ms (median)\n", 1e3 * *middle);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -176,6 +189,7 @@ int main(int argc, char** argv) {
     Embedding whole;
     whole.at = load_loop(local_files(), path, {{whole.network, &whole.state}});
     whole.train(iterations, nullptr);
+    print_median(whole.seconds);
     const auto data = open_data();
     const double accuracy = print_distances(places_of(whole.network, data[1]),
                                             centers_of(places_of(whole.network, data[0])));

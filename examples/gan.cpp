@@ -6,6 +6,7 @@
 //
 // usage: gan [ITERATIONS]   (of the generator; writes gan.safetensors and gan.png)
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "lockstep/lockstep.h"
 
 using namespace lockstep;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
@@ -81,6 +83,7 @@ struct Gan {
   Network generator = make_generator(), critic = make_critic();
   AdamState generator_state, critic_state;
   LoopPosition at;
+  std::vector<double> seconds;  // of iterations
 
   Gan() {
     generator.initialize(/*seed=*/0);
@@ -105,11 +108,14 @@ void Gan::train(int64_t last, Group* workers, LineSeries& curve) {
   ShardGroup generators = group_for(generator, 2), critics = group_for(critic, 3);
   const auto images =
       std::make_shared<const ExampleCache>(digits(), kSide, kSide, 1, size_t{16} << 20);
-  MiniBatchQueue queue(images, {.mini_batch_size = kRows, .max_epochs = 1000}, at.epoch, at.batch);
+  MiniBatchQueue queue(images, {.mini_batch_size = kRows, .helped = true, .max_epochs = 1000},
+                       at.epoch, at.batch);
+  critics.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
   const Tensor rows = Tensor::zeros({kRows, 1});  // the generator has no data
   const AdamOptions options{
       .learning_rate = 5e-4, .gradient_decay = 0.5, .squared_gradient_decay = 0.9};
   while (at.iteration < last) {
+    const auto begin = Clock::now();
     for (int64_t k = 1; k <= kCriticSteps; ++k) {
       const auto batch = queue.next();
       const Tensor pixels =
@@ -125,6 +131,7 @@ void Gan::train(int64_t last, Group* workers, LineSeries& curve) {
                                    {rows}, generators, at.iteration + 1);
     adam_update(generator, step.gradients, generator_state, options);
     at = {at.iteration + 1, queue.epoch(), queue.batch()};
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
 }
 
@@ -176,6 +183,13 @@ Image sheet_of(const std::vector<uint8_t>& pixels) {
   return sheet;
 }
 
+// Prints the duration of an iteration, so that it can be compared.
+void print_median(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  std::printf("an iteration: %.3f ms (median)\n", 1e3 * *middle);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -190,6 +204,7 @@ int main(int argc, char** argv) {
     Gan gan;
     gan.at = load_loop(local_files(), path, gan.parts());
     gan.train(iterations, nullptr, curve);
+    print_median(gan.seconds);
     std::printf(
         "%s",
         line_chart_text({&curve, 1}, {.title = "the critic's estimate of the distance"}).c_str());

@@ -6,6 +6,7 @@
 //
 // usage: physics_informed [ITERATIONS]   (writes physics_informed.safetensors)
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "lockstep/lockstep.h"
 
 using namespace lockstep;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
@@ -62,6 +64,7 @@ struct Solution {
   Network network = make_network();
   AdamState state;
   LoopPosition at;
+  std::vector<double> seconds;  // of iterations
   LineSeries losses;
 
   // Up to iteration `last` of `all`, by the threads of this process or by a group of workers.
@@ -72,6 +75,7 @@ struct Solution {
         workers ? ShardGroup(network, options, *workers) : ShardGroup(network, options);
     const Tensor rows = Tensor::zeros({kRows, 2});  // there are no data
     while (at.iteration < last) {
+      const auto begin = Clock::now();
       const int64_t iteration = at.iteration + 1;
       const auto [loss, gradients] =
           sharded_value_and_gradient(heat_loss, {rows}, group, iteration);
@@ -79,6 +83,7 @@ struct Solution {
       adam_update(network, gradients, state, {.learning_rate = 5e-3 * left});
       losses.points.emplace_back(iteration, std::log10(loss));
       at.iteration = iteration;
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
   }
 };
@@ -100,6 +105,13 @@ double print_table(Network& network) {
   return largest;
 }
 
+// Prints the duration of an iteration, so that it can be compared.
+void print_median(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  std::printf("an iteration: %.3f ms (median)\n", 1e3 * *middle);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -114,6 +126,7 @@ int main(int argc, char** argv) {
     whole.losses = stopped.losses;
     whole.at = load_loop(local_files(), path, {{whole.network, &whole.state}});
     whole.train(iterations, iterations, nullptr);
+    print_median(whole.seconds);
     std::printf("%s", line_chart_text({&whole.losses, 1}, {.title = "log10 of the loss"}).c_str());
     const double error = print_table(whole.network);
     std::printf("largest error: %.4f\n", error);

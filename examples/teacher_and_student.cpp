@@ -6,12 +6,14 @@
 //
 // usage: teacher_and_student [ITERATIONS]   (writes teacher_and_student.safetensors)
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
 #include "lockstep/lockstep.h"
 
 using namespace lockstep;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
@@ -69,6 +71,7 @@ struct Students {
   Network taught = make_student(), alone = make_student();
   AdamState taught_state, alone_state;
   LoopPosition at;
+  std::vector<double> seconds;  // of iterations
 
   std::vector<LoopPart> parts() {
     return {{taught, &taught_state, "taught"}, {alone, &alone_state, "alone"}};
@@ -89,8 +92,11 @@ struct Students {
     const auto pixels = cache->fill(with_labels.pool()).channels();
     set_input_normalization(taught, pixels);
     set_input_normalization(alone, pixels);
-    MiniBatchQueue queue(cache, {.mini_batch_size = kRows, .max_epochs = 1000}, at.epoch, at.batch);
+    MiniBatchQueue queue(cache, {.mini_batch_size = kRows, .helped = true, .max_epochs = 1000},
+                         at.epoch, at.batch);
+    with_teacher.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
     while (at.iteration < last) {
+      const auto begin = Clock::now();
       const auto batch = queue.next();
       const int64_t iteration = at.iteration + 1;
       const Tensor x = Tensor::from(std::span(batch->inputs[0].pixels), {kRows, 1, kSide, kSide});
@@ -106,6 +112,7 @@ struct Students {
           iteration);
       adam_update(alone, by_labels.gradients, alone_state, {.learning_rate = 2e-3});
       at = {iteration, queue.epoch(), queue.batch()};
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
   }
 };
@@ -116,6 +123,13 @@ double print_row(const char* name, Network& network) {
   std::printf("%-24s %10d %9.1f%%\n", name, static_cast<int>(network.parameter_elements()),
               100 * accuracy);
   return accuracy;
+}
+
+// Prints the duration of an iteration, so that it can be compared.
+void print_median(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  std::printf("an iteration: %.3f ms (median)\n", 1e3 * *middle);
 }
 
 }  // namespace
@@ -132,6 +146,7 @@ int main(int argc, char** argv) {
     Students students;
     students.at = load_loop(local_files(), path, students.parts());
     students.train(teacher, iterations, nullptr);
+    print_median(students.seconds);
     std::printf("%-24s %10s %10s\n", "network", "parameters", "accuracy");
     const double best = print_row("teacher", teacher);
     const double taught = print_row("student of the teacher", students.taught);

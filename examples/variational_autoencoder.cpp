@@ -6,17 +6,20 @@
 //
 // usage: variational_autoencoder [ITERATIONS]   (writes variational_autoencoder.safetensors)
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
 #include "lockstep/lockstep.h"
 
 using namespace lockstep;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr int64_t kSide = 28, kPixels = kSide * kSide, kCode = 8, kRows = 128;
-constexpr uint64_t kNoise = 1;  // a draw of random numbers
+constexpr int64_t kSide = 28, kPixels = kSide * kSide, kCode = 8;
+constexpr int64_t kRows = 128, kShard = 64;  // two shards; each has gradients of 320,000 weights
+constexpr uint64_t kNoise = 1;               // a draw of random numbers
 
 // Encoder and decoder are two branches of one network, so that one call gives the gradients of
 // both. A call that asks for the outputs of one branch does not run the other.
@@ -39,9 +42,12 @@ Network make_network() {
 Tensor no_images(int64_t n) { return Tensor::zeros({n, kPixels}); }
 Tensor no_codes(int64_t n) { return Tensor::zeros({n, kCode}); }
 
+// Values from 0 to 1.
+Tensor from_pixels(const Tensor& pixels) { return ops::cast(pixels, DType::f32) / 255; }
+
 // The negative evidence lower bound of each image, in nats.
 Tensor negative_elbo(Shard& shard) {
-  const Tensor& image = shard[0];
+  const Tensor image = from_pixels(shard[0]);
   const auto code =
       shard.forward_all({image, no_codes(shard.size())}, {.outputs = {"mean", "log_variance"}});
   const Tensor &mean = code[0], &log_variance = code[1];
@@ -56,12 +62,8 @@ Tensor negative_elbo(Shard& shard) {
   return drawn + described;
 }
 
-// Images with values from 0 to 1.
-Tensor images_of(const MiniBatch& batch) {
-  const std::vector<uint8_t>& pixels = batch.inputs[0].pixels;
-  std::vector<float> values(pixels.begin(), pixels.end());
-  for (float& v : values) v /= 255;
-  return Tensor::from(std::span(values), {batch.size(), kPixels});
+Tensor pixels_of(const MiniBatch& batch) {
+  return Tensor::from(std::span(batch.inputs[0].pixels), {batch.size(), kPixels});
 }
 
 std::shared_ptr<const ExampleCache> cached(const DatastorePtr& store) {
@@ -72,22 +74,29 @@ struct Autoencoder {
   Network network = make_network();
   AdamState state;
   LoopPosition at;
-  LineSeries bound;  // of the mini-batches
+  std::vector<double> seconds;  // of iterations
+  LineSeries bound;             // of the mini-batches
 
   // Up to iteration `last`, by the threads of this process or by a group of workers.
   void train(int64_t last, Group* workers) {
-    ShardGroup group = workers ? ShardGroup(network, {.threads = 1, .seed = 1}, *workers)
-                               : ShardGroup(network, {.threads = available_cores(), .seed = 1});
+    const ShardGroupOptions options{
+        .threads = workers ? 1 : available_cores(), .shard_size = kShard, .seed = 1};
+    ShardGroup group =
+        workers ? ShardGroup(network, options, *workers) : ShardGroup(network, options);
     MiniBatchQueue queue(cached(split_each_label(builtin_digits(), {0.9}, /*seed=*/0)[0]),
-                         {.mini_batch_size = kRows, .max_epochs = 1000}, at.epoch, at.batch);
+                         {.mini_batch_size = kRows, .helped = true, .max_epochs = 1000}, at.epoch,
+                         at.batch);
+    group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
     while (at.iteration < last) {
+      const auto begin = Clock::now();
       const auto batch = queue.next();
       const int64_t iteration = at.iteration + 1;
       const auto [loss, gradients] =
-          sharded_value_and_gradient(negative_elbo, {images_of(*batch)}, group, iteration);
+          sharded_value_and_gradient(negative_elbo, {pixels_of(*batch)}, group, iteration);
       adam_update(network, gradients, state, {.learning_rate = 2e-3, .pool = &group.pool()});
       bound.points.emplace_back(iteration, -loss);
       at = {iteration, queue.epoch(), queue.batch()};
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
   }
 };
@@ -113,6 +122,13 @@ void print_images(const char* title, const Tensor& images) {
   std::printf("%s\n%s", title, side_by_side(texts, 80).c_str());
 }
 
+// Prints the duration of an iteration, so that it can be compared.
+void print_median(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  std::printf("an iteration: %.3f ms (median)\n", 1e3 * *middle);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -127,13 +143,14 @@ int main(int argc, char** argv) {
     whole.bound = stopped.bound;
     whole.at = load_loop(local_files(), path, {{whole.network, &whole.state}});
     whole.train(iterations, nullptr);
+    print_median(whole.seconds);
     std::printf(
         "%s", line_chart_text({&whole.bound, 1}, {.title = "evidence lower bound, nats"}).c_str());
 
     // Test images, what is left of them after the code, and images of codes that no image has.
     MiniBatchQueue test(cached(split_each_label(builtin_digits(), {0.9}, /*seed=*/0)[1]),
                         {.mini_batch_size = 1000});
-    const Tensor images = images_of(*test.next());
+    const Tensor pixels = pixels_of(*test.next()), images = from_pixels(pixels);
     Network& network = whole.network;
     const int64_t n = images.shape()[0];
     const Tensor code = network.forward({images, no_codes(n)}, {.outputs = {"mean"}});
@@ -144,7 +161,7 @@ int main(int argc, char** argv) {
     print_images("drawn from their codes", drawn(code));
     print_images("drawn from random codes", drawn(ops::random_normal(code, kNoise, {2, 1})));
     double bound = 0;
-    for (const float v : evaluate_loss(network, negative_elbo, {images}))
+    for (const float v : evaluate_loss(network, negative_elbo, {pixels}))
       bound -= static_cast<double>(v) / static_cast<double>(n);
     std::printf("test images: evidence lower bound %.1f nats\n", bound);
 

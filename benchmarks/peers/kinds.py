@@ -4,7 +4,8 @@
 Lockstep: real trainings by the command on images in memory, with shuffling, metrics and receipts;
 the median of the iterations' seconds in its own log. PyTorch: forward, loss, backward and SGD with
 momentum on random data in memory; the best of NCHW, channels-last and, from version 2 on, compiled.
-Short runs of both alternate; the figures are medians over the rounds. Both use two threads.
+Short runs of both alternate; the figures are medians over the rounds. Both use two threads. MiB:
+what a process has had resident at most, with NCHW alone in PyTorch's.
 
 With --avx2 both are limited to AVX2: by LOCKSTEP_MAX_CPU_ISA, and by ONEDNN_MAX_CPU_ISA,
 ATEN_CPU_CAPABILITY and MKL_ENABLE_INSTRUCTIONS for PyTorch. Lockstep's loops of single elements
@@ -15,6 +16,7 @@ build of Lockstep in between.
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -201,25 +203,24 @@ def job_of(name, images, iterations):
 
 
 def speed_of_lockstep(command, name, images, environment, more):
-    """Images per second, and the network as its run describes it."""
+    """Images per second, the network as its run describes it, and the peak memory in MiB."""
     with tempfile.TemporaryDirectory() as folder:
         job, out = os.path.join(folder, "job.json"), os.path.join(folder, "run")
         with open(job, "w") as file:
             json.dump(job_of(name, images, NETWORKS[name][4] + WARM_UP), file)
         settings = [word for setting in more for word in ("--set", setting)]
-        done = subprocess.run([command, "train", job, "--out", out, "--quiet", "--threads",
-                               str(THREADS), *settings], capture_output=True, text=True,
-                              env={**os.environ, **environment}, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"error: {name}: {done.stderr}")
+        _, peak = lockstep_runs.run_measured(
+            [command, "train", job, "--out", out, "--quiet", "--threads", str(THREADS), *settings],
+            environment=environment)
         log = lockstep_runs.read_log(out)[0][WARM_UP:]
         with open(os.path.join(out, "job.json")) as file:
             network = json.load(file)["network"]
-    return NETWORKS[name][3] / statistics.median(entry["seconds"] for entry in log), network
+    rate = NETWORKS[name][3] / statistics.median(entry["seconds"] for entry in log)
+    return rate, network, peak
 
 
 def torch_step(name, network, seconds):
-    """Measures PyTorch in this process. Prints the images per second of each variant as JSON."""
+    """Measures PyTorch in this process. Prints the images per second of each way so far as JSON."""
     import torch
     from torch import nn
 
@@ -234,7 +235,7 @@ def torch_step(name, network, seconds):
     ways = {"NCHW": (torch.contiguous_format, False), "channels-last": (torch.channels_last, False)}
     if hasattr(torch, "compile"):
         ways["compiled"] = (torch.channels_last, True)
-    rates = {}
+    rates, peaks = {}, []
     for way, (layout, compiled) in ways.items():
         model = JobNetwork(network).to(memory_format=layout).train()
         if compiled:
@@ -253,7 +254,11 @@ def torch_step(name, network, seconds):
             if len(times) == WARM_UP:
                 begin = time.perf_counter()
         rates[way] = batch / statistics.median(times[WARM_UP:])
-    print(json.dumps({"version": torch.__version__, "rates": rates}))
+        # Of this way and those before it.
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        # After each way, because a later one may end this process.
+        print(json.dumps({"version": torch.__version__, "rates": rates, "peak": peaks[0]}),
+              flush=True)
 
 
 def speed_of_torch(python, name, network, environment, seconds):
@@ -263,9 +268,14 @@ def speed_of_torch(python, name, network, environment, seconds):
         done = subprocess.run([python, os.path.abspath(__file__), "--torch-step", name, file.name,
                                "--seconds", str(seconds)], capture_output=True, text=True,
                               env={**os.environ, **environment}, check=False)
-    if done.returncode != 0:
+    lines = done.stdout.splitlines()
+    if not lines:
         raise SystemExit(f"error: {name}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(lines[-1])
+    if done.returncode != 0:
+        print(f"{name}: PyTorch {result['version']} ended with {done.returncode} after "
+              f"{', '.join(result['rates'])}: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+    return result
 
 
 def main():
@@ -302,11 +312,12 @@ def main():
         print(f"{machine['processor']}, {machine['cores']} cores, load {machine['load_before']:.1f} "
               f"before{', limited to AVX2' if arguments.avx2 else ''}; {report['data']}")
         for name in arguments.network or NETWORKS:
-            ours, beside, theirs, version = [], [], {}, ""
+            ours, beside, theirs, version, memory = [], [], {}, "", {}
             for _ in range(arguments.rounds):
-                speed, network = speed_of_lockstep(arguments.command, name, images,
-                                                   ours_environment, arguments.set)
+                speed, network, peak = speed_of_lockstep(arguments.command, name, images,
+                                                         ours_environment, arguments.set)
                 ours.append(speed)
+                memory.setdefault("MiB", []).append(peak)
                 if arguments.beside:
                     beside.append(speed_of_lockstep(arguments.beside, name, images,
                                                     ours_environment, arguments.set)[0])
@@ -314,6 +325,7 @@ def main():
                     done = speed_of_torch(arguments.python, name, network, theirs_environment,
                                           arguments.seconds)
                     version = done["version"]
+                    memory.setdefault("its MiB", []).append(done["peak"])
                     for way, rate in done["rates"].items():
                         theirs.setdefault(way, []).append(rate)
             row = {"network": NETWORKS[name][0], "Lockstep": statistics.median(ours)}
@@ -326,6 +338,7 @@ def main():
                 row["its way"] = best
                 row["ratio"] = statistics.median(a / b for a, b in zip(ours, theirs[best]))
                 ratios.append(row["ratio"])
+            row |= {of: statistics.median(peaks) for of, peaks in memory.items()}
             report["networks"][name] = {**row, "ours": ours, "beside": beside, "theirs": theirs}
             rows.append(row)
             print(f"{name}: {row}", file=sys.stderr, flush=True)

@@ -5,6 +5,7 @@ import platform
 import random
 import struct
 import subprocess
+import tempfile
 import zlib
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -67,6 +68,22 @@ def train(command, job, out, settings, threads=None, data=None, more=(), limit=N
         raise SystemExit(f"{done.stderr}error: exit code {done.returncode} from: "
                          f"{' '.join(arguments)}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_measured(arguments, cwd=None, environment=None):
+    """Runs a program. Returns what it has printed, and the MiB that it, or one of its processes,
+    has had resident at most."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(arguments, stdout=out, stderr=errors, cwd=cwd,
+                                   env={**os.environ, **(environment or {})})
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        errors.seek(0)
+        if process.returncode not in (0, STOPPED):
+            raise SystemExit(f"{errors.read()}error: exit code {process.returncode} from: "
+                             f"{' '.join(arguments)}")
+        return out.read(), used.ru_maxrss / 1024
 
 
 def read_log(out):

@@ -130,6 +130,9 @@ struct ShardGroup::State {
   std::vector<uint64_t> checked;
 
   const StepProfile* step_profile() const { return profile ? &profile->step : nullptr; }
+  // Calls body(i, thread) for what is done once for all parameters: by this thread alone if they
+  // are so few that other threads would hardly be awake before the end.
+  void for_each(int64_t n, const std::function<void(int64_t i, int thread)>& body);
   void check_statistics();
   void compare_calls(int64_t rows, int64_t iteration);
   void refresh_copies();
@@ -137,6 +140,13 @@ struct ShardGroup::State {
   std::vector<Tensor> mean_gradients_on_device(double observations);
   void follow_statistics();
 };
+
+void ShardGroup::State::for_each(int64_t n,
+                                 const std::function<void(int64_t i, int thread)>& body) {
+  constexpr size_t few = size_t{64} << 10;
+  if (program.gradient_layout().bytes > few) return pool.for_each(n, body);
+  for (int64_t i = 0; i < n; ++i) body(i, 0);
+}
 
 void ShardGroup::State::check_statistics() {
   std::vector<uint64_t> present;
@@ -173,7 +183,7 @@ void ShardGroup::State::compare_calls(int64_t rows, int64_t iteration) {
 void ShardGroup::State::refresh_copies() {
   PackedParameters& packed = network.packed();
   if (!device.is_cpu()) return packed.pack_all();
-  pool.for_each(packed.count(), [&](int64_t i, int thread) {
+  for_each(packed.count(), [&](int64_t i, int thread) {
     const ThreadTimer charge(step_profile(), thread);
     charge(&StepAccounts::waiting);
     packed.refresh(static_cast<int>(i));
@@ -220,14 +230,14 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
                         std::min(most, sums->count(p) - first)});
     }
   }
-  pool.for_each(static_cast<int64_t>(sums->size()), [&](int64_t i, int thread) {
+  for_each(static_cast<int64_t>(sums->size()), [&](int64_t i, int thread) {
     const ThreadTimer charge(step_profile(), thread);
     charge(&StepAccounts::waiting);
     sums->convert(sums->by_size()[static_cast<size_t>(i)]);
     charge(&StepAccounts::gradients);
   });
   const auto divisor = static_cast<float>(observations);
-  pool.for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+  for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
     const ThreadTimer charge(step_profile(), thread);
     charge(&StepAccounts::waiting);

@@ -227,6 +227,41 @@ TEST(ShardedValueAndGradient, GradientsPassThroughInputs) {
 }
 
 // The network's slope at each observation is part of the loss, as in a gradient penalty.
+// Two branches that share a layer, and a third one that the loss does not use.
+TEST(ShardedValueAndGradient, AddsTheGradientsOfBranches) {
+  Network network;
+  network.add(feature_input({.features = 3, .normalization = "none"}), "x");
+  const std::string hidden = network.add(fully_connected({.units = 5}), "hidden");
+  network.add(fully_connected({.units = 2}), "first", {hidden});
+  network.add(fully_connected({.units = 2}), "second", {hidden});
+  network.add(fully_connected({.units = 4}), "third", {hidden});
+  network.initialize(3);
+  const Tensor x = random_tensor({12, 3}, 1);
+  const auto of = [](const Tensor& first, const Tensor& second) {
+    return ops::sum(ops::square(first) * 2 + second, {1});
+  };
+  const auto loss = [&](Shard& shard) {
+    const Tensor first = shard.forward(shard[0], {.outputs = {"first"}});
+    return of(first, shard.forward(shard[0], {.outputs = {"second"}}));
+  };
+  const auto expected = value_and_gradient(
+      [&] {
+        const auto out = network.forward_all({x}, {.outputs = {"first", "second"}});
+        return ops::mean(of(out[0], out[1]));
+      },
+      network);
+  ShardGroup group(network, {.threads = 2, .shard_size = 4});
+  for (int64_t iteration = 1; iteration <= 2; ++iteration) {
+    const auto result = sharded_value_and_gradient(loss, {x}, group, iteration);
+    EXPECT_NEAR(result.value, expected.value, 1e-6);
+    EXPECT_LE(distance(result.gradients, expected.gradients), 1e-6);
+    for (size_t p = 6; p < 8; ++p) {  // of the third branch
+      const auto gradient = result.gradients[p].to_vector();
+      EXPECT_EQ(gradient, std::vector<float>(gradient.size(), 0)) << p;
+    }
+  }
+}
+
 TEST(ShardedValueAndGradient, DifferentiatesGradients) {
   Network network({image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}),
                    convolution2d({.filters = 2, .kernel = {3, 3}, .padding = same_padding}),

@@ -20,7 +20,7 @@ void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& re
   std::vector<void*> r, w;
   for (const auto& t : reads) r.push_back(t.raw());
   for (const auto& t : writes) w.push_back(t.raw());
-  const Memory scratch = allocate(pass.scratch_bytes, device);
+  const Memory scratch = pass.scratch_bytes > 0 ? allocate(pass.scratch_bytes, device) : Memory();
   const ArithmeticMode mode;
   if (device.is_cpu()) {
     pass.bind({r, w, scratch.data()})(step);

@@ -26,7 +26,7 @@ struct Tape::Node {
   OpPtr op;  // null: a function
   std::shared_ptr<const AppliedKernel> kernel;
   StepInfo step;
-  std::shared_ptr<BackwardFunction> backward;  // shared by all tapes that record the function
+  BackwardFunction backward;
   bool linked = false;
 };
 
@@ -34,16 +34,16 @@ struct Tape::State {
   std::set<uint64_t> tracked;
   // Gradients that were given without a record, and values computed from them.
   std::set<uint64_t> derived;
-  std::deque<Node> nodes;  // may grow while gradients are computed
-  bool paused = false;     // records nothing
+  std::deque<NodePointer> nodes;  // may grow while gradients are computed
+  bool paused = false;            // records nothing
 
   bool is_derived(std::span<const Tensor> tensors) const {
     if (derived.empty()) return false;
     return std::any_of(tensors.begin(), tensors.end(),
                        [&](const Tensor& t) { return t.defined() && derived.count(t.id()); });
   }
-  void record(Node node) {
-    for (const auto& t : node.outputs) tracked.insert(t.id());
+  void record(NodePointer node) {
+    for (const auto& t : node->outputs) tracked.insert(t.id());
     nodes.push_back(std::move(node));
   }
 };
@@ -78,14 +78,20 @@ Tensor plain(const Tensor& tensor, const Shape& shape) {
 class TensorBuilder final : public ValueBuilder {
  public:
   TensorSpec spec_of(int value) const override { return tensor(value).spec().plain(); }
-  const Tensor& tensor(int value) const { return tensors_[static_cast<size_t>(value)]; }
+  const Tensor& tensor(int value) const { return *tensors_[static_cast<size_t>(value)]; }
   size_t size() const { return tensors_.size(); }
 
   // All undefined tensors have one number.
   int number(const Tensor& tensor) {
+    const int count = static_cast<int>(tensors_.size()), found = number_in_place(tensor);
+    if (found == count) tensors_.back() = &own_.emplace_back(tensor);
+    return found;
+  }
+  // The same for a tensor that stays where it is.
+  int number_in_place(const Tensor& tensor) {
     const uint64_t id = tensor.defined() ? tensor.id() : 0;
     const auto [at, is_new] = numbers_.try_emplace(id, static_cast<int>(tensors_.size()));
-    if (is_new) tensors_.push_back(tensor);
+    if (is_new) tensors_.push_back(&tensor);
     return at->second;
   }
   // Makes a kernel known by the value of its first output.
@@ -116,7 +122,8 @@ class TensorBuilder final : public ValueBuilder {
   }
 
  private:
-  std::deque<Tensor> tensors_;  // references stay valid
+  std::deque<Tensor> own_;  // addresses stay valid
+  std::vector<const Tensor*> tensors_;
   std::unordered_map<uint64_t, int> numbers_;
   std::unordered_map<int, std::shared_ptr<const AppliedKernel>> kernels_;
   StepInfo step_;
@@ -130,14 +137,15 @@ class Tape::Nodes final : public Differentiated {
   Nodes(Tape& tape, TensorBuilder& builder) : tape_(tape), builder_(builder) {
     const auto numbers = [&](const std::vector<Tensor>& tensors) {
       std::vector<int> found;
-      for (const Tensor& t : tensors) found.push_back(builder.number(t));
+      found.reserve(tensors.size());
+      for (const Tensor& t : tensors) found.push_back(builder.number_in_place(t));
       return found;
     };
     builder.number(Tensor());
-    for (const Node& node : tape.state_->nodes) {
-      inputs_.push_back(numbers(node.inputs));
-      outputs_.push_back(numbers(node.outputs));
-      if (node.kernel) builder.remember(outputs_.back().front(), node.kernel);
+    for (const NodePointer& node : tape.state_->nodes) {
+      inputs_.push_back(numbers(node->inputs));
+      outputs_.push_back(numbers(node->outputs));
+      if (node->kernel) builder.remember(outputs_.back().front(), node->kernel);
     }
   }
   size_t nodes() const override { return inputs_.size(); }
@@ -171,7 +179,7 @@ class Tape::Nodes final : public Differentiated {
   }
 
  private:
-  const Node& node(size_t i) const { return tape_.state_->nodes[i]; }
+  const Node& node(size_t i) const { return *tape_.state_->nodes[i]; }
 
   // A derivative with respect to input k of node i, row-major.
   int contribution(size_t i, size_t k, const Tensor& diff) {
@@ -204,8 +212,7 @@ class Tape::Nodes final : public Differentiated {
                                         const std::vector<bool>& needed) {
     std::vector<Tensor> diffs;
     for (const int v : diff_outputs) diffs.push_back(v < 0 ? Tensor() : builder_.tensor(v));
-    const auto backward = node(i).backward;
-    const std::vector<Tensor> results = (*backward)(diffs, needed);
+    const std::vector<Tensor> results = node(i).backward(diffs, needed);
     std::vector<Tensor> from = node(i).inputs;
     from.insert(from.end(), diffs.begin(), diffs.end());
     std::vector<int> numbers;
@@ -263,7 +270,7 @@ bool Tape::tracks(std::span<const Tensor> inputs) const {
 
 bool Tape::reads(const Tensor& tensor) const {
   for (const auto& node : state_->nodes) {
-    for (const auto& t : node.inputs) {
+    for (const auto& t : node->inputs) {
       if (t.defined() && t.id() == tensor.id()) return true;
     }
   }
@@ -290,38 +297,45 @@ bool Tape::from_gradients(const Tensor& tensor) const {
 
 void Tape::record(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
                   BackwardFunction backward, Outputs kind) {
-  state_->record({std::move(inputs),
-                  std::move(outputs),
-                  nullptr,
-                  nullptr,
-                  {},
-                  std::make_shared<BackwardFunction>(std::move(backward)),
-                  kind == Outputs::linked});
+  state_->record(std::make_shared<const Node>(Node{std::move(inputs),
+                                                   std::move(outputs),
+                                                   nullptr,
+                                                   nullptr,
+                                                   {},
+                                                   std::move(backward),
+                                                   kind == Outputs::linked}));
 }
 
-void Tape::record_everywhere(const Node& node) {
+void Tape::record_node(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                       const std::function<NodePointer()>& make_node) {
+  NodePointer node;
   for (Tape* tape = innermost; tape; tape = tape->outer_) {
     State& state = *tape->state_;
     if (state.paused) continue;
-    if (state.is_derived(node.inputs)) {
-      for (const auto& t : node.outputs) state.derived.insert(t.id());
+    if (state.is_derived(inputs)) {
+      for (const auto& t : outputs) state.derived.insert(t.id());
     }
-    if ((node.op || node.backward) && tape->tracks(node.inputs)) state.record(node);
+    if (!make_node || !tape->tracks(inputs)) continue;
+    if (!node) node = make_node();
+    state.record(node);
   }
 }
 
 void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                              BackwardFunction backward, Outputs kind) {
-  if (!innermost) return;
-  std::shared_ptr<BackwardFunction> shared;
-  if (backward) shared = std::make_shared<BackwardFunction>(std::move(backward));
-  record_everywhere({inputs, outputs, nullptr, nullptr, {}, shared, kind == Outputs::linked});
+  if (!backward) return record_node(inputs, outputs, nullptr);
+  record_node(inputs, outputs, [&] {
+    return std::make_shared<const Node>(
+        Node{inputs, outputs, nullptr, nullptr, {}, std::move(backward), kind == Outputs::linked});
+  });
 }
 
 void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                              const OpPtr& op, const std::shared_ptr<const AppliedKernel>& kernel,
                              const StepInfo& step) {
-  if (innermost) record_everywhere({inputs, outputs, op, kernel, step, nullptr, false});
+  record_node(inputs, outputs, [&] {
+    return std::make_shared<const Node>(Node{inputs, outputs, op, kernel, step, nullptr, false});
+  });
 }
 
 void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respect_to) const {

@@ -108,7 +108,10 @@ class Tape {
   struct Node;
   struct State;
   class Nodes;
-  static void record_everywhere(const Node& node);
+  using NodePointer = std::shared_ptr<const Node>;  // shared by all tapes that record it
+  // `make_node` may be null, for what has no derivative.
+  static void record_node(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                          const std::function<NodePointer()>& make_node);
   void check_asked(const Tensor& scalar, std::span<const Tensor> with_respect_to) const;
   std::unique_ptr<State> state_;
   Tape* outer_;

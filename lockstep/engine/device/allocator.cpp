@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
@@ -42,7 +44,7 @@ size_t rounded(size_t bytes, Device device) {
 
 using Pieces = std::map<size_t, std::vector<void*>>;  // by capacity
 
-struct Cache {
+struct alignas(64) Cache {
   Mutex mutex;
   Pieces free LOCKSTEP_GUARDED_BY(mutex);
   // Pieces of streams for eager work other than the default stream, and the streams of all such
@@ -57,16 +59,39 @@ struct DeviceCaches {
   std::map<Device, Cache> of LOCKSTEP_GUARDED_BY(mutex);
 };
 
-Cache& cpu_cache() {
-  static auto* instance = new Cache;  // outlives every static tensor
+// The CPU's cache has a share for pieces of any size, and further ones for small pieces, which
+// threads take turns to choose: eager ops on small tensors allocate every microsecond, and threads
+// that wait for each other sleep. A piece goes back to the share of the thread that releases it.
+constexpr size_t kShares = 16;
+constexpr size_t kSmall = size_t{64} << 10;
+using CpuCaches = std::array<Cache, 1 + kShares>;
+
+CpuCaches& cpu_caches() {
+  static auto* instance = new CpuCaches;  // outlives every static tensor
   return *instance;
 }
 
+Cache& own_share() {
+  static std::atomic<size_t> threads{0};
+  thread_local const size_t share = threads.fetch_add(1) % kShares;
+  return cpu_caches()[1 + share];
+}
+
+size_t most_cached(size_t capacity) {
+  return capacity <= kSmall ? kMostCached / kShares : kMostCached;
+}
+
+// The cache of a device, or the shared one of the CPU.
 Cache& cache_of(Device device) {
-  if (device.is_cpu()) return cpu_cache();
+  if (device.is_cpu()) return cpu_caches()[0];
   static auto* caches = new DeviceCaches;  // outlives every static tensor
   const MutexLock lock(caches->mutex);
   return caches->of[device];
+}
+
+// The cache for pieces of this size.
+Cache& cache_of(Device device, size_t capacity) {
+  return device.is_cpu() && capacity <= kSmall ? own_share() : cache_of(device);
 }
 
 // Pieces from this size on lie on large pages where the system provides them. Kernels touch
@@ -97,11 +122,11 @@ void system_release(void* data, Device device) {
 }
 
 void give_back(void* data, size_t capacity, Device device) {
-  Cache& c = cache_of(device);
+  Cache& c = cache_of(device, capacity);
   {
     const MutexLock lock(c.mutex);
-    c.statistics.in_use -= capacity;
-    if (!device.is_cpu() || c.statistics.cached + capacity <= kMostCached) {
+    c.statistics.in_use -= capacity;  // of one share it may be below 0
+    if (!device.is_cpu() || c.statistics.cached + capacity <= most_cached(capacity)) {
       const auto owner = c.streams.find(data);
       Pieces& free = owner == c.streams.end() ? c.free : c.free_of_streams[owner->second];
       free[capacity].push_back(data);
@@ -121,6 +146,17 @@ void release_pieces(Cache& c, Pieces& free, Device device) LOCKSTEP_REQUIRES(c.m
     c.statistics.cached -= capacity * pieces.size();
     pieces.clear();
   }
+}
+
+// Calls visit(cache) for each cache of a device, which is locked meanwhile.
+template <class Visit>
+void for_each_cache(Device device, const Visit& visit) {
+  const auto visit_locked = [&](Cache& c) {
+    const MutexLock lock(c.mutex);
+    visit(c);
+  };
+  if (!device.is_cpu()) return visit_locked(cache_of(device));
+  for (Cache& c : cpu_caches()) visit_locked(c);
 }
 
 std::string mib(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -168,7 +204,7 @@ Memory::~Memory() {
 Memory allocate(size_t bytes, Device device) {
   check_allocatable(bytes);
   const size_t capacity = rounded(bytes, device);
-  Cache& c = cache_of(device);
+  Cache& c = cache_of(device, capacity);
   void* const stream = device.is_cpu() ? nullptr : EagerStream::of_thread(device);
   {
     const MutexLock lock(c.mutex);
@@ -208,16 +244,20 @@ Memory allocate_zeros(size_t bytes, Device device) {
 }
 
 AllocatorStatistics allocator_statistics(Device device) {
-  Cache& c = cache_of(device);
-  const MutexLock lock(c.mutex);
-  return c.statistics;
+  AllocatorStatistics sum;
+  for_each_cache(device, [&](Cache& c) LOCKSTEP_REQUIRES(c.mutex) {
+    sum.in_use += c.statistics.in_use;
+    sum.cached += c.statistics.cached;
+    sum.system_allocations += c.statistics.system_allocations;
+  });
+  return sum;
 }
 
 void release_cached_memory(Device device) {
-  Cache& c = cache_of(device);
-  const MutexLock lock(c.mutex);
-  release_pieces(c, c.free, device);
-  for (auto& [stream, free] : c.free_of_streams) release_pieces(c, free, device);
+  for_each_cache(device, [&](Cache& c) LOCKSTEP_REQUIRES(c.mutex) {
+    release_pieces(c, c.free, device);
+    for (auto& [stream, free] : c.free_of_streams) release_pieces(c, free, device);
+  });
 }
 
 void release_stream_memory(Device device, void* stream) {

@@ -146,16 +146,17 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   LoweredNetwork out;
   std::map<std::string, int> values;
   for (size_t i : a.order) {
-    if (!needed[i]) continue;
     const LayerNode& node = state_->layers[i];
     std::vector<int> inputs;
-    for (const auto& name : node.inputs) inputs.push_back(values.at(name));
+    // The caller passes every input, whether the results depend on it or not.
     if (node.layer->is_input()) {
       const size_t k = out.inputs.size();
       const DType type = k < options.inputs.size() ? options.inputs[k] : DType::f32;
       out.inputs.push_back(out.graph.add_input(data_shape(*node.layer, n), type));
       inputs.push_back(out.inputs.back());
     }
+    if (!needed[i]) continue;
+    for (const auto& name : node.inputs) inputs.push_back(values.at(name));
     const auto& owner = node.shares.empty() ? node.name : node.shares;
     const size_t owns = state_->places.at(owner);
     const LayerSlots& slots = state_->slots.at(owner);
@@ -195,10 +196,6 @@ std::vector<bool> Network::State::needed_for(const std::vector<size_t>& results,
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
     if (!needed[*i]) continue;
     for (const auto& name : layers[*i].inputs) needed[places.at(name)] = true;
-  }
-  // The caller passes every input, whether the results depend on it or not.
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (layers[i].layer->is_input()) needed[i] = true;
   }
   return needed;
 }

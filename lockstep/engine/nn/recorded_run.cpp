@@ -1,5 +1,7 @@
 #include "lockstep/engine/nn/recorded_run.h"
 
+#include <algorithm>
+
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/device/eager_stream.h"
 
@@ -51,7 +53,16 @@ std::vector<Tensor> RecordedRun::backward(const std::vector<Tensor>& diffs,
             diffs[k].defined() ? diffs[k] : Tensor::zeros(of_.outputs[k], DType::f32, device));
   }
   overwritten_ = true;
-  run.backward(of_.step, begin());
+  const auto any = [&](size_t first, size_t end) {
+    const auto at = [&](size_t i) { return wanted.begin() + static_cast<ptrdiff_t>(i); };
+    return std::find(at(first), at(end), true) != at(end);
+  };
+  const size_t inputs = of_.inputs.size();
+  const bool parameters = any(inputs, tracked);
+  run.backward(of_.step, begin(),
+               {.parameters = parameters,
+                .zeros = parameters && of_.zeros,
+                .values = any(0, inputs) || any(tracked, wanted.size())});
   run.join();
   std::vector<Tensor> results(tracked + of_.outputs.size());
   const auto take = [&](size_t i, const float* from, const Shape& shape) {

@@ -23,6 +23,7 @@ class RecordedRun {
     // Called when the inputs (the output gradients) are in the run's memory, before the passes;
     // returns what watches them. Null: nothing does.
     std::function<PassWatch*()> begin = nullptr;
+    bool zeros = true;  // BackwardResults::zeros, if gradients of parameters are wanted
   };
   explicit RecordedRun(Of of) : of_(std::move(of)) {}
 
@@ -30,8 +31,9 @@ class RecordedRun {
   // Copies of the outputs.
   std::vector<Tensor> outputs() const;
   // The derivatives with respect to `tracked` tensors, then the total ones with respect to the
-  // outputs, where they are wanted and exist. The inputs are the first tensors; the caller adds
-  // those of the others. `diffs`: with respect to the outputs; undefined: 0.
+  // outputs, where they are wanted and exist. The inputs are the first tensors; the others belong
+  // to parameters, and the caller adds their derivatives from the run. `diffs`: with respect to the
+  // outputs; undefined: 0.
   std::vector<Tensor> backward(const std::vector<Tensor>& diffs, const std::vector<bool>& wanted,
                                size_t tracked);
 

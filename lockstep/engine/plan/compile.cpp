@@ -62,6 +62,7 @@ class Compiler {
       if (!out_.shards_together) throw InternalError("[plan] gradients have no sums over shards");
       out_.gradient_layout.bytes = 0;
     }
+    mark_backward_results(out_);
     for (const auto& step : out_.steps) {
       out_.scratch_bytes = std::max(out_.scratch_bytes, step.pass.scratch_bytes);
     }
@@ -415,8 +416,9 @@ class Compiler {
 
   void finish_gradients() {
     for (size_t p = 0; p < parameters_.size(); ++p) {
-      if (written_[p]) continue;
       const int place = gradient_buffers_[p], v = derivatives_.parameter_gradients[p];
+      out_.reached_parameters.push_back(written_[p] || v >= 0);
+      if (written_[p]) continue;
       if (v < 0) {
         add_step(kernels::zero(table_, buffer_spec(place)), {}, {place}, "unused parameter: zero");
         continue;

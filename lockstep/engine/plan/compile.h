@@ -28,6 +28,7 @@ struct PlanStep {
   std::vector<int> reads, writes;  // buffers
   std::string name;
   bool conversion = false;
+  BackwardResults serves = {false, false, false};  // a step of the backward run
 };
 
 struct Plan::State {
@@ -38,12 +39,16 @@ struct Plan::State {
   // Buffers; -1: none.
   std::vector<int> inputs, outputs, output_gradients, input_gradients, total_output_gradients;
   GradientLayout gradient_layout;
+  std::vector<bool> reached_parameters;
   bool shards_together = false;
   std::vector<PlanShardSum> shard_sums;
   std::vector<std::vector<int>> shard_sum_reads;  // buffers, by sum
   size_t arena_bytes = 0;                         // without the scratch memory
   size_t scratch_bytes = 0;
 };
+
+// Sets what each step of the backward run serves.
+void mark_backward_results(Plan::State& plan);
 
 // Lets a pass write its result over an operand that no later step reads, if the pass allows that.
 // This saves memory, and the operand was just read and is still in a cache.

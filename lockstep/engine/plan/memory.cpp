@@ -5,6 +5,43 @@
 
 namespace lockstep {
 
+namespace {
+
+// Marks the steps that compute these buffers.
+void mark_steps(Plan::State& plan, std::vector<bool> needed, bool BackwardResults::*result) {
+  for (size_t i = plan.steps.size(); i-- > static_cast<size_t>(plan.forward_steps);) {
+    PlanStep& step = plan.steps[i];
+    if (std::none_of(step.writes.begin(), step.writes.end(),
+                     [&](int b) { return b >= 0 && needed[static_cast<size_t>(b)]; })) {
+      continue;
+    }
+    step.serves.*result = true;
+    for (const int b : step.reads) needed[static_cast<size_t>(b)] = true;
+  }
+}
+
+}  // namespace
+
+void mark_backward_results(Plan::State& plan) {
+  std::vector<bool> parameters(plan.buffers.size()), zeros = parameters, values = parameters;
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    if (plan.buffers[b].place != PlanBuffer::Place::gradient) continue;
+    const bool reached = plan.reached_parameters[static_cast<size_t>(plan.buffers[b].slot)];
+    (reached ? parameters : zeros)[b] = true;
+  }
+  for (const std::vector<int>& reads : plan.shard_sum_reads) {
+    for (const int b : reads) parameters[static_cast<size_t>(b)] = true;
+  }
+  for (const auto* const list : {&plan.input_gradients, &plan.total_output_gradients}) {
+    for (const int b : *list) {
+      if (b >= 0) values[static_cast<size_t>(b)] = true;
+    }
+  }
+  mark_steps(plan, std::move(parameters), &BackwardResults::parameters);
+  mark_steps(plan, std::move(zeros), &BackwardResults::zeros);
+  mark_steps(plan, std::move(values), &BackwardResults::values);
+}
+
 void write_in_place(PlanBuffers& buffers, const std::vector<PlanStep>& steps) {
   const auto buffer = [&](int b) -> PlanBuffer& { return buffers[static_cast<size_t>(b)]; };
   for (size_t i = 0; i < steps.size(); ++i) {

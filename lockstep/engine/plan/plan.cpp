@@ -14,6 +14,8 @@ const GradientLayout& Plan::gradient_layout() const { return state_->gradient_la
 
 bool Plan::shards_together() const { return state_->shards_together; }
 
+const std::vector<bool>& Plan::reached_parameters() const { return state_->reached_parameters; }
+
 const std::vector<PlanShardSum>& Plan::shard_sums() const { return state_->shard_sums; }
 
 size_t Plan::arena_bytes() const { return state_->arena_bytes + state_->scratch_bytes; }

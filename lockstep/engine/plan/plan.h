@@ -65,6 +65,13 @@ class PassWatch {
   virtual void passed(size_t pass) = 0;
 };
 
+// What a backward run on the CPU computes; a device always computes all.
+struct BackwardResults {
+  bool parameters = true;  // gradients of the parameters on which the outputs depend
+  bool zeros = true;       // zeros for the other parameters; else their gradients are undefined
+  bool values = true;      // gradients of inputs, total derivatives of outputs
+};
+
 // Immutable once compiled. Several threads may share a plan if each one has its own PlanRun.
 class Plan {
  public:
@@ -81,6 +88,8 @@ class Plan {
   bool shards_together() const;
   // With PlanOptions::sums_over_shards.
   const std::vector<PlanShardSum>& shard_sums() const;
+  // By parameter: whether the differentiated outputs depend on it.
+  const std::vector<bool>& reached_parameters() const;
   // Number of layout conversions in one forward and one backward run.
   int reorders() const;
   // Memory of one run in bytes, without gradients.
@@ -152,7 +161,8 @@ class PlanRun {
 
   // `watch` may be null. It is not called on a device other than the CPU.
   void forward(const StepInfo& step, PassWatch* watch = nullptr);
-  void backward(const StepInfo& step, PassWatch* watch = nullptr);
+  void backward(const StepInfo& step, PassWatch* watch = nullptr,
+                const BackwardResults& results = {});
 
   // On a device, for callers that record runs as parts of more work. add_forward() and
   // add_backward() add the passes to the stream and nothing else: the caller orders the stream

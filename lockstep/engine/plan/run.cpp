@@ -77,10 +77,12 @@ struct PlanRun::State {
   }
 
   // Runs a phase with poisoned memory; see poison.h.
-  void run_poisoned(const Phase& phase, const StepInfo& step, PassWatch* watch) const {
+  void run_poisoned(const Phase& phase, const StepInfo& step, PassWatch* watch,
+                    const BackwardResults& results) const {
     const Plan::State& p = plan->state();
     if (phase.first > 0) fill_with_poison(gradients.data(), p.gradient_layout.bytes);
     for (size_t i = phase.first; i < phase.end; ++i) {
+      if (!serves(i, results)) continue;
       for (size_t b = 0; b < p.buffers.size(); ++b) {
         const PlanBuffer& buffer = p.buffers[b];
         // A result that is written over an operand starts with the operand's elements.
@@ -133,9 +135,19 @@ struct PlanRun::State {
                 " of results and " + std::to_string(p.gradient_layout.bytes) + " of gradients");
   }
 
-  void run(const Phase& phase, const StepInfo& step, PassWatch* watch = nullptr) {
-    if (!device && poison() != Poison::none) return run_poisoned(phase, step, watch);
+  bool serves(size_t step, const BackwardResults& results) const {
+    const Plan::State& p = plan->state();
+    if (device || step < static_cast<size_t>(p.forward_steps)) return true;
+    const BackwardResults& of = p.steps[step].serves;
+    return (of.parameters && results.parameters) || (of.zeros && results.zeros) ||
+           (of.values && results.values);
+  }
+
+  void run(const Phase& phase, const StepInfo& step, PassWatch* watch = nullptr,
+           const BackwardResults& results = {}) {
+    if (!device && poison() != Poison::none) return run_poisoned(phase, step, watch, results);
     for (size_t i = phase.first; i < phase.end; ++i) {
+      if (!serves(i, results)) continue;
       steps[i](step);
       if (watch) watch->passed(i);
     }
@@ -291,11 +303,11 @@ void PlanRun::forward(const StepInfo& step, PassWatch* watch) {
   }
 }
 
-void PlanRun::backward(const StepInfo& step, PassWatch* watch) {
+void PlanRun::backward(const StepInfo& step, PassWatch* watch, const BackwardResults& results) {
   if (state_->device) {
     state_->run_on_device(state_->backward, step);
   } else {
-    state_->run(state_->backward, step, watch);
+    state_->run(state_->backward, step, watch, results);
   }
 }
 

@@ -36,6 +36,21 @@ void add_direct(const GradientLayout& layout, const std::vector<size_t>& paramet
   }
 }
 
+// Sets the gradients of parameters to 0 that no run of the network has reached.
+void fill_unreached(const GradientLayout& layout, const std::vector<bool>& reached,
+                    const Tensor& all) {
+  for (size_t p = 0; p < reached.size(); ++p) {
+    if (reached[p]) continue;
+    const GradientLayout::Entry& entry = layout.entries[p];
+    std::byte* const to = static_cast<std::byte*>(all.raw()) + entry.offset;
+    if (all.device().is_cpu()) {
+      std::memset(to, 0, entry.spec.bytes());
+    } else {
+      memory_of(all.device()).zero(to, entry.spec.bytes(), eager_stream_of(all.device()));
+    }
+  }
+}
+
 // Throws InvalidArgument unless a loss function returned one value, or one for each row. Returns
 // whether it is one value for all rows.
 bool check_losses(const Tensor& losses, const IndexRange& range, size_t shards) {
@@ -321,7 +336,8 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
   if (!tape.tracks({&total, 1}) && !tape.from_gradients(total)) refuse_constant();
   fail_point("backward", task.iteration, task.shard);
   std::vector<Tensor> gradients = tape.gradient(total, wanted);
-  if (!state.reached && direct.empty()) refuse_constant();
+  if (state.gradients == nullptr && direct.empty()) refuse_constant();
+  if (state.gradients != nullptr) fill_unreached(layout_, state.reached, gradients[0]);
   add_direct(layout_, direct, std::span(gradients).subspan(1), gradients[0]);
   charge(&StepAccounts::losses);
   worker.gradients = std::move(gradients[0]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/nn/recorded_run.h"
 #include "lockstep/train/programs/shard_state.h"
 
@@ -44,6 +45,29 @@ void record_gradients(const Network& network, const NetworkFunction& function, c
   std::copy(gradients.begin(), gradients.end(), results.begin());
 }
 
+// Adds the gradients of a run to those of earlier ones. A run leaves parameters alone on which its
+// outputs do not depend, so branches of a network are not added.
+void add_gradients(const PlanRun& run, const GradientLayout& layout, std::byte* sum,
+                   std::vector<bool>& reached, Device device) {
+  const std::vector<bool>& added = run.plan().reached_parameters();
+  void* const stream = device.is_cpu() ? nullptr : eager_stream_of(device);
+  for (size_t p = 0; p < added.size(); ++p) {
+    if (!added[p]) continue;
+    const GradientLayout::Entry& entry = layout.entries[p];
+    const std::byte* const from = run.gradients() + entry.offset;
+    std::byte* const to = sum + entry.offset;
+    const size_t bytes = entry.spec.bytes();
+    if (reached[p]) {
+      float* const values = reinterpret_cast<float*>(to);
+      kernels::table_for(device).add(values, reinterpret_cast<const float*>(from), values,
+                                     bytes / sizeof(float), stream);
+    } else {
+      eager_copy(device, to, from, bytes);
+      reached[p] = true;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
@@ -75,10 +99,12 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   PlanRun* const run = runs[number].get();
   charge(&StepAccounts::plans);
   if (s.program->profile_ && !s.is_trial) ++s.worker->calls[&plan];
-  RecordedRun recorded({run, inputs, plan.outputs, s.step, [&plan, &charge] {
+  RecordedRun recorded({run, inputs, plan.outputs, s.step,
+                        [&plan, &charge] {
                           charge(&StepAccounts::inputs);
                           return charge.watch(*plan.plan);
-                        }});
+                        },
+                        false});
   recorded.forward();
   std::vector<Tensor> outputs = recorded.outputs();
   if (!plan.statistics.empty()) {
@@ -106,9 +132,15 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
           const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
         charge(&StepAccounts::losses);
         std::vector<Tensor> results = recorded.backward(output_gradients, wanted, tracked.size());
-        s.reached = true;
-        results[tracked.size() - 1] =
-            Tensor::view(run->gradients(), tracked.back().spec(), nullptr, device);
+        const size_t of_parameters = tracked.size() - 1;
+        if (wanted[of_parameters] && s.gradients == nullptr) {
+          s.gradients = run->gradients();
+          s.reached = plan.plan->reached_parameters();
+          results[of_parameters] =
+              Tensor::view(s.gradients, tracked.back().spec(), nullptr, device);
+        } else if (wanted[of_parameters]) {
+          add_gradients(*run, plan.plan->gradient_layout(), s.gradients, s.reached, device);
+        }
         if (Tape::any_records()) {
           record_gradients(s.network, *plan.function, s.step, tracked, output_gradients, wanted,
                            results);

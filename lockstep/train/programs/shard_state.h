@@ -25,8 +25,11 @@ struct Shard::State {
   // Represents all parameters on the tape. Its gradient has the layout of the plans' gradients.
   Tensor parameters;
   std::map<const FunctionProgram::ShardPlan*, size_t> used;  // runs of this shard so far
-  bool reached = false;                                      // by the backward pass
-  bool is_trial = false;  // its results do not count: see refuse_coupled()
+  // The gradient of `parameters` so far: the memory of the run that the backward pass has reached
+  // first, to which other runs add theirs. Null: none.
+  std::byte* gradients = nullptr;
+  std::vector<bool> reached = {};  // parameters whose gradients are there
+  bool is_trial = false;           // its results do not count: see refuse_coupled()
 };
 
 namespace shards {

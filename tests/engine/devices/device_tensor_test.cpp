@@ -1,6 +1,8 @@
 // Tensors and memory on a stand-in for a device.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/device/allocator.h"
@@ -104,6 +106,31 @@ TEST(DeviceTensor, OtherLayoutsBecomeRowMajor) {
   }
   EXPECT_EQ(convert(here, optest::image_layout({}, here.shape())).to(fake).to_vector(),
             here.to_vector());
+}
+
+TEST(DeviceMemory, OfTheProcessorIsCountedWhoeverReleasesIt) {
+  release_cached_memory();
+  const AllocatorStatistics before = allocator_statistics();
+  std::vector<Memory> pieces;
+  for (const size_t bytes : {size_t{100}, size_t{5000}, size_t{1} << 20}) {
+    pieces.push_back(allocate(bytes));
+  }
+  EXPECT_GE(allocator_statistics().in_use, before.in_use + (size_t{1} << 20) + 5100);
+  std::thread([&] { pieces.clear(); }).join();
+  EXPECT_EQ(allocator_statistics().in_use, before.in_use);
+  EXPECT_GE(allocator_statistics().cached, (size_t{1} << 20) + 5100);
+  release_cached_memory();
+  EXPECT_EQ(allocator_statistics().cached, 0u);
+}
+
+// Threads that allocate small pieces at once do not wait for each other: none takes what another
+// one has released.
+TEST(DeviceMemory, ThreadsKeepSmallPiecesForThemselves) {
+  release_cached_memory();
+  const void* there = nullptr;
+  std::thread([&] { there = allocate(1000).data(); }).join();
+  EXPECT_NE(allocate(1000).data(), there);
+  release_cached_memory();
 }
 
 TEST(DeviceMemory, IsKeptForReuseByDeviceAndGivenBack) {

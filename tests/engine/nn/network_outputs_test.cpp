@@ -67,6 +67,21 @@ TEST(NetworkInputs, HaveAsManyRowsAndTheMessageSaysSo) {
   EXPECT_EQ(mixed.to_vector()[0], 8);
 }
 
+TEST(NetworkOutputs, LeaveInputsAloneOnWhichTheyDoNotDepend) {
+  Network n;
+  n.add(feature_input({.features = 3, .normalization = "none"}), "a");
+  n.add(fully_connected({.units = 2}), "of_a", {"a"});
+  n.add(feature_input({.features = 4, .normalization = "none"}), "b", {});
+  n.add(fully_connected({.units = 2}), "of_b", {"b"});
+  n.initialize(0);
+  const LoweredNetwork lowered = n.lower(5, {.outputs = {"of_b"}});
+  EXPECT_EQ(lowered.inputs.size(), 2u);
+  for (const auto& node : lowered.graph.nodes()) EXPECT_NE(node.name, "a");
+  const Tensor nothing = Tensor::zeros({5, 3}), b = Tensor::full({5, 4}, 1);
+  EXPECT_EQ(n.forward({nothing, b}, {.outputs = {"of_b"}}).to_vector(),
+            n.forward_all({nothing, b}, {})[1].to_vector());
+}
+
 // A result that another result depends on gets the derivatives of both.
 TEST(NetworkOutputs, HaveGradients) {
   Network n = network();

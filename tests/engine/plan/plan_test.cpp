@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "lockstep/base/error.h"
@@ -231,6 +232,62 @@ TEST(Plan, RunsOfOnePlanDoNotDisturbEachOther) {
   for (size_t p = 0; p < expected.parameters.size(); ++p) {
     EXPECT_EQ(again.parameters[p].values, expected.parameters[p].values) << p;
   }
+}
+
+// Notes which passes run.
+struct Passes : PassWatch {
+  explicit Passes(const Plan& plan) : all(plan.passes()) {}
+  void passed(size_t pass) override { names += all[pass].name + "; "; }
+  const std::vector<PlanPass> all;
+  std::string names;
+};
+
+TEST(Plan, ABackwardRunComputesWhatIsAskedFor) {
+  Builder b;
+  const int x = b.image({4, 6});
+  b.parameter({3});  // which nothing reads
+  b.graph.mark_output(b.dense(b.add(ops::make_tanh(), {b.dense(x, 5)}), 2));
+  const Values values = random_values(b.graph, 5);
+  PlanOptions options;
+  options.gradients = options.input_gradients = true;
+  options.differentiated = {0};
+  std::vector<Shape> shapes;
+  for (const Tensor& parameter : values.parameters) shapes.push_back(parameter.shape());
+  const auto plan = std::make_shared<const Plan>(b.graph, shapes, options);
+  PackedParameters packed(values.parameters);
+  PlanRun run(plan, packed, {});
+  const auto of_input = [&] {
+    return std::vector<float>(run.input_gradient(0), run.input_gradient(0) + 4 * 6);
+  };
+  const auto of_parameters = [&] {
+    return std::vector<std::byte>(run.gradients(), run.gradients() + plan->gradient_layout().bytes);
+  };
+  const auto passes_for = [&](const BackwardResults& results) {
+    std::memcpy(run.input(0), values.inputs[0].raw(), values.inputs[0].bytes());
+    std::fill_n(run.output_gradient(0), 4 * 2, 1.0f);
+    run.forward({});
+    Passes passes(*plan);
+    run.backward({}, &passes, results);
+    return passes.names;
+  };
+  std::vector<bool> reached(shapes.size(), true);
+  reached[0] = false;
+  EXPECT_EQ(plan->reached_parameters(), reached);
+
+  const std::string all = passes_for({});
+  const auto input = of_input();
+  const auto parameters = of_parameters();
+  EXPECT_NE(all.find("unused parameter: zero"), std::string::npos) << all;
+  const std::string for_values = passes_for({.parameters = false, .zeros = false});
+  EXPECT_EQ(of_input(), input);
+  const std::string for_parameters = passes_for({.values = false});
+  EXPECT_EQ(of_parameters(), parameters);
+  const auto count = [](const std::string& names) {
+    return std::count(names.begin(), names.end(), ';');
+  };
+  EXPECT_LT(count(for_values), count(for_parameters)) << for_values;
+  EXPECT_LT(count(for_parameters), count(all)) << for_parameters;
+  EXPECT_EQ(passes_for({false, false, false}), "");
 }
 
 // ---- Layout flows: conversions are counted ----

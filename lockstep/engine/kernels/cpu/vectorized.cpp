@@ -70,6 +70,16 @@ LOCKSTEP_CLONES void add_number(float number, float* y, size_t count) {
   for (size_t i = 0; i < count; ++i) y[i] += number;
 }
 
+LOCKSTEP_CLONES void affine(const float* x, const float* offset, const float* factor, float* y,
+                            size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] = (x[i] - offset[i]) * factor[i];
+}
+
+LOCKSTEP_CLONES void affine(const uint8_t* x, const float* offset, const float* factor, float* y,
+                            size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] = (static_cast<float>(x[i]) - offset[i]) * factor[i];
+}
+
 LOCKSTEP_CLONES void scale(const float* x, float factor, float* y, size_t count) {
   for (size_t i = 0; i < count; ++i) y[i] = x[i] * factor;
 }

@@ -31,6 +31,9 @@ void affine(const float* x, float offset, float factor, float* y, size_t count);
 void affine(const uint8_t* x, float offset, float factor, float* y, size_t count);
 // y[i] += number.
 void add_number(float number, float* y, size_t count);
+// y[i] = (x[i] - offset[i]) * factor[i].
+void affine(const float* x, const float* offset, const float* factor, float* y, size_t count);
+void affine(const uint8_t* x, const float* offset, const float* factor, float* y, size_t count);
 // y[i] = x[i] * factor.
 void scale(const float* x, float factor, float* y, size_t count);
 
