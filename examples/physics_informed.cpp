@@ -35,9 +35,7 @@ Network make_network() {
 // Column 0 is the place, column 1 the time.
 Tensor column(const Tensor& points, int64_t k) { return ops::slice(points, {{}, {k, k + 1}}); }
 
-Tensor points_at(const Tensor& place, const Tensor& time) {
-  return ops::concatenation({place, time});
-}
+Tensor points_at(const Tensor& place, const Tensor& time) { return ops::concat({place, time}); }
 
 // For each observation a random point inside, and its projections to the beginning and to both
 // ends of the rod.

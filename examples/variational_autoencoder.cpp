@@ -43,7 +43,7 @@ Tensor no_images(int64_t n) { return Tensor::zeros({n, kPixels}); }
 Tensor no_codes(int64_t n) { return Tensor::zeros({n, kCode}); }
 
 // Values from 0 to 1.
-Tensor from_pixels(const Tensor& pixels) { return ops::cast(pixels, DType::f32) / 255; }
+Tensor from_pixels(const Tensor& pixels) { return ops::astype(pixels, DType::f32) / 255; }
 
 // The negative evidence lower bound of each image, in nats.
 Tensor negative_elbo(Shard& shard) {

@@ -88,7 +88,7 @@ bool differentiates() {
   const Tensor x = Tensor::full({3}, 2);
   Tape tape;
   tape.watch(x);
-  const Tensor loss = ops::sum(ops::multiplication({x, x}));
+  const Tensor loss = ops::sum(ops::multiply({x, x}));
   return tape.gradient(loss, {x})[0].to_vector() == std::vector<float>(3, 4);
 }
 

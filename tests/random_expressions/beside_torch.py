@@ -130,7 +130,7 @@ OPS = {
     "diagonal": lambda s, x: torch.diagonal(x, dim1=-2, dim2=-1),
     "split": lambda s, x: torch.chunk(x, s["sizes"][0], s["axes"][0])[s["sizes"][1]],
     "stack": lambda s, *x: torch.stack(x, s["axes"][0]),
-    "concatenation": lambda s, *x: torch.cat(x, s["axes"][0]),
+    "concat": lambda s, *x: torch.cat(x, s["axes"][0]),
     "tril": lambda s, x: torch.tril(x, s["sizes"][0]),
     "triu": lambda s, x: torch.triu(x, s["sizes"][0]),
     "multiply_arange": lambda s, x: x * (s["numbers"][0] + s["numbers"][1] * torch.arange(

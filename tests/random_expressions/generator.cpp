@@ -267,7 +267,7 @@ class Generator {
         "broadcast_to",   "permute_dims",   "slice",
         "expand_dims",    "squeeze",        "flip",
         "roll",           "tile",           "diagonal",
-        "split",          "stack",          "concatenation",
+        "split",          "stack",          "concat",
         "pad_constant",   "pad_reflect",    "pad_edge",
         "matmul",         "matmul",         "matrix_transpose",
         "cumsum",         "take_by_argmax", "gather_by_argmin",
@@ -390,7 +390,7 @@ class Generator {
       const int64_t sections = dice_.pick(divisors);
       s.sizes = {sections, dice_.between(0, sections - 1)};
       dims[at] = size / sections;
-    } else if (s.op == "stack" || s.op == "concatenation") {
+    } else if (s.op == "stack" || s.op == "concat") {
       // Values of the same shape.
       for (int other = 0; other < static_cast<int>(values_.size()) && s.in.size() < 3; ++other) {
         if (other != v && shape(other) == shape(v)) s.in.push_back(other);

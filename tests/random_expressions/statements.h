@@ -112,7 +112,7 @@ T result_of(const Statement& s, const std::vector<T>& x) {
   if (s.op == "diagonal") return ops::diagonal(x[0]);
   if (s.op == "split") return ops::split(x[0], s.sizes[0], axis())[static_cast<size_t>(s.sizes[1])];
   if (s.op == "stack") return ops::stack(x, axis());
-  if (s.op == "concatenation") return ops::concatenation(x, axis());
+  if (s.op == "concat") return ops::concat(x, axis());
   if (s.op == "matmul") return ops::matmul(x[0], x[1]);
   if (s.op == "matrix_transpose") return ops::matrix_transpose(x[0]);
   if (s.op.starts_with("pad_")) {

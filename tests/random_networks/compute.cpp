@@ -173,9 +173,9 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
     const Tensor factor = Tensor::from(factors, outputs[k].shape());
     frame.add("output." + std::to_string(k), outputs[k]);
     frame.add("factor." + std::to_string(k), factor);
-    terms.push_back(ops::sum(ops::multiplication({outputs[k], factor})));
+    terms.push_back(ops::sum(ops::multiply({outputs[k], factor})));
   }
-  const auto gradients = tape.gradient(ops::addition(terms), wanted, {.create_graph = true});
+  const auto gradients = tape.gradient(ops::add(terms), wanted, {.create_graph = true});
   for (size_t i = 0; i < wanted.size(); ++i) frame.add("gradient." + names[i], gradients[i]);
   // The Hessian times a direction: the gradient of the gradients' product with it.
   terms.clear();
@@ -184,9 +184,9 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
     for (auto& a : along) a = static_cast<float>(dice.normal());
     const Tensor direction = Tensor::from(along, gradients[i].shape());
     frame.add("direction." + names[i], direction);
-    terms.push_back(ops::sum(ops::multiplication({gradients[i], direction})));
+    terms.push_back(ops::sum(ops::multiply({gradients[i], direction})));
   }
-  const Tensor slope = terms.empty() ? Tensor() : ops::addition(terms);
+  const Tensor slope = terms.empty() ? Tensor() : ops::add(terms);
   std::vector<Tensor> second;
   for (const Tensor& t : wanted) second.push_back(Tensor::zeros(t.shape()));
   if (slope.defined() && tape.tracks({&slope, 1})) second = tape.gradient(slope, wanted);

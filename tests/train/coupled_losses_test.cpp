@@ -41,7 +41,7 @@ Network network_of(bool normalizes, int64_t units = 4) {
 Tensor info_nce(Shard& shard) {
   const Tensor a = shard.forward(shard[0]), b = shard.forward(shard[1]);
   const Tensor scores = ops::matmul(a, ops::matrix_transpose(b));
-  const Tensor own = ops::cast(ops::arange(a, 0, static_cast<double>(shard.size())), DType::i32);
+  const Tensor own = ops::astype(ops::arange(a, 0, static_cast<double>(shard.size())), DType::i32);
   return ops::softmax_cross_entropy(scores, own);
 }
 Tensor beside_the_next(Shard& shard) {

@@ -102,13 +102,13 @@ Tensor wide_loss(Shard& shard, Network& network, Network& teacher) {
       ops::fully_connected(ops::flatten(run[0]), network.parameter("fully_connected_1.weights"),
                            network.parameter("fully_connected_1.bias"));
   const Tensor targets = teacher.predict(shard[0]), own = network.predict(shard[0]);
-  const Tensor loss = ops::addition({ops::softmax_cross_entropy(run[1], shard[1]),
-                                     ops::softmax_cross_entropy(again, shard[1]),
-                                     ops::mean_squared_error(ops::tanh(direct), run[1]),
-                                     ops::mean_squared_error(ops::softmax(run[1]), targets),
-                                     ops::mean_squared_error(ops::softmax(again), own)});
+  const Tensor loss = ops::add({ops::softmax_cross_entropy(run[1], shard[1]),
+                                ops::softmax_cross_entropy(again, shard[1]),
+                                ops::mean_squared_error(ops::tanh(direct), run[1]),
+                                ops::mean_squared_error(ops::softmax(run[1]), targets),
+                                ops::mean_squared_error(ops::softmax(again), own)});
   const float factor = own.to_vector()[0] > 0.1f ? 0.5f : 0.25f;
-  return ops::multiplication({loss, Tensor::full(loss.shape(), factor, loss.device())});
+  return ops::multiply({loss, Tensor::full(loss.shape(), factor, loss.device())});
 }
 
 // The shards of a call are spread over the device's streams.

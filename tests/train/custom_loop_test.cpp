@@ -92,7 +92,7 @@ TEST(ValueAndGradient, OfAnyTensors) {
   const Tensor both[] = {x, y};
   const auto [value, gradients] = value_and_gradient(
       [&] {
-        return ops::sum(ops::multiplication({x, x, y}));
+        return ops::sum(ops::multiply({x, x, y}));
       },
       both);
   const auto a = x.to_vector(), b = y.to_vector(), dx = gradients[0].to_vector(),
@@ -114,7 +114,7 @@ TEST(ValueAndGradient, NamesWhatIsWrong) {
   expect_contains(error_of([&] { value_and_gradient([&] { return Tensor(); }, one); }), "nothing");
   const Tensor infinite = Tensor::full({2, 3}, std::numeric_limits<float>::infinity());
   expect_contains(error_of([&] {
-                    value_and_gradient([&] { return ops::sum(ops::addition({x, infinite})); }, one);
+                    value_and_gradient([&] { return ops::sum(ops::add({x, infinite})); }, one);
                   }),
                   "the loss is inf");
 }
@@ -172,26 +172,26 @@ TEST(ShardedValueAndGradient, TakesOddLosses) {
   const auto odd = [&](const Tensor& features, const Tensor& scores, const Tensor& again,
                        const Tensor& wanted) {
     const Tensor direct = ops::fully_connected(ops::flatten(features), weights, bias);
-    return ops::addition({ops::softmax_cross_entropy(scores, wanted),
-                          ops::softmax_cross_entropy(again, wanted),
-                          ops::mean_squared_error(ops::tanh(direct), scores)});
+    return ops::add({ops::softmax_cross_entropy(scores, wanted),
+                     ops::softmax_cross_entropy(again, wanted),
+                     ops::mean_squared_error(ops::tanh(direct), scores)});
   };
   const std::vector<std::string> outputs{"features", "scores"};
   const auto whole = value_and_gradient(
       [&] {
         const auto both = network.forward_all({x}, {.training = true, .outputs = outputs});
-        const Tensor changed = ops::reshape(ops::concatenation({both[0], both[0]}), {36});
-        const Tensor again = network.forward({ops::addition({x, x})}, {.training = true});
-        return ops::addition({ops::mean(odd(both[0], both[1], again, y)),
-                              ops::mean(ops::multiplication({changed, changed}))});
+        const Tensor changed = ops::reshape(ops::concat({both[0], both[0]}), {36});
+        const Tensor again = network.forward({ops::add({x, x})}, {.training = true});
+        return ops::add({ops::mean(odd(both[0], both[1], again, y)),
+                         ops::mean(ops::multiply({changed, changed}))});
       },
       network);
   const ShardLoss loss = [&](Shard& shard) {
     const auto both = shard.forward_all({shard[0]}, {.outputs = outputs});
-    const Tensor again = shard.forward(ops::addition({shard[0], shard[0]}));
-    const Tensor changed = ops::reshape(ops::concatenation({both[0], both[0]}), {36});
+    const Tensor again = shard.forward(ops::add({shard[0], shard[0]}));
+    const Tensor changed = ops::reshape(ops::concat({both[0], both[0]}), {36});
     const Tensor zeros = Tensor::zeros(changed.shape());
-    return ops::addition(
+    return ops::add(
         {odd(both[0], both[1], again, shard[1]), ops::mean_squared_error(changed, zeros)});
   };
   ShardGroup one(network, {.threads = 1, .shard_size = 6});
@@ -326,8 +326,8 @@ TEST(ShardedValueAndGradient, LearnsFromAnotherNetwork) {
       const auto step = sharded_value_and_gradient(
           [&](Shard& shard) {
             const Tensor scores = shard.forward(shard[0]);
-            return ops::addition({ops::mean_squared_error(scores, teacher.predict(shard[0])),
-                                  ops::mean_squared_error(scores, network.predict(shard[0]))});
+            return ops::add({ops::mean_squared_error(scores, teacher.predict(shard[0])),
+                             ops::mean_squared_error(scores, network.predict(shard[0]))});
           },
           {x}, group, iteration);
       sgdm_update(network, step.gradients, state, {.learning_rate = 0.1});
@@ -383,7 +383,7 @@ TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
   const ShardLoss plain = [](Shard& shard) { return ops::mean_squared_error(shard[0], shard[0]); };
   const std::string text = error(
       [&](Shard& shard) {
-        return ops::addition({loss_of(shard), plain(shard)});
+        return ops::add({loss_of(shard), plain(shard)});
       },
       {spoilt, y}, 4);
   // Batch normalization spreads it over the shard: rows 7 to 13.

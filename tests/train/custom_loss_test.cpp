@@ -28,7 +28,7 @@ Tensor trainers_loss(Shard& shard) {
 // Half the loss, so that trainings differ from those with the network's loss.
 Tensor halved_loss(Shard& shard) {
   const Tensor loss = trainers_loss(shard);
-  return ops::multiplication({loss, Tensor::full(loss.shape(), 0.5f, loss.device())});
+  return ops::multiply({loss, Tensor::full(loss.shape(), 0.5f, loss.device())});
 }
 
 TrainingProblem halved_problem() {
@@ -119,8 +119,8 @@ TEST(CustomLoss, NetworksOfSeveralOutputsAreTrained) {
     TrainingData data = testing::law_data();
     data.loss = {[](Shard& shard) {
                    const auto heads = shard.forward_all({shard[0]});
-                   return ops::addition({ops::softmax_cross_entropy(heads[0], shard[1]),
-                                         ops::softmax_cross_entropy(heads[1], shard[1])});
+                   return ops::add({ops::softmax_cross_entropy(heads[0], shard[1]),
+                                    ops::softmax_cross_entropy(heads[1], shard[1])});
                  },
                  "two heads"};
     TrainingOptions options = testing::law_options(threads);

@@ -349,7 +349,7 @@ TEST(FirstShard, ResumedTrainingsCompareTheirFirstShard) {
 Tensor halved_loss(Shard& shard) {
   const Tensor loss = ops::softmax_cross_entropy(
       shard.forward(shard[0], {.outputs = {"fully_connected_1"}}), shard[1]);
-  return ops::multiplication({loss, Tensor::full(loss.shape(), 0.5f, loss.device())});
+  return ops::multiply({loss, Tensor::full(loss.shape(), 0.5f, loss.device())});
 }
 
 TEST(FirstShard, LossesOfTheUser) {
@@ -369,7 +369,7 @@ TEST(FirstShard, LossesOfTheUser) {
                    if (!kept.defined()) {
                      kept = Tensor::full(Shape{kShard}, 0.5f, {Device::Kind::cuda, 0});
                    }
-                   return ops::multiplication({halved_loss(shard), kept});
+                   return ops::multiply({halved_loss(shard), kept});
                  },
                  "with a constant"};
     options = options_on("cuda:0");

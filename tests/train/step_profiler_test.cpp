@@ -217,7 +217,7 @@ CustomLoop custom_loop(int iterations, const OwnLoopWay& way) {
   ShardGroup group(network, {.threads = 2, .shard_size = 16, .profile = way.profile});
   const ShardLoss loss = [](Shard& shard) {
     const Tensor once = ops::cross_entropy(shard.forward(shard[0]), shard[1]);
-    return ops::addition({once, ops::cross_entropy(shard.forward(shard[0]), shard[1])});
+    return ops::add({once, ops::cross_entropy(shard.forward(shard[0]), shard[1])});
   };
   const auto images =
       std::make_shared<const ExampleCache>(some_digits(40), 28, 28, 1, size_t{1} << 20);

@@ -17,8 +17,8 @@ OpPtr make_swish();
 OpPtr make_tanh();
 OpPtr make_sigmoid();
 OpPtr make_softplus();
-OpPtr make_addition();
-OpPtr make_multiplication();
+OpPtr make_add();
+OpPtr make_multiply();
 OpPtr make_dropout(double p, uint64_t layer);
 OpPtr make_random_uniform(uint64_t draw);
 // Inputs: x, weights and, if `bias` is true, bias.
@@ -54,8 +54,8 @@ OpPtr make_take(int axis, bool per_element);
 OpPtr make_scatter_add(const Shape& shape, int axis, bool per_element);
 OpPtr make_cumsum(int axis, bool reverse);
 OpPtr make_arg_reduce(int axis, bool keep_dims, bool smallest);
-OpPtr make_cast(DType to);
-OpPtr make_concatenation(int axis = 1);
+OpPtr make_astype(DType to);
+OpPtr make_concat(int axis = 1);
 OpPtr make_flatten();
 OpPtr make_reshape(Shape observation);
 // The op fuses with a cross-entropy that follows it.

@@ -100,9 +100,9 @@ LOCKSTEP_DECLARE_FOR(Value)
 template <Operand T>
 T logical_not(const T& x);
 template <Operand T>
-T is_nan(const T& x);
+T isnan(const T& x);
 template <Operand T>
-T is_finite(const T& x);
+T isfinite(const T& x);
 // x moved to the nearest limit if it is outside; the derivative is 1 between the limits and at
 // them, otherwise 0. NaN stays NaN. Throws InvalidArgument for limits that are not in order.
 template <Operand T>
@@ -196,7 +196,7 @@ T one_hot(const T& indices, int64_t classes);
 // integer type does not hold becomes its nearest number. Integers become the nearest float. Only
 // f32 as f32 has a derivative.
 template <Operand T>
-T cast(const T& x, DType to);
+T astype(const T& x, DType to);
 
 // Variance, divided by count - correction, and its square root; the Euclidean norm;
 // log(sum(exp(x))) without overflow; whether all elements, or any, are not 0 (NaN is not). Where
@@ -267,7 +267,7 @@ T triu(const T& x, int64_t k = 0);
 // start, start + step and so on, before stop; and `count` numbers from start to stop, with both. A
 // vector of f32, each number computed in double and rounded once, on the device of `like`, of which
 // nothing else counts but that it is f32; without `like`, on the CPU. Plans compute them in each
-// run, and cast() makes indices of them. Throw InvalidArgument for limits that are not finite, a
+// run, and astype() makes indices of them. Throw InvalidArgument for limits that are not finite, a
 // step of 0 and a count below 0.
 template <Operand T>
 T arange(const T& like, double start, double stop, double step = 1);
@@ -278,8 +278,8 @@ Tensor linspace(double start, double stop, int64_t count);
 
 // Joins tensors along `axis` (1: channels). Throws InvalidArgument if any other dimension differs.
 // Thread-safe.
-Tensor concatenation(const std::vector<Tensor>& parts, int axis = 1);
-Value concatenation(const std::vector<Value>& parts, int axis = 1);
+Tensor concat(const std::vector<Tensor>& parts, int axis = 1);
+Value concat(const std::vector<Value>& parts, int axis = 1);
 
 // Turns each observation into one row: n x ... becomes n x (product of the rest), row-major.
 // Thread-safe.
@@ -341,14 +341,14 @@ T softplus(const T& x);
 
 // Sum of tensors with equal shapes, added from first to last. Throws InvalidArgument if shapes
 // differ or `terms` is empty. Thread-safe.
-Tensor addition(const std::vector<Tensor>& terms);
-Value addition(const std::vector<Value>& terms);
+Tensor add(const std::vector<Tensor>& terms);
+Value add(const std::vector<Value>& terms);
 
 // Elementwise product of tensors with equal shapes, multiplied from first to last. The gradient of
 // each factor is the output gradient times all other factors, also where elements are 0. Throws
 // InvalidArgument if shapes differ or `factors` is empty. Thread-safe.
-Tensor multiplication(const std::vector<Tensor>& factors);
-Value multiplication(const std::vector<Value>& factors);
+Tensor multiply(const std::vector<Tensor>& factors);
+Value multiply(const std::vector<Value>& factors);
 
 // Dropout (Srivastava et al. 2014) with keyed random numbers.
 //

@@ -35,8 +35,8 @@ TEST(Tape, AddsTheGradientsOfATensorUsedTwice) {
   const Tensor x = from({1, -2, 3});
   Tape tape;
   tape.watch(x);
-  const Tensor twice = ops::addition({x, x});                // in one op
-  const Tensor y = ops::addition({twice, ops::relu(x), x});  // and in several ops
+  const Tensor twice = ops::add({x, x});                // in one op
+  const Tensor y = ops::add({twice, ops::relu(x), x});  // and in several ops
   EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Numbers{4, 3, 4}));
 }
 
@@ -99,7 +99,7 @@ TEST(Tape, GivesZerosForTensorsThatTheScalarDoesNotDependOn) {
   Tape tape;
   tape.watch(std::vector<Tensor>{x, other});
   const Tensor unused = ops::relu(other);
-  const Tensor loss = ops::sum(ops::addition({x, constant}));
+  const Tensor loss = ops::sum(ops::add({x, constant}));
   const auto gradients = tape.gradient(loss, {other, unused, x});
   EXPECT_EQ(gradients[0].to_vector(), (Numbers{0, 0, 0}));
   EXPECT_EQ(gradients[0].shape(), (Shape{3, 1}));
@@ -129,7 +129,7 @@ TEST(Tape, GivesGradientsThatLaterOnesDoNotOverwrite) {
   const Tensor x = from({1, 2});
   Tape tape;
   tape.watch(x);
-  const Tensor loss = ops::sum(ops::addition({x, ops::relu(x)}));
+  const Tensor loss = ops::sum(ops::add({x, ops::relu(x)}));
   const Tensor first = tape.gradient(loss, {x})[0];
   first.data<float>()[0] = 99;
   EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), (Numbers{2, 2}));
@@ -152,7 +152,7 @@ TEST(Tape, RecordsOnAllThatWatch) {
   EXPECT_EQ(Tape::current(), &outer);
   EXPECT_EQ(inner_gradient.to_vector(), (Numbers{6}));
   // Operations recorded while an inner tape exists also count for the outer one.
-  const Tensor loss = ops::sum(ops::addition({before, inside, x}));
+  const Tensor loss = ops::sum(ops::add({before, inside, x}));
   EXPECT_EQ(outer.gradient(loss, {x})[0].to_vector(), (Numbers{13}));
 }
 
@@ -167,7 +167,7 @@ std::string refusal(const std::function<void()>& call) {
   return "none";
 }
 
-Tensor cube(const Tensor& x) { return ops::multiplication({x, x, x}); }
+Tensor cube(const Tensor& x) { return ops::multiply({x, x, x}); }
 
 TEST(Tape, RefusesDerivativesOfGradients) {
   const Tensor x = from({3});
@@ -176,8 +176,8 @@ TEST(Tape, RefusesDerivativesOfGradients) {
   const Tensor slope = tape.gradient(ops::sum(cube(x)), {x})[0];
   EXPECT_EQ(slope.to_vector(), (Numbers{27}));
   // The gradient itself, values computed from it, and a loss with it as one term.
-  const Tensor penalty = ops::sum(ops::multiplication({slope, slope}));
-  const Tensor loss = ops::sum(ops::addition({cube(x), ops::relu(slope)}));
+  const Tensor penalty = ops::sum(ops::multiply({slope, slope}));
+  const Tensor loss = ops::sum(ops::add({cube(x), ops::relu(slope)}));
   for (const Tensor& scalar : {slope, penalty, loss}) {
     const std::string message = refusal([&] { tape.gradient(scalar, {x}); });
     EXPECT_EQ(message.find("unsupported: [tape] the scalar was computed from gradients"), 0u)
@@ -185,7 +185,7 @@ TEST(Tape, RefusesDerivativesOfGradients) {
   }
   // A clone is a constant.
   const Tensor constant = slope.clone();
-  const Tensor weighed = ops::sum(ops::multiplication({constant, x}));
+  const Tensor weighed = ops::sum(ops::multiply({constant, x}));
   EXPECT_EQ(tape.gradient(weighed, {x})[0].to_vector(), (Numbers{27}));
 }
 
@@ -197,16 +197,16 @@ TEST(Tape, DifferentiatesAnInnerTapesGradients) {
   {
     Tape inner;
     inner.watch(std::vector<Tensor>{x, apart});
-    slope = inner.gradient(ops::sum(ops::multiplication({cube(x), w})), {x})[0];
+    slope = inner.gradient(ops::sum(ops::multiply({cube(x), w})), {x})[0];
     other = inner.gradient(ops::sum(cube(apart)), {apart})[0];
   }
   EXPECT_EQ(slope.to_vector(), (Numbers{54}));
-  const Tensor score = ops::multiplication({w, w});
-  const Tensor loss = ops::sum(ops::addition({score, slope}));
+  const Tensor score = ops::multiply({w, w});
+  const Tensor loss = ops::sum(ops::add({score, slope}));
   // w^2 + 3 x^2 w.
   EXPECT_EQ(outer.gradient(loss, {w})[0].to_vector(), (Numbers{4 + 27}));
   // This loss does not depend on the inner tape's gradient with respect to w.
-  const Tensor fine = ops::sum(ops::addition({score, other}));
+  const Tensor fine = ops::sum(ops::add({score, other}));
   EXPECT_EQ(outer.gradient(fine, {w})[0].to_vector(), (Numbers{4}));
 }
 
@@ -215,7 +215,7 @@ TEST(Tape, DifferentiatesItsOwnGradientsIfTheyAreRecorded) {
   Tape tape;
   tape.watch(x);
   const GradientOptions recorded{.create_graph = true};
-  Tensor y = ops::multiplication({cube(x), cube(x)});  // x^6
+  Tensor y = ops::multiply({cube(x), cube(x)});  // x^6
   const Numbers derivatives{6 * 243, 30 * 81, 120 * 27, 360 * 9, 720 * 3, 720};
   for (const float derivative : derivatives) {
     y = tape.gradient(ops::sum(y), {x}, recorded)[0];

@@ -28,7 +28,7 @@ TEST(DeviceOps, OutputsAndGradientsLieWhereTheInputsDo) {
   tape.watch(x);
   tape.watch(unused);
   const Tensor y = ops::relu(x);
-  const Tensor sum = ops::sum(ops::addition({y, x}));
+  const Tensor sum = ops::sum(ops::add({y, x}));
   EXPECT_EQ(y.device(), fake.device());
   EXPECT_EQ(sum.item(), 6);
   const auto gradients = tape.gradient(sum, {x, unused});
@@ -42,10 +42,10 @@ TEST(DeviceOps, TensorsOnTwoDevicesDoNotMix) {
   const FakeDevice fake;
   const Tensor here = Tensor::full({3}, 1), there = here.to(fake);
   try {
-    ops::addition({here, there});
+    ops::add({here, there});
     FAIL() << "no error";
   } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "[addition] tensors on cpu and on cuda:0 cannot be combined");
+    EXPECT_STREQ(error.what(), "[add] tensors on cpu and on cuda:0 cannot be combined");
     EXPECT_EQ(error.hint(), "move one of them: tensor.to(device)");
   }
 }

@@ -37,7 +37,7 @@ struct Model {
     y = graph.add(without, {y, shared}, "third")[0];
     y = graph.add(ops::make_dropout(0.5, 9), {y}, "dropout")[0];
     const int state = graph.add_state(0, {6, 16, 8, 8});
-    y = graph.add(ops::make_addition(), {y, state}, "sum")[0];
+    y = graph.add(ops::make_add(), {y, state}, "sum")[0];
     seeds = {graph.mark_output(y)};
     graph.mark_output(normalized[1]);
   }

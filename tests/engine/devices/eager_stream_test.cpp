@@ -54,7 +54,7 @@ TEST(EagerStream, OpsCopiesAndNetworksUseIt) {
         memory.follow(stream.get(), memory.default_stream());
         const EagerStream on(fake, stream.get());
         results.push_back(
-            network.predict(ops::addition({there, Tensor::zeros({2, 4}, DType::f32, fake)})));
+            network.predict(ops::add({there, Tensor::zeros({2, 4}, DType::f32, fake)})));
         EXPECT_EQ(there.to_vector(), ops::relu(here).to_vector());
       }
     }

@@ -132,7 +132,7 @@ TEST(Analyze, LayersThatDoNotFitAreNamed) {
   Network different{image()};
   different.add(convolution(4), "conv");
   different.add(multiplication(), "product", {"image_input_1", "conv"});
-  expect_problem(different, "product", {"[multiplication]", "1x3x8x8", "1x4x8x8"});
+  expect_problem(different, "product", {"[multiply]", "1x3x8x8", "1x4x8x8"});
   Network features;
   features.add(feature_input({.features = 0}), "vector");
   expect_problem(features, "vector", {"features", "0"});

@@ -92,14 +92,14 @@ TEST(NetworkOutputs, HaveGradients) {
     tape.watch(values);
     return tape.gradient(loss(n.forward_all({x}, {.outputs = names})), values);
   };
-  const auto square = [](const Tensor& t) { return ops::sum(ops::multiplication({t, t})); };
+  const auto square = [](const Tensor& t) { return ops::sum(ops::multiply({t, t})); };
   const auto logits = gradient({"logits"}, [&](const auto& out) { return square(out[0]); });
   const auto scores = gradient({"scores"}, [&](const auto& out) { return square(out[0]); });
   const auto both = gradient({"logits", "scores"}, [&](const auto& out) {
-    return ops::addition({square(out[0]), square(out[1])});
+    return ops::add({square(out[0]), square(out[1])});
   });
   for (size_t p = 0; p < values.size(); ++p) {
-    const auto sum = ops::addition({logits[p], scores[p]});
+    const auto sum = ops::add({logits[p], scores[p]});
     const auto a = optest::array_of(both[p]), b = optest::array_of(sum);
     if (n.parameters()[p].name.starts_with("side")) {
       for (float v : both[p].to_vector()) EXPECT_EQ(v, 0);
@@ -122,7 +122,7 @@ TEST(NetworkOutputs, HaveGradientsWithRespectToEachOther) {
     const auto values = n.forward_all({x}, {.outputs = {"norm"}});
     const Tensor h = ops::relu(values[0]);
     const Tensor logits = ops::fully_connected(h, w, b);
-    const Tensor score = ops::sum(ops::multiplication({logits, logits}));
+    const Tensor score = ops::sum(ops::multiply({logits, logits}));
     const auto found = tape.gradient(score, {h, w, values[0]});
     expected = found[0], expected_weights = found[1], norm_expected = found[2];
   }
@@ -135,7 +135,7 @@ TEST(NetworkOutputs, HaveGradientsWithRespectToEachOther) {
       return out[static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin())];
     };
     const Tensor& h = at(map);
-    const Tensor score = ops::sum(ops::multiplication({at("logits"), at("logits")}));
+    const Tensor score = ops::sum(ops::multiply({at("logits"), at("logits")}));
     const auto same = [](const Tensor& p, const Tensor& q) {
       return optest::relative_error(optest::array_of(p), optest::array_of(q)) < 1e-5;
     };
@@ -146,8 +146,8 @@ TEST(NetworkOutputs, HaveGradientsWithRespectToEachOther) {
     if (names.size() == 3) {
       EXPECT_TRUE(same(tape.gradient(score, {at("norm")})[0], norm_expected));
       // Through the layers between, and through an op of the loss.
-      const Tensor both = ops::addition({score, ops::sum(h)});
-      const auto sum = ops::addition({expected, Tensor::full(expected.shape(), 1)});
+      const Tensor both = ops::add({score, ops::sum(h)});
+      const auto sum = ops::add({expected, Tensor::full(expected.shape(), 1)});
       EXPECT_TRUE(same(tape.gradient(both, {h})[0], sum));
       // Earlier layers do not depend on a later result.
       for (float v : tape.gradient(ops::sum(h), {at("logits")})[0].to_vector()) EXPECT_EQ(v, 0);

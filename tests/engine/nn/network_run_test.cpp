@@ -171,14 +171,14 @@ TEST(NetworkRun, GradientsMayBeRequestedTwiceAndForwardRunTwice) {
   tape.watch(with);
   const Tensor scalar_a = ops::sum(network.forward({a}, first));
   const Tensor scalar_b = ops::sum(network.forward({b}, second));
-  const Tensor both = ops::addition({scalar_a, scalar_b});
+  const Tensor both = ops::add({scalar_a, scalar_b});
   for (int round = 0; round < 2; ++round) {
     const auto gradients = tape.gradient(both, with);
     const auto again_a = tape.gradient(scalar_a, with), again_b = tape.gradient(scalar_b, with);
     for (size_t i = 0; i < with.size(); ++i) {
       EXPECT_EQ(again_a[i].to_vector(), of_a[i].to_vector()) << i;
       EXPECT_EQ(again_b[i].to_vector(), of_b[i].to_vector()) << i;
-      expect_close(gradients[i], ops::addition({of_a[i], of_b[i]}), 1e-3);
+      expect_close(gradients[i], ops::add({of_a[i], of_b[i]}), 1e-3);
     }
   }
 }
@@ -382,7 +382,7 @@ TEST(NetworkRun, AnOutputThatTheScalarLeavesOutHasNoPartInGradients) {
   EXPECT_EQ(outputs[0].shape(), (Shape{3, 3}));
   EXPECT_EQ(outputs[1].shape(), (Shape{3, 5}));
   const Tensor right = ops::sum(outputs[1]);
-  const Tensor both = ops::addition({ops::sum(outputs[0]), right});
+  const Tensor both = ops::add({ops::sum(outputs[0]), right});
   const auto all = tape.gradient(both, network.parameter_values());
   const auto gradients = tape.gradient(right, network.parameter_values());
   for (size_t i = 0; i < gradients.size(); ++i) {

@@ -98,7 +98,7 @@ TEST(CustomLayer, StatesAndParametersMayBeFilters) {
       y = n.forward({x}, {.training = true, .precision = precision});
     } else {
       const ops::Convolution2dParams params{.padding = same_padding};
-      const Tensor positive = ops::relu(ops::addition({parameters[0], parameters[1]}));
+      const Tensor positive = ops::relu(ops::add({parameters[0], parameters[1]}));
       y = ops::convolution2d(x, positive, {}, params);
       y = ops::convolution2d(y, n.state_value("filters_1.fixed"), {}, params);
     }
@@ -149,7 +149,7 @@ TEST(CustomLayer, ComputesWhatItsOpsDo) {
   const Tensor x = tensor_of(random_array({5, 2, 4, 3}, 1, -1, 1));
   const Tensor gate = ops::sigmoid(ops::convolution2d(x, n.parameter("channel_gate_1.weights"),
                                                       n.parameter("channel_gate_1.bias")));
-  const Tensor y = ops::addition({ops::multiplication({x, gate}), x});
+  const Tensor y = ops::add({ops::multiply({x, gate}), x});
   const Tensor scores = ops::softmax(ops::fully_connected(
       y, n.parameter("fully_connected_1.weights"), n.parameter("fully_connected_1.bias")));
   EXPECT_LT(relative_error(array_of(n.predict(x)), array_of(scores)), 1e-6);
@@ -221,7 +221,7 @@ struct Normalized {
   static constexpr int kLeastInputs = 2;
   void visit(FieldVisitor&) {}
   Value build(LayerBuilder& layer, const std::vector<Value>& x) const {
-    const Value both = ops::concatenation(x);
+    const Value both = ops::concat(x);
     const Shape c{both.shape()[1]};
     const Value scale = layer.parameter("scale", c, "ones");
     const Value shift = layer.parameter("shift", c, "zeros");
@@ -294,7 +294,7 @@ struct Bad {
       const Value sum = ops::sum(x);
       layer.follow_mean(layer.state("s", {}), sum, 1.5);
     }
-    if constexpr (kind == 9) return ops::multiplication({x, layer.state("s", {})});
+    if constexpr (kind == 9) return ops::multiply({x, layer.state("s", {})});
     return x;
   }
 };
@@ -322,7 +322,7 @@ TEST(CustomLayer, RefusesWhatCouldBreakTheLaw) {
   expect(refused<6>(), "the state `s` has two rules");
   expect(refused<7>(), "a state of 3 cannot follow a value of 1x1x2x2");
   expect(refused<8>(), "momentum must be from 0 to 1");
-  expect(refused<9>(), "[multiplication]");
+  expect(refused<9>(), "[multiply]");
 }
 
 }  // namespace

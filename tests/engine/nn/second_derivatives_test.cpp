@@ -30,12 +30,12 @@ TEST(SecondDerivatives, OfANetworkAreThoseOfEagerOps) {
     wanted.push_back(x);
     const Tensor y = forward();
     const auto first =
-        tape.gradient(ops::sum(ops::multiplication({y, y})), wanted, {.create_graph = true});
+        tape.gradient(ops::sum(ops::multiply({y, y})), wanted, {.create_graph = true});
     Tensor slope;
     for (size_t i = 0; i < first.size(); ++i) {
       const auto direction = optest::random_array(wanted[i].shape().dims(), 100 + i);
       const Tensor term = optest::weighted_sum(first[i], direction);
-      slope = slope.defined() ? ops::addition({slope, term}) : term;
+      slope = slope.defined() ? ops::add({slope, term}) : term;
     }
     return tape.gradient(slope, wanted);
   };
@@ -57,7 +57,7 @@ TEST(SecondDerivatives, OfParametersThatChangedSinceAreRefused) {
   Tape tape;
   tape.watch(x);
   const Tensor dx = tape.gradient(ops::sum(network.forward({x})), {x}, {.create_graph = true})[0];
-  const Tensor penalty = ops::sum(ops::multiplication({dx, dx}));
+  const Tensor penalty = ops::sum(ops::multiply({dx, dx}));
   EXPECT_NO_THROW(tape.gradient(penalty, {x}));
   network.parameter_values()[0].data<float>()[0] += 1;
   EXPECT_THROW(tape.gradient(penalty, {x}), InvalidArgument);

@@ -308,8 +308,8 @@ TEST(ArrayFunctions, ComparisonsAndLogic) {
   EXPECT_EQ(ops::greater_equal(a, b).to_vector(), (Floats{0, 1, 0, 0, 1}));
   EXPECT_EQ(ops::not_equal(a, b).to_vector(), (Floats{1, 0, 1, 1, 1}));
   EXPECT_EQ(ops::not_equal(a, 2).to_vector(), (Floats{1, 0, 1, 1, 1}));
-  EXPECT_EQ(ops::is_nan(a).to_vector(), (Floats{0, 0, 1, 0, 0}));
-  EXPECT_EQ(ops::is_finite(a).to_vector(), (Floats{1, 1, 0, 1, 0}));
+  EXPECT_EQ(ops::isnan(a).to_vector(), (Floats{0, 0, 1, 0, 0}));
+  EXPECT_EQ(ops::isfinite(a).to_vector(), (Floats{1, 1, 0, 1, 0}));
   EXPECT_EQ(ops::logical_not(a).to_vector(), (Floats{0, 0, 0, 1, 0}));
   EXPECT_EQ(ops::logical_and(a, b).to_vector(), (Floats{1, 1, 1, 0, 0}));
   EXPECT_EQ(ops::logical_or(a, b).to_vector(), (Floats{1, 1, 1, 1, 1}));

@@ -50,7 +50,7 @@ Case clipped_relu(std::string name, Array x, double ceiling) {
 Case addition(const std::vector<int64_t>& dims, int terms) {
   Case c;
   c.name = std::to_string(terms) + "_terms_of_" + text_of(dims);
-  c.op = ops::make_addition();
+  c.op = ops::make_add();
   for (int i = 0; i < terms; ++i) {
     c.inputs.push_back({random_array(dims, 30 + static_cast<uint64_t>(i))});
   }
@@ -66,7 +66,7 @@ Case addition(const std::vector<int64_t>& dims, int terms) {
 Case multiplication(const std::vector<int64_t>& dims, int factors) {
   Case c;
   c.name = std::to_string(factors) + "_factors_of_" + text_of(dims);
-  c.op = ops::make_multiplication();
+  c.op = ops::make_multiply();
   for (int i = 0; i < factors; ++i) {
     c.inputs.push_back({random_array(dims, 70 + static_cast<uint64_t>(i), -2, 2)});
   }
@@ -97,7 +97,7 @@ Case multiplication(const std::vector<int64_t>& dims, int factors) {
 Case concatenation(const std::vector<std::vector<int64_t>>& parts, int axis) {
   Case c;
   c.name = "axis_" + std::to_string(axis) + "_of";
-  c.op = ops::make_concatenation(axis);
+  c.op = ops::make_concat(axis);
   for (const auto& dims : parts) {
     c.name += "_" + text_of(dims);
     c.inputs.push_back({random_array(dims, 40 + c.inputs.size())});

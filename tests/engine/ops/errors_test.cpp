@@ -301,28 +301,26 @@ std::vector<Row> rows() {
       {"relu_nothing", [] { apply_op(make_relu(), {}); }, {"[relu]", "takes 1", "received 0"}},
       {"addition_shapes",
        [=] {
-         addition({image, of({2, 6, 7, 5})});
+         add({image, of({2, 6, 7, 5})});
        },
-       {"[addition]", "2x6x5x7", "2x6x7x5"}},
-      {"addition_nothing", [] { addition(std::vector<Tensor>()); }, {"[addition]", "received 0"}},
+       {"[add]", "2x6x5x7", "2x6x7x5"}},
+      {"add_nothing", [] { add(std::vector<Tensor>()); }, {"[add]", "received 0"}},
       {"addition_type",
        [] {
-         addition({of({3}), of({3}, DType::i32)});
+         add({of({3}), of({3}, DType::i32)});
        },
-       {"[addition]", "3 i32"}},
+       {"[add]", "3 i32"}},
       {"multiplication_shapes",
        [=] {
-         multiplication({image, of({2, 6, 7, 5})});
+         multiply({image, of({2, 6, 7, 5})});
        },
-       {"[multiplication]", "2x6x5x7", "2x6x7x5"}},
-      {"multiplication_nothing",
-       [] { multiplication(std::vector<Tensor>()); },
-       {"[multiplication]", "received 0"}},
+       {"[multiply]", "2x6x5x7", "2x6x7x5"}},
+      {"multiply_nothing", [] { multiply(std::vector<Tensor>()); }, {"[multiply]", "received 0"}},
       {"multiplication_type",
        [] {
-         multiplication({of({3}), of({3}, DType::i32)});
+         multiply({of({3}), of({3}, DType::i32)});
        },
-       {"[multiplication]", "3 i32"}},
+       {"[multiply]", "3 i32"}},
       {"reshape_elements",
        [=] {
          reshape(image, {6, 5, 8});
@@ -361,28 +359,22 @@ std::vector<Row> rows() {
        {"[group_normalization]", "2x6 u8"}},
       {"concatenation_shapes",
        [=] {
-         concatenation({image, of({2, 6, 5, 6})});
+         concat({image, of({2, 6, 5, 6})});
        },
-       {"[concatenation]", "2x6x5x7", "2x6x5x6"}},
+       {"[concat]", "2x6x5x7", "2x6x5x6"}},
       {"concatenation_ranks",
        [=] {
-         concatenation({image, of({2, 6})});
+         concat({image, of({2, 6})});
        },
-       {"[concatenation]", "2x6x5x7", "2x6"}},
-      {"concatenation_axis",
-       [=] { concatenation({image}, 4); },
-       {"[concatenation]", "2x6x5x7", "dimension 4"}},
-      {"concatenation_negative_axis",
-       [=] { concatenation({image}, -1); },
-       {"[concatenation]", "dimension -1"}},
-      {"concatenation_nothing",
-       [] { concatenation(std::vector<Tensor>()); },
-       {"[concatenation]", "received 0"}},
+       {"[concat]", "2x6x5x7", "2x6"}},
+      {"concatenation_axis", [=] { concat({image}, 4); }, {"[concat]", "2x6x5x7", "dimension 4"}},
+      {"concatenation_negative_axis", [=] { concat({image}, -1); }, {"[concat]", "dimension -1"}},
+      {"concat_nothing", [] { concat(std::vector<Tensor>()); }, {"[concat]", "received 0"}},
       {"concatenation_type",
        [] {
-         concatenation({of({1, 2}, DType::u8), of({1, 2}, DType::u8)});
+         concat({of({1, 2}, DType::u8), of({1, 2}, DType::u8)});
        },
-       {"[concatenation]", "1x2 u8"}},
+       {"[concat]", "1x2 u8"}},
       {"flatten_scalar", [] { flatten(of({})); }, {"[flatten]", "scalar"}},
       {"dropout_scalar", [] { dropout(of({}), 0.5, 1, {}); }, {"[dropout]", "scalar"}},
       {"dropout_one", [=] { dropout(image, 1, 1, {}); }, {"[dropout]", "received 1"}},

@@ -417,13 +417,13 @@ void check_second_derivatives(Device device, const Case& c) {
     tape.watch(asked);
     tape.watch(weights);
     const Tensor y = apply_op(c.op, inputs, c.step)[0];
-    const Tensor scalar = ops::sum(ops::multiplication({y, weights}));
+    const Tensor scalar = ops::sum(ops::multiply({y, weights}));
     const std::vector<Tensor> gradients = tape.gradient(scalar, asked, {.create_graph = true});
     Tensor total;
     for (size_t i = 0, k = 0; i < inputs.size(); ++i) {
       if (!c.inputs[i].gradient) continue;
       const Tensor term = weighted_sum(gradients[k++], directions[i]);
-      total = total.defined() ? ops::addition({total, term}) : term;
+      total = total.defined() ? ops::add({total, term}) : term;
     }
     asked.push_back(weights);
     std::vector<Tensor> second;

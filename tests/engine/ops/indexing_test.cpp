@@ -276,7 +276,7 @@ TEST(AlongAxis, CumulativeSumsAndTheirDerivatives) {
 
 template <class To>
 std::vector<To> cast_of(const Tensor& x) {
-  const Tensor y = ops::cast(x, DTypeOf<To>::value);
+  const Tensor y = ops::astype(x, DTypeOf<To>::value);
   EXPECT_EQ(y.dtype(), DTypeOf<To>::value);
   const To* const first = y.data<To>();
   return {first, first + y.shape().elements()};
@@ -312,7 +312,7 @@ TEST(Cast, CutsTowardZeroAndSaturates) {
   EXPECT_TRUE(cast_of<int64_t>(Tensor::zeros({0})).empty());
   Tape tape;
   tape.watch(x);
-  EXPECT_EQ(tape.gradient(ops::sum(ops::cast(x, DType::f32)), {x})[0].to_vector(),
+  EXPECT_EQ(tape.gradient(ops::sum(ops::astype(x, DType::f32)), {x})[0].to_vector(),
             std::vector<float>(16, 1));
 }
 
@@ -374,7 +374,7 @@ TEST(Indexing, WhatDoesNotFitIsNamed) {
   expect_refusal([&] { argmin(x, 5); }, {"[argmin]", "no axis 5"});
   expect_refusal([&] { cumsum(x, -3); }, {"[cumsum]", "no axis -3"});
   expect_refusal([&] { cumsum(one, 0); }, {"[cumsum]", "f32", "i32"});
-  expect_refusal([&] { cast(x, DType::bf16); }, {"[cast]", "bf16"});
+  expect_refusal([&] { astype(x, DType::bf16); }, {"[astype]", "bf16"});
   expect_refusal([&] { one_hot(floats, 3); }, {"[one_hot]", "f32"});
 }
 

@@ -33,7 +33,7 @@ TEST(LabelLosses, AreThoseOfPyTorch) {
     for (const Device device : devices()) {
       const Tensor x = scores().to(device), w = Tensor::from(Floats{0.5f, 2, 1}, {3}).to(device);
       const Tensor y =
-          ops::cast(Tensor::from(std::vector<int32_t>{1, 2, -100, 0}, {4}), type).to(device);
+          ops::astype(Tensor::from(std::vector<int32_t>{1, 2, -100, 0}, {4}), type).to(device);
       Tape tape;
       tape.watch(x);
       const Tensor loss = ops::softmax_cross_entropy(x, y, w, {.label_smoothing = 0.1});

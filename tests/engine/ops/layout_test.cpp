@@ -228,7 +228,7 @@ TEST(Layout, FlowsThroughElementwiseOpsNormalizationAndPooling) {
     const Tensor x = convert(tensor_of(random_array(shape.dims(), 1)), spec);
     const Tensor ones = Tensor::full({channels}, 1);
     EXPECT_EQ(ops::relu(x).spec(), spec);
-    EXPECT_EQ(ops::addition({x, x, tensor_of(random_array(shape.dims(), 2))}).spec(), spec);
+    EXPECT_EQ(ops::add({x, x, tensor_of(random_array(shape.dims(), 2))}).spec(), spec);
     EXPECT_EQ(ops::batch_normalization_training(x, ones, ones).y.spec(), spec);
     EXPECT_EQ(ops::batch_normalization(x, ones, ones, ones, ones).spec(), spec);
     const Tensor pooled = ops::max_pooling2d(x, {.pool = {2, 2}, .stride = {2, 2}});
@@ -237,7 +237,7 @@ TEST(Layout, FlowsThroughElementwiseOpsNormalizationAndPooling) {
     const bool lanes = n % 16 == 0, fills = lanes || channels % 16 == 0;
     const int64_t few = lanes ? 2 : 16;
     const Tensor joined =
-        ops::concatenation({x, tensor_of(random_array(Shape{n, few, 8, 8}.dims(), 3)), x}, 1);
+        ops::concat({x, tensor_of(random_array(Shape{n, few, 8, 8}.dims(), 3)), x}, 1);
     const Shape all{n, 2 * channels + few, 8, 8};
     EXPECT_EQ(joined.spec(), fills ? image_layout({}, all) : TensorSpec({all, DType::f32, nullptr}))
         << spec.to_string() << " " << joined.spec().to_string();

@@ -90,7 +90,7 @@ std::vector<Case> forward_cases() {
           of_one(ops::make_products_of_others()),
           of_one(ops::make_arg_reduce(2, false, false)),
           of_one(ops::make_random_uniform(4)),
-          of_one(ops::make_cast(DType::i32)),
+          of_one(ops::make_astype(DType::i32)),
           indexed,
           product,
           sum};
@@ -133,7 +133,7 @@ TEST(RowsApart, IsTrueOfEveryKernelThatPromisesIt) {
   }
   for (const char* type :
        {"fully_connected", "relu", "dropout", "softmax", "softmax_cross_entropy", "exp", "add",
-        "sum", "max", "cumsum", "prod", "argmax", "random_uniform", "cast", "gather", "matmul"}) {
+        "sum", "max", "cumsum", "prod", "argmax", "random_uniform", "astype", "gather", "matmul"}) {
     EXPECT_TRUE(tested.count(type)) << type;
   }
 }

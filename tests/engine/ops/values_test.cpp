@@ -39,8 +39,8 @@ TEST(Ops, HaveTheNamesOfTheirFunctions) {
   EXPECT_NAME(tanh);
   EXPECT_NAME(sigmoid);
   EXPECT_NAME(softplus);
-  EXPECT_NAME(addition);
-  EXPECT_NAME(multiplication);
+  EXPECT_NAME(add);
+  EXPECT_NAME(multiply);
   EXPECT_NAME(dropout, 0.5, 1);
   EXPECT_NAME(fully_connected, true);
   EXPECT_NAME(matmul, false, false);
@@ -61,7 +61,7 @@ TEST(Ops, HaveTheNamesOfTheirFunctions) {
   EXPECT_NAME(group_normalization, 1, 1e-5);
   EXPECT_NAME(normalize_images);
   EXPECT_NAME(sum);
-  EXPECT_NAME(concatenation);
+  EXPECT_NAME(concat);
   EXPECT_NAME(flatten);
   EXPECT_NAME(reshape, Shape{1});
   EXPECT_NAME(softmax);

@@ -77,7 +77,7 @@ TEST(BufferCount, OfAValueReadInTwoLayoutsChangesNothing) {
   expect_the_same_for_any_number([](Builder& b, int x) {
     x = b.convolution(x, 16);
     const int left = b.dense(b.add(ops::make_flatten(), {x}), 10);
-    return b.add(ops::make_addition(), {left, b.dense(b.relu(b.convolution(x, 16)), 10)});
+    return b.add(ops::make_add(), {left, b.dense(b.relu(b.convolution(x, 16)), 10)});
   });
 }
 
@@ -89,7 +89,7 @@ TEST(BufferCount, OfSharedWeightsInTwoLayoutsChangesNothing) {
     const int second =
         b.add(ops::make_fully_connected(true), {b.add(ops::make_flatten(), {x}), w, shift});
     const int third = b.dense(b.convolution(b.convolution(x, 3), 3), 16);
-    return b.add(ops::make_addition(), {first, second, third});
+    return b.add(ops::make_add(), {first, second, third});
   });
 }
 
@@ -98,10 +98,10 @@ TEST(BufferCount, OfResidualBlocksChangesNothing) {
     x = b.relu(b.convolution(x, 16));
     for (int block = 0; block < 2; ++block) {
       const int inner = b.convolution(b.relu(b.convolution(x, 16)), 16);
-      x = b.relu(b.add(ops::make_addition(), {inner, x, x}));
+      x = b.relu(b.add(ops::make_add(), {inner, x, x}));
     }
     const int pooled = b.add(ops::make_global_average_pooling2d(), {x});
-    return b.add(ops::make_addition(), {b.dense(pooled, 4), b.dense(x, 4)});
+    return b.add(ops::make_add(), {b.dense(pooled, 4), b.dense(x, 4)});
   });
 }
 

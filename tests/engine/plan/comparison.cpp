@@ -81,7 +81,7 @@ Result run_eagerly(const Graph& graph, const Values& values, const std::vector<i
     terms.push_back(optest::weighted_sum(at[static_cast<size_t>(value)], weights[k]));
   }
   if (terms.empty()) return result;
-  const Tensor scalar = terms.size() == 1 ? terms[0] : ops::addition(terms);
+  const Tensor scalar = terms.size() == 1 ? terms[0] : ops::add(terms);
   for (const auto& g : tape.gradient(scalar, values.parameters)) {
     result.parameters.push_back(array_of(g));
   }

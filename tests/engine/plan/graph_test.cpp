@@ -154,13 +154,13 @@ TEST(Graph, DoesNotFuseWhereTheValueBetweenIsAnOutput) {
 TEST(Graph, DoesNotFuseWhereTheValueBetweenHasAnotherReader) {
   {
     NormalizedRelu g;
-    const int sum = g.graph.add(ops::make_addition(), {g.y, g.normalized[0]}, "sum")[0];
+    const int sum = g.graph.add(ops::make_add(), {g.y, g.normalized[0]}, "sum")[0];
     g.graph.mark_output(sum);
     EXPECT_EQ(names_of(g.graph.fused()), (Names{"norm", "rectify", "sum"}));
   }
   {
     Classified g;
-    const int sum = g.graph.add(ops::make_addition(), {g.logits, g.probabilities}, "sum")[0];
+    const int sum = g.graph.add(ops::make_add(), {g.logits, g.probabilities}, "sum")[0];
     g.graph.mark_output(sum);
     g.graph.mark_output(g.loss);
     EXPECT_EQ(names_of(g.graph.fused()), (Names{"soft", "loss", "sum"}));
@@ -171,7 +171,7 @@ TEST(Graph, DoesNotFuseWhereTheValueBetweenHasAnotherReader) {
 TEST(Graph, DoesNotFuseWhereAFurtherResultHasAReader) {
   NormalizedRelu g;
   const int doubled =
-      g.graph.add(ops::make_addition(), {g.normalized[1], g.normalized[1]}, "doubled")[0];
+      g.graph.add(ops::make_add(), {g.normalized[1], g.normalized[1]}, "doubled")[0];
   g.graph.mark_output(g.y);
   g.graph.mark_output(doubled);
   EXPECT_EQ(names_of(g.graph.fused()), (Names{"norm", "rectify", "doubled"}));
@@ -199,7 +199,7 @@ TEST(Graph, FusesEveryPairOfAChainAndLeavesTheOrderSound) {
     x = graph.add(ops::make_relu(), {x}, "relu" + number)[0];
     x = graph.add(ops::make_relu(), {x}, "again" + number)[0];  // does not fuse
   }
-  x = graph.add(ops::make_addition(), {x, skip}, "sum")[0];
+  x = graph.add(ops::make_add(), {x, skip}, "sum")[0];
   graph.mark_output(x);
   const Graph fused = graph.fused();
   EXPECT_EQ(names_of(fused), (Names{"norm0+relu0", "again0", "norm1+relu1", "again1", "norm2+relu2",

@@ -82,7 +82,7 @@ TEST(Plan, AllOpsInOneGraphGiveWhatTheyGiveEagerly) {
   x = b.block(x, 8);
   x = b.add(ops::make_dropout(0.3, 17), {x});
   const int left = b.relu(b.convolution(x, 5));
-  x = b.add(ops::make_concatenation(1), {x, left, x});
+  x = b.add(ops::make_concat(1), {x, left, x});
   x = b.add(ops::make_batch_normalization(1e-3, false),
             {x, b.parameter({21}), b.parameter({21}), b.graph.add_state(2, {21}),
              b.graph.add_state(3, {21})});
@@ -98,8 +98,8 @@ TEST(Plan, AResidualValueWithSeveralReadersCollectsAllGradients) {
   Builder b;
   const int x = b.block(b.image({4, 3, 8, 8}), 16);
   const int inner = b.normalization(b.convolution(b.block(x, 16), 16));
-  const int sum = b.relu(b.add(ops::make_addition(), {inner, x, x}));
-  const int wide = b.add(ops::make_concatenation(1), {sum, x, inner});
+  const int sum = b.relu(b.add(ops::make_add(), {inner, x, x}));
+  const int wide = b.add(ops::make_concat(1), {sum, x, inner});
   b.expect_equal({b.loss(b.dense(b.pool(wide), 10))});
 }
 
@@ -128,8 +128,8 @@ TEST(Plan, ConvolutionsThatShareWeightsAddTheirGradients) {
 TEST(Plan, AParameterReadTwiceByOneOpGetsBothGradients) {
   Builder b;
   const int w = b.parameter({3, 4});
-  const int wide = b.add(ops::make_concatenation(1), {w, w});
-  const int sum = b.add(ops::make_addition(), {w, w, w});
+  const int wide = b.add(ops::make_concat(1), {w, w});
+  const int sum = b.add(ops::make_add(), {w, w, w});
   // One pass writes both gradients.
   const int both = b.parameter({3});
   const int norm =
@@ -141,7 +141,7 @@ TEST(Plan, SeveralInputsJoin) {
   Builder b;
   const int left = b.block(b.image({4, 3, 8, 8}), 16);
   const int right = b.block(b.image({4, 1, 8, 8}, DType::f32), 16);
-  const int sum = b.add(ops::make_addition(), {left, right});
+  const int sum = b.add(ops::make_add(), {left, right});
   b.expect_equal({b.loss(b.dense(sum, 10))});
 }
 
@@ -379,7 +379,7 @@ TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {
     const int second = b.normalization(b.convolution(first, width));
     const int skip =
         stride == 1 ? x : b.normalization(b.convolution(x, width, 1, {.stride = {stride, stride}}));
-    x = b.relu(b.add(ops::make_addition(), {second, skip}));
+    x = b.relu(b.add(ops::make_add(), {second, skip}));
   }
   x = b.add(ops::make_global_average_pooling2d(), {x});
   const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
@@ -410,18 +410,18 @@ TEST(Plan, ExistingBytesAreNotCopied) {
     const int image = b.image({n, 3, 6, 6});
     const int x = b.block(image, 5);
     const int rows = b.add(ops::make_flatten(), {x});
-    const int twice = b.add(ops::make_addition(), {x, x});
+    const int twice = b.add(ops::make_add(), {x, x});
     const int of_input = b.add(ops::make_flatten(), {image});
     b.expect_equal({x, rows, twice, b.dense(rows, 4), of_input});
   }
   Builder b;
   const int x = b.block(b.image({3, 3, 6, 6}), 5);
-  const int sum = b.add(ops::make_addition(), {x, b.relu(x)});
+  const int sum = b.add(ops::make_add(), {x, b.relu(x)});
   const Plan plan = training_plan(b, b.loss(b.dense(b.add(ops::make_flatten(), {sum}), 4)));
   for (const PlanPass& pass : plan.passes()) {
     if (pass.name.ends_with(": layout")) continue;
     EXPECT_EQ(pass.name.find("flatten"), std::string::npos) << pass.name;
-    EXPECT_TRUE(!pass.backward || pass.name.find("addition") == std::string::npos) << pass.name;
+    EXPECT_TRUE(!pass.backward || pass.name.find("add") == std::string::npos) << pass.name;
   }
 }
 

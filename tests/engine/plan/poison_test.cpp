@@ -51,7 +51,7 @@ struct SmallGraph {
       values.parameters.push_back(tensor);
       if (behind_another) {
         operands.back() =
-            graph.add(ops::make_addition(), {operands.back(), operands.back()}, "twice")[0];
+            graph.add(ops::make_add(), {operands.back(), operands.back()}, "twice")[0];
       }
     }
     values.step = c.step;

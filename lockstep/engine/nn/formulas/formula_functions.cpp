@@ -180,10 +180,10 @@ void add_elementwise(std::vector<FormulaFunction>& all) {
 void add_tests_of_values(std::vector<FormulaFunction>& all) {
   all.push_back(unary_function("logical_not", "1 where x is 0, otherwise 0",
                                [](const Value& x) { return ops::logical_not(x); }));
-  all.push_back(unary_function("is_nan", "1 where x is not a number, otherwise 0",
-                               [](const Value& x) { return ops::is_nan(x); }));
-  all.push_back(unary_function("is_finite", "1 where x is finite, otherwise 0",
-                               [](const Value& x) { return ops::is_finite(x); }));
+  all.push_back(unary_function("isnan", "1 where x is not a number, otherwise 0",
+                               [](const Value& x) { return ops::isnan(x); }));
+  all.push_back(unary_function("isfinite", "1 where x is finite, otherwise 0",
+                               [](const Value& x) { return ops::isfinite(x); }));
 }
 
 void add_activations(std::vector<FormulaFunction>& all) {
@@ -319,7 +319,7 @@ Value vector_of(const FormulaCall& c, size_t i) {
   for (const double number : *c.lists[i]) {
     numbers.push_back(ops::expand_dims(scalar_value(number, c.anchor), 0));
   }
-  return ops::concatenation(numbers, 0);
+  return ops::concat(numbers, 0);
 }
 
 constexpr double kIgnoreIndex = -100;

@@ -71,12 +71,12 @@ struct Dropout : DropoutOptions {
 
 struct Addition : AdditionOptions {
   static constexpr int kLeastInputs = 2;
-  Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::addition(x); }
+  Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::add(x); }
 };
 
 struct Multiplication : MultiplicationOptions {
   static constexpr int kLeastInputs = 2;
-  Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::multiplication(x); }
+  Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::multiply(x); }
 };
 
 Formula parsed_function(const std::string& expression) {

@@ -15,7 +15,7 @@ namespace {
 
 struct Concatenation : ConcatenationOptions {
   static constexpr int kLeastInputs = 2;
-  Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::concatenation(x); }
+  Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::concat(x); }
 };
 
 struct Flatten : FlattenOptions {

@@ -10,7 +10,7 @@ namespace {
 
 class Addition final : public ElementwiseOfMany {
  public:
-  std::string_view type() const override { return "addition"; }
+  std::string_view type() const override { return "add"; }
   bool takes_narrow(size_t) const override { return true; }
   bool has_constant_slope() const override { return true; }
   std::vector<Value> tangent(std::span<const Value>,
@@ -30,15 +30,15 @@ class Addition final : public ElementwiseOfMany {
 
 }  // namespace
 
-OpPtr make_addition() { return std::make_shared<Addition>(); }
+OpPtr make_add() { return std::make_shared<Addition>(); }
 
-Tensor addition(const std::vector<Tensor>& terms) {
-  if (terms.empty()) throw InvalidArgument("[addition] takes 1 or more inputs, received 0");
-  return applied(make_addition(), terms);
+Tensor add(const std::vector<Tensor>& terms) {
+  if (terms.empty()) throw InvalidArgument("[add] takes 1 or more inputs, received 0");
+  return applied(make_add(), terms);
 }
-Value addition(const std::vector<Value>& terms) {
-  if (terms.empty()) throw InvalidArgument("[addition] takes 1 or more inputs, received 0");
-  return applied(make_addition(), terms);
+Value add(const std::vector<Value>& terms) {
+  if (terms.empty()) throw InvalidArgument("[add] takes 1 or more inputs, received 0");
+  return applied(make_add(), terms);
 }
 
 }  // namespace lockstep::ops

@@ -10,7 +10,7 @@ namespace {
 class Cast final : public Op {
  public:
   explicit Cast(DType to) : to_(to) {}
-  std::string_view type() const override { return "cast"; }
+  std::string_view type() const override { return "astype"; }
 
   std::vector<TensorSpec> infer(std::span<const TensorSpec> in) const override {
     check_count(*this, in.size(), 1, 1);
@@ -34,13 +34,13 @@ class Cast final : public Op {
 
 }  // namespace
 
-OpPtr make_cast(DType to) { return std::make_shared<Cast>(to); }
+OpPtr make_astype(DType to) { return std::make_shared<Cast>(to); }
 
 template <Operand T>
-T cast(const T& x, DType to) {
-  return applied(make_cast(to), {x});
+T astype(const T& x, DType to) {
+  return applied(make_astype(to), {x});
 }
 
-LOCKSTEP_INSTANTIATE_1(cast, DType)
+LOCKSTEP_INSTANTIATE_1(astype, DType)
 
 }  // namespace lockstep::ops

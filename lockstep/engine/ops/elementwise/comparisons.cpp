@@ -21,16 +21,16 @@ T clip(const T& x, double low, double high) {
 LOCKSTEP_INSTANTIATE_1(clip, double, double)
 
 template <Operand T>
-T is_nan(const T& x) {
-  return named("is_nan", [&] { return not_equal(x, x); });
+T isnan(const T& x) {
+  return named("isnan", [&] { return not_equal(x, x); });
 }
-LOCKSTEP_INSTANTIATE_1(is_nan)
+LOCKSTEP_INSTANTIATE_1(isnan)
 
 template <Operand T>
-T is_finite(const T& x) {
-  return named("is_finite", [&] { return less(abs(x), std::numeric_limits<double>::infinity()); });
+T isfinite(const T& x) {
+  return named("isfinite", [&] { return less(abs(x), std::numeric_limits<double>::infinity()); });
 }
-LOCKSTEP_INSTANTIATE_1(is_finite)
+LOCKSTEP_INSTANTIATE_1(isfinite)
 
 template <Operand T>
 T logical_not(const T& x) {

@@ -10,7 +10,7 @@ namespace {
 
 class Multiplication final : public ElementwiseOfMany {
  public:
-  std::string_view type() const override { return "multiplication"; }
+  std::string_view type() const override { return "multiply"; }
   // The sum over factors of the product with that factor's change in its place.
   std::vector<Value> tangent(std::span<const Value> inputs,
                              std::span<const Value> changes) const override {
@@ -21,7 +21,7 @@ class Multiplication final : public ElementwiseOfMany {
       factors[i] = changes[i];
       terms.push_back(applied(shared_from_this(), factors));
     }
-    return apply_all(make_addition(), terms);
+    return apply_all(make_add(), terms);
   }
 
  private:
@@ -32,15 +32,15 @@ class Multiplication final : public ElementwiseOfMany {
 
 }  // namespace
 
-OpPtr make_multiplication() { return std::make_shared<Multiplication>(); }
+OpPtr make_multiply() { return std::make_shared<Multiplication>(); }
 
-Tensor multiplication(const std::vector<Tensor>& factors) {
-  if (factors.empty()) throw InvalidArgument("[multiplication] takes 1 or more inputs, received 0");
-  return applied(make_multiplication(), factors);
+Tensor multiply(const std::vector<Tensor>& factors) {
+  if (factors.empty()) throw InvalidArgument("[multiply] takes 1 or more inputs, received 0");
+  return applied(make_multiply(), factors);
 }
-Value multiplication(const std::vector<Value>& factors) {
-  if (factors.empty()) throw InvalidArgument("[multiplication] takes 1 or more inputs, received 0");
-  return applied(make_multiplication(), factors);
+Value multiply(const std::vector<Value>& factors) {
+  if (factors.empty()) throw InvalidArgument("[multiply] takes 1 or more inputs, received 0");
+  return applied(make_multiply(), factors);
 }
 
 }  // namespace lockstep::ops

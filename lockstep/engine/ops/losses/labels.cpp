@@ -42,10 +42,10 @@ T along_classes(const T& vector, const Shape& scores) {
 template <class T>
 T surprise(const T& logs, const T& labels, const T& weights, const CrossEntropyParams& params) {
   check_labels(logs, labels, weights);
-  const T numbers = cast(labels, DType::f32);
+  const T numbers = astype(labels, DType::f32);
   const T ignored = equal(numbers, static_cast<double>(params.ignore_index));
   // Class 0 stands for them, because its probability is there.
-  const T present = expand_dims(cast(where(ignored, 0.0, numbers), DType::i32), 1);
+  const T present = expand_dims(astype(where(ignored, 0.0, numbers), DType::i32), 1);
   T loss = negate(squeeze(gather(logs, present, 1), {1}));
   if (weights.defined()) {
     loss = loss * take(weights, squeeze(present, {1}), 0);

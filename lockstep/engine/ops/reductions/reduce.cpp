@@ -56,7 +56,7 @@ class ProductsOfOthers final : public FloatOp {
     };
     for (int64_t n = x.shape()[-1]; n > 1; n = (n + 1) / 2) {
       Value half = multiply(part(0, n / 2), part(n / 2, n / 2 * 2));
-      if (n % 2 == 1) half = concatenation({half, part(n - 1, n)}, static_cast<int>(last));
+      if (n % 2 == 1) half = concat({half, part(n - 1, n)}, static_cast<int>(last));
       left = half;
     }
     return left;

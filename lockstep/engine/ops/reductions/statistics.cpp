@@ -33,7 +33,7 @@ T root(const T& x) {
 template <class T>
 std::pair<T, T> below_largest(const T& x, const std::vector<int>& axes) {
   const T most = detached(max(x, axes, true));
-  const T shift = where(is_finite(most), most, 0);
+  const T shift = where(isfinite(most), most, 0);
   return {x - shift, shift};
 }
 

@@ -12,13 +12,13 @@ namespace {
 class Concatenation final : public FloatOp {
  public:
   explicit Concatenation(int axis) : axis_(axis) {}
-  std::string_view type() const override { return "concatenation"; }
+  std::string_view type() const override { return "concat"; }
   bool takes_narrow(size_t) const override { return true; }
   std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
     check_count(*this, in.size(), 1, static_cast<size_t>(-1));
     std::vector<int64_t> dims = in[0].dims();
     if (axis_ < 0 || axis_ >= in[0].rank()) {
-      throw InvalidArgument("[concatenation] " + in[0].to_string() + " has no dimension " +
+      throw InvalidArgument("[concat] " + in[0].to_string() + " has no dimension " +
                             std::to_string(axis_));
     }
     const auto axis = static_cast<size_t>(axis_);
@@ -30,7 +30,7 @@ class Concatenation final : public FloatOp {
         others[axis] = dims[axis];
       }
       if (others != dims) {
-        throw InvalidArgument("[concatenation] inputs must agree in all dimensions but " +
+        throw InvalidArgument("[concat] inputs must agree in all dimensions but " +
                               std::to_string(axis_) + ", received " + in[0].to_string() + " and " +
                               shape.to_string());
       }
@@ -59,15 +59,15 @@ class Concatenation final : public FloatOp {
 
 }  // namespace
 
-OpPtr make_concatenation(int axis) { return std::make_shared<Concatenation>(axis); }
+OpPtr make_concat(int axis) { return std::make_shared<Concatenation>(axis); }
 
-Tensor concatenation(const std::vector<Tensor>& parts, int axis) {
-  if (parts.empty()) throw InvalidArgument("[concatenation] takes 1 or more inputs, received 0");
-  return applied(make_concatenation(axis), parts);
+Tensor concat(const std::vector<Tensor>& parts, int axis) {
+  if (parts.empty()) throw InvalidArgument("[concat] takes 1 or more inputs, received 0");
+  return applied(make_concat(axis), parts);
 }
-Value concatenation(const std::vector<Value>& parts, int axis) {
-  if (parts.empty()) throw InvalidArgument("[concatenation] takes 1 or more inputs, received 0");
-  return applied(make_concatenation(axis), parts);
+Value concat(const std::vector<Value>& parts, int axis) {
+  if (parts.empty()) throw InvalidArgument("[concat] takes 1 or more inputs, received 0");
+  return applied(make_concat(axis), parts);
 }
 
 }  // namespace lockstep::ops

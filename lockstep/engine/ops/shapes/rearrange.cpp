@@ -108,7 +108,7 @@ T stacked(const std::vector<T>& parts, int axis) {
   std::vector<T> expanded;
   for (const T& p : parts) expanded.push_back(expand_dims(p, axis));
   const int rank = expanded.empty() ? 1 : expanded[0].shape().rank();
-  return concatenation(expanded, axis < 0 ? axis + rank : axis);
+  return concat(expanded, axis < 0 ? axis + rank : axis);
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ T roll(const T& x, int64_t shift, int axis) {
     const int64_t by = size == 0 ? 0 : (shift % size + size) % size;
     if (by == 0) return x;
     const T last = part(x, a, size - by, size);
-    return concatenation(std::vector<T>{last, part(x, a, 0, size - by)}, a);
+    return concat(std::vector<T>{last, part(x, a, 0, size - by)}, a);
   });
 }
 LOCKSTEP_INSTANTIATE_1(roll, int64_t, int)
@@ -205,7 +205,7 @@ T pad(const T& x, const std::vector<PadWidth>& widths, PadMode mode, double valu
       if (before > 0) parts.push_back(padding(result, axis, before, mode, value, true));
       parts.push_back(result);
       if (after > 0) parts.push_back(padding(result, axis, after, mode, value, false));
-      if (parts.size() > 1) result = concatenation(parts, axis);
+      if (parts.size() > 1) result = concat(parts, axis);
     }
     return result;
   });
