@@ -2,7 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/engine/ops/normalization/normalized_together.h"
+#include "lockstep/engine/ops/networks/normalized_together.h"
 
 namespace lockstep {
 

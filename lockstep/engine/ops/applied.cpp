@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "lockstep/engine/ops/shapes/outside_index.h"
+#include "lockstep/engine/ops/outside_index.h"
 
 namespace lockstep {
 

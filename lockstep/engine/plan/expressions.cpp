@@ -7,8 +7,8 @@
 
 #include "lockstep/engine/graph/differentiate.h"
 #include "lockstep/engine/kernels/elementwise/broadcast_axes.h"
-#include "lockstep/engine/ops/elementwise/expression.h"
-#include "lockstep/engine/ops/reductions/reduce.h"
+#include "lockstep/engine/ops/expression.h"
+#include "lockstep/engine/ops/reduce.h"
 
 namespace lockstep {
 namespace {

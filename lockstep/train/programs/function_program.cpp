@@ -13,7 +13,7 @@
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/engine/ops/op_makers.h"
-#include "lockstep/engine/ops/shapes/outside_index.h"
+#include "lockstep/engine/ops/outside_index.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/train/programs/shard_state.h"
 

@@ -9,9 +9,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/shapes/strided_copy.h"
-#include "lockstep/engine/ops/elementwise/pointwise.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/ops/reductions/reduce.h"
+#include "lockstep/engine/ops/pointwise.h"
+#include "lockstep/engine/ops/reduce.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest::primitives {

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/ops/elementwise/pointwise.h"
 #include "lockstep/engine/ops/op_makers.h"
-#include "lockstep/engine/ops/reductions/reduce.h"
+#include "lockstep/engine/ops/pointwise.h"
+#include "lockstep/engine/ops/reduce.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

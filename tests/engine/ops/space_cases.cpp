@@ -3,8 +3,8 @@
 #include <array>
 #include <cmath>
 
-#include "lockstep/engine/ops/windows/convolution.h"
-#include "lockstep/engine/ops/windows/pooling.h"
+#include "lockstep/engine/ops/networks/convolution.h"
+#include "lockstep/engine/ops/networks/pooling.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

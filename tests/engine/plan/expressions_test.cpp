@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "lockstep/engine/ops/elementwise/expression.h"
+#include "lockstep/engine/ops/expression.h"
 #include "lockstep/engine/ops/op_makers.h"
 #include "tests/engine/plan/comparison.h"
 

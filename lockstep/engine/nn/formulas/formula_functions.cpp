@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/ops/elementwise/pointwise.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/ops/shapes/views.h"
+#include "lockstep/engine/ops/pointwise.h"
+#include "lockstep/engine/ops/views.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
 #include "lockstep/engine/nn/layers/weights.h"
-#include "lockstep/engine/ops/windows/window.h"
+#include "lockstep/engine/ops/networks/window.h"
 
 namespace lockstep {
 namespace {

@@ -1,12 +1,12 @@
-#include "lockstep/engine/ops/elementwise/pointwise.h"
+#include "lockstep/engine/ops/pointwise.h"
 
 #include <numbers>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/applied.h"
-#include "lockstep/engine/ops/elementwise/expression.h"
+#include "lockstep/engine/ops/expression.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/ops/reductions/reduce.h"
+#include "lockstep/engine/ops/reduce.h"
 
 namespace lockstep::ops {
 namespace {

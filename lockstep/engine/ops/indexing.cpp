@@ -4,8 +4,8 @@
 #include "lockstep/engine/kernels/shapes/take.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/op_makers.h"
-#include "lockstep/engine/ops/shapes/outside_index.h"
-#include "lockstep/engine/ops/shapes/views.h"
+#include "lockstep/engine/ops/outside_index.h"
+#include "lockstep/engine/ops/views.h"
 
 namespace lockstep::ops {
 namespace {

@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/ops/shapes/views.h"
+#include "lockstep/engine/ops/views.h"
 
 namespace lockstep::ops {
 namespace {

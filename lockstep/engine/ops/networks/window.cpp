@@ -1,4 +1,4 @@
-#include "lockstep/engine/ops/windows/window.h"
+#include "lockstep/engine/ops/networks/window.h"
 
 #include <algorithm>
 #include <string>

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/ops/windows/window.h"
+#include "lockstep/engine/ops/networks/window.h"
 
 namespace lockstep::ops {
 

@@ -1,15 +1,81 @@
-#include "lockstep/engine/kernels/elementwise/activation.h"
-
+// Activations.
 #include <cmath>
 #include <numbers>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/elementwise/activation.h"
+#include "lockstep/engine/kernels/elementwise/clipped_relu.h"
+#include "lockstep/engine/kernels/elementwise/relu.h"
 #include "lockstep/engine/ops/applied.h"
-#include "lockstep/engine/ops/elementwise/elementwise.h"
-#include "lockstep/engine/ops/elementwise/pointwise.h"
+#include "lockstep/engine/ops/elementwise.h"
 #include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/ops/pointwise.h"
 
 namespace lockstep::ops {
+
+namespace {
+
+class Relu final : public Elementwise {
+ public:
+  std::string_view type() const override { return "relu"; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    return elementwise_tangent(*this, inputs, changes);
+  }
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
+    return kernels::compile(table, kernels::ReluProblem{src});
+  }
+};
+
+}  // namespace
+
+OpPtr make_relu() { return std::make_shared<Relu>(); }
+
+template <Operand T>
+T relu(const T& x) {
+  return applied(make_relu(), {x});
+}
+LOCKSTEP_INSTANTIATE_1(relu)
+
+namespace {
+
+class ClippedRelu final : public Elementwise {
+ public:
+  explicit ClippedRelu(double ceiling) : ceiling_(ceiling) {
+    if (!(ceiling > 0) || !std::isfinite(static_cast<float>(ceiling))) {
+      throw InvalidArgument("[clipped_relu] the ceiling must be above 0 and finite, received " +
+                            std::to_string(ceiling));
+    }
+  }
+  std::string_view type() const override { return "clipped_relu"; }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    return elementwise_tangent(*this, inputs, changes);
+  }
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
+    return kernels::compile(table, kernels::ClippedReluProblem{src, ceiling_});
+  }
+
+  double ceiling_;
+};
+
+}  // namespace
+
+OpPtr make_clipped_relu(double ceiling) { return std::make_shared<ClippedRelu>(ceiling); }
+
+template <Operand T>
+T clipped_relu(const T& x, double ceiling) {
+  return applied(make_clipped_relu(ceiling), {x});
+}
+LOCKSTEP_INSTANTIATE_1(clipped_relu, double)
+
 namespace {
 
 using kernels::ActivationKind;

@@ -1,4 +1,4 @@
-#include "lockstep/engine/ops/elementwise/expression.h"
+#include "lockstep/engine/ops/expression.h"
 
 #include <algorithm>
 #include <cmath>

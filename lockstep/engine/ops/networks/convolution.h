@@ -2,7 +2,7 @@
 #pragma once
 
 #include "lockstep/engine/graph/op.h"
-#include "lockstep/engine/ops/windows/window.h"
+#include "lockstep/engine/ops/networks/window.h"
 
 namespace lockstep::ops {
 

@@ -1,14 +1,149 @@
-// Functions that move elements, made of views and joins.
+// Other shapes, and other orders of elements.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/kernels/shapes/arange.h"
+#include "lockstep/engine/kernels/shapes/concatenation.h"
 #include "lockstep/engine/ops/applied.h"
-#include "lockstep/engine/ops/elementwise/pointwise.h"
+#include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/ops/shapes/views.h"
+#include "lockstep/engine/ops/pointwise.h"
+#include "lockstep/engine/ops/reshaping.h"
+#include "lockstep/engine/ops/views.h"
 
 namespace lockstep::ops {
+
+namespace {
+
+class Flatten final : public Reshaping {
+ public:
+  std::string_view type() const override { return "flatten"; }
+
+ private:
+  Shape result(const Shape& x) const override {
+    if (x.rank() < 1) {
+      throw InvalidArgument("[flatten] expected an input of n x ..., received " + x.to_string());
+    }
+    return Shape{x[0], x.without_batch().elements()};
+  }
+};
+
+}  // namespace
+
+OpPtr make_flatten() { return std::make_shared<Flatten>(); }
+
+template <Operand T>
+T flatten(const T& x) {
+  return applied(make_flatten(), {x});
+}
+LOCKSTEP_INSTANTIATE_1(flatten)
+
+namespace {
+
+class Reshape final : public Reshaping {
+ public:
+  explicit Reshape(Shape observation) : observation_(std::move(observation)) {}
+  std::string_view type() const override { return "reshape"; }
+
+ private:
+  Shape result(const Shape& x) const override {
+    if (x.rank() < 1) {
+      throw InvalidArgument("[reshape] expected an input of n x ..., received " + x.to_string());
+    }
+    const int64_t given = x.without_batch().elements(), wanted = observation_.elements();
+    if (given != wanted) {
+      throw InvalidArgument("[reshape] " + observation_.to_string() + " has " +
+                            std::to_string(wanted) + " elements, but an observation has " +
+                            std::to_string(given) + " (input " + x.to_string() + ")");
+    }
+    std::vector<int64_t> dims = observation_.dims();
+    dims.insert(dims.begin(), x[0]);
+    return Shape(dims);
+  }
+
+  Shape observation_;
+};
+
+}  // namespace
+
+OpPtr make_reshape(Shape observation) { return std::make_shared<Reshape>(std::move(observation)); }
+
+template <Operand T>
+T reshape(const T& x, const Shape& observation) {
+  return applied(make_reshape(observation), {x});
+}
+LOCKSTEP_INSTANTIATE_1(reshape, const Shape&)
+
+namespace {
+
+class Concatenation final : public FloatOp {
+ public:
+  explicit Concatenation(int axis) : axis_(axis) {}
+  std::string_view type() const override { return "concat"; }
+  bool takes_narrow(size_t) const override { return true; }
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, static_cast<size_t>(-1));
+    std::vector<int64_t> dims = in[0].dims();
+    if (axis_ < 0 || axis_ >= in[0].rank()) {
+      throw InvalidArgument("[concat] " + in[0].to_string() + " has no dimension " +
+                            std::to_string(axis_));
+    }
+    const auto axis = static_cast<size_t>(axis_);
+    int64_t total = 0;
+    for (const auto& shape : in) {
+      std::vector<int64_t> others = shape.dims();
+      if (others.size() == dims.size()) {
+        total += others[axis];
+        others[axis] = dims[axis];
+      }
+      if (others != dims) {
+        throw InvalidArgument("[concat] inputs must agree in all dimensions but " +
+                              std::to_string(axis_) + ", received " + in[0].to_string() + " and " +
+                              shape.to_string());
+      }
+    }
+    dims[axis] = total;
+    return {Shape(dims)};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    return kernels::compile(table, kernels::ConcatenationProblem{{in.begin(), in.end()}, axis_});
+  }
+  bool has_constant_slope() const override { return true; }
+  std::vector<Value> tangent(std::span<const Value> inputs,
+                             std::span<const Value> changes) const override {
+    std::vector<Value> parts(changes.begin(), changes.end());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].defined()) continue;
+      parts[i] = broadcast_to(applied(make_scalar_like(0), {inputs[i]}), inputs[i].shape());
+    }
+    return apply_all(shared_from_this(), parts);
+  }
+
+ private:
+  int axis_;
+};
+
+}  // namespace
+
+OpPtr make_concat(int axis) { return std::make_shared<Concatenation>(axis); }
+
+Tensor concat(const std::vector<Tensor>& parts, int axis) {
+  if (parts.empty()) throw InvalidArgument("[concat] takes 1 or more inputs, received 0");
+  return applied(make_concat(axis), parts);
+}
+Value concat(const std::vector<Value>& parts, int axis) {
+  if (parts.empty()) throw InvalidArgument("[concat] takes 1 or more inputs, received 0");
+  return applied(make_concat(axis), parts);
+}
+
+// Functions that move elements, made of views and joins.
+
 namespace {
 
 // The elements of [first, last) along an axis.
@@ -229,5 +364,101 @@ T diagonal(const T& x) {
   });
 }
 LOCKSTEP_INSTANTIATE_1(diagonal)
+
+// Numbers at equal distances, and triangles of matrices, which they choose.
+
+namespace {
+
+constexpr double kMost = 1e12;  // elements
+
+class Arange final : public FloatOp {
+ public:
+  explicit Arange(const kernels::ArangeProblem& problem) : problem_(problem) {}
+  std::string_view type() const override { return "arange"; }
+  std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
+    check_count(*this, in.size(), 1, 1);
+    return {Shape{problem_.count}};
+  }
+  kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec>) const override {
+    return kernels::compile(table, problem_);
+  }
+  bool has_zero_slope() const override { return true; }
+
+ private:
+  kernels::ArangeProblem problem_;
+};
+
+OpPtr make_arange(double start, double stop, double step) {
+  const double count = std::ceil((stop - start) / step);
+  if (!std::isfinite(start) || !std::isfinite(stop) || !std::isfinite(step) || step == 0 ||
+      !(count <= kMost)) {
+    throw InvalidArgument(
+        fmt::format("[arange] no numbers from {} to {} by a step of {}", start, stop, step),
+        "limits are finite, and a step is not 0");
+  }
+  const auto elements = static_cast<int64_t>(std::max(count, 0.0));
+  return std::make_shared<Arange>(kernels::ArangeProblem{elements, elements, start, stop, step});
+}
+
+OpPtr make_linspace(double start, double stop, int64_t count) {
+  if (!std::isfinite(start) || !std::isfinite(stop) || count < 0 ||
+      !(static_cast<double>(count) <= kMost)) {
+    throw InvalidArgument(fmt::format("[linspace] no {} numbers from {} to {}", count, start, stop),
+                          "limits are finite, and a count is 0 or more");
+  }
+  // From both ends, so that both are exact.
+  const double step = count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0;
+  return std::make_shared<Arange>(
+      kernels::ArangeProblem{count, (count + 1) / 2, start, stop, step});
+}
+
+// The elements of matrices whose column less their row is in the triangle; zeros elsewhere.
+template <class T, class InTriangle>
+T triangle(const T& x, const InTriangle& in_triangle) {
+  const Shape shape = x.shape();
+  if (shape.rank() < 2) {
+    throw InvalidArgument("[triangle] expected matrices, received " + shape.to_string());
+  }
+  const T columns = arange(x, 0, static_cast<double>(shape[-1]));
+  const T rows = expand_dims(arange(x, 0, static_cast<double>(shape[-2])), 1);
+  return where(in_triangle(columns - rows), x, 0);
+}
+
+}  // namespace
+
+template <Operand T>
+T arange(const T& like, double start, double stop, double step) {
+  return applied(make_arange(start, stop, step), {like});
+}
+LOCKSTEP_INSTANTIATE_1(arange, double, double, double)
+
+template <Operand T>
+T linspace(const T& like, double start, double stop, int64_t count) {
+  return named("linspace", [&] { return applied(make_linspace(start, stop, count), {like}); });
+}
+LOCKSTEP_INSTANTIATE_1(linspace, double, double, int64_t)
+
+Tensor arange(double start, double stop, double step) {
+  return arange(Tensor::scalar(0), start, stop, step);
+}
+Tensor linspace(double start, double stop, int64_t count) {
+  return linspace(Tensor::scalar(0), start, stop, count);
+}
+
+template <Operand T>
+T tril(const T& x, int64_t k) {
+  return named("tril", [&] {
+    return triangle(x, [k](const T& to) { return less_equal(to, static_cast<double>(k)); });
+  });
+}
+LOCKSTEP_INSTANTIATE_1(tril, int64_t)
+
+template <Operand T>
+T triu(const T& x, int64_t k) {
+  return named("triu", [&] {
+    return triangle(x, [k](const T& to) { return greater_equal(to, static_cast<double>(k)); });
+  });
+}
+LOCKSTEP_INSTANTIATE_1(triu, int64_t)
 
 }  // namespace lockstep::ops

@@ -1,4 +1,4 @@
-#include "lockstep/engine/ops/shapes/views.h"
+#include "lockstep/engine/ops/views.h"
 
 #include <algorithm>
 #include <string>
@@ -8,10 +8,10 @@
 #include "lockstep/engine/kernels/losses/one_hot.h"
 #include "lockstep/engine/kernels/shapes/strided_copy.h"
 #include "lockstep/engine/ops/applied.h"
-#include "lockstep/engine/ops/elementwise/pointwise.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/ops/reductions/reduce.h"
-#include "lockstep/engine/ops/shapes/reshaping.h"
+#include "lockstep/engine/ops/pointwise.h"
+#include "lockstep/engine/ops/reduce.h"
+#include "lockstep/engine/ops/reshaping.h"
 
 namespace lockstep::ops {
 namespace {
