@@ -42,7 +42,7 @@ bool has_v4() { return false; }
 #endif
 
 // FUNCTION(name, this project's of `at`, the C library's, SLEEF's name or none)
-#define LOCKSTEP_FUNCTIONS(FUNCTION)                                                     \
+#define TIMED_FUNCTIONS(FUNCTION)                                                        \
   FUNCTION(exp, exponential(at), std::exp(at))                                           \
   FUNCTION(exp2, exponential_of_2(at), std::exp2(at))                                    \
   FUNCTION(expm1, exponential_minus_1(at), std::expm1(at))                               \
@@ -80,7 +80,7 @@ bool has_v4() { return false; }
   LOCKSTEP_FOR_V4 LOCKSTEP_LOOP(name##_v4, own) LOCKSTEP_LOOP(name##_c, library)
 
 namespace loops {
-LOCKSTEP_FUNCTIONS(LOCKSTEP_LOOPS)
+TIMED_FUNCTIONS(LOCKSTEP_LOOPS)
 }
 
 struct Sleef {
@@ -150,7 +150,7 @@ struct Entry {
   Loop v3, v4, library;
 };
 #define LOCKSTEP_ENTRY(name, ...) {#name, loops::name##_v3, loops::name##_v4, loops::name##_c},
-const Entry kEntries[] = {LOCKSTEP_FUNCTIONS(LOCKSTEP_ENTRY)};
+const Entry kEntries[] = {TIMED_FUNCTIONS(LOCKSTEP_ENTRY)};
 
 // Nanoseconds for each of `count` numbers.
 double time_of(int turns, size_t count, const std::function<void()>& work) {
