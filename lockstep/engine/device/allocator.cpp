@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -148,15 +149,9 @@ void release_pieces(Cache& c, Pieces& free, Device device) LOCKSTEP_REQUIRES(c.m
   }
 }
 
-// Calls visit(cache) for each cache of a device, which is locked meanwhile.
-template <class Visit>
-void for_each_cache(Device device, const Visit& visit) {
-  const auto visit_locked = [&](Cache& c) {
-    const MutexLock lock(c.mutex);
-    visit(c);
-  };
-  if (!device.is_cpu()) return visit_locked(cache_of(device));
-  for (Cache& c : cpu_caches()) visit_locked(c);
+std::span<Cache> caches_of(Device device) {
+  if (device.is_cpu()) return cpu_caches();
+  return {&cache_of(device), 1};
 }
 
 std::string mib(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -245,19 +240,21 @@ Memory allocate_zeros(size_t bytes, Device device) {
 
 AllocatorStatistics allocator_statistics(Device device) {
   AllocatorStatistics sum;
-  for_each_cache(device, [&](Cache& c) LOCKSTEP_REQUIRES(c.mutex) {
+  for (Cache& c : caches_of(device)) {
+    const MutexLock lock(c.mutex);
     sum.in_use += c.statistics.in_use;
     sum.cached += c.statistics.cached;
     sum.system_allocations += c.statistics.system_allocations;
-  });
+  }
   return sum;
 }
 
 void release_cached_memory(Device device) {
-  for_each_cache(device, [&](Cache& c) LOCKSTEP_REQUIRES(c.mutex) {
+  for (Cache& c : caches_of(device)) {
+    const MutexLock lock(c.mutex);
     release_pieces(c, c.free, device);
     for (auto& [stream, free] : c.free_of_streams) release_pieces(c, free, device);
-  });
+  }
 }
 
 void release_stream_memory(Device device, void* stream) {
