@@ -27,8 +27,7 @@ class EarlierFiles(DigitsTest):
     def setUp(self):
         super().setUp()
         shutil.copytree(EARLIER, self.folder, dirs_exist_ok=True)
-        self.home = {"HOME": str(self.folder / "home"), "XDG_DATA_HOME": str(self.folder / "home/data"),
-                     "XDG_STATE_HOME": str(self.folder / "home/state"), "LOCKSTEP_RUNS": ""}
+        self.home = {"LOCKSTEP_HOME": str(self.folder / "home")}
 
     def works(self, *arguments):
         done = self.run_command(*arguments, **self.home)
@@ -69,8 +68,8 @@ class EarlierFiles(DigitsTest):
         self.works("train", "job.toml", "--out", "other", "--initial-model", "run", "--set", "training.max_iterations=2")
 
     def test_the_store_of_runs_lists_it(self):
-        store = self.folder / "home/data/lockstep"
-        store.mkdir(parents=True)
+        store = self.folder / "home"
+        store.mkdir()
         shutil.copy(EARLIER / "runs.sqlite", store / "runs.sqlite")
         listed = self.works("runs", "list", "--csv")
         self.assertIn("earlier", listed)
@@ -81,7 +80,7 @@ class EarlierFiles(DigitsTest):
         self.assertEqual(len(self.works("runs", "list", "--csv").splitlines()), 3)
 
     def test_a_batch_job_is_listed_and_fetched(self):
-        jobs = self.folder / "home/state/lockstep/jobs"
+        jobs = self.folder / "home/jobs"
         jobs.mkdir(parents=True)
         shutil.copytree(EARLIER / "jobs/1", jobs / "1")
         self.assertIn("earlier  training  finished", self.works("jobs", "list"))

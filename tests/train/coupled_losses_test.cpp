@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <random>
 
 #include "lockstep/base/error.h"
@@ -139,6 +140,31 @@ TEST(CoupledLosses, OthersAreTriedOnceAndAccepted) {
           batch(), group, iteration);
     }
     EXPECT_EQ(calls, 3 * 3 + 2);
+  }
+}
+
+// As a critic's loss uses a generator. Its statistics follow the call alone, not the trial.
+TEST(CoupledLosses, OtherNetworksMayNormalizeOverTheShard) {
+  Network network = network_of(false), other = network_of(true, 5), counted = network_of(true, 5);
+  ShardGroup group(network, {.threads = 1, .shard_size = 8});
+  const auto made = [](Network& by, const Tensor& x) {
+    return by.forward({x}, {.training = true, .step = {1, 1}, .record = false});
+  };
+  std::map<int64_t, int64_t> shards;
+  const ShardLoss loss = [&](Shard& s) {
+    shards[s.first()] = s.size();
+    return ops::mean(ops::square(s.forward(made(other, s[0]))), {1});
+  };
+  sharded_value_and_gradient(loss, batch(), group, 1);
+  EXPECT_EQ(shards.size(), 3u);
+  for (const auto& [first, size] : shards) {
+    made(counted, ops::slice(batch()[0], {{first, first + size}}));
+  }
+  for (size_t i = 0; i < other.state().size(); ++i) {
+    const auto after = other.state()[i].value.to_vector();
+    const auto expected = counted.state()[i].value.to_vector();
+    ASSERT_EQ(after.size(), expected.size());
+    for (size_t k = 0; k < after.size(); ++k) EXPECT_NEAR(after[k], expected[k], 1e-5);
   }
 }
 

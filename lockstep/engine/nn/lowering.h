@@ -45,6 +45,16 @@ struct LoweringOptions {
   std::vector<std::string> outputs = {};
 };
 
+// During its lifetime Network::forward() predicts in this thread and keeps states, whatever its
+// options say: for trials, which leave no trace. A thread has one at a time.
+class PredictAlone {
+ public:
+  PredictAlone();
+  ~PredictAlone();
+  PredictAlone(const PredictAlone&) = delete;
+  PredictAlone& operator=(const PredictAlone&) = delete;
+};
+
 // Updates a state by its rule, in double precision. `value` is combined over the mini-batch.
 void update_state(StateRule rule, float* state, const double* value, int64_t count,
                   double momentum);

@@ -268,8 +268,19 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   return plans.front().second;
 }
 
+namespace {
+
+thread_local bool predicts_alone = false;
+
+}  // namespace
+
+PredictAlone::PredictAlone() { predicts_alone = true; }
+PredictAlone::~PredictAlone() { predicts_alone = false; }
+
 std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
-                                         const ForwardOptions& options) {
+                                         const ForwardOptions& given) {
+  ForwardOptions options = given;
+  if (predicts_alone) options.training = options.update_state = false;
   const int64_t n = check_inputs(inputs);
   std::vector<Tensor> tracked = inputs;
   for (const auto& l : state_->parameters) tracked.push_back(l.value);

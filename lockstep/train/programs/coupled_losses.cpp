@@ -3,6 +3,7 @@
 #include <cstring>
 #include <typeindex>
 
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/programs/function_program.h"
 #include "lockstep/train/programs/shard_state.h"
 
@@ -60,6 +61,7 @@ void FunctionProgram::refuse_coupled(const Shard::State& of) {
   const std::vector<Tensor> changed = with_another_row(of.rows);
   if (changed.empty()) return;
   ThreadTimer untimed(nullptr, 0);
+  const PredictAlone others;  // networks of their own, which may normalize over the shard, too
   const auto losses = [&](const std::vector<Tensor>& rows) {
     FunctionSummary summary;
     Shard::State state = of;

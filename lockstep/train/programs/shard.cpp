@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/nn/recorded_run.h"
 #include "lockstep/train/programs/shard_state.h"
 
@@ -59,8 +59,8 @@ void add_gradients(const PlanRun& run, const GradientLayout& layout, std::byte* 
     const size_t bytes = entry.spec.bytes();
     if (reached[p]) {
       float* const values = reinterpret_cast<float*>(to);
-      kernels::table_for(device).add(values, reinterpret_cast<const float*>(from), values,
-                                     bytes / sizeof(float), stream);
+      kernels::functions_for(device).add(values, reinterpret_cast<const float*>(from), values,
+                                         bytes / sizeof(float), stream);
     } else {
       eager_copy(device, to, from, bytes);
       reached[p] = true;
