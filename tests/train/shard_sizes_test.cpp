@@ -25,6 +25,15 @@ std::string note(int64_t mini_batch, int64_t shard, int64_t multiple = 16,
   return shard_size_note(network, options, multiple);
 }
 
+// Larger mini-batches than 32 are never cut into shards of 16 by a size of 29.
+TEST(ShardSizes, ThatAreNoMultipleOfTheLanesEndTheSearch) {
+  EXPECT_NE(note(40, 29).find(": mini_batch_size = 32 gives them"), std::string::npos);
+  EXPECT_NE(note(20, 29).find(": mini_batch_size = 16 or 32 gives them"), std::string::npos);
+  for (int64_t shard = 16; shard <= 70; ++shard) {
+    for (int64_t n = 1; n <= 300; n += 7) note(n, shard);
+  }
+}
+
 TEST(ShardSizes, AgreeWithHowMiniBatchesAreCut) {
   for (const int64_t shard : {1, 5, 16, 24, 32, 48, 256}) {
     for (int64_t n = 1; n <= 600; ++n) {

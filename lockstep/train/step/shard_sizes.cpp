@@ -1,6 +1,7 @@
 #include "lockstep/train/step/shard_sizes.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/numeric/index_range.h"
@@ -44,11 +45,15 @@ std::string shard_size_note(const Network& network, const TrainingOptions& optio
                            ", but convolutions compute multiples of " + std::to_string(multiple) +
                            " faster: ";
   if (shard < multiple) return text + "shard_size = " + std::to_string(multiple) + " gives them";
+  // Shards of `largest` observations or fewer are all multiples in mini-batches up to `most`.
+  const int64_t largest = shard / multiple * multiple;
+  const int64_t most = shard == largest ? INT64_MAX : (shard - 1) / (shard - largest) * largest;
   int64_t below = size, above = size;
   while (below > 0 && !shards_are_multiples(below, shard, multiple)) --below;
-  while (!shards_are_multiples(above, shard, multiple)) ++above;
-  return text + "mini_batch_size = " + (below > 0 ? std::to_string(below) + " or " : "") +
-         std::to_string(above) + " gives them";
+  while (above <= most && !shards_are_multiples(above, shard, multiple)) ++above;
+  std::string sizes = below > 0 ? std::to_string(below) : "";
+  if (above <= most) sizes += (below > 0 ? " or " : "") + std::to_string(above);
+  return text + "mini_batch_size = " + sizes + " gives them";
 }
 
 }  // namespace lockstep
