@@ -78,7 +78,7 @@ struct Embedding {
                                : ShardGroup(network, {.threads = available_cores()});
     const auto images = cached(open_data()[0]);
     set_input_normalization(network, images->fill(group.pool()).channels());
-    MiniBatchQueue queue(images, {.mini_batch_size = kRows, .helped = true, .max_epochs = 1000},
+    MiniBatchQueue queue(images, {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
                          at.epoch, at.batch);
     group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
     while (at.iteration < last) {
@@ -169,7 +169,8 @@ double print_distances(const Places& places, const std::vector<Place>& centers) 
   return right / static_cast<double>(places.of.size());
 }
 
-// Prints the duration of an iteration, so that it can be compared.
+// Prints the median duration of the iterations after the stop; benchmarks/peers/examples.py reads
+// it.
 void print_median(std::vector<double> seconds) {
   const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());

@@ -108,7 +108,7 @@ void Gan::train(int64_t last, Group* workers, LineSeries& curve) {
   ShardGroup generators = group_for(generator, 2), critics = group_for(critic, 3);
   const auto images =
       std::make_shared<const ExampleCache>(digits(), kSide, kSide, 1, size_t{16} << 20);
-  MiniBatchQueue queue(images, {.mini_batch_size = kRows, .helped = true, .max_epochs = 1000},
+  MiniBatchQueue queue(images, {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
                        at.epoch, at.batch);
   critics.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
   const Tensor rows = Tensor::zeros({kRows, 1});  // the generator has no data
@@ -183,7 +183,8 @@ Image sheet_of(const std::vector<uint8_t>& pixels) {
   return sheet;
 }
 
-// Prints the duration of an iteration, so that it can be compared.
+// Prints the median duration of the iterations after the stop; benchmarks/peers/examples.py reads
+// it.
 void print_median(std::vector<double> seconds) {
   const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());

@@ -103,7 +103,8 @@ double print_table(Network& network) {
   return largest;
 }
 
-// Prints the duration of an iteration, so that it can be compared.
+// Prints the median duration of the iterations after the stop; benchmarks/peers/examples.py reads
+// it.
 void print_median(std::vector<double> seconds) {
   const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());

@@ -92,7 +92,7 @@ struct Students {
     const auto pixels = cache->fill(with_labels.pool()).channels();
     set_input_normalization(taught, pixels);
     set_input_normalization(alone, pixels);
-    MiniBatchQueue queue(cache, {.mini_batch_size = kRows, .helped = true, .max_epochs = 1000},
+    MiniBatchQueue queue(cache, {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
                          at.epoch, at.batch);
     with_teacher.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
     while (at.iteration < last) {
@@ -125,7 +125,8 @@ double print_row(const char* name, Network& network) {
   return accuracy;
 }
 
-// Prints the duration of an iteration, so that it can be compared.
+// Prints the median duration of the iterations after the stop; benchmarks/peers/examples.py reads
+// it.
 void print_median(std::vector<double> seconds) {
   const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());

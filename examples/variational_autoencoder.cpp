@@ -84,8 +84,8 @@ struct Autoencoder {
     ShardGroup group =
         workers ? ShardGroup(network, options, *workers) : ShardGroup(network, options);
     MiniBatchQueue queue(cached(split_each_label(builtin_digits(), {0.9}, /*seed=*/0)[0]),
-                         {.mini_batch_size = kRows, .helped = true, .max_epochs = 1000}, at.epoch,
-                         at.batch);
+                         {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
+                         at.epoch, at.batch);
     group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
     while (at.iteration < last) {
       const auto begin = Clock::now();
@@ -122,7 +122,8 @@ void print_images(const char* title, const Tensor& images) {
   std::printf("%s\n%s", title, side_by_side(texts, 80).c_str());
 }
 
-// Prints the duration of an iteration, so that it can be compared.
+// Prints the median duration of the iterations after the stop; benchmarks/peers/examples.py reads
+// it.
 void print_median(std::vector<double> seconds) {
   const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());

@@ -3,8 +3,8 @@
 
 Lockstep: the programs of examples/ as they are, two threads; the median duration of an iteration,
 which they print. It includes the mini-batch, which PyTorch has ready. PyTorch: the same networks,
-losses and updates (examples_step.py), each way in a process of its own. Short runs of all alternate,
-and the figures are medians over the rounds. Memory is what a process has had resident at most; of
+losses and updates (examples_step.py). Each way of running them has its own process. Short runs
+alternate, and the figures are medians over the rounds. Memory is what a process has had resident at most; of
 Lockstep it includes all that the example does besides (other networks, pictures, data), of PyTorch
 the import, whose own share is told as well. Debian's PyTorch needs OpenBLAS (libopenblas0-pthread).
 

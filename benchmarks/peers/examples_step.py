@@ -44,7 +44,7 @@ class Step:
         return torch.compile(function) if self.way == "compiled" else function
 
     def slope(self, total, x):
-        """The derivative of total(x), a number, with a derivative of its own."""
+        """The derivative of total(x), which can be differentiated again. total(x) has one element."""
         if self.way == "compiled":
             return torch.func.grad(total)(x)
         return torch.autograd.grad(total(x), x, create_graph=True)[0]

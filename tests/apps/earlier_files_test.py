@@ -3,8 +3,8 @@
 
 usage: earlier_files_test.py PATH_OF_LOCKSTEP [unittest options]
 
-Made with the command of that commit, in a folder of its own with job.toml, an empty HOME and no other
-environment (of the batch job, only what is small is kept):
+The command of that commit wrote the files in a folder that held job.toml, with an empty HOME and no
+other environment. Of the batch job, only small files are kept:
 
   lockstep export-digits digits --per-class 3
   lockstep train job.toml --out run --threads 2 --set training.max_iterations=30    # then runs.sqlite
@@ -39,10 +39,12 @@ class EarlierFiles(DigitsTest):
         now = self.works("predict", "run/model.safetensors", self.shared / "digits").split("\n")
         self.assertEqual(len(now), len(before))
         for old, new in zip(before[:-1], now):
-            (_, old_class, old_score), (_, new_class, new_score) = old.split("\t"), new.split("\t")
+            (old_name, old_class, old_score), (name, new_class, new_score) = old.split("\t"), new.split("\t")
+            self.assertTrue(name.endswith(old_name), name)
             self.assertEqual(new_class, old_class)
             self.assertAlmostEqual(float(new_score), float(old_score), delta=0.001)
-        self.assertIn("accuracy", self.works("evaluate", "run/model.safetensors", self.shared / "digits"))
+        # As that commit's `evaluate` printed.
+        self.assertIn("accuracy  86.67 %", self.works("evaluate", "run/model.safetensors", self.shared / "digits"))
         self.assertIn("leaky_relu_1", self.works("summary", "run/model.safetensors"))
 
     def test_a_run_goes_on_if_other_numerics_are_allowed(self):

@@ -214,10 +214,12 @@ def cases(options):
     """The heads and arrays of the cases that the options select."""
     program = Frames([options.program, "--seed", str(options.seed), "--first", str(options.first),
                       "--count", str(options.count)])
-    for head, arrays in program:
-        head["statements"] = [dict(NOTHING, **s) for s in head["statements"]]
-        yield head, arrays
-    code = program.end()
+    try:
+        for head, arrays in program:
+            head["statements"] = [dict(NOTHING, **s) for s in head["statements"]]
+            yield head, arrays
+    finally:  # also for a caller that stops early
+        code = program.end()
     if code != 0:
         raise SystemExit(f"{options.program} ended with exit code {code}")
 

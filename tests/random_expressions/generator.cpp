@@ -308,7 +308,7 @@ class Generator {
     for (const int64_t d : dims) elements *= d;
     if (elements > kMostElements || elements == 0) return;
     double most = bound(v) + 1;
-    if (s.op == "multiply_arange") most *= 2;
+    if (s.op == "multiply_arange") most *= 1 + s.numbers[1] * static_cast<double>(dims.back());
     if (s.op == "matmul") most = bound(s.in[0]) * bound(s.in[1]) * 17;
     statement(s, Shape(dims), most);
   }

@@ -226,7 +226,6 @@ TEST(ShardedValueAndGradient, GradientsPassThroughInputs) {
   EXPECT_LT(distance(sharded.gradients, whole.gradients), 1e-5);
 }
 
-// The network's slope at each observation is part of the loss, as in a gradient penalty.
 // Two branches that share a layer, and a third one that the loss does not use.
 TEST(ShardedValueAndGradient, AddsTheGradientsOfBranches) {
   Network network;
@@ -262,6 +261,7 @@ TEST(ShardedValueAndGradient, AddsTheGradientsOfBranches) {
   }
 }
 
+// The network's slope at each observation is part of the loss, as in a gradient penalty.
 TEST(ShardedValueAndGradient, DifferentiatesGradients) {
   Network network({image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}),
                    convolution2d({.filters = 2, .kernel = {3, 3}, .padding = same_padding}),

@@ -25,8 +25,8 @@ std::string note(int64_t mini_batch, int64_t shard, int64_t multiple = 16,
   return shard_size_note(network, options, multiple);
 }
 
-// Larger mini-batches than 32 are never cut into shards of 16 by a size of 29.
-TEST(ShardSizes, BesideTheLanesEndTheSearch) {
+// Mini-batches larger than 32 are never cut into shards of 16 by a size of 29.
+TEST(ShardSizes, OfAnyNumberEndTheSearch) {
   EXPECT_NE(note(40, 29).find(": mini_batch_size = 32 gives them"), std::string::npos);
   EXPECT_NE(note(20, 29).find(": mini_batch_size = 16 or 32 gives them"), std::string::npos);
   for (int64_t shard = 16; shard <= 70; ++shard) {

@@ -323,6 +323,7 @@ void Tape::record_node(const std::vector<Tensor>& inputs, const std::vector<Tens
 
 void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                              BackwardFunction backward, Outputs kind) {
+  if (!innermost) return;
   if (!backward) return record_node(inputs, outputs, nullptr);
   record_node(inputs, outputs, [&] {
     return std::make_shared<const Node>(
@@ -333,6 +334,7 @@ void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vecto
 void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                              const OpPtr& op, const std::shared_ptr<const AppliedKernel>& kernel,
                              const StepInfo& step) {
+  if (!innermost) return;
   record_node(inputs, outputs, [&] {
     return std::make_shared<const Node>(Node{inputs, outputs, op, kernel, step, nullptr, false});
   });

@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <span>
 #include <string>
@@ -230,11 +229,7 @@ Memory allocate(size_t bytes, Device device) {
 
 Memory allocate_zeros(size_t bytes, Device device) {
   Memory memory = allocate(bytes, device);
-  if (device.is_cpu()) {
-    std::memset(memory.data(), 0, bytes);
-  } else {
-    memory_of(device).zero(memory.data(), bytes, eager_stream_of(device));
-  }
+  eager_zero(device, memory.data(), bytes);
   return memory;
 }
 

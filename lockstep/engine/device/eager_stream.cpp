@@ -36,6 +36,15 @@ void eager_copy(Device device, void* to, const void* from, size_t bytes) {
   }
 }
 
+void eager_zero(Device device, void* to, size_t bytes) {
+  if (bytes == 0) return;
+  if (device.is_cpu()) {
+    std::memset(to, 0, bytes);
+  } else {
+    memory_of(device).zero(to, bytes, eager_stream_of(device));
+  }
+}
+
 StreamForEager::~StreamForEager() {
   try {
     memory_of(device_).synchronize(stream_.get());

@@ -35,6 +35,8 @@ void* eager_stream_of(Device device);
 // Copies within a device. On the CPU the copy is immediate, otherwise it is eager work. Runs of
 // plans wait for that work, and it waits for runs after PlanRun::join().
 void eager_copy(Device device, void* to, const void* from, size_t bytes);
+// The same for zeros.
+void eager_zero(Device device, void* to, size_t bytes);
 
 // Makes all memory of a stream memory of the default stream. The stream's work must be done.
 void release_stream_memory(Device device, void* stream);

@@ -55,9 +55,9 @@ class Op : public std::enable_shared_from_this<Op> {
   virtual ~Op() = default;
   // The op's name as error messages show it in brackets, for example "convolution2d".
   virtual std::string_view type() const = 0;
-  // Returns shapes and types of the outputs, given those of the inputs; layouts do not count.
-  // Throws InvalidArgument if the inputs do not fit; the message names the op, what it expected and
-  // what it received.
+  // Returns shapes and types of the outputs, given those of the inputs. Layouts are
+  // ignored. Throws InvalidArgument if the inputs do not fit; the message names the op, what it
+  // expected and what it received.
   virtual std::vector<TensorSpec> infer(std::span<const TensorSpec> inputs) const = 0;
   // Whether input number `input` may have bf16 or f16 elements. The kernel then determines the type
   // of the outputs.
@@ -97,8 +97,8 @@ class Op : public std::enable_shared_from_this<Op> {
   virtual const kernels::Instruction* instruction() const { return nullptr; }
   // Whether the result is the first input repeated by NumPy's rules of broadcasting.
   virtual bool broadcasts() const { return false; }
-  // What the op takes of its only input, of shape `x`, if it only takes elements. Expressions then
-  // read them where they are; other ops read a copy.
+  // For an op whose result consists of elements of its only input, of shape `x`: which elements;
+  // otherwise nothing. Expressions read them from the input; other ops read a copy.
   virtual std::optional<StridedView> view(const Shape& x) const {
     (void)x;
     return std::nullopt;

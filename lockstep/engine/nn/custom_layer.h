@@ -30,8 +30,7 @@
 
 #include <concepts>
 #include <memory>
-#include <span>
-#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,7 +50,7 @@ concept BuildsSeveral = requires(const L& l, LayerBuilder& b, const std::vector<
 };
 // A copyable struct with kType, kHelp, visit(FieldVisitor&) and Value build(LayerBuilder&, Value)
 // const. For several inputs, build() takes const std::vector<Value>&; kLeastInputs (1) and
-// kMostInputs (65,536) may set their number.
+// kMostInputs (65,536) may set their number; both are 1 or more.
 template <class L>
 concept CustomLayer = std::semiregular<L> &&
     (BuildsOne<L> || BuildsSeveral<L>)&&requires(L l, FieldVisitor& v) {
@@ -75,11 +74,17 @@ class LayerOf : public Layer {
     defaults.visit(visitor);
   }
   int least_inputs() const override {
-    if constexpr (requires { L::kLeastInputs; }) return L::kLeastInputs;
+    if constexpr (requires { L::kLeastInputs; }) {
+      static_assert(L::kLeastInputs >= 1);
+      return L::kLeastInputs;
+    }
     return 1;
   }
   int most_inputs() const override {
-    if constexpr (requires { L::kMostInputs; }) return L::kMostInputs;
+    if constexpr (requires { L::kMostInputs; }) {
+      static_assert(BuildsSeveral<L> || L::kMostInputs == 1);
+      return L::kMostInputs;
+    }
     return BuildsOne<L> ? 1 : 1 << 16;
   }
   Value build(LayerBuilder& builder, const std::vector<Value>& inputs) const final {
@@ -91,7 +96,7 @@ class LayerOf : public Layer {
   }
 
  protected:
-  const L& described() const { return layer_; }
+  const L& layer() const { return layer_; }
 
  private:
   L layer_;

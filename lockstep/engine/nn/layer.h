@@ -55,8 +55,9 @@ class Layer;
 struct DeclaredLayer;
 struct LayerLowering;
 
-// Passed to Layer::build(), which adds ops to its values. All functions throw InvalidArgument,
-// naming the layer, for arguments that do not fit.
+// Layer::build() declares parameters and states with it. Ops on its values become ops of the layer.
+// All functions throw InvalidArgument, naming the layer, for arguments that do not fit. Not
+// thread-safe.
 class LayerBuilder : private ValueBuilder {
  public:
   LayerBuilder(const LayerBuilder&) = delete;
@@ -102,8 +103,8 @@ class LayerBuilder : private ValueBuilder {
   // A value of this build; its number is its position among them.
   struct Built {
     int number;      // in the graph; -1: a parameter or state that no op has read
-    bool parameter;  // or a state
-    int k;           // its index among the layer's parameters or states
+    bool parameter;  // if k >= 0: a parameter, else a state
+    int k;           // index among the layer's parameters or states; -1: another value
   };
 
   explicit LayerBuilder(const Target& target) : target_(target) {}
@@ -116,6 +117,8 @@ class LayerBuilder : private ValueBuilder {
   int number_of(const Value& value);
   int number_at(int position);
   int state_of(const Value& value);  // its index; notes that it has a rule
+  // Throws unless the value has the state's shape.
+  void check_same(const Value& state, const Value& value) const;
   void follow(StateRule rule, Value state, Value value, double momentum);
   void note(const std::string& what, const std::vector<Value>& values);
 

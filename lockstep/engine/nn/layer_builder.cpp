@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-// What a build adds to. For a build that declares, `declared` receives its requests.
+// The graph that a build extends. In a build that declares, `declared` receives its requests.
 struct LayerBuilder::Target {
-  std::string_view type;
+  std::string_view where;  // in errors: the layer's type; of a network's layer, its name
   LayerLowering lowering;
   DeclaredLayer* declared = nullptr;
 };
@@ -57,12 +57,6 @@ void check_momentum(std::string_view type, double momentum) {
   refuse_layer(type, "momentum must be from 0 to 1, received " + std::to_string(momentum));
 }
 
-void check_same(std::string_view type, const Shape& state, const Shape& value) {
-  if (state == value) return;
-  refuse_layer(
-      type, "a state of " + state.to_string() + " cannot follow a value of " + value.to_string());
-}
-
 }  // namespace
 
 bool LayerBuilder::training() const { return target_.lowering.training; }
@@ -79,7 +73,10 @@ TensorSpec LayerBuilder::spec_of(int value) const {
 
 int LayerBuilder::position_of(const Value& value) const {
   if (value.builder() == this) return value.number();
-  refuse_layer(target_.type, "a value of another layer, or of another call of build(), was used");
+  if (!value.defined()) {
+    refuse_layer(target_.where, "an undefined value was used, or returned by build()");
+  }
+  refuse_layer(target_.where, "a value of another layer, or of another call of build(), was used");
 }
 
 int LayerBuilder::number_of(const Value& value) { return number_at(position_of(value)); }
@@ -100,7 +97,8 @@ int LayerBuilder::number_at(int position) {
 void LayerBuilder::note(const std::string& what, const std::vector<Value>& values) {
   notes_.push_back(what);
   for (const Value& v : values) {
-    notes_.back() += " " + std::to_string(position_of(v)) + " " + v.shape().to_string();
+    const int position = position_of(v);
+    notes_.back() += " " + std::to_string(position) + " " + spec_of(position).shape.to_string();
   }
 }
 
@@ -127,7 +125,7 @@ Value LayerBuilder::parameter(const std::string& name, const Shape& shape,
 
 Value LayerBuilder::parameter(const ParameterSpec& spec) {
   auto* const declared = target_.declared ? &target_.declared->parameters : nullptr;
-  const int k = requested(target_.type, "parameter", spec, target_.lowering.parameters, declared);
+  const int k = requested(target_.where, "parameter", spec, target_.lowering.parameters, declared);
   const Value made = value({-1, true, k});
   note("parameter " + spec.name, {made});
   return made;
@@ -136,7 +134,7 @@ Value LayerBuilder::parameter(const ParameterSpec& spec) {
 Value LayerBuilder::state(const std::string& name, const Shape& shape, float initial) {
   auto* const declared = target_.declared ? &target_.declared->states : nullptr;
   const StateSpec spec{name, shape, initial};
-  const int k = requested(target_.type, "state", spec, target_.lowering.states, declared);
+  const int k = requested(target_.where, "state", spec, target_.lowering.states, declared);
   const Value made = value({-1, false, k});
   note("state " + name, {made});
   return made;
@@ -164,21 +162,28 @@ std::vector<int> LayerBuilder::add(OpPtr op, std::vector<int> inputs) {
 int LayerBuilder::state_of(const Value& value) {
   const Built& built = values_[static_cast<size_t>(position_of(value))];
   if (built.parameter || built.k < 0) {
-    refuse_layer(target_.type, "a rule needs a state, but received another value",
+    refuse_layer(target_.where, "a rule needs a state, but received another value",
                  "declare it with state(name, shape)");
   }
   if (std::find(followed_.begin(), followed_.end(), built.k) != followed_.end()) {
-    refuse_layer(target_.type, "the state `" +
-                                   target_.lowering.states[static_cast<size_t>(built.k)].name +
-                                   "` has two rules");
+    refuse_layer(target_.where, "the state `" +
+                                    target_.lowering.states[static_cast<size_t>(built.k)].name +
+                                    "` has two rules");
   }
   followed_.push_back(built.k);
   return built.k;
 }
 
+void LayerBuilder::check_same(const Value& state, const Value& value) const {
+  const Shape to = spec_of(position_of(state)).shape, from = spec_of(position_of(value)).shape;
+  if (to == from) return;
+  refuse_layer(target_.where,
+               "a state of " + to.to_string() + " cannot follow a value of " + from.to_string());
+}
+
 void LayerBuilder::follow(StateRule rule, Value state, Value value, double momentum) {
-  check_momentum(target_.type, momentum);
-  check_same(target_.type, state.shape(), value.shape());
+  check_momentum(target_.where, momentum);
+  check_same(state, value);
   const int k = target_.lowering.first_state + state_of(state);
   const int from = number_of(value);
   note("rule " + std::to_string(static_cast<int>(rule)), {state, value});
@@ -197,10 +202,10 @@ void LayerBuilder::keep_maximum(Value state, Value maximum) {
 
 void LayerBuilder::follow_mean_and_variance(Value mean_state, Value variance_state, Value mean,
                                             Value variance, double momentum) {
-  check_momentum(target_.type, momentum);
-  check_same(target_.type, mean_state.shape(), mean.shape());
-  check_same(target_.type, variance_state.shape(), variance.shape());
-  check_same(target_.type, mean.shape(), variance.shape());
+  check_momentum(target_.where, momentum);
+  check_same(mean_state, mean);
+  check_same(variance_state, variance);
+  check_same(mean_state, variance);
   const int first = target_.lowering.first_state;
   const int k_mean = first + state_of(mean_state), k_variance = first + state_of(variance_state);
   const int from = number_of(mean), about = number_of(variance);
@@ -236,7 +241,7 @@ DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
 int lower_layer(const Layer& layer, const LayerLowering& to, std::span<const int> inputs) {
   const auto build = [&](const LayerLowering& lowering, std::span<const int> numbers,
                          std::vector<std::string>& notes) {
-    const LayerBuilder::Target target{layer.type(), lowering};
+    const LayerBuilder::Target target{to.name, lowering};
     LayerBuilder builder(target);
     const Value result = layer.build(builder, builder.values(numbers));
     builder.note("result", {result});
@@ -252,13 +257,13 @@ int lower_layer(const Layer& layer, const LayerLowering& to, std::span<const int
   build({apart, to.name, to.training, to.parameters, to.states, 0, 0, unused}, numbers, first);
   const int result = build(to, inputs, second);
   if (first != second) {
-    refuse_layer(layer.type(), "build() differs from an earlier call", why_the_same);
+    refuse_layer(to.name, "build() differs from an earlier call", why_the_same);
   }
   const Shape& shape = to.graph.shape(result);
   const int64_t n = to.graph.shape(inputs[0])[0];
   if (shape.rank() < 1 || shape[0] != n) {
     refuse_layer(
-        layer.type(),
+        to.name,
         "build() gives " + shape.to_string() + " for " + std::to_string(n) + " observations",
         "the first dimension of the result counts observations");
   }

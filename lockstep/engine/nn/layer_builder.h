@@ -25,7 +25,7 @@ struct DeclaredLayer {
 DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
                             std::span<const Shape> inputs);
 
-// Where a layer is lowered to.
+// The graph that receives a layer, and what the layer has declared.
 struct LayerLowering {
   Graph& graph;
   const std::string& name;  // the layer's, in its network

@@ -45,14 +45,17 @@ struct LoweringOptions {
   std::vector<std::string> outputs = {};
 };
 
-// During its lifetime Network::forward() predicts in this thread and keeps states, whatever its
-// options say: for trials, which leave no trace. A thread has one at a time.
+// During its lifetime Network::forward() and forward_all() of this thread compute as in inference
+// and leave states unchanged, whatever their options say: for trials, which leave no trace.
 class PredictAlone {
  public:
   PredictAlone();
   ~PredictAlone();
   PredictAlone(const PredictAlone&) = delete;
   PredictAlone& operator=(const PredictAlone&) = delete;
+
+ private:
+  const bool before_;
 };
 
 // Updates a state by its rule, in double precision. `value` is combined over the mini-batch.

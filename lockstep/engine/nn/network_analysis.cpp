@@ -109,10 +109,12 @@ NetworkAnalysis Network::State::analyze() const {
     }
     const int count = static_cast<int>(node.inputs.size());
     if (count < node.layer->least_inputs() || count > node.layer->most_inputs()) {
-      const bool many = node.layer->most_inputs() > node.layer->least_inputs();
+      const int least = node.layer->least_inputs(), most = node.layer->most_inputs();
       a.problems.push_back(
-          {node.name, fmt::format("takes {}{} inputs, has {}", node.layer->least_inputs(),
-                                  many ? " or more" : "", count)});
+          {node.name, count > most && most > least
+                          ? fmt::format("takes at most {} inputs, has {}", most, count)
+                          : fmt::format("takes {}{} inputs, has {}", least,
+                                        most > least ? " or more" : "", count)});
       sound[i] = false;
     }
   }
@@ -162,14 +164,19 @@ NetworkAnalysis Network::State::analyze() const {
   for (size_t i : a.order) {
     const LayerNode& node = layers[i];
     if (node.shares.empty()) continue;
-    const auto& owner = a.parameters[places.at(node.shares)];
-    for (size_t p = 0; p < std::min(owner.size(), a.parameters[i].size()); ++p) {
-      if (owner[p].shape == a.parameters[i][p].shape) continue;
-      a.problems.push_back({node.name, "shares " + owner[p].name + " of " +
-                                           owner[p].shape.to_string() + " with " + node.shares +
-                                           ", but needs " + a.parameters[i][p].shape.to_string()});
-      break;
-    }
+    const size_t owner = places.at(node.shares);
+    if (!sound[i] || !sound[owner]) continue;
+    const auto compare = [&](const auto& shared, const auto& own) {
+      for (size_t p = 0; p < std::min(shared.size(), own.size()); ++p) {
+        if (shared[p].shape == own[p].shape) continue;
+        a.problems.push_back({node.name, "shares " + shared[p].name + " of " +
+                                             shared[p].shape.to_string() + " with " + node.shares +
+                                             ", but needs " + own[p].shape.to_string()});
+        return false;
+      }
+      return true;
+    };
+    if (compare(a.parameters[owner], a.parameters[i])) compare(a.states[owner], a.states[i]);
   }
   for (size_t i = 0; i < n; ++i) {
     if (!read[i]) a.output_layers.push_back(i);

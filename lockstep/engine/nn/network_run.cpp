@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
@@ -274,8 +275,8 @@ thread_local bool predicts_alone = false;
 
 }  // namespace
 
-PredictAlone::PredictAlone() { predicts_alone = true; }
-PredictAlone::~PredictAlone() { predicts_alone = false; }
+PredictAlone::PredictAlone() : before_(std::exchange(predicts_alone, true)) {}
+PredictAlone::~PredictAlone() { predicts_alone = before_; }
 
 std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                                          const ForwardOptions& given) {
@@ -335,7 +336,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
         check();
         const ArithmeticMode fixed;
         packed->refresh(digests);  // a forward run with other values may have come between
-        std::vector<Tensor> results = recorded.backward(diffs, need, tracked.size());
+        std::vector<Tensor> results = recorded.backward(diffs, need);
         for (size_t i = inputs; i < tracked.size(); ++i) {
           if (need[i]) results[i] = parameter_gradient(*lent->run, i - inputs, tracked[i].shape());
         }

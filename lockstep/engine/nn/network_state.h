@@ -42,7 +42,7 @@ struct NetworkAnalysis {
   std::vector<size_t> order;                           // indices of layers
   std::vector<std::vector<Shape>> inputs;              // by layer: shapes with 1 observation
   std::vector<Shape> outputs;                          // by layer
-  std::vector<std::vector<ParameterSpec>> parameters;  // by layer; empty for sharing layers
+  std::vector<std::vector<ParameterSpec>> parameters;  // by layer
   std::vector<std::vector<StateSpec>> states;
   std::vector<size_t> output_layers;  // layers that no other layer reads
 };
@@ -70,7 +70,7 @@ struct Network::State {
   // Returns the indices of layers. Throws InvalidArgument for an unknown name or one that occurs
   // twice.
   std::vector<size_t> places_of(const std::vector<std::string>& names) const;
-  // For each layer, whether it is an input or `results` depend on it.
+  // For each layer, whether `results` depend on it.
   std::vector<bool> needed_for(const std::vector<size_t>& results,
                                const std::vector<size_t>& order) const;
   NetworkAnalysis analyze() const;

@@ -44,20 +44,24 @@ std::vector<Tensor> RecordedRun::outputs() const {
 }
 
 std::vector<Tensor> RecordedRun::backward(const std::vector<Tensor>& diffs,
-                                          const std::vector<bool>& wanted, size_t tracked) {
+                                          const std::vector<bool>& wanted) {
   PlanRun& run = *of_.run;
   const Device device = run.plan().device();
   if (overwritten_) forward();
   for (size_t k = 0; k < diffs.size(); ++k) {
-    copy_to(run.output_gradient(static_cast<int>(k)),
-            diffs[k].defined() ? diffs[k] : Tensor::zeros(of_.outputs[k], DType::f32, device));
+    float* const to = run.output_gradient(static_cast<int>(k));
+    if (diffs[k].defined()) {
+      copy_to(to, diffs[k]);
+    } else {
+      eager_zero(device, to, static_cast<size_t>(of_.outputs[k].elements()) * sizeof(float));
+    }
   }
   overwritten_ = true;
   const auto any = [&](size_t first, size_t end) {
     const auto at = [&](size_t i) { return wanted.begin() + static_cast<ptrdiff_t>(i); };
     return std::find(at(first), at(end), true) != at(end);
   };
-  const size_t inputs = of_.inputs.size();
+  const size_t inputs = of_.inputs.size(), tracked = wanted.size() - of_.outputs.size();
   const bool parameters = any(inputs, tracked);
   run.backward(of_.step, begin(),
                {.parameters = parameters,

@@ -1,4 +1,4 @@
-// A forward run of a network's plan, whose gradients tapes ask for later.
+// A forward run of a network's plan, and the backward runs that tapes start later.
 #pragma once
 
 #include <functional>
@@ -15,32 +15,31 @@ Tensor output_of(const PlanRun& run, int output, const Shape& shape);
 // Not thread-safe. The run must outlive it, and nothing else may use the run meanwhile.
 class RecordedRun {
  public:
-  struct Of {
+  struct Settings {
     PlanRun* run = nullptr;
     std::vector<Tensor> inputs;
     std::vector<Shape> outputs;  // those that are differentiated, which are the plan's first ones
     StepInfo step;
     // Called when the inputs (the output gradients) are in the run's memory, before the passes;
-    // returns what watches them. Null: nothing does.
+    // returns the watch of the passes, or null. An empty function: no watch.
     std::function<PassWatch*()> begin = nullptr;
     bool zeros = true;  // BackwardResults::zeros, if gradients of parameters are wanted
   };
-  explicit RecordedRun(Of of) : of_(std::move(of)) {}
+  explicit RecordedRun(Settings settings) : of_(std::move(settings)) {}
 
   void forward();
   // Copies of the outputs.
   std::vector<Tensor> outputs() const;
-  // The derivatives with respect to `tracked` tensors, then the total ones with respect to the
-  // outputs, where they are wanted and exist. The inputs are the first tensors; the others belong
-  // to parameters, and the caller adds their derivatives from the run. `diffs`: with respect to the
-  // outputs; undefined: 0.
-  std::vector<Tensor> backward(const std::vector<Tensor>& diffs, const std::vector<bool>& wanted,
-                               size_t tracked);
+  // The derivatives with respect to tracked tensors, then the total ones with respect to the
+  // outputs, where they are wanted and exist. `wanted` has the same order (Tape::Outputs::linked).
+  // The inputs are the first tensors; the others belong to parameters, and the caller adds their
+  // derivatives from the run. `diffs`: with respect to the outputs; undefined: 0.
+  std::vector<Tensor> backward(const std::vector<Tensor>& diffs, const std::vector<bool>& wanted);
 
  private:
   PassWatch* begin() const { return of_.begin ? of_.begin() : nullptr; }
 
-  Of of_;
+  Settings of_;
   // The backward passes have overwritten memory that they read, so another backward run repeats the
   // forward run first.
   bool overwritten_ = false;

@@ -1,4 +1,4 @@
-// Sums and products of equal shapes, types, comparisons.
+// Sums and products of equal shapes, conversions of types, comparisons.
 #include "lockstep/engine/ops/elementwise.h"
 
 #include <limits>
@@ -40,14 +40,8 @@ class Addition final : public ElementwiseOfMany {
 
 OpPtr make_add() { return std::make_shared<Addition>(); }
 
-Tensor add(const std::vector<Tensor>& terms) {
-  if (terms.empty()) throw InvalidArgument("[add] takes 1 or more inputs, received 0");
-  return applied(make_add(), terms);
-}
-Value add(const std::vector<Value>& terms) {
-  if (terms.empty()) throw InvalidArgument("[add] takes 1 or more inputs, received 0");
-  return applied(make_add(), terms);
-}
+Tensor add(const std::vector<Tensor>& terms) { return applied(make_add(), terms); }
+Value add(const std::vector<Value>& terms) { return applied(make_add(), terms); }
 
 namespace {
 
@@ -77,14 +71,8 @@ class Multiplication final : public ElementwiseOfMany {
 
 OpPtr make_multiply() { return std::make_shared<Multiplication>(); }
 
-Tensor multiply(const std::vector<Tensor>& factors) {
-  if (factors.empty()) throw InvalidArgument("[multiply] takes 1 or more inputs, received 0");
-  return applied(make_multiply(), factors);
-}
-Value multiply(const std::vector<Value>& factors) {
-  if (factors.empty()) throw InvalidArgument("[multiply] takes 1 or more inputs, received 0");
-  return applied(make_multiply(), factors);
-}
+Tensor multiply(const std::vector<Tensor>& factors) { return applied(make_multiply(), factors); }
+Value multiply(const std::vector<Value>& factors) { return applied(make_multiply(), factors); }
 
 namespace {
 

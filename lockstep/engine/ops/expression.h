@@ -10,8 +10,9 @@
 namespace lockstep::ops {
 
 // The kernel of a program whose operands are `in`, broadcast to dst. It keeps the layout of the
-// inputs if all have dst's shape and what lies between elements, zeros, stays zero. rows_apart: no
-// input is broadcast, except scalars. `strided`: as ExpressionProblem.
+// inputs if all have dst's shape and what lies between elements, zeros, stays zero. `strided`: as
+// ExpressionProblem. rows_apart: no input is broadcast, except scalars, and each row reads its own
+// row of strided inputs.
 kernels::Kernel compile_expression(const kernels::Table& table, std::span<const TensorSpec> in,
                                    const Shape& dst, std::vector<kernels::Instruction> program,
                                    std::vector<kernels::InputStrides> strided = {});

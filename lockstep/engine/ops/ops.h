@@ -226,7 +226,8 @@ T log_softmax(const T& x, int axis);
 // `value` in all elements of `shape`, f32, on the device of x, which is f32.
 template <Operand T>
 T full_like(const T& x, const Shape& shape, double value);
-// An axis of size 1 more, and axes of size 1 less; without axes squeeze() changes nothing.
+// expand_dims() inserts an axis of size 1. squeeze() removes axes of size 1; an empty list changes
+// nothing.
 template <Operand T>
 T expand_dims(const T& x, int axis);
 template <Operand T>
@@ -265,10 +266,10 @@ template <Operand T>
 T triu(const T& x, int64_t k = 0);
 
 // start, start + step and so on, before stop; and `count` numbers from start to stop, with both. A
-// vector of f32, each number computed in double and rounded once, on the device of `like`, of which
-// nothing else counts but that it is f32; without `like`, on the CPU. Plans compute them in each
-// run, and astype() makes indices of them. Throw InvalidArgument for limits that are not finite, a
-// step of 0 and a count below 0.
+// vector of f32, each number computed in double and rounded once, on the device of `like`, which
+// must be f32; its shape and its elements have no effect. Without `like`, on the CPU. Plans compute
+// them in each run, and astype() makes indices of them. Throw InvalidArgument for limits that are
+// not finite, a step of 0, a count below 0, and more than 1e12 numbers.
 template <Operand T>
 T arange(const T& like, double start, double stop, double step = 1);
 Tensor arange(double start, double stop, double step = 1);
@@ -276,8 +277,8 @@ template <Operand T>
 T linspace(const T& like, double start, double stop, int64_t count);
 Tensor linspace(double start, double stop, int64_t count);
 
-// Joins tensors along `axis` (1: channels). Throws InvalidArgument if any other dimension differs.
-// Thread-safe.
+// Joins tensors along `axis` (1: channels; negative: from the last). Throws InvalidArgument if any
+// other dimension differs. Thread-safe.
 Tensor concat(const std::vector<Tensor>& parts, int axis = 1);
 Value concat(const std::vector<Value>& parts, int axis = 1);
 
@@ -574,11 +575,12 @@ T softmax_cross_entropy(const T& logits, const Same<T>& labels);
 
 // The same losses with settings, and the loss from logarithms of probabilities. They are made of
 // other ops, so they have derivatives of any order. scores: n x c or n x c x space; labels: n or n
-// x space, i32 or i64; weights of classes: c, or undefined for none. One value for each label: with
-// weights, the loss times that of the label's class; for a label of ignore_index, 0. They are not
-// divided by the sum of weights: PyTorch's with reduction="none". label_smoothing: that share of a
-// label is divided among all classes. Labels of no class give NaN; eager calls on the CPU
-// refuse them. Throw InvalidArgument if shapes or types do not fit.
+// x space, i32 or i64; weights of classes: c, or undefined for none. One value for each label; for
+// a label of ignore_index, 0. label_smoothing: that share of a label is divided among all classes.
+// With weights, each class's part of the loss is multiplied by that class's weight. The losses are
+// not divided by the sum of weights: they are PyTorch's with reduction="none". Labels of no class
+// give NaN; eager calls on the CPU refuse them. Throw InvalidArgument if shapes or types do not
+// fit, and for more than 2^24 classes.
 struct CrossEntropyParams {
   int64_t ignore_index = -100;
   double label_smoothing = 0;
@@ -628,7 +630,8 @@ T triplet_margin(const T& anchor, const Same<T>& positive, const Same<T>& negati
 // their slopes of at most 1e12. probabilities and target: from 0 to 1.
 template <Operand T>
 T binary_cross_entropy(const T& probabilities, const Same<T>& target);
-// binary_cross_entropy(sigmoid(logits), target), finite for large logits and exact for right ones.
+// binary_cross_entropy(sigmoid(logits), target), finite for large logits, and without
+// cancellation where logits agree with targets of 0 and 1.
 template <Operand T>
 T binary_cross_entropy_with_logits(const T& logits, const Same<T>& target);
 // The Kullback-Leibler divergence: sum of target * (log(target) - log_probabilities), where

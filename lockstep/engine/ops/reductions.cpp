@@ -54,7 +54,7 @@ LOCKSTEP_INSTANTIATE_1(sum)
 template <Operand T>
 T mean(const T& x) {
   return named("mean", [&] {
-    if (x.defined() && x.shape().elements() == 0) {
+    if (x.shape().elements() == 0) {
       throw InvalidArgument("[mean] no elements, input " + x.shape().to_string());
     }
     return applied(make_sum(1.0 / static_cast<double>(x.shape().elements())), {x});
@@ -191,7 +191,7 @@ class Reduce final : public FloatOp {
     return Shape(dims);
   }
 
-  // In each row the products of all other elements, in double, for the rows of the reduced axes.
+  // The derivative of a product. The reduced axes become the last one, and products are in double.
   Value gradient_of_product(const Value& x, const Value& d) const {
     if (x.shape().elements() == 0) return {};
     const std::vector<int> axes = resolved(x.shape());

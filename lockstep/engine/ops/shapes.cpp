@@ -89,11 +89,7 @@ class Concatenation final : public FloatOp {
   std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
     check_count(*this, in.size(), 1, static_cast<size_t>(-1));
     std::vector<int64_t> dims = in[0].dims();
-    if (axis_ < 0 || axis_ >= in[0].rank()) {
-      throw InvalidArgument("[concat] " + in[0].to_string() + " has no dimension " +
-                            std::to_string(axis_));
-    }
-    const auto axis = static_cast<size_t>(axis_);
+    const auto axis = static_cast<size_t>(resolved_axis(type(), axis_, in[0]));
     int64_t total = 0;
     for (const auto& shape : in) {
       std::vector<int64_t> others = shape.dims();
@@ -112,7 +108,9 @@ class Concatenation final : public FloatOp {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    return kernels::compile(table, kernels::ConcatenationProblem{{in.begin(), in.end()}, axis_});
+    return kernels::compile(
+        table, kernels::ConcatenationProblem{{in.begin(), in.end()},
+                                             resolved_axis(type(), axis_, in[0].shape)});
   }
   bool has_constant_slope() const override { return true; }
   std::vector<Value> tangent(std::span<const Value> inputs,
@@ -134,11 +132,9 @@ class Concatenation final : public FloatOp {
 OpPtr make_concat(int axis) { return std::make_shared<Concatenation>(axis); }
 
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
-  if (parts.empty()) throw InvalidArgument("[concat] takes 1 or more inputs, received 0");
   return applied(make_concat(axis), parts);
 }
 Value concat(const std::vector<Value>& parts, int axis) {
-  if (parts.empty()) throw InvalidArgument("[concat] takes 1 or more inputs, received 0");
   return applied(make_concat(axis), parts);
 }
 
@@ -242,8 +238,7 @@ T stacked(const std::vector<T>& parts, int axis) {
   }
   std::vector<T> expanded;
   for (const T& p : parts) expanded.push_back(expand_dims(p, axis));
-  const int rank = expanded.empty() ? 1 : expanded[0].shape().rank();
-  return concat(expanded, axis < 0 ? axis + rank : axis);
+  return concat(expanded, axis);
 }
 
 }  // namespace
@@ -369,7 +364,13 @@ LOCKSTEP_INSTANTIATE_1(diagonal)
 
 namespace {
 
-constexpr double kMost = 1e12;  // elements
+constexpr double kMostNumbers = 1e12;
+
+void check_numbers(const char* function, double count) {
+  if (count <= kMostNumbers) return;
+  throw InvalidArgument(
+      fmt::format("[{}] {} numbers are more than {}", function, count, kMostNumbers));
+}
 
 class Arange final : public FloatOp {
  public:
@@ -390,22 +391,22 @@ class Arange final : public FloatOp {
 
 OpPtr make_arange(double start, double stop, double step) {
   const double count = std::ceil((stop - start) / step);
-  if (!std::isfinite(start) || !std::isfinite(stop) || !std::isfinite(step) || step == 0 ||
-      !(count <= kMost)) {
+  if (!std::isfinite(start) || !std::isfinite(stop) || !std::isfinite(step) || step == 0) {
     throw InvalidArgument(
         fmt::format("[arange] no numbers from {} to {} by a step of {}", start, stop, step),
         "limits are finite, and a step is not 0");
   }
+  check_numbers("arange", count);
   const auto elements = static_cast<int64_t>(std::max(count, 0.0));
   return std::make_shared<Arange>(kernels::ArangeProblem{elements, elements, start, stop, step});
 }
 
 OpPtr make_linspace(double start, double stop, int64_t count) {
-  if (!std::isfinite(start) || !std::isfinite(stop) || count < 0 ||
-      !(static_cast<double>(count) <= kMost)) {
+  if (!std::isfinite(start) || !std::isfinite(stop) || count < 0) {
     throw InvalidArgument(fmt::format("[linspace] no {} numbers from {} to {}", count, start, stop),
                           "limits are finite, and a count is 0 or more");
   }
+  check_numbers("linspace", static_cast<double>(count));
   // From both ends, so that both are exact.
   const double step = count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0;
   return std::make_shared<Arange>(

@@ -292,10 +292,21 @@ T one_hot(const T& indices, int64_t classes) {
 }
 LOCKSTEP_INSTANTIATE_1(one_hot, int64_t)
 
-Value by_channel(const Value& vector, const Shape& x) {
+namespace {
+
+Shape shape_by_channel(const Shape& x) {
   std::vector<int64_t> dims(static_cast<size_t>(x.rank()), 1);
   dims[1] = x[1];
-  return reshaped(vector, Shape(dims));
+  return Shape(dims);
+}
+
+}  // namespace
+
+Value by_channel(const Value& vector, const Shape& x) {
+  return reshaped(vector, shape_by_channel(x));
+}
+Tensor by_channel(const Tensor& vector, const Shape& x) {
+  return reshaped(vector, shape_by_channel(x));
 }
 
 template <Operand T>

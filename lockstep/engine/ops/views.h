@@ -23,5 +23,6 @@ Value detached(const Value& x);
 Tensor detached(const Tensor& x);
 // A vector of channels in a shape that broadcasts to x, n x c x space.
 Value by_channel(const Value& vector, const Shape& x);
+Tensor by_channel(const Tensor& vector, const Shape& x);
 
 }  // namespace lockstep::ops

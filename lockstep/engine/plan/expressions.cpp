@@ -21,7 +21,7 @@ using kernels::Opcode;
 constexpr size_t kMostRepeated = 8, kMostRepeatedInputs = 2;
 constexpr size_t kMostInputs = kernels::kMostExpressionInputs;
 constexpr size_t kMostInstructions = kernels::kMostInstructions;
-// Back ends take results of so many axes with any strides.
+// With strided inputs every back end supports results of this rank.
 constexpr int kMostAxes = 8;
 
 // How an expression reads its inputs.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/allocator.h"
@@ -42,11 +41,7 @@ Tensor::Tensor(const TensorSpec& spec, Device device)
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   Tensor tensor(shape, dtype, device);
-  if (device.is_cpu()) {
-    std::memset(tensor.data_, 0, tensor.bytes());
-  } else if (tensor.bytes() > 0) {
-    memory_of(device).zero(tensor.data_, tensor.bytes(), eager_stream_of(device));
-  }
+  eager_zero(device, tensor.data_, tensor.bytes());
   return tensor;
 }
 

@@ -61,7 +61,7 @@ void FunctionProgram::refuse_coupled(const Shard::State& of) {
   const std::vector<Tensor> changed = with_another_row(of.rows);
   if (changed.empty()) return;
   ThreadTimer untimed(nullptr, 0);
-  const PredictAlone others;  // networks of their own, which may normalize over the shard, too
+  const PredictAlone predicting;  // other networks may normalize over the shard, too
   const auto losses = [&](const std::vector<Tensor>& rows) {
     FunctionSummary summary;
     Shard::State state = of;
@@ -84,7 +84,7 @@ void FunctionProgram::refuse_coupled(const Shard::State& of) {
     // Losses that differ from call to call depend on something else.
     differ = before.size() == count && after.size() == count && others_differ(before, after) &&
              !others_differ(before, losses(of.rows));
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     differ = false;  // the loss is about to throw it
   }
   forget_trial(*of.worker);

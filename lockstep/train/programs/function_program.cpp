@@ -42,12 +42,7 @@ void fill_unreached(const GradientLayout& layout, const std::vector<bool>& reach
   for (size_t p = 0; p < reached.size(); ++p) {
     if (reached[p]) continue;
     const GradientLayout::Entry& entry = layout.entries[p];
-    std::byte* const to = static_cast<std::byte*>(all.raw()) + entry.offset;
-    if (all.device().is_cpu()) {
-      std::memset(to, 0, entry.spec.bytes());
-    } else {
-      memory_of(all.device()).zero(to, entry.spec.bytes(), eager_stream_of(all.device()));
-    }
+    eager_zero(all.device(), static_cast<std::byte*>(all.raw()) + entry.offset, entry.spec.bytes());
   }
 }
 
@@ -236,9 +231,9 @@ void FunctionProgram::forget_plans() {
 }
 
 const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics::Key& key,
-                                                        bool is_trial) {
+                                                        bool for_trial) {
   const MutexLock lock(mutex_);
-  auto& plans = is_trial ? trial_plans_ : plans_;
+  auto& plans = for_trial ? trial_plans_ : plans_;
   const auto found = plans.find(key);
   if (found != plans.end()) return found->second;
   LoweredNetwork lowered = network_.lower(key.n, {key.training, key.inputs, key.outputs});

@@ -143,9 +143,9 @@ class FunctionProgram final : public ShardProgram {
     Tensor gradients;                           // of the last shard
   };
 
-  // Made at the first call for a key. The reference stays valid until forget_plans().
-  // Those of trials are apart, and live as long as the trial.
-  const ShardPlan& plan(const ForwardStatistics::Key& key, bool is_trial = false)
+  // Made at the first call for a key. The reference stays valid until forget_plans(), or until
+  // forget_trial() if the plan is made for a trial alone.
+  const ShardPlan& plan(const ForwardStatistics::Key& key, bool for_trial = false)
       LOCKSTEP_EXCLUDES(mutex_);
   void forget_plans() LOCKSTEP_EXCLUDES(mutex_);
   // Whether plans and runs belong to the network's present parameters.

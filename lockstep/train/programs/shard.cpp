@@ -131,7 +131,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
       [run, device, &plan, &s, &charge, tracked, recorded = std::move(recorded)](
           const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
         charge(&StepAccounts::losses);
-        std::vector<Tensor> results = recorded.backward(output_gradients, wanted, tracked.size());
+        std::vector<Tensor> results = recorded.backward(output_gradients, wanted);
         const size_t of_parameters = tracked.size() - 1;
         if (wanted[of_parameters] && s.gradients == nullptr) {
           s.gradients = run->gradients();

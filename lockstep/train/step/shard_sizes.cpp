@@ -45,7 +45,7 @@ std::string shard_size_note(const Network& network, const TrainingOptions& optio
                            ", but convolutions compute multiples of " + std::to_string(multiple) +
                            " faster: ";
   if (shard < multiple) return text + "shard_size = " + std::to_string(multiple) + " gives them";
-  // Shards of `largest` observations or fewer are all multiples in mini-batches up to `most`.
+  // Mini-batches above `most` are cut into shards above `largest`.
   const int64_t largest = shard / multiple * multiple;
   const int64_t most = shard == largest ? INT64_MAX : (shard - 1) / (shard - largest) * largest;
   int64_t below = size, above = size;

@@ -1,5 +1,5 @@
-// Taking, scattering, extremes, cumulative sums, ranges and casts by the CUDA back end, beside the
-// CPU's: the same bits.
+// Taking, scattering, extremes, cumulative sums, products of others, ranges and casts: the CUDA
+// back end has the bits of the CPU's.
 #include <gtest/gtest.h>
 
 #include <random>

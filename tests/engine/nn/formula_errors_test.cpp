@@ -104,7 +104,7 @@ TEST(FormulaErrors, ShowThePlace) {
        "[f] e, column 31: cross_entropy() has 2 arguments by position, and `weights` by name\n"
        "    cross_entropy(output, target, 0.1)\n"
        "                                  ^~~\n"
-       "hint: it is cross_entropy(probabilities, labels, weights=1, ignore_index=-100, "
+       "hint: it is cross_entropy(probabilities, labels, weights=none, ignore_index=-100, "
        "label_smoothing=0)"},
       {"output +",
        "[f] e, column 9: expected a number, a name or `(`, received the end\n"

@@ -262,13 +262,9 @@ TEST(FormulaValues, AxesAreThoseOfAnObservation) {
   }
 }
 
-// The results of a loss of two classifications of three classes.
+// The losses of two observations with three classes.
 std::vector<float> losses_of(const std::string& loss, bool with_softmax) {
-  Network network;
-  network.add(feature_input({.features = 3, .normalization = "none"}));
-  if (with_softmax) network.add(softmax());
-  network.set_loss(loss);
-  network.initialize(1);
+  check_loss(loss);
   Graph graph;
   const int x = graph.add_input({2, 3}, DType::f32);
   const int y = with_softmax ? graph.add(ops::make_softmax(), {x}, "softmax")[0] : x;

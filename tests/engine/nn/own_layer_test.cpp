@@ -15,17 +15,9 @@ namespace {
 
 using optest::array_of;
 using optest::random_array;
+using optest::refusal_of;
 using optest::relative_error;
 using optest::tensor_of;
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
-  return "nothing was refused";
-}
 
 // Squeeze and excitation, without the squeeze: x times the sigmoid of a map of its channels.
 struct ChannelGate {
@@ -205,16 +197,17 @@ TEST(CustomLayer, StateFollowsItsRules) {
 TEST(CustomLayer, FilesKnowItOnceItIsRegistered) {
   const nlohmann::json written = gated(0.5).to_json();
   EXPECT_EQ(written["layers"][1]["type"], "channel_gate");
-  EXPECT_NE(refusal([&] { Network::from_json(written); }).find("unknown layer type"),
+  EXPECT_NE(refusal_of([&] { Network::from_json(written); }).find("unknown layer type"),
             std::string::npos);
   register_layer<ChannelGate>();
   EXPECT_EQ(nlohmann::json(Network::from_json(written).to_json()), written);
-  EXPECT_NE(refusal([] { register_layer<ChannelGate>(); }).find("channel_gate"), std::string::npos);
-  EXPECT_NE(refusal([] { register_layer<Relu2>(); }).find("already"), std::string::npos);
+  EXPECT_NE(refusal_of([] { register_layer<ChannelGate>(); }).find("channel_gate"),
+            std::string::npos);
+  EXPECT_NE(refusal_of([] { register_layer<Relu2>(); }).find("already"), std::string::npos);
 }
 
-// What batch_normalization() of layers.h does, for features: one value for each channel while the
-// sizes are determined.
+// The batch normalization of features, as layers.h has it. Layers are built for one observation
+// first, which has one value for each channel.
 struct Normalized {
   static constexpr const char* kType = "normalized";
   static constexpr const char* kHelp = "normalizes features of all inputs together";
@@ -259,7 +252,8 @@ TEST(CustomLayer, IsWrittenLikeTheLayersOfTheLibrary) {
   };
   EXPECT_EQ(trained(true), trained(false));
   Network one{feature_input({.features = 3, .normalization = "none"}), custom_layer(Normalized{})};
-  EXPECT_NE(refusal([&] { one.check(); }).find("takes 2 or more inputs, has 1"), std::string::npos);
+  EXPECT_NE(refusal_of([&] { one.check(); }).find("takes 2 or more inputs, has 1"),
+            std::string::npos);
 }
 
 // ---- refused layers ----
@@ -301,7 +295,7 @@ struct Bad {
 
 template <int kind>
 std::string refused() {
-  return refusal([] {
+  return refusal_of([] {
     Network n{image_input({.height = 2, .width = 2, .channels = 1, .normalization = "none"}),
               custom_layer(Bad<kind>{})};
     n.initialize(1);

@@ -4,9 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lockstep/engine/graph/graph.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/plan/plan.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest::ranges {
@@ -91,29 +89,6 @@ TEST(Triangles, AreThoseOfTheLastTwoAxes) {
   const Tensor x = Tensor::from(Floats{1, NAN, 2, 3}, {2, 2});
   EXPECT_EQ(ops::tril(x).to_vector(), (Floats{1, 0, 2, 3}));
   expect_refusal([&] { ops::tril(Tensor::zeros({3})); }, {"[tril]", "matrices", "received 3"});
-}
-
-// In a plan, in each run, also beside what is combined to expressions.
-TEST(Arange, IsComputedByPlans) {
-  Graph graph;
-  GraphBuilder builder(graph, "test");
-  const Value x(&builder, graph.add_input({3, 4}, DType::f32));
-  const Value y =
-      ops::tril(x * ops::linspace(x, 0, 1, 4)) + ops::expand_dims(ops::arange(x, 0, 3), 1);
-  graph.mark_output(y.number());
-  const auto plan = std::make_shared<const Plan>(graph, std::vector<Shape>(), PlanOptions{});
-  PackedParameters packed({});
-  PlanRun run(plan, packed, {});
-  const Tensor values = tensor_of(random_array({3, 4}, 3));
-  const Tensor expected =
-      ops::tril(values * ops::linspace(0, 1, 4)) + ops::expand_dims(ops::arange(0, 3), 1);
-  for (int round = 0; round < 2; ++round) {
-    run.set_input(0, values.raw(), values.bytes());
-    run.forward({});
-    Floats found(12);
-    run.get_output(0, found.data(), found.size() * sizeof(float));
-    EXPECT_EQ(found, expected.to_vector());
-  }
 }
 
 }  // namespace

@@ -299,24 +299,24 @@ std::vector<Row> rows() {
        },
        {"[relu]", "takes 1", "received 2"}},
       {"relu_nothing", [] { apply_op(make_relu(), {}); }, {"[relu]", "takes 1", "received 0"}},
-      {"addition_shapes",
+      {"add_shapes",
        [=] {
          add({image, of({2, 6, 7, 5})});
        },
        {"[add]", "2x6x5x7", "2x6x7x5"}},
       {"add_nothing", [] { add(std::vector<Tensor>()); }, {"[add]", "received 0"}},
-      {"addition_type",
+      {"add_type",
        [] {
          add({of({3}), of({3}, DType::i32)});
        },
        {"[add]", "3 i32"}},
-      {"multiplication_shapes",
+      {"multiply_shapes",
        [=] {
          multiply({image, of({2, 6, 7, 5})});
        },
        {"[multiply]", "2x6x5x7", "2x6x7x5"}},
       {"multiply_nothing", [] { multiply(std::vector<Tensor>()); }, {"[multiply]", "received 0"}},
-      {"multiplication_type",
+      {"multiply_type",
        [] {
          multiply({of({3}), of({3}, DType::i32)});
        },
@@ -357,20 +357,20 @@ std::vector<Row> rows() {
          group_normalization(of({2, 6}, DType::u8), of({6}), of({6}), 1);
        },
        {"[group_normalization]", "2x6 u8"}},
-      {"concatenation_shapes",
+      {"concat_shapes",
        [=] {
          concat({image, of({2, 6, 5, 6})});
        },
        {"[concat]", "2x6x5x7", "2x6x5x6"}},
-      {"concatenation_ranks",
+      {"concat_ranks",
        [=] {
          concat({image, of({2, 6})});
        },
        {"[concat]", "2x6x5x7", "2x6"}},
-      {"concatenation_axis", [=] { concat({image}, 4); }, {"[concat]", "2x6x5x7", "dimension 4"}},
-      {"concatenation_negative_axis", [=] { concat({image}, -1); }, {"[concat]", "dimension -1"}},
+      {"concat_axis", [=] { concat({image}, 4); }, {"[concat]", "2x6x5x7", "axis 4"}},
+      {"concat_negative_axis", [=] { concat({image}, -5); }, {"[concat]", "axis -5"}},
       {"concat_nothing", [] { concat(std::vector<Tensor>()); }, {"[concat]", "received 0"}},
-      {"concatenation_type",
+      {"concat_type",
        [] {
          concat({of({1, 2}, DType::u8), of({1, 2}, DType::u8)});
        },

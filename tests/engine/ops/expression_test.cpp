@@ -253,8 +253,8 @@ struct Random {
   }
 };
 
-// Reads elements of `count` ones: axes in any order, with gaps, backwards, or repeated.
-kernels::InputStrides random_strides(Numbers& random, const Shape& dst, int64_t& count) {
+// Strides, and how many elements they reach: axes in any order, with gaps, backwards, or repeated.
+std::pair<kernels::InputStrides, int64_t> random_strides(Numbers& random, const Shape& dst) {
   const auto rank = static_cast<size_t>(dst.rank());
   std::vector<size_t> order(rank);
   std::iota(order.begin(), order.end(), size_t{0});
@@ -263,7 +263,7 @@ kernels::InputStrides random_strides(Numbers& random, const Shape& dst, int64_t&
   }
   if (random.below(2) == 0) std::sort(order.rbegin(), order.rend());
   kernels::InputStrides strided{random.below(4), std::vector<int64_t>(rank)};
-  count = 1;
+  int64_t count = 1;
   for (const size_t axis : order) {
     const int64_t extent = std::max<int64_t>(dst[static_cast<int>(axis)], 1);
     const int64_t kind = random.below(8);
@@ -273,8 +273,7 @@ kernels::InputStrides random_strides(Numbers& random, const Shape& dst, int64_t&
     if (kind == 2) strided.offset += (extent - 1) * stride;
     count = stride * extent;
   }
-  count += strided.offset + random.below(3);
-  return strided;
+  return {strided, count + strided.offset + random.below(3)};
 }
 
 Shape random_shape(Numbers& random, int64_t most) {
@@ -306,8 +305,8 @@ Random random_program(uint64_t seed, bool with_elementary, int64_t most = 60000)
     r.src.emplace_back(dims);
     r.strided.emplace_back();
     if (r.dst.rank() > 0 && random.below(4) == 0) {
-      int64_t count = 0;
-      r.strided.back() = random_strides(random, r.dst, count);
+      const auto [strided, count] = random_strides(random, r.dst);
+      r.strided.back() = strided;
       r.src.back() = Shape{count};
     }
     r.inputs.push_back(random.numbers(r.src.back().elements()));

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "lockstep/engine/graph/graph.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/plan/plan.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest::label_losses {
@@ -94,6 +96,29 @@ TEST(LabelLosses, WhatDoesNotCountIsLeftOut) {
             (Floats{0, -1, 0, 0, 0, 0, 0, 0, -1}));
 }
 
+// The slope of log(0) is not a number, but these zeros do not count.
+TEST(LabelLosses, ProbabilitiesOfZeroHaveNoSlope) {
+  const Tensor p = Tensor::from(Floats{0, 1, 0, 0, 0.5f, 0.5f, 0, 0, 1}, {3, 3});
+  const Tensor y = Tensor::from(std::vector<int32_t>{1, 2, -1}, {3});
+  const Tensor weights = Tensor::from(Floats{std::numeric_limits<float>::infinity(), 3, 4}, {3});
+  for (const bool weighted : {false, true}) {
+    Tape tape;
+    tape.watch(p);
+    const Tensor loss =
+        ops::cross_entropy(p, y, weighted ? weights : Tensor(), {.ignore_index = -1});
+    const float of_half = weighted ? 4 : 1;
+    EXPECT_EQ(loss.to_vector(), (Floats{0, of_half * 0.693147182f, 0}));
+    EXPECT_EQ(tape.gradient(ops::sum(loss), {p})[0].to_vector(),
+              (Floats{0, weighted ? -3.0f : -1.0f, 0, 0, 0, -2 * of_half, 0, 0, 0}));
+  }
+  // Smoothing counts all classes, but those of labels that are ignored.
+  Tape tape;
+  tape.watch(p);
+  const Tensor none = Tensor::from(std::vector<int32_t>{-1, -1, -1}, {3});
+  const Tensor loss = ops::cross_entropy(p, none, {}, {.ignore_index = -1, .label_smoothing = 0.1});
+  EXPECT_EQ(tape.gradient(ops::sum(loss), {p})[0].to_vector(), Floats(9, 0));
+}
+
 TEST(LabelLosses, RefuseWhatDoesNotFit) {
   const Tensor y = Tensor::from(std::vector<int32_t>{1, 2, 0, 3}, {4});
   expect_refusal([&] { ops::nll(scores(), y); }, {"[nll]", "index 3", "position 3"});
@@ -106,12 +131,28 @@ TEST(LabelLosses, RefuseWhatDoesNotFit) {
     expect_refusal([&] { ops::cross_entropy(scores(), y, {}, {.label_smoothing = smoothing}); },
                    {"[cross_entropy]", "label_smoothing must be from 0 to 1"});
   }
-  // Where labels are not known before the op runs, they give NaN.
+}
+
+// A plan does not know them before it runs.
+TEST(LabelLosses, LabelsOfNoClassGiveNanInPlans) {
   Graph graph;
   GraphBuilder builder(graph, "test");
   const Value x(&builder, graph.add_input({4, 3}, DType::f32));
   const Value labels(&builder, graph.add_input({4}, DType::i32));
-  EXPECT_EQ(ops::nll(x, labels).shape(), Shape{4});
+  graph.mark_output(ops::nll(x, labels).number());
+  PackedParameters packed({});
+  PlanRun run(std::make_shared<const Plan>(graph, std::vector<Shape>(), PlanOptions{}), packed, {});
+  const Floats logs = scores().to_vector();
+  const std::vector<int32_t> some{1, 2, 0, 3};
+  run.set_input(0, logs.data(), logs.size() * sizeof(float));
+  run.set_input(1, some.data(), some.size() * sizeof(int32_t));
+  run.forward({});
+  Floats found(4);
+  run.get_output(0, found.data(), found.size() * sizeof(float));
+  EXPECT_EQ(found[0], -logs[1]);
+  EXPECT_EQ(found[1], -logs[3 + 2]);
+  EXPECT_EQ(found[2], -logs[6]);
+  EXPECT_TRUE(std::isnan(found[3]));
 }
 
 TEST(TripletMargin, IsThatOfPyTorch) {

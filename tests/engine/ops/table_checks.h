@@ -10,8 +10,9 @@ namespace lockstep::optest {
 // Counts a kernel as supported, for the table that tables_test.cpp prints, if nothing has failed.
 void note_support(Device device, std::string kernel);
 
-// Updates of one parameter beside their formulas, whole and in parts; updates of all at once.
+// Compares updates of one parameter, whole and in parts, and sums of squares with their formulas.
 void check_updates(Device device);
+// Compares updates of all parameters at once with single ones.
 void check_updates_of_all(Device device);
 
 }  // namespace lockstep::optest

@@ -86,7 +86,6 @@ TEST(Expressions, NumbersAndRepeatedValuesNeedNoPass) {
   expect_plan_equals_eager(w.graph, {0}, 0);
 }
 
-// More than a kernel takes is cut.
 // Gates of a recurrent layer: slices of one product are read where they are.
 TEST(Expressions, SlicesAreReadWhereTheyAre) {
   Written w;
@@ -106,7 +105,7 @@ TEST(Expressions, AResultDoesNotOverwriteWhatIsReadInTwoWays) {
   expect_plan_equals_eager(w.graph, {0, 1}, 0);
 }
 
-// Whose neighbors are apart is transposed by a copy: elements one by one would be slower.
+// A transposed input is copied, because its neighboring elements are apart in memory.
 TEST(Expressions, TransposedValuesAreCopied) {
   Written w;
   const Value x = w.input({30, 40}), y = w.input({40, 30});
@@ -115,6 +114,7 @@ TEST(Expressions, TransposedValuesAreCopied) {
   expect_plan_equals_eager(w.graph, {0}, 0);
 }
 
+// More than a kernel takes is cut.
 TEST(Expressions, LongOnesAreCut) {
   Written chain;
   Value x = chain.input({3, 50});
@@ -168,6 +168,13 @@ TEST(Expressions, ZerosThatStayAreKnown) {
   EXPECT_FALSE(ops::keeps_zeros({{{divide, 0, 1}}}, 2));
   EXPECT_FALSE(ops::keeps_zeros({{{exp, 0}}}, 1));
   EXPECT_FALSE(ops::keeps_zeros({{{pow, 0, 1}}}, 2));
+}
+
+TEST(Expressions, ReadNumbersThatThePlanComputes) {
+  Written w;
+  const Value x = w.input({3, 4});
+  w.output(ops::tril(x * ops::linspace(x, 0, 1, 4)) + ops::expand_dims(ops::arange(x, 0, 3), 1));
+  expect_plan_equals_eager(w.graph, {0}, 0);
 }
 
 // Random graphs: values with several readers, broadcast operands, numbers, sums of derivatives.

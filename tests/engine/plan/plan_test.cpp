@@ -263,6 +263,9 @@ TEST(Plan, ABackwardRunComputesWhatIsAskedFor) {
     return std::vector<std::byte>(run.gradients(), run.gradients() + plan->gradient_layout().bytes);
   };
   const auto passes_for = [&](const BackwardResults& results) {
+    // Results of an earlier call do not count.
+    std::memset(run.gradients(), 0xff, plan->gradient_layout().bytes);
+    std::memset(const_cast<float*>(run.input_gradient(0)), 0xff, 4 * 6 * sizeof(float));
     std::memcpy(run.input(0), values.inputs[0].raw(), values.inputs[0].bytes());
     std::fill_n(run.output_gradient(0), 4 * 2, 1.0f);
     run.forward({});
@@ -280,6 +283,7 @@ TEST(Plan, ABackwardRunComputesWhatIsAskedFor) {
   EXPECT_NE(all.find("unused parameter: zero"), std::string::npos) << all;
   const std::string for_values = passes_for({.parameters = false, .zeros = false});
   EXPECT_EQ(of_input(), input);
+  EXPECT_NE(of_parameters(), parameters);
   const std::string for_parameters = passes_for({.values = false});
   EXPECT_EQ(of_parameters(), parameters);
   const auto count = [](const std::string& names) {
@@ -287,6 +291,9 @@ TEST(Plan, ABackwardRunComputesWhatIsAskedFor) {
   };
   EXPECT_LT(count(for_values), count(for_parameters)) << for_values;
   EXPECT_LT(count(for_parameters), count(all)) << for_parameters;
+  const std::string without_zeros = passes_for({.zeros = false});
+  EXPECT_EQ(without_zeros.find("unused parameter: zero"), std::string::npos) << without_zeros;
+  EXPECT_EQ(count(without_zeros), count(all) - 1);
   EXPECT_EQ(passes_for({false, false, false}), "");
 }
 

@@ -22,8 +22,8 @@
 
 #include "lockstep/engine/kernels/backends/functions.h"
 
-// Changes whenever a list or the type of a function in it changes, so that a back end that was built
-// with another list is rejected.
+// Changes whenever a list or the type of a function in it changes, so that a back end that was
+// built with another list is rejected.
 #define LOCKSTEP_TABLE_VERSION 26
 
 // clang-format off

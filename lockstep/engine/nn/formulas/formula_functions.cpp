@@ -393,7 +393,7 @@ std::string FormulaFunction::signature() const {
     if (&p != &parameters.front()) text += ", ";
     text += p.name;
     if (p.kind == ParameterKind::axes) text += "=all";
-    if (p.kind == ParameterKind::numbers) text += "=1";
+    if (p.kind == ParameterKind::numbers) text += "=none";
     if (p.otherwise) text += fmt::format("={}", *p.otherwise);
   }
   return text + ")";

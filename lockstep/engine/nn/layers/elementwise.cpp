@@ -79,23 +79,19 @@ struct Multiplication : MultiplicationOptions {
   Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::multiply(x); }
 };
 
-Formula parsed_function(const std::string& expression) {
-  return parse_formula(expression, "[function] expression");
-}
-
 // The names of a layer's inputs: x, or x1, x2, ....
 FormulaNames names_for(size_t inputs) {
   FormulaNames names;
-  if (inputs == 1) names.values.emplace_back("x");
-  for (size_t k = 1; k <= inputs && inputs > 1; ++k)
-    names.values.push_back("x" + std::to_string(k));
+  for (size_t k = 1; k <= inputs; ++k) {
+    names.values.push_back(inputs == 1 ? "x" : "x" + std::to_string(k));
+  }
   return names;
 }
 
 struct Function : FunctionOptions {
   static constexpr int kMostInputs = 1000;
   Value build(LayerBuilder&, const std::vector<Value>& x) const {
-    const Formula formula = parsed_function(expression);
+    const Formula formula = parse_formula(expression, "[function] expression");
     const FormulaNames names = names_for(x.size());
     const Value result = formula_value(formula, names, x);
     for (const std::string& name : names.values) {

@@ -36,7 +36,7 @@ class InputLayer final : public LayerOf<Input<Options>> {
   int least_inputs() const override { return 0; }
   int most_inputs() const override { return 0; }
   bool is_input() const override { return true; }
-  Shape input_shape() const override { return shape_of(this->described()); }
+  Shape input_shape() const override { return shape_of(this->layer()); }
 };
 
 template <class Options>
@@ -58,9 +58,9 @@ void ImageInputOptions::visit(FieldVisitor& v) {
   v.integer("width", width, "width in pixels", {.min = 1, .max = 1 << 14, .required = true});
   v.integer("channels", channels, "values per pixel: 1 grayscale, 3 RGB",
             {.min = 1, .max = 1 << 14, .required = true});
-  v.text("normalization", normalization,
-         "of each channel (pixels are 0 to 255), with statistics of the training data",
-         {"none", "zero-center", "z-score", "rescale-zero-one", "rescale-symmetric"});
+  visit_normalization(
+      v, normalization,
+      "of each channel (pixels are 0 to 255), with statistics of the training data");
 }
 
 void FeatureInputOptions::visit(FieldVisitor& v) {

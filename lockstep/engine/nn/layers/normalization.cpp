@@ -9,11 +9,21 @@ namespace lockstep {
 namespace {
 
 template <class Options>
-void visit_common(FieldVisitor& v, Options& o) {
+void visit_epsilon(FieldVisitor& v, Options& o) {
   v.number("epsilon", o.epsilon, "added to the variance", {.min = 0, .min_excluded = true});
+}
+
+template <class Options>
+void visit_factors(FieldVisitor& v, Options& o) {
   v.number("l2_factor", o.l2_factor, "factor of the option l2 for scale and shift", {.min = 0});
   v.number("learning_rate_factor", o.learning_rate_factor,
            "factor of the learning rate for scale and shift; 0: frozen", {.min = 0});
+}
+
+template <class Options>
+void visit_common(FieldVisitor& v, Options& o) {
+  visit_epsilon(v, o);
+  visit_factors(v, o);
 }
 
 struct ScaleAndShift {
@@ -63,12 +73,10 @@ struct Normalization : Options {
 }  // namespace
 
 void BatchNormalizationOptions::visit(FieldVisitor& v) {
-  v.number("epsilon", epsilon, "added to the variance", {.min = 0, .min_excluded = true});
+  visit_epsilon(v, *this);
   v.number("momentum", momentum, "weight of the newest mini-batch in the moving statistics",
            {.min = 0, .max = 1});
-  v.number("l2_factor", l2_factor, "factor of the option l2 for scale and shift", {.min = 0});
-  v.number("learning_rate_factor", learning_rate_factor,
-           "factor of the learning rate for scale and shift; 0: frozen", {.min = 0});
+  visit_factors(v, *this);
   v.text("statistics", statistics,
          "by which training normalizes: those of the mini-batch, or the moving ones, which then "
          "keep their values; `freeze` alone does not keep them",

@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/reductions/arg_axis.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/networks/per_observation.h"
 #include "lockstep/engine/ops/ops.h"
@@ -181,56 +183,63 @@ LOCKSTEP_INSTANTIATE_2(kl_div)
 
 namespace {
 
+// Labels are compared as floats, which are exact up to here.
+constexpr int64_t kMostClasses = 1 << 24;
+
 template <class T>
-void check_labels(const T& scores, const T& labels, const T& weights) {
-  const Shape x = scores.shape(), of = labels.shape();
-  bool fits = x.rank() >= 2 && of.rank() == x.rank() - 1 && x[1] > 0;
-  for (int a = 0; fits && a < of.rank(); ++a) fits = of[a] == x[a == 0 ? 0 : a + 1];
+void check_labels(const T& scores, const T& labels, const T& weights,
+                  const CrossEntropyParams& params) {
+  const Shape of_scores = scores.shape(), of_labels = labels.shape();
+  const bool fits =
+      of_scores.rank() >= 2 && of_scores[1] > 0 && of_labels == kernels::without_axis(of_scores, 1);
   if (!fits || (labels.dtype() != DType::i32 && labels.dtype() != DType::i64)) {
     throw InvalidArgument(
         "[labels] expected scores of n x c or n x c x space and labels of n or n "
         "x space, i32 or i64, received " +
-            x.to_string() + " and " + of.to_string() + " " + std::string(name_of(labels.dtype())),
+            of_scores.to_string() + " and " + of_labels.to_string() + " " +
+            std::string(name_of(labels.dtype())),
         "shares of classes are labels of softmax_cross_entropy() without settings");
   }
-  if (weights.defined() && !(weights.shape() == Shape{x[1]})) {
-    throw InvalidArgument("[labels] expected " + std::to_string(x[1]) +
+  if (of_scores[1] > kMostClasses || std::abs(params.ignore_index) > kMostClasses) {
+    throw InvalidArgument(fmt::format(
+        "[labels] expected at most {} classes and an ignore_index of that size, received {} and {}",
+        kMostClasses, of_scores[1], params.ignore_index));
+  }
+  if (weights.defined() && !(weights.shape() == Shape{of_scores[1]})) {
+    throw InvalidArgument("[labels] expected " + std::to_string(of_scores[1]) +
                           " weights, one for each class, received " + weights.shape().to_string());
   }
+  if (!(params.label_smoothing >= 0 && params.label_smoothing <= 1)) {
+    throw InvalidArgument(fmt::format("[labels] label_smoothing must be from 0 to 1, received {}",
+                                      params.label_smoothing));
+  }
 }
 
-// A vector of classes, in a shape that broadcasts to scores.
-template <class T>
-T along_classes(const T& vector, const Shape& scores) {
-  std::vector<int64_t> dims(static_cast<size_t>(scores.rank()), 1);
-  dims[1] = scores[1];
-  return reshaped(vector, Shape(dims));
-}
-
-// -log(probability) of labels, from the logarithms of all classes. A label that is ignored has a
-// loss of 0.
-template <class T>
-T surprise(const T& logs, const T& labels, const T& weights, const CrossEntropyParams& params) {
-  check_labels(logs, labels, weights);
+// -log(probability) of labels. `certain`: the score of a class that is certain. logs_of(scores) are
+// logarithms of probabilities; of all classes they are computed only for smoothing, because the
+// slope of log(0) is not a number.
+template <class T, class LogsOf>
+T surprise(const T& scores, double certain, const T& labels, const T& weights,
+           const CrossEntropyParams& params, const LogsOf& logs_of) {
   const T numbers = astype(labels, DType::f32);
   const T ignored = equal(numbers, static_cast<double>(params.ignore_index));
-  // Class 0 stands for them, because its probability is there.
+  // A label that is ignored becomes class 0, and its classes are certain.
+  const T counted = where(expand_dims(ignored, 1), certain, scores);
   const T present = expand_dims(astype(where(ignored, 0.0, numbers), DType::i32), 1);
-  T loss = negate(squeeze(gather(logs, present, 1), {1}));
-  if (weights.defined()) {
-    loss = loss * take(weights, squeeze(present, {1}), 0);
-  }
+  T loss = negate(logs_of(squeeze(gather(counted, present, 1), {1})));
+  if (weights.defined()) loss = loss * take(weights, squeeze(present, {1}), 0);
   if (params.label_smoothing > 0) {
-    const T all = weights.defined() ? logs * along_classes(weights, logs.shape()) : logs;
+    const T logs = logs_of(counted);
+    const T all = weights.defined() ? logs * by_channel(weights, logs.shape()) : logs;
     loss = loss * (1 - params.label_smoothing) - mean(all, {1}) * params.label_smoothing;
   }
   return where(ignored, 0.0, loss);
 }
 
-void check_smoothing(double smoothing) {
-  if (smoothing >= 0 && smoothing <= 1) return;
-  throw InvalidArgument(
-      fmt::format("[labels] label_smoothing must be from 0 to 1, received {}", smoothing));
+template <class T>
+T surprise_of_logs(const T& logs, const T& labels, const T& weights,
+                   const CrossEntropyParams& params) {
+  return surprise(logs, 0.0, labels, weights, params, [](const T& these) { return these; });
 }
 
 }  // namespace
@@ -239,7 +248,9 @@ template <Operand T>
 T nll(const T& log_probabilities, const Same<T>& labels, const Same<T>& weights,
       int64_t ignore_index) {
   return named("nll", [&] {
-    return surprise(log_probabilities, labels, weights, {.ignore_index = ignore_index});
+    const CrossEntropyParams params{.ignore_index = ignore_index};
+    check_labels(log_probabilities, labels, weights, params);
+    return surprise_of_logs(log_probabilities, labels, weights, params);
   });
 }
 LOCKSTEP_INSTANTIATE_3(nll, int64_t)
@@ -248,8 +259,8 @@ template <Operand T>
 T cross_entropy(const T& probabilities, const Same<T>& labels, const Same<T>& weights,
                 const CrossEntropyParams& params) {
   return named("cross_entropy", [&] {
-    check_smoothing(params.label_smoothing);
-    return surprise(log(probabilities), labels, weights, params);
+    check_labels(probabilities, labels, weights, params);
+    return surprise(probabilities, 1.0, labels, weights, params, [](const T& p) { return log(p); });
   });
 }
 LOCKSTEP_INSTANTIATE_3(cross_entropy, const CrossEntropyParams&)
@@ -258,9 +269,8 @@ template <Operand T>
 T softmax_cross_entropy(const T& logits, const Same<T>& labels, const Same<T>& weights,
                         const CrossEntropyParams& params) {
   return named("softmax_cross_entropy", [&] {
-    check_smoothing(params.label_smoothing);
-    check_labels(logits, labels, weights);
-    return surprise(log_softmax(logits, 1), labels, weights, params);
+    check_labels(logits, labels, weights, params);
+    return surprise_of_logs(log_softmax(logits, 1), labels, weights, params);
   });
 }
 LOCKSTEP_INSTANTIATE_3(softmax_cross_entropy, const CrossEntropyParams&)

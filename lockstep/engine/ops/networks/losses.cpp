@@ -1,4 +1,4 @@
-// Softmax, cross-entropy and the squared error, which have kernels of their own.
+// Softmax, cross-entropy and the squared error: the losses that have kernels.
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/losses/cross_entropy.h"
@@ -113,7 +113,7 @@ OpPtr make_softmax() { return std::make_shared<Softmax>(); }
 
 template <Operand T>
 T softmax(const T& x) {
-  return named("softmax", [&] { return applied(make_softmax(), {x}); });
+  return applied(make_softmax(), {x});
 }
 LOCKSTEP_INSTANTIATE_1(softmax)
 

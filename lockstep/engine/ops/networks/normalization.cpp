@@ -133,7 +133,7 @@ BatchNormalizationResult<T> batch_normalization_training(const T& x, const Same<
     // Layers are built for one observation, too; networks refuse such values where they run.
     if (std::same_as<T, Tensor> && values_of_a_channel(*op, x.shape()) == 1) {
       throw InvalidArgument(
-          "[batch_normalization] x (" + x.shape().to_string() +
+          "[batch_normalization_training] x (" + x.shape().to_string() +
               ") has one value for each channel, whose normalization gives 0 whatever the value is",
           "give it several observations, or statistics: batch_normalization()");
     }

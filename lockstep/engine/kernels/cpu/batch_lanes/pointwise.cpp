@@ -17,7 +17,7 @@ constexpr int64_t kFewestForProduct = 32;
 
 // Elements of the larger of images and results in a block of columns, whose product is computed at
 // once: the block is still in the second cache when the bias is added to it. oneDNN 2.6 takes up to
-// half longer to add a product to results that hold the bias.
+// 1.6 times as long to add a product to results that hold the bias.
 constexpr int64_t kBlock = 131072;
 
 // Descriptor of a rows x columns matrix; `turned`: of memory that holds its transpose.
