@@ -6,6 +6,7 @@ import random
 import struct
 import subprocess
 import tempfile
+import threading
 import zlib
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -70,13 +71,16 @@ def train(command, job, out, settings, threads=None, data=None, more=(), limit=N
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run_measured(arguments, cwd=None, environment=None):
-    """Runs a program. Returns what it has printed, and the MiB that it, or one of its processes,
-    has had resident at most."""
+def run_measured(arguments, cwd=None, environment=None, limit=1800):
+    """Runs a program for at most `limit` seconds. Returns what it has printed, and the MiB that it,
+    or one of its processes, has had resident at most."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(arguments, stdout=out, stderr=errors, cwd=cwd,
                                    env={**os.environ, **(environment or {})})
+        end = threading.Timer(limit, process.kill)
+        end.start()
         _, status, used = os.wait4(process.pid, 0)
+        end.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         errors.seek(0)
