@@ -50,7 +50,7 @@ TEST(Arange, RefusesWhatHasNoNumbers) {
   expect_refusal([&] { ops::arange(0, 5, 0); }, {"[arange]", "from 0 to 5", "step of 0"});
   expect_refusal([&] { ops::arange(0, nan); }, {"[arange]", "nan"});
   expect_refusal([&] { ops::arange(0, infinity); }, {"[arange]", "inf"});
-  expect_refusal([&] { ops::arange(0, 1, 1e-300); }, {"[arange]", "1e-300"});
+  expect_refusal([&] { ops::arange(0, 1, 1e-300); }, {"[arange]", "numbers are more than"});
   expect_refusal([&] { ops::linspace(0, 1, -1); }, {"[linspace]", "-1 numbers"});
   expect_refusal([&] { ops::linspace(nan, 1, 2); }, {"[linspace]", "from nan"});
 }
