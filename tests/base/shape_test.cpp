@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/dtype.h"
@@ -44,6 +46,29 @@ TEST(Shape, RefusesWhatCannotBe) {
   EXPECT_THROW((Shape{(int64_t{1} << 59) + 1}), InvalidArgument);
   EXPECT_THROW((Shape{3, 4}[2]), InvalidArgument);
   EXPECT_THROW((Shape{3, 4}[-3]), InvalidArgument);
+}
+
+TEST(Shape, KeepsDimensionsOfAnyNumber) {
+  std::vector<int64_t> dims;
+  for (int64_t d = 1; d < 12; ++d) {
+    dims.push_back(d);
+    const Shape shape(dims);
+    Shape copy = shape, assigned{3, 4};
+    assigned = copy;
+    const Shape moved = std::move(copy);
+    for (const Shape* const same : std::initializer_list<const Shape*>{&shape, &assigned, &moved}) {
+      EXPECT_EQ(std::vector<int64_t>(same->dims()), dims);
+      EXPECT_EQ(*same, shape);
+      EXPECT_EQ(same->dims().back(), d);
+    }
+    assigned = assigned.with_batch(2);
+    EXPECT_EQ(assigned == shape, false);
+    EXPECT_EQ(shape < assigned, true);
+    EXPECT_EQ(assigned.without_batch(), shape.without_batch());
+    const Shape* const self = &assigned;
+    assigned = *self;
+    EXPECT_EQ(assigned[-1], dims.size() == 1 ? 2 : d);
+  }
 }
 
 TEST(DType, KnowsItsSizeAndName) {

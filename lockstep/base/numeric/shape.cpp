@@ -12,7 +12,12 @@ constexpr int64_t kMostElements = int64_t{1} << 59;
 
 }  // namespace
 
-Shape::Shape(std::vector<int64_t> dims) : dims_(std::move(dims)) {
+Dims::Dims(std::span<const int64_t> dims) : size_(dims.size()) {
+  if (size_ > kShort) long_ = std::make_unique_for_overwrite<int64_t[]>(size_);
+  std::copy(dims.begin(), dims.end(), long_ ? long_.get() : short_.data());
+}
+
+Shape::Shape(std::span<const int64_t> dims) : dims_(dims) {
   for (int64_t d : dims_) {
     if (d < 0) throw InvalidArgument("[shape] dimension " + std::to_string(d) + " is negative");
     if (__builtin_mul_overflow(elements_, d, &elements_) || elements_ > kMostElements) {
@@ -33,12 +38,12 @@ Shape Shape::with_batch(int64_t n) const {
   if (dims_.empty()) throw InvalidArgument("[shape] a scalar has no dimension for observations");
   std::vector<int64_t> dims = dims_;
   dims[0] = n;
-  return Shape(std::move(dims));
+  return Shape(dims);
 }
 
 Shape Shape::without_batch() const {
   if (dims_.empty()) throw InvalidArgument("[shape] a scalar has no dimension for observations");
-  return Shape(std::vector<int64_t>(dims_.begin() + 1, dims_.end()));
+  return Shape(std::span(dims_).subspan(1));
 }
 
 std::string Shape::to_string() const {

@@ -1,27 +1,84 @@
 // The extent of a tensor in each of its dimensions, outermost first.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
+
+// A list of dimensions that allocates memory only if it is long: ops on small tensors copy shapes
+// all the time.
+class Dims {
+ public:
+  using value_type = int64_t;
+  using size_type = size_t;
+  using const_iterator = const int64_t*;
+  using iterator = const_iterator;
+
+  Dims() = default;
+  explicit Dims(std::span<const int64_t> dims);
+  Dims(const std::vector<int64_t>& dims) : Dims(std::span(dims)) {}
+  Dims(const Dims& other) : size_(other.size_), short_(other.short_) {
+    if (other.long_) *this = Dims(std::span(other));
+  }
+  Dims(Dims&& other) noexcept
+      : size_(std::exchange(other.size_, 0)), short_(other.short_), long_(std::move(other.long_)) {}
+  Dims& operator=(const Dims& other) { return *this = Dims(other); }
+  Dims& operator=(Dims&& other) noexcept {
+    size_ = std::exchange(other.size_, 0);
+    short_ = other.short_;
+    long_ = std::move(other.long_);
+    return *this;
+  }
+  operator std::vector<int64_t>() const { return {begin(), end()}; }
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const int64_t* data() const { return long_ ? long_.get() : short_.data(); }
+  const int64_t* begin() const { return data(); }
+  const int64_t* end() const { return data() + size_; }
+  int64_t front() const { return *begin(); }
+  int64_t back() const { return end()[-1]; }
+  int64_t operator[](size_t i) const { return data()[i]; }
+
+  friend bool operator==(const Dims& a, const Dims& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+  friend auto operator<=>(const Dims& a, const Dims& b) {
+    return std::lexicographical_compare_three_way(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  static constexpr size_t kShort = 5;  // images and volumes
+  size_t size_ = 0;
+  std::array<int64_t, kShort> short_ = {};
+  std::unique_ptr<int64_t[]> long_;  // null: they lie in short_
+};
 
 // A small value type. Dimensions are >= 0. A shape without dimensions is a scalar (one element).
 // Images are n x c x h x w (observations, channels, rows, columns). Thread-compatible.
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<int64_t> dims) : Shape(std::vector<int64_t>(dims)) {}
+  Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   // Throws InvalidArgument if a dimension is negative or there are more than 2^59 elements.
-  explicit Shape(std::vector<int64_t> dims);
+  explicit Shape(std::span<const int64_t> dims);
+  explicit Shape(const std::vector<int64_t>& dims) : Shape(std::span(dims)) {}
+  explicit Shape(const Dims& dims) : Shape(std::span(dims)) {}
 
   int rank() const { return static_cast<int>(dims_.size()); }
   // The extent of dimension `axis`. Negative axes count from the end. Throws InvalidArgument if
   // there is no such dimension.
   int64_t operator[](int axis) const;
-  const std::vector<int64_t>& dims() const { return dims_; }
+  const Dims& dims() const { return dims_; }
 
   // Product of all extents; 1 for a scalar.
   int64_t elements() const { return elements_; }
@@ -35,9 +92,10 @@ class Shape {
   std::string to_string() const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
+  friend auto operator<=>(const Shape& a, const Shape& b) { return a.dims_ <=> b.dims_; }
 
  private:
-  std::vector<int64_t> dims_;
+  Dims dims_;
   int64_t elements_ = 1;
 };
 

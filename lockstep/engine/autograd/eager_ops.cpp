@@ -1,6 +1,8 @@
 #include "lockstep/engine/autograd/eager_ops.h"
 
 #include <algorithm>
+#include <array>
+#include <unordered_map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
@@ -14,18 +16,44 @@
 namespace lockstep {
 namespace {
 
+// What an eager call passes to a kernel. Most have few operands, for which it allocates nothing.
+class Operands {
+ public:
+  void add(const Tensor& tensor) {
+    if (count_ < few_.size()) {
+      few_[count_] = tensor.raw();
+    } else {
+      if (many_.empty()) many_.assign(few_.begin(), few_.end());
+      many_.push_back(tensor.raw());
+    }
+    ++count_;
+  }
+  // The tensor in the layout `spec`; a conversion lives as long as this.
+  void add_converted(const Tensor& tensor, const TensorSpec& spec) {
+    if (tensor.spec() == spec) return add(tensor);
+    add(converted_.emplace_back(convert(tensor, spec)));
+  }
+  void add_zeros(const TensorSpec& spec, Device device) {
+    add(converted_.emplace_back(convert(Tensor::zeros(spec.shape, DType::f32, device), spec)));
+  }
+  std::span<void* const> addresses() const {
+    return {many_.empty() ? few_.data() : many_.data(), count_};
+  }
+
+ private:
+  size_t count_ = 0;
+  std::array<void*, 8> few_;
+  std::vector<void*> many_;  // all, if they are more
+  std::vector<Tensor> converted_;
+};
+
 // Runs a pass. On a device other than the CPU, adds it to the stream of eager work.
-void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& reads,
-         const std::vector<Tensor>& writes, const StepInfo& step = {}) {
-  std::vector<void*> r, w;
-  for (const auto& t : reads) r.push_back(t.raw());
-  for (const auto& t : writes) w.push_back(t.raw());
+void run(Device device, const kernels::Pass& pass, const Operands& reads, const Operands& writes,
+         const StepInfo& step = {}) {
+  const std::span<void*const> r = reads.addresses(), w = writes.addresses();
   const Memory scratch = pass.scratch_bytes > 0 ? allocate(pass.scratch_bytes, device) : Memory();
   const ArithmeticMode mode;
-  if (device.is_cpu()) {
-    pass.bind({r, w, scratch.data()})(step);
-    return;
-  }
+  if (device.is_cpu()) return pass.bind.run({r, w, scratch.data()}, step);
   DeviceMemory& there = memory_of(device);
   void* const stream = eager_stream_of(device);
   const Memory device_step = allocate(sizeof step, device);
@@ -33,6 +61,60 @@ void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& re
   there.activate();
   pass.bind({r, w, scratch.data(), stream, device_step.as<StepInfo>()})(step);
 }
+
+using KernelPtr = std::shared_ptr<const kernels::Kernel>;
+
+// The CPU's kernels of ops that are applied again and again to the same shapes (kept_op.h). Of each
+// thread, so that none waits for another one.
+class KeptKernels {
+ public:
+  static KeptKernels& of_thread() {
+    thread_local KeptKernels own;
+    return own;
+  }
+
+  // Null: there is none.
+  KernelPtr find(const kernels::Table& table, const Op& op,
+                 const std::vector<Tensor>& inputs) const {
+    const auto [first, end] = entries_.equal_range(hash_of(op, inputs));
+    for (auto at = first; at != end; ++at) {
+      const Entry& entry = at->second;
+      const bool same = entry.op.get() == &op && entry.table == &table &&
+                        std::equal(inputs.begin(), inputs.end(), entry.inputs.begin(),
+                                   entry.inputs.end(), [](const Tensor& t, const TensorSpec& spec) {
+                                     return t.defined() && t.device().is_cpu() && t.spec() == spec;
+                                   });
+      if (same) return entry.kernel;
+    }
+    return nullptr;
+  }
+  void add(const kernels::Table& table, const OpPtr& op, const std::vector<Tensor>& inputs,
+           std::vector<TensorSpec> specs, KernelPtr kernel) {
+    if (entries_.size() == kMost) entries_.clear();
+    entries_.emplace(hash_of(*op, inputs), Entry{&table, op, std::move(specs), std::move(kernel)});
+  }
+
+ private:
+  struct Entry {
+    const kernels::Table* table;
+    OpPtr op;
+    std::vector<TensorSpec> inputs;
+    KernelPtr kernel;
+  };
+  static constexpr size_t kMost = 1024;
+
+  static size_t hash_of(const Op& op, const std::vector<Tensor>& inputs) {
+    size_t hash = reinterpret_cast<size_t>(&op) >> 4;
+    const auto add = [&](size_t value) { hash = (hash ^ value) * 0x9E3779B97F4A7C15; };
+    for (const Tensor& t : inputs) {
+      add(static_cast<size_t>(t.dtype()));
+      for (const int64_t dim : t.shape().dims()) add(static_cast<size_t>(dim));
+    }
+    return hash ^ hash >> 32;
+  }
+
+  std::unordered_multimap<size_t, Entry> entries_;
+};
 
 // Returns the device of all inputs. Throws InvalidArgument if they are on several devices.
 Device device_of(const Op& op, const std::vector<Tensor>& inputs) {
@@ -57,14 +139,24 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
     const Device device = tensor.device();
     if (!device.is_cpu()) memory_of(device).activate();
     Tensor copy(spec, device);
-    run(device, kernels::reorder(kernels::table_for(device), tensor.spec(), spec), {tensor},
-        {copy});
+    Operands from, to;
+    from.add(tensor);
+    to.add(copy);
+    run(device, kernels::reorder(kernels::table_for(device), tensor.spec(), spec), from, to);
     return copy;
   }
   return convert(reshaped_unrecorded(convert(tensor, tensor.spec().plain()), spec.shape), spec);
 }
 
-EagerResults run_op(const OpPtr& op, const std::vector<Tensor>& inputs, const StepInfo& step) {
+namespace {
+
+// The kernel of an op for these inputs, which are on `device` but for errors.
+KernelPtr kernel_of(const OpPtr& op, const std::vector<Tensor>& inputs) {
+  const bool on_cpu = inputs.empty() || inputs.front().device().is_cpu();
+  KeptKernels* const kept = op->is_kept() && on_cpu ? &KeptKernels::of_thread() : nullptr;
+  if (kept) {
+    if (KernelPtr found = kept->find(kernels::table_for({}), *op, inputs)) return found;
+  }
   std::vector<TensorSpec> specs;
   for (const auto& t : inputs) {
     if (!t.defined()) {
@@ -77,24 +169,36 @@ EagerResults run_op(const OpPtr& op, const std::vector<Tensor>& inputs, const St
   if (!device.is_cpu()) memory_of(device).activate();
   const kernels::Table& table = kernels::table_for(device);
   check_precision(table, specs);
-  auto made =
-      std::make_shared<AppliedKernel>(AppliedKernel{op->compile(table, specs), Tensor(), step});
-  std::vector<Tensor> reads, writes, outputs;
-  for (const auto& o : made->kernel.forward.reads) {
-    reads.push_back(convert(inputs[static_cast<size_t>(o.index)], o.spec));
+  auto made = std::make_shared<const kernels::Kernel>(op->compile(table, specs));
+  if (kept) kept->add(table, op, inputs, std::move(specs), made);
+  return made;
+}
+
+}  // namespace
+
+EagerResults run_op(const OpPtr& op, const std::vector<Tensor>& inputs, const StepInfo& step) {
+  KernelPtr kernel = kernel_of(op, inputs);
+  const Device device = inputs.empty() ? Device{} : inputs.front().device();
+  const kernels::Pass& pass = kernel->forward;
+  Operands reads, writes;
+  Tensor kept;
+  std::vector<Tensor> outputs;
+  for (const auto& o : pass.reads) {
+    reads.add_converted(inputs[static_cast<size_t>(o.index)], o.spec);
   }
-  for (const auto& o : made->kernel.forward.writes) {
+  for (const auto& o : pass.writes) {
     Tensor t(o.spec, device);
-    writes.push_back(t);
+    writes.add(t);
     if (o.kind == kernels::Operand::Kind::workspace) {
-      made->workspace = t;
+      kept = std::move(t);
     } else {
       outputs.resize(std::max(outputs.size(), static_cast<size_t>(o.index) + 1));
-      outputs[static_cast<size_t>(o.index)] = t;
+      outputs[static_cast<size_t>(o.index)] = std::move(t);
     }
   }
-  run(device, made->kernel.forward, reads, writes, step);
-  return {std::move(outputs), std::move(made)};
+  run(device, pass, reads, writes, step);
+  return {std::move(outputs), std::make_shared<const AppliedKernel>(
+                                  AppliedKernel{std::move(kernel), std::move(kept), step})};
 }
 
 std::vector<Tensor> run_gradient(const KernelGradient& gradient, const AppliedKernel& applied,
@@ -102,32 +206,32 @@ std::vector<Tensor> run_gradient(const KernelGradient& gradient, const AppliedKe
   using Kind = kernels::Operand::Kind;
   const Device device = inputs.front().device();
   std::vector<Tensor> diffs(gradient.inputs());
-  for (const auto& pass : applied.kernel.backward) {
+  for (const auto& pass : applied.kernel->backward) {
     const bool any = std::any_of(pass.writes.begin(), pass.writes.end(), [&](const auto& o) {
       return gradient.diff_input(static_cast<size_t>(o.index)) >= 0;
     });
     if (!any) continue;
-    std::vector<Tensor> r, w;
+    Operands reads, writes;
     for (const auto& o : pass.reads) {
       const auto i = static_cast<size_t>(o.index);
       if (o.kind == Kind::workspace) {
-        r.push_back(applied.workspace);
+        reads.add(applied.workspace);
       } else if (o.kind == Kind::input) {
-        r.push_back(convert(inputs[i], o.spec));
+        reads.add_converted(inputs[i], o.spec);
       } else if (o.kind == Kind::output) {
-        r.push_back(convert(inputs[gradient.inputs() + i], o.spec));
+        reads.add_converted(inputs[gradient.inputs() + i], o.spec);
+      } else if (const int at = gradient.diff_output(i); at >= 0) {
+        reads.add_converted(inputs[static_cast<size_t>(at)], o.spec);
       } else {
-        const int at = gradient.diff_output(i);
-        r.push_back(convert(
-            at >= 0 ? inputs[static_cast<size_t>(at)]
-                    : Tensor::zeros(inputs[gradient.inputs() + i].shape(), DType::f32, device),
-            o.spec));
+        reads.add_zeros(o.spec, device);
       }
     }
-    for (const auto& o : pass.writes) w.push_back(Tensor(o.spec, device));
-    run(device, pass, r, w, applied.step);
-    for (size_t k = 0; k < w.size(); ++k) {
-      diffs[static_cast<size_t>(pass.writes[k].index)] = convert(w[k], w[k].spec().plain());
+    std::vector<Tensor> results;
+    for (const auto& o : pass.writes) writes.add(results.emplace_back(o.spec, device));
+    run(device, pass, reads, writes, applied.step);
+    for (size_t k = 0; k < results.size(); ++k) {
+      const Tensor& result = results[k];
+      diffs[static_cast<size_t>(pass.writes[k].index)] = convert(result, result.spec().plain());
     }
   }
   std::vector<Tensor> results;
@@ -140,7 +244,7 @@ std::vector<Tensor> run_gradient(const KernelGradient& gradient, const AppliedKe
       throw Unsupported("[" + std::string(gradient.type()) +
                         "] has no gradient with respect to its input " + std::to_string(i + 1));
     }
-    results.push_back(diffs[i]);
+    results.push_back(std::move(diffs[i]));
   }
   return results;
 }

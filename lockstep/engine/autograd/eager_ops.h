@@ -14,7 +14,7 @@ namespace lockstep {
 
 // A kernel that has computed the outputs of an op, with what it keeps for its backward passes.
 struct AppliedKernel {
-  kernels::Kernel kernel;
+  std::shared_ptr<const kernels::Kernel> kernel;
   Tensor workspace;
   StepInfo step;
 };

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <set>
-#include <unordered_map>
+#include <tuple>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/eager_ops.h"
+#include "lockstep/engine/autograd/id_map.h"
 #include "lockstep/engine/graph/differentiate.h"
 #include "lockstep/engine/graph/kernel_gradient.h"
 #include "lockstep/engine/graph/op.h"
@@ -31,19 +33,19 @@ struct Tape::Node {
 };
 
 struct Tape::State {
-  std::set<uint64_t> tracked;
+  IdMap tracked;
   // Gradients that were given without a record, and values computed from them.
-  std::set<uint64_t> derived;
-  std::deque<NodePointer> nodes;  // may grow while gradients are computed
-  bool paused = false;            // records nothing
+  IdMap derived;
+  std::vector<NodePointer> nodes;  // may grow while gradients are computed
+  bool paused = false;             // records nothing
 
   bool is_derived(std::span<const Tensor> tensors) const {
     if (derived.empty()) return false;
     return std::any_of(tensors.begin(), tensors.end(),
-                       [&](const Tensor& t) { return t.defined() && derived.count(t.id()); });
+                       [&](const Tensor& t) { return t.defined() && derived.contains(t.id()); });
   }
   void record(NodePointer node) {
-    for (const auto& t : node->outputs) tracked.insert(t.id());
+    for (const auto& t : node->outputs) tracked.add(t.id());
     nodes.push_back(std::move(node));
   }
 };
@@ -89,28 +91,38 @@ class TensorBuilder final : public ValueBuilder {
   }
   // The same for a tensor that stays where it is.
   int number_in_place(const Tensor& tensor) {
-    const uint64_t id = tensor.defined() ? tensor.id() : 0;
-    const auto [at, is_new] = numbers_.try_emplace(id, static_cast<int>(tensors_.size()));
+    const auto next = static_cast<int>(tensors_.size());
+    bool is_new = false;
+    int number = undefined_;
+    if (tensor.defined()) {
+      std::tie(number, is_new) = numbers_.add(tensor.id(), next);
+    } else if (undefined_ < 0) {
+      number = undefined_ = next;
+      is_new = true;
+    }
     if (is_new) tensors_.push_back(&tensor);
-    return at->second;
+    return number;
   }
   // Makes a kernel known by the value of its first output.
   void remember(int output, std::shared_ptr<const AppliedKernel> kernel) {
-    kernels_[output] = std::move(kernel);
+    const auto at = static_cast<size_t>(output);
+    if (kernels_.size() <= at) kernels_.resize(at + 1);
+    kernels_[at] = std::move(kernel);
   }
   // For ops that are applied from now on.
   void set_step(const StepInfo& step) { step_ = step; }
 
   std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
     std::vector<Tensor> in;
+    in.reserve(inputs.size());
     for (const int v : inputs) in.push_back(tensor(v));
     EagerResults made;
     if (const auto* const gradient = dynamic_cast<const KernelGradient*>(op.get())) {
-      const auto found = kernels_.find(inputs[gradient->inputs()]);
-      if (found == kernels_.end()) {
+      const auto output = static_cast<size_t>(inputs[gradient->inputs()]);
+      if (output >= kernels_.size() || !kernels_[output]) {
         throw InternalError("[tape] " + std::string(op->type()) + ": a gradient without its op");
       }
-      made.outputs = run_gradient(*gradient, *found->second, in);
+      made.outputs = run_gradient(*gradient, *kernels_[output], in);
     } else {
       made = run_op(op, in, step_);
     }
@@ -124,8 +136,9 @@ class TensorBuilder final : public ValueBuilder {
  private:
   std::deque<Tensor> own_;  // addresses stay valid
   std::vector<const Tensor*> tensors_;
-  std::unordered_map<uint64_t, int> numbers_;
-  std::unordered_map<int, std::shared_ptr<const AppliedKernel>> kernels_;
+  IdMap numbers_;
+  int undefined_ = -1;
+  std::vector<std::shared_ptr<const AppliedKernel>> kernels_;  // by value; null: none
   StepInfo step_;
 };
 
@@ -135,22 +148,21 @@ class TensorBuilder final : public ValueBuilder {
 class Tape::Nodes final : public Differentiated {
  public:
   Nodes(Tape& tape, TensorBuilder& builder) : tape_(tape), builder_(builder) {
-    const auto numbers = [&](const std::vector<Tensor>& tensors) {
-      std::vector<int> found;
-      found.reserve(tensors.size());
-      for (const Tensor& t : tensors) found.push_back(builder.number_in_place(t));
-      return found;
+    const auto number = [&](const std::vector<Tensor>& tensors) {
+      for (const Tensor& t : tensors) values_.push_back(builder.number_in_place(t));
+      ends_.push_back(values_.size());
     };
     builder.number(Tensor());
+    ends_.push_back(0);
     for (const NodePointer& node : tape.state_->nodes) {
-      inputs_.push_back(numbers(node->inputs));
-      outputs_.push_back(numbers(node->outputs));
-      if (node->kernel) builder.remember(outputs_.back().front(), node->kernel);
+      number(node->inputs);
+      number(node->outputs);
+      if (node->kernel) builder.remember(outputs(nodes() - 1).front(), node->kernel);
     }
   }
-  size_t nodes() const override { return inputs_.size(); }
-  std::span<const int> inputs(size_t i) const override { return inputs_[i]; }
-  std::span<const int> outputs(size_t i) const override { return outputs_[i]; }
+  size_t nodes() const override { return ends_.size() / 2; }
+  std::span<const int> inputs(size_t i) const override { return values(2 * i); }
+  std::span<const int> outputs(size_t i) const override { return values(2 * i + 1); }
   bool has_zero_slope(size_t i) const override {
     return node(i).op && node(i).op->has_zero_slope();
   }
@@ -163,9 +175,9 @@ class Tape::Nodes final : public Differentiated {
                             const std::vector<bool>& wanted) override {
     const Node& node = this->node(i);
     std::vector<bool> needed;
-    for (const int v : inputs_[i]) needed.push_back(wanted[static_cast<size_t>(v)]);
+    for (const int v : inputs(i)) needed.push_back(wanted[static_cast<size_t>(v)]);
     if (node.linked) {
-      for (const int v : outputs_[i]) needed.push_back(asked_[static_cast<size_t>(v)]);
+      for (const int v : outputs(i)) needed.push_back(asked_[static_cast<size_t>(v)]);
     }
     if (std::count(needed.begin(), needed.end(), true) == 0) return {};
     return node.op ? gradient_of_op(i, diff_outputs, needed)
@@ -180,6 +192,9 @@ class Tape::Nodes final : public Differentiated {
 
  private:
   const Node& node(size_t i) const { return *tape_.state_->nodes[i]; }
+  std::span<const int> values(size_t list) const {
+    return std::span(values_).subspan(ends_[list], ends_[list + 1] - ends_[list]);
+  }
 
   // A derivative with respect to input k of node i, row-major.
   int contribution(size_t i, size_t k, const Tensor& diff) {
@@ -192,8 +207,8 @@ class Tape::Nodes final : public Differentiated {
                                   std::vector<bool> needed) {
     const auto value = [&](int v) { return v < 0 ? Value() : Value(&builder_, v); };
     AppliedOp applied;
-    for (const int v : inputs_[i]) applied.inputs.push_back(value(v));
-    for (const int v : outputs_[i]) applied.outputs.push_back(value(v));
+    for (const int v : inputs(i)) applied.inputs.push_back(value(v));
+    for (const int v : outputs(i)) applied.outputs.push_back(value(v));
     for (const int v : diff_outputs) applied.diff_outputs.push_back(value(v));
     applied.wanted = std::move(needed);
     builder_.set_step(node(i).step);
@@ -222,7 +237,7 @@ class Tape::Nodes final : public Differentiated {
         continue;
       }
       note_unrecorded(from, results[k]);
-      numbers.push_back(k < inputs_[i].size()
+      numbers.push_back(k < inputs(i).size()
                             ? contribution(i, k, results[k])
                             : builder_.number(plain(results[k], results[k].shape())));
     }
@@ -234,14 +249,16 @@ class Tape::Nodes final : public Differentiated {
   static void note_unrecorded(const std::vector<Tensor>& from, const Tensor& result) {
     for (Tape* tape = innermost; tape; tape = tape->outer_) {
       State& state = *tape->state_;
-      if (state.paused || state.tracked.count(result.id())) continue;
-      if (tape->tracks(from) || state.is_derived(from)) state.derived.insert(result.id());
+      if (state.paused || state.tracked.contains(result.id())) continue;
+      if (tape->tracks(from) || state.is_derived(from)) state.derived.add(result.id());
     }
   }
 
   Tape& tape_;
   TensorBuilder& builder_;
-  std::vector<std::vector<int>> inputs_, outputs_;
+  // The numbers of the inputs of each node, then of its outputs, and where each list begins.
+  std::vector<int> values_;
+  std::vector<size_t> ends_;
   std::vector<bool> asked_;
 };
 
@@ -254,7 +271,7 @@ Tape::~Tape() { innermost = outer_; }
 
 Tape* Tape::current() { return innermost; }
 
-void Tape::watch(const Tensor& tensor) { state_->tracked.insert(tensor.id()); }
+void Tape::watch(const Tensor& tensor) { state_->tracked.add(tensor.id()); }
 
 void Tape::watch(std::span<const Tensor> tensors) {
   for (const auto& t : tensors) watch(t);
@@ -263,7 +280,7 @@ void Tape::watch(std::span<const Tensor> tensors) {
 bool Tape::tracks(std::span<const Tensor> inputs) const {
   if (state_->paused) return false;
   for (const auto& t : inputs) {
-    if (t.defined() && state_->tracked.count(t.id())) return true;
+    if (t.defined() && state_->tracked.contains(t.id())) return true;
   }
   return false;
 }
@@ -292,7 +309,7 @@ bool Tape::any_tracks(std::span<const Tensor> inputs) {
 }
 
 bool Tape::from_gradients(const Tensor& tensor) const {
-  return state_->derived.count(tensor.id()) > 0;
+  return state_->derived.contains(tensor.id());
 }
 
 void Tape::record(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
@@ -313,7 +330,7 @@ void Tape::record_node(const std::vector<Tensor>& inputs, const std::vector<Tens
     State& state = *tape->state_;
     if (state.paused) continue;
     if (state.is_derived(inputs)) {
-      for (const auto& t : outputs) state.derived.insert(t.id());
+      for (const auto& t : outputs) state.derived.add(t.id());
     }
     if (!make_node || !tape->tracks(inputs)) continue;
     if (!node) node = make_node();
@@ -325,19 +342,21 @@ void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vecto
                              BackwardFunction backward, Outputs kind) {
   if (!innermost) return;
   if (!backward) return record_node(inputs, outputs, nullptr);
-  record_node(inputs, outputs, [&] {
+  const auto make_node = [&] {
     return std::make_shared<const Node>(
         Node{inputs, outputs, nullptr, nullptr, {}, std::move(backward), kind == Outputs::linked});
-  });
+  };
+  record_node(inputs, outputs, std::cref(make_node));
 }
 
 void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                              const OpPtr& op, const std::shared_ptr<const AppliedKernel>& kernel,
                              const StepInfo& step) {
   if (!innermost) return;
-  record_node(inputs, outputs, [&] {
+  const auto make_node = [&] {
     return std::make_shared<const Node>(Node{inputs, outputs, op, kernel, step, nullptr, false});
-  });
+  };
+  record_node(inputs, outputs, std::cref(make_node));
 }
 
 void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respect_to) const {
@@ -355,17 +374,17 @@ void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respec
           name + " (" + t.spec().to_string() + ") has integer elements, which have no gradients",
           "convert it to f32 before use");
     }
-    if (t.id() == scalar.id() || state_->tracked.count(t.id())) continue;
+    if (t.id() == scalar.id() || state_->tracked.contains(t.id())) continue;
     throw InvalidArgument(name + " (" + t.spec().to_string() + ") is not on this tape",
                           "call tape.watch() for it before use");
   }
-  if (state_->derived.count(scalar.id())) {
+  if (state_->derived.contains(scalar.id())) {
     throw Unsupported(
         "[tape] the scalar was computed from gradients that this tape has not recorded",
         "record them: tape.gradient(scalar, tensors, {.create_graph = true}); or use "
         "gradient.clone() if the gradient is a constant");
   }
-  if (!with_respect_to.empty() && !state_->tracked.count(scalar.id())) {
+  if (!with_respect_to.empty() && !state_->tracked.contains(scalar.id())) {
     const bool itself = std::all_of(with_respect_to.begin(), with_respect_to.end(),
                                     [&](const Tensor& t) { return t.id() == scalar.id(); });
     if (itself) return;
@@ -422,10 +441,10 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
     Tensor gradient = builder.tensor(diff);
     if (!options.create_graph) {
       // The caller may write into a gradient, so no two share their elements.
-      if (!given.insert(gradient.raw()).second || state_->tracked.count(gradient.id())) {
+      if (!given.insert(gradient.raw()).second || state_->tracked.contains(gradient.id())) {
         gradient = gradient.clone();
       }
-      state_->derived.insert(gradient.id());
+      state_->derived.add(gradient.id());
     }
     gradients.push_back(std::move(gradient));
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/kernels/elementwise/expression.h"
 
 namespace lockstep {
@@ -76,7 +76,7 @@ class GraphNodes final : public Differentiated {
 }  // namespace
 
 OpPtr make_accumulation() {
-  static const OpPtr op = std::make_shared<Accumulation>();
+  static const OpPtr op = kept(std::make_shared<Accumulation>());
   return op;
 }
 

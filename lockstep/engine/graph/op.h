@@ -47,12 +47,17 @@ struct StridedView {
   Shape shape;
   int64_t offset = 0;
   std::vector<int64_t> strides = {};  // one for each axis; may be 0 or negative
+
+  auto operator<=>(const StridedView&) const = default;
 };
 
 // An op with its settings. Immutable, thread-safe.
 class Op : public std::enable_shared_from_this<Op> {
  public:
   virtual ~Op() = default;
+  // Whether eager calls keep the kernels of this op, because it is applied again (kept_op.h).
+  bool is_kept() const { return kept_; }
+  void keep() { kept_ = true; }
   // The op's name as error messages show it in brackets, for example "convolution2d".
   virtual std::string_view type() const = 0;
   // Returns shapes and types of the outputs, given those of the inputs. Layouts are
@@ -124,6 +129,9 @@ class Op : public std::enable_shared_from_this<Op> {
     (void)table;
     return true;
   }
+
+ private:
+  bool kept_ = false;
 };
 
 // An op of floats: infer() accepts f32 alone, but for narrow inputs where takes_narrow() is true,

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/kernels/elementwise/addition.h"
 #include "lockstep/engine/kernels/elementwise/cast.h"
 #include "lockstep/engine/kernels/elementwise/multiplication.h"
@@ -103,7 +104,7 @@ class Cast final : public Op {
 
 }  // namespace
 
-OpPtr make_astype(DType to) { return std::make_shared<Cast>(to); }
+OpPtr make_astype(DType to) { return kept_op<Cast>(to); }
 
 template <Operand T>
 T astype(const T& x, DType to) {

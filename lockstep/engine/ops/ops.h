@@ -116,6 +116,8 @@ T clip(const T& x, double low, double high);
 struct SliceRange {
   std::optional<int64_t> start = std::nullopt, stop = std::nullopt;
   int64_t step = 1;
+
+  auto operator<=>(const SliceRange&) const = default;
 };
 
 // Sum, mean, product, largest and smallest element along axes (negative: from the last). keep_dims:

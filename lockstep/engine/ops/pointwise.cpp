@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/expression.h"
 #include "lockstep/engine/ops/ops.h"
@@ -145,7 +146,7 @@ class ScalarLike final : public FloatOp {
 
 }  // namespace
 
-OpPtr make_pointwise(Opcode opcode) { return std::make_shared<Pointwise>(opcode); }
+OpPtr make_pointwise(Opcode opcode) { return kept_op<Pointwise>(opcode); }
 
 OpPtr make_scalar_like(float value) { return std::make_shared<ScalarLike>(value); }
 
@@ -178,8 +179,11 @@ LOCKSTEP_UNARY_OPS(LOCKSTEP_DEFINE)
 
 namespace {
 
-template <class T>
-T scalar_like(const T& x, double value) {
+Value scalar_like(const Value& x, double value) {
+  return applied(make_scalar_like(static_cast<float>(value)), {x});
+}
+Tensor scalar_like(const Tensor& x, double value) {
+  if (x.device().is_cpu()) return Tensor::scalar(static_cast<float>(value));
   return applied(make_scalar_like(static_cast<float>(value)), {x});
 }
 

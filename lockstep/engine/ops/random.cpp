@@ -2,7 +2,7 @@
 #include <numbers>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/kernels/elementwise/dropout.h"
 #include "lockstep/engine/kernels/elementwise/random_uniform.h"
 #include "lockstep/engine/ops/applied.h"
@@ -51,7 +51,7 @@ T bernoulli(const T& uniform, const T& p) {
 
 }  // namespace
 
-OpPtr make_random_uniform(uint64_t draw) { return std::make_shared<RandomUniform>(draw); }
+OpPtr make_random_uniform(uint64_t draw) { return kept_op<RandomUniform>(draw); }
 
 Tensor random_uniform(const Tensor& like, uint64_t draw, const StepInfo& step) {
   return apply_op(make_random_uniform(draw), {like}, step)[0];

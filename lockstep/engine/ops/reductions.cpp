@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/differentiate.h"
+#include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/reductions/arg_axis.h"
 #include "lockstep/engine/kernels/reductions/cumulative_sum.h"
@@ -43,7 +44,10 @@ class Sum final : public FloatOp {
 
 }  // namespace
 
-OpPtr make_sum(double factor) { return std::make_shared<Sum>(factor); }
+OpPtr make_sum(double factor) {
+  static const OpPtr plain = kept(std::make_shared<Sum>(1));
+  return factor == 1 ? plain : std::make_shared<Sum>(factor);
+}
 
 template <Operand T>
 T sum(const T& x) {
@@ -224,7 +228,7 @@ class Reduce final : public FloatOp {
 OpPtr make_products_of_others() { return std::make_shared<ProductsOfOthers>(); }
 
 OpPtr make_reduce(Reduction kind, std::vector<int> axes, bool keep, bool mean) {
-  return std::make_shared<Reduce>(kind, std::move(axes), keep, mean);
+  return kept_op<Reduce>(kind, axes, keep, mean);
 }
 
 std::optional<kernels::ReduceProblem> reduction_of(const Op& op, const TensorSpec& src) {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/graph/op.h"
+#include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/kernels/shapes/arange.h"
 #include "lockstep/engine/kernels/shapes/concatenation.h"
 #include "lockstep/engine/ops/applied.h"
@@ -129,7 +129,7 @@ class Concatenation final : public FloatOp {
 
 }  // namespace
 
-OpPtr make_concat(int axis) { return std::make_shared<Concatenation>(axis); }
+OpPtr make_concat(int axis) { return kept_op<Concatenation>(axis); }
 
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
   return applied(make_concat(axis), parts);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/kernels/interface/element_types.h"
 #include "lockstep/engine/kernels/losses/one_hot.h"
 #include "lockstep/engine/kernels/shapes/strided_copy.h"
@@ -75,7 +76,7 @@ class Placed final : public FloatOp {
                                                                places_.strides, true});
   }
   std::vector<Value> gradient(const AppliedOp& of) const override {
-    return {applied(std::make_shared<Taken>(type_, places_), {of.diff_outputs[0]})};
+    return {applied(kept_op<Taken>(type_, places_), {of.diff_outputs[0]})};
   }
 
  private:
@@ -107,7 +108,7 @@ std::vector<Value> Strided::gradient(const AppliedOp& of) const {
       once.strides == row_major_strides(once.shape)) {
     return {reshaped(d, x)};
   }
-  return {applied(std::make_shared<Placed>(std::string(type()), x, std::move(once)), {d})};
+  return {applied(kept_op<Placed>(std::string(type()), x, once), {d})};
 }
 
 class BroadcastTo final : public Strided {
@@ -275,16 +276,16 @@ int resolved_axis(std::string_view op, int axis, const Shape& x) {
 
 Value reshaped(const Value& x, const Shape& shape) {
   if (x.shape() == shape) return x;
-  return applied(std::make_shared<ReshapeTo>(shape), {x});
+  return applied(kept_op<ReshapeTo>(shape), {x});
 }
 
 Tensor reshaped(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
-  return applied(std::make_shared<ReshapeTo>(shape), {x});
+  return applied(kept_op<ReshapeTo>(shape), {x});
 }
 
-Value detached(const Value& x) { return applied(std::make_shared<Detached>(), {x}); }
-Tensor detached(const Tensor& x) { return applied(std::make_shared<Detached>(), {x}); }
+Value detached(const Value& x) { return applied(kept_op<Detached>(), {x}); }
+Tensor detached(const Tensor& x) { return applied(kept_op<Detached>(), {x}); }
 
 template <Operand T>
 T one_hot(const T& indices, int64_t classes) {
@@ -311,21 +312,20 @@ Tensor by_channel(const Tensor& vector, const Shape& x) {
 
 template <Operand T>
 T broadcast_to(const T& x, const Shape& shape) {
-  return named("broadcast_to", [&] {
-    return x.shape() == shape ? x : applied(std::make_shared<BroadcastTo>(shape), {x});
-  });
+  return named("broadcast_to",
+               [&] { return x.shape() == shape ? x : applied(kept_op<BroadcastTo>(shape), {x}); });
 }
 LOCKSTEP_INSTANTIATE_1(broadcast_to, const Shape&)
 
 template <Operand T>
 T permute_dims(const T& x, const std::vector<int>& axes) {
-  return applied(std::make_shared<Permutation>(axes), {x});
+  return applied(kept_op<Permutation>(axes), {x});
 }
 LOCKSTEP_INSTANTIATE_1(permute_dims, const std::vector<int>&)
 
 template <Operand T>
 T slice(const T& x, const std::vector<SliceRange>& ranges) {
-  return applied(std::make_shared<Slice>(ranges), {x});
+  return applied(kept_op<Slice>(ranges), {x});
 }
 LOCKSTEP_INSTANTIATE_1(slice, const std::vector<SliceRange>&)
 

@@ -1,6 +1,7 @@
 // Helpers for this project's kernels: passes over row-major memory.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -20,37 +21,43 @@ auto with_elements(DType dtype, const Call& call) {
                               : call(static_cast<float*>(nullptr));
 }
 
-// Makes a pass from its operands and a function of (reads, writes, step).
+// Makes a pass from its operands and a function of (reads, writes, scratch, step).
 template <class Body>
-Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body) {
+Pass own_pass_of_all(std::vector<Operand> reads, std::vector<Operand> writes, size_t scratch_bytes,
+                     Body given) {
   Pass pass;
   pass.reads = std::move(reads);
   pass.writes = std::move(writes);
-  pass.bind = [body = std::move(body)](const PassMemory& where) {
-    std::vector<void*> in(where.reads.begin(), where.reads.end());
-    std::vector<void*> out(where.writes.begin(), where.writes.end());
-    return BoundPass([body, in = std::move(in), out = std::move(out)](const StepInfo& step) {
-      body(in.data(), out.data(), step);
-    });
-  };
+  pass.scratch_bytes = scratch_bytes;
+  const auto body = std::make_shared<const Body>(std::move(given));
+  pass.bind = {[body](const PassMemory& where) {
+                 return BoundPass([body, in = std::vector(where.reads.begin(), where.reads.end()),
+                                   out = std::vector(where.writes.begin(), where.writes.end()),
+                                   scratch = where.scratch](const StepInfo& step) {
+                   (*body)(in.data(), out.data(), scratch, step);
+                 });
+               },
+               [body](const PassMemory& where, const StepInfo& step) {
+                 (*body)(where.reads.data(), where.writes.data(), where.scratch, step);
+               }};
   return pass;
+}
+
+// Makes a pass from its operands and a function of (reads, writes, step).
+template <class Body>
+Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body) {
+  return own_pass_of_all(std::move(reads), std::move(writes), 0,
+                         [body = std::move(body)](void* const* in, void* const* out, void*,
+                                                  const StepInfo& step) { body(in, out, step); });
 }
 
 // Makes a pass with scratch memory from a function of (reads, writes, scratch).
 template <class Body>
 Pass own_pass_with_scratch(std::vector<Operand> reads, std::vector<Operand> writes,
                            size_t scratch_bytes, Body body) {
-  Pass pass;
-  pass.reads = std::move(reads);
-  pass.writes = std::move(writes);
-  pass.scratch_bytes = scratch_bytes;
-  pass.bind = [body = std::move(body)](const PassMemory& where) {
-    std::vector<void*> in(where.reads.begin(), where.reads.end());
-    std::vector<void*> out(where.writes.begin(), where.writes.end());
-    return BoundPass([body, in = std::move(in), out = std::move(out), scratch = where.scratch](
-                         const StepInfo&) { body(in.data(), out.data(), scratch); });
-  };
-  return pass;
+  return own_pass_of_all(std::move(reads), std::move(writes), scratch_bytes,
+                         [body = std::move(body)](void* const* in, void* const* out, void* scratch,
+                                                  const StepInfo&) { body(in, out, scratch); });
 }
 
 template <class T = float>

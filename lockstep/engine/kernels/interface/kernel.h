@@ -4,10 +4,12 @@
 // layouts, provides memory and decides the order.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
@@ -53,6 +55,28 @@ struct PassMemory {
   // makes the device current for the thread before it binds and runs.
   void* stream = nullptr;
   const StepInfo* device_step = nullptr;
+};
+
+// Binds a pass to memory; a function of PassMemory that returns a BoundPass.
+class PassBinding {
+ public:
+  // Runs the pass at once, which needs no BoundPass.
+  using Run = std::function<void(const PassMemory&, const StepInfo&)>;
+
+  PassBinding() = default;
+  template <class Bind>
+  requires std::invocable<const Bind&, const PassMemory&> PassBinding(Bind bind, Run run = nullptr)
+      : bind_(std::move(bind)), run_(std::move(run)) {}
+
+  BoundPass operator()(const PassMemory& where) const { return bind_(where); }
+  void run(const PassMemory& where, const StepInfo& step) const {
+    run_ ? run_(where, step) : bind_(where)(step);
+  }
+  explicit operator bool() const { return static_cast<bool>(bind_); }
+
+ private:
+  std::function<BoundPass(const PassMemory&)> bind_;
+  Run run_;
 };
 
 // A leaf of the fixed tree over shards. `additions` additions of the last two subtrees follow it.
@@ -109,7 +133,7 @@ struct Pass {
   std::vector<Operand> reads;
   std::vector<Operand> writes;
   size_t scratch_bytes = 0;
-  std::function<BoundPass(const PassMemory&)> bind;
+  PassBinding bind;
   // The pass copies its first input to its only result without change, so a plan may use the
   // input's memory instead of running the pass.
   bool copies = false;

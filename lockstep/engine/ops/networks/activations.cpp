@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/kernels/elementwise/activation.h"
 #include "lockstep/engine/kernels/elementwise/clipped_relu.h"
 #include "lockstep/engine/kernels/elementwise/relu.h"
@@ -33,7 +34,7 @@ class Relu final : public Elementwise {
 
 }  // namespace
 
-OpPtr make_relu() { return std::make_shared<Relu>(); }
+OpPtr make_relu() { return kept_op<Relu>(); }
 
 template <Operand T>
 T relu(const T& x) {
@@ -161,10 +162,10 @@ OpPtr make_gelu(GeluApproximation approximation) {
   return std::make_shared<Activation>(
       approximation == GeluApproximation::tanh ? ActivationKind::gelu_tanh : ActivationKind::gelu);
 }
-OpPtr make_swish() { return std::make_shared<Activation>(ActivationKind::swish); }
-OpPtr make_tanh() { return std::make_shared<Activation>(ActivationKind::tanh); }
-OpPtr make_sigmoid() { return std::make_shared<Activation>(ActivationKind::sigmoid); }
-OpPtr make_softplus() { return std::make_shared<Activation>(ActivationKind::softplus); }
+OpPtr make_swish() { return kept_op<Activation>(ActivationKind::swish); }
+OpPtr make_tanh() { return kept_op<Activation>(ActivationKind::tanh); }
+OpPtr make_sigmoid() { return kept_op<Activation>(ActivationKind::sigmoid); }
+OpPtr make_softplus() { return kept_op<Activation>(ActivationKind::softplus); }
 
 template <Operand T>
 T leaky_relu(const T& x, double scale) {
