@@ -41,9 +41,7 @@ std::shared_ptr<const ExampleCache> cached(const DatastorePtr& store) {
   return std::make_shared<const ExampleCache>(store, kSide, kSide, 1, size_t{16} << 20);
 }
 
-Tensor images_of(const MiniBatch& batch) {
-  return Tensor::from(std::span(batch.inputs[0].pixels), {batch.size(), 1, kSide, kSide});
-}
+Tensor images_of(const MiniBatch& batch) { return batch.input().tensor(); }
 
 // Equal digits should have no distance, and different ones at least 1.
 Tensor pair_loss(Shard& shard) {
@@ -55,7 +53,7 @@ Tensor pair_loss(Shard& shard) {
 
 // The partner of each observation of a mini-batch: in even rows the next one of the same class, in
 // odd rows the next one of another class, if there is one.
-std::vector<int64_t> partners_of(const std::vector<int32_t>& labels) {
+std::vector<int64_t> partners_of(std::span<const int32_t> labels) {
   const auto n = static_cast<int64_t>(labels.size());
   std::vector<int64_t> partners;
   for (int64_t i = 0; i < n; ++i) {
@@ -85,14 +83,15 @@ struct Embedding {
       const auto begin = Clock::now();
       const auto batch = queue.next();
       const int64_t iteration = at.iteration + 1;
-      const std::vector<uint8_t>& pixels = batch->inputs[0].pixels;
+      const std::span<const uint8_t> pixels = batch->input().values<uint8_t>();
+      const std::span<const int32_t> labels = batch->labels();
       std::vector<uint8_t> others(pixels.size());
       std::vector<float> equal;
-      const std::vector<int64_t> partners = partners_of(batch->labels);
+      const std::vector<int64_t> partners = partners_of(labels);
       for (int64_t i = 0; i < kRows; ++i) {
         const int64_t other = partners[i], size = kSide * kSide;
         std::copy_n(pixels.begin() + other * size, size, others.begin() + i * size);
-        equal.push_back(batch->labels[other] == batch->labels[i] ? 1 : 0);
+        equal.push_back(labels[other] == labels[i] ? 1 : 0);
       }
       const Tensor second = Tensor::from(std::span(others), {kRows, 1, kSide, kSide});
       const Tensor same = Tensor::from(std::span(equal), {kRows});
@@ -123,7 +122,8 @@ Places places_of(Network& network, const DatastorePtr& store) {
   MiniBatchQueue queue(cached(store), {.mini_batch_size = store->size()});
   const auto all = queue.next();
   const std::vector<float> values = network.predict(images_of(*all)).to_vector();
-  Places places{std::vector<Place>(all->labels.size()), all->labels};
+  const std::span<const int32_t> labels = all->labels();
+  Places places{std::vector<Place>(labels.size()), {labels.begin(), labels.end()}};
   for (size_t i = 0; i < values.size(); ++i) places.of[i / kPlace][i % kPlace] = values[i];
   return places;
 }

@@ -62,8 +62,8 @@ int main(int argc, char** argv) {
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();
-    const Tensor x = Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28});
-    const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
+    const Tensor x = batch->input().tensor();
+    const Tensor labels = Tensor::from(batch->labels(), {batch->size()});
     const auto step = sharded_value_and_gradient(loss, {x, labels}, group, iteration);
     // Rises during the first 20 iterations, then falls linearly to 0.
     const auto done = static_cast<double>(iteration), all = static_cast<double>(iterations);

@@ -70,13 +70,9 @@ void normalize_inputs(Network& network, const ExampleCache& all) {
 }
 
 // Called when a mini-batch is prepared, ahead of its use. The targets are one-hot.
-void preprocess(MiniBatch& batch) {
-  batch.targets.values = one_hot(batch.labels, kClasses).to_vector();
-}
+void preprocess(MiniBatch& batch) { batch.set("targets", one_hot(batch.labels(), kClasses)); }
 
-Tensor images_of(const MiniBatch& batch) {
-  return Tensor::from(std::span(batch.inputs[0].pixels), {batch.size(), 1, 28, 28});
-}
+Tensor images_of(const MiniBatch& batch) { return batch.input().tensor(); }
 
 // This worker's share of a mini-batch of n observations: one more for each of the first n % size
 // workers.
@@ -124,7 +120,7 @@ Trained literal_loop(Spmd& block, int64_t epochs, const QueueSender<Point>& clie
   for (int64_t iteration = 1; block.reduce(queue.has_data(), both); ++iteration) {
     const auto batch = queue.next();
     const Tensor images = images_of(*batch);
-    const Tensor wanted = Tensor::from(std::span(batch->targets.values), {batch->size(), kClasses});
+    const Tensor wanted = (*batch)["targets"].tensor();
     auto [loss, gradients] = value_and_gradient(
         [&] {
           const Tensor scores =
@@ -155,7 +151,7 @@ Trained lawful_loop(Spmd& block, int64_t mini_batch, int64_t epochs,
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();
-    const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
+    const Tensor labels = Tensor::from(batch->labels(), {batch->size()});
     const auto [loss, gradients] = sharded_value_and_gradient(
         [](Shard& shard) {
           const Tensor scores = shard.forward(shard[0], {.outputs = {"fully_connected_1"}});

@@ -118,8 +118,7 @@ void Gan::train(int64_t last, Group* workers, LineSeries& curve) {
     const auto begin = Clock::now();
     for (int64_t k = 1; k <= kCriticSteps; ++k) {
       const auto batch = queue.next();
-      const Tensor pixels =
-          Tensor::from(std::span(batch->inputs[0].pixels), {kRows, 1, kSide, kSide});
+      const Tensor pixels = batch->input().tensor();
       const auto step =
           sharded_value_and_gradient([&](Shard& shard) { return critic_loss(shard, generator); },
                                      {pixels}, critics, at.iteration * kCriticSteps + k);

@@ -99,8 +99,8 @@ struct Students {
       const auto begin = Clock::now();
       const auto batch = queue.next();
       const int64_t iteration = at.iteration + 1;
-      const Tensor x = Tensor::from(std::span(batch->inputs[0].pixels), {kRows, 1, kSide, kSide});
-      const Tensor labels = Tensor::from(std::span(batch->labels), {kRows});
+      const Tensor x = batch->input().tensor();
+      const Tensor labels = Tensor::from(batch->labels(), {kRows});
       std::vector<float> known;
       for (const int64_t i : batch->observations) known.push_back(i / 10 % kLabeled == 0 ? 1 : 0);
       const auto by_teacher =

@@ -63,7 +63,7 @@ Tensor negative_elbo(Shard& shard) {
 }
 
 Tensor pixels_of(const MiniBatch& batch) {
-  return Tensor::from(std::span(batch.inputs[0].pixels), {batch.size(), kPixels});
+  return batch.input().tensor().reshaped({batch.size(), kPixels});
 }
 
 std::shared_ptr<const ExampleCache> cached(const DatastorePtr& store) {

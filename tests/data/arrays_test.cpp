@@ -132,16 +132,16 @@ TEST(Arrays, MiniBatchesAreTheSameWhateverTheCacheAndTheThreads) {
     std::vector<float> all;
     while (queue.has_data()) {
       const auto batch = queue.next();
-      EXPECT_TRUE(batch->inputs[0].pixels.empty());
-      EXPECT_EQ(batch->inputs[0].bytes().size(),
-                static_cast<size_t>(batch->size()) * 6 * sizeof(float));
+      const std::span<const float> values = batch->input().values<float>();
+      EXPECT_EQ(values.size(), static_cast<size_t>(batch->size()) * 6);
       for (size_t i = 0; i < batch->observations.size(); ++i) {
         const auto expected = array_of(*store, batch->observations[i]);
-        EXPECT_EQ(std::memcmp(batch->inputs[0].values.data() + 6 * i, expected.data(), 24), 0);
-        EXPECT_EQ(batch->targets.values[2 * i], array_of(*targets, batch->observations[i])[0]);
-        EXPECT_EQ(batch->labels[i], batch->observations[i] % 3);
+        EXPECT_EQ(std::memcmp(values.data() + 6 * i, expected.data(), 24), 0);
+        EXPECT_EQ((*batch)["targets"].values<float>()[2 * i],
+                  array_of(*targets, batch->observations[i])[0]);
+        EXPECT_EQ(batch->labels()[i], batch->observations[i] % 3);
       }
-      all.insert(all.end(), batch->inputs[0].values.begin(), batch->inputs[0].values.end());
+      all.insert(all.end(), values.begin(), values.end());
     }
     return all;
   };

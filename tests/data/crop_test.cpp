@@ -8,11 +8,13 @@
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "tests/data/queues.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
 
+using testing::copy_of;
 using testing::MemoryStore;
 using testing::message_of;
 using testing::patterned;
@@ -144,8 +146,11 @@ TEST(Crop, TheQueueCutsAndThenAugmentsTheSameWhoeverDoesIt) {
       std::vector<uint8_t> all;
       while (queue.has_data()) {
         const auto batch = queue.next();
-        EXPECT_EQ(batch->inputs[0].pixels, batch->targets.pixels);
-        all.insert(all.end(), batch->inputs[0].pixels.begin(), batch->inputs[0].pixels.end());
+        const std::vector<uint8_t> pixels = copy_of<uint8_t>(batch->input());
+        std::vector<float> targets;
+        for (const uint8_t v : pixels) targets.push_back(static_cast<float>(v) / 255.0f);
+        EXPECT_EQ(copy_of<float>((*batch)["targets"]), targets);
+        all.insert(all.end(), pixels.begin(), pixels.end());
         for (int64_t i = 0; i < batch->size(); ++i) {
           const int64_t index = batch->observations[static_cast<size_t>(i)];
           const Image cut = crop(store->images[static_cast<size_t>(index)], 5, 4,
@@ -153,7 +158,7 @@ TEST(Crop, TheQueueCutsAndThenAugmentsTheSameWhoeverDoesIt) {
           Image expected = cut;
           augment_into(cut, draw_augmentation(options.augmentation, 5, batch->epoch, index),
                        expected.pixels.data());
-          const auto begin = batch->inputs[0].pixels.begin() + i * 60;
+          const auto begin = pixels.begin() + i * 60;
           ASSERT_EQ(std::vector<uint8_t>(begin, begin + 60), to_planes(expected));
         }
       }

@@ -8,11 +8,13 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "tests/data/queues.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
 
+using testing::copy_of;
 using testing::expect_says;
 using testing::MemoryStore;
 using testing::message_of;
@@ -226,12 +228,13 @@ TEST(Examples, MiniBatchesHaveAllInputsWhateverTheThreads) {
   const auto alone = drained(std::make_shared<const ExampleCache>(more, 5, 4, 3, 0), options);
   for (size_t b = 0; b < expected.size(); ++b) {
     const MiniBatch& batch = expected[b];
-    ASSERT_EQ(batch.inputs.size(), 3u);
+    ASSERT_EQ(batch.arrays.size(), 4u);
     EXPECT_EQ(batch.observations, alone[b].observations);
-    EXPECT_EQ(batch.inputs[2].pixels, alone[b].inputs[0].pixels);
+    EXPECT_EQ(batch.input(2).bytes, alone[b].input().bytes);
     for (size_t i = 0; i < batch.observations.size(); ++i) {
       const Array array = read_array(*vectors(), batch.observations[i]);
-      EXPECT_EQ(std::memcmp(batch.inputs[1].values.data() + 3 * i, array.values.data(), 12), 0);
+      EXPECT_EQ(std::memcmp(batch.input(1).values<float>().data() + 3 * i, array.values.data(), 12),
+                0);
     }
   }
   for (const int threads : {2, 5}) {
@@ -239,10 +242,7 @@ TEST(Examples, MiniBatchesHaveAllInputsWhateverTheThreads) {
     const auto again = drained(cache(threads == 2 ? 400 : 1 << 20), options);
     ASSERT_EQ(again.size(), expected.size());
     for (size_t b = 0; b < expected.size(); ++b) {
-      for (size_t k = 0; k < 3; ++k) {
-        EXPECT_EQ(again[b].inputs[k].pixels, expected[b].inputs[k].pixels);
-        EXPECT_EQ(again[b].inputs[k].values, expected[b].inputs[k].values);
-      }
+      EXPECT_EQ(again[b].arrays, expected[b].arrays);
     }
   }
   // Noise differs from input to input.
@@ -251,7 +251,7 @@ TEST(Examples, MiniBatchesHaveAllInputsWhateverTheThreads) {
   const auto twice = std::make_shared<const ExampleCache>(
       combine({images, images}), CachedShapes{.inputs = {{1, 5, 4}, {1, 5, 4}}}, 0);
   const MiniBatch noisy = drained(twice, options).front();
-  EXPECT_NE(noisy.inputs[0].pixels, noisy.inputs[1].pixels);
+  EXPECT_NE(noisy.input(0).bytes, noisy.input(1).bytes);
 }
 
 TEST(Examples, TargetsOfExamplesAreThoseOfASecondCache) {
@@ -267,9 +267,8 @@ TEST(Examples, TargetsOfExamplesAreThoseOfASecondCache) {
   const auto separate = drained(std::make_shared<const ExampleCache>(images, 5, 4, 1, 0), options);
   ASSERT_EQ(own.size(), separate.size());
   for (size_t b = 0; b < own.size(); ++b) {
-    EXPECT_EQ(own[b].inputs[0].pixels, separate[b].inputs[0].pixels);
-    EXPECT_EQ(own[b].targets.pixels, separate[b].targets.pixels);
-    EXPECT_FALSE(own[b].targets.pixels.empty());
+    EXPECT_EQ(own[b].arrays, separate[b].arrays);
+    EXPECT_GT(own[b]["targets"].elements(), 0);
   }
 }
 
@@ -298,8 +297,8 @@ TEST(Examples, RandomCropsCutAllImagesAlike) {
     const auto cache =
         std::make_shared<const ExampleCache>(store, shapes, budget, CachedImages::windowed);
     for (const MiniBatch& batch : drained(cache, {.mini_batch_size = 4})) {
-      EXPECT_EQ(batch.inputs[0].pixels, batch.inputs[1].pixels);
-      EXPECT_EQ(batch.inputs[2].values.size(), 12u);
+      EXPECT_EQ(batch.input(0).bytes, batch.input(1).bytes);
+      EXPECT_EQ(batch.input(2).elements(), 12);
     }
   }
   const ExampleCache unequal(combine({images, resized(images, 6, 6)}),
@@ -317,26 +316,80 @@ TEST(Examples, TensorsOnTheCpuAreTheInputsAndTheLabels) {
     const auto batch = queue.next();
     ASSERT_EQ(batch->tensors.size(), 3u);
     EXPECT_EQ(batch->tensors[0].shape(), (Shape{4, 1, 5, 4}));
-    EXPECT_EQ(batch->tensors[0].raw(), batch->inputs[0].pixels.data()) << "a view";
+    EXPECT_EQ(batch->tensors[0].raw(), batch->input().bytes.data()) << "a view";
     EXPECT_EQ(batch->tensors[1].shape(), (Shape{4, 3}));
-    EXPECT_EQ(batch->tensors[1].to_vector(), batch->inputs[1].values);
+    EXPECT_EQ(batch->tensors[1].to_vector(), copy_of<float>(batch->input(1)));
     EXPECT_EQ(batch->tensors[2].shape(), Shape{4});
-    EXPECT_EQ(std::memcmp(batch->tensors[2].raw(), batch->labels.data(), 16), 0);
+    EXPECT_EQ(std::memcmp(batch->tensors[2].raw(), batch->labels().data(), 16), 0);
   }
   EXPECT_THROW(MiniBatchQueue(cache, {.mini_batch_size = 4, .device = "gpu"}), InvalidArgument);
   EXPECT_TRUE(MiniBatchQueue(cache, {.mini_batch_size = 4}).next()->tensors.empty());
-  // A function may replace the targets.
-  MiniBatchQueue changed(cache, {.mini_batch_size = 4,
-                                 .preprocess =
-                                     [](MiniBatch& batch) {
-                                       batch.targets.values = one_hot(batch.labels, 3).to_vector();
-                                     },
-                                 .device = "cpu"});
-  EXPECT_EQ(changed.next()->tensors[2].shape(), (Shape{4, 3}));
-  MiniBatchQueue broken(cache, {.mini_batch_size = 4,
-                                .preprocess = [](MiniBatch& batch) { batch.labels.resize(3); },
-                                .device = "cpu"});
-  expect_says(message_of<InvalidArgument>([&] { broken.next(); }), "for 3 labels");
+  // A function may replace arrays and add others.
+  MiniBatchQueue changed(
+      cache, {.mini_batch_size = 4,
+              .preprocess =
+                  [](MiniBatch& batch) {
+                    batch.set("targets", one_hot(batch.labels(), 3));
+                    batch.set("input_1", Tensor::from(std::vector<int64_t>{4, 5, 6, 7}, {4, 1}));
+                  },
+              .device = "cpu"});
+  const auto batch = changed.next();
+  EXPECT_EQ(batch->tensors[3].shape(), (Shape{4, 3}));
+  EXPECT_EQ(batch->tensor("targets").raw(), batch->tensors[3].raw());
+  EXPECT_EQ(batch->tensor("input_1").dtype(), DType::i64);
+  expect_says(message_of<InvalidArgument>([&] { batch->tensor("target"); }), "no array `target`");
+  expect_says(message_of<InvalidArgument>([&] { batch->input().values<float>(); }),
+              "`input_1` has elements of i64, but f32 is requested");
+}
+
+TEST(Examples, ArraysThatDoNotFitTogetherAreRefused) {
+  const auto cache = std::make_shared<const ExampleCache>(pictures(), 5, 4, 1, 0);
+  const auto refused = [&](std::function<void(MiniBatch&)> change, const char* text) {
+    MiniBatchQueue queue(cache, {.mini_batch_size = 4, .preprocess = std::move(change)});
+    expect_says(message_of<InvalidArgument>([&] { queue.next(); }), text);
+  };
+  refused([](MiniBatch& batch) { batch["labels"].resize(3); },
+          "`labels` has 3 rows, but `input` has 4");
+  refused([](MiniBatch& batch) { batch["input"].bytes.pop_back(); },
+          "`input` has 79 bytes, but 4x1x5x4");
+  refused(
+      [](MiniBatch& batch) {
+        batch["labels"].offsets = {0, 1, 2, 4};
+      },
+      "the offsets of `labels` are not 5 numbers");
+  refused(
+      [](MiniBatch& batch) {
+        batch["labels"].offsets = {0, 2, 1, 3, 4};
+      },
+      "the offsets of `labels`");
+}
+
+// Rows of different lengths: words of 3 letters each, say.
+TEST(Examples, RowsMayDifferInLength) {
+  const auto cache = std::make_shared<const ExampleCache>(pictures(), 5, 4, 1, 0);
+  MiniBatchQueue queue(cache, {.mini_batch_size = 4,
+                               .preprocess =
+                                   [](MiniBatch& batch) {
+                                     RowArray words{.name = "words", .type = DType::i32};
+                                     words.shape = {3};
+                                     words.rows = 4;
+                                     words.offsets = {0, 2, 2, 3, 7};
+                                     for (int32_t i = 0; i < 21; ++i) {
+                                       const auto bytes = std::as_bytes(std::span(&i, 1));
+                                       words.bytes.insert(words.bytes.end(), bytes.begin(),
+                                                          bytes.end());
+                                     }
+                                     batch.arrays.push_back(std::move(words));
+                                   },
+                               .device = "cpu"});
+  const auto batch = queue.next();
+  const RowArray& words = (*batch)["words"];
+  EXPECT_TRUE(words.ragged());
+  EXPECT_EQ(batch->tensor("words").shape(), (Shape{7, 3}));
+  EXPECT_EQ(words.bytes_of(0, 1).size(), 2u * 12);
+  EXPECT_EQ(words.bytes_of(1, 1).size(), 0u);
+  EXPECT_EQ(words.bytes_of(2, 2).data(), words.bytes.data() + 2 * 12);
+  EXPECT_EQ(words.bytes_of(2, 2).size(), 5u * 12);
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ Seen seen_of(MiniBatchQueue& queue) {
     const auto batch = queue.next();
     seen.observations.insert(seen.observations.end(), batch->observations.begin(),
                              batch->observations.end());
-    seen.pixels.insert(seen.pixels.end(), batch->inputs[0].pixels.begin(),
-                       batch->inputs[0].pixels.end());
+    const std::span<const uint8_t> pixels = batch->input().values<uint8_t>();
+    seen.pixels.insert(seen.pixels.end(), pixels.begin(), pixels.end());
   }
   return seen;
 }
@@ -60,9 +60,9 @@ TEST(MiniBatchQueueByHand, ResetBeginsAgainFromAnywhere) {
   queue.reset();
   queue.next();
   const auto kept = queue.next();  // outlives the queue
-  const std::vector<uint8_t> pixels = kept->inputs[0].pixels;
+  const RowArray pixels = kept->input();
   queue.reset(1);
-  EXPECT_EQ(kept->inputs[0].pixels, pixels);
+  EXPECT_EQ(kept->input(), pixels);
   EXPECT_EQ(queue.epoch(), 1);
   EXPECT_EQ(queue.batch(), 0);
   EXPECT_EQ(seen_of(queue).observations,
@@ -122,11 +122,11 @@ TEST(MiniBatchQueueByHand, MiniBatchesAreChangedOnTheWay) {
   options.preprocess = [](MiniBatch& batch) {
     // Doubles the width of each image and writes the epoch beside it.
     std::vector<uint8_t> wide;
-    for (const uint8_t v : batch.inputs[0].pixels) {
+    for (const uint8_t v : batch.input().values<uint8_t>()) {
       wide.push_back(v);
       wide.push_back(static_cast<uint8_t>(batch.epoch));
     }
-    batch.inputs[0].pixels = std::move(wide);
+    batch.set("input", Tensor::from(wide, {batch.size(), 1, 3, 4}));
   };
   std::vector<Seen> changed;
   for (const int threads : {1, 3}) {

@@ -22,6 +22,7 @@ using testing::await;
 using testing::awkward;
 using testing::cache_of;
 using testing::comes_to_rest;
+using testing::copy_of;
 using testing::drain;
 using testing::expect_equal;
 using testing::MemoryStore;
@@ -72,19 +73,20 @@ TEST(MiniBatchQueue, MatchesItsDefinition) {
       EXPECT_EQ(batch.epoch, epoch);
       EXPECT_EQ(batch.index, b);
       ASSERT_EQ(batch.size(), b < 4 ? 5 : 3);
-      ASSERT_EQ(batch.inputs[0].pixels.size(), static_cast<size_t>(batch.size()) * 60);
-      ASSERT_EQ(batch.labels.size(), static_cast<size_t>(batch.size()));
+      const std::vector<uint8_t> pixels = copy_of<uint8_t>(batch.input());
+      ASSERT_EQ(pixels.size(), static_cast<size_t>(batch.size()) * 60);
+      ASSERT_EQ(batch.labels().size(), static_cast<size_t>(batch.size()));
       EXPECT_EQ(batch.observations_digest, digest_observations(batch.observations));
       for (int64_t i = 0; i < batch.size(); ++i) {
         const auto at = static_cast<size_t>(i);
         const int64_t observation = order[static_cast<size_t>(b * 5 + i)];
         EXPECT_EQ(batch.observations[at], observation);
-        EXPECT_EQ(batch.labels[at], observation % 3);
+        EXPECT_EQ(batch.labels()[at], observation % 3);
         Image expected = read_image(*cache->store(), observation);
         augment_into(read_image(*cache->store(), observation),
                      draw_augmentation(options.augmentation, 42, epoch, observation, 0),
                      expected.pixels.data());
-        const auto begin = batch.inputs[0].pixels.begin() + i * 60;
+        const auto begin = pixels.begin() + i * 60;
         EXPECT_EQ(std::vector<uint8_t>(begin, begin + 60), to_planes(expected));
       }
     }
@@ -131,17 +133,16 @@ TEST(MiniBatchQueue, EachOptionThatShouldChangesTheContent) {
     MiniBatchQueueOptions options = awkward();
     change(options);
     MiniBatchQueue queue(small_cache(), options);
-    return drain(queue)[5].inputs[0].pixels;  // of the second epoch
+    return drain(queue)[5].input().bytes;  // of the second epoch
   };
   using O = MiniBatchQueueOptions;
-  EXPECT_EQ(pixels_with([](O&) {}), expected[5].inputs[0].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.seed = 43; }), expected[5].inputs[0].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::once; }), expected[5].inputs[0].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::never; }), expected[5].inputs[0].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.augmentation.reflect_x = false; }),
-            expected[5].inputs[0].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.mini_batch_size = 6; }), expected[5].inputs[0].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.drop_last = true; }), expected[4].inputs[0].pixels);
+  EXPECT_EQ(pixels_with([](O&) {}), expected[5].input().bytes);
+  EXPECT_NE(pixels_with([](O& o) { o.seed = 43; }), expected[5].input().bytes);
+  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::once; }), expected[5].input().bytes);
+  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::never; }), expected[5].input().bytes);
+  EXPECT_NE(pixels_with([](O& o) { o.augmentation.reflect_x = false; }), expected[5].input().bytes);
+  EXPECT_NE(pixels_with([](O& o) { o.mini_batch_size = 6; }), expected[5].input().bytes);
+  EXPECT_NE(pixels_with([](O& o) { o.drop_last = true; }), expected[4].input().bytes);
 }
 
 TEST(MiniBatchQueue, EveryObservationComesOncePerEpochUnlessDropped) {
@@ -246,17 +247,17 @@ TEST(MiniBatchQueue, BuffersAreUsedAgainAndMayOutliveTheQueue) {
   options.drop_last = true;
   std::set<const void*> buffers;
   std::shared_ptr<const MiniBatch> last;
-  std::vector<uint8_t> content;
+  std::vector<std::byte> content;
   {
     MiniBatchQueue queue(small_cache(), options);
     while (queue.has_data()) {
       last = queue.next();
-      buffers.insert(last->inputs[0].pixels.data());
+      buffers.insert(last->input().bytes.data());
     }
-    content = last->inputs[0].pixels;
+    content = last->input().bytes;
   }
   EXPECT_LE(buffers.size(), 4u + 1u + 2u);
-  EXPECT_EQ(last->inputs[0].pixels, content);
+  EXPECT_EQ(last->input().bytes, content);
 }
 
 TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
@@ -271,12 +272,15 @@ TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
   const auto batches = drain(queue);
   ASSERT_EQ(batches.size(), expected.size());
   for (size_t i = 0; i < batches.size(); ++i) {
-    EXPECT_EQ(batches[i].targets.pixels, expected[i].inputs[0].pixels);
-    EXPECT_EQ(expected[i].targets.pixels, expected[i].inputs[0].pixels);
-    EXPECT_NE(batches[i].inputs[0].pixels, expected[i].inputs[0].pixels);
-    for (size_t k = 0; k < batches[i].inputs[0].pixels.size(); ++k) {
-      const uint8_t v = batches[i].inputs[0].pixels[k];
-      EXPECT_TRUE(v == expected[i].inputs[0].pixels[k] || v == 0 || v == 255);
+    const auto clean_pixels = copy_of<uint8_t>(expected[i].input());
+    const auto pixels = copy_of<uint8_t>(batches[i].input());
+    std::vector<float> wanted;
+    for (const uint8_t v : clean_pixels) wanted.push_back(static_cast<float>(v) / 255.0f);
+    EXPECT_EQ(copy_of<float>(batches[i]["targets"]), wanted);
+    EXPECT_EQ(copy_of<float>(expected[i]["targets"]), wanted);
+    EXPECT_NE(pixels, clean_pixels);
+    for (size_t k = 0; k < pixels.size(); ++k) {
+      EXPECT_TRUE(pixels[k] == clean_pixels[k] || pixels[k] == 0 || pixels[k] == 255);
     }
   }
   options.threads = 1;
@@ -288,8 +292,8 @@ TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
   MiniBatchQueue plain(images, options);
   const auto all = drain(plain);
   const auto per_epoch = static_cast<size_t>(plain.batches_per_epoch());
-  EXPECT_EQ(all[0].targets.pixels, all[per_epoch].targets.pixels);
-  EXPECT_NE(all[0].inputs[0].pixels, all[per_epoch].inputs[0].pixels);
+  EXPECT_EQ(all[0]["targets"], all[per_epoch]["targets"]);
+  EXPECT_NE(all[0].input().bytes, all[per_epoch].input().bytes);
 }
 
 // A caller that augments images itself gets the same images.
@@ -308,16 +312,16 @@ TEST(MiniBatchQueue, InputsAsReadComeWithTheMapsThatChangeThem) {
   for (size_t i = 0; i < batches.size(); ++i) {
     ASSERT_TRUE(expected[i].maps.empty());
     ASSERT_EQ(batches[i].maps.size(), batches[i].observations.size());
-    EXPECT_EQ(batches[i].targets.pixels, expected[i].targets.pixels);
-    EXPECT_NE(batches[i].inputs[0].pixels, expected[i].inputs[0].pixels);
-    std::vector<uint8_t> result(batches[i].inputs[0].pixels.size());
+    EXPECT_EQ(batches[i]["targets"], expected[i]["targets"]);
+    EXPECT_NE(batches[i].input().bytes, expected[i].input().bytes);
+    std::vector<uint8_t> result(batches[i].input().bytes.size());
     kernels::table_for({}).augment_images(
-        {batches[i].inputs[0].pixels.data(), batches[i].maps.data(), result.data(),
+        {batches[i].input().values<uint8_t>().data(), batches[i].maps.data(), result.data(),
          batches[i].size(),
          kernels::planar(images->inputs()[0].channels(), images->inputs()[0].height(),
                          images->inputs()[0].width())},
         nullptr);
-    EXPECT_EQ(result, expected[i].inputs[0].pixels);
+    EXPECT_EQ(result, copy_of<uint8_t>(expected[i].input()));
   }
   options.noise.salt_and_pepper = 0.1;
   EXPECT_NE(message_of<InvalidArgument>([&] { MiniBatchQueue(images, options); }).find("noise"),
@@ -334,7 +338,7 @@ TEST(MiniBatchQueue, TargetsMayHaveAnotherSizeAndMustBeAsMany) {
   options.augmentation = {.reflect_x = true};
   MiniBatchQueue queue(small_cache(), options);
   const auto batch = queue.next();
-  EXPECT_EQ(batch->targets.pixels.size(), static_cast<size_t>(batch->size() * 3 * 2));
+  EXPECT_EQ((*batch)["targets"].elements(), batch->size() * 3 * 2);
   options.targets = cache_of(std::make_shared<MemoryStore>(22, 3, 2, 1));
   EXPECT_THROW(MiniBatchQueue(small_cache(), options), InvalidArgument);
   options.targets = nullptr;

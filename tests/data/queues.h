@@ -33,6 +33,12 @@ inline MiniBatchQueueOptions awkward() {
   return options;
 }
 
+template <class T>
+std::vector<T> copy_of(const RowArray& array) {
+  const std::span<const T> values = array.values<T>();
+  return {values.begin(), values.end()};
+}
+
 inline std::vector<MiniBatch> drain(MiniBatchQueue& queue) {
   std::vector<MiniBatch> all;
   while (queue.has_data()) all.push_back(*queue.next());
@@ -45,9 +51,7 @@ inline void expect_equal(const std::vector<MiniBatch>& a, const std::vector<Mini
     EXPECT_EQ(a[i].epoch, b[i].epoch);
     EXPECT_EQ(a[i].index, b[i].index);
     EXPECT_EQ(a[i].observations, b[i].observations);
-    EXPECT_EQ(a[i].labels, b[i].labels);
-    EXPECT_EQ(a[i].inputs[0].pixels, b[i].inputs[0].pixels);
-    EXPECT_EQ(a[i].targets.pixels, b[i].targets.pixels);
+    EXPECT_EQ(a[i].arrays, b[i].arrays);
     EXPECT_EQ(a[i].observations_digest, b[i].observations_digest);
   }
 }

@@ -74,8 +74,8 @@ Digest looped(int threads) {
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();
-    const Tensor x = Tensor::from(std::span(batch->inputs[0].values), {batch->size(), 2});
-    const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
+    const Tensor x = batch->input().tensor();
+    const Tensor labels = Tensor::from(batch->labels(), {batch->size()});
     const auto step = sharded_value_and_gradient(
         [](Shard& shard) { return ops::cross_entropy(shard.forward(shard[0]), shard[1]); },
         {x, labels}, group, iteration);

@@ -67,24 +67,35 @@ MiniBatch make_batch(const Network& network, const Json& description, int64_t it
   const auto rows = description["rows"].get<int64_t>();
   const Shape input = network.input_shapes()[0], output = network.output_shapes()[0];
   MiniBatch batch;
-  batch.inputs.resize(1);
+  const auto with_rows = [&](const Shape& shape) {
+    std::vector<int64_t> dims = shape.dims();
+    dims.insert(dims.begin(), rows);
+    return Shape(dims);
+  };
+  std::vector<uint8_t> bytes;
+  std::vector<float> values, targets;
+  std::vector<int32_t> labels;
   const bool pixels = input.rank() == 3;
   const int64_t elements = rows * input.elements();
   for (int64_t i = 0; i < elements && pixels; ++i) {
-    batch.inputs[0].pixels.push_back(static_cast<uint8_t>(dice.between(0, 255)));
+    bytes.push_back(static_cast<uint8_t>(dice.between(0, 255)));
   }
   for (int64_t i = 0; i < elements && !pixels; ++i) {
-    batch.inputs[0].values.push_back(static_cast<float>(0.5 + dice.normal()));
+    values.push_back(static_cast<float>(0.5 + dice.normal()));
   }
   const bool labeled = network.loss() == "cross_entropy";
   for (int64_t i = 0; i < rows; ++i) {
     batch.observations.push_back(i);
     const int64_t classes = labeled ? output.elements() : 1;
-    batch.labels.push_back(static_cast<int32_t>(dice.between(0, classes - 1)));
+    labels.push_back(static_cast<int32_t>(dice.between(0, classes - 1)));
   }
   for (int64_t i = 0; i < rows * output.elements() && !labeled; ++i) {
-    batch.targets.values.push_back(static_cast<float>(dice.normal()));
+    targets.push_back(static_cast<float>(dice.normal()));
   }
+  batch.set("input", pixels ? Tensor::from(bytes, with_rows(input))
+                            : Tensor::from(values, with_rows(input)));
+  if (!labeled) batch.set("targets", Tensor::from(targets, with_rows(output)));
+  batch.set("labels", Tensor::from(labels, {rows}));
   return batch;
 }
 

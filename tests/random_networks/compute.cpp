@@ -64,20 +64,17 @@ void add_solver_state(Frame& frame, const Network& network, const Solver& solver
   }
 }
 
-void add_batch(Frame& frame, const MiniBatch& batch, const Network& network) {
-  std::vector<int64_t> dims = network.input_shapes()[0].dims();
-  dims.insert(dims.begin(), batch.size());
-  const MiniBatchValues& input = batch.inputs[0];
-  if (input.values.empty()) {
-    frame.add<uint8_t>("input.0", input.pixels, Shape(dims));
+void add_batch(Frame& frame, const MiniBatch& batch) {
+  const RowArray& input = batch.input();
+  const Shape shape = input.tensor_spec().shape;
+  if (input.type == DType::u8) {
+    frame.add<uint8_t>("input.0", input.values<uint8_t>(), shape);
   } else {
-    frame.add<float>("input.0", input.values, Shape(dims));
+    frame.add<float>("input.0", input.values<float>(), shape);
   }
-  frame.add<int32_t>("labels", batch.labels, Shape{batch.size()});
-  if (batch.targets.values.empty()) return;
-  dims = network.output_shapes()[0].dims();
-  dims.insert(dims.begin(), batch.size());
-  frame.add<float>("targets", batch.targets.values, Shape(dims));
+  frame.add<int32_t>("labels", batch.labels(), Shape{batch.size()});
+  const RowArray* const targets = batch.find("targets");
+  if (targets) frame.add<float>("targets", targets->values<float>(), targets->tensor_spec().shape);
 }
 
 void begin(Frame& frame, const Json& description, const Network& network) {
@@ -108,7 +105,7 @@ void compute_training(const Json& description, ThreadPool& pool,
   for (int64_t iteration = 1; iteration <= iterations; ++iteration) {
     begin(frame, description, network);
     const MiniBatch batch = make_batch(network, description, iteration);
-    add_batch(frame, batch, network);
+    add_batch(frame, batch);
     add_values(frame, network, "before.");
     add_solver_state(frame, network, listener, "solver_before.");
     const UpdateScalars scalars{options.solver.initial_learning_rate, iteration,

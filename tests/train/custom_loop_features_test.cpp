@@ -133,9 +133,8 @@ TEST(CustomLoopFeatures, AnyLossHasItsBitsOnSeveralStreams) {
         const auto batch = queue.next();
         const auto [loss, gradients] = sharded_value_and_gradient(
             [&](Shard& shard) { return wide_loss(shard, network, teacher); },
-            {Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28}),
-             Tensor::from(std::span(batch->labels), {batch->size()})},
-            group, iteration);
+            {batch->input().tensor(), Tensor::from(batch->labels(), {batch->size()})}, group,
+            iteration);
         loop.losses.push_back(loss);
         sgdm_update(network, gradients, state, {.learning_rate = 0.01});
       }

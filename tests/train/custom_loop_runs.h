@@ -65,9 +65,8 @@ inline Loop run(ShardGroupOptions how, Device device = {}, Group* members = null
     SgdmState state;
     for (int64_t iteration = 1; queue.has_data(); ++iteration) {
       const auto batch = queue.next();
-      std::vector<Tensor> tensors{
-          Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28}),
-          Tensor::from(std::span(batch->labels), {batch->size()})};
+      std::vector<Tensor> tensors{batch->input().tensor(),
+                                  Tensor::from(batch->labels(), {batch->size()})};
       if (batches_on_device) {
         for (Tensor& t : tensors) t = t.to(device);
       }

@@ -73,8 +73,8 @@ Loop run(int threads, const ShardLoss& loss, const Update& update, Group* member
   Loop loop;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();
-    const Tensor x = Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28});
-    const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
+    const Tensor x = batch->input().tensor();
+    const Tensor labels = Tensor::from(batch->labels(), {batch->size()});
     const auto [value, gradients] = sharded_value_and_gradient(loss, {x, labels}, group, iteration);
     loop.losses.push_back(value);
     update(network, gradients, group.pool(), iteration);
@@ -154,8 +154,7 @@ TEST(LawOfCustomLoops, StoppedAndContinuedByOtherProcesses) {
   std::vector<std::vector<Tensor>> batches;
   while (queue.has_data()) {
     const auto batch = queue.next();
-    batches.push_back({Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28}),
-                       Tensor::from(std::span(batch->labels), {batch->size()})});
+    batches.push_back({batch->input().tensor(), Tensor::from(batch->labels(), {batch->size()})});
   }
   const auto steps = [&](Network& network, SgdmState& state, int threads, size_t from, size_t to) {
     ShardGroup group(network, {.threads = threads, .shard_size = kShard, .seed = 5});

@@ -42,11 +42,13 @@ std::vector<std::vector<float>> values_on(const std::string& device, int prefetc
       while (queue.help(true)) continue;
     }
     kept = queue.next();
-    EXPECT_EQ(kept->tensors.size(), 3u);
+    EXPECT_EQ(kept->tensors.size(), 4u);
     EXPECT_EQ(kept->tensors[0].dtype(), DType::u8);
     EXPECT_EQ(kept->tensors[0].shape(), (Shape{kept->size(), 1, 28, 28}));
-    EXPECT_EQ(kept->tensors[2].shape(), (Shape{kept->size(), 1, 5, 5}));
-    for (const Tensor& tensor : kept->tensors) {
+    EXPECT_EQ(kept->tensor("targets").shape(), (Shape{kept->size(), 1, 5, 5}));
+    EXPECT_EQ(kept->tensor("labels").shape(), (Shape{kept->size()}));
+    for (const char* const name : {"input_1", "input_2", "targets"}) {
+      const Tensor& tensor = kept->tensor(name);
       const Tensor here = tensor.to(Device{});
       if (tensor.dtype() == DType::f32) {
         all.push_back(here.to_vector());
@@ -78,7 +80,7 @@ TEST(QueueTensors, OutliveTheirQueue) {
   {
     MiniBatchQueue queue(examples(), {.mini_batch_size = 8, .prefetch = 5, .device = "cuda:0"});
     kept = queue.next();
-    expected = kept->inputs[1].values;
+    expected = kept->input(1).tensor().to_vector();
     queue.reset();
     EXPECT_EQ(queue.next()->tensors[1].to_vector(), expected);
   }

@@ -65,10 +65,8 @@ LoopOutcome run(const std::string& path, int64_t last, int threads = 1, Device d
     while (iteration < last && queue.has_data()) {
       const auto batch = queue.next();
       const auto [loss, gradients] = sharded_value_and_gradient(
-          loss_of,
-          {Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28}),
-           Tensor::from(std::span(batch->labels), {batch->size()})},
-          group, ++iteration);
+          loss_of, {batch->input().tensor(), Tensor::from(batch->labels(), {batch->size()})}, group,
+          ++iteration);
       outcome.losses.push_back(loss);
       update(network, gradients, state);
     }

@@ -235,8 +235,8 @@ CustomLoop custom_loop(int iterations, const OwnLoopWay& way) {
   SgdmState state;
   for (int64_t i = 1; queue.has_data(); ++i) {
     const auto batch = queue.next();
-    const Tensor x = Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28});
-    const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
+    const Tensor x = batch->input().tensor();
+    const Tensor labels = Tensor::from(batch->labels(), {batch->size()});
     const auto step = sharded_value_and_gradient(loss, {x, labels}, group, i);
     spend(0.001);
     sgdm_update(network, step.gradients, state, {.learning_rate = 0.01});

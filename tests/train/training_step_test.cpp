@@ -44,14 +44,16 @@ TrainingOptions options_for(int64_t mini_batch_size, int64_t shard_size) {
 
 MiniBatch batch_of(int64_t n, int64_t channels = 1, int64_t size = 12) {
   MiniBatch batch;
-  batch.inputs.resize(1);
+  std::vector<int32_t> labels;
+  std::vector<uint8_t> pixels;
   for (int64_t i = 0; i < n; ++i) {
     batch.observations.push_back(i);
-    batch.labels.push_back(static_cast<int32_t>(i * 3 % 5));
+    labels.push_back(static_cast<int32_t>(i * 3 % 5));
     const Image image = testing::patterned(size, size, channels, static_cast<uint32_t>(i + 1));
-    batch.inputs[0].pixels.insert(batch.inputs[0].pixels.end(), image.pixels.begin(),
-                                  image.pixels.end());
+    pixels.insert(pixels.end(), image.pixels.begin(), image.pixels.end());
   }
+  batch.set("input", Tensor::from(pixels, {n, channels, size, size}));
+  batch.set("labels", Tensor::from(labels, {n}));
   return batch;
 }
 
@@ -142,9 +144,9 @@ TEST(TrainingStep, GradientsAreThoseOfTheTape) {
   Network same = network_without_normalization(true);
   Tape tape;
   tape.watch(same.parameter_values());
-  const Tensor logits =
-      same.forward({Tensor::from(batch.inputs[0].pixels, {6, 1, 12, 12})}, {.training = true});
-  const Tensor loss = ops::sum(ops::softmax_cross_entropy(logits, Tensor::from(batch.labels, {6})));
+  const Tensor logits = same.forward({batch.input().tensor()}, {.training = true});
+  const Tensor loss =
+      ops::sum(ops::softmax_cross_entropy(logits, Tensor::from(batch.labels(), {6})));
   EXPECT_NEAR(result.loss_sum, static_cast<double>(loss.item()), 1e-5);
   const auto gradients = tape.gradient(loss, same.parameter_values());
   for (size_t p = 0; p < gradients.size(); ++p) {
@@ -170,9 +172,9 @@ TEST(TrainingStep, BatchStatisticsOfShardsAreCombinedAsStated) {
   MiniBatch batch = batch_of(n, 3);
   for (int iteration = 1; iteration <= 3; ++iteration) {
     // Shards of different brightness, so that the spread of their means matters.
-    for (size_t i = 0; i < batch.inputs[0].pixels.size(); ++i) {
-      batch.inputs[0].pixels[i] =
-          static_cast<uint8_t>(batch.inputs[0].pixels[i] / 4 + i / 1500 * 10);
+    const std::span<uint8_t> values = batch["input"].values<uint8_t>();
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<uint8_t>(values[i] / 4 + i / 1500 * 10);
     }
     step->begin(batch, {0.1, iteration, static_cast<double>(n)});
     step->finish();
@@ -180,16 +182,14 @@ TEST(TrainingStep, BatchStatisticsOfShardsAreCombinedAsStated) {
       double sum = 0, squares = 0;
       for (int64_t i = 0; i < n; ++i) {
         for (int64_t p = 0; p < pixels; ++p) {
-          sum += batch.inputs[0].pixels[static_cast<size_t>((i * 3 + c) * pixels + p)];
+          sum += values[static_cast<size_t>((i * 3 + c) * pixels + p)];
         }
       }
       const double m = sum / static_cast<double>(n * pixels);
       for (int64_t i = 0; i < n; ++i) {
         for (int64_t p = 0; p < pixels; ++p) {
           const double d =
-              static_cast<double>(
-                  batch.inputs[0].pixels[static_cast<size_t>((i * 3 + c) * pixels + p)]) -
-              m;
+              static_cast<double>(values[static_cast<size_t>((i * 3 + c) * pixels + p)]) - m;
           squares += d * d;
         }
       }

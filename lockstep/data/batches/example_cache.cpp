@@ -121,6 +121,11 @@ void ExampleCache::place_values(const CachedShapes& shapes) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     inputs_[i].shape = shapes.inputs[i];
     inputs_[i].from = shapes.from.empty() ? i : shapes.from[i];
+    const std::string& given = spec.inputs.at(inputs_[i].from).input;
+    inputs_[i].name = !shapes.names.empty() ? shapes.names.at(i)
+                      : !given.empty()      ? given
+                      : inputs_.size() == 1 ? "input"
+                                            : "input_" + std::to_string(i + 1);
     place(inputs_[i], spec.inputs.at(inputs_[i].from),
           inputs_.size() == 1 ? "observations" : "inputs " + std::to_string(inputs_[i].from + 1));
   }

@@ -33,6 +33,7 @@ enum class CachedImages {
 // How a cache returns an input or the target of an example: u8 for images, channel by channel, and
 // f32 for arrays.
 struct CachedValue {
+  std::string name;  // see MiniBatch::arrays; unused for the target
   ValueKind kind = ValueKind::image;
   Shape shape;                   // channels x rows x columns for images
   size_t from = 0;               // number of the example's input; unused for the target
@@ -57,6 +58,8 @@ struct CachedShapes {
   std::optional<Shape> target = {};  // of targets; nothing: the cache leaves them out
   // For each of `inputs`, the number of the example's input; empty: in order.
   std::vector<size_t> from = {};
+  // For each of `inputs`, the name of its array in mini-batches; empty: those of the data's inputs.
+  std::vector<std::string> names = {};
 };
 
 // Examples of one datastore, decoded on first use, with images of one size for each input. The

@@ -272,10 +272,12 @@ struct MiniBatchQueue::State {
         try {
           const ArithmeticMode mode;
           slot.batch->observations_digest = digest_observations(slot.batch->observations);
-          if (options.preprocess) options.preprocess(*slot.batch);
+          if (options.preprocess) {
+            options.preprocess(*slot.batch);
+            slot.batch->check();
+          }
           if (tensors) {
-            tensors->make(*slot.batch, number_of(*slot.batch), cache->inputs(),
-                          rows.targets().value);
+            tensors->make(*slot.batch, number_of(*slot.batch));
           }
         } catch (...) {
           error = std::current_exception();

@@ -1,7 +1,6 @@
 // Mini-batches of examples. Background threads decode and augment them before they are needed.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,8 +9,8 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
-#include "lockstep/base/numeric/image_map.h"
 #include "lockstep/data/batches/example_cache.h"
+#include "lockstep/data/batches/mini_batch.h"
 #include "lockstep/data/images/augmentation.h"
 #include "lockstep/engine/tensor/tensor.h"
 
@@ -20,7 +19,6 @@ namespace lockstep {
 enum class Shuffle { never, once, every_epoch };
 
 struct IndexRange;  // base/numeric/index_range.h
-struct MiniBatch;
 
 struct MiniBatchQueueOptions {
   int64_t mini_batch_size = 128;           // observations
@@ -48,9 +46,9 @@ struct MiniBatchQueueOptions {
   // Returns the rows of mini-batch number `index` with n observations whose inputs and targets are
   // needed. The contents of other rows are undefined. Without a function, all rows are needed.
   std::function<std::vector<IndexRange>(int64_t epoch, int64_t index, int64_t n)> rows = {};
-  // Called with every finished mini-batch, by several threads at the same time. May change inputs,
-  // labels and targets, including their number. Mini-batches do not depend on the threads if its
-  // result depends on the mini-batch only, including its epoch and index. next() rethrows its
+  // Called with every finished mini-batch, by several threads at the same time. May change arrays,
+  // add others and change the number of their rows. Mini-batches do not depend on the threads if
+  // its result depends on the mini-batch only, including its epoch and index. next() rethrows its
   // exceptions.
   std::function<void(MiniBatch&)> preprocess = {};
   // Called several times a second while next() waits. If it returns true, next() throws Cancelled;
@@ -61,34 +59,6 @@ struct MiniBatchQueueOptions {
   // added to the device's default stream after next() waits for the copies by itself. "": no
   // tensors.
   std::string device = {};
-};
-
-// One input, or the target, of all examples of a mini-batch, row-major.
-struct MiniBatchValues {
-  std::vector<uint8_t> pixels;  // of images: n x channels x height x width
-  std::vector<float> values;    // of arrays: n x shape; `pixels` is then empty
-
-  std::span<const std::byte> bytes() const {
-    return values.empty() ? std::as_bytes(std::span(pixels)) : std::as_bytes(std::span(values));
-  }
-  size_t elements() const { return pixels.size() + values.size(); }
-};
-
-// One mini-batch of n observations.
-struct MiniBatch {
-  int64_t epoch = 0, index = 0;         // epoch from 0, mini-batch within the epoch from 0
-  std::vector<int64_t> observations;    // n indices into the listing
-  std::vector<MiniBatchValues> inputs;  // one for each input of the network
-  std::vector<ImageMap> maps;           // n maps to apply to the images in `inputs`, or none
-  std::vector<int32_t> labels;          // n indices into the classes
-  MiniBatchValues targets;              // empty if there are only labels
-  // If options.device is set: each of `inputs` (u8 or f32, n x shape), then the targets (f32, n x
-  // shape; pixels 0 to 255 are 0 to 1) or labels (i32, n). On "cpu", the inputs are views that are
-  // valid as long as the mini-batch.
-  std::vector<Tensor> tensors;
-  Digest observations_digest;  // digest of `observations`, for the receipt
-
-  int64_t size() const { return static_cast<int64_t>(observations.size()); }
 };
 
 // Returns the order of n observations in an epoch: a permutation that is a function of the

@@ -1,6 +1,7 @@
 #include "lockstep/data/batches/mini_batch_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -15,18 +16,18 @@ bool same_size(const CachedValue& a, const CachedValue& b) {
   return a.height() == b.height() && a.width() == b.width();
 }
 
-// Makes room for n rows of a value. The other vector becomes empty.
-void make_room(const CachedValue* value, int64_t n, MiniBatchValues& rows) {
-  const size_t elements = value ? static_cast<size_t>(n * value->elements()) : 0;
-  const bool array = value && value->kind == ValueKind::array;
-  rows.pixels.resize(array ? 0 : elements);
-  rows.values.resize(array ? elements : 0);
-}
-
-uint8_t* row_of(MiniBatchValues& rows, const CachedValue& value, size_t row) {
-  auto* const start =
-      rows.values.empty() ? rows.pixels.data() : reinterpret_cast<uint8_t*>(rows.values.data());
-  return start + row * value.bytes;
+// Pixels 0 to 255 as floats 0 to 1, in place: the pixels are the last bytes of the floats' memory.
+void pixels_to_floats(float* to, int64_t count) {
+  constexpr int64_t kTogether = 256;
+  const uint8_t* const from = reinterpret_cast<uint8_t*>(to + count) - count;
+  std::array<uint8_t, kTogether> pixels;
+  for (int64_t first = 0; first < count; first += kTogether) {
+    const int64_t n = std::min(kTogether, count - first);
+    std::copy_n(from + first, n, pixels.data());
+    for (int64_t i = 0; i < n; ++i) {
+      to[first + i] = static_cast<float>(pixels[static_cast<size_t>(i)]) / 255.0f;
+    }
+  }
 }
 
 // Copies a value of an example. An image is augmented as drawn (null: unchanged), plane by plane.
@@ -43,7 +44,16 @@ void place(const CachedValue& value, const uint8_t* example, const AugmentationD
 }  // namespace
 
 MiniBatchRows::MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOptions& options)
-    : cache_(cache), options_(options), targets_(targets_of(cache, options.targets.get())) {}
+    : cache_(cache), options_(options), targets_(targets_of(cache, options.targets.get())) {
+  for (const CachedValue& input : cache.inputs()) {
+    arrays_.push_back({.name = input.name, .type = input.dtype(), .shape = input.shape});
+  }
+  if (targets_) {
+    arrays_.push_back({.name = "targets", .type = DType::f32, .shape = targets_.value->shape});
+  }
+  has_labels_ = !targets_ || !cache.store()->classes().empty();
+  if (has_labels_) arrays_.push_back({.name = "labels", .type = DType::i32, .shape = {}});
+}
 
 void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions& options) {
   const CachedTargets targets = targets_of(cache, options.targets.get());
@@ -83,20 +93,23 @@ void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions
 
 void MiniBatchRows::begin(MiniBatch& batch) const {
   const int64_t n = batch.size();
-  const auto rows = static_cast<size_t>(n);
-  batch.labels.resize(rows);
-  batch.inputs.resize(cache_.inputs().size());
-  for (size_t k = 0; k < batch.inputs.size(); ++k) {
-    make_room(&cache_.inputs()[k], n, batch.inputs[k]);
+  batch.arrays.resize(arrays_.size());
+  for (size_t i = 0; i < arrays_.size(); ++i) {
+    RowArray& array = batch.arrays[i];
+    array.name = arrays_[i].name;
+    array.type = arrays_[i].type;
+    array.shape = arrays_[i].shape;
+    array.resize(n);
   }
   const bool as_read = options_.augmentation.any() && !options_.augment_inputs;
-  batch.maps.resize(as_read ? rows : 0);
-  make_room(targets_.value, n, batch.targets);
+  batch.maps.resize(as_read ? static_cast<size_t>(n) : 0);
 }
 
 void MiniBatchRows::label(MiniBatch& batch, int64_t row) const {
+  if (!has_labels_) return;
   const auto i = static_cast<size_t>(row);
-  batch.labels[i] = static_cast<int32_t>(cache_.label(batch.observations[i]));
+  const auto label = static_cast<int32_t>(cache_.label(batch.observations[i]));
+  batch.arrays.back().values<int32_t>()[i] = label;
 }
 
 void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const {
@@ -111,9 +124,14 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
                            : Window{};
   Size2d size;
   const uint8_t* const example = cache_.get(observation, where, scratch, &size);
-  for (size_t k = 0; k < batch.inputs.size(); ++k) {
+  const auto row_of = [&](size_t array) {
+    std::byte* const first = batch.arrays[array].bytes.data();
+    return reinterpret_cast<uint8_t*>(first + i * batch.arrays[array].row_bytes());
+  };
+  const size_t inputs = cache_.inputs().size();
+  for (size_t k = 0; k < inputs; ++k) {
     const CachedValue& input = cache_.inputs()[k];
-    uint8_t* const to = row_of(batch.inputs[k], input, i);
+    uint8_t* const to = row_of(k);
     place(input, example, options_.augment_inputs ? draw : nullptr, to);
     if (input.kind == ValueKind::array) continue;
     add_noise(options_.noise, options_.seed, batch.epoch, observation, to,
@@ -121,14 +139,16 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   }
   if (!targets_) return;
   const CachedValue& target = *targets_.value;
-  uint8_t* const to = row_of(batch.targets, target, i);
-  if (targets_.cache == &cache_ && &target == cache_.target()) {
-    return place(target, example, draw, to);
-  }
-  Size2d other;
-  place(target, targets_.cache->get(observation, where, scratch, &other), draw, to);
+  const bool own = targets_.cache == &cache_ && &target == cache_.target();
+  Size2d other = size;
+  const uint8_t* const from =
+      own ? example : targets_.cache->get(observation, where, scratch, &other);
+  uint8_t* const to = row_of(inputs);
+  const bool image = target.kind == ValueKind::image;
+  place(target, from, draw, to + (image ? 3 * target.bytes : 0));
+  if (image) pixels_to_floats(reinterpret_cast<float*>(to), target.elements());
   // Targets are cut at the same place, so they must have the size of their images.
-  if (where.center || target.kind == ValueKind::array || size == other) return;
+  if (own || where.center || !image || size == other) return;
   throw DataError("[mini-batch queue] " + cache_.store()->name(observation) + " has " +
                       std::to_string(size[0]) + " x " + std::to_string(size[1]) +
                       " pixels, but its target has " + std::to_string(other[0]) + " x " +

@@ -28,12 +28,12 @@ class MiniBatchRows {
   // Writes inputs and target of a row. `scratch` is for ExampleCache::get().
   void make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const;
 
-  const CachedTargets& targets() const { return targets_; }
-
  private:
   const ExampleCache& cache_;
   const MiniBatchQueueOptions& options_;
   const CachedTargets targets_;
+  std::vector<RowArray> arrays_;  // names, types and shapes: inputs, targets, labels
+  bool has_labels_ = true;        // the last one
 };
 
 }  // namespace lockstep

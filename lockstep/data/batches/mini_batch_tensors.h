@@ -19,17 +19,14 @@ class MiniBatchTensors {
   // wait for the caller. Throws like resolve_device().
   MiniBatchTensors(const std::string& device, size_t ahead);
 
-  // Makes the tensors of the finished mini-batch number `number`. `inputs` and `target` (null:
-  // labels) give the shapes; where the numbers of elements differ, a tensor is n x elements. Throws
-  // InvalidArgument for elements that are not a multiple of the rows. Threads may make different
+  // Makes the tensors of the finished mini-batch number `number`. Threads may make different
   // mini-batches at the same time.
-  void make(MiniBatch& batch, int64_t number, const std::vector<CachedValue>& inputs,
-            const CachedValue* target);
+  void make(MiniBatch& batch, int64_t number);
   // Makes the default stream wait for the copies of that mini-batch.
   void join(int64_t number);
 
  private:
-  Tensor on_device(const void* host, const Shape& shape, DType dtype, void* stream) const;
+  Tensor on_device(const RowArray& array, void* stream) const;
   void* stream_of(int64_t number) const;
 
   const Device device_;

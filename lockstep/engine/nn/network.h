@@ -120,7 +120,8 @@ class Network {
   // the totals. Throws InvalidArgument if the network has problems.
   std::string summary() const;
 
-  // Shapes of one observation.
+  // Names of the input layers, and shapes of one observation.
+  std::vector<std::string> input_names() const;
   std::vector<Shape> input_shapes() const;
   std::vector<Shape> output_shapes() const;
 

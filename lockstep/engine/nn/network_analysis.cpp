@@ -197,6 +197,14 @@ void Network::check() const {
   throw InvalidArgument(text);
 }
 
+std::vector<std::string> Network::input_names() const {
+  std::vector<std::string> names;
+  for (const auto& node : state_->layers) {
+    if (node.layer->is_input()) names.push_back(node.name);
+  }
+  return names;
+}
+
 std::vector<Shape> Network::input_shapes() const {
   std::vector<Shape> shapes;
   for (const auto& node : state_->layers) {

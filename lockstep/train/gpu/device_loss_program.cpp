@@ -6,7 +6,6 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/kernels/backends/functions.h"
-#include "lockstep/train/input/targets.h"
 
 namespace lockstep {
 DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options,
@@ -41,8 +40,8 @@ void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers)
   }
 }
 
-bool DeviceLossProgram::augmented(const ShardPlans::Input& input) const {
-  return !batch_->maps.empty() && input.type == DType::u8;
+bool DeviceLossProgram::augmented(const ShardPlans::Array& array) const {
+  return !maps_->empty() && array.type == DType::u8;
 }
 
 // Fills the memory that is sent: images or arrays, targets, weights, the step.
@@ -50,24 +49,19 @@ void DeviceLossProgram::fill(const ShardTask& task, const ShardExchange& at) con
   const auto rows = static_cast<size_t>(task.rows.count);
   const auto first = static_cast<size_t>(task.rows.first);
   std::byte* const host = task.sent;
-  for (size_t k = 0; k < plans_.inputs().size(); ++k) {
-    const size_t row_bytes = plans_.inputs()[k].bytes(), bytes = rows * row_bytes;
-    std::memcpy(host + at.inputs[k], batch_->inputs[k].bytes().data() + first * row_bytes, bytes);
-    if (!augmented(plans_.inputs()[k])) continue;
-    std::memcpy(host + at.inputs[k] + round_up(bytes), batch_->maps.data() + first,
-                rows * sizeof batch_->maps[0]);
-  }
-  if (plans_.labeled()) {
-    std::memcpy(host + at.targets, batch_->labels.data() + first, at.target_bytes);
-  } else {
-    const auto count = static_cast<size_t>(plans_.outputs());
-    copy_targets(*batch_, first * count, rows * count, reinterpret_cast<float*>(host + at.targets));
+  for (size_t k = 0; k < arrays_.size(); ++k) {
+    const std::span<const std::byte> from = arrays_[k]->bytes_of(task.rows.first, task.rows.count);
+    std::memcpy(host + at.arrays[k], from.data(), from.size());
+    if (!augmented(plans_.arrays()[k])) continue;
+    std::memcpy(host + at.arrays[k] + round_up(from.size()), maps_->data() + first,
+                rows * sizeof maps_->front());
   }
   if (!class_weights_.empty()) {
+    const std::span<const int32_t> labels = arrays_.back()->values<int32_t>();
     auto* const weights = reinterpret_cast<float*>(host + at.weights);
     for (size_t i = 0; i < rows; ++i) {
-      weights[i] = class_weights_[static_cast<size_t>(batch_->labels[first + i])] *
-                   static_cast<float>(loss_scale_);
+      weights[i] =
+          class_weights_[static_cast<size_t>(labels[first + i])] * static_cast<float>(loss_scale_);
     }
   }
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
@@ -89,21 +83,20 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
     results.push_back({from, task.returned_there + offset, static_cast<int64_t>(bytes)});
   };
   const auto rows = static_cast<size_t>(task.rows.count);
-  for (size_t k = 0; k < plans_.inputs().size(); ++k) {
-    const ShardPlans::Input& input = plans_.inputs()[k];
-    const size_t bytes = rows * input.bytes();
+  for (size_t k = 0; k < plans_.arrays().size(); ++k) {
+    const ShardPlans::Array& array = plans_.arrays()[k];
+    const size_t bytes = rows * array.bytes();
     void* const to = run.input(static_cast<int>(k));
-    if (!augmented(input)) {
-      to_plan(at.inputs[k], to, bytes);
+    if (!augmented(array)) {
+      to_plan(at.arrays[k], to, bytes);
       continue;
     }
-    const std::byte* const from = task.sent_there + at.inputs[k];
+    const std::byte* const from = task.sent_there + at.arrays[k];
     exchange.images.push_back({reinterpret_cast<const uint8_t*>(from),
                                reinterpret_cast<const ImageMap*>(from + round_up(bytes)),
                                static_cast<uint8_t*>(to), task.rows.count,
-                               kernels::planar(input.shape[0], input.shape[1], input.shape[2])});
+                               kernels::planar(array.shape[0], array.shape[1], array.shape[2])});
   }
-  to_plan(at.targets, run.input(plans_.target_input()), at.target_bytes);
   if (!class_weights_.empty()) {
     to_plan(at.weights, run.output_gradient(ShardPlans::kLosses), rows * sizeof(float));
   }
@@ -138,7 +131,7 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
   const ShardExchange at(plans_, task.rows.count);
   fill(task, at);
   const Exchange& exchange = exchange_of(own, task, at);
-  if (augments_ && exchange.images.empty() != batch_->maps.empty()) {
+  if (augments_ && exchange.images.empty() != maps_->empty()) {
     throw InternalError("[training] mini-batches with and without maps of images");
   }
   if (iteration_->whole()) {
@@ -175,7 +168,7 @@ void DeviceLossProgram::complete(const ShardTask& task) {
   }
   if (plans_.labeled()) {
     summary.correct = count_correct(reinterpret_cast<const float*>(task.returned + at.scores),
-                                    reinterpret_cast<const int32_t*>(task.sent + at.targets),
+                                    reinterpret_cast<const int32_t*>(task.sent + at.arrays.back()),
                                     task.rows.count, plans_.outputs());
   }
   std::memcpy(task.summary, &summary, sizeof summary);

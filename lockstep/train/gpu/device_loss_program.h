@@ -46,7 +46,7 @@ class DeviceLossProgram final : public BuiltInLossProgram {
     std::map<std::pair<std::byte*, std::byte*>, Exchange> exchanges;  // by the shard's memory
   };
 
-  bool augmented(const ShardPlans::Input& input) const;
+  bool augmented(const ShardPlans::Array& array) const;
   void fill(const ShardTask& task, const ShardExchange& at) const;
   const Exchange& exchange_of(StreamRun& run, const ShardTask& task, const ShardExchange& at);
   void add_inputs(const PlanRun& run, const Exchange& exchange) const;

@@ -178,8 +178,8 @@ class OnCpu {
       const Shape image = network_.input_shapes().at(k);
       const size_t at = first * static_cast<size_t>(image.elements());
       kernels::functions_for({}).augment_images(
-          {batch.inputs[k].pixels.data() + at, batch.maps.data() + first,
-           batch_.inputs[k].pixels.data() + at, task_.rows.count,
+          {batch.arrays[k].values<uint8_t>().data() + at, batch.maps.data() + first,
+           batch_.arrays[k].values<uint8_t>().data() + at, task_.rows.count,
            kernels::planar(image[0], image[1], image[2])},
           nullptr);
     }

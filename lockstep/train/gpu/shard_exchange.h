@@ -16,10 +16,9 @@ namespace lockstep {
 // Offsets of all parts of one shard, one part after the other: of those that the host sends, and of
 // those that the device returns.
 struct ShardExchange {
-  size_t target_bytes = 0;
-  // Sent: inputs, images, then their maps, and the rest.
-  std::vector<size_t> inputs;
-  size_t targets = 0, weights = 0, step = 0;
+  // Sent: the plan's arrays, images with their maps behind them, and the rest.
+  std::vector<size_t> arrays;
+  size_t weights = 0, step = 0;
   size_t losses = 0, scores = 0, statistics = 0;  // returned
   ShardStaging bytes;
 
@@ -31,12 +30,10 @@ struct ShardExchange {
       block += round_up(size);
       return at;
     };
-    target_bytes = plans.labeled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);
-    for (const ShardPlans::Input& input : plans.inputs()) {
-      inputs.push_back(place(bytes.sent, n * input.bytes()));
-      if (input.type == DType::u8) place(bytes.sent, n * sizeof(ImageMap));
+    for (const ShardPlans::Array& array : plans.arrays()) {
+      arrays.push_back(place(bytes.sent, n * array.bytes()));
+      if (array.type == DType::u8) place(bytes.sent, n * sizeof(ImageMap));
     }
-    targets = place(bytes.sent, target_bytes);
     weights = place(bytes.sent, n * sizeof(float));
     step = place(bytes.sent, sizeof(StepInfo));
     losses = place(bytes.returned, n * sizeof(float));

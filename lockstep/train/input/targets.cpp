@@ -87,12 +87,6 @@ void pixels_to_targets(const uint8_t* pixels, size_t count, float* targets) {
   for (size_t i = 0; i < count; ++i) targets[i] = static_cast<float>(pixels[i]) / 255.0f;
 }
 
-void copy_targets(const MiniBatch& batch, size_t first, size_t count, float* to) {
-  if (batch.targets.values.empty())
-    return pixels_to_targets(batch.targets.pixels.data() + first, count, to);
-  std::copy_n(batch.targets.values.data() + first, count, to);
-}
-
 void copy_target(const CachedTargets& targets, int64_t index, std::vector<uint8_t>& scratch,
                  float* to) {
   copy_target(*targets.value, targets.cache->get(index, scratch), to);
@@ -288,7 +282,9 @@ MetricProblem metric_problem(const Network& network, const Datastore& data,
 std::shared_ptr<const ExampleCache> cache_for(const Network& network, const DatastorePtr& data,
                                               size_t budget_bytes, CachedImages images,
                                               bool targets) {
-  CachedShapes shapes{.inputs = network.input_shapes(), .from = check_inputs(network, *data)};
+  CachedShapes shapes{.inputs = network.input_shapes(),
+                      .from = check_inputs(network, *data),
+                      .names = network.input_names()};
   if (const std::optional<ValueSpec> target = data->spec().target; target && targets) {
     shapes.target =
         target->kind == ValueKind::array ? target->shape : network.output_shapes().at(0);

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "lockstep/data/batches/example_cache.h"
-#include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/input/training_data.h"
@@ -20,9 +19,6 @@ Shape batch_shape(int64_t n, const Shape& observation);
 // Converts pixels from 0 to 255 to targets from 0 to 1.
 void pixels_to_targets(const uint8_t* pixels, size_t count, float* targets);
 
-// Copies elements [first, first + count) of a mini-batch's targets as floats, from pixels or
-// floats.
-void copy_targets(const MiniBatch& batch, size_t first, size_t count, float* to);
 // Copies a value of an example that a cache returned, as a target.
 void copy_target(const CachedValue& value, const uint8_t* example, float* to);
 // Copies the target of one example from a cache. `scratch` is for ExampleCache::get().

@@ -25,35 +25,31 @@ FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions
 void FunctionLossProgram::set_batch(const MiniBatch& batch) {
   const int64_t n = batch.size();
   const std::vector<Shape> shapes = network_.input_shapes();
-  if (batch.inputs.size() != shapes.size()) {
-    throw InvalidArgument("[training] the network has " + std::to_string(shapes.size()) +
-                          " inputs, but the mini-batch has " + std::to_string(batch.inputs.size()));
-  }
+  const std::vector<std::string> names = network_.input_names();
   // These are views, because the mini-batch stays alive until the iteration has begun.
   std::vector<Tensor> tensors;
+  const auto add = [&](const RowArray& array, const Shape& shape) {
+    tensors.push_back(Tensor::view(const_cast<std::byte*>(array.bytes.data()),
+                                   {shape, array.type, nullptr}, nullptr));
+  };
   for (size_t k = 0; k < shapes.size(); ++k) {
-    const TensorSpec spec{batch_shape(n, shapes[k]), inputs_.at(k), nullptr};
-    const std::span<const std::byte> bytes = batch.inputs[k].bytes();
-    if (bytes.size() != spec.bytes()) {
-      throw InvalidArgument("[training] the network needs " + std::to_string(spec.bytes()) +
-                            " bytes for " + std::to_string(n) +
-                            " observations, but the mini-batch has " +
-                            std::to_string(bytes.size()));
+    const Shape shape = batch_shape(n, shapes[k]);
+    const RowArray* const array = k < batch.arrays.size() ? &batch.arrays[k] : nullptr;
+    if (array && array->type == inputs_.at(k) &&
+        array->tensor_spec().shape.elements() == shape.elements()) {
+      add(*array, shape);
+      continue;
     }
-    tensors.push_back(Tensor::view(const_cast<std::byte*>(bytes.data()), spec, nullptr));
+    throw InvalidArgument("[training] the network's input `" + names[k] + "` needs " +
+                          TensorSpec{shape, inputs_.at(k), nullptr}.to_string() +
+                          ", but the mini-batch has " +
+                          (array ? array->tensor_spec().to_string() : "nothing"));
   }
-  if (batch.targets.elements() > 0) {
-    targets_.resize(batch.targets.elements());
-    copy_targets(batch, 0, targets_.size(), targets_.data());
-    const Shape each{n, static_cast<int64_t>(targets_.size()) / n};
-    const Shape output = batch_shape(n, network_.output_shapes().at(0));
-    tensors.push_back(Tensor::view(
-        targets_.data(),
-        {output.elements() == each.elements() ? output : each, DType::f32, nullptr}, nullptr));
-  } else {
-    tensors.push_back(Tensor::view(const_cast<int32_t*>(batch.labels.data()),
-                                   {Shape{n}, DType::i32, nullptr}, nullptr));
-  }
+  const RowArray* const targets = batch.find("targets");
+  const RowArray& wanted = targets ? *targets : batch["labels"];
+  const Shape each = wanted.tensor_spec().shape;
+  const Shape output = batch_shape(n, network_.output_shapes().at(0));
+  add(wanted, targets && output.elements() == each.elements() ? output : each);
   program_.set_batch(tensors, loss_.function);
 }
 

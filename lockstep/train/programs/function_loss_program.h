@@ -53,7 +53,6 @@ class FunctionLossProgram final : public MiniBatchProgram {
   const std::vector<DType> inputs_;
   const TrainingLoss& loss_;
   FunctionProgram program_;
-  std::vector<float> targets_;
 };
 
 }  // namespace lockstep

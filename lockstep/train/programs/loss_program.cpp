@@ -6,7 +6,6 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/parallel/reduce/tree.h"
-#include "lockstep/train/input/targets.h"
 
 namespace lockstep {
 namespace {
@@ -66,8 +65,8 @@ BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& 
       plans_(network, options.precision.dtype(), std::move(inputs)) {}
 
 void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
-  check_batch(batch, plans_);
-  batch_ = &batch;
+  arrays_ = arrays_of(batch, plans_);
+  maps_ = &batch.maps;
 }
 
 Digest BuiltInLossProgram::summary_digest(const ShardTask& task) const {
@@ -183,22 +182,11 @@ void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
 void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
   PlanRun& run = own.plan;
   ++own.calls;
-  const MiniBatch& batch = *batch_;
-  const auto first = static_cast<size_t>(task.rows.front().first);
-  const auto rows = static_cast<size_t>(task.rows.back().end()) - first;
-  for (size_t k = 0; k < batch.inputs.size(); ++k) {
-    const size_t row_bytes = plans_.inputs()[k].bytes();
-    std::memcpy(run.input(static_cast<int>(k)), batch.inputs[k].bytes().data() + first * row_bytes,
-                rows * row_bytes);
+  const int64_t first = task.rows.front().first, rows = task.rows.back().end() - first;
+  for (size_t k = 0; k < arrays_.size(); ++k) {
+    const std::span<const std::byte> from = arrays_[k]->bytes_of(first, rows);
+    std::memcpy(run.input(static_cast<int>(k)), from.data(), from.size());
   }
-  void* const targets = run.input(plans_.target_input());
-  if (plans_.labeled()) {
-    std::memcpy(targets, batch.labels.data() + first, rows * sizeof(int32_t));
-  } else {
-    const auto count = static_cast<size_t>(plans_.outputs());
-    copy_targets(batch, first * count, rows * count, static_cast<float*>(targets));
-  }
-
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
   charge(&StepAccounts::inputs);
   run.forward(step, charge.watch(run.plan()));
@@ -212,7 +200,8 @@ void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
 
 // Writes the summaries, and the output gradients if classes have weights.
 void LossProgram::summarize(PlanRun& run, const Task& task) const {
-  const MiniBatch& batch = *batch_;
+  const int32_t* const labels =
+      plans_.labeled() ? arrays_.back()->values<int32_t>().data() : nullptr;
   const float* loss = run.output(ShardPlans::kLosses);
   const float* scores = run.output(ShardPlans::kScores);
   float* output_gradient = run.output_gradient(ShardPlans::kLosses);
@@ -223,16 +212,14 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
     for (int64_t row = rows.first; row < rows.end(); ++row) {
       double weight = 1;
       if (!class_weights_.empty()) {
-        const int32_t label = batch.labels[static_cast<size_t>(row)];
-        weight = static_cast<double>(class_weights_[static_cast<size_t>(label)]);
+        weight = static_cast<double>(class_weights_[static_cast<size_t>(labels[row])]);
         *output_gradient = static_cast<float>(weight * loss_scale_);
       }
       ++output_gradient;
       summary.add(weight * static_cast<double>(*loss++), row);
     }
-    if (plans_.labeled()) {
-      summary.correct =
-          count_correct(scores, batch.labels.data() + rows.first, rows.count, plans_.outputs());
+    if (labels) {
+      summary.correct = count_correct(scores, labels + rows.first, rows.count, plans_.outputs());
     }
     scores += rows.count * plans_.outputs();
     auto* to = reinterpret_cast<float*>(&summary + 1);

@@ -67,7 +67,9 @@ class BuiltInLossProgram : public MiniBatchProgram {
   const std::vector<float> class_weights_;
   const double loss_scale_;
   ShardPlans plans_;
-  const MiniBatch* batch_ = nullptr;
+  // Of the mini-batch, by the plans' arrays.
+  std::vector<const RowArray*> arrays_;
+  const std::vector<ImageMap>* maps_ = nullptr;
 };
 
 // Computes on the CPU. Each plan run belongs to one thread.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/loss.h"
@@ -10,6 +11,15 @@
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
+
+namespace {
+
+// "1x28x28 (u8)".
+std::string text_of(const Shape& shape, DType type) {
+  return shape.to_string() + " (" + std::string(name_of(type)) + ")";
+}
+
+}  // namespace
 
 std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   const auto found = plans_.find(size);
@@ -47,11 +57,14 @@ std::shared_ptr<const Plan> ShardPlans::compiled(int64_t size, bool bundle) {
   options.sums_over_shards = bundle;
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   statistics_ = lowered.mark_statistics();
-  inputs_.clear();
-  for (size_t k = 0; k < lowered.inputs.size(); ++k) {
-    inputs_.push_back({lowered.graph.shape(lowered.inputs[k]).without_batch(), types.at(k)});
-  }
+  arrays_.clear();
+  const auto add = [&](const std::string& name, int value, DType type) {
+    arrays_.push_back({name, lowered.graph.shape(value).without_batch(), type});
+  };
+  const std::vector<std::string> names = network_.input_names();
+  for (size_t k = 0; k < names.size(); ++k) add(names[k], lowered.inputs[k], types.at(k));
   labeled_ = takes_labels(network_.loss());
+  add(labeled_ ? "labels" : "targets", loss.target, labeled_ ? DType::i32 : DType::f32);
   outputs_ = lowered.graph.shape(scores).elements() / size;
   return std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options, device_);
 }
@@ -62,25 +75,33 @@ int64_t ShardPlans::statistic_elements() const {
   return count;
 }
 
-void check_batch(const MiniBatch& batch, const ShardPlans& plans) {
-  if (batch.inputs.size() != plans.inputs().size()) {
-    throw InvalidArgument("[training] the network has " + std::to_string(plans.inputs().size()) +
-                          " inputs, but the mini-batch has " + std::to_string(batch.inputs.size()));
+std::vector<const RowArray*> arrays_of(const MiniBatch& batch, const ShardPlans& plans) {
+  std::vector<const RowArray*> found;
+  const size_t inputs = plans.arrays().size() - 1;
+  for (size_t k = 0; k <= inputs; ++k) {
+    const ShardPlans::Array& wanted = plans.arrays()[k];
+    const RowArray* const array = k == inputs               ? batch.find(wanted.name)
+                                  : k < batch.arrays.size() ? &batch.arrays[k]
+                                                            : nullptr;
+    const std::string for_what = k == inputs ? wanted.name : "input `" + wanted.name + "`";
+    if (array == nullptr) {
+      throw InvalidArgument("[training] the mini-batch has " +
+                            counted(static_cast<int64_t>(batch.arrays.size()), "array", "arrays") +
+                            ", and none for the network's " + for_what);
+    }
+    // A target may have another shape with as many elements.
+    if (!array->ragged() && array->type == wanted.type && array->row_bytes() == wanted.bytes() &&
+        array->rows == batch.size()) {
+      found.push_back(array);
+      continue;
+    }
+    throw InvalidArgument(
+        "[training] the network's " + for_what + " needs " + counted(batch.size(), "row", "rows") +
+        " of " + text_of(wanted.shape, wanted.type) + ", but `" + array->name +
+        "` of the mini-batch has " + std::to_string(array->rows) + " of " +
+        (array->ragged() ? "different lengths of " : "") + text_of(array->shape, array->type));
   }
-  for (size_t k = 0; k < batch.inputs.size(); ++k) {
-    const size_t bytes = plans.inputs()[k].bytes(), given = batch.inputs[k].bytes().size();
-    if (given == batch.labels.size() * bytes) continue;
-    throw InvalidArgument("[training] the network needs " + std::to_string(bytes) +
-                          " bytes for an observation, but the mini-batch has " +
-                          std::to_string(given) + " for " + std::to_string(batch.labels.size()) +
-                          " observations");
-  }
-  const size_t wanted = batch.labels.size() * static_cast<size_t>(plans.outputs());
-  if (!plans.labeled() && batch.targets.elements() != wanted) {
-    throw InvalidArgument("[training] the network's output has " + std::to_string(plans.outputs()) +
-                          " elements for an observation, but the mini-batch's targets have " +
-                          std::to_string(batch.targets.elements() / batch.labels.size()));
-  }
+  return found;
 }
 
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes) {

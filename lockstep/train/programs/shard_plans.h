@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
@@ -21,8 +22,9 @@ class ShardPlans {
   // Outputs of the plans, by number; from kFirstStatistic on come those that `statistics` names.
   static constexpr int kScores = 0, kLosses = 1, kFirstStatistic = 2;
 
-  // An input of the plans: run.input(k) for input layer k. The targets follow the inputs.
-  struct Input {
+  // What a plan reads of a mini-batch: run.input(k) takes the rows of array k.
+  struct Array {
+    std::string name;
     Shape shape;  // of an observation
     DType type = DType::u8;
     size_t bytes() const { return static_cast<size_t>(shape.elements()) * size_of(type); }
@@ -46,8 +48,8 @@ class ShardPlans {
   // Whether several shards may be computed together (Plan::shards_together()).
   bool shards_together() const { return together_; }
   bool labeled() const { return labeled_; }  // targets are labels, else images or arrays
-  const std::vector<Input>& inputs() const { return inputs_; }
-  int target_input() const { return static_cast<int>(inputs_.size()); }
+  // The inputs of the network, in order, then the labels or targets.
+  const std::vector<Array>& arrays() const { return arrays_; }
   int64_t outputs() const {
     return outputs_;
   }  // of an observation: the number of classes, or the elements of an image
@@ -62,7 +64,7 @@ class ShardPlans {
   const Device device_;
   const DType precision_;
   const std::vector<DType> types_;
-  std::vector<Input> inputs_;
+  std::vector<Array> arrays_;
   std::map<int64_t, std::shared_ptr<const Plan>> plans_, plans_of_bundles_;
   bool together_ = false;
   GradientLayout layout_;
@@ -71,9 +73,10 @@ class ShardPlans {
   std::vector<MovingStatistics> statistics_;
 };
 
-// Throws InvalidArgument if inputs differ from the plans' inputs in number, size or type, or
-// targets from the network's output in size.
-void check_batch(const MiniBatch& batch, const ShardPlans& plans);
+// For each of the plans' arrays that of the mini-batch: inputs by position, labels or targets by
+// name. They point into the mini-batch. Throws InvalidArgument for a missing array, and for rows
+// that differ from the plans' in number, size or type.
+std::vector<const RowArray*> arrays_of(const MiniBatch& batch, const ShardPlans& plans);
 
 // Number of observations whose label has the highest score. Of equal scores the first counts.
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes);

@@ -1,0 +1,120 @@
+#include "lockstep/data/batches/mini_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/counted.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+
+namespace lockstep {
+
+std::span<const std::byte> RowArray::bytes_of(int64_t first, int64_t count) const {
+  const auto at = [&](int64_t row) {
+    return static_cast<size_t>(ragged() ? offsets[static_cast<size_t>(row)] : row) * row_bytes();
+  };
+  return std::span(bytes).subspan(at(first), at(first + count) - at(first));
+}
+
+void RowArray::resize(int64_t count) {
+  rows = count;
+  offsets.clear();
+  bytes.resize(static_cast<size_t>(count) * row_bytes());
+}
+
+TensorSpec RowArray::tensor_spec() const {
+  std::vector<int64_t> dims = shape.dims();
+  dims.insert(dims.begin(), ragged() ? offsets.back() : rows);
+  return {Shape(std::move(dims)), type, nullptr};
+}
+
+Tensor RowArray::tensor() const {
+  return Tensor::view(const_cast<std::byte*>(bytes.data()), tensor_spec(), nullptr).clone();
+}
+
+void RowArray::check_type(DType requested) const {
+  if (type == requested) return;
+  throw InvalidArgument("[mini-batch] `" + name + "` has elements of " +
+                        std::string(name_of(type)) + ", but " + std::string(name_of(requested)) +
+                        " is requested");
+}
+
+void MiniBatch::check() const {
+  for (const RowArray& array : arrays) {
+    const RowArray& first = arrays.front();
+    if (array.rows != first.rows) {
+      throw InvalidArgument(
+          "[mini-batch] `" + array.name + "` has " + counted(array.rows, "row", "rows") +
+              ", but `" + first.name + "` has " + std::to_string(first.rows),
+          "a preprocess function that changes the number of rows must change all arrays alike");
+    }
+    const std::vector<int64_t>& offsets = array.offsets;
+    if (array.ragged() &&
+        (static_cast<int64_t>(offsets.size()) != array.rows + 1 || offsets.front() != 0 ||
+         !std::is_sorted(offsets.begin(), offsets.end()))) {
+      throw InvalidArgument("[mini-batch] the offsets of `" + array.name + "` are not " +
+                            std::to_string(array.rows + 1) + " numbers from 0 that never decrease");
+    }
+    const int64_t entries = array.ragged() ? offsets.back() : array.rows;
+    const size_t wanted = static_cast<size_t>(entries) * array.row_bytes();
+    if (array.bytes.size() == wanted) continue;
+    throw InvalidArgument("[mini-batch] `" + array.name + "` has " +
+                              std::to_string(array.bytes.size()) + " bytes, but " +
+                              array.tensor_spec().to_string() + " needs " + std::to_string(wanted),
+                          "RowArray::resize() and MiniBatch::set() change both");
+  }
+}
+
+size_t MiniBatch::place_of(std::string_view name) const {
+  const auto found = std::find_if(arrays.begin(), arrays.end(),
+                                  [&](const RowArray& array) { return array.name == name; });
+  return static_cast<size_t>(found - arrays.begin());
+}
+
+const RowArray* MiniBatch::find(std::string_view name) const {
+  const size_t place = place_of(name);
+  return place < arrays.size() ? &arrays[place] : nullptr;
+}
+
+const RowArray& MiniBatch::operator[](std::string_view name) const {
+  if (const RowArray* const found = find(name)) return *found;
+  std::vector<std::string> known;
+  for (const RowArray& array : arrays) known.push_back(array.name);
+  throw InvalidArgument("[mini-batch] there is no array `" + std::string(name) + "`",
+                        suggest(name, known));
+}
+
+RowArray& MiniBatch::operator[](std::string_view name) {
+  return const_cast<RowArray&>(std::as_const(*this)[name]);
+}
+
+std::span<const int32_t> MiniBatch::labels() const {
+  const RowArray* const found = find("labels");
+  return found ? found->values<int32_t>() : std::span<const int32_t>{};
+}
+
+const Tensor& MiniBatch::tensor(std::string_view name) const {
+  const RowArray& array = (*this)[name];
+  const auto place = static_cast<size_t>(&array - arrays.data());
+  if (place < tensors.size()) return tensors[place];
+  throw InvalidArgument("[mini-batch] `" + std::string(name) + "` has no tensor",
+                        "set MiniBatchQueueOptions::device; RowArray::tensor() makes one");
+}
+
+void MiniBatch::set(std::string_view name, const Tensor& values) {
+  const Tensor here = values.to(Device{}).to_row_major();
+  RowArray made{.name = std::string(name),
+                .type = here.dtype(),
+                .shape = here.shape().without_batch(),
+                .rows = here.shape()[0]};
+  const auto* const from = static_cast<const std::byte*>(here.raw());
+  made.bytes.assign(from, from + here.bytes());
+  const size_t place = place_of(name);
+  if (place < arrays.size()) {
+    arrays[place] = std::move(made);
+  } else {
+    arrays.push_back(std::move(made));
+  }
+}
+
+}  // namespace lockstep
