@@ -16,7 +16,7 @@ namespace lockstep {
 // Offsets of all parts of one shard, one part after the other: of those that the host sends, and of
 // those that the device returns.
 struct ShardExchange {
-  // Sent: the plan's arrays, images with their maps behind them, and the rest.
+  // Sent: the arrays of the plan, each of images followed by its maps, and the rest.
   std::vector<size_t> arrays;
   size_t weights = 0, step = 0;
   size_t losses = 0, scores = 0, statistics = 0;  // returned
