@@ -37,10 +37,6 @@ std::vector<DatastorePtr> open_data() {
   return split_each_label(builtin_digits(), {0.9}, /*seed=*/0);  // training and test data
 }
 
-std::shared_ptr<const ExampleCache> cached(const DatastorePtr& store) {
-  return std::make_shared<const ExampleCache>(store, kSide, kSide, 1, size_t{16} << 20);
-}
-
 Tensor images_of(const MiniBatch& batch) { return batch.input().tensor(); }
 
 // Equal digits should have no distance, and different ones at least 1.
@@ -74,10 +70,10 @@ struct Embedding {
   void train(int64_t last, Group* workers) {
     ShardGroup group = workers ? ShardGroup(network, {.threads = 1}, *workers)
                                : ShardGroup(network, {.threads = available_cores()});
-    const auto images = cached(open_data()[0]);
-    set_input_normalization(network, images->fill(group.pool()).channels());
-    MiniBatchQueue queue(images, {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
+    MiniBatchQueue queue(open_data()[0], network.input_shapes(),
+                         {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
                          at.epoch, at.batch);
+    set_input_normalization(network, queue.channels(group.pool()));
     group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
     while (at.iteration < last) {
       const auto begin = Clock::now();
@@ -119,7 +115,7 @@ struct Places {
 };
 
 Places places_of(Network& network, const DatastorePtr& store) {
-  MiniBatchQueue queue(cached(store), {.mini_batch_size = store->size()});
+  MiniBatchQueue queue(store, network.input_shapes(), {.mini_batch_size = store->size()});
   const auto all = queue.next();
   const std::vector<float> values = network.predict(images_of(*all)).to_vector();
   const std::span<const int32_t> labels = all->labels();

@@ -40,14 +40,14 @@ int main(int argc, char** argv) {
   ShardGroup group(network,
                    {.threads = available_cores(), .shard_size = 16, .seed = 0, .profile = profile});
 
-  // Reads all images once. They stay in memory, and the input layer subtracts their mean.
-  const auto images = std::make_shared<const ExampleCache>(parts[0], 28, 28, 1, size_t{64} << 20);
-  set_input_normalization(network, images->fill(group.pool()).channels());
   constexpr int64_t kEpochs = 3;
-  MiniBatchQueue queue(images, {.mini_batch_size = 128,
-                                .augmentation = {.translate_x = {-2, 2}, .translate_y = {-2, 2}},
-                                .helped = true,
-                                .max_epochs = kEpochs});
+  MiniBatchQueue queue(parts[0], network.input_shapes(),
+                       {.mini_batch_size = 128,
+                        .augmentation = {.translate_x = {-2, 2}, .translate_y = {-2, 2}},
+                        .helped = true,
+                        .max_epochs = kEpochs});
+  // Reads all images once. They stay in memory, and the input layer subtracts their mean.
+  set_input_normalization(network, queue.channels(group.pool()));
   // The first thread that has finished its shards prepares the next mini-batch.
   group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
   const int64_t per_epoch = queue.batches_per_epoch(), iterations = kEpochs * per_epoch;

@@ -59,14 +59,11 @@ Network make_network() {
   return network;
 }
 
-std::shared_ptr<const ExampleCache> cached(const DatastorePtr& store) {
-  return std::make_shared<const ExampleCache>(store, 28, 28, 1, size_t{64} << 20);
-}
-
 // The input layer subtracts the mean of all training images, in all workers.
-void normalize_inputs(Network& network, const ExampleCache& all) {
+void normalize_inputs(Network& network, const DatastorePtr& all) {
   ThreadPool one(1);
-  set_input_normalization(network, all.fill(one).channels());
+  const MiniBatchQueue queue(all, network.input_shapes(), {});
+  set_input_normalization(network, queue.channels(one));
 }
 
 // Called when a mini-batch is prepared, ahead of its use. The targets are one-hot.
@@ -109,8 +106,8 @@ void combine_state(Spmd& block, const Network& network, double share) {
 Trained literal_loop(Spmd& block, int64_t epochs, const QueueSender<Point>& client) {
   const DatastorePtr all = open_data()[0];
   Network network = make_network();
-  normalize_inputs(network, *cached(all));
-  MiniBatchQueue queue(cached(partition(all, block.size(), block.index())),
+  normalize_inputs(network, all);
+  MiniBatchQueue queue(partition(all, block.size(), block.index()), network.input_shapes(),
                        {.mini_batch_size = share_of(kEach * block.size(), block),
                         .prefetch = 2,
                         .max_epochs = epochs,
@@ -143,10 +140,11 @@ Trained lawful_loop(Spmd& block, int64_t mini_batch, int64_t epochs,
                     const QueueSender<Point>& client) {
   const DatastorePtr all = open_data()[0];
   Network network = make_network();
-  const auto images = cached(all);
-  normalize_inputs(network, *images);
   // Every worker loads the whole mini-batch and computes its own shards of it.
-  MiniBatchQueue queue(images, {.mini_batch_size = mini_batch, .max_epochs = epochs});
+  MiniBatchQueue queue(all, network.input_shapes(),
+                       {.mini_batch_size = mini_batch, .max_epochs = epochs});
+  ThreadPool one(1);
+  set_input_normalization(network, queue.channels(one));
   ShardGroup group(network, {.threads = 1}, block.group());
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {

@@ -106,10 +106,9 @@ void Gan::train(int64_t last, Group* workers, LineSeries& curve) {
                    : ShardGroup(network, {.threads = available_cores(), .seed = seed});
   };
   ShardGroup generators = group_for(generator, 2), critics = group_for(critic, 3);
-  const auto images =
-      std::make_shared<const ExampleCache>(digits(), kSide, kSide, 1, size_t{16} << 20);
-  MiniBatchQueue queue(images, {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
-                       at.epoch, at.batch);
+  MiniBatchQueue queue(digits(), {{1, kSide, kSide}},
+                       {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000}, at.epoch,
+                       at.batch);
   critics.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
   const Tensor rows = Tensor::zeros({kRows, 1});  // the generator has no data
   const AdamOptions options{

@@ -87,13 +87,12 @@ struct Students {
                      : ShardGroup(network, {.threads = available_cores()});
     };
     ShardGroup with_teacher = group_for(taught), with_labels = group_for(alone);
-    const auto cache =
-        std::make_shared<const ExampleCache>(open_data()[0], kSide, kSide, 1, size_t{16} << 20);
-    const auto pixels = cache->fill(with_labels.pool()).channels();
+    MiniBatchQueue queue(open_data()[0], taught.input_shapes(),
+                         {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
+                         at.epoch, at.batch);
+    const auto pixels = queue.channels(with_labels.pool());
     set_input_normalization(taught, pixels);
     set_input_normalization(alone, pixels);
-    MiniBatchQueue queue(cache, {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
-                         at.epoch, at.batch);
     with_teacher.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
     while (at.iteration < last) {
       const auto begin = Clock::now();

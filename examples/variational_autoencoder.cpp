@@ -66,9 +66,7 @@ Tensor pixels_of(const MiniBatch& batch) {
   return batch.input().tensor().reshaped({batch.size(), kPixels});
 }
 
-std::shared_ptr<const ExampleCache> cached(const DatastorePtr& store) {
-  return std::make_shared<const ExampleCache>(store, kSide, kSide, 1, size_t{16} << 20);
-}
+const std::vector<Shape> kImages{{1, kSide, kSide}};
 
 struct Autoencoder {
   Network network = make_network();
@@ -83,7 +81,7 @@ struct Autoencoder {
         .threads = workers ? 1 : available_cores(), .shard_size = kShard, .seed = 1};
     ShardGroup group =
         workers ? ShardGroup(network, options, *workers) : ShardGroup(network, options);
-    MiniBatchQueue queue(cached(split_each_label(builtin_digits(), {0.9}, /*seed=*/0)[0]),
+    MiniBatchQueue queue(split_each_label(builtin_digits(), {0.9}, /*seed=*/0)[0], kImages,
                          {.mini_batch_size = kRows, .helped = !workers, .max_epochs = 1000},
                          at.epoch, at.batch);
     group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
@@ -149,7 +147,7 @@ int main(int argc, char** argv) {
         "%s", line_chart_text({&whole.bound, 1}, {.title = "evidence lower bound, nats"}).c_str());
 
     // Test images, what is left of them after the code, and images of codes that no image has.
-    MiniBatchQueue test(cached(split_each_label(builtin_digits(), {0.9}, /*seed=*/0)[1]),
+    MiniBatchQueue test(split_each_label(builtin_digits(), {0.9}, /*seed=*/0)[1], kImages,
                         {.mini_batch_size = 1000});
     const Tensor pixels = pixels_of(*test.next()), images = from_pixels(pixels);
     Network& network = whole.network;

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "tests/data/queues.h"
@@ -340,6 +341,34 @@ TEST(Examples, TensorsOnTheCpuAreTheInputsAndTheLabels) {
   expect_says(message_of<InvalidArgument>([&] { batch->tensor("target"); }), "no array `target`");
   expect_says(message_of<InvalidArgument>([&] { batch->input().values<float>(); }),
               "`input_1` has elements of i64, but f32 is requested");
+}
+
+// A queue that decodes by itself gives what one of a cache gives.
+TEST(Examples, AQueueKeepsDecodedExamplesItself) {
+  const auto store = with_targets(combine({pictures(), vectors()}), pictures(kPictures, 3));
+  const auto cache = std::make_shared<const ExampleCache>(
+      store, CachedShapes{.inputs = {{1, 5, 4}, {3}}, .target = Shape{3, 5, 4}}, 1000);
+  for (const size_t bytes : {size_t{0}, size_t{1} << 20}) {
+    MiniBatchQueue own(store, {{1, 5, 4}, {3}}, {.mini_batch_size = 4, .cache_bytes = bytes});
+    MiniBatchQueue other(cache, {.mini_batch_size = 4});
+    while (other.has_data()) {
+      const auto a = own.next(), b = other.next();
+      EXPECT_EQ((*a)["input_1"], (*b)["input_1"]);
+      EXPECT_EQ((*a)["input_2"], (*b)["input_2"]);
+      EXPECT_EQ((*a)["targets"].shape, (Shape{1, 5, 4})) << "as the first input";
+      EXPECT_EQ((*b)["targets"].shape, (Shape{3, 5, 4}));
+    }
+    EXPECT_FALSE(own.has_data());
+    ThreadPool pool(2);
+    const auto channels = own.channels(pool);
+    ASSERT_EQ(channels.size(), 2u);
+    EXPECT_EQ(channels[0].size(), 1u);
+    EXPECT_EQ(channels[1].size(), 3u);
+    EXPECT_EQ(channels[0][0].mean, cache->fill(pool).channels()[0][0].mean);
+  }
+  expect_says(message_of<InvalidArgument>([&] { MiniBatchQueue(DatastorePtr(), {{3}}, {}); }),
+              "the datastore is null");
+  EXPECT_THROW(MiniBatchQueue(store, {{1, 5, 4}}, {.mini_batch_size = 4}), InvalidArgument);
 }
 
 TEST(Examples, ArraysThatDoNotFitTogetherAreRefused) {

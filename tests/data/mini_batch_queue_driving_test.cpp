@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "tests/data/support.h"
 

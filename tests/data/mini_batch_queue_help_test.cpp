@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "tests/base/waiting.h"
 #include "tests/data/queues.h"
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "tests/data/support.h"
 

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/build_id.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/images/image.h"
 #include "tests/data/kept_readings.h"

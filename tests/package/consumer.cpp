@@ -69,8 +69,7 @@ bool trains() {
 Digest looped(int threads) {
   Network network = make_network();
   ShardGroup group(network, {.threads = threads, .shard_size = 4});
-  const auto cache = std::make_shared<const ExampleCache>(points(), Shape{2}, size_t{1} << 20);
-  MiniBatchQueue queue(cache, {.mini_batch_size = 16});
+  MiniBatchQueue queue(points(), network.input_shapes(), {.mini_batch_size = 16});
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();

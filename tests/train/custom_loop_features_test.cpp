@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/pool/spmd.h"

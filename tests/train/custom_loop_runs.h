@@ -9,6 +9,7 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/parallel/comm/group.h"

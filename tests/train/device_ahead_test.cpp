@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/train/gpu/device_iteration.h"
 #include "lockstep/train/loop/make_training_step.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/train/input/targets.h"
 #include "tests/train/support.h"

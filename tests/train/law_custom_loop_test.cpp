@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/parallel/comm/group.h"

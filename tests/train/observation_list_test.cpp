@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/ops/ops.h"

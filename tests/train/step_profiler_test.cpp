@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/train/custom_loop.h"

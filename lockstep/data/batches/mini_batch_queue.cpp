@@ -20,6 +20,7 @@
 #include "lockstep/base/threads/pause.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/data/batches/epoch_orders.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/free_mini_batches.h"
 #include "lockstep/data/batches/mini_batch_rows.h"
 #include "lockstep/data/batches/mini_batch_tensors.h"
@@ -49,6 +50,17 @@ void check(const ExampleCache* cache, const MiniBatchQueueOptions& options, int6
                    "cannot start at mini-batch " + std::to_string(first_batch) + " of " +
                        std::to_string(per_epoch) + " in an epoch");
   MiniBatchRows::check(*cache, options);
+}
+
+std::shared_ptr<const ExampleCache> cache_of(const DatastorePtr& data,
+                                             const std::vector<Shape>& inputs,
+                                             const MiniBatchQueueOptions& options) {
+  require_in_queue(data != nullptr, "the datastore is null");
+  CachedShapes shapes{.inputs = inputs};
+  if (const std::optional<ValueSpec> target = data->spec().target) {
+    shapes.target = target->kind == ValueKind::array ? target->shape : inputs.at(0);
+  }
+  return std::make_shared<const ExampleCache>(data, shapes, options.cache_bytes);
 }
 
 }  // namespace
@@ -382,6 +394,11 @@ MiniBatchQueue::MiniBatchQueue(std::shared_ptr<const ExampleCache> cache,
   state_->start();
 }
 
+MiniBatchQueue::MiniBatchQueue(const DatastorePtr& data, const std::vector<Shape>& inputs,
+                               MiniBatchQueueOptions options, int64_t first_epoch,
+                               int64_t first_batch)
+    : MiniBatchQueue(cache_of(data, inputs, options), options, first_epoch, first_batch) {}
+
 MiniBatchQueue::~MiniBatchQueue() = default;
 
 bool MiniBatchQueue::has_data() const { return state_->taken_by_caller() < state_->end; }
@@ -453,6 +470,10 @@ void MiniBatchQueue::shuffle(uint64_t seed) {
 double MiniBatchQueue::seconds_each() const {
   const MutexLock lock(state_->mutex);
   return state_->made == 0 ? 0 : state_->seconds / static_cast<double>(state_->made);
+}
+
+std::vector<std::vector<ChannelSummary>> MiniBatchQueue::channels(ThreadPool& pool) const {
+  return state_->cache->fill(pool).channels();
 }
 
 int64_t MiniBatchQueue::batches_per_epoch() const { return state_->per_epoch; }

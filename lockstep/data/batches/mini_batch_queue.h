@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
-#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch.h"
+#include "lockstep/data/batches/statistics.h"
+#include "lockstep/data/datastores/datastore.h"
 #include "lockstep/data/images/augmentation.h"
 #include "lockstep/engine/tensor/tensor.h"
 
@@ -18,6 +19,8 @@ namespace lockstep {
 
 enum class Shuffle { never, once, every_epoch };
 
+class ExampleCache;  // data/batches/example_cache.h
+class ThreadPool;
 struct IndexRange;  // base/numeric/index_range.h
 
 struct MiniBatchQueueOptions {
@@ -30,10 +33,13 @@ struct MiniBatchQueueOptions {
   // augmented.
   bool augment_inputs = true;
   InputNoise noise = {};
-  // Targets of their own cache, one for each example: the first input of its examples. May be the
-  // cache of the examples itself. Targets that are images are augmented like the images, without
-  // noise. Targets that are arrays of floats stay unchanged. Null: the targets of the examples, if
-  // they have some, otherwise labels only.
+  // Memory for decoded examples, which is taken as they are read. Examples beyond it are decoded
+  // again in each epoch.
+  size_t cache_bytes = size_t{1} << 30;
+  // For trainers: targets of their own cache, one for each example: the first input of its
+  // examples. May be the cache of the examples itself. Targets that are images are augmented like
+  // the images, without noise. Targets that are arrays of floats stay unchanged. Null: the targets
+  // of the examples, if they have some, otherwise labels only.
   std::shared_ptr<const ExampleCache> targets = {};
   // Background threads. Up to one for each core while images that fit into the memory are read for
   // the first time, after ExampleCache::recall().
@@ -83,8 +89,8 @@ Tensor one_hot(std::span<const int32_t> labels, int64_t classes);
 Digest digest_observations(const std::vector<int64_t>& observations);
 
 // Returns the mini-batches from (first_epoch, first_batch) to the end of the last epoch, in order.
-// Their content depends on the cache's datastore and size and on the options except `threads`,
-// `prefetch`, `helped` and `device`. It does not depend on the cache's budget or on the start.
+// Their content depends on the datastore, the sizes and the options except `threads`, `prefetch`,
+// `helped`, `device` and `cache_bytes`. It does not depend on the start.
 // has_data(), next(), reset() and shuffle() must not be called by several threads at the same time.
 class MiniBatchQueue {
  public:
@@ -95,6 +101,12 @@ class MiniBatchQueue {
   // targets cut at random, noise without augment_inputs. Throws Unsupported for augmentation or
   // noise without images, and for a device that cannot be used. first_batch may equal the number of
   // batches per epoch; the next epoch follows.
+  // `inputs`: for each input of the examples channels x rows x columns of images (1 or 3 channels),
+  // or the shape of arrays, such as Network::input_shapes(). Targets of the examples that are
+  // images have the size of the first input.
+  MiniBatchQueue(const DatastorePtr& data, const std::vector<Shape>& inputs,
+                 MiniBatchQueueOptions options, int64_t first_epoch = 0, int64_t first_batch = 0);
+  // For trainers: the same of a cache, whatever options.cache_bytes is.
   MiniBatchQueue(std::shared_ptr<const ExampleCache> cache, MiniBatchQueueOptions options,
                  int64_t first_epoch = 0, int64_t first_batch = 0);
   // Stops the threads. Each one first finishes its current image.
@@ -124,6 +136,9 @@ class MiniBatchQueue {
   // now shuffles once.
   void shuffle(uint64_t seed);
 
+  // Reads all examples and returns the statistics of each input, without augmentation, for
+  // set_input_normalization(). Throws DataError for an example that cannot be read.
+  std::vector<std::vector<ChannelSummary>> channels(ThreadPool& pool) const;
   int64_t batches_per_epoch() const;
   // Mean processor time, in seconds, of background threads per mini-batch since the start, reset()
   // or shuffle(). 0 before the first mini-batch. Thread-safe.

@@ -29,9 +29,8 @@ void require_input_statistics(const Network& network) {
     throw InvalidArgument(
         "[network] the input `" + node.name + "` has normalization = \"" +
             fields.value("normalization", "") + "\", but no statistics of the training data",
-        "call set_input_normalization(network, images->fill(pool).channels()) before a loop of "
-        "your "
-        "own, or make the input with normalization = \"none\"; train() computes them itself");
+        "call set_input_normalization(network, queue.channels(pool)) before a loop of your own, or "
+        "make the input with normalization = \"none\"; train() computes them itself");
   }
 }
 
