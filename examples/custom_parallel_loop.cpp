@@ -62,7 +62,7 @@ Network make_network() {
 // The input layer subtracts the mean of all training images, in all workers.
 void normalize_inputs(Network& network, const DatastorePtr& all) {
   ThreadPool one(1);
-  const MiniBatchQueue queue(all, network.input_shapes(), {});
+  MiniBatchQueue queue(all, network.input_shapes(), {});
   set_input_normalization(network, queue.channels(one));
 }
 

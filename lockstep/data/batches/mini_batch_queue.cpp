@@ -472,8 +472,19 @@ double MiniBatchQueue::seconds_each() const {
   return state_->made == 0 ? 0 : state_->seconds / static_cast<double>(state_->made);
 }
 
-std::vector<std::vector<ChannelSummary>> MiniBatchQueue::channels(ThreadPool& pool) const {
-  return state_->cache->fill(pool).channels();
+std::vector<std::vector<ChannelSummary>> MiniBatchQueue::channels(ThreadPool& pool) {
+  // Nothing else may read the cache meanwhile: this ends the threads, and the new ones wait.
+  state_ = std::make_unique<State>(state_->cache, state_->options, epoch(), batch());
+  std::exception_ptr failed;
+  std::vector<std::vector<ChannelSummary>> all;
+  try {
+    all = state_->cache->fill(pool).channels();
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  state_->start();
+  if (failed) std::rethrow_exception(failed);
+  return all;
 }
 
 int64_t MiniBatchQueue::batches_per_epoch() const { return state_->per_epoch; }

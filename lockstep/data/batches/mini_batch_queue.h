@@ -137,8 +137,9 @@ class MiniBatchQueue {
   void shuffle(uint64_t seed);
 
   // Reads all examples and returns the statistics of each input, without augmentation, for
-  // set_input_normalization(). Throws DataError for an example that cannot be read.
-  std::vector<std::vector<ChannelSummary>> channels(ThreadPool& pool) const;
+  // set_input_normalization(). Mini-batches that are prepared are made again. Throws DataError for
+  // an example that cannot be read. Must not be called by several threads, like reset().
+  std::vector<std::vector<ChannelSummary>> channels(ThreadPool& pool);
   int64_t batches_per_epoch() const;
   // Mean processor time, in seconds, of background threads per mini-batch since the start, reset()
   // or shuffle(). 0 before the first mini-batch. Thread-safe.
