@@ -29,6 +29,11 @@ bool may_come_from_data(const Error& error) {
 }  // namespace
 
 TrainingResult Training::run() {
+  struct Removed {  // at the end, however that comes
+    Network& network;
+    ~Removed() { network.make_row_states(0); }
+  };
+  const Removed row_states{network_};
   try {
     return run_to_end();
   } catch (const Error& error) {

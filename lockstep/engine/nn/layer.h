@@ -94,6 +94,14 @@ class LayerBuilder : private ValueBuilder {
   // state = max(state, largest of the mini-batch), element by element.
   void keep_maximum(Value state, Value maximum);
 
+  // Declares a state by row, as recurrent layers have it: row i of a mini-batch reads what row i of
+  // the mini-batch before has left. The returned value is n x `row`. It is `initial` in every row
+  // in the first iteration of an epoch, and wherever nothing is carried (Network::
+  // make_row_states()). Derivatives end at it: they do not pass into earlier iterations.
+  Value row_state(const std::string& name, const Shape& row, float initial = 0);
+  // What the state is in the next iteration: n x row. Each state by row needs exactly one call.
+  void carry(Value state, Value next);
+
  private:
   struct Target;
   friend DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
@@ -120,11 +128,20 @@ class LayerBuilder : private ValueBuilder {
   // Throws unless the value has the state's shape.
   void check_same(const Value& state, const Value& value) const;
   void follow(StateRule rule, Value state, Value value, double momentum);
+  // Throws unless each state by row is carried.
+  void check_carried() const;
   void note(const std::string& what, const std::vector<Value>& values);
 
   const Target& target_;
   std::vector<Built> values_;
   std::vector<int> followed_;  // indices of states that have a rule
+  // A state by row: its name, the position of its value, and whether it is carried.
+  struct ByRow {
+    std::string name;
+    int position;
+    bool carried = false;
+  };
+  std::vector<ByRow> by_row_;
   std::vector<std::string> notes_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 
@@ -216,6 +217,58 @@ void LayerBuilder::follow_mean_and_variance(Value mean_state, Value variance_sta
   }
 }
 
+Value LayerBuilder::row_state(const std::string& name, const Shape& row, float initial) {
+  const LayerLowering& to = target_.lowering;
+  for (const ByRow& known : by_row_) {
+    if (known.name == name)
+      refuse_layer(target_.where, "requests the state by row `" + name + "` twice");
+  }
+  if (name.empty()) refuse_layer(target_.where, "a state by row has no name");
+  if (target_.declared) target_.declared->row_states.push_back({name, row, initial});
+  std::vector<int64_t> dims = row.dims();
+  dims.insert(dims.begin(), spec_of(0).shape[0]);
+  const Shape shape(dims);
+  Value made;
+  if (to.carries) {
+    const int input = to.graph.add_input(shape, DType::f32);
+    to.carries->push_back(
+        {this->name() + "." + name, to.graph.values()[static_cast<size_t>(input)].slot});
+    made = value({input, false, -1});
+  } else {
+    made = ops::full_like(Value(this, 0), shape, static_cast<double>(initial));
+  }
+  by_row_.push_back({name, made.number()});
+  note("row state " + name, {made});
+  return made;
+}
+
+void LayerBuilder::carry(Value state, Value next) {
+  const int position = position_of(state);
+  const auto found = std::find_if(by_row_.begin(), by_row_.end(),
+                                  [&](const ByRow& known) { return known.position == position; });
+  if (found == by_row_.end()) {
+    refuse_layer(target_.where, "carry() needs a state by row, but received another value",
+                 "declare it with row_state(name, row)");
+  }
+  if (found->carried)
+    refuse_layer(target_.where, "the state by row `" + found->name + "` is carried twice");
+  check_same(state, next);
+  found->carried = true;
+  note("carry", {state, next});
+  const int value = number_of(next);
+  if (!target_.lowering.carries) return;
+  const auto first = target_.lowering.carries->end() - static_cast<ptrdiff_t>(by_row_.size());
+  first[found - by_row_.begin()].output = value;
+}
+
+void LayerBuilder::check_carried() const {
+  for (const ByRow& known : by_row_) {
+    if (known.carried) continue;
+    refuse_layer(target_.where, "the state by row `" + known.name + "` is not carried",
+                 "call carry(state, next) once in build()");
+  }
+}
+
 Shape data_shape(const Layer& input, int64_t n) {
   std::vector<int64_t> dims = input.input_shape().dims();
   dims.insert(dims.begin(), n);
@@ -235,6 +288,7 @@ DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
       &declared};
   LayerBuilder builder(target);
   declared.result = graph.shape(builder.number_of(layer.build(builder, builder.values(numbers))));
+  builder.check_carried();
   return declared;
 }
 
@@ -245,16 +299,20 @@ int lower_layer(const Layer& layer, const LayerLowering& to, std::span<const int
     LayerBuilder builder(target);
     const Value result = layer.build(builder, builder.values(numbers));
     builder.note("result", {result});
+    builder.check_carried();
     notes = std::move(builder.notes_);
     return builder.number_of(result);
   };
   // What differs in a second build would differ from shard to shard.
   Graph apart;
   std::vector<MovingStatistics> unused;
+  std::vector<Carry> carries;
   std::vector<int> numbers;
   for (const int v : inputs) numbers.push_back(apart.add_input(to.graph.shape(v), DType::f32));
   std::vector<std::string> first, second;
-  build({apart, to.name, to.training, to.parameters, to.states, 0, 0, unused}, numbers, first);
+  build({apart, to.name, to.training, to.parameters, to.states, 0, 0, unused,
+         to.carries ? &carries : nullptr},
+        numbers, first);
   const int result = build(to, inputs, second);
   if (first != second) {
     refuse_layer(to.name, "build() differs from an earlier call", why_the_same);

@@ -16,7 +16,7 @@ Shape data_shape(const Layer& input, int64_t n);
 // What a layer declares, and the shape of its result.
 struct DeclaredLayer {
   std::vector<ParameterSpec> parameters;
-  std::vector<StateSpec> states;
+  std::vector<StateSpec> states, row_states;  // shapes of the latter: of a row
   Shape result;
 };
 
@@ -35,6 +35,8 @@ struct LayerLowering {
   const std::vector<StateSpec>& states;
   int first_parameter = 0, first_state = 0;
   std::vector<MovingStatistics>& statistics;  // receives the rules of states, in training
+  // Receives the states by row, named "<layer>.<name>". Null: they are constants.
+  std::vector<Carry>* carries = nullptr;
 };
 
 // Adds a layer to a graph and returns the value of its result. Throws InvalidArgument if the layer

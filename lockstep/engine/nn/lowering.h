@@ -23,17 +23,27 @@ struct MovingStatistics {
   int64_t channels = 0;  // elements of each of the two outputs, once they are marked
 };
 
+// A state by row: a pair of an input and an output of the lowered network, n x a row.
+struct Carry {
+  std::string name;  // "<layer>.<state>"
+  int input = 0;     // number of the graph's input
+  int output = -1;   // a value; mark_carries(): number of the output
+};
+
 // A network lowered to a graph of ops for a number of observations.
 struct LoweredNetwork {
   Graph graph;
-  std::vector<int> inputs;   // graph inputs of the input layers, in order
+  std::vector<int> inputs;   // values of the input layers' data, in order: the first graph inputs
   std::vector<int> outputs;  // values of the output layers' results
   // Only in training mode. mean_output and variance_output are values until mark_statistics().
   std::vector<MovingStatistics> statistics;
+  std::vector<Carry> carries;  // only with LoweringOptions::carry, with values as outputs
 
   // Marks the values in `statistics` as outputs of the graph, after the existing ones. Returns the
   // statistics with numbers of outputs instead of values.
   std::vector<MovingStatistics> mark_statistics();
+  // The same for the carries.
+  std::vector<Carry> mark_carries();
 };
 
 struct LoweringOptions {
@@ -43,10 +53,13 @@ struct LoweringOptions {
   // Names of layers whose results are the outputs. Layers that they do not depend on are left out.
   // Empty: the output layers.
   std::vector<std::string> outputs = {};
+  // States by row are inputs and outputs, else constants.
+  bool carry = false;
 };
 
-// During its lifetime Network::forward() and forward_all() of this thread compute as in inference
-// and leave states unchanged, whatever their options say: for trials, which leave no trace.
+// During its lifetime Network::forward() and forward_all() of this thread compute as in inference,
+// carry nothing and leave states unchanged, whatever their options say: for trials, which leave no
+// trace.
 class PredictAlone {
  public:
   PredictAlone();

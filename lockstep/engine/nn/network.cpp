@@ -57,6 +57,9 @@ Network Network::clone() const {
   for (size_t i = 0; i < state_->states.size(); ++i) {
     copy.state_->states[i].value.copy_from(state_->states[i].value);
   }
+  for (const RowState& state : state_->row_states) {
+    copy.state_->row_states.push_back({state.name, state.value.clone(), state.initial});
+  }
   return copy;
 }
 
@@ -86,6 +89,7 @@ std::string Network::add(LayerPtr layer, std::string name, std::vector<std::stri
   state_->places[name] = state_->layers.size();
   state_->layers.push_back({name, std::move(layer), std::move(inputs), {}});
   state_->initialized = false;
+  state_->row_states.clear();
   state_->forget_plans();
   return name;
 }
@@ -116,6 +120,31 @@ const std::vector<LayerNode>& Network::layers() const { return state_->layers; }
 bool Network::initialized() const { return state_->initialized; }
 const std::vector<Parameter>& Network::parameters() const { return state_->parameters; }
 const std::vector<NetworkState>& Network::state() const { return state_->states; }
+const std::vector<RowState>& Network::row_states() const { return state_->row_states; }
+
+void Network::make_row_states(int64_t rows) {
+  if (rows < 0) {
+    throw InvalidArgument("[network] states by row for " + std::to_string(rows) + " rows");
+  }
+  state_->row_states.clear();
+  if (rows == 0) return;
+  check();
+  const NetworkAnalysis analysis = state_->analyze();
+  for (const size_t i : analysis.order) {
+    for (const StateSpec& spec : analysis.row_states[i]) {
+      std::vector<int64_t> dims = spec.shape.dims();
+      dims.insert(dims.begin(), rows);
+      state_->row_states.push_back({state_->layers[i].name + "." + spec.name,
+                                    Tensor::full(Shape(dims), spec.initial), spec.initial});
+    }
+  }
+}
+
+void Network::reset_row_states() {
+  for (const RowState& state : state_->row_states) {
+    std::fill_n(state.value.data<float>(), state.value.shape().elements(), state.initial);
+  }
+}
 
 void Network::State::forget_plans() {
   const MutexLock lock(mutex);

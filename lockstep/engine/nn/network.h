@@ -45,6 +45,13 @@ struct NetworkState {
   Tensor value;      // row-major f32, shared with the network
 };
 
+// A state by row (LayerBuilder::row_state()).
+struct RowState {
+  std::string name;   // "<layer>.<state>"
+  Tensor value;       // rows x shape, row-major f32 on the CPU, shared with the network
+  float initial = 0;  // value of each element after a reset
+};
+
 // A reason why a network cannot run.
 struct NetworkProblem {
   std::string layer;  // "" if it concerns the whole network
@@ -57,6 +64,8 @@ struct ForwardOptions {
   DType precision = DType::f32;  // or bf16, f16: ops that support it compute with it
   bool record = true;        // record as one node on each tape that tracks an input or parameter
   bool update_state = true;  // false: training leaves moving statistics unchanged
+  // Carry states by row, if they are made: row i reads what row i of the run before has left.
+  bool carry = true;
   // Names of layers whose results are returned instead of those of the output layers.
   std::vector<std::string> outputs = {};
 };
@@ -149,6 +158,17 @@ class Network {
   const std::vector<Parameter>& parameters() const;
   const std::vector<NetworkState>& state() const;
   int64_t parameter_elements() const;
+
+  // States by row: for layers that carry values from one mini-batch to the next. Until they are
+  // made for a number of rows, every run begins with their initial values. From then on forward()
+  // carries them, in training or not; predict() and evaluate() do not. train() makes them for its
+  // mini-batches, resets them at the beginning of each epoch, and removes them at the end.
+  // make_row_states(): for mini-batches of up to `rows` observations, all at their initial values;
+  // 0 removes them. Throws InvalidArgument for a negative number and if the network has problems.
+  void make_row_states(int64_t rows);
+  void reset_row_states();
+  // Empty if they are not made, or no layer has any.
+  const std::vector<RowState>& row_states() const;
   // Moves parameters and state to a device, where forward() then runs. Tensors returned before are
   // unchanged. A later initialize() creates values on the device. Throws Unsupported if the device
   // cannot be used.

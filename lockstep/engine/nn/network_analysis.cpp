@@ -73,6 +73,7 @@ NetworkAnalysis Network::State::analyze() const {
   a.outputs.resize(n);
   a.parameters.resize(n);
   a.states.resize(n);
+  a.row_states.resize(n);
   if (n == 0) {
     a.problems.push_back({"", "the network has no layers"});
     return a;
@@ -148,6 +149,7 @@ NetworkAnalysis Network::State::analyze() const {
       DeclaredLayer declared = declare_layer(*node.layer, node.name, inputs);
       a.parameters[i] = std::move(declared.parameters);
       a.states[i] = std::move(declared.states);
+      a.row_states[i] = std::move(declared.row_states);
       a.outputs[i] = declared.result;
     } catch (const InvalidArgument& e) {
       std::string received;

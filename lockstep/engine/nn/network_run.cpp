@@ -72,6 +72,12 @@ void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output,
   state.copy_from(host);
 }
 
+// A view of the first rows of a state by row.
+Tensor first_rows(const Tensor& state, int64_t rows) {
+  return Tensor::view(state.raw(), {state.shape().with_batch(rows), DType::f32, nullptr},
+                      std::make_shared<const Tensor>(state));
+}
+
 // A copy of the gradient of parameter number `i`, after a backward run.
 Tensor parameter_gradient(const PlanRun& run, size_t i, const Shape& shape) {
   const Plan& plan = run.plan();
@@ -138,6 +144,12 @@ std::vector<MovingStatistics> LoweredNetwork::mark_statistics() {
   return marked;
 }
 
+std::vector<Carry> LoweredNetwork::mark_carries() {
+  std::vector<Carry> marked = carries;
+  for (Carry& carry : marked) carry.output = graph.mark_output(carry.output);
+  return marked;
+}
+
 LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (!initialized()) throw InvalidArgument("[network] not initialized");
   const NetworkAnalysis a = state_->analyze();
@@ -146,27 +158,31 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   const std::vector<bool> needed = state_->needed_for(results, a.order);
   LoweredNetwork out;
   std::map<std::string, int> values;
+  // The caller passes every input, whether the results depend on it or not.
+  std::map<size_t, int> data;
+  for (size_t i : a.order) {
+    const Layer& layer = *state_->layers[i].layer;
+    if (!layer.is_input()) continue;
+    const size_t k = out.inputs.size();
+    const DType type = k < options.inputs.size() ? options.inputs[k] : DType::f32;
+    out.inputs.push_back(out.graph.add_input(data_shape(layer, n), type));
+    data[i] = out.inputs.back();
+  }
   for (size_t i : a.order) {
     const LayerNode& node = state_->layers[i];
-    std::vector<int> inputs;
-    // The caller passes every input, whether the results depend on it or not.
-    if (node.layer->is_input()) {
-      const size_t k = out.inputs.size();
-      const DType type = k < options.inputs.size() ? options.inputs[k] : DType::f32;
-      out.inputs.push_back(out.graph.add_input(data_shape(*node.layer, n), type));
-      inputs.push_back(out.inputs.back());
-    }
     if (!needed[i]) continue;
+    std::vector<int> inputs;
+    if (node.layer->is_input()) inputs.push_back(data.at(i));
     for (const auto& name : node.inputs) inputs.push_back(values.at(name));
     const auto& owner = node.shares.empty() ? node.name : node.shares;
     const size_t owns = state_->places.at(owner);
     const LayerSlots& slots = state_->slots.at(owner);
     // Named as this node, so that layers with shared parameters draw different random numbers.
-    values[node.name] =
-        lower_layer(*node.layer,
-                    {out.graph, node.name, options.training, a.parameters[owns], a.states[owns],
-                     slots.first_parameter, slots.first_state, out.statistics},
-                    inputs);
+    values[node.name] = lower_layer(*node.layer,
+                                    {out.graph, node.name, options.training, a.parameters[owns],
+                                     a.states[owns], slots.first_parameter, slots.first_state,
+                                     out.statistics, options.carry ? &out.carries : nullptr},
+                                    inputs);
   }
   for (size_t i : results) out.outputs.push_back(values.at(state_->layers[i].name));
   return out;
@@ -188,6 +204,12 @@ std::vector<size_t> Network::State::places_of(const std::vector<std::string>& na
     found.push_back(place->second);
   }
   return found;
+}
+
+const RowState& Network::State::row_state(const std::string& name) const {
+  const auto found = std::ranges::find(row_states, name, &RowState::name);
+  if (found == row_states.end()) throw InternalError("[network] no state by row `" + name + "`");
+  return *found;
 }
 
 std::vector<bool> Network::State::needed_for(const std::vector<size_t>& results,
@@ -236,6 +258,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   for (const DType type : options.inputs) key += " " + std::string(name_of(type));
   key += " " + std::string(name_of(precision));
   for (const auto& name : options.outputs) key += " " + name;
+  if (options.carry) key += " carry";
   const MutexLock lock(state_->mutex);
   auto& plans = state_->plans;
   const auto cached =
@@ -263,6 +286,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
     made->function = std::make_shared<NetworkFunction>(lowered.graph, precision, device());
   }
   made->statistics = lowered.mark_statistics();
+  made->carries = lowered.mark_carries();
   made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
   if (plans.size() == State::kMostPlans) plans.pop_back();
   plans.emplace(plans.begin(), key, std::move(made));
@@ -281,15 +305,16 @@ PredictAlone::~PredictAlone() { predicts_alone = before_; }
 std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                                          const ForwardOptions& given) {
   ForwardOptions options = given;
-  if (predicts_alone) options.training = options.update_state = false;
+  if (predicts_alone) options.training = options.update_state = options.carry = false;
+  options.carry &= !state_->row_states.empty();
   const int64_t n = check_inputs(inputs);
   std::vector<Tensor> tracked = inputs;
   for (const auto& l : state_->parameters) tracked.push_back(l.value);
   const bool record = options.record && Tape::any_tracks(tracked);
   std::vector<DType> types;
   for (const Tensor& input : inputs) types.push_back(input.dtype());
-  const std::shared_ptr<NetworkPlan> mine =
-      plan_for(n, {options.training, types, options.outputs}, options.precision, record);
+  const std::shared_ptr<NetworkPlan> mine = plan_for(
+      n, {options.training, types, options.outputs, options.carry}, options.precision, record);
   if (!mine->draws.empty() && options.step == StepInfo{}) {
     throw InvalidArgument("[network] layer \"" + mine->draws +
                               "\" draws random numbers, and ForwardOptions::step is not given",
@@ -304,7 +329,23 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   std::vector<Digest> digests;
   if (record || device().is_cpu()) digests = packed().digests();
   packed().refresh(digests);
-  RecordedRun recorded({run.get(), inputs, mine->outputs, options.step});
+  std::vector<RecordedRun::RowsRead> rows;
+  for (const Carry& carry : mine->carries) {
+    const Tensor& state = state_->row_state(carry.name).value;
+    if (state.shape()[0] < n) {
+      throw InvalidArgument("[network] the states by row are made for " +
+                                std::to_string(state.shape()[0]) + " rows, but " +
+                                std::to_string(n) + " are given",
+                            "make_row_states(rows) with the largest number of rows");
+    }
+    // A later gradient uses the same values.
+    rows.push_back({carry.input, first_rows(state, n).clone()});
+  }
+  RecordedRun recorded({.run = run.get(),
+                        .inputs = inputs,
+                        .rows = std::move(rows),
+                        .outputs = mine->outputs,
+                        .step = options.step});
   recorded.forward();
   std::vector<Tensor> outputs = recorded.outputs();
   if (options.update_state) {
@@ -315,6 +356,10 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
       follow(s.rule, state_->states[static_cast<size_t>(s.variance_state)].value, *run,
              s.variance_output, s.momentum);
     }
+  }
+  for (const Carry& carry : mine->carries) {
+    const Tensor to = first_rows(state_->row_state(carry.name).value, n);
+    to.copy_from(output_of(*run, carry.output, to.shape()));
   }
   if (!record) {
     if (options.record) Tape::record_everywhere(tracked, outputs, nullptr);
@@ -348,6 +393,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                                                  .output_gradients = diffs,
                                                  .needed = need,
                                                  .step = step,
+                                                 .rows = recorded.rows(),
                                                  .check = check};
         const auto beyond = static_cast<ptrdiff_t>(tracked.size());
         std::vector<Tensor> gradients(results.begin(), results.begin() + beyond);

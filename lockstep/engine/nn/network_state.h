@@ -23,6 +23,7 @@ struct NetworkRun {
 struct NetworkPlan {
   std::shared_ptr<const Plan> plan;
   std::vector<MovingStatistics> statistics;
+  std::vector<Carry> carries;
   Mutex mutex;
   std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
   std::vector<Shape> outputs;  // shapes with all observations
@@ -43,7 +44,7 @@ struct NetworkAnalysis {
   std::vector<std::vector<Shape>> inputs;              // by layer: shapes with 1 observation
   std::vector<Shape> outputs;                          // by layer
   std::vector<std::vector<ParameterSpec>> parameters;  // by layer
-  std::vector<std::vector<StateSpec>> states;
+  std::vector<std::vector<StateSpec>> states, row_states;
   std::vector<size_t> output_layers;  // layers that no other layer reads
 };
 
@@ -57,6 +58,7 @@ struct Network::State {
   Device device;
   std::vector<Parameter> parameters;
   std::vector<NetworkState> states;
+  std::vector<RowState> row_states;
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns the values
   std::shared_ptr<PackedParameters> packed;  // tapes may keep it longer than the network
   Mutex mutex;
@@ -74,6 +76,8 @@ struct Network::State {
   std::vector<bool> needed_for(const std::vector<size_t>& results,
                                const std::vector<size_t>& order) const;
   NetworkAnalysis analyze() const;
+  // Throws InternalError if it does not exist.
+  const RowState& row_state(const std::string& name) const;
   // Gives parameters and states their names and sizes, without memory. Returns the initial value of
   // each state.
   std::vector<float> lay_out();

@@ -30,9 +30,19 @@ void RecordedRun::forward() {
   for (size_t i = 0; i < of_.inputs.size(); ++i) {
     copy_to(of_.run->input(static_cast<int>(i)), of_.inputs[i]);
   }
+  const std::vector<Tensor> values = rows();
+  for (size_t i = 0; i < values.size(); ++i) {
+    copy_to(of_.run->input(of_.rows[i].input), values[i]);
+  }
   of_.run->forward(of_.step, begin());
   of_.run->join();
   overwritten_ = false;
+}
+
+std::vector<Tensor> RecordedRun::rows() const {
+  std::vector<Tensor> all;
+  for (const RowsRead& read : of_.rows) all.push_back(read.values.to(of_.run->plan().device()));
+  return all;
 }
 
 std::vector<Tensor> RecordedRun::outputs() const {

@@ -15,9 +15,15 @@ Tensor output_of(const PlanRun& run, int output, const Shape& shape);
 // Not thread-safe. The run must outlive it, and nothing else may use the run meanwhile.
 class RecordedRun {
  public:
+  // What another input of the plan reads: states by row, say, which are not differentiated.
+  struct RowsRead {
+    int input = 0;
+    Tensor values;  // on any device
+  };
   struct Settings {
     PlanRun* run = nullptr;
     std::vector<Tensor> inputs;
+    std::vector<RowsRead> rows = {};
     std::vector<Shape> outputs;  // those that are differentiated, which are the plan's first ones
     StepInfo step;
     // Called when the inputs (the output gradients) are in the run's memory, before the passes;
@@ -28,6 +34,8 @@ class RecordedRun {
   explicit RecordedRun(Settings settings) : of_(std::move(settings)) {}
 
   void forward();
+  // The values of Settings::rows, on the run's device.
+  std::vector<Tensor> rows() const;
   // Copies of the outputs.
   std::vector<Tensor> outputs() const;
   // The derivatives with respect to tracked tensors, then the total ones with respect to the

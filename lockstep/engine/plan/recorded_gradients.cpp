@@ -14,6 +14,10 @@ void NetworkFunction::record(const Computed& of, std::vector<Tensor>& gradients)
   std::vector<Tensor> arguments = of.inputs;
   std::vector<size_t> numbers;  // of the arguments' gradients
   for (size_t i = 0; i < inputs; ++i) numbers.push_back(i);
+  for (const Tensor& rows : of.rows) {
+    numbers.push_back(gradients.size());  // none
+    arguments.push_back(rows);
+  }
   for (const int slot : parameters_) {
     numbers.push_back(inputs + static_cast<size_t>(slot));
     arguments.push_back(of.parameters[static_cast<size_t>(slot)]);

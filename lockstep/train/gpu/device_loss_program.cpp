@@ -50,14 +50,14 @@ void DeviceLossProgram::fill(const ShardTask& task, const ShardExchange& at) con
   const auto first = static_cast<size_t>(task.rows.first);
   std::byte* const host = task.sent;
   for (size_t k = 0; k < arrays_.size(); ++k) {
-    const std::span<const std::byte> from = arrays_[k]->bytes_of(task.rows.first, task.rows.count);
-    std::memcpy(host + at.arrays[k], from.data(), from.size());
+    const size_t bytes = rows * arrays_[k].row_bytes;
+    std::memcpy(host + at.arrays[k], arrays_[k].at(task.rows.first), bytes);
     if (!augmented(plans_.arrays()[k])) continue;
-    std::memcpy(host + at.arrays[k] + round_up(from.size()), maps_->data() + first,
+    std::memcpy(host + at.arrays[k] + round_up(bytes), maps_->data() + first,
                 rows * sizeof maps_->front());
   }
   if (!class_weights_.empty()) {
-    const std::span<const int32_t> labels = arrays_.back()->values<int32_t>();
+    const int32_t* const labels = this->labels();
     auto* const weights = reinterpret_cast<float*>(host + at.weights);
     for (size_t i = 0; i < rows; ++i) {
       weights[i] =
@@ -112,6 +112,11 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
     from_plan(run.output(of.mean_output), offset, bytes);
     from_plan(run.output(of.variance_output), offset + bytes, bytes);
     offset += 2 * bytes;
+  }
+  for (size_t k = 0; k < plans_.carries().size(); ++k) {
+    const size_t bytes = rows * plans_.arrays()[plans_.inputs() + k].bytes();
+    from_plan(run.output(plans_.carries()[k].output), offset, bytes);
+    offset += bytes;
   }
   exchange.inputs = PieceList(device_, inputs);
   exchange.results = PieceList(device_, results);
@@ -171,9 +176,9 @@ void DeviceLossProgram::complete(const ShardTask& task) {
                                     reinterpret_cast<const int32_t*>(task.sent + at.arrays.back()),
                                     task.rows.count, plans_.outputs());
   }
+  std::memset(task.summary, 0, summary_bytes());  // a smaller shard leaves fewer rows
   std::memcpy(task.summary, &summary, sizeof summary);
-  std::memcpy(task.summary + sizeof summary, task.returned + at.statistics,
-              summary_bytes() - sizeof summary);
+  std::memcpy(task.summary + sizeof summary, task.returned + at.statistics, at.statistic_bytes);
 }
 
 void DeviceLossProgram::wait() {

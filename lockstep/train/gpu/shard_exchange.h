@@ -19,7 +19,8 @@ struct ShardExchange {
   // Sent: the arrays of the plan, each of images followed by its maps, and the rest.
   std::vector<size_t> arrays;
   size_t weights = 0, step = 0;
-  size_t losses = 0, scores = 0, statistics = 0;  // returned
+  // Returned. What the rows leave in states by row follows the statistics.
+  size_t losses = 0, scores = 0, statistics = 0, statistic_bytes = 0;
   ShardStaging bytes;
 
   // Each part takes round_up(bytes). The maps of images begin at this distance after the images.
@@ -38,8 +39,9 @@ struct ShardExchange {
     step = place(bytes.sent, sizeof(StepInfo));
     losses = place(bytes.returned, n * sizeof(float));
     scores = place(bytes.returned, plans.labeled() ? n * outputs * sizeof(float) : 0);
-    statistics =
-        place(bytes.returned, static_cast<size_t>(plans.statistic_elements()) * sizeof(float));
+    statistic_bytes = sizeof(float) * static_cast<size_t>(plans.statistic_elements() +
+                                                          rows * plans.carried_elements());
+    statistics = place(bytes.returned, statistic_bytes);
   }
 };
 

@@ -65,6 +65,8 @@ class Estimate {
     for (const auto& [name, shape] : network.value_shapes()) {
       values_ += static_cast<size_t>(shape.elements()) * sizeof(float);
     }
+    row_states_ = sizeof(float) * static_cast<size_t>(plans.carried_elements()) *
+                  static_cast<size_t>(options.mini_batch_size);
     parameters_ = static_cast<size_t>(network.parameter_elements()) * sizeof(float);
   }
 
@@ -72,7 +74,7 @@ class Estimate {
     MemoryEstimate estimate;
     const size_t solver = parameters_ * solver_arrays(options_);
     const size_t best = options_.validation.output_network == "best" ? values_ : 0;
-    estimate.values = values_ + packed_bytes(plans_) + solver + best;
+    estimate.values = values_ + packed_bytes(plans_) + solver + best + row_states_;
     estimate.gradients = gradients();
     size_t passes = 0;
     for (const auto& plan : plans_) {
@@ -83,7 +85,7 @@ class Estimate {
     estimate.images = caches() + mini_batches();
     // The checkpoint's bytes exist in addition to the values. The model is saved later and is
     // smaller.
-    estimate.saving = values_ + solver + best;
+    estimate.saving = values_ + solver + best + row_states_;
     const auto listed = static_cast<size_t>(data_.training->size() +
                                             (data_.validation ? data_.validation->size() : 0));
     estimate.program = kProgram + passes * kPass + listed * 200;
@@ -122,11 +124,12 @@ class Estimate {
     }
     return bytes;
   }
-  size_t target_bytes() const {
+  // Targets that are images are floats in mini-batches.
+  size_t target_bytes(bool cached) const {
     const auto target = target_spec(*data_.training, data_.training_targets);
     if (!target) return sizeof(int32_t);
     return static_cast<size_t>(network_.output_shapes().at(0).elements()) *
-           (target->kind == ValueKind::array ? sizeof(float) : 1);
+           (target->kind == ValueKind::array || !cached ? sizeof(float) : 1);
   }
 
   // About the bytes of a pair of classes that occurs, as a count, in JSON and in the page; of a
@@ -147,14 +150,14 @@ class Estimate {
     const auto images = [](const DatastorePtr& store) {
       return store ? static_cast<size_t>(store->size()) : 0;
     };
-    const size_t own_target = data_.training->spec().target ? target_bytes() : 0;
+    const size_t own_target = data_.training->spec().target ? target_bytes(true) : 0;
     size_t bytes =
         (images(data_.training) + images(data_.validation)) * (observation_bytes() + own_target);
     if (data_.training_targets && data_.training_targets != data_.training) {
-      bytes += images(data_.training_targets) * target_bytes();
+      bytes += images(data_.training_targets) * target_bytes(true);
     }
     if (data_.validation_targets && data_.validation_targets != data_.validation) {
-      bytes += images(data_.validation_targets) * target_bytes();
+      bytes += images(data_.validation_targets) * target_bytes(true);
     }
     return std::min(bytes, budget);
   }
@@ -162,7 +165,8 @@ class Estimate {
   size_t mini_batches() const {
     const MiniBatchQueueOptions queue = mini_batches_of(data_, options_);
     return static_cast<size_t>(queue.prefetch + queue.threads + 2) *
-           static_cast<size_t>(options_.mini_batch_size) * (observation_bytes() + target_bytes());
+           static_cast<size_t>(options_.mini_batch_size) *
+           (observation_bytes() + target_bytes(false));
   }
 
   const Network& network_;
@@ -173,7 +177,7 @@ class Estimate {
   const std::vector<IndexRange> ranges_;            // of a full mini-batch
   const size_t threads_;                            // compute threads
   std::vector<std::shared_ptr<const Plan>> plans_;  // largest shards first
-  size_t values_ = 0, parameters_ = 0, bundles_ = 0;
+  size_t values_ = 0, parameters_ = 0, row_states_ = 0, bundles_ = 0;
 };
 
 }  // namespace

@@ -111,7 +111,8 @@ FunctionProgram::FunctionProgram(Network& network, const FunctionProgramOptions&
                                  StepProfile* profile)
     : network_(network), options_(options), profile_(profile) {}
 
-void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss) {
+void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss,
+                                bool fresh) {
   if (batch.empty()) refuse("the mini-batch has no tensors");
   const Device device = network_.device();
   for (size_t i = 0; i < batch.size(); ++i) {
@@ -132,6 +133,13 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
   present().batch.clear();
   for (size_t i = 0; i < batch.size(); ++i) present().batch.push_back(upload(batch[i], i));
   loss_ = &loss;
+  fresh_ = fresh;
+  if (network_.row_states().empty()) return;
+  const int64_t made = network_.row_states().front().value.shape()[0];
+  if (rows() <= made) return;
+  refuse("the mini-batch has " + std::to_string(rows()) +
+             " observations, but the network's states by row are made for " + std::to_string(made),
+         "call make_row_states(rows) with the largest number of observations");
 }
 
 // Returns the tensor on the network's device, without waiting for earlier work.
@@ -204,7 +212,8 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
       types.assign(network_.input_shapes().size(),
                    present().batch.empty() ? DType::f32 : present().batch.front().dtype());
     }
-    const ShardPlan& first = plan({shards[0].count, true, false, types, {}});
+    const bool carry = !network_.row_states().empty();
+    const ShardPlan& first = plan({shards[0].count, true, carry, false, types, {}});
     layout_ = first.plan->gradient_layout();
     has_statistics_ = !first.statistics.empty();
     parameters_ = parameter_ids();
@@ -236,7 +245,8 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   auto& plans = for_trial ? trial_plans_ : plans_;
   const auto found = plans.find(key);
   if (found != plans.end()) return found->second;
-  LoweredNetwork lowered = network_.lower(key.n, {key.training, key.inputs, key.outputs});
+  LoweredNetwork lowered =
+      network_.lower(key.n, {key.training, key.inputs, key.outputs, key.carry});
   ShardPlan made;
   PlanOptions options;
   options.gradients = true;
@@ -256,6 +266,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
     made.refused = std::current_exception();
   }
   made.statistics = lowered.mark_statistics();
+  made.carries = lowered.mark_carries();
   const kernels::ThreadChoice settings(options_.choice);
   made.plan = std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options,
                                            network_.device());
@@ -350,9 +361,11 @@ void FunctionProgram::complete(const ShardTask& task) {
   const DeviceReadings& readings = iterations_[finished_].readings_of(task);
   size_t next = 0;
   for (ForwardStatistics& run : summary.runs) {
-    for (auto to = run.values.begin(); to != run.values.end();) {
-      const std::span<const float> values = readings.of(next++);
-      to = std::copy(values.begin(), values.end(), to);
+    for (std::vector<float>* const all : {&run.values, &run.carried}) {
+      for (auto to = all->begin(); to != all->end();) {
+        const std::span<const float> values = readings.of(next++);
+        to = std::copy(values.begin(), values.end(), to);
+      }
     }
   }
   add_losses(readings.of(next), task.rows, summary);
@@ -420,7 +433,17 @@ void FunctionProgram::follow_statistics(const std::function<float*(int k)>& stat
       rows.push_back({0, summary.runs[r].key.n});
       values.push_back(summary.runs[r].values.data());
     }
-    lockstep::follow_statistics(plan(first[r].key).statistics, rows, values, state);
+    const ShardPlan& made = plan(first[r].key);
+    lockstep::follow_statistics(made.statistics, rows, values, state);
+    if (made.carries.empty()) continue;
+    const CarriedRows carried(network_, made.carries, fresh_);
+    carried.begin();
+    int64_t at = 0;
+    for (const FunctionSummary& summary : summaries()) {
+      const ForwardStatistics& run = summary.runs[r];
+      carried.take({at, run.key.n}, run.carried.data());
+      at += run.key.n;
+    }
   }
 }
 

@@ -27,27 +27,29 @@
 
 namespace lockstep {
 
-// Batch statistics of one forward run of the network.
+// What one forward run of the network leaves in its states.
 struct ForwardStatistics {
-  // Identifies the plan: rows, mode, types of the inputs, gradients for inputs, outputs.
+  // Identifies the plan: rows, mode, whether it carries states by row, types of the inputs,
+  // gradients for inputs, outputs.
   struct Key {
     int64_t n = 0;
-    bool training = true, input_gradients = false;
+    bool training = true, carry = false, input_gradients = false;
     std::vector<DType> inputs;
     std::vector<std::string> outputs;
     auto operator<=>(const Key&) const = default;
 
     template <class Archive>
     void serialize(Archive& archive) {
-      archive(n, training, input_gradients, inputs, outputs);
+      archive(n, training, carry, input_gradients, inputs, outputs);
     }
   };
   Key key;
-  std::vector<float> values;  // for each statistic all means, then all variances
+  std::vector<float> values;   // for each statistic all means, then all variances
+  std::vector<float> carried;  // see CarriedRows::take()
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(key, values);
+    archive(key, values, carried);
   }
 };
 
@@ -80,8 +82,8 @@ struct FunctionProgramOptions {
 // values. Plan runs are recorded. The rest of a loss is not, because a function need not add the
 // same work in each call.
 //
-// Iterations run ahead if the network has no moving statistics. A loss may read these (predict()),
-// and the host updates them when an iteration is finished.
+// Iterations run ahead if the network has no moving statistics and carries nothing. A loss may read
+// statistics (predict()), and the host updates them when an iteration is finished.
 class FunctionProgram final : public ShardProgram {
  public:
   // The network must be initialized. The network and the profile must stay alive.
@@ -90,8 +92,10 @@ class FunctionProgram final : public ShardProgram {
 
   // Sets the mini-batch and loss of the next iteration. The tensors have equal row counts, are
   // row-major, and lie on the CPU or on the network's device. The loss must stay alive until the
-  // iteration has begun. Throws InvalidArgument for tensors that do not fit together.
-  void set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss);
+  // iteration has begun. `fresh`: states by row begin with their initial values. Throws
+  // InvalidArgument for tensors that do not fit together, and for more rows than the network's
+  // states by row are made for.
+  void set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss, bool fresh = false);
   // For prepare(): the types of the network's inputs. Otherwise each one has the type of the
   // mini-batch's first tensor.
   void expect_inputs(std::vector<DType> types) { expected_ = std::move(types); }
@@ -102,7 +106,7 @@ class FunctionProgram final : public ShardProgram {
   const GradientLayout& gradient_layout() const override { return layout_; }
   uint64_t layout_version() const override { return layout_version_; }
   size_t summary_bytes() const override { return 0; }
-  bool runs_ahead() const override { return !has_statistics_; }
+  bool runs_ahead() const override { return !has_statistics_ && network_.row_states().empty(); }
   ShardGradients compute(const ShardTask& task) override;
   void complete(const ShardTask& task) override;
   void wait() override;
@@ -121,8 +125,9 @@ class FunctionProgram final : public ShardProgram {
   // Throws Error naming the rows with a non-finite loss. `iteration` is for the message.
   void check_finite(int64_t iteration) const;
   bool is_finite() const;
-  // Updates the network's states from the shards' statistics. `state(k)`: host memory of state k.
-  // Throws InvalidArgument if shards have run the network differently.
+  // Updates the network's states from the shards' statistics, and takes what they leave in states
+  // by row. `state(k)`: host memory of state k. Throws InvalidArgument if shards have run the
+  // network differently, or a shard has carried a state twice.
   void follow_statistics(const std::function<float*(int k)>& state);
 
  private:
@@ -132,6 +137,7 @@ class FunctionProgram final : public ShardProgram {
     std::shared_ptr<const Plan> plan;
     std::vector<Shape> outputs;
     std::vector<MovingStatistics> statistics;
+    std::vector<Carry> carries;
     std::shared_ptr<const NetworkFunction> function;
     std::exception_ptr refused;  // by require_values_to_normalize(); thrown where it is run
   };
@@ -196,6 +202,7 @@ class FunctionProgram final : public ShardProgram {
   size_t present_ = 0, finished_ = 0;
   std::vector<DType> expected_;
   const ShardLoss* loss_ = nullptr;
+  bool fresh_ = false;  // of the present iteration
 
   // The plans belong to these parameters. A network that is initialized again has new ones.
   std::vector<uint64_t> parameters_;

@@ -47,13 +47,17 @@ void BuiltInLossProgram::report(std::span<const IndexRange> shards, const Summar
 void BuiltInLossProgram::follow_statistics(std::span<const IndexRange> shards,
                                            const SummaryOf& summary,
                                            const std::function<float*(int k)>& state) {
-  if (plans_.statistics().empty()) return;
+  if (plans_.statistics().empty() && plans_.carries().empty()) return;
   std::vector<const float*> values;
   for (size_t j = 0; j < shards.size(); ++j) {
     values.push_back(
         reinterpret_cast<const float*>(summary(static_cast<int64_t>(j)) + sizeof(ShardSummary)));
   }
   lockstep::follow_statistics(plans_.statistics(), {shards.begin(), shards.end()}, values, state);
+  carried_.begin();
+  for (size_t j = 0; j < shards.size(); ++j) {
+    carried_.take(shards[j], values[j] + plans_.statistic_elements());
+  }
 }
 
 BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& options,
@@ -65,7 +69,11 @@ BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& 
       plans_(network, options.precision.dtype(), std::move(inputs)) {}
 
 void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
-  arrays_ = arrays_of(batch, plans_);
+  arrays_ = rows_of(batch, plans_);
+  carried_ = CarriedRows(network_, plans_.carries(), batch.index == 0);
+  for (size_t k = 0; k < plans_.carries().size(); ++k) {
+    arrays_[plans_.inputs() + k] = carried_.read(k);
+  }
   maps_ = &batch.maps;
 }
 
@@ -184,8 +192,8 @@ void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
   ++own.calls;
   const int64_t first = task.rows.front().first, rows = task.rows.back().end() - first;
   for (size_t k = 0; k < arrays_.size(); ++k) {
-    const std::span<const std::byte> from = arrays_[k]->bytes_of(first, rows);
-    std::memcpy(run.input(static_cast<int>(k)), from.data(), from.size());
+    std::memcpy(run.input(static_cast<int>(k)), arrays_[k].at(first),
+                static_cast<size_t>(rows) * arrays_[k].row_bytes);
   }
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
   charge(&StepAccounts::inputs);
@@ -200,8 +208,7 @@ void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
 
 // Writes the summaries, and the output gradients if classes have weights.
 void LossProgram::summarize(PlanRun& run, const Task& task) const {
-  const int32_t* const labels =
-      plans_.labeled() ? arrays_.back()->values<int32_t>().data() : nullptr;
+  const int32_t* const labels = this->labels();
   const float* loss = run.output(ShardPlans::kLosses);
   const float* scores = run.output(ShardPlans::kScores);
   float* output_gradient = run.output_gradient(ShardPlans::kLosses);
@@ -228,6 +235,13 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
       to = std::copy_n(run.output(statistic.mean_output), channels, to);
       to = std::copy_n(run.output(statistic.variance_output), channels, to);
     }
+    const int64_t before = rows.first - task.rows.front().first;
+    for (size_t k = 0; k < plans_.carries().size(); ++k) {
+      const int64_t row = plans_.arrays()[plans_.inputs() + k].shape.elements();
+      to = std::copy_n(run.output(plans_.carries()[k].output) + before * row, rows.count * row, to);
+    }
+    // A smaller shard leaves fewer rows.
+    std::fill_n(to, (plans_.most_rows() - rows.count) * plans_.carried_elements(), 0.0f);
   }
 }
 

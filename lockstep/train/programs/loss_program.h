@@ -33,8 +33,8 @@ class MiniBatchProgram : public ShardProgram {
   // Fills in the sums of a finished iteration.
   virtual void report(std::span<const IndexRange> shards, const SummaryOf& summary,
                       IterationOutcome& outcome) const = 0;
-  // Updates the network's states from the batch statistics of a finished iteration. `state(k)`:
-  // host memory of state number k.
+  // Updates the network's states from the batch statistics of a finished iteration, and takes what
+  // it leaves in states by row. `state(k)`: host memory of state number k.
   virtual void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
                                  const std::function<float*(int k)>& state) = 0;
   // The loss of a computed (on a device: completed) shard, summed over its observations.
@@ -53,7 +53,12 @@ class BuiltInLossProgram : public MiniBatchProgram {
   void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
                          const std::function<float*(int k)>& state) final;
   const GradientLayout& gradient_layout() const final { return plans_.gradient_layout(); }
-  size_t summary_bytes() const final { return shard_summary_bytes(plans_.statistic_elements()); }
+  size_t summary_bytes() const final {
+    return shard_summary_bytes(plans_.statistic_elements() +
+                               plans_.most_rows() * plans_.carried_elements());
+  }
+  // What an iteration carries, the next one reads.
+  bool runs_ahead() const final { return plans_.carries().empty(); }
   Digest summary_digest(const ShardTask& task) const final;
   double loss_of(const ShardTask& task) const final;
 
@@ -67,8 +72,12 @@ class BuiltInLossProgram : public MiniBatchProgram {
   const std::vector<float> class_weights_;
   const double loss_scale_;
   ShardPlans plans_;
-  // Of the mini-batch, by the plans' arrays.
-  std::vector<const RowArray*> arrays_;
+  const int32_t* labels() const {
+    return plans_.labeled() ? reinterpret_cast<const int32_t*>(arrays_.back().first) : nullptr;
+  }
+
+  std::vector<RowsOf> arrays_;  // what the plans' arrays are in this iteration
+  CarriedRows carried_;
   const std::vector<ImageMap>* maps_ = nullptr;
 };
 

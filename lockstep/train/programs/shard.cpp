@@ -1,6 +1,7 @@
 #include "lockstep/train/programs/shard.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/nn/recorded_run.h"
@@ -32,13 +33,15 @@ namespace {
 // Their derivatives reach the network's parameters themselves, not the tensor that stands for all.
 void record_gradients(const Network& network, const NetworkFunction& function, const StepInfo& step,
                       const std::vector<Tensor>& tracked, const std::vector<Tensor>& diffs,
-                      const std::vector<bool>& wanted, std::vector<Tensor>& results) {
+                      const std::vector<bool>& wanted, const std::vector<Tensor>& rows,
+                      std::vector<Tensor>& results) {
   const auto inputs = static_cast<ptrdiff_t>(tracked.size()) - 1;
   NetworkFunction::Computed computed{.inputs = {tracked.begin(), tracked.begin() + inputs},
                                      .parameters = network.parameter_values(),
                                      .output_gradients = diffs,
                                      .needed = wanted,
-                                     .step = step};
+                                     .step = step,
+                                     .rows = rows};
   for (const auto& state : network.state()) computed.states.push_back(state.value);
   std::vector<Tensor> gradients(results.begin(), results.begin() + inputs);
   function.record(computed, gradients);
@@ -70,13 +73,34 @@ void add_gradients(const PlanRun& run, const GradientLayout& layout, std::byte* 
 
 }  // namespace
 
+std::vector<RecordedRun::RowsRead> Shard::State::read_rows(const std::vector<Carry>& carries,
+                                                           int64_t n) {
+  std::vector<RecordedRun::RowsRead> read;
+  if (carries.empty()) return read;
+  if (n != range.count) {
+    refuse("the network carries states by row, but a shard of " + std::to_string(range.count) +
+               " observations runs it on " + std::to_string(n),
+           "run it on all rows of the shard, or with .training = false");
+  }
+  if (std::exchange(has_carried, true)) {
+    refuse("a shard runs the network twice, and both runs carry the state by row `" +
+               carries.front().name + "`",
+           "run it once, or with .training = false");
+  }
+  const CarriedRows carried(network, carries, program->fresh_);
+  for (size_t k = 0; k < carries.size(); ++k) {
+    read.push_back({carries[k].input, carried.read(k, range)});
+  }
+  return read;
+}
+
 std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                                        const ShardForwardOptions& options) {
   State& s = state_;
   Network& network = s.network;
   if (s.program == nullptr) {
-    return network.forward_all(inputs,
-                               {.training = false, .record = false, .outputs = options.outputs});
+    return network.forward_all(
+        inputs, {.training = false, .record = false, .carry = false, .outputs = options.outputs});
   }
   ThreadTimer& charge = *s.charge;
   charge(&StepAccounts::losses);
@@ -85,9 +109,11 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   const bool differentiable = Tape::any_tracks(inputs);
   const bool only_predicts = s.is_trial && s.program->has_statistics_;
   const bool training = options.training && !only_predicts;
-  ForwardStatistics::Key key{n, training, differentiable, {}, options.outputs};
+  const bool carry = options.training && !s.is_trial && !network.row_states().empty();
+  ForwardStatistics::Key key{n, training, carry, differentiable, {}, options.outputs};
   for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
-  const FunctionProgram::ShardPlan& plan = s.program->plan(key, only_predicts);
+  const bool only_for_trial = only_predicts || (s.is_trial && !network.row_states().empty());
+  const FunctionProgram::ShardPlan& plan = s.program->plan(key, only_for_trial);
   if (plan.refused) std::rethrow_exception(plan.refused);
   auto& runs = s.worker->runs[&plan];
   const size_t number = s.used[&plan]++;
@@ -99,26 +125,37 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   PlanRun* const run = runs[number].get();
   charge(&StepAccounts::plans);
   if (s.program->profile_ && !s.is_trial) ++s.worker->calls[&plan];
-  RecordedRun recorded({run, inputs, plan.outputs, s.step,
-                        [&plan, &charge] {
-                          charge(&StepAccounts::inputs);
-                          return charge.watch(*plan.plan);
-                        },
-                        false});
+  const std::vector<RecordedRun::RowsRead> rows = s.read_rows(plan.carries, n);
+  RecordedRun recorded({.run = run,
+                        .inputs = inputs,
+                        .rows = rows,
+                        .outputs = plan.outputs,
+                        .step = s.step,
+                        .begin =
+                            [&plan, &charge] {
+                              charge(&StepAccounts::inputs);
+                              return charge.watch(*plan.plan);
+                            },
+                        .zeros = false});
   recorded.forward();
   std::vector<Tensor> outputs = recorded.outputs();
-  if (!plan.statistics.empty()) {
-    ForwardStatistics followed{key, {}};
-    for (const MovingStatistics& of : plan.statistics) {
-      for (int output : {of.mean_output, of.variance_output}) {
-        const float* const from = run->output(output);
-        if (s.readings) {
-          s.readings->add(device, from, of.channels);
-          followed.values.resize(followed.values.size() + static_cast<size_t>(of.channels));
-        } else {
-          followed.values.insert(followed.values.end(), from, from + of.channels);
-        }
+  if (!plan.statistics.empty() || !plan.carries.empty()) {
+    ForwardStatistics followed{key, {}, {}};
+    const auto add = [&](std::vector<float>& to, int output, int64_t count) {
+      const float* const from = run->output(output);
+      if (s.readings) {
+        s.readings->add(device, from, count);
+        to.resize(to.size() + static_cast<size_t>(count));
+      } else {
+        to.insert(to.end(), from, from + count);
       }
+    };
+    for (const MovingStatistics& of : plan.statistics) {
+      add(followed.values, of.mean_output, of.channels);
+      add(followed.values, of.variance_output, of.channels);
+    }
+    for (size_t k = 0; k < plan.carries.size(); ++k) {
+      add(followed.carried, plan.carries[k].output, rows[k].values.shape().elements());
     }
     s.summary->runs.push_back(std::move(followed));
   }
@@ -143,7 +180,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
         }
         if (Tape::any_records()) {
           record_gradients(s.network, *plan.function, s.step, tracked, output_gradients, wanted,
-                           results);
+                           recorded.rows(), results);
         }
         charge(&StepAccounts::results);
         return results;

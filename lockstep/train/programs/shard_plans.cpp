@@ -1,6 +1,7 @@
 #include "lockstep/train/programs/shard_plans.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "lockstep/base/counted.h"
@@ -41,7 +42,7 @@ std::shared_ptr<const Plan> ShardPlans::plan_of_bundle(int64_t rows) {
 std::shared_ptr<const Plan> ShardPlans::compiled(int64_t size, bool bundle) {
   const std::vector<DType> types =
       types_.empty() ? std::vector<DType>(network_.input_shapes().size(), DType::u8) : types_;
-  LoweredNetwork lowered = network_.lower(size, {.training = true, .inputs = types});
+  LoweredNetwork lowered = network_.lower(size, {.training = true, .inputs = types, .carry = true});
   if (lowered.outputs.size() != 1) {
     throw InvalidArgument("[training] training needs a network with one output, but this one has " +
                               std::to_string(lowered.outputs.size()),
@@ -57,12 +58,17 @@ std::shared_ptr<const Plan> ShardPlans::compiled(int64_t size, bool bundle) {
   options.sums_over_shards = bundle;
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   statistics_ = lowered.mark_statistics();
+  carries_ = lowered.mark_carries();
+  most_rows_ = std::max(most_rows_, bundle ? 0 : size);
   arrays_.clear();
   const auto add = [&](const std::string& name, int value, DType type) {
     arrays_.push_back({name, lowered.graph.shape(value).without_batch(), type});
   };
   const std::vector<std::string> names = network_.input_names();
   for (size_t k = 0; k < names.size(); ++k) add(names[k], lowered.inputs[k], types.at(k));
+  for (const Carry& carry : carries_) {
+    add(carry.name, lowered.graph.input(carry.input), DType::f32);
+  }
   labeled_ = takes_labels(network_.loss());
   add(labeled_ ? "labels" : "targets", loss.target, labeled_ ? DType::i32 : DType::f32);
   outputs_ = lowered.graph.shape(scores).elements() / size;
@@ -75,33 +81,79 @@ int64_t ShardPlans::statistic_elements() const {
   return count;
 }
 
-std::vector<const RowArray*> arrays_of(const MiniBatch& batch, const ShardPlans& plans) {
-  std::vector<const RowArray*> found;
-  const size_t inputs = plans.arrays().size() - 1;
-  for (size_t k = 0; k <= inputs; ++k) {
+int64_t ShardPlans::carried_elements() const {
+  int64_t count = 0;
+  for (size_t k = 0; k < carries_.size(); ++k) count += arrays_[inputs() + k].shape.elements();
+  return count;
+}
+
+std::vector<RowsOf> rows_of(const MiniBatch& batch, const ShardPlans& plans) {
+  std::vector<RowsOf> found(plans.arrays().size());
+  for (size_t k = 0; k < found.size(); ++k) {
     const ShardPlans::Array& wanted = plans.arrays()[k];
-    const RowArray* const array = k == inputs               ? batch.find(wanted.name)
+    const bool target = k + 1 == found.size();
+    if (!target && k >= plans.inputs()) continue;
+    const RowArray* const array = target                    ? batch.find(wanted.name)
                                   : k < batch.arrays.size() ? &batch.arrays[k]
                                                             : nullptr;
-    const std::string for_what = k == inputs ? wanted.name : "input `" + wanted.name + "`";
+    const std::string what = target ? wanted.name : "input `" + wanted.name + "`";
     if (array == nullptr) {
       throw InvalidArgument("[training] the mini-batch has " +
                             counted(static_cast<int64_t>(batch.arrays.size()), "array", "arrays") +
-                            ", and none for the network's " + for_what);
+                            ", and none for the network's " + what);
     }
-    // A target may have another shape with as many elements.
-    if (!array->ragged() && array->type == wanted.type && array->row_bytes() == wanted.bytes() &&
-        array->rows == batch.size()) {
-      found.push_back(array);
-      continue;
+    // Targets may have another shape with as many elements.
+    if (array->ragged() || array->type != wanted.type || array->row_bytes() != wanted.bytes() ||
+        array->rows != batch.size()) {
+      throw InvalidArgument(
+          "[training] the network's " + what + " needs " + counted(batch.size(), "row", "rows") +
+          " of " + text_of(wanted.shape, wanted.type) + ", but `" + array->name +
+          "` of the mini-batch has " + std::to_string(array->rows) + " of " +
+          (array->ragged() ? "different lengths, of " : "") + text_of(array->shape, array->type));
     }
-    throw InvalidArgument(
-        "[training] the network's " + for_what + " needs " + counted(batch.size(), "row", "rows") +
-        " of " + text_of(wanted.shape, wanted.type) + ", but `" + array->name +
-        "` of the mini-batch has " + std::to_string(array->rows) + " of " +
-        (array->ragged() ? "different lengths of " : "") + text_of(array->shape, array->type));
+    found[k] = {array->bytes.data(), wanted.bytes()};
   }
   return found;
+}
+
+CarriedRows::CarriedRows(const Network& network, std::vector<Carry> carries, bool fresh) {
+  for (const Carry& carry : carries) {
+    const auto found = std::ranges::find(network.row_states(), carry.name, &RowState::name);
+    if (found == network.row_states().end()) {
+      throw InternalError("[training] the state by row `" + carry.name + "` is not made");
+    }
+    State state{found->value, {}, found->initial};
+    if (fresh) state.initial = Tensor::full(state.value.shape(), state.first);
+    states_.push_back(std::move(state));
+  }
+}
+
+RowsOf CarriedRows::read(size_t k) const {
+  const State& state = states_[k];
+  const Tensor& from = state.initial.defined() ? state.initial : state.value;
+  return {static_cast<const std::byte*>(from.raw()),
+          from.bytes() / static_cast<size_t>(from.shape()[0])};
+}
+
+Tensor CarriedRows::read(size_t k, const IndexRange& rows) const {
+  const Tensor values(states_[k].value.shape().with_batch(rows.count), DType::f32);
+  std::memcpy(values.raw(), read(k).at(rows.first), values.bytes());
+  return values;
+}
+
+void CarriedRows::begin() const {
+  for (const State& state : states_) {
+    if (!state.initial.defined()) continue;
+    std::fill_n(state.value.data<float>(), state.value.shape().elements(), state.first);
+  }
+}
+
+void CarriedRows::take(const IndexRange& rows, const float* left) const {
+  for (const State& state : states_) {
+    const int64_t row = state.value.shape().elements() / state.value.shape()[0];
+    std::copy_n(left, rows.count * row, state.value.data<float>() + rows.first * row);
+    left += rows.count * row;
+  }
 }
 
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes) {

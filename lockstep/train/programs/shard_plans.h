@@ -22,7 +22,7 @@ class ShardPlans {
   // Outputs of the plans, by number; from kFirstStatistic on come those that `statistics` names.
   static constexpr int kScores = 0, kLosses = 1, kFirstStatistic = 2;
 
-  // What a plan reads of a mini-batch: run.input(k) takes the rows of array k.
+  // What a plan reads: run.input(k) takes the rows of array k.
   struct Array {
     std::string name;
     Shape shape;  // of an observation
@@ -48,8 +48,15 @@ class ShardPlans {
   // Whether several shards may be computed together (Plan::shards_together()).
   bool shards_together() const { return together_; }
   bool labeled() const { return labeled_; }  // targets are labels, else images or arrays
-  // The inputs of the network, in order, then the labels or targets.
+  // The inputs of the network, in order, its states by row, then the labels or targets.
   const std::vector<Array>& arrays() const { return arrays_; }
+  size_t inputs() const { return arrays_.size() - carries_.size() - 1; }
+  // The states by row that the network carries; their outputs are those of the plans.
+  const std::vector<Carry>& carries() const { return carries_; }
+  // Number of elements of all states of a row.
+  int64_t carried_elements() const;
+  // The most rows of a shard.
+  int64_t most_rows() const { return most_rows_; }
   int64_t outputs() const {
     return outputs_;
   }  // of an observation: the number of classes, or the elements of an image
@@ -71,12 +78,47 @@ class ShardPlans {
   bool labeled_ = true;
   int64_t outputs_ = 0;
   std::vector<MovingStatistics> statistics_;
+  std::vector<Carry> carries_;
+  int64_t most_rows_ = 0;
 };
 
-// For each of the plans' arrays that of the mini-batch: inputs by position, labels or targets by
-// name. They point into the mini-batch. Throws InvalidArgument for a missing array, and for rows
-// that differ from the plans' in number, size or type.
-std::vector<const RowArray*> arrays_of(const MiniBatch& batch, const ShardPlans& plans);
+// Rows of an array that a shard reads.
+struct RowsOf {
+  const std::byte* first = nullptr;
+  size_t row_bytes = 0;
+  const std::byte* at(int64_t row) const { return first + static_cast<size_t>(row) * row_bytes; }
+};
+
+// For each of the plans' arrays that of the mini-batch, in which it points: inputs by position,
+// labels or targets by name. Those of states by row are left out (null). Throws InvalidArgument for
+// a missing array, and for rows that differ from the plans' in number, size or type.
+std::vector<RowsOf> rows_of(const MiniBatch& batch, const ShardPlans& plans);
+
+// What a mini-batch leaves in the network's states by row. A value type.
+class CarriedRows {
+ public:
+  // For the carries of a network, whose states by row are made. `fresh`: the mini-batch before has
+  // left nothing, so all rows are at their initial values.
+  CarriedRows(const Network& network, std::vector<Carry> carries, bool fresh);
+  CarriedRows() = default;
+
+  // What the rows of carry number `k` read.
+  RowsOf read(size_t k) const;
+  // A copy for some rows.
+  Tensor read(size_t k, const IndexRange& rows) const;
+  // Takes what rows have left: for each carry n x shape, one after the other. All members of a
+  // group take the rows of all shards.
+  void take(const IndexRange& rows, const float* left) const;
+  // Before take(), once in an iteration: resets all rows if they were read fresh.
+  void begin() const;
+
+ private:
+  struct State {
+    Tensor value, initial;  // rows x shape; initial: only if fresh
+    float first = 0;        // the initial value of an element
+  };
+  std::vector<State> states_;
+};
 
 // Number of observations whose label has the highest score. Of equal scores the first counts.
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes);

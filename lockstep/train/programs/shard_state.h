@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/nn/recorded_run.h"
 #include "lockstep/train/programs/function_program.h"
 
 namespace lockstep {
@@ -30,6 +31,10 @@ struct Shard::State {
   std::byte* gradients = nullptr;
   std::vector<bool> reached = {};  // parameters whose gradients are there
   bool is_trial = false;           // its results do not count: see refuse_coupled()
+  bool has_carried = false;        // a run has read states by row
+
+  // What a run on `n` observations reads of the states by row that it carries.
+  std::vector<RecordedRun::RowsRead> read_rows(const std::vector<Carry>& carries, int64_t n);
 };
 
 namespace shards {

@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// The batch statistics follow it as floats: all channels of all statistics.
+// Floats follow it: the batch statistics, all channels of each one, and what the shard's rows leave
+// in states by row, all rows of each one (CarriedRows::take()).
 struct ShardSummary {
   double loss = 0;  // sum over the shard's observations
   int64_t correct = 0;
@@ -22,8 +23,8 @@ struct ShardSummary {
   }
 };
 
-inline size_t shard_summary_bytes(int64_t statistic_elements) {
-  return sizeof(ShardSummary) + static_cast<size_t>(statistic_elements) * sizeof(float);
+inline size_t shard_summary_bytes(int64_t floats) {
+  return sizeof(ShardSummary) + static_cast<size_t>(floats) * sizeof(float);
 }
 
 }  // namespace lockstep

@@ -215,6 +215,7 @@ std::vector<NamedTensor> training_tensors(const Network& network, const Solver& 
     }
   }
   for (const auto& s : network.state()) all.push_back({"state/" + s.name, s.value});
+  for (const auto& s : network.row_states()) all.push_back({"rows/" + s.name, s.value});
   return all;
 }
 

@@ -30,8 +30,8 @@ BestNetwork best_of(const Network& network, int64_t iteration, double loss);
 void set_values(Network& network, const BestNetwork& best);
 
 // The tensors that a digest of a training covers. Names: "learnable/<layer>.<parameter>",
-// "solver/<layer>.<parameter>.<array>" for each array of the solver, "state/<layer>.<name>".
-// Thread-safe.
+// "solver/<layer>.<parameter>.<array>" for each array of the solver, "state/<layer>.<name>", and
+// "rows/<layer>.<name>" for states by row. Thread-safe.
 std::vector<NamedTensor> training_tensors(const Network& network, const Solver& solver);
 
 // The position of a training, without parameters, network state and solver state.

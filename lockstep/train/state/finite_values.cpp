@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-enum class Kind : uint8_t { parameter, state, solver };
+enum class Kind : uint8_t { parameter, state, rows, solver };
 
 struct Named {
   Kind kind;
@@ -109,6 +109,10 @@ std::string hint_for(Kind kind) {
     case Kind::state:
       return "the square of a number above 1.8e19 overflows: normalize the data, or lower "
              "initial_learning_rate";
+    case Kind::rows:
+      return "a state by row that grows from mini-batch to mini-batch overflows: let the layer "
+             "bound "
+             "it";
     case Kind::solver:
       return "the square of a gradient above 1.8e19 overflows: normalize inputs and targets, or "
              "set gradient_threshold";
@@ -137,8 +141,12 @@ std::optional<NotFinite> find_not_finite(const Network& network, const Solver& s
   const std::vector<Named> all = all_values(network, solver);
   const Device device = network.device();
   const size_t found = device.is_cpu() ? find_on_cpu(all, pool) : find_on_device(all, device);
-  if (found == all.size()) return std::nullopt;
-  return describe(all[found]);
+  if (found < all.size()) return describe(all[found]);
+  std::vector<Named> rows;  // on the CPU
+  for (const auto& s : network.row_states()) rows.push_back({Kind::rows, s.name, {}, s.value});
+  const size_t row = find_on_cpu(rows, pool);
+  if (row == rows.size()) return std::nullopt;
+  return describe(rows[row]);
 }
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@ template <class Use>
 void for_each_tensor(const Network& network, const Solver& solver, Use use) {
   for (const auto& l : network.parameters()) use(l.value);
   for (const auto& s : network.state()) use(s.value);
+  for (const auto& s : network.row_states()) use(s.value);
   for (size_t p = 0; p < network.parameters().size(); ++p) {
     for (const Tensor& array : solver.state(p)) use(array);
   }

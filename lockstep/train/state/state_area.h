@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Parameters, network state and solver state in sequence, row-major. state_bytes() is their size in
-// bytes. Not thread-safe for the same network.
+// Parameters, network state, states by row and solver state in sequence, row-major. state_bytes()
+// is their size in bytes. Not thread-safe for the same network.
 size_t state_bytes(const Network& network, const Solver& solver);
 void write_state(const Network& network, const Solver& solver, std::byte* to);
 // Also updates the network's packed copies.

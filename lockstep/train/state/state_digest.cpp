@@ -26,6 +26,7 @@ Digest state_digest(const Network& network, const std::vector<Digest>& parameter
   for (size_t k = 0; k < network.state().size(); ++k) {
     digester.bytes(state(k), network.state()[k].value.bytes());
   }
+  for (const RowState& s : network.row_states()) digester.bytes(s.value.raw(), s.value.bytes());
   return digester.finish();
 }
 

@@ -12,8 +12,8 @@ namespace lockstep {
 Digest parameter_digest(const Network& network, const Solver& solver, size_t index);
 
 // The digest of everything after iteration `iteration`: the counter, all parameters with their
-// solver state (given as parameter_digest() of each), and the network's state, in the order of the
-// network.
+// solver state (given as parameter_digest() of each), the network's state and its states by row, in
+// the order of the network.
 Digest state_digest(const Network& network, const std::vector<Digest>& parameters,
                     int64_t iteration);
 Digest state_digest(const Network& network, const Solver& solver, int64_t iteration);

@@ -1,0 +1,283 @@
+// States by row: layers that carry values from one mini-batch to the next, before there is any
+// recurrent layer; and the law with them.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/engine/nn/custom_layer.h"
+#include "lockstep/parallel/process/function.h"
+#include "lockstep/train/custom_loop.h"
+#include "lockstep/train/evaluation/evaluation.h"
+#include "lockstep/train/optimizer/updates.h"
+#include "lockstep/train/trainer.h"
+#include "tests/data/support.h"
+#include "tests/engine/devices/fake_device.h"
+#include "tests/train/law_problem.h"
+#include "tests/train/recovery.h"
+#include "tests/train/same_history.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+using devicetest::FakeDevice;
+using testing::message_of;
+
+// Counts the mini-batches of an epoch; its result depends on the count.
+struct Counting {
+  static constexpr const char* kType = "counting";
+  static constexpr const char* kHelp = "counts mini-batches";
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, Value x) const {
+    const Value count = layer.row_state("count", {1, 1, 1}, 3);
+    layer.carry(count, count + 1.0);
+    return x * (count * 0.125 + 1.0);
+  }
+};
+
+// Keeps a moving value of each element of each row.
+struct Fading {
+  static constexpr const char* kType = "fading";
+  static constexpr const char* kHelp = "a moving value of each element";
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, Value x) const {
+    const Value scale = layer.parameter("scale", {1}, "ones");
+    const Value kept = layer.row_state("kept", x.shape().without_batch());
+    const Value sum = kept * 0.5 + x * scale;
+    layer.carry(kept, sum);
+    return sum;
+  }
+};
+
+Network stateful_network() {
+  Network network{image_input({.height = 28, .width = 28, .channels = 1}),
+                  convolution2d({.filters = 5, .kernel = {5, 5}, .stride = {3, 3}}),
+                  batch_normalization(),
+                  custom_layer(Counting{}),
+                  relu(),
+                  custom_layer(Fading{}),
+                  fully_connected({.units = 10}),
+                  softmax()};
+  network.initialize(3);
+  return network;
+}
+
+TrainingProblem stateful_problem(testing::Failure failure) {
+  testing::fail_here(std::move(failure));
+  return {stateful_network(), testing::law_data()};
+}
+
+TrainingResult run(const TrainingOptions& options, TrainingControl control = {},
+                   const testing::Failure& failure = {}) {
+  const auto call = make_call<&stateful_problem>(failure);
+  TrainingProblem problem{stateful_network(), testing::law_data()};
+  return train(call, problem.network, problem.data, options, control);
+}
+
+const TrainingResult& expected() {
+  static const TrainingResult result = run(testing::law_options(1));
+  return result;
+}
+
+TEST(RowStates, CountTheMiniBatchesOfAnEpoch) {
+  Network network = stateful_network();
+  testing::Recorder recorder;
+  std::vector<std::vector<float>> counts;
+  std::vector<float> last;
+  recorder.on_iteration = [&](const IterationRecord&) {
+    ASSERT_EQ(network.row_states().size(), 2u);
+    const RowState& count = network.row_states()[0];
+    EXPECT_EQ(count.name, "counting_1.count");
+    EXPECT_EQ(count.value.shape(), (Shape{100, 1, 1, 1}));
+    counts.push_back(count.value.to_vector());
+  };
+  train(network, testing::law_data(), testing::law_options(2), {.observers = {&recorder}});
+  ASSERT_EQ(counts.size(), 12u);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    // The last mini-batch of an epoch has 70 of 100 rows; the others stay as they are.
+    const float full = 3.0f + static_cast<float>(std::min<size_t>(i % 4 + 1, 3));
+    const float first = 3.0f + static_cast<float>(i % 4 + 1);
+    for (size_t row = 0; row < 100; ++row) {
+      ASSERT_EQ(counts[i][row], row < 70 ? first : full) << i << " " << row;
+    }
+  }
+  EXPECT_TRUE(network.row_states().empty()) << "they belong to the training";
+}
+
+// The same by hand: one shard, a loop of eager calls.
+TEST(RowStates, ATrainingComputesWhatALoopOfForwardRunsDoes) {
+  TrainingOptions options = testing::small_options();
+  options.mini_batch_size = options.shards.size = 20;
+  options.solver.momentum = 0;
+  Network trained = stateful_network();
+  const DatastorePtr data = testing::some_digits(60);
+  train(trained, {.training = data}, options);
+
+  Network network = stateful_network();
+  const auto cache = std::make_shared<const ExampleCache>(data, 28, 28, 1, size_t{1} << 20);
+  ThreadPool pool(1);
+  set_input_normalization(network, cache->fill(pool).channels());
+  MiniBatchQueue queue(cache, {.mini_batch_size = 20, .max_epochs = 2});
+  network.make_row_states(20);
+  SgdmState state;
+  while (queue.has_data()) {
+    const auto batch = queue.next();
+    if (batch->index == 0) network.reset_row_states();
+    Tape tape;
+    tape.watch(network.parameter_values());
+    const Tensor scores = network.forward({batch->input().tensor()},
+                                          {.training = true, .outputs = {"fully_connected_1"}});
+    const Tensor loss = ops::mean(
+        ops::softmax_cross_entropy(scores, Tensor::from(batch->labels(), {batch->size()})));
+    sgdm_update(network, tape.gradient(loss, network.parameter_values()), state,
+                {.learning_rate = 0.05, .momentum = 0});
+  }
+  for (size_t p = 0; p < network.parameters().size(); ++p) {
+    const std::vector<float> a = trained.parameters()[p].value.to_vector(),
+                             b = network.parameters()[p].value.to_vector();
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 2e-5) << p << " " << i;
+  }
+}
+
+TEST(RowStates, OneDigestForThreadsWorkersAndLoads) {
+  for (const int64_t threads : {2, 5}) {
+    testing::expect_same_history(expected(), run(testing::law_options(threads)));
+  }
+  for (const auto& load : {std::vector<double>{}, {1, 1}, {3, 1}, {1, 0, 1}}) {
+    TrainingOptions options = testing::law_options(2);
+    options.workers.count = static_cast<int64_t>(std::max<size_t>(load.size(), 2));
+    options.workers.load = load;
+    testing::expect_same_history(expected(), run(options));
+  }
+}
+
+// A row's state survives the worker that has computed it.
+TEST(RowStates, AWorkerThatDiesBetweenTwoMiniBatchesChangesNoBit) {
+  for (const char* const place : {"backward", "exchange", "update"}) {
+    TrainingOptions options = testing::law_options(1);
+    options.workers.count = 3;
+    testing::Follower follower;
+    const TrainingResult result =
+        run(options, {.observers = {&follower}}, {place, "kill", 2, 6, -1});
+    EXPECT_EQ(testing::losses(follower).size(), 1u) << place;
+    testing::expect_same_history(expected(), result);
+  }
+}
+
+TEST(RowStates, AResumeInTheMiddleOfAnEpochReadsThem) {
+  for (const int64_t workers : {0, 2}) {
+    const testing::TemporaryFolder folder;
+    TrainingOptions options = testing::law_options(2);
+    options.workers.count = workers;
+    options.checkpoints.frequency = 3;
+    run(options, {.checkpoint_folder = folder.path, .stop_after = 6});
+    const TrainingResult rest = run(options, {.checkpoint_folder = folder.path, .resume = true});
+    EXPECT_EQ(rest.digest, expected().digest) << workers;
+    EXPECT_EQ(rest.iterations.back().chain, expected().iterations.back().chain);
+  }
+}
+
+Tensor own_loss(Shard& shard) {
+  const Tensor scores = shard.forward(shard[0], {.outputs = {"fully_connected_1"}});
+  return ops::softmax_cross_entropy(scores, shard[1]);
+}
+
+TEST(RowStates, ALossOfTheUserCarriesThemAsTheNetworksLossDoes) {
+  TrainingProblem problem{stateful_network(), testing::law_data()};
+  problem.data.loss = {own_loss, "own"};
+  const TrainingResult result = train(problem.network, problem.data, testing::law_options(2));
+  EXPECT_EQ(result.digest, expected().digest);
+}
+
+TEST(RowStates, AreThoseOfTheProcessorOnADevice) {
+  const FakeDevice fake;
+  TrainingOptions options = testing::law_options(1);
+  options.device = "cuda:0";
+  for (const bool own : {false, true}) {
+    TrainingProblem problem{stateful_network(), testing::law_data()};
+    if (own) problem.data.loss = {own_loss, "own"};
+    const TrainingResult result = train(problem.network, problem.data, options);
+    EXPECT_EQ(result.digest, expected().digest) << own;
+  }
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
+Digest looped(int threads, int64_t shard_size, bool twice = false, int64_t rows = 20) {
+  Network network = stateful_network();
+  const auto cache =
+      std::make_shared<const ExampleCache>(testing::some_digits(60), 28, 28, 1, size_t{1} << 20);
+  ShardGroup group(network, {.threads = threads, .shard_size = shard_size});
+  set_input_normalization(network, cache->fill(group.pool()).channels());
+  network.make_row_states(rows);
+  MiniBatchQueue queue(cache, {.mini_batch_size = 20});
+  SgdmState state;
+  for (int64_t iteration = 1; queue.has_data(); ++iteration) {
+    const auto batch = queue.next();
+    const auto step = sharded_value_and_gradient(
+        [&](Shard& shard) {
+          if (twice) shard.forward(shard[0]);
+          return own_loss(shard);
+        },
+        {batch->input().tensor(), Tensor::from(batch->labels(), {batch->size()})}, group,
+        iteration);
+    sgdm_update(network, step.gradients, state, {.learning_rate = 0.05});
+    const float count = network.row_states()[0].value.to_vector()[19];
+    EXPECT_EQ(count, 3.0f + static_cast<float>(iteration));
+  }
+  Digester digester;
+  digester.add(network_digest(network));
+  for (const RowState& s : network.row_states()) digester.bytes(s.value.raw(), s.value.bytes());
+  return digester.finish();
+}
+
+TEST(RowStates, OwnLoopsCarryThem) {
+  const Digest one = looped(1, 7);
+  for (const int threads : {2, 3}) EXPECT_EQ(looped(threads, 7), one);
+  testing::expect_says(message_of<InvalidArgument>([] { looped(1, 7, true); }),
+                       "a shard runs the network twice, and both runs carry the state by row");
+  testing::expect_says(message_of<InvalidArgument>([] { looped(1, 7, false, 19); }),
+                       "20 observations, but the network's states by row are made for 19");
+}
+
+// Evaluation begins with the initial values, whatever a training carries.
+TEST(RowStates, ValidationDoesNotReadThem) {
+  Network network = stateful_network();
+  const TrainingData data = testing::law_data();
+  TrainingOptions options = testing::law_options(2);
+  options.validation.frequency = 3;
+  options.max_epochs = 1;
+  const TrainingResult result = train(network, data, options);
+  EXPECT_EQ(result.validations.back().iteration, 4);
+  EXPECT_EQ(evaluate(network, data.validation).loss, result.validations.back().loss);
+}
+
+// A state that grows without bound is named when it is not finite any more.
+struct Growing {
+  static constexpr const char* kType = "growing";
+  static constexpr const char* kHelp = "squares a state that its result hardly depends on";
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, Value x) const {
+    const Value state = layer.row_state("size", {}, 1e10f);
+    layer.carry(state, state * state);
+    return x + ops::reshape(ops::minimum(state, 0.0), {x.shape()[0], 1, 1, 1});
+  }
+};
+
+TEST(RowStates, OneThatOverflowsIsNamed) {
+  Network network{image_input({.height = 28, .width = 28, .channels = 1}), custom_layer(Growing{}),
+                  fully_connected({.units = 10}), softmax()};
+  network.initialize(1);
+  const std::string message = message_of<Diverged>(
+      [&] { train(network, {.training = testing::some_digits(60)}, testing::small_options()); });
+  testing::expect_says(message,
+                       "`size` of layer `growing_1` has 20 of 20 values that are not finite");
+}
+
+}  // namespace
+}  // namespace lockstep
