@@ -120,10 +120,9 @@ TEST(RowStates, ATrainingComputesWhatALoopOfForwardRunsDoes) {
   train(trained, {.training = data}, options);
 
   Network network = stateful_network();
-  const auto cache = std::make_shared<const ExampleCache>(data, 28, 28, 1, size_t{1} << 20);
   ThreadPool pool(1);
-  set_input_normalization(network, cache->fill(pool).channels());
-  MiniBatchQueue queue(cache, {.mini_batch_size = 20, .max_epochs = 2});
+  MiniBatchQueue queue(data, network.input_shapes(), {.mini_batch_size = 20, .max_epochs = 2});
+  set_input_normalization(network, queue.channels(pool));
   network.make_row_states(20);
   SgdmState state;
   while (queue.has_data()) {
@@ -210,12 +209,10 @@ TEST(RowStates, AreThoseOfTheProcessorOnADevice) {
 
 Digest looped(int threads, int64_t shard_size, bool twice = false, int64_t rows = 20) {
   Network network = stateful_network();
-  const auto cache =
-      std::make_shared<const ExampleCache>(testing::some_digits(60), 28, 28, 1, size_t{1} << 20);
   ShardGroup group(network, {.threads = threads, .shard_size = shard_size});
-  set_input_normalization(network, cache->fill(group.pool()).channels());
+  MiniBatchQueue queue(testing::some_digits(60), network.input_shapes(), {.mini_batch_size = 20});
+  set_input_normalization(network, queue.channels(group.pool()));
   network.make_row_states(rows);
-  MiniBatchQueue queue(cache, {.mini_batch_size = 20});
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();

@@ -22,10 +22,11 @@
 //
 // Results of a custom layer cannot depend on the number of workers or threads. build() sees shapes,
 // never data. A layer therefore keeps nothing between mini-batches except the states that it
-// declares, and a rule combines their values over shards. build() runs several times for different
-// numbers of observations and must make the same calls each time. If a later call requests other
-// parameters, states or kinds of ops, it throws InvalidArgument while the network is compiled.
-// Numbers inside ops, such as a probability, are not compared.
+// declares: those of the network, whose values a rule combines over shards, and those of rows.
+// build() runs several times for different numbers of observations and must make the same calls
+// each time. If a later call requests other parameters, states or kinds of ops, it throws
+// InvalidArgument while the network is compiled. Numbers inside ops, such as a probability, are not
+// compared.
 #pragma once
 
 #include <concepts>
