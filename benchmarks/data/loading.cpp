@@ -38,12 +38,13 @@ void measure(const char* name, int threads) {
   const double listed = seconds_since(begin);
   const Example first = images->read(0);
   const Image& image = std::get<Image>(first.inputs.at(0));
-  const auto bytes = static_cast<size_t>(image.height * image.width * image.channels);
-  const auto cache =
-      std::make_shared<ExampleCache>(images, image.height, image.width, image.channels,
-                                     bytes * static_cast<size_t>(images->size()));
-  MiniBatchQueue queue(cache,
-                       {.mini_batch_size = 128, .drop_last = false, .seed = 1, .threads = threads});
+  const Shape shape{image.channels, image.height, image.width};
+  MiniBatchQueue queue(images, {shape},
+                       {.mini_batch_size = 128,
+                        .drop_last = false,
+                        .seed = 1,
+                        .cache_bytes = static_cast<size_t>(shape.elements() * images->size()),
+                        .threads = threads});
   int64_t count = 0;
   double first_batch = 0;
   uint64_t sum = 0;  // so that the pixels are used
@@ -51,7 +52,7 @@ void measure(const char* name, int threads) {
     const auto batch = queue.next();
     if (count == 0) first_batch = seconds_since(begin);
     count += batch->size();
-    sum += batch->inputs.at(0).pixels.at(0);
+    sum += batch->input().values<uint8_t>()[0];
   }
   std::printf(
       "{\"images\": %lld, \"seconds\": %.3f, \"listed\": %.3f, \"first\": %.3f, "
