@@ -260,9 +260,9 @@ struct Growing {
   static constexpr const char* kHelp = "squares a state that its result hardly depends on";
   void visit(FieldVisitor&) {}
   Value build(LayerBuilder& layer, Value x) const {
-    const Value state = layer.row_state("size", {}, 1e10f);
+    const Value state = layer.row_state("size", {1, 1, 1}, 1e10f);
     layer.carry(state, state * state);
-    return x + ops::reshape(ops::minimum(state, 0.0), {x.shape()[0], 1, 1, 1});
+    return x + ops::minimum(state, 0.0);
   }
 };
 
