@@ -134,7 +134,8 @@ class ShardGroup {
 // gradients and batch statistics of the shards are added by the fixed tree and divided once. Then
 // the moving statistics are updated. Threads and workers change no bit as long as `loss` depends on
 // nothing but the shard and values that do not change. It may use the network's parameters
-// directly, call predict() of this and other networks, and write to memory of its rows.
+// directly, call predict() of this and other networks, and write to memory of its rows. If it runs
+// dense layers differently from its first shards, it is called again for the mini-batch.
 //
 // On a GPU one thread calls `loss` for one shard after the other, but the work of different shards
 // runs at the same time, on several streams. A tensor that `loss` keeps for later shards must

@@ -64,6 +64,27 @@ TrainingOptions training_options(const Network& network, const ShardGroupOptions
   return all;
 }
 
+// Divides sums of gradients where they are computed, into row-major gradients.
+class DividingUser final : public GradientUser {
+ public:
+  DividingUser(std::span<const Tensor> gradients, float divisor) : divisor_(divisor) {
+    for (const Tensor& gradient : gradients) to_.push_back(gradient.data<float>());
+  }
+  std::span<const float* const> arrays(size_t parameter) const override {
+    return {&to_[parameter], 1};
+  }
+  void use(const ParameterBlock& block, const float* sum, int) override {
+    auto* to = const_cast<float*>(to_[block.parameter]) + block.first;
+    for (int64_t row = 0; row < block.rows; ++row, to += block.stride, sum += block.sum_stride) {
+      for (int64_t k = 0; k < block.columns; ++k) to[k] = sum[k] / divisor_;
+    }
+  }
+
+ private:
+  std::vector<const float*> to_;  // by parameter
+  const float divisor_;
+};
+
 // Wraps a group that the caller keeps alive.
 std::shared_ptr<Group> borrowed(Group& group) {
   return std::shared_ptr<Group>(&group, [](Group*) {});
@@ -94,6 +115,7 @@ struct ShardGroup::State {
     if (device.is_cpu()) {
       executor = std::make_unique<ThreadExecutor>(network, program, pool, how,
                                                   profile ? &profile->step : nullptr);
+      executor->leave_sum_unfinished(true);
     } else {
       executor = std::make_unique<DeviceExecutor>(network, program,
                                                   static_cast<int>(training.streams), how);
@@ -137,6 +159,7 @@ struct ShardGroup::State {
   void compare_calls(int64_t rows, int64_t iteration);
   void refresh_copies();
   std::vector<Tensor> mean_gradients(double observations);
+  std::vector<Tensor> mean_gradients_of(UnfinishedSum& sum, float divisor);
   std::vector<Tensor> mean_gradients_on_device(double observations);
   void follow_statistics();
 };
@@ -209,8 +232,23 @@ std::vector<Tensor> ShardGroup::State::mean_gradients_on_device(double observati
   return gradients;
 }
 
+std::vector<Tensor> ShardGroup::State::mean_gradients_of(UnfinishedSum& sum, float divisor) {
+  std::vector<Tensor> gradients;
+  for (const auto& p : network.parameters()) {
+    const Shape& shape = p.value.shape();
+    const bool is_zero = !program.has_gradient(gradients.size());
+    gradients.push_back(is_zero ? Tensor::zeros(shape) : Tensor(shape, DType::f32));
+  }
+  DividingUser user(gradients, divisor);
+  sum.compute(user, [](int64_t, int) {});
+  return gradients;
+}
+
 std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
   if (!device.is_cpu()) return mean_gradients_on_device(observations);
+  if (UnfinishedSum* const rest = executor->unfinished_sum()) {
+    return mean_gradients_of(*rest, static_cast<float>(observations));
+  }
   constexpr size_t most = size_t{1} << 14;  // elements that a thread divides in one piece
   struct Piece {
     const float* from;

@@ -28,6 +28,7 @@ Tensor output_of(const PlanRun& run, int output, const Shape& shape) {
 
 void RecordedRun::forward() {
   for (size_t i = 0; i < of_.inputs.size(); ++i) {
+    if (!of_.run->reads_input(static_cast<int>(i))) continue;
     copy_to(of_.run->input(static_cast<int>(i)), of_.inputs[i]);
   }
   const std::vector<Tensor> values = rows();

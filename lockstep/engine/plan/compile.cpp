@@ -54,9 +54,7 @@ class Compiler {
     out_.forward_steps = static_cast<int>(out_.steps.size());
     if (options_.gradients) {
       backward();
-      out_.shards_together =
-          sums_over_shards_possible(derivatives_, kernels_, parameters_.size()) &&
-          std::all_of(written_.begin(), written_.end(), [](bool written) { return written; });
+      out_.shards_together = sums_over_shards_possible(derivatives_, kernels_, parameters_.size());
     }
     if (options_.sums_over_shards) {
       if (!out_.shards_together) throw InternalError("[plan] gradients have no sums over shards");
@@ -420,6 +418,7 @@ class Compiler {
       out_.reached_parameters.push_back(written_[p] || v >= 0);
       if (written_[p]) continue;
       if (v < 0) {
+        if (options_.sums_over_shards) continue;
         add_step(kernels::zero(table_, buffer_spec(place)), {}, {place}, "unused parameter: zero");
         continue;
       }

@@ -130,7 +130,7 @@ bool sums_over_shards_possible(const DifferentiatedGraph& differentiated,
     const Op& op = *graph.nodes()[i].op;
     if (!is_accumulation(op) && dynamic_cast<const KernelGradient*>(&op) == nullptr) return false;
   }
-  return std::all_of(uses.begin(), uses.end(), [](int count) { return count == 1; });
+  return std::all_of(uses.begin(), uses.end(), [](int count) { return count <= 1; });
 }
 
 }  // namespace lockstep

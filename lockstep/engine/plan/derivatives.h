@@ -31,7 +31,7 @@ GradientLayout gradient_layout_of(const DifferentiatedGraph& graph,
                                   const std::vector<Shape>& parameters);
 
 // Whether all kernels promise Kernel::rows_apart, all passes for parameters, and no others, have
-// sums over shards, and each of the `parameters` is the operand of exactly one op. `kernels`: by
+// sums over shards, and each of the `parameters` is the operand of at most one op. `kernels`: by
 // node.
 bool sums_over_shards_possible(const DifferentiatedGraph& graph,
                                std::span<const kernels::Kernel> kernels, size_t parameters);

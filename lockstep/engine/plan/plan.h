@@ -84,7 +84,8 @@ class Plan {
   Device device() const;
   const GradientLayout& gradient_layout() const;
   // Whether a plan for the rows of several shards computes the bits of one plan for each shard: no
-  // row's results depend on other rows, and all gradients of parameters have sums over shards.
+  // row's results depend on other rows, and the gradients of all parameters on which the
+  // differentiated outputs depend have sums over shards.
   bool shards_together() const;
   // With PlanOptions::sums_over_shards.
   const std::vector<PlanShardSum>& shard_sums() const;
@@ -129,6 +130,8 @@ class PlanRun {
   // input `i`, which the caller fills before each forward run.
   void* input(int i) const;
   int inputs() const;  // number of inputs
+  // Whether a pass reads input `i`; if not, it need not be filled.
+  bool reads_input(int i) const;
   size_t input_bytes(int i) const;
   // Row-major output `i`, valid from a forward run to the next one.
   const float* output(int i) const;

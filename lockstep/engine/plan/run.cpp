@@ -29,6 +29,7 @@ struct PlanRun::State {
   std::unique_ptr<DeviceStep> device_step;
   Phase forward, backward;
   std::vector<void*> addresses;  // by buffer
+  std::vector<bool> read;        // by buffer: by a pass, or as a result
   std::vector<kernels::BoundPass> steps;
 
   ~State() {
@@ -213,6 +214,15 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
       }
     }
   }
+  s.read.assign(p.buffers.size(), false);
+  const auto mark_read = [&s](const std::vector<int>& buffers) {
+    for (const int b : buffers) {
+      if (b >= 0) s.read[static_cast<size_t>(b)] = true;
+    }
+  };
+  for (const auto& step : p.steps) mark_read(step.reads);
+  for (const auto& reads : p.shard_sum_reads) mark_read(reads);
+  mark_read(p.outputs);
   for (const auto& step : p.steps) {
     std::vector<void*> reads, writes;
     for (int b : step.reads) reads.push_back(s.address(b));
@@ -233,6 +243,11 @@ PlanRun::PlanRun(PlanRun&&) noexcept = default;
 
 void* PlanRun::input(int i) const {
   return state_->address(state_->plan->state().inputs.at(static_cast<size_t>(i)));
+}
+
+bool PlanRun::reads_input(int i) const {
+  const int buffer = state_->plan->state().inputs.at(static_cast<size_t>(i));
+  return state_->read[static_cast<size_t>(buffer)];
 }
 
 int PlanRun::inputs() const { return static_cast<int>(state_->plan->state().inputs.size()); }

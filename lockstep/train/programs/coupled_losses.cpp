@@ -38,19 +38,15 @@ std::vector<Tensor> with_another_row(const std::vector<Tensor>& rows) {
 }  // namespace
 
 bool FunctionProgram::is_new(const ShardLoss& loss) {
-  using Function = Tensor (*)(Shard&);
-  const Function* const function = loss.target<Function>();  // all functions have one type
   const MutexLock lock(mutex_);
-  return tried_
-      .insert({std::type_index(loss.target_type()),
-               function ? reinterpret_cast<std::uintptr_t>(*function) : 0})
-      .second;
+  return tried_.insert(type_of(loss)).second;
 }
 
 void FunctionProgram::forget_trial(Worker& worker) {
   const MutexLock lock(mutex_);
-  for (const auto& [key, made] : trial_plans_) worker.runs.erase(&made);
-  trial_plans_.clear();
+  Plans& made_for_it = plans_[Use::trial];
+  for (const auto& [key, made] : made_for_it) worker.runs.erase(&made);
+  made_for_it.clear();
 }
 
 // Equal rows have equal bits, because the sizes are the same. The network predicts if its layers
@@ -66,6 +62,7 @@ void FunctionProgram::refuse_coupled(const Shard::State& of) {
     FunctionSummary summary;
     Shard::State state = of;
     state.is_trial = true;
+    state.in_bundle = false;
     state.charge = &untimed;
     state.summary = &summary;
     state.rows = rows;

@@ -133,6 +133,8 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
   present().batch.clear();
   for (size_t i = 0; i < batch.size(); ++i) present().batch.push_back(upload(batch[i], i));
   loss_ = &loss;
+  loss_type_ = type_of(loss);
+  bundled_loss_ = &bundled_losses_[*loss_type_];
   fresh_ = fresh;
   if (network_.row_states().empty()) return;
   const int64_t made = network_.row_states().front().value.shape()[0];
@@ -231,18 +233,22 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
   }
   if (!profile_) return;
   const MutexLock lock(mutex_);
-  for (const auto& [key, made] : plans_) profile_->open(*made.plan);
+  for (const auto& [use, plans] : plans_) {
+    for (const auto& [key, made] : plans) profile_->open(*made.plan);
+  }
 }
 
 void FunctionProgram::forget_plans() {
   const MutexLock lock(mutex_);
   plans_.clear();
+  bundled_losses_.clear();
+  bundled_loss_ = loss_type_ ? &bundled_losses_[*loss_type_] : nullptr;
 }
 
 const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics::Key& key,
-                                                        bool for_trial) {
+                                                        Use use) {
   const MutexLock lock(mutex_);
-  auto& plans = for_trial ? trial_plans_ : plans_;
+  Plans& plans = plans_[use];
   const auto found = plans.find(key);
   if (found != plans.end()) return found->second;
   LoweredNetwork lowered =
@@ -260,6 +266,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   made.function =
       std::make_shared<NetworkFunction>(lowered.graph, options_.precision, network_.device());
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
+  options.sums_over_shards = use == Use::bundles;
   try {
     if (key.training) require_values_to_normalize(lowered, "[sharded_value_and_gradient] ");
   } catch (const InvalidArgument&) {
@@ -273,7 +280,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   return plans.emplace(key, std::move(made)).first->second;
 }
 
-ShardGradients FunctionProgram::compute(const ShardTask& task) {
+ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
   const Device device = network_.device();
   std::optional<kernels::ThreadChoice> settings;
   std::optional<EagerStream> stream;
@@ -308,7 +315,8 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
       .step = {options_.seed, static_cast<uint64_t>(task.iteration), task.rows.first},
       .rows = {},
       .parameters = Tensor::view(&nowhere, flat, nullptr, device),
-      .used = {}};
+      .used = {},
+      .in_bundle = in_bundle};
   for (const Tensor& t : it.batch) state.rows.push_back(rows_of(t, task.rows));
   if (it.summaries.size() > 1) refuse_coupled(state);
   const std::vector<Tensor> parameters = network_.parameter_values();
@@ -342,7 +350,13 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
   if (!tape.tracks({&total, 1}) && !tape.from_gradients(total)) refuse_constant();
   fail_point("backward", task.iteration, task.shard);
   std::vector<Tensor> gradients = tape.gradient(total, wanted);
-  if (state.gradients == nullptr && direct.empty()) refuse_constant();
+  if (state.swept.empty() && direct.empty()) refuse_constant();
+  charge(&StepAccounts::losses);
+  if (in_bundle) {
+    if (!direct.empty() || state.kept.size() != bundled_loss_->branches.size()) deviates_ = true;
+    return {};
+  }
+  note_branches(state, !direct.empty());
   if (state.gradients != nullptr) fill_unreached(layout_, state.reached, gradients[0]);
   add_direct(layout_, direct, std::span(gradients).subspan(1), gradients[0]);
   charge(&StepAccounts::losses);
@@ -452,19 +466,21 @@ void FunctionProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
   // If the network was initialized again or moved, the memory of its runs has been freed.
   if (!is_present()) return;
   const MutexLock lock(mutex_);
-  for (const auto& [key, made] : plans_) {
-    const auto accounts = profile_->passes.find(made.plan.get());
-    if (accounts == profile_->passes.end()) continue;
-    std::vector<PlanRun*> runs;
-    double calls = 0;
-    for (Worker& worker : workers_) {
-      const auto found = worker.runs.find(&made);
-      if (found == worker.runs.end() || found->second.empty()) continue;
-      runs.push_back(found->second.front().get());
-      calls += static_cast<double>(worker.calls[&made]);
+  for (const auto& [use, plans] : plans_) {
+    for (const auto& [key, made] : plans) {
+      const auto accounts = profile_->passes.find(made.plan.get());
+      if (accounts == profile_->passes.end()) continue;
+      std::vector<PlanRun*> runs;
+      double calls = 0;
+      for (Worker& worker : workers_) {
+        const auto found = worker.runs.find(&made);
+        if (found == worker.runs.end() || found->second.empty()) continue;
+        runs.push_back(found->second.front().get());
+        calls += static_cast<double>(worker.calls[&made]);
+      }
+      floors.add(accounts->second, calls,
+                 lockstep::time_passes(pool, *made.plan, runs, {options_.seed, 1, 0}));
     }
-    floors.add(accounts->second, calls,
-               lockstep::time_passes(pool, *made.plan, runs, {options_.seed, 1, 0}));
   }
 }
 

@@ -1,11 +1,14 @@
 // The shard program of a network with a user-defined loss function, on threads or on a device.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <typeindex>
@@ -24,6 +27,7 @@
 #include "lockstep/train/programs/shard.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
+#include "lockstep/train/programs/shard_sums.h"
 
 namespace lockstep {
 
@@ -84,7 +88,7 @@ struct FunctionProgramOptions {
 //
 // Iterations run ahead if the network has no moving statistics and carries nothing. A loss may read
 // statistics (predict()), and the host updates them when an iteration is finished.
-class FunctionProgram final : public ShardProgram {
+class FunctionProgram final : public ShardProgram, private BundledProgram {
  public:
   // The network must be initialized. The network and the profile must stay alive.
   FunctionProgram(Network& network, const FunctionProgramOptions& options,
@@ -107,7 +111,8 @@ class FunctionProgram final : public ShardProgram {
   uint64_t layout_version() const override { return layout_version_; }
   size_t summary_bytes() const override { return 0; }
   bool runs_ahead() const override { return !has_statistics_ && network_.row_states().empty(); }
-  ShardGradients compute(const ShardTask& task) override;
+  BundledProgram* bundled() override;
+  ShardGradients compute(const ShardTask& task) override { return compute(task, false); }
   void complete(const ShardTask& task) override;
   void wait() override;
   void join() override;
@@ -122,6 +127,9 @@ class FunctionProgram final : public ShardProgram {
   double loss_of(const ShardTask& task) const { return summary_of(task).loss; }
   // After an iteration: the summaries of the shards of all members of the group.
   const std::vector<FunctionSummary>& summaries() const { return finished().summaries; }
+  // Of an iteration that was computed in bundles: whether the loss depends on the parameter. Sums
+  // of others are 0, and no piece has them.
+  bool has_gradient(size_t parameter) const;
   // Throws Error naming the rows with a non-finite loss. `iteration` is for the message.
   void check_finite(int64_t iteration) const;
   bool is_finite() const;
@@ -149,9 +157,11 @@ class FunctionProgram final : public ShardProgram {
     Tensor gradients;                           // of the last shard
   };
 
+  enum class Use : uint8_t { shards, bundles, trial };
   // Made at the first call for a key. The reference stays valid until forget_plans(), or until
-  // forget_trial() if the plan is made for a trial alone.
-  const ShardPlan& plan(const ForwardStatistics::Key& key, bool for_trial = false)
+  // forget_trial() if the plan is made for a trial alone. That for bundles leaves the gradients of
+  // parameters to sums over shards.
+  const ShardPlan& plan(const ForwardStatistics::Key& key, Use use = Use::shards)
       LOCKSTEP_EXCLUDES(mutex_);
   void forget_plans() LOCKSTEP_EXCLUDES(mutex_);
   // Whether plans and runs belong to the network's present parameters.
@@ -188,6 +198,34 @@ class FunctionProgram final : public ShardProgram {
     return const_cast<FunctionProgram*>(this)->iterations_[place_of(task)].summary_of(task);
   }
   Tensor upload(const Tensor& tensor, size_t i);
+  // All lambdas of one place in a program have one type.
+  using LossType = std::pair<std::type_index, std::uintptr_t>;
+  static LossType type_of(const ShardLoss& loss);
+  // A run of the network for any number of rows (n is 0).
+  using BranchKey = ForwardStatistics::Key;
+  // How a loss can be computed in bundles, as its first shards have shown.
+  struct BundledLoss {
+    bool apart = false;               // it cannot
+    std::vector<BranchKey> branches;  // sorted; empty: not known yet
+    std::vector<bool> reached;        // parameters
+    std::deque<ShardSums> sums;       // by branch
+  };
+  ShardGradients compute(const ShardTask& task, bool in_bundle);
+  // After a shard was computed alone. `uses_parameters`: the loss does, without a run.
+  void note_branches(const Shard::State& s, bool uses_parameters) LOCKSTEP_EXCLUDES(mutex_);
+  // Whether plans for bundles compute this run of a shard.
+  bool is_branch(const Shard::State& s, const ForwardStatistics::Key& key) const;
+  void keep_operands(Shard::State& s, const ForwardStatistics::Key& key, const PlanRun& run);
+  void make_sums(int64_t rows);
+  std::pair<ShardSums*, int64_t> piece_of(int64_t piece) const;
+  void prepare_bundles(const ShardBundles& work, int threads) override;
+  void compute_bundle(size_t bundle, int thread) override;
+  bool have_operands() override;
+  size_t operand_bytes(std::span<const IndexRange> rows) override;
+  int64_t gradient_pieces() const override;
+  void add_gradients(int64_t piece, int thread) override;
+  void use_gradients(int64_t piece, int thread, GradientUser& user) override;
+  std::vector<ParameterPart> gradient_parts(int64_t piece) const override;
   // Whether neither this function nor a loss of this type was tried before.
   bool is_new(const ShardLoss& loss) LOCKSTEP_EXCLUDES(mutex_);
   // Throws InvalidArgument if the loss of a row depends on other rows of the shard. Each function
@@ -207,9 +245,14 @@ class FunctionProgram final : public ShardProgram {
   // The plans belong to these parameters. A network that is initialized again has new ones.
   std::vector<uint64_t> parameters_;
   Mutex mutex_;
-  std::map<ForwardStatistics::Key, ShardPlan> plans_ LOCKSTEP_GUARDED_BY(mutex_), trial_plans_
-      LOCKSTEP_GUARDED_BY(mutex_);
-  std::set<std::pair<std::type_index, std::uintptr_t>> tried_ LOCKSTEP_GUARDED_BY(mutex_);
+  using Plans = std::map<ForwardStatistics::Key, ShardPlan>;
+  std::map<Use, Plans> plans_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::set<LossType> tried_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<LossType, BundledLoss> bundled_losses_;
+  std::optional<LossType> loss_type_;
+  BundledLoss* bundled_loss_ = nullptr;  // of that type
+  const ShardBundles* work_ = nullptr;
+  std::atomic<bool> deviates_{false};  // a shard of these bundles
   GradientLayout layout_;
   uint64_t layout_version_ = 0;
   std::vector<Worker> workers_;

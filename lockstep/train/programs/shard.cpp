@@ -113,7 +113,11 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   ForwardStatistics::Key key{n, training, carry, differentiable, {}, options.outputs};
   for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
   const bool only_for_trial = only_predicts || (s.is_trial && !network.row_states().empty());
-  const FunctionProgram::ShardPlan& plan = s.program->plan(key, only_for_trial);
+  using Use = FunctionProgram::Use;
+  const FunctionProgram::ShardPlan& plan =
+      s.program->plan(key, only_for_trial                 ? Use::trial
+                           : s.program->is_branch(s, key) ? Use::bundles
+                                                          : Use::shards);
   if (plan.refused) std::rethrow_exception(plan.refused);
   auto& runs = s.worker->runs[&plan];
   const size_t number = s.used[&plan]++;
@@ -165,12 +169,20 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   tracked.push_back(s.parameters);
   Tape::record_everywhere(
       tracked, outputs,
-      [run, device, &plan, &s, &charge, tracked, recorded = std::move(recorded)](
+      [run, device, key, &plan, &s, &charge, tracked, recorded = std::move(recorded)](
           const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
         charge(&StepAccounts::losses);
         std::vector<Tensor> results = recorded.backward(output_gradients, wanted);
         const size_t of_parameters = tracked.size() - 1;
-        if (wanted[of_parameters] && s.gradients == nullptr) {
+        if (wanted[of_parameters]) s.swept.emplace_back(key, &plan);
+        if (wanted[of_parameters] && s.in_bundle) {
+          s.program->keep_operands(s, key, *run);
+          // Never read: the tape needs a gradient, not its values.
+          if (s.swept.size() == 1) {
+            results[of_parameters] =
+                Tensor::view(s.parameters.raw(), s.parameters.spec(), nullptr, device);
+          }
+        } else if (wanted[of_parameters] && s.gradients == nullptr) {
           s.gradients = run->gradients();
           s.reached = plan.plan->reached_parameters();
           results[of_parameters] =

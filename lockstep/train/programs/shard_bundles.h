@@ -67,6 +67,9 @@ class BundledProgram {
   // The argument must stay valid until the iteration ends.
   virtual void prepare_bundles(const ShardBundles& work, int threads) = 0;
   virtual void compute_bundle(size_t bundle, int thread) = 0;
+  // When all bundles are done: whether gradients can be computed. Otherwise the shards must be
+  // computed one by one.
+  virtual bool have_operands() { return true; }
   // Of shards with these rows, see ShardBundles. By one thread, and so before gradient_pieces().
   virtual size_t operand_bytes(std::span<const IndexRange> rows) = 0;
   virtual int64_t gradient_pieces() const = 0;

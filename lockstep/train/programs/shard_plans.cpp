@@ -28,7 +28,9 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   auto made = compiled(size, false);
   if (layout_.entries.empty()) {
     layout_ = made->gradient_layout();
-    together_ = made->shards_together() && statistics_.empty();
+    const std::vector<bool>& reached = made->reached_parameters();
+    together_ = made->shards_together() && statistics_.empty() &&
+                std::count(reached.begin(), reached.end(), false) == 0;
   }
   return plans_.emplace(size, std::move(made)).first->second;
 }

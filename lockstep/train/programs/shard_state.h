@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -30,8 +31,14 @@ struct Shard::State {
   // first, to which other runs add theirs. Null: none.
   std::byte* gradients = nullptr;
   std::vector<bool> reached = {};  // parameters whose gradients are there
-  bool is_trial = false;           // its results do not count: see refuse_coupled()
-  bool has_carried = false;        // a run has read states by row
+  // Runs whose gradients of parameters the sweep has computed, and their plans.
+  std::vector<std::pair<ForwardStatistics::Key, const FunctionProgram::ShardPlan*>> swept = {};
+  // In a bundle: gradients of parameters are left to sums over shards, which have the operands of
+  // these branches.
+  bool in_bundle = false;
+  std::vector<ForwardStatistics::Key> kept = {};
+  bool is_trial = false;     // its results do not count: see refuse_coupled()
+  bool has_carried = false;  // a run has read states by row
 
   // What a run on `n` observations reads of the states by row that it carries.
   std::vector<RecordedRun::RowsRead> read_rows(const std::vector<Carry>& carries, int64_t n);

@@ -175,8 +175,9 @@ void ThreadExecutor::set_bundles(const ShardIteration& it, const IndexRange& sha
   }
 }
 
-void ThreadExecutor::compute_bundles() {
+bool ThreadExecutor::compute_bundles() {
   BundledProgram& program = *this->program().bundled();
+  const std::vector<int64_t> before = shards_by_worker_;
   program.prepare_bundles(bundles_, threads());
   const auto compute_bundle = [&](int64_t g, int thread, const ArithmeticMode& mode) {
     const IndexRange& shards = bundles_.bundles[static_cast<size_t>(g)];
@@ -193,10 +194,15 @@ void ThreadExecutor::compute_bundles() {
   };
   for_each_shard(pool_, static_cast<int64_t>(bundles_.bundles.size()), compute_bundle, threads(),
                  between);
+  if (!program.have_operands()) {
+    shards_by_worker_ = before;
+    return false;
+  }
   unfinished_ = leaves_sum_ && (group().size() == 1 || divides_pieces_);
-  if (unfinished_) return;
+  if (unfinished_) return true;
   for_each_piece(pieces(),
                  [&](int64_t piece, int thread) { program.add_gradients(piece, thread); });
+  return true;
 }
 
 void ThreadExecutor::for_each_piece(
@@ -329,12 +335,9 @@ void ThreadExecutor::add(ShardIteration& it) {
   } else if (can_bundle(it, it.own)) {
     partials = sum_->partials();
   }
-  if (partials.empty()) {  // also where shards are added in order of arrival
-    compute_one_by_one(it);
-  } else {
-    set_bundles(it, shards, partials);
-    compute_bundles();
-  }
+  const bool bundles = !partials.empty();  // not where shards are added in order of arrival
+  if (bundles) set_bundles(it, shards, partials);
+  if (!bundles || !compute_bundles()) compute_one_by_one(it);
   if (it.own.count > 0) {
     const std::chrono::duration<double> taken =
         *std::max_element(ended_.begin(), ended_.end()) - begun;

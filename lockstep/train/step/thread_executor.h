@@ -52,7 +52,8 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   bool can_divide_pieces(const ShardIteration& it) const;
   void set_bundles(const ShardIteration& it, const IndexRange& shards,
                    const std::vector<GroupSum::Partial>& partials);
-  void compute_bundles();
+  // Returns false if the shards must be computed one by one.
+  bool compute_bundles();
   // Chooses the pieces of this member.
   void divide_pieces(const ShardIteration& it);
   int64_t pieces() const override { return program().bundled()->gradient_pieces(); }
