@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,16 @@ TEST(Shape, RefusesWhatCannotBe) {
   EXPECT_THROW((Shape{(int64_t{1} << 59) + 1}), InvalidArgument);
   EXPECT_THROW((Shape{3, 4}[2]), InvalidArgument);
   EXPECT_THROW((Shape{3, 4}[-3]), InvalidArgument);
+}
+
+TEST(Shape, IsMadeFromListsOfAllKinds) {
+  const std::vector<int64_t> dims{2, 3, 4};
+  const Shape shape{2, 3, 4};
+  EXPECT_EQ(Shape(dims), shape);
+  EXPECT_EQ(Shape(shape.dims()), shape);
+  EXPECT_EQ(Shape({dims.begin(), dims.end()}), shape);
+  EXPECT_EQ(Shape({dims.data(), dims.data() + 3}), shape);
+  EXPECT_EQ(Shape(std::span(dims).first(2)), (Shape{2, 3}));
 }
 
 TEST(Shape, KeepsDimensionsOfAnyNumber) {

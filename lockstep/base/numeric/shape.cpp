@@ -17,7 +17,7 @@ Dims::Dims(std::span<const int64_t> dims) : size_(dims.size()) {
   std::copy(dims.begin(), dims.end(), long_ ? long_.get() : short_.data());
 }
 
-Shape::Shape(std::span<const int64_t> dims) : dims_(dims) {
+void Shape::count() {
   for (int64_t d : dims_) {
     if (d < 0) throw InvalidArgument("[shape] dimension " + std::to_string(d) + " is negative");
     if (__builtin_mul_overflow(elements_, d, &elements_) || elements_ > kMostElements) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <compare>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -70,9 +71,13 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   // Throws InvalidArgument if a dimension is negative or there are more than 2^59 elements.
-  explicit Shape(std::span<const int64_t> dims);
   explicit Shape(const std::vector<int64_t>& dims) : Shape(std::span(dims)) {}
-  explicit Shape(const Dims& dims) : Shape(std::span(dims)) {}
+  explicit Shape(const Dims& dims) : dims_(dims) { count(); }
+  // A template, so that {first, last} is a vector.
+  template <std::same_as<std::span<const int64_t>> Span>
+  explicit Shape(Span dims) : dims_(dims) {
+    count();
+  }
 
   int rank() const { return static_cast<int>(dims_.size()); }
   // The extent of dimension `axis`. Negative axes count from the end. Throws InvalidArgument if
@@ -95,6 +100,7 @@ class Shape {
   friend auto operator<=>(const Shape& a, const Shape& b) { return a.dims_ <=> b.dims_; }
 
  private:
+  void count();
   Dims dims_;
   int64_t elements_ = 1;
 };
