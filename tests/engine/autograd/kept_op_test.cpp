@@ -52,7 +52,7 @@ TEST(KeptOps, KernelsAreMadeOnceForEachShapeAndThread) {
   std::thread([&] { EXPECT_EQ(values_of(op, {2, 3}, 5), Numbers(6, 5)); }).join();
   EXPECT_EQ(op->compiled, 4);
   const auto once = std::make_shared<Counting>();
-  for (const float value : {1, 2}) EXPECT_EQ(values_of(once, {2}, value), Numbers(2, value));
+  for (const float value : {1.0f, 2.0f}) EXPECT_EQ(values_of(once, {2}, value), Numbers(2, value));
   EXPECT_EQ(once->compiled, 2);
 }
 
