@@ -43,10 +43,11 @@ endfunction()
 # Kernels, sums, digests, images, queues and executors run in each iteration and are compiled at
 # -O3. The floating-point options do not differ, so the bits do not differ either.
 set(lockstep_cold_code
-    "base/(cloud/|field|suggest|text)"
+    "base/(cloud/|field|suggest|text|toml/)"
     "engine/formats/"
-    "engine/nn/(architectures|layers/|loss|network_analysis|network_json)"
-    "parallel/(process|remote)/"
+    "engine/kernels/(backends|self_test)/|engine/kernels/(devices|cpu/table)\\."
+    "engine/nn/(architectures|formulas/|layers/|loss|network_analysis|network_json)"
+    "parallel/(clusters|process|remote)/"
     "report/"
     "runs/"
     "train/(options|records|state|workers)/"

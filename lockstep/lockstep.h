@@ -36,7 +36,7 @@
 #include "lockstep/train/evaluation/evaluation.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/optimizer/updates.h"
-#include "lockstep/train/options/learning_rate.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/records/training_start.h"
 #include "lockstep/train/state/receipt.h"
 #include "lockstep/train/trainer.h"

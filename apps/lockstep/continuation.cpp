@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep::command {
 namespace {

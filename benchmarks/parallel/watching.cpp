@@ -16,6 +16,7 @@
 #include "lockstep/parallel/runtime.h"
 #include "lockstep/report/pages/run_page.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/train/records/training_start.h"
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/text.h"
+#include "lockstep/train/records/training_start.h"
 
 namespace lockstep {
 namespace {
@@ -100,7 +101,9 @@ std::string format_count(int64_t number) {
 }
 
 Progress::Progress(std::function<void(std::string_view)> write, ProgressOptions options)
-    : write_(std::move(write)), options_(std::move(options)) {
+    : write_(std::move(write)),
+      options_(std::move(options)),
+      start_(std::make_shared<TrainingStart>()) {
   if (!options_.clock) options_.clock = steady_seconds;
   options_.verbose_frequency = std::max<int64_t>(options_.verbose_frequency, 1);
 }
@@ -148,7 +151,7 @@ void Progress::preparing(int64_t done, int64_t total) {
 }
 
 void Progress::start(const TrainingStart& start) {
-  start_ = start;
+  start_ = std::make_shared<TrainingStart>(start);
   started_ = true;
   drawn_at_ = -1;
   std::string text =
@@ -195,12 +198,12 @@ void Progress::row() {
   row_due_ = false;
   const IterationRecord& r = *last_;
   if (options_.terminal) {
-    const std::vector<Column> columns = columns_for(start_.options);
+    const std::vector<Column> columns = columns_for(start_->options);
     const auto write_line = [&](const auto& text) {
-      return table_line(columns, table_rank_, start_.classifies, text);
+      return table_line(columns, table_rank_, start_->classifies, text);
     };
     if (table_rank_ < 0) {
-      table_rank_ = rank_for(columns, options_.width(), start_.classifies);
+      table_rank_ = rank_for(columns, options_.width(), start_->classifies);
       line(bold(write_line([&](size_t i) { return columns[i].above; })));
       line(bold(write_line([&](size_t i) { return columns[i].below; })));
     }
@@ -220,11 +223,11 @@ void Progress::row() {
     line(write_line([&](size_t i) { return cells[i]; }));
   } else {
     const auto accuracy = [&](const char* name, double share) {
-      return start_.classifies ? fmt::format("  {} {}", name, percent(share)) : std::string();
+      return start_->classifies ? fmt::format("  {} {}", name, percent(share)) : std::string();
     };
     std::string text =
         fmt::format("epoch {}/{}  iteration {}/{}  elapsed {}{}  loss {}  rate {}", r.epoch,
-                    start_.epochs(), r.iteration, start_.iterations, format_duration(r.elapsed),
+                    start_->epochs(), r.iteration, start_->iterations, format_duration(r.elapsed),
                     accuracy("accuracy", epoch_correct_ / epoch_observations_),
                     loss_text(epoch_loss_ / epoch_observations_), rate_text(r.learning_rate));
     for (const std::string& part : {speed_text(), left_text()}) {
@@ -255,7 +258,8 @@ void Progress::iteration(const IterationRecord& record) {
   epoch_correct_ += record.accuracy * count;
   epoch_observations_ += count;
   if (++done_ == 1) first_elapsed_ = record.elapsed;
-  row_due_ = record.iteration == start_.first_iteration || record.iteration == start_.iterations ||
+  row_due_ = record.iteration == start_->first_iteration ||
+             record.iteration == start_->iterations ||
              record.iteration % options_.verbose_frequency == 0;
   // The first iteration of a process is slower than the rest.
   if (done_ > 1) {
@@ -274,8 +278,8 @@ void Progress::iteration(const IterationRecord& record) {
 void Progress::validation(const ValidationRecord& record) {
   if (!last_ || last_->iteration != record.iteration) return;
   validated_ = record;
-  const double value = start_.classifies ? record.accuracy : record.loss;
-  const bool better = start_.classifies ? value > best_ : value < best_;
+  const double value = start_->classifies ? record.accuracy : record.loss;
+  const bool better = start_->classifies ? value > best_ : value < best_;
   if (std::isnan(best_) || better) best_ = value;
   row_due_ = true;
   row();
@@ -322,7 +326,7 @@ void Progress::workers(const std::vector<WorkerSummary>& all, int64_t) {
 void Progress::out_of_patience(int64_t iteration) {
   row();
   line(fmt::format("ended after iteration {}: {} validations in a row were not better",
-                   format_count(iteration), start_.options.validation.patience));
+                   format_count(iteration), start_->options.validation.patience));
   emit();
 }
 
@@ -351,12 +355,12 @@ void Progress::finish() {
 
 std::string Progress::best_text() const {
   // A run that continues does not know its earlier validations.
-  if (std::isnan(best_) || start_.first_iteration > 1) return "";
-  return "best " + (start_.classifies ? percent(best_) : loss_text(best_));
+  if (std::isnan(best_) || start_->first_iteration > 1) return "";
+  return "best " + (start_->classifies ? percent(best_) : loss_text(best_));
 }
 
 std::string Progress::left_text() const {
-  const int64_t left = start_.iterations - last_->iteration;
+  const int64_t left = start_->iterations - last_->iteration;
   if (left <= 0 || done_ <= 1) return "";
   const double each = (last_->elapsed - first_elapsed_) / static_cast<double>(done_ - 1);
   return format_duration(each * static_cast<double>(left)) + " left";
@@ -364,7 +368,7 @@ std::string Progress::left_text() const {
 
 std::string Progress::speed_text() const {
   if (rate_seconds_ <= 0) return "";
-  return format_count(std::llround(rate_observations_ / rate_seconds_)) + " " + start_.examples +
+  return format_count(std::llround(rate_observations_ / rate_seconds_)) + " " + start_->examples +
          "/s";
 }
 
@@ -394,21 +398,21 @@ std::string Progress::worker_lines() const {
 
 std::string Progress::bar() const {
   const IterationRecord& r = *last_;
-  const double share = start_.iterations > 0 ? static_cast<double>(r.iteration) /
-                                                   static_cast<double>(start_.iterations)
-                                             : 1;
+  const double share = start_->iterations > 0 ? static_cast<double>(r.iteration) /
+                                                    static_cast<double>(start_->iterations)
+                                              : 1;
   // The most useful parts first: parts that do not fit are omitted from the end.
   std::vector<std::string> parts{fmt::format("{:3.0f}%", std::floor(100 * share)),
-                                 fmt::format("epoch {}/{}", r.epoch, start_.epochs())};
+                                 fmt::format("epoch {}/{}", r.epoch, start_->epochs())};
   for (const std::string& part : {left_text(), speed_text(), best_text()}) {
     if (!part.empty()) parts.push_back(part);
   }
-  if (start_.workers > 0) {
-    parts.push_back(fmt::format("workers {}/{}", workers_, start_.workers));
+  if (start_->workers > 0) {
+    parts.push_back(fmt::format("workers {}/{}", workers_, start_->workers));
   }
   parts.push_back("loss " + loss_text(r.loss));
   parts.push_back(
-      fmt::format("iteration {}/{}", format_count(r.iteration), format_count(start_.iterations)));
+      fmt::format("iteration {}/{}", format_count(r.iteration), format_count(start_->iterations)));
   // The last column stays empty, because some terminals wrap when it is written.
   const int room = std::max(options_.width() - 1, 1);
   std::string text;

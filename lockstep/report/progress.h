@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,7 +68,7 @@ class Progress : public TrainingObserver {
 
   std::function<void(std::string_view)> write_;
   ProgressOptions options_;
-  TrainingStart start_;
+  std::shared_ptr<const TrainingStart> start_;
   bool started_ = false;
   int64_t workers_ = 0;                                     // workers that compute now
   std::map<uint32_t, WorkerSummary> states_;                // by number

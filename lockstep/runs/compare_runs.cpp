@@ -16,6 +16,7 @@
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/records/training_start.h"
 
 namespace lockstep {
 namespace {

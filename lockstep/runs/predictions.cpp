@@ -20,7 +20,7 @@ constexpr int64_t kMostValues = 64;        // of an output that is shown as numb
 constexpr int64_t kMostPictureSide = 128;  // pixels
 
 std::string base64(std::span<const std::byte> bytes) {
-  constexpr std::string_view digits =
+  constexpr std::string_view letters =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
   text.reserve((bytes.size() + 2) / 3 * 4);
@@ -30,7 +30,7 @@ std::string base64(std::span<const std::byte> bytes) {
       group = group << 8 | (i + k < bytes.size() ? static_cast<uint32_t>(bytes[i + k]) : 0);
     }
     for (size_t k = 0; k < 4; ++k) {
-      text += i + k > bytes.size() ? '=' : digits[group >> (18 - 6 * k) & 63];
+      text += i + k > bytes.size() ? '=' : letters[group >> (18 - 6 * k) & 63];
     }
   }
   return text;

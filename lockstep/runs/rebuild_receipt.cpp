@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/records/training_start.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "lockstep/runs/folders/run_folder.h"
-#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/state/receipt_check.h"
 
 namespace lockstep {

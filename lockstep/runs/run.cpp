@@ -24,6 +24,7 @@
 #include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/records/training_start.h"
 #include "lockstep/train/state/checkpoint.h"
 #include "lockstep/train/state/receipt.h"
 #include "lockstep/train/state/receipt_check.h"
@@ -264,12 +265,12 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
     measure("validation", data.validation, data.validation_targets, result.validation);
     measure("test", data.test, data.test_targets, result.test);
     recorder.finish(result.training.seconds, scores_of(result));
-    for (const auto& [name, json] :
+    for (const auto& [name, value] :
          {std::pair{"confusion.json", &confusion}, std::pair{"predictions.json", &predictions}}) {
-      if (json->is_null()) continue;
+      if (value->is_null()) continue;
       write_atomically(
           folder.files(), folder.file(name),
-          json->dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+          value->dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
     }
   };
   const auto refuse = [&](const std::string& why, const std::string& hint) {

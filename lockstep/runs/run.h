@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "lockstep/runs/job_plan.h"
-#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run_data.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/trainer.h"

@@ -11,6 +11,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
 

@@ -9,9 +9,11 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/runs/jobs/job_file.h"
 
 namespace lockstep {
+
+struct Job;  // jobs/job_file.h
+struct JobData;
 
 // The images of a job, split into parts. Examples of a network with several inputs have several
 // (see open_inputs()).

@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/loop/local_iterations.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/workers/worker_iterations.h"
 
 namespace lockstep {

@@ -250,7 +250,7 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
     return mean_gradients_of(*rest, static_cast<float>(observations));
   }
   constexpr size_t most = size_t{1} << 14;  // elements that a thread divides in one piece
-  struct Piece {
+  struct DividedPiece {
     const float* from;
     float* to;
     size_t count;
@@ -260,7 +260,7 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
     sum_version = executor->sum_version();
   }
   std::vector<Tensor> gradients(sums->size());
-  std::vector<Piece> pieces;
+  std::vector<DividedPiece> pieces;
   for (size_t p : sums->by_size()) {
     gradients[p] = Tensor(network.parameters()[p].value.shape(), DType::f32);
     for (size_t first = 0; first < sums->count(p); first += most) {
@@ -279,7 +279,7 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
     const ArithmeticMode mode;
     const ThreadTimer charge(step_profile(), thread);
     charge(&StepAccounts::waiting);
-    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const DividedPiece& piece = pieces[static_cast<size_t>(i)];
     for (size_t k = 0; k < piece.count; ++k) piece.to[k] = piece.from[k] / divisor;
     mode.check();
     charge(&StepAccounts::gradients);

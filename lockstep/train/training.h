@@ -19,7 +19,7 @@
 #include "lockstep/train/loop/due_work.h"
 #include "lockstep/train/loop/iterations.h"
 #include "lockstep/train/loop/training_end.h"
-#include "lockstep/train/options/learning_rate.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/state/checkpoint.h"
 #include "lockstep/train/state/finite_values.h"
 #include "lockstep/train/trainer.h"

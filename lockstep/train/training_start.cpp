@@ -1,4 +1,6 @@
 // What a training needs before its first iteration: see training.h.
+#include "lockstep/train/records/training_start.h"
+
 #include <algorithm>
 #include <set>
 

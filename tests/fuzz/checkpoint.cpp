@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/engine/formats/safetensors.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/state/state_digest.h"
 #include "tests/fuzz/network.h"
 #include "tests/fuzz/target.h"

@@ -19,6 +19,7 @@
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/records/training_start.h"
 #include "lockstep/train/trainer.h"
 #include "tests/data/support.h"
 #include "tests/random_networks/case_data.h"

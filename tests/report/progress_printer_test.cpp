@@ -8,6 +8,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/report/terminal.h"
+#include "lockstep/train/options/options.h"
+#include "lockstep/train/records/training_start.h"
 
 namespace lockstep {
 namespace {

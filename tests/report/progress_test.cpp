@@ -5,6 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/train/options/options.h"
+#include "lockstep/train/records/training_start.h"
+
 namespace lockstep {
 namespace {
 

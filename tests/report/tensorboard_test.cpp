@@ -9,6 +9,7 @@
 #include "lockstep/report/tensorboard/crc32c.h"
 #include "lockstep/report/tensorboard/events.h"
 #include "lockstep/report/tensorboard/tensorboard_writer.h"
+#include "lockstep/train/records/training_start.h"
 #include "tests/base/breaking_files.h"
 
 namespace lockstep {

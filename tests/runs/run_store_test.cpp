@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/store/run_filter.h"
+#include "lockstep/train/records/training_start.h"
 #include "lockstep/train/state/receipt.h"
 #include "tests/data/support.h"
 

@@ -32,6 +32,7 @@
 #include "lockstep/parallel/remote/join.h"
 #include "lockstep/parallel/runtime.h"
 #include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/workers/worker_iterations.h"
 #include "tests/scale/problem.h"
 #include "tests/scale/simulated_hosts.h"

@@ -23,6 +23,7 @@
 #include "lockstep/parallel/remote/agent_messages.h"
 #include "lockstep/parallel/remote/agent_process.h"
 #include "lockstep/parallel/remote/join.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/state/fingerprint.h"
 #include "lockstep/train/workers/worker_messages.h"
 #include "tests/scale/problem.h"

@@ -17,6 +17,7 @@
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/optimizer/updates.h"
+#include "lockstep/train/options/options.h"
 #include "tests/train/law_problem.h"
 
 namespace lockstep::testing {

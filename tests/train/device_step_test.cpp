@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "tests/engine/devices/fake_device.h"

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/elementwise/dropout.h"
 #include "lockstep/parallel/pool/pool.h"

@@ -5,6 +5,8 @@
 #include <functional>
 #include <vector>
 
+#include "lockstep/train/options/options.h"
+
 namespace lockstep {
 namespace {
 

@@ -10,6 +10,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/state/state_digest.h"
 
 namespace lockstep {

@@ -3,6 +3,7 @@
 
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/train/input/training_data.h"
+#include "lockstep/train/options/options.h"
 #include "tests/train/law_network.h"
 
 namespace lockstep::testing {

@@ -1,11 +1,10 @@
-#include "lockstep/train/options/learning_rate.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

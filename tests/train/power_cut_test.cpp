@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/records/training_start.h"
 #include "lockstep/train/state/receipt.h"
 #include "tests/train/support.h"
 

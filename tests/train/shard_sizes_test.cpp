@@ -4,6 +4,7 @@
 
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/step/shards.h"
 #include "lockstep/train/step/training_step.h"
 

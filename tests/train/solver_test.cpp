@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/options/solver_info.h"
 
 namespace lockstep {

@@ -9,6 +9,7 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/records/training_start.h"
 #include "lockstep/train/trainer.h"
 #include "tests/base/breaking_files.h"
 #include "tests/data/support.h"

@@ -14,6 +14,7 @@
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/plan/packed_parameters.h"
 #include "lockstep/train/input/training_data.h"
+#include "lockstep/train/records/training_start.h"
 #include "tests/train/support.h"
 
 namespace lockstep {

@@ -29,7 +29,7 @@ constexpr int kIntervalMs = 500;
 constexpr size_t kMostWatched = 16;
 constexpr int64_t kMostAtOnce = int64_t{4} << 20;  // bytes of a log in one event
 // With this many bytes of events, the remaining logs wait for the next interval.
-constexpr size_t kMostEvents = size_t{8} << 20;
+constexpr size_t kMostEventBytes = size_t{8} << 20;
 
 constexpr const char* kPage = R"(<!doctype html>
 <html lang="en">
@@ -89,7 +89,7 @@ class Source {
       version_ = now;
     }
     for (Watch& w : watched_) {
-      if (text.size() > kMostEvents) break;
+      if (text.size() > kMostEventBytes) break;
       w.log.follow(w.file, kMostAtOnce);
       if (w.log.restarted()) {
         text += event("restart", {{"id", w.id}});

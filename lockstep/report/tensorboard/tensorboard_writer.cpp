@@ -12,6 +12,7 @@
 #include "lockstep/engine/tensor/tensor.h"
 #include "lockstep/report/tensorboard/confusion_image.h"
 #include "lockstep/runs/jobs/network_values.h"
+#include "lockstep/train/records/training_start.h"
 
 namespace lockstep {
 namespace {

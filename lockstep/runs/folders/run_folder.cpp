@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/runs/jobs/job_difference.h"
+#include "lockstep/runs/jobs/job_file.h"
 
 namespace lockstep {
 namespace {

@@ -28,9 +28,10 @@
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/folders/run_state.h"
-#include "lockstep/runs/jobs/job_file.h"
 
 namespace lockstep {
+
+struct Job;  // jobs/job_file.h
 
 inline constexpr const char* run_model_name = "model.safetensors";
 inline constexpr const char* run_state_name = "state.json";

@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/job_file.h"
-#include "lockstep/train/options/learning_rate.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

@@ -22,10 +22,10 @@ const std::vector<std::string> own_fields{
     "device",   "threads", "workers", "data",    "receipt",   "sweep",  "trial"};
 
 RunValue value_of_json(const std::string& text) {
-  const auto json = parse_json_or_discard<nlohmann::json>(text);
-  if (json.is_boolean()) return json.get<bool>() ? 1.0 : 0.0;
-  if (json.is_number()) return json.get<double>();
-  if (json.is_string()) return json.get<std::string>();
+  const auto value = parse_json_or_discard<nlohmann::json>(text);
+  if (value.is_boolean()) return value.get<bool>() ? 1.0 : 0.0;
+  if (value.is_number()) return value.get<double>();
+  if (value.is_string()) return value.get<std::string>();
   return text;
 }
 

@@ -6,7 +6,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/host_name.h"
 #include "lockstep/base/utc_time.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/store/run_store.h"
+#include "lockstep/train/records/training_start.h"
 #include "lockstep/train/state/fingerprint.h"
 
 namespace lockstep {

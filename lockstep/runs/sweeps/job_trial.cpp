@@ -17,6 +17,7 @@
 #include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/runs/sweeps/continuation.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/records/training_start.h"
 
 namespace lockstep {
 namespace {
@@ -52,10 +53,10 @@ double metric_of(const ValidationRecord& v, const std::string& metric) {
 }
 
 // Follows a training: sends its progress, and receives orders.
-class Follower : public TrainingObserver {
+class TrialFollower : public TrainingObserver {
  public:
-  Follower(const TrialTask& task, const std::string& metric,
-           const QueueSender<TrialProgress>& queue, const QueueReceiver<int64_t>& orders)
+  TrialFollower(const TrialTask& task, const std::string& metric,
+                const QueueSender<TrialProgress>& queue, const QueueReceiver<int64_t>& orders)
       : metric_(metric), queue_(queue), orders_(orders), threads_(task.threads) {
     said_.trial = task.trial;
     said_.repeat = task.repeat;
@@ -142,7 +143,7 @@ class Follower : public TrainingObserver {
 };
 
 // The worker of an earlier attempt may still have the folder.
-void wait_for_folder(const std::string& folder, Follower& follower) {
+void wait_for_folder(const std::string& folder, TrialFollower& follower) {
   const auto begun = Clock::now();
   while (run_state(local_files(), folder).status == RunStatus::running &&
          seconds_from(begun) < std::chrono::duration<double>(longest_wait_for_folder).count() &&
@@ -206,7 +207,7 @@ void set_results(TrialReport& report, const Job& job, const TrainingResult& trai
 
 // The reason has no path, because the same sweep may lie elsewhere.
 TrialReport failed(TrialState state, const Error& error, const std::string& file,
-                   const Follower& follower) {
+                   const TrialFollower& follower) {
   TrialReport report;
   report.state = static_cast<int32_t>(state);
   report.reason = error.what();
@@ -248,7 +249,7 @@ Job trial_job(const JobTrials& all, const TrialParameters& parameters, int64_t r
 TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
                           const QueueSender<TrialProgress>& progress,
                           const QueueReceiver<int64_t>& orders) {
-  Follower follower(task, all.metric, progress, orders);
+  TrialFollower follower(task, all.metric, progress, orders);
   TrialReport report;
   try {
     Job job = trial_job(all, task.parameters, task.repeat);

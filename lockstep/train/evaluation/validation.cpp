@@ -1,5 +1,7 @@
 #include "lockstep/train/evaluation/validation.h"
 
+#include "lockstep/train/options/options.h"
+
 namespace lockstep {
 
 std::unique_ptr<Evaluator> make_validation(Network& network, const TrainingImages& images,

@@ -6,6 +6,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/kernels/backends/functions.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options,

@@ -4,6 +4,7 @@
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 

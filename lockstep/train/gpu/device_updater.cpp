@@ -2,6 +2,7 @@
 
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 

@@ -19,6 +19,7 @@
 #include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/programs/function_loss_program.h"
 
 namespace lockstep {

@@ -7,10 +7,11 @@
 
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/input/training_data.h"
-#include "lockstep/train/options/options.h"
 #include "lockstep/train/programs/loss_program.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 // How far a device's results may be from those of the CPU in fp32. Gradients are compared by
 // parameter: the Euclidean norm of the difference, and the element that differs most.

@@ -1,5 +1,7 @@
 #include "lockstep/train/input/mini_batches.h"
 
+#include "lockstep/train/options/options.h"
+
 namespace lockstep {
 namespace {
 

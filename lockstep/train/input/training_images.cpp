@@ -8,6 +8,7 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/data/batches/reading_record.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

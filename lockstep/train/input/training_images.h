@@ -10,9 +10,10 @@
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/input/training_data.h"
-#include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 // Targets and validation may be null. If the targets are the inputs themselves, both are the same
 // cache.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/train/options/options.h"
+
 namespace lockstep {
 namespace {
 

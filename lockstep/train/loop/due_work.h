@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/train/options/options.h"
-
 namespace lockstep {
+
+struct TrainingOptions;
 
 struct DueWorkSetup {
   const TrainingOptions& options;  // resolved

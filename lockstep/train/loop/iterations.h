@@ -16,13 +16,14 @@
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/input/training_images.h"
 #include "lockstep/train/optimizer/solver.h"
-#include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/profile.h"
 #include "lockstep/train/records/iteration_outcome.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/state/finite_values.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 struct IterationsSetup {
   const TrainingOptions& options;  // resolved

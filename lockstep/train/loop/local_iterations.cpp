@@ -17,6 +17,7 @@
 #include "lockstep/train/evaluation/validation.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/loop/make_training_step.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/step_profiler.h"
 #include "lockstep/train/step/shard_check.h"
 #include "lockstep/train/step/shards.h"

@@ -5,6 +5,7 @@
 #include "lockstep/train/gpu/device_loss_program.h"
 #include "lockstep/train/gpu/device_updater.h"
 #include "lockstep/train/gpu/first_shard.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/programs/function_loss_program.h"
 #include "lockstep/train/step/host_updater.h"
 #include "lockstep/train/step/thread_executor.h"

@@ -13,6 +13,7 @@
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/step/shards.h"
 

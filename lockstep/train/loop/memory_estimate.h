@@ -6,9 +6,10 @@
 
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/input/training_data.h"
-#include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 // Bytes of one process that computes on the CPU.
 struct MemoryEstimate {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 

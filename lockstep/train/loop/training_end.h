@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/train/options/options.h"
 #include "lockstep/train/records/observer.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 // Returns the iteration after which `patience` validations in a row had no loss strictly below the
 // smallest loss before them (NaN never is). 0 if there is none or `patience` is 0. Thread-safe.

@@ -1,5 +1,7 @@
 #include "lockstep/train/optimizer/slot_solver.h"
 
+#include "lockstep/train/options/options.h"
+
 namespace lockstep {
 
 std::vector<UpdateSlot> update_slots(Network& network, size_t arrays,

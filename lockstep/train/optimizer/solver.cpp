@@ -11,6 +11,7 @@
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/train/optimizer/gradient_threshold.h"
 #include "lockstep/train/optimizer/updates.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/options/solver_info.h"
 
 namespace lockstep {

@@ -12,9 +12,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 namespace kernels {
 struct Functions;

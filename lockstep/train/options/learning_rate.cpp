@@ -1,10 +1,9 @@
-#include "lockstep/train/options/learning_rate.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

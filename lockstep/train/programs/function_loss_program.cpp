@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 

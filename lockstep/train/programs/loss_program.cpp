@@ -6,6 +6,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

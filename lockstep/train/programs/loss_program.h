@@ -11,7 +11,6 @@
 
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/step_profile.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
@@ -20,6 +19,8 @@
 #include "lockstep/train/records/iteration_outcome.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 // The summary of a shard of an iteration; null if summaries vary in size.
 using SummaryOf = std::function<const std::byte*(int64_t shard)>;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/train/options/learning_rate.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

@@ -9,9 +9,10 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/input/training_images.h"
-#include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 // Version of the form that identity_of() writes. Version 1 did not name itself.
 inline constexpr int64_t identity_version = 2;

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/train/records/training_start.h"
 #include "lockstep/train/state/receipt_check.h"
 
 namespace lockstep {

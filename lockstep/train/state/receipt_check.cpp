@@ -6,6 +6,7 @@
 
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/train/records/training_start.h"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,7 @@
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/state/state_digest.h"
 #include "lockstep/train/step/shard_executor.h"
 #include "lockstep/train/step/shards.h"

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/step/shards.h"
 
 namespace lockstep {

@@ -5,9 +5,10 @@
 #include <string>
 
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 // Whether the size of each shard of a mini-batch is a multiple of `multiple`.
 bool shards_are_multiples(int64_t mini_batch_size, int64_t shard_size, int64_t multiple);

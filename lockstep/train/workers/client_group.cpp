@@ -7,6 +7,7 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/two_steps.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,7 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/workers.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

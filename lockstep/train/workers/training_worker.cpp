@@ -17,6 +17,7 @@
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/gpu/device_links.h"
 #include "lockstep/train/loop/local_iterations.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/state/fingerprint.h"
 #include "lockstep/train/state/state_area.h"
 #include "lockstep/train/step/shard_check.h"

@@ -6,6 +6,7 @@
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 

@@ -8,9 +8,10 @@
 
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/parallel/pool/pool_core.h"
-#include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
+struct TrainingOptions;
 
 struct TrainingWorkers {
   std::shared_ptr<detail::PoolCore> pool = {};   // null: a pool is opened for the training

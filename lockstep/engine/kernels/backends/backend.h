@@ -10,7 +10,7 @@
 #include "lockstep/engine/device/device_group.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/devices.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 
 namespace lockstep::kernels {
@@ -18,7 +18,7 @@ namespace lockstep::kernels {
 // Returned by the library's only exported function. The two versions come first and are checked
 // before any other member is read. The rest is C++, so library and caller must be built together.
 struct Backend {
-  int version = Table::kVersion;
+  int version = 0;                        // Table::kVersion of the library
   const char* project_version = nullptr;  // "0.1.0"
   const Table* table = nullptr;           // null entries: no kernel
   // Lists the devices. If there are none, sets `reason`.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/numeric/dtype.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/kernels/backends/verdict.h"
 
 namespace lockstep::kernels {

@@ -127,7 +127,7 @@ DType dtype_of(const dnnl::memory::desc& desc) {
 
 // Limit on elements. Blocked layouts pad by a factor of up to 256, and oneDNN does not check the
 // number of bytes for overflow.
-constexpr int64_t kMostElements = int64_t{1} << 50;
+constexpr int64_t kMostElementsOfMemory = int64_t{1} << 50;
 
 dnnl::memory::desc row_major_desc(const Shape& shape, DType dtype) {
   dnnl::memory::dims dims = dims_of(shape);
@@ -141,8 +141,8 @@ dnnl::memory::desc row_major_desc(const Shape& shape, DType dtype) {
   return {dims, data_type(dtype), strides};
 }
 
-void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to,
-             void* destination) {
+void reorder_values(const dnnl::memory::desc& from, const void* source,
+                    const dnnl::memory::desc& to, void* destination) {
   SingleThread one;
   translated("change of layout", [&] {
     dnnl::stream stream(engine());
@@ -181,10 +181,10 @@ class OnednnLayout final : public OpaqueLayout {
     return "blocked (" + std::to_string(size) + " bytes)";
   }
   void to_row_major(const void* source, void* destination) const override {
-    reorder(desc_, source, plain_, destination);
+    reorder_values(desc_, source, plain_, destination);
   }
   void from_row_major(const void* source, void* destination) const override {
-    reorder(plain_, source, desc_, destination);
+    reorder_values(plain_, source, desc_, destination);
   }
 
   static std::vector<int64_t> dims(const dnnl::memory::desc& desc) {
@@ -220,7 +220,7 @@ dnnl::memory::desc desc_of(const TensorSpec& spec) {
 TensorSpec spec_of(const dnnl::memory::desc& desc) {
   const DType dtype = dtype_of(desc);
   const Shape shape(OnednnLayout::dims(desc));
-  if (shape.elements() > kMostElements) {
+  if (shape.elements() > kMostElementsOfMemory) {
     throw Unsupported("[kernels] oneDNN does not support the layout of " + shape.to_string());
   }
   if (desc == row_major_desc(shape, dtype)) return {shape, dtype, nullptr};

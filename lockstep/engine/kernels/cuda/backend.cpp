@@ -287,7 +287,8 @@ std::vector<std::pair<std::string, std::string>> versions() {
 extern "C" __attribute__((visibility("default"))) const lockstep::kernels::Backend*
 lockstep_cuda_backend() {
   using namespace lockstep::kernels;
-  static const Backend backend{.project_version = LOCKSTEP_VERSION,
+  static const Backend backend{.version = Table::kVersion,
+                               .project_version = LOCKSTEP_VERSION,
                                .table = &cuda::table(),
                                .devices = cuda::devices,
                                .memory = cuda::memory,

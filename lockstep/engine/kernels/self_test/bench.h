@@ -10,7 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 
 namespace lockstep::kernels::selftest {
 

@@ -6,9 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/kernels/interface/choice.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/kernels/self_test/cases.h"
 #include "lockstep/engine/kernels/self_test/reference.h"
 
@@ -32,28 +30,29 @@ inline TensorSpec plain_spec(const Shape& shape, DType dtype = DType::f32) {
 // Spaces of images have both layouts.
 inline bool has_layouts(const Shape& shape) { return shape.rank() > 2; }
 
-// A case of one kernel. `problem(spec)` makes the problem for the device or the CPU; spec(shape)
-// gives the specs of its images.
-template <auto entry, class Problem>
+// The specs of images of these shapes.
+using Specs = std::function<TensorSpec(const Shape&)>;
+// Makes a kernel of the device or the CPU.
+using KernelMaker = std::function<Kernel(const Table&, const Specs&)>;
+
+// Makes the kernel for the problem that `problem(spec)` gives.
+template <class MakeProblem>
+KernelMaker kernel_for(MakeProblem problem) {
+  return [problem = std::move(problem)](const Table& table, const Specs& spec) {
+    return compile(table, problem(spec));
+  };
+}
+
+// A case of one kernel.
+void add_made(std::vector<TestCase>& to, const std::string& kernel, const std::string& type,
+              const std::string& what, bool in_layout, const KernelMaker& maker,
+              const Bounds& bounds, const std::function<Values()>& given, bool large);
+
+template <class MakeProblem>
 void add_case(std::vector<TestCase>& to, const std::string& kernel, const std::string& type,
-              const std::string& what, bool in_layout,
-              std::function<Problem(const std::function<TensorSpec(const Shape&)>&)> problem,
-              Bounds bounds, const std::function<Values()>& given = {}, bool large = false) {
-  to.push_back(
-      {kernel, type, what + (in_layout ? ", layout of convolutions" : ""), large,
-       [=](Bench& bench) {
-         const DType dtype = numbers_of(type);
-         const ThreadChoice choice({.deterministic = true, .tf32 = type == "tf32"});
-         KernelPair pair;
-         pair.cpu = (table_for({}).*entry)(problem([](const Shape& s) { return plain_spec(s); }));
-         pair.device = (bench.table().*entry)(problem([&](const Shape& s) {
-           return in_layout ? layout_of_convolutions(bench, s, dtype) : plain_spec(s, dtype);
-         }));
-         pair.numbers = dtype;
-         if (given) pair.given = given();
-         pair.bounds = bounds;
-         return check_kernel(bench, pair);
-       }});
+              const std::string& what, bool in_layout, MakeProblem problem, const Bounds& bounds,
+              const std::function<Values()>& given = {}, bool large = false) {
+  add_made(to, kernel, type, what, in_layout, kernel_for(std::move(problem)), bounds, given, large);
 }
 
 }  // namespace lockstep::kernels::selftest

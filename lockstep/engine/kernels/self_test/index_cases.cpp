@@ -1,7 +1,6 @@
 // Ops that read or write by indices, along one axis, or of other types than f32.
 #include <numeric>
 
-#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/elementwise/cast.h"
 #include "lockstep/engine/kernels/reductions/arg_reduce.h"
 #include "lockstep/engine/kernels/reductions/cumulative_sum.h"
@@ -14,7 +13,6 @@
 namespace lockstep::kernels::selftest {
 namespace {
 
-using Specs = std::function<TensorSpec(const Shape&)>;
 using Kind = Operand::Kind;
 
 // All have the CPU's bits.
@@ -48,13 +46,13 @@ void add_indexing(std::vector<TestCase>& to) {
       return Values{{{Kind::input, 1}, some_indices(indices, size)}};
     };
     const TensorSpec indices = plain_spec(row.indices, DType::i32);
-    add_case<&Table::take, TakeProblem>(
+    add_case(
         to, "take", "f32", what, false,
         [=](const Specs& spec) {
           return TakeProblem{spec(row.x), indices, row.axis, row.per_element};
         },
         kSameBits, given, row.large);
-    add_case<&Table::scatter_add, ScatterAddProblem>(
+    add_case(
         to, "scatter_add", "f32", what, false,
         [=](const Specs& spec) {
           return ScatterAddProblem{row.x, spec(row.taken), indices, row.axis, row.per_element};
@@ -73,13 +71,13 @@ void add_along_axis(std::vector<TestCase>& to) {
   for (const auto& row : rows) {
     const std::string what = row.shape.to_string() + ", axis " + std::to_string(row.axis);
     for (const bool other : {false, true}) {
-      add_case<&Table::arg_reduce, ArgReduceProblem>(
+      add_case(
           to, "arg_reduce", "f32", what + (other ? ", smallest" : ""), false,
           [=](const Specs& spec) {
             return ArgReduceProblem{spec(row.shape), row.axis, other};
           },
           kSameBits, {}, row.large);
-      add_case<&Table::cumulative_sum, CumulativeSumProblem>(
+      add_case(
           to, "cumulative_sum", "f32", what + (other ? ", reverse" : ""), false,
           [=](const Specs& spec) {
             return CumulativeSumProblem{spec(row.shape), row.axis, other};
@@ -87,7 +85,7 @@ void add_along_axis(std::vector<TestCase>& to) {
           kSameBits, {}, row.large);
     }
     if (row.axis + 1 < row.shape.rank()) continue;
-    add_case<&Table::products_of_others, ProductsOfOthersProblem>(
+    add_case(
         to, "products_of_others", "f32", what, false,
         [=](const Specs& spec) { return ProductsOfOthersProblem{spec(row.shape)}; }, kSameBits, {},
         row.large);
@@ -97,7 +95,7 @@ void add_along_axis(std::vector<TestCase>& to) {
 void add_numbers(std::vector<TestCase>& to) {
   for (const ArangeProblem& p : {ArangeProblem{1, 1, 0.1, 0.1, 0}, ArangeProblem{7, 7, -1, 6, 0.3},
                                  ArangeProblem{1001, 501, -1, 1, 0.002}}) {
-    add_case<&Table::arange, ArangeProblem>(
+    add_case(
         to, "arange", "f32", std::to_string(p.count) + " elements", false,
         [p](const Specs&) { return p; }, kSameBits);
   }
@@ -107,13 +105,13 @@ void add_casts(std::vector<TestCase>& to) {
   std::vector<int32_t> whole(300);
   std::iota(whole.begin(), whole.end(), -20);
   for (const DType type : {DType::f32, DType::i32, DType::i64, DType::u8}) {
-    add_case<&Table::cast, CastProblem>(
+    add_case(
         to, "cast", "f32", "to " + std::string(name_of(type)), false,
         [=](const Specs& spec) {
           return CastProblem{spec({5, 60}), type};
         },
         kSameBits);
-    add_case<&Table::cast, CastProblem>(
+    add_case(
         to, "cast", "f32", "i32 to " + std::string(name_of(type)), false,
         [=](const Specs&) {
           return CastProblem{plain_spec({5, 60}, DType::i32), type};

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/elementwise/activation.h"
 #include "lockstep/engine/kernels/elementwise/addition.h"
 #include "lockstep/engine/kernels/elementwise/clipped_relu.h"
@@ -29,7 +28,6 @@
 namespace lockstep::kernels::selftest {
 namespace {
 
-using Specs = std::function<TensorSpec(const Shape&)>;
 using Kind = Operand::Kind;
 
 constexpr Bounds kExact{};
@@ -61,28 +59,33 @@ Values special_numbers(const Shape& shape) {
 }
 
 // Adds a case for each type, and each layout that the shape can have.
-template <auto entry, class Problem>
-void add(std::vector<TestCase>& to, const Table& table, const std::string& kernel,
-         const Sized& sized, const std::string& what, std::function<Problem(const Specs&)> problem,
-         const Bounds& bounds, const std::function<Values()>& given = {}, bool layouts = true) {
+void add_each(std::vector<TestCase>& to, const Table& table, const std::string& kernel,
+              const Sized& sized, const std::string& what, const KernelMaker& maker,
+              const Bounds& bounds, const std::function<Values()>& given, bool layouts) {
   for (const std::string& type : types_of(table, kernel)) {
     for (const bool in_layout : {false, true}) {
       if (in_layout && !(layouts && has_layouts(sized.shape))) continue;
       const Bounds own = bounds.error == 0 || type == "f32" ? bounds : bounds_of(type);
-      add_case<entry, Problem>(to, kernel, type,
-                               sized.shape.to_string() + (what.empty() ? "" : ", " + what),
-                               in_layout, problem, own, given, sized.large);
+      add_made(to, kernel, type, sized.shape.to_string() + (what.empty() ? "" : ", " + what),
+               in_layout, maker, own, given, sized.large);
     }
   }
+}
+
+template <class MakeProblem>
+void add(std::vector<TestCase>& to, const Table& table, const std::string& kernel,
+         const Sized& sized, const std::string& what, MakeProblem problem, const Bounds& bounds,
+         const std::function<Values()>& given = {}, bool layouts = true) {
+  add_each(to, table, kernel, sized, what, kernel_for(std::move(problem)), bounds, given, layouts);
 }
 
 void add_elementwise(std::vector<TestCase>& to, const Table& table) {
   for (const Sized& s : shapes()) {
     const Shape& shape = s.shape;
-    add<&Table::relu, ReluProblem>(
+    add(
         to, table, "relu", s, "", [shape](const Specs& spec) { return ReluProblem{spec(shape)}; },
         kExact, [shape] { return special_numbers(shape); });
-    add<&Table::clipped_relu, ClippedReluProblem>(
+    add(
         to, table, "clipped_relu", s, "",
         [shape](const Specs& spec) {
           return ClippedReluProblem{spec(shape), 0.75};
@@ -93,13 +96,13 @@ void add_elementwise(std::vector<TestCase>& to, const Table& table) {
       const std::string what = std::to_string(terms) + " terms";
       // A sum of more than two numbers may be rounded in between.
       const Bounds bounds = terms == 2 ? kExact : Bounds{.error = kSums};
-      add<&Table::addition, AdditionProblem>(
+      add(
           to, table, "addition", s, what,
           [shape, terms](const Specs& spec) {
             return AdditionProblem{std::vector<TensorSpec>(terms, spec(shape))};
           },
           bounds);
-      add<&Table::multiplication, MultiplicationProblem>(
+      add(
           to, table, "multiplication", s, what,
           [shape, terms](const Specs& spec) {
             return MultiplicationProblem{std::vector<TensorSpec>(terms, spec(shape))};
@@ -107,7 +110,7 @@ void add_elementwise(std::vector<TestCase>& to, const Table& table) {
           kExact);
     }
     for (const double probability : {0.0, 0.5}) {
-      add<&Table::dropout, DropoutProblem>(
+      add(
           to, table, "dropout", s, "probability " + std::to_string(probability).substr(0, 3),
           [shape, probability](const Specs& spec) {
             return DropoutProblem{spec(shape), probability, 77};
@@ -116,7 +119,7 @@ void add_elementwise(std::vector<TestCase>& to, const Table& table) {
     }
   }
   for (const Shape& shape : std::vector<Shape>{{5, 3}, {3, 33, 9, 4}, {16, 1000}}) {
-    add<&Table::random_uniform, RandomUniformProblem>(
+    add(
         to, table, "random_uniform", {shape}, "",
         [shape](const Specs&) {
           return RandomUniformProblem{shape, 77};
@@ -129,7 +132,7 @@ void add_elementwise(std::vector<TestCase>& to, const Table& table) {
         std::pair{gelu_tanh, "gelu_tanh"}, std::pair{swish, "swish"}, std::pair{tanh, "tanh"},
         std::pair{sigmoid, "sigmoid"}, std::pair{softplus, "softplus"}}) {
     for (const Sized& s : {Sized{{5, 3}}, Sized{{3, 33, 9, 4}}, Sized{{16, 16, 32, 32}, true}}) {
-      add<&Table::activation, ActivationProblem>(
+      add(
           to, table, "activation", s, name,
           [shape = s.shape, kind = kind](const Specs& spec) {
             return ActivationProblem{spec(shape), kind, 0.25};
@@ -144,7 +147,7 @@ void add_elementwise(std::vector<TestCase>& to, const Table& table) {
 void add_expressions(std::vector<TestCase>& to, const Table& table) {
   const auto add_program = [&](const Sized& s, const std::string& what, std::vector<Shape> src,
                                const std::vector<Instruction>& program, const Bounds& bounds) {
-    add<&Table::expression, ExpressionProblem>(
+    add(
         to, table, "expression", s, what,
         [s, src, program](const Specs& spec) {
           ExpressionProblem p{{}, s.shape, program};
@@ -156,7 +159,7 @@ void add_expressions(std::vector<TestCase>& to, const Table& table) {
   // Of the second input: rows backwards, every second channel, and a row of pixels for all.
   const auto add_by_strides = [&](const Sized& s) {
     const Shape d = s.shape;
-    add<&Table::expression, ExpressionProblem>(
+    add(
         to, table, "expression", s, "by strides",
         [d](const Specs& spec) {
           const int64_t image = d[2] * d[3], row = 2 * d[1] * image;
@@ -220,7 +223,7 @@ void add_normalization(std::vector<TestCase>& to, const Table& table) {
                          Sized{{32, 64, 16, 16}, true}, Sized{{64, 16, 32, 32}, true}}) {
     for (const bool training : {true, false}) {
       for (const bool relu : {true, false}) {
-        add<&Table::batch_normalization, BatchNormalizationProblem>(
+        add(
             to, table, "batch_normalization", s,
             std::string(training ? "training" : "prediction") + (relu ? ", ReLU" : ""),
             [shape = s.shape, training, relu](const Specs& spec) {
@@ -235,8 +238,7 @@ void add_normalization(std::vector<TestCase>& to, const Table& table) {
        {std::pair{Sized{{7, 5}}, 1}, std::pair{Sized{{6, 70}}, 7},
         std::pair{Sized{{3, 33, 9, 4}}, 11}, std::pair{Sized{{2, 16, 8, 8}}, 4},
         std::pair{Sized{{2, 6, 3, 4, 5}}, 3}, std::pair{Sized{{16, 64, 16, 16}, true}, 8}}) {
-    add<&Table::group_normalization, GroupNormalizationProblem>(
-        to, table, "group_normalization", s, std::to_string(groups) + " groups",
+    add(to, table, "group_normalization", s, std::to_string(groups) + " groups",
         [shape = s.shape, groups = groups](const Specs& spec) {
           return GroupNormalizationProblem{spec(shape), groups};
         },
@@ -248,7 +250,7 @@ void add_shapes(std::vector<TestCase>& to, const Table& table) {
   for (const auto& [s, result] : {std::pair{Sized{{2, 3, 5, 7}}, Shape{2, 105}},
                                   std::pair{Sized{{2, 3, 5, 7}}, Shape{2, 5, 7, 3}},
                                   std::pair{Sized{{4, 16, 4, 4}}, Shape{4, 256}}}) {
-    add<&Table::reshape, ReshapeProblem>(
+    add(
         to, table, "reshape", s, "to " + result.to_string(),
         [shape = s.shape, result = result](const Specs& spec) {
           return ReshapeProblem{spec(shape), result};
@@ -265,7 +267,7 @@ void add_shapes(std::vector<TestCase>& to, const Table& table) {
               {{{4, 3}, {4, 300}}, 1},
               {{{2, 3, 2, 5, 4}, {2, 4, 2, 5, 4}}, 1}};
   for (const auto& row : rows) {
-    add<&Table::concatenation, ConcatenationProblem>(
+    add(
         to, table, "concatenation", {row.src[0]}, "axis " + std::to_string(row.axis),
         [src = row.src, axis = row.axis](const Specs& spec) {
           ConcatenationProblem p{{}, axis};
@@ -275,7 +277,7 @@ void add_shapes(std::vector<TestCase>& to, const Table& table) {
         kExact);
   }
   for (const int64_t n : {1, 7, 257, 1023, 5000, 300001}) {
-    add<&Table::sum, SumProblem>(
+    add(
         to, table, "sum", {Shape{n}, n > 10000}, "",
         [n](const Specs& spec) {
           return SumProblem{spec({n}), 0.1};
@@ -300,14 +302,14 @@ void add_reductions(std::vector<TestCase>& to, const Table& table) {
       if (src.large && kind != sum) continue;
       std::string what = name;
       for (const int axis : axes) what += " " + std::to_string(axis);
-      add<&Table::reduce, ReduceProblem>(
+      add(
           to, table, "reduce", src, what,
           [shape = src.shape, axes = axes, kind = kind](const Specs& spec) {
             return ReduceProblem{spec(shape), axes, kind, 0.1};
           },
           kExact, {}, false);
       if (src.large) continue;
-      add<&Table::reduce, ReduceProblem>(
+      add(
           to, table, "reduce", src, what + " of an expression",
           [shape = src.shape, axes = axes, kind = kind](const Specs& spec) {
             const std::vector<Instruction> program{{Opcode::square, 0}, {Opcode::subtract, 1, 0}};
@@ -325,7 +327,7 @@ void add_strided_copies(std::vector<TestCase>& to, const Table& table) {
       {"slice", {{}, Shape{2, 3, 4}, 34, {35, -7, 2}}},
       {"repetition", {{}, Shape{4, 3, 5, 9}, 0, {0, 35, 7, 0}}}};
   for (const auto& [name, problem] : rows) {
-    add<&Table::strided_copy, StridedCopyProblem>(
+    add(
         to, table, "strided_copy", {Shape{3, 5, 7}}, name,
         [problem = problem](const Specs&) {
           StridedCopyProblem p = problem;
@@ -334,7 +336,7 @@ void add_strided_copies(std::vector<TestCase>& to, const Table& table) {
         },
         kExact, {}, false);
   }
-  add<&Table::strided_copy, StridedCopyProblem>(
+  add(
       to, table, "strided_copy", {Shape{2, 3, 4}}, "into zeros",
       [](const Specs&) {
         return StridedCopyProblem{
@@ -362,7 +364,7 @@ void add_losses(std::vector<TestCase>& to, const Table& table) {
   for (const Shape& shape : std::vector<Shape>{{1}, {5}, {3, 33}}) {
     std::vector<int32_t> labels;
     for (int64_t i = 0; i < shape.elements(); ++i) labels.push_back(static_cast<int32_t>(i % 7));
-    add<&Table::one_hot, OneHotProblem>(
+    add(
         to, table, "one_hot", {shape}, "",
         [shape](const Specs&) {
           return OneHotProblem{{shape, DType::i32, nullptr}, 7};
@@ -378,7 +380,7 @@ void add_losses(std::vector<TestCase>& to, const Table& table) {
     for (const float factor : {1.0f, 50.0f}) {
       std::vector<float> x = normal(shape, 1);
       for (float& v : x) v *= factor;
-      add<&Table::softmax, SoftmaxProblem>(
+      add(
           to, table, "softmax", {shape}, factor > 1 ? "large scores" : "",
           [shape](const Specs& spec) { return SoftmaxProblem{spec(shape)}; }, {.error = kSums},
           [x] {
@@ -390,7 +392,7 @@ void add_losses(std::vector<TestCase>& to, const Table& table) {
         Values given = shares ? Values{} : labels_for(shape);
         if (!from_logits) given[{Kind::input, 0}] = probabilities(shape);
         if (shares) given[{Kind::input, 1}] = probabilities(shape);
-        add<&Table::cross_entropy, CrossEntropyProblem>(
+        add(
             to, table, "cross_entropy", {shape},
             std::string(from_logits ? "scores" : "probabilities") + (shares ? ", shares" : ""),
             [shape, from_logits, shares](const Specs& spec) {
@@ -401,7 +403,7 @@ void add_losses(std::vector<TestCase>& to, const Table& table) {
     }
   }
   for (const Shape& shape : std::vector<Shape>{{5, 3}, {2, 3, 5, 7}, {16, 1, 32, 32}}) {
-    add<&Table::mean_squared_error, MeanSquaredErrorProblem>(
+    add(
         to, table, "mean_squared_error", {shape}, "",
         [shape](const Specs& spec) { return MeanSquaredErrorProblem{spec(shape)}; },
         {.error = kSums}, {}, false);
@@ -411,13 +413,13 @@ void add_losses(std::vector<TestCase>& to, const Table& table) {
 void add_images(std::vector<TestCase>& to, const Table& table) {
   for (const Sized& s : {Sized{{2, 3, 5, 7}}, Sized{{3, 1, 4, 6}}, Sized{{2, 3, 4, 5, 6}},
                          Sized{{5, 17}}, Sized{{64, 3, 32, 32}, true}}) {
-    add<&Table::normalize_images, NormalizeImagesProblem>(
+    add(
         to, table, "normalize_images", s, "floats",
         [shape = s.shape](const Specs& spec) { return NormalizeImagesProblem{spec(shape)}; },
         kExact, {}, false);
     std::vector<uint8_t> pixels;
     for (int64_t i = 0; i < s.shape.elements(); ++i) pixels.push_back(static_cast<uint8_t>(i * 37));
-    add<&Table::normalize_images, NormalizeImagesProblem>(
+    add(
         to, table, "normalize_images", s, "bytes",
         [shape = s.shape](const Specs&) {
           return NormalizeImagesProblem{plain_spec(shape, DType::u8)};

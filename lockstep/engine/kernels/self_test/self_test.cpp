@@ -7,6 +7,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/self_test/cases.h"
 
 namespace lockstep::kernels {

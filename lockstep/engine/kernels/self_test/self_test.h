@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/backends/tables.h"
 #include "lockstep/engine/kernels/backends/verdict.h"
 
 namespace lockstep::kernels {

@@ -129,13 +129,13 @@ Bounds bounds_of_convolution(const std::string& type, const Row& r) {
   return bounds;
 }
 
-template <class Problem, auto entry>
+template <class Problem>
 void add_convolution(std::vector<TestCase>& to, const Table& table, const char* kernel,
                      const Row& r, bool transposed) {
   for (const std::string& type : types_of(table, kernel)) {
-    add_case<entry, Problem>(
+    add_case(
         to, kernel, type, r.text(), false,
-        [r, transposed](const std::function<TensorSpec(const Shape&)>& spec) {
+        [r, transposed](const Specs& spec) {
           return Problem{
               spec(r.src), weights_of(r, transposed), result_of(r, transposed), r.window, r.groups,
               r.bias};
@@ -157,7 +157,7 @@ void add_pooling(std::vector<TestCase>& to, const Table& table, const Row& r) {
     for (const auto& [kind, name] :
          {std::pair{max, "maximum"}, std::pair{average_with_padding, "average with padding"},
           std::pair{average_without_padding, "average"}}) {
-      const auto problem = [r, kind = kind](const std::function<TensorSpec(const Shape&)>& spec) {
+      const auto problem = [r, kind = kind](const Specs& spec) {
         return PoolingProblem{spec(r.src), result_of(r, false), r.window, kind};
       };
       const std::string text = std::string(name) + " of " + r.src.to_string() + ", kernel " +
@@ -167,30 +167,26 @@ void add_pooling(std::vector<TestCase>& to, const Table& table, const Row& r) {
       Bounds bounds = bounds_of(type);
       if (kind != max) bounds.scale = 0;
       for (const bool in_layout : {false, true}) {
-        add_case<&Table::pooling, PoolingProblem>(to, "pooling", type, text, in_layout, problem,
-                                                  bounds, {}, r.large);
+        add_case(to, "pooling", type, text, in_layout, problem, bounds, {}, r.large);
       }
       if (kind != max || r.large) continue;
-      add_case<&Table::pooling, PoolingProblem>(to, "pooling", type, text + ", equal numbers",
-                                                false, problem, bounds_of(type),
-                                                [src = r.src] { return equal_numbers(src); });
+      add_case(to, "pooling", type, text + ", equal numbers", false, problem, bounds_of(type),
+               [src = r.src] { return equal_numbers(src); });
     }
   }
 }
 
 void add_pooled_at_maximum(std::vector<TestCase>& to, const Row& r) {
   if (r.large) return;
-  const auto problem = [r](const std::function<TensorSpec(const Shape&)>&) {
+  const auto problem = [r](const Specs&) {
     return PooledAtMaximumProblem{plain_spec(r.src, DType::f32), result_of(r, false), r.window};
   };
   const std::string text = r.src.to_string() + ", kernel " + r.window.kernel.to_string() +
                            ", stride " + r.window.stride.to_string();
   const std::string type(name_of(DType::f32));
-  add_case<&Table::pooled_at_maximum, PooledAtMaximumProblem>(to, "pooled_at_maximum", type, text,
-                                                              false, problem, {}, {}, false);
-  add_case<&Table::pooled_at_maximum, PooledAtMaximumProblem>(
-      to, "pooled_at_maximum", type, text + ", equal numbers", false, problem, {},
-      [src = r.src] { return equal_numbers(src); });
+  add_case(to, "pooled_at_maximum", type, text, false, problem, {}, {}, false);
+  add_case(to, "pooled_at_maximum", type, text + ", equal numbers", false, problem, {},
+           [src = r.src] { return equal_numbers(src); });
 }
 
 void add_products(std::vector<TestCase>& to, const Table& table) {
@@ -215,13 +211,12 @@ void add_products(std::vector<TestCase>& to, const Table& table) {
         if (row.large && !bias) continue;
         for (const bool in_layout : {false, true}) {
           if (in_layout && !has_layouts(row.src)) continue;
-          add_case<&Table::fully_connected, FullyConnectedProblem>(
+          add_case(
               to, "fully_connected", type,
               row.src.to_string() + " to " + std::to_string(row.units) + " units" +
                   (bias ? "" : ", no bias"),
               in_layout,
-              [src = row.src, units = row.units,
-               bias](const std::function<TensorSpec(const Shape&)>& spec) {
+              [src = row.src, units = row.units, bias](const Specs& spec) {
                 return FullyConnectedProblem{spec(src), units, bias};
               },
               bounds_of(type), {}, row.large);
@@ -255,13 +250,12 @@ void add_matrix_products(std::vector<TestCase>& to, const Table& table) {
     for (const std::string& type : types_of(table, "matrix_product")) {
       for (const bool a : {false, true}) {
         for (const bool b : {false, true}) {
-          add_case<&Table::matrix_product, MatrixProductProblem>(
+          add_case(
               to, "matrix_product", type,
               row.a.to_string() + (a ? " transposed" : "") + " by " + row.b.to_string() +
                   (b ? " transposed" : ""),
               false,
-              [of_a = turned(row.a, a), of_b = turned(row.b, b), a,
-               b](const std::function<TensorSpec(const Shape&)>& spec) {
+              [of_a = turned(row.a, a), of_b = turned(row.b, b), a, b](const Specs& spec) {
                 return MatrixProductProblem{spec(of_a), spec(of_b), a, b};
               },
               bounds_of(type), {}, row.large);
@@ -276,11 +270,10 @@ void add_matrix_products(std::vector<TestCase>& to, const Table& table) {
 std::vector<TestCase> window_cases(const Table& table) {
   std::vector<TestCase> cases;
   for (const Row& r : convolutions()) {
-    add_convolution<ConvolutionProblem, &Table::convolution>(cases, table, "convolution", r, false);
+    add_convolution<ConvolutionProblem>(cases, table, "convolution", r, false);
   }
   for (const Row& r : transposed_convolutions()) {
-    add_convolution<TransposedConvolutionProblem, &Table::transposed_convolution>(
-        cases, table, "transposed_convolution", r, true);
+    add_convolution<TransposedConvolutionProblem>(cases, table, "transposed_convolution", r, true);
   }
   add_matrix_products(cases, table);
   for (const Row& r : poolings()) {

@@ -6,6 +6,7 @@
 #include "lockstep/train/optimizer/registry.h"
 #include "lockstep/train/optimizer/slot_solver.h"
 #include "lockstep/train/optimizer/updates.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/reduce/group_sum.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fields.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/state/fingerprint.h"
 
 namespace lockstep {

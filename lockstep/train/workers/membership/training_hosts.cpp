@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/train/evaluation/evaluator.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 namespace {

@@ -18,7 +18,7 @@ constexpr int64_t kFewestForProduct = 32;
 // Elements of the larger of images and results in a block of columns, whose product is computed at
 // once: the block is still in the second cache when the bias is added to it. oneDNN 2.6 takes up to
 // 1.6 times as long to add a product to results that hold the bias.
-constexpr int64_t kBlock = 131072;
+constexpr int64_t kBlockOfPixels = 131072;
 
 // Descriptor of a rows x columns matrix; `turned`: of memory that holds its transpose.
 dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType type, bool turned = false) {
@@ -65,7 +65,8 @@ Pass product(const Factor& a, const Factor& b, const Factor& result, bool adds =
 // `bias`: its operand, which the pass reads last, or none.
 Pass product_in_blocks(const Factor& weights, const Operand& x, const Operand& y, int64_t terms,
                        int64_t rows, int64_t count, const std::optional<Operand>& bias) {
-  const int64_t width = kBlock / std::max(terms, rows) / kLanes * kLanes, rest = count % width;
+  const int64_t width = kBlockOfPixels / std::max(terms, rows) / kLanes * kLanes,
+                rest = count % width;
   const auto of_columns = [&](int64_t columns) {
     return product(weights, {x, columns_of(terms, columns, count)},
                    {y, columns_of(rows, columns, count)});
@@ -161,8 +162,8 @@ Kernel lanes_pointwise(const ConvolutionProblem& p) {
                    weights = plain_spec(p.weights, type), bias = plain_spec(Shape{filters});
   Kernel kernel;
   // Several blocks.
-  const bool blocks = type == DType::f32 && std::max(channels, filters) * count > kBlock &&
-                      std::max(channels, filters) <= kBlock / kLanes;
+  const bool blocks = type == DType::f32 && std::max(channels, filters) * count > kBlockOfPixels &&
+                      std::max(channels, filters) <= kBlockOfPixels / kLanes;
   if (blocks) {
     kernel.forward = product_in_blocks({input(1, weights), matrix(filters, channels, type)},
                                        input(0, src), output(0, dst), channels, filters, count,

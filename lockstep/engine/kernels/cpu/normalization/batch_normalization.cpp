@@ -14,9 +14,8 @@ dnnl::memory::desc blocked_desc(const Shape& shape, int64_t block, DType type) {
   using Tag = dnnl::memory::format_tag;
   constexpr Tag of_16[] = {Tag::aBc16b, Tag::aBcd16b, Tag::aBcde16b},
                 of_8[] = {Tag::aBc8b, Tag::aBcd8b, Tag::aBcde8b};
-  dnnl::memory::dims dims = dims_of(shape);
-  const bool flat = dims.size() == 2;  // has no format tag
-  if (flat) dims.push_back(1);
+  const bool flat = shape.rank() == 2;  // has no format tag
+  const dnnl::memory::dims dims = flat ? dnnl::memory::dims{shape[0], shape[1], 1} : dims_of(shape);
   const dnnl::memory::desc desc(dims, data_type(type),
                                 (block == 16 ? of_16 : of_8)[dims.size() - 3]);
   return flat ? desc.reshape(dims_of(shape)) : desc;

@@ -50,17 +50,18 @@ LOCKSTEP_CLONES void add_places(const BFloat16* x, int64_t count, int64_t block,
 
 namespace {
 
-using Tag = dnnl::memory::format_tag;
+using FormatTag = dnnl::memory::format_tag;
 
 // Supported layouts other than row-major. A block of 0 means all channels.
 struct Known {
   int rank;
   int64_t block;
-  Tag tag;
+  FormatTag tag;
 };
-constexpr Known kKnown[] = {{3, 8, Tag::nCw8c},   {3, 16, Tag::nCw16c},   {3, 0, Tag::nwc},
-                            {4, 8, Tag::nChw8c},  {4, 16, Tag::nChw16c},  {4, 0, Tag::nhwc},
-                            {5, 8, Tag::nCdhw8c}, {5, 16, Tag::nCdhw16c}, {5, 0, Tag::ndhwc}};
+constexpr Known kKnown[] = {
+    {3, 8, FormatTag::nCw8c},   {3, 16, FormatTag::nCw16c},   {3, 0, FormatTag::nwc},
+    {4, 8, FormatTag::nChw8c},  {4, 16, FormatTag::nChw16c},  {4, 0, FormatTag::nhwc},
+    {5, 8, FormatTag::nCdhw8c}, {5, 16, FormatTag::nCdhw16c}, {5, 0, FormatTag::ndhwc}};
 
 dnnl::memory::desc laid_out(const Shape& shape, DType dtype, const Known& as) {
   return {dims_of(shape), data_type(dtype), as.tag};

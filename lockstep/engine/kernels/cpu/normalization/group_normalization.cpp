@@ -22,29 +22,29 @@ struct Groups {
 };
 
 // Number of lanes of a sum. Fixed, so that every instruction set gives the same bits.
-constexpr size_t kLanes = 16;
+constexpr size_t kLanesOfSums = 16;
 
-double total(const double (&lanes)[kLanes]) {
+double total(const double (&lanes)[kLanesOfSums]) {
   double sum = 0;
   for (const double lane : lanes) sum += lane;
   return sum;
 }
 
 LOCKSTEP_CLONES double sum_of(const float* x, size_t count) {
-  double lanes[kLanes] = {};
+  double lanes[kLanesOfSums] = {};
   size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (size_t l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(x[i + l]);
+  for (; i + kLanesOfSums <= count; i += kLanesOfSums) {
+    for (size_t l = 0; l < kLanesOfSums; ++l) lanes[l] += static_cast<double>(x[i + l]);
   }
   for (size_t l = 0; i < count; ++i, ++l) lanes[l] += static_cast<double>(x[i]);
   return total(lanes);
 }
 
 LOCKSTEP_CLONES double sum_of_squares(const float* x, double mean, size_t count) {
-  double lanes[kLanes] = {};
+  double lanes[kLanesOfSums] = {};
   size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (size_t l = 0; l < kLanes; ++l) {
+  for (; i + kLanesOfSums <= count; i += kLanesOfSums) {
+    for (size_t l = 0; l < kLanesOfSums; ++l) {
       const double d = static_cast<double>(x[i + l]) - mean;
       lanes[l] += d * d;
     }
@@ -88,10 +88,10 @@ struct Products {
 
 LOCKSTEP_CLONES Products products_of(const GroupStatistics& s, const float* x, const float* dy,
                                      size_t count) {
-  double scale[kLanes] = {}, shift[kLanes] = {};
+  double scale[kLanesOfSums] = {}, shift[kLanesOfSums] = {};
   size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (size_t l = 0; l < kLanes; ++l) {
+  for (; i + kLanesOfSums <= count; i += kLanesOfSums) {
+    for (size_t l = 0; l < kLanesOfSums; ++l) {
       const auto d = static_cast<double>(dy[i + l]);
       scale[l] += d * static_cast<double>(standardized(s, x[i + l]));
       shift[l] += d;
@@ -109,9 +109,9 @@ LOCKSTEP_CLONES Products products_of(const GroupStatistics& s, const float* x, c
 // channel's unweighted sums to `sums`.
 LOCKSTEP_CLONES Products products_of(const GroupStatistics& s, const float* scale, const float* x,
                                      const float* dy, Products* sums, size_t count) {
-  double scales[kLanes] = {}, shifts[kLanes] = {};
-  for (size_t first = 0; first < count; first += kLanes) {
-    const size_t lanes = std::min(kLanes, count - first);
+  double scales[kLanesOfSums] = {}, shifts[kLanesOfSums] = {};
+  for (size_t first = 0; first < count; first += kLanesOfSums) {
+    const size_t lanes = std::min(kLanesOfSums, count - first);
     for (size_t l = 0; l < lanes; ++l) {
       const size_t i = first + l;
       const auto d = static_cast<double>(dy[i]);
@@ -233,7 +233,7 @@ Kernel in_lanes_of(const GroupNormalizationProblem& p) {
 
 Kernel group_normalization(const GroupNormalizationProblem& p) {
   // The kernel in lanes takes groups of 16 images; 8 in lanes (AVX2) become row-major.
-  if (in_lanes(p.src) && p.src.dtype == DType::f32 && p.src.shape[0] % cpu::kLanes == 0) {
+  if (in_lanes(p.src) && p.src.dtype == DType::f32 && p.src.shape[0] % cpu::kLanesOfSums == 0) {
     return in_lanes_of(p);
   }
   const TensorSpec src = p.src.plain();

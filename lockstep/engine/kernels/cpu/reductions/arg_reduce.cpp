@@ -11,7 +11,7 @@ namespace lockstep::kernels::cpu {
 namespace {
 
 // Columns, or lanes of a row, that are searched together.
-constexpr int64_t kColumns = 256, kLanes = 16;
+constexpr int64_t kColumnsOfSearch = 256, kLanesOfSearch = 16;
 
 // Takes the elements of a row of `count` columns at position k that win.
 LOCKSTEP_CLONES void take_winners(bool smallest, const float* x, int64_t k, int64_t count,
@@ -24,11 +24,11 @@ LOCKSTEP_CLONES void take_winners(bool smallest, const float* x, int64_t k, int6
   }
 }
 
-void of_columns(const SplitAxis& a, bool smallest, const float* x, int64_t* dst) {
+void search_columns(const SplitAxis& a, bool smallest, const float* x, int64_t* dst) {
   for (int64_t o = 0; o < a.outer; ++o, x += a.size * a.inner) {
-    for (int64_t c = 0; c < a.inner; c += kColumns) {
-      const int64_t count = std::min(kColumns, a.inner - c);
-      float best[kColumns];
+    for (int64_t c = 0; c < a.inner; c += kColumnsOfSearch) {
+      const int64_t count = std::min(kColumnsOfSearch, a.inner - c);
+      float best[kColumnsOfSearch];
       std::copy_n(x + c, count, best);
       std::fill_n(dst, count, 0);
       for (int64_t k = 1; k < a.size; ++k) {
@@ -39,11 +39,11 @@ void of_columns(const SplitAxis& a, bool smallest, const float* x, int64_t* dst)
   }
 }
 
-// Lane l searches elements l, l + kLanes, ...; then the lanes are compared.
-int64_t of_row(bool smallest, const float* x, int64_t size) {
-  float best[kLanes];
-  int64_t at[kLanes];
-  const int64_t lanes = std::min(kLanes, size);
+// Lane l searches elements l, l + kLanesOfSearch, ...; then the lanes are compared.
+int64_t search_row(bool smallest, const float* x, int64_t size) {
+  float best[kLanesOfSearch];
+  int64_t at[kLanesOfSearch];
+  const int64_t lanes = std::min(kLanesOfSearch, size);
   std::copy_n(x, lanes, best);
   std::fill_n(at, lanes, 0);
   for (int64_t k = lanes; k < size; k += lanes) {
@@ -72,9 +72,9 @@ Kernel arg_reduce(const ArgReduceProblem& p) {
                [axis, smallest = p.smallest](void* const* r, void* const* w, const StepInfo&) {
                  const float* const x = in(r, 0);
                  auto* const dst = out<int64_t>(w, 0);
-                 if (axis.inner > 1) return of_columns(axis, smallest, x, dst);
+                 if (axis.inner > 1) return search_columns(axis, smallest, x, dst);
                  for (int64_t o = 0; o < axis.outer * axis.inner; ++o) {
-                   dst[o] = of_row(smallest, x + o * axis.size, axis.size);
+                   dst[o] = search_row(smallest, x + o * axis.size, axis.size);
                  }
                });
   kernel.rows_apart = p.axis > 0;

@@ -9,7 +9,7 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-constexpr int64_t kColumns = 512;
+constexpr int64_t kColumnsOfSum = 512;
 // Rows whose sums are added together, to hide the latency of additions.
 constexpr int64_t kRows = 8;
 
@@ -21,12 +21,12 @@ LOCKSTEP_CLONES void add_row(const float* x, int64_t count, double* sums, float*
 }
 
 // `step` is -1 for reverse sums, which begin at the last element.
-void of_columns(const SplitAxis& a, int64_t step, const float* x, float* y) {
+void sum_columns(const SplitAxis& a, int64_t step, const float* x, float* y) {
   const int64_t whole = a.size * a.inner, begin = step < 0 ? whole - a.inner : 0;
   for (int64_t o = 0; o < a.outer; ++o, x += whole, y += whole) {
-    for (int64_t c = 0; c < a.inner; c += kColumns) {
-      const int64_t count = std::min(kColumns, a.inner - c);
-      double sums[kColumns];
+    for (int64_t c = 0; c < a.inner; c += kColumnsOfSum) {
+      const int64_t count = std::min(kColumnsOfSum, a.inner - c);
+      double sums[kColumnsOfSum];
       std::fill_n(sums, count, 0.0);
       for (int64_t k = 0, at = begin + c; k < a.size; ++k, at += step * a.inner) {
         add_row(x + at, count, sums, y + at);
@@ -35,7 +35,7 @@ void of_columns(const SplitAxis& a, int64_t step, const float* x, float* y) {
   }
 }
 
-void of_rows(const SplitAxis& a, int64_t step, const float* x, float* y) {
+void sum_rows(const SplitAxis& a, int64_t step, const float* x, float* y) {
   const int64_t begin = step < 0 ? a.size - 1 : 0;
   for (int64_t o = 0; o < a.outer; o += kRows) {
     const int64_t rows = std::min(kRows, a.outer - o);
@@ -58,7 +58,7 @@ Kernel cumulative_sum(const CumulativeSumProblem& p) {
   kernel.forward = own_pass({input(0, src)}, {output(0, plain_spec(src.shape))},
                             [axis, step = p.reverse ? int64_t{-1} : int64_t{1}](
                                 void* const* r, void* const* w, const StepInfo&) {
-                              const auto sum = axis.inner == 1 ? of_rows : of_columns;
+                              const auto sum = axis.inner == 1 ? sum_rows : sum_columns;
                               sum(axis, step, in(r, 0), out(w, 0));
                             });
   kernel.rows_apart = p.axis > 0;

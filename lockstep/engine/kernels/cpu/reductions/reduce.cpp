@@ -14,7 +14,7 @@ namespace lockstep::kernels::cpu {
 namespace {
 
 // Columns that are reduced at a time: their running results stay in the L1 cache.
-constexpr int64_t kColumns = 1024;
+constexpr int64_t kColumnsOfReduction = 1024;
 // Results of whole rows that are computed at a time.
 constexpr int64_t kOutputsTogether = 64;
 
@@ -132,13 +132,13 @@ class Reducer {
     const int64_t outputs = a_.kept.positions(), positions = a_.reduced.positions();
     Position output(a_.kept, outer);
     for (int64_t first = 0; first < outputs; first += width, output.next()) {
-      for (int64_t c = 0; c < width; c += kColumns) {
-        const int64_t count = std::min(kColumns, width - c);
-        T totals[kColumns];
+      for (int64_t c = 0; c < width; c += kColumnsOfReduction) {
+        const int64_t count = std::min(kColumnsOfReduction, width - c);
+        T totals[kColumnsOfReduction];
         std::fill_n(totals, count, neutral_);
         Position position(a_.reduced);
         for (int64_t p = 0; p < positions;) {
-          T block[kColumns];
+          T block[kColumnsOfReduction];
           std::fill_n(block, count, neutral_);
           for (const int64_t end = std::min(p + kReducePositions, positions); p < end;) {
             const float* at[kPositionsTogether];
@@ -169,7 +169,7 @@ template <class T>
 class StreamReducer final : public ExpressionSink {
  public:
   // The most columns.
-  static constexpr int64_t kMostColumns = kColumns;
+  static constexpr int64_t kMostColumns = kColumnsOfReduction;
   // Of scratch memory: elements that wait, and the running results of columns.
   static constexpr int64_t kWaiting =
       std::max(kReduceBlock, kPositionsTogether* kMostColumns) + ExpressionStream::kMostTogether;

@@ -10,7 +10,7 @@ namespace lockstep::kernels::cpu {
 namespace {
 
 // Elements of a place that are summed at a time, in the first cache.
-constexpr int64_t kColumns = 512;
+constexpr int64_t kColumnsOfRows = 512;
 // Columns whose sums at all places are kept at a time.
 constexpr int64_t kColumnsOfElements = 16;
 
@@ -18,7 +18,7 @@ int64_t columns_of_elements(const IndexedAxis& a) {
   return std::min(a.x.inner, kColumnsOfElements);
 }
 
-size_t scratch_of(const IndexedAxis& a) {
+size_t scatter_scratch(const IndexedAxis& a) {
   const int64_t numbers =
       a.per_element ? a.x.size * columns_of_elements(a) : a.x.size + 1 + a.count;
   return static_cast<size_t>(numbers) * 8;
@@ -48,9 +48,9 @@ void scatter_rows(const IndexedAxis& a, const float* updates, const Indices& ind
   for (int64_t o = 0; o < a.x.outer; ++o, updates += a.count * inner) {
     int64_t first = 0;
     for (int64_t t = 0; t < a.x.size; first = ends[t++], dst += inner) {
-      for (int64_t c = 0; c < inner; c += kColumns) {
-        const int64_t columns = std::min(kColumns, inner - c);
-        double sums[kColumns];
+      for (int64_t c = 0; c < inner; c += kColumnsOfRows) {
+        const int64_t columns = std::min(kColumnsOfRows, inner - c);
+        double sums[kColumnsOfRows];
         std::fill_n(sums, columns, 0.0);
         for (int64_t p = first; p < ends[t]; ++p) {
           const float* const from = updates + positions[p] * inner + c;
@@ -94,7 +94,7 @@ Kernel scatter_add(const ScatterAddProblem& p) {
   Kernel kernel;
   kernel.forward = own_pass_with_scratch(
       {input(0, p.updates.plain()), input(1, p.indices.plain())}, {output(0, plain_spec(p.dst))},
-      scratch_of(axis), [axis](void* const* r, void* const* w, void* scratch) {
+      scatter_scratch(axis), [axis](void* const* r, void* const* w, void* scratch) {
         const auto scatter = axis.per_element ? scatter_elements : scatter_rows;
         scatter(axis, in(r, 0), axis.indices(r[1]), out(w, 0), scratch);
       });

@@ -20,7 +20,7 @@ using Byte = uint8_t;
 // Runs of fewer bytes are copied by a loop, because memcpy() takes longer to begin.
 constexpr int64_t kShortRun = 64;
 // Elements of a side of the blocks that are transposed: a cache line of words.
-constexpr int64_t kBlock = 16;
+constexpr int64_t kTransposedBlock = 16;
 // Elements of a narrow matrix that stay in the first cache while its other side is walked.
 constexpr int64_t kStrip = 512;
 
@@ -44,31 +44,33 @@ LOCKSTEP_INLINE void copy_run(const T* __restrict from, T* __restrict to, const 
   }
 }
 
-// A block of kBlock x kBlock: to[i * to_row + j] = from[j * from_row + i]. Whole lines are read and
-// written one after another, because rows may lie powers of two apart, and caches have few places
-// for such addresses.
+// A block of kTransposedBlock x kTransposedBlock: to[i * to_row + j] = from[j * from_row + i].
+// Whole lines are read and written one after another, because rows may lie powers of two apart, and
+// caches have few places for such addresses.
 LOCKSTEP_INLINE void transpose_block(const Word* from, int64_t from_row, Word* to, int64_t to_row) {
-  float block[kBlock * kBlock];
-  for (int64_t j = 0; j < kBlock; j += 4) {
-    float lines[4][kBlock];
+  float block[kTransposedBlock * kTransposedBlock];
+  for (int64_t j = 0; j < kTransposedBlock; j += 4) {
+    float lines[4][kTransposedBlock];
     const float* four[4];
     for (int64_t k = 0; k < 4; ++k) {
       std::memcpy(lines[k], from + (j + k) * from_row, sizeof lines[k]);
       four[k] = lines[k];
     }
-    for (int64_t i = 0; i < kBlock; i += 4) transpose_four(four, i, block + i * kBlock + j, kBlock);
+    for (int64_t i = 0; i < kTransposedBlock; i += 4)
+      transpose_four(four, i, block + i * kTransposedBlock + j, kTransposedBlock);
   }
-  for (int64_t i = 0; i < kBlock; ++i) {
-    std::memcpy(to + i * to_row, block + i * kBlock, kBlock * sizeof(float));
+  for (int64_t i = 0; i < kTransposedBlock; ++i) {
+    std::memcpy(to + i * to_row, block + i * kTransposedBlock, kTransposedBlock * sizeof(float));
   }
 }
 LOCKSTEP_INLINE void transpose_block(const Byte* from, int64_t from_row, Byte* to, int64_t to_row) {
-  Byte block[kBlock * kBlock];
-  for (int64_t j = 0; j < kBlock; ++j) {
-    std::memcpy(block + j * kBlock, from + j * from_row, kBlock);
+  Byte block[kTransposedBlock * kTransposedBlock];
+  for (int64_t j = 0; j < kTransposedBlock; ++j) {
+    std::memcpy(block + j * kTransposedBlock, from + j * from_row, kTransposedBlock);
   }
-  for (int64_t i = 0; i < kBlock; ++i) {
-    for (int64_t j = 0; j < kBlock; ++j) to[i * to_row + j] = block[j * kBlock + i];
+  for (int64_t i = 0; i < kTransposedBlock; ++i) {
+    for (int64_t j = 0; j < kTransposedBlock; ++j)
+      to[i * to_row + j] = block[j * kTransposedBlock + i];
   }
 }
 
@@ -76,9 +78,10 @@ LOCKSTEP_INLINE void transpose_block(const Byte* from, int64_t from_row, Byte* t
 template <class T>
 LOCKSTEP_INLINE void transpose(const T* from, T* to, const StridedAxis& outer,
                                const StridedAxis& inner) {
-  const int64_t rows = outer.size / kBlock * kBlock, columns = inner.size / kBlock * kBlock;
-  for (int64_t i = 0; i < rows; i += kBlock) {
-    for (int64_t j = 0; j < columns; j += kBlock) {
+  const int64_t rows = outer.size / kTransposedBlock * kTransposedBlock,
+                columns = inner.size / kTransposedBlock * kTransposedBlock;
+  for (int64_t i = 0; i < rows; i += kTransposedBlock) {
+    for (int64_t j = 0; j < columns; j += kTransposedBlock) {
       transpose_block(from + j * inner.from + i, inner.from, to + i * outer.to + j, outer.to);
     }
   }
