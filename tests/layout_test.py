@@ -24,7 +24,7 @@ COMPONENTS = [
     ("lockstep/data", ["images", "datastores", "batches"]),
     ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "clusters", "pool", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
-                        "step", "gpu", "evaluation", "loop", "workers", "."]),
+                        "step", "evaluation", "loop", "workers", "."]),
     ("lockstep/runs", ["jobs", "folders", "store", "cloud_clusters", "batch", ".", "sweeps"]),
     ("lockstep/report", [".", "tensorboard", "pages", "dashboard"]),
     ("apps/lockstep", [".", "documents", "data", "models", "runs", "batch"]),

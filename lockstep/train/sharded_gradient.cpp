@@ -16,11 +16,11 @@
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/custom_loop.h"
-#include "lockstep/train/gpu/device_executor.h"
 #include "lockstep/train/optimizer/gradient_sums.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/shard_group_profile.h"
 #include "lockstep/train/programs/function_program.h"
+#include "lockstep/train/step/device_executor.h"
 #include "lockstep/train/step/thread_executor.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 // Each training on a device compares its first shard with the CPU's. A stand-in device runs the
 // CPU's kernels; defects are planted into its kernels for the shape of a shard alone, which the
 // self-test of the kernels does not know.
-#include "lockstep/train/gpu/first_shard.h"
+#include "lockstep/train/step/first_shard.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 #include "lockstep/train/loop/make_training_step.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/gpu/device_executor.h"
-#include "lockstep/train/gpu/device_loss_program.h"
-#include "lockstep/train/gpu/device_updater.h"
-#include "lockstep/train/gpu/first_shard.h"
 #include "lockstep/train/options/options.h"
+#include "lockstep/train/programs/device_loss_program.h"
 #include "lockstep/train/programs/function_loss_program.h"
+#include "lockstep/train/step/device_executor.h"
+#include "lockstep/train/step/device_updater.h"
+#include "lockstep/train/step/first_shard.h"
 #include "lockstep/train/step/host_updater.h"
 #include "lockstep/train/step/thread_executor.h"
 

@@ -129,7 +129,7 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
   }
   // An iteration that failed may still use its memory.
   if (std::exchange(is_broken_, false)) wait();
-  finished_ = present_ = (present_ + 1) % kIterations;
+  finished_ = present_ = (present_ + 1) % kIterationSlots;
   present().batch.clear();
   for (size_t i = 0; i < batch.size(); ++i) present().batch.push_back(upload(batch[i], i));
   loss_ = &loss;
@@ -166,9 +166,9 @@ Tensor FunctionProgram::upload(const Tensor& tensor, size_t i) {
 }
 
 size_t FunctionProgram::place_of(const ShardTask& task) const {
-  for (size_t i = 0; i < kIterations; ++i) {
+  for (size_t i = 0; i < kIterationSlots; ++i) {
     // The present one first: it may be computed again under the same number.
-    const size_t place = (present_ + kIterations - i) % kIterations;
+    const size_t place = (present_ + kIterationSlots - i) % kIterationSlots;
     if (iterations_[place].number == task.iteration) return place;
   }
   return present_;

@@ -187,8 +187,6 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
                              : readings[static_cast<size_t>(task.shard)];
     }
   };
-  // As many as an executor keeps.
-  static constexpr size_t kIterations = 3;
   // The iteration that begins, and the one that a task belongs to.
   Iteration& present() { return iterations_[present_]; }
   const Iteration& present() const { return iterations_[present_]; }
@@ -236,7 +234,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   Network& network_;
   const FunctionProgramOptions options_;
   StepProfile* const profile_;
-  Iteration iterations_[kIterations];
+  Iteration iterations_[kIterationSlots];
   size_t present_ = 0, finished_ = 0;
   std::vector<DType> expected_;
   const ShardLoss* loss_ = nullptr;

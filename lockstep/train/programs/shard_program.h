@@ -17,6 +17,9 @@
 
 namespace lockstep {
 
+// Number of iterations whose results are kept: the one under way and the last two.
+inline constexpr size_t kIterationSlots = 3;
+
 // One computation of one shard.
 struct ShardTask {
   int64_t iteration = 1;  // from 1; determines random numbers

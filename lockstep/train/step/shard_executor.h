@@ -66,8 +66,7 @@ class UnfinishedSum {
 // One thread at a time.
 class ShardExecutor {
  public:
-  // Number of iterations whose results are kept: the one under way and the last two.
-  static constexpr size_t kSlots = 3;
+  static constexpr size_t kSlots = kIterationSlots;
 
   // The network and the program must stay alive.
   ShardExecutor(const Network& network, ShardProgram& program, const ShardExecutorOptions& options);

@@ -1,4 +1,4 @@
-#include "lockstep/train/gpu/device_loss_program.h"
+#include "lockstep/train/programs/device_loss_program.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "lockstep/train/gpu/piece_list.h"
+#include "lockstep/train/programs/piece_list.h"
 
 #include <algorithm>
 

@@ -17,7 +17,6 @@
 #include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/programs/shard_program.h"
-#include "lockstep/train/step/shard_executor.h"
 
 namespace lockstep {
 
@@ -31,7 +30,7 @@ namespace lockstep {
 // One thread at a time.
 class DeviceIteration {
  public:
-  static constexpr size_t kSlots = ShardExecutor::kSlots;
+  static constexpr size_t kSlots = kIterationSlots;
 
   // The network must stay alive.
   explicit DeviceIteration(Network& network);

@@ -1,4 +1,4 @@
-#include "lockstep/train/gpu/first_shard.h"
+#include "lockstep/train/step/first_shard.h"
 
 #include <fmt/format.h>
 

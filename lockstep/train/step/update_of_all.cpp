@@ -1,4 +1,4 @@
-#include "lockstep/train/gpu/update_of_all.h"
+#include "lockstep/train/step/update_of_all.h"
 
 #include <cstring>
 
@@ -6,7 +6,7 @@
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
-#include "lockstep/train/gpu/piece_list.h"
+#include "lockstep/train/programs/piece_list.h"
 
 namespace lockstep {
 

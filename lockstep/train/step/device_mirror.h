@@ -12,9 +12,9 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/train/gpu/device_iteration.h"
-#include "lockstep/train/gpu/piece_list.h"
 #include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/programs/device_iteration.h"
+#include "lockstep/train/programs/piece_list.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/train/gpu/device_iteration.h"
+#include "lockstep/train/programs/device_iteration.h"
 
 #include <algorithm>
 

@@ -11,10 +11,10 @@
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/train/gpu/device_iteration.h"
-#include "lockstep/train/gpu/piece_list.h"
-#include "lockstep/train/gpu/shard_exchange.h"
+#include "lockstep/train/programs/device_iteration.h"
 #include "lockstep/train/programs/loss_program.h"
+#include "lockstep/train/programs/piece_list.h"
+#include "lockstep/train/programs/shard_exchange.h"
 
 namespace lockstep {
 

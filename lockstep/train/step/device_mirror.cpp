@@ -1,4 +1,4 @@
-#include "lockstep/train/gpu/device_mirror.h"
+#include "lockstep/train/step/device_mirror.h"
 
 #include <cstring>
 

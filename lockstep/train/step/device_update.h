@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "lockstep/engine/plan/plan.h"
-#include "lockstep/train/gpu/device_mirror.h"
-#include "lockstep/train/gpu/update_of_all.h"
 #include "lockstep/train/optimizer/gradient_threshold.h"
 #include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/step/device_mirror.h"
+#include "lockstep/train/step/update_of_all.h"
 
 namespace lockstep {
 
