@@ -120,8 +120,8 @@ std::string memory_text(const JobPlan& plan, const TrainingOptions& options) {
 
 int64_t validations(const TrainingOptions& options, const TrainingStart& start) {
   const int64_t frequency = std::max<int64_t>(options.validation.frequency, 1);
-  const bool by_epoch =
-      options.validation.frequency == 0 || options.validation.frequency_unit == "epoch";
+  const bool by_epoch = options.validation.frequency == 0 ||
+                        options.validation.frequency_unit == FrequencyUnit::epoch;
   return ((by_epoch ? start.epochs() : start.iterations) - 1) / frequency + 1;
 }
 
@@ -215,7 +215,7 @@ void print_estimate(const Trial& trial) {
   struct rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   rows.emplace_back("the whole training", "about " + precise(total));
-  if (start.options.batch_normalization_statistics == "population") {
+  if (start.options.batch_normalization_statistics == BatchNormalizationStatistics::population) {
     rows.emplace_back("and afterwards", "a pass over the images for each level of normalization");
   }
   rows.emplace_back("memory",

@@ -5,8 +5,11 @@
 // that a command can print it on its own line.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -50,6 +53,41 @@ class Timeout : public Error {
 // A worker was lost while other workers waited for it, or its group was ended. The remaining
 // workers can repeat its work.
 class WorkerLost : public Error {
+ public:
+  using Error::Error;
+};
+
+// Two computations of the same shard gave different bits: a fault of the hardware, or a layer or a
+// loss that depends on something other than its shard.
+class ShardsDiffer : public Error {
+ public:
+  ShardsDiffer(const std::string& message, std::string hint, int64_t iteration, int64_t shard,
+               std::vector<int> faulty)
+      : Error(message, std::move(hint)),
+        iteration_(iteration),
+        shard_(shard),
+        faulty_(std::move(faulty)) {}
+
+  int64_t iteration() const noexcept { return iteration_; }
+  int64_t shard() const noexcept { return shard_; }
+  // Ranks of the workers whose results differ from the majority; empty if there is no majority.
+  const std::vector<int>& faulty() const noexcept { return faulty_; }
+
+ private:
+  int64_t iteration_, shard_;
+  std::vector<int> faulty_;
+};
+
+// The loss of an iteration, or a value of the network or the solver, is not a finite number. The
+// network has its last values, and the checkpoints have the last finite ones.
+class Diverged : public Error {
+ public:
+  using Error::Error;
+};
+
+// The system or a device has too little memory for a request. What depends on this request alone
+// can be left out.
+class OutOfMemory : public Error {
  public:
   using Error::Error;
 };

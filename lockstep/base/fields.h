@@ -115,6 +115,19 @@ class FieldVisitor {
                      const std::vector<std::string>& choices = {}) = 0;
 };
 
+// A field with one of several words, which an enum stands for. `words`: the word of each value, in
+// the order of the enum's values, which count from 0.
+template <class E>
+void visit_word(FieldVisitor& v, const char* name, E& value, const char* help,
+                const std::vector<std::string>& words) {
+  const auto number = static_cast<size_t>(value);
+  std::string word = number < words.size() ? words[number] : std::to_string(number);
+  v.text(name, word, help, words);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == word) value = static_cast<E>(i);
+  }
+}
+
 // Reads fields from a JSON object. `where` names the object in errors ("training", "layer 3
 // (convolution2d)"). A numeric field may hold text if there is an `expression`, which evaluates it.
 // A wrong type, a value out of range or a missing required field throws InvalidArgument with the

@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/profile.h"
 #include "lockstep/train/programs/shard.h"
 
@@ -61,11 +62,11 @@ ValueAndGradients value_and_gradient(const std::function<Tensor()>& loss, const 
 
 // TrainingOptions describes fields of the same names.
 struct ShardGroupOptions {
-  int threads = 0;                 // on the CPU; 0: one for each processor
-  int64_t shard_size = 0;          // the most observations in a shard; 0: 16, on a GPU 256
-  uint64_t seed = 0;               // of random numbers (dropout)
-  std::string precision = "fp32";  // "bf16"; on a GPU also "tf32" and "fp16"
-  double loss_scale = 0;           // 0: 128 for fp16, else 1
+  int threads = 0;         // on the CPU; 0: one for each processor
+  int64_t shard_size = 0;  // the most observations in a shard; 0: 16, on a GPU 256
+  uint64_t seed = 0;       // of random numbers (dropout)
+  Precision precision = Precision::fp32;
+  double loss_scale = 0;  // 0: 128 for fp16, else 1
   bool deterministic = true;
   // How many shards each member of a group gets relative to the others, by rank; empty: equal
   // shares. A member with 0 gets none.

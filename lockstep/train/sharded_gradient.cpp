@@ -46,11 +46,12 @@ TrainingOptions training_options(const Network& network, const ShardGroupOptions
   all.precision.loss_scale = options.loss_scale;
   all.check();
   const bool on_cpu = network.device().is_cpu();
-  if (options.precision == "tf32" && on_cpu) {
+  if (options.precision == Precision::tf32 && on_cpu) {
     throw Unsupported("[ShardGroup] precision = tf32 is supported only on GPUs",
                       "set precision = \"fp32\", or \"bf16\" if the processor supports it");
   }
-  if (options.precision == "tf32") kernels::check_tf32(kernels::table_for(network.device()));
+  if (options.precision == Precision::tf32)
+    kernels::check_tf32(kernels::table_for(network.device()));
   if (is_narrow(all.precision.dtype())) {
     kernels::check_precision(kernels::table_for(network.device()), all.precision.dtype());
   }
@@ -104,7 +105,7 @@ struct ShardGroup::State {
         program(n,
                 {.seed = options.seed,
                  .precision = training.precision.dtype(),
-                 .choice = {options.deterministic, options.precision == "tf32"},
+                 .choice = {options.deterministic, options.precision == Precision::tf32},
                  .loss_scale = training.precision.scale_of_losses()},
                 profile ? &profile->step : nullptr) {
     const ShardExecutorOptions how{

@@ -33,13 +33,6 @@ class PoolCore;
 template <class R>
 class Call;  // parallel/process/function.h
 
-// The loss of an iteration, or a value of the network or the solver, is not a finite number. The
-// network has its last values, and the checkpoints have the last finite ones.
-class Diverged : public Error {
- public:
-  using Error::Error;
-};
-
 // Computes iterations of an earlier training again, to check whether the results are the same.
 struct Replay {
   // The folder of checkpoints of that training, which is only read. The replay starts at the newest

@@ -73,7 +73,7 @@ TrainingResult Training::run_to_end() {
   if (control_.replay) result_.replayed = training_tensors(network_, *solver_);
   finish_network();
   if (!result_.stopped && !control_.replay &&
-      options_.batch_normalization_statistics == "population")
+      options_.batch_normalization_statistics == BatchNormalizationStatistics::population)
     population();
   result_.out_of_time = result_.stopped && out_of_time_;
   result_.network_digest = network_digest(network_);
@@ -195,8 +195,8 @@ IterationRecord Training::iterate(bool stopping) {
                        std::to_string(r.epoch) + ") is not a finite number" +
                        observations_text(outcome.not_finite),
                    std::string("a lower initial_learning_rate ") +
-                       (options_.precision.type == "fp16" ? "or loss_scale " : "") + "often helps" +
-                       (position_.iteration > 0 ? kept : ""));
+                       (options_.precision.type == Precision::fp16 ? "or loss_scale " : "") +
+                       "often helps" + (position_.iteration > 0 ? kept : ""));
   }
   r.digest = outcome.digest;
   r.chain = receipt_link(position_.chain, r.iteration, r.observations, r.loss, r.digest);
@@ -229,7 +229,8 @@ void Training::validate() {
                            e.observations, seconds_since(begin),
                            e.metrics};
   position_.validations.push_back(v);
-  if (options_.validation.output_network == "best" && v.loss < best_loss()) keep_best(v);
+  if (options_.validation.output_network == OutputNetwork::best && v.loss < best_loss())
+    keep_best(v);
   notify([&](TrainingObserver& o) { o.validation(v); });
   evaluated_ = true;
 }

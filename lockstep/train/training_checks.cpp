@@ -66,7 +66,7 @@ void check_normalization(const Network& network, int64_t observations,
   const int64_t shard_size = placed.resolved().shards.size;
   std::vector<int64_t> sizes{std::min(options.mini_batch_size, observations)};
   const int64_t rest = observations % options.mini_batch_size;
-  const bool keeps = options.data.last_mini_batch == "keep";
+  const bool keeps = options.data.last_mini_batch == LastMiniBatch::keep;
   if (keeps && rest > 0 && rest != sizes[0]) sizes.push_back(rest);
   for (const int64_t size : sizes) {
     const int64_t shards = (size + shard_size - 1) / shard_size;
@@ -155,7 +155,7 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
-  if (options.precision.type == "tf32") {
+  if (options.precision.type == Precision::tf32) {
     const Device device = resolve_training_device(network, options, data.loss);
     if (device.is_cpu()) {
       throw Unsupported("[training] precision = tf32 is supported only on GPUs",
@@ -170,13 +170,15 @@ void check_training(const Network& network, const TrainingData& data,
   }
   metrics_for(options.validation.metrics, options.validation.custom_metrics,
               metric_problem(network, *data.training, data.training_targets));
-  if (options.batch_normalization_statistics == "population") check_population_statistics(network);
+  if (options.batch_normalization_statistics == BatchNormalizationStatistics::population)
+    check_population_statistics(network);
   check_mini_batches(data.training->size(), mini_batches_of(data, options));
   check_normalization(network, data.training->size(), options, data.loss);
   const bool validates = data.validation && data.validation->size() > 0;
   for (const auto& [field, wanted] :
        {std::pair{"validation_patience", options.validation.patience > 0},
-        std::pair{"output_network = best", options.validation.output_network == "best"}}) {
+        std::pair{"output_network = best",
+                  options.validation.output_network == OutputNetwork::best}}) {
     if (!wanted || validates) continue;
     throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
                           "set validation images or a validation_fraction");

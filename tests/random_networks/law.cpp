@@ -191,7 +191,7 @@ TrainingOptions options_on(const Json& description, const Way& way) {
   options.workers.count = way.workers;
   options.workers.load = way.load;
   options.max_epochs = kEpochs;
-  options.data.last_mini_batch = "keep";
+  options.data.last_mini_batch = LastMiniBatch::keep;
   options.shards.check_frequency = 3;
   options.validation.frequency = 0;
   return options;

@@ -357,7 +357,7 @@ TEST_F(Images, ValidationIsOnceAnEpochWhereEpochsAreShorterThanTheDefault) {
         R"({"training": {"validation_frequency": 2, "validation_frequency_unit": "epoch"}})");
   keep_validation_frequency(local_files(), folder + "/epochs", kept);
   EXPECT_EQ(kept.training.validation.frequency, 2);
-  EXPECT_EQ(kept.training.validation.frequency_unit, "epoch");
+  EXPECT_EQ(kept.training.validation.frequency_unit, FrequencyUnit::epoch);
 }
 
 TEST_F(Images, WhatAnInitialModelAndFreezeDoNotKeepIsSaid) {

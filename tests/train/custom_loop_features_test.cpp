@@ -34,16 +34,16 @@ TEST(CustomLoopFeatures, ADeviceGivesTheBitsOfItsKernels) {
 TEST(CustomLoopFeatures, PrecisionsAreTheTrainers) {
   const FakeDevice fake;
   if (!kernels::table_for({}).bf16) {
-    EXPECT_THROW(run({.precision = "bf16"}), Unsupported);
-    EXPECT_THROW(run({.precision = "bf16"}, fake), Unsupported);
+    EXPECT_THROW(run({.precision = Precision::bf16}), Unsupported);
+    EXPECT_THROW(run({.precision = Precision::bf16}, fake), Unsupported);
   } else {
-    const Loop narrow = run({.threads = 2, .precision = "bf16"});
+    const Loop narrow = run({.threads = 2, .precision = Precision::bf16});
     EXPECT_NE(narrow.losses, run({.threads = 2}).losses);
-    expect_same(run({.threads = 1, .precision = "bf16"}), narrow);
-    expect_same(run({.precision = "bf16"}, fake), narrow);
+    expect_same(run({.threads = 1, .precision = Precision::bf16}), narrow);
+    expect_same(run({.precision = Precision::bf16}, fake), narrow);
   }
-  EXPECT_THROW(run({.precision = "tf32"}), Unsupported);
-  EXPECT_THROW(run({.precision = "half"}), InvalidArgument);
+  EXPECT_THROW(run({.precision = Precision::tf32}), Unsupported);
+  EXPECT_THROW(run({.precision = static_cast<Precision>(9)}), InvalidArgument);
   // A scale that is a power of two changes no bit in fp32.
   expect_same(run({.threads = 2, .loss_scale = 1024}), run({.threads = 2}));
 }

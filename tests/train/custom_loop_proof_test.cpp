@@ -33,7 +33,7 @@ struct Member {
 };
 
 // The stand-in computes by the CPU's kernels, so it has bf16 where the CPU has.
-std::string precision() { return kernels::table_for({}).bf16 ? "bf16" : "fp32"; }
+Precision precision() { return kernels::table_for({}).bf16 ? Precision::bf16 : Precision::fp32; }
 
 // Each process has its own device. `corrupt`: the first member's first computation of a shard is
 // wrong. A null group: this process alone.
@@ -71,7 +71,8 @@ void expect_loop(const std::vector<Member>& members, const Loop& alone) {
   if (members.size() > 1) {
     EXPECT_GT(members[0].loop.shards, 2 * members[1].loop.shards);
   }
-  std::printf("%s, shards by member%s, digest %s\n", precision().c_str(), counts.c_str(),
+  std::printf("%s, shards by member%s, digest %s\n",
+              precision() == Precision::bf16 ? "bf16" : "fp32", counts.c_str(),
               alone.digest.to_string().c_str());
 }
 

@@ -34,7 +34,7 @@ TEST(DeviceStep, Bf16HasTheBitsOfTheCpu) {
   const FakeDevice fake;
   const auto with = [](const std::string& device, int streams) {
     TrainingOptions options = options_for(device, streams);
-    options.precision.type = "bf16";
+    options.precision.type = Precision::bf16;
     return options;
   };
   const Outcome whole = run(with("cpu", 1));
@@ -52,14 +52,15 @@ TEST(DeviceStep, Bf16HasTheBitsOfTheCpu) {
 // A loss scale multiplies gradients only until they are added, also with thresholds and weights.
 TEST(DeviceStep, TheScaleOfLossesChangesNothingInFp32) {
   const FakeDevice fake;
-  for (const char* method : {"", "global-l2norm", "absolute-value"}) {
+  using Method = GradientThresholdMethod;
+  for (const auto& [method, threshold] :
+       {std::pair{Method::l2norm, 0.0}, std::pair{Method::global_l2norm, 0.02},
+        std::pair{Method::absolute_value, 0.02}}) {
     for (const bool weighted : {false, true}) {
-      SCOPED_TRACE(method);
+      SCOPED_TRACE(static_cast<int>(method));
       TrainingOptions options = options_for("cpu");
-      if (*method != 0) {
-        options.solver.gradient_threshold = 0.02;
-        options.solver.gradient_threshold_method = method;
-      }
+      options.solver.gradient_threshold = threshold;
+      options.solver.gradient_threshold_method = method;
       if (weighted) options.class_weights = {1, 2, 3, 1, 0.5, 0.3, 1, 1, 7, 1};
       const Outcome once = run(options);
       options.precision.loss_scale = 4096;
@@ -74,7 +75,7 @@ TEST(DeviceStep, Fp16IsRefusedWithoutSupport) {
   const FakeDevice fake;
   for (const char* device : {"cpu", "cuda:0"}) {
     TrainingOptions options = options_for(device);
-    options.precision.type = "fp16";
+    options.precision.type = Precision::fp16;
     EXPECT_EQ(options.resolved().precision.loss_scale, 128);
     const std::string message = testing::message_of<Unsupported>([&] { run(options); });
     EXPECT_NE(message.find("f16 is not supported on this device"), std::string::npos) << message;
@@ -107,7 +108,7 @@ TEST(DeviceStep, ChoosesAlgorithmsForItsPlansAlone) {
     });
   };
   EXPECT_EQ(made(true, false), static_cast<int64_t>(choices.size()));
-  options.precision.type = "tf32";
+  options.precision.type = Precision::tf32;
   options.deterministic = false;
   choices.clear();
   rows_of_choices.clear();
@@ -156,7 +157,7 @@ TEST(DeviceStep, Bf16IsRefusedWhereADeviceDoesNotComputeIt) {
   wide.bf16 = false;
   kernels::register_table(parse_device("cuda:0"), &wide);
   TrainingOptions options = options_for("cuda:0");
-  options.precision.type = "bf16";
+  options.precision.type = Precision::bf16;
   Network network = small_classifier();
   const std::string message =
       testing::message_of<Unsupported>([&] { train(network, digits(), options); });

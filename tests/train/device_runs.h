@@ -21,7 +21,7 @@ inline TrainingData digits() {
 
 inline TrainingOptions options_for(const std::string& device, int64_t streams = 2) {
   TrainingOptions options = small_options();
-  options.data.last_mini_batch = "keep";  // 10 of 70: shards of 5
+  options.data.last_mini_batch = LastMiniBatch::keep;  // 10 of 70: shards of 5
   options.device = device;
   options.streams = streams;
   return options;

@@ -108,16 +108,17 @@ TEST(DeviceStep, UpdatesOfAllAreThoseOfEach) {
   by_one.adam_of_all = nullptr;
   by_one.rmsprop_of_all = nullptr;
   for (const char* solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
-    for (const char* method : {"", "l2norm", "absolute-value"}) {
-      SCOPED_TRACE(std::string(solver) + " " + method);
+    for (const auto& [method, threshold] :
+         {std::pair{GradientThresholdMethod::l2norm, 0.0},
+          std::pair{GradientThresholdMethod::l2norm, 0.02},
+          std::pair{GradientThresholdMethod::absolute_value, 0.02}}) {
+      SCOPED_TRACE(std::string(solver) + " " + std::to_string(static_cast<int>(method)));
       const auto with = [&](const std::string& device) {
         TrainingOptions options = options_for(device);
         options.solver.type = solver;
         options.freeze = {small_classifier().layers()[1].name};
-        if (*method != 0) {
-          options.solver.gradient_threshold = 0.02;
-          options.solver.gradient_threshold_method = method;
-        }
+        options.solver.gradient_threshold = threshold;
+        options.solver.gradient_threshold_method = method;
         return options;
       };
       const Outcome outcome = run(with("cpu"));
@@ -172,7 +173,7 @@ TEST(DeviceStep, AdamAndTheBestNetwork) {
     TrainingOptions options = options_for(device);
     options.solver.type = "adam";
     options.solver.initial_learning_rate = 0.1;
-    options.validation.output_network = "best";
+    options.validation.output_network = OutputNetwork::best;
     options.validation.frequency = 1;
     return run(options);
   };
@@ -195,9 +196,12 @@ TEST(DeviceStep, ClassWeights) {
 TEST(DeviceStep, GradientThresholds) {
   const FakeDevice fake;
   const Outcome uncut = run(options_for("cpu"));
-  for (const std::string method : {"l2norm", "global-l2norm", "absolute-value"}) {
+  for (const GradientThresholdMethod method :
+       {GradientThresholdMethod::l2norm, GradientThresholdMethod::global_l2norm,
+        GradientThresholdMethod::absolute_value}) {
     for (const bool freezes : {false, true}) {
-      SCOPED_TRACE(method + (freezes ? ", with a frozen layer" : ""));
+      SCOPED_TRACE(std::to_string(static_cast<int>(method)) +
+                   (freezes ? ", with a frozen layer" : ""));
       const auto with = [&](const std::string& device) {
         TrainingOptions options = options_for(device);
         options.solver.gradient_threshold = 0.01;
@@ -220,7 +224,7 @@ TEST(DeviceStep, ClassWeightsWithAThresholdStopAndResume) {
     TrainingOptions options = options_for(device);
     options.class_weights = {1, 2, 1, 2, 1, 2, 1, 2, 1, 2};
     options.solver.gradient_threshold = 0.02;
-    options.solver.gradient_threshold_method = "global-l2norm";
+    options.solver.gradient_threshold_method = GradientThresholdMethod::global_l2norm;
     return options;
   };
   const Outcome whole = run(with("cuda:0"));

@@ -206,10 +206,10 @@ TEST_P(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
 TEST_P(DeviceWorkers, ThresholdsAndClassWeights) {
   TrainingOptions options = options_for(5);
   options.solver.gradient_threshold = 0.05;
-  options.solver.gradient_threshold_method = "global-l2norm";
+  options.solver.gradient_threshold_method = GradientThresholdMethod::global_l2norm;
   options.class_weights = {1, 2, 0.5, 1, 1, 3, 1, 1, 1, 0.25};
   options.mini_batch_size = 13;  // shards of 2 and 1; the last mini-batch has 3 of them
-  options.data.last_mini_batch = "keep";
+  options.data.last_mini_batch = LastMiniBatch::keep;
   Follower follower;
   expect_same(by_workers(options, follower), alone(options));
 }

@@ -42,7 +42,7 @@ TEST(DueWork, FrequenciesCountIterationsOrEpochs) {
   EXPECT_EQ(validations(setup), (Iterations{3, 6, 9, 12}));
   EXPECT_EQ(checkpoints(setup), (Iterations{5, 10}));
   options.validation.frequency = options.checkpoints.frequency = 2;
-  options.validation.frequency_unit = options.checkpoints.frequency_unit = "epoch";
+  options.validation.frequency_unit = options.checkpoints.frequency_unit = FrequencyUnit::epoch;
   EXPECT_EQ(validations(setup), (Iterations{6, 12}));
   EXPECT_EQ(checkpoints(setup), (Iterations{6, 12}));
 }

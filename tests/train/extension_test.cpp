@@ -28,7 +28,7 @@ TrainingProblem problem() { return {small_classifier(), {some_digits(47), some_d
 // 47 digits in mini-batches of 20, 20 and 7: three iterations per epoch.
 Options options_with(const Change& change) {
   Options options = small_options();
-  options.data.last_mini_batch = "keep";
+  options.data.last_mini_batch = LastMiniBatch::keep;
   options.validation.frequency = 5;
   options.max_epochs = 1;
   change(options);
@@ -115,7 +115,7 @@ std::vector<Row> rows() {
       o.schedule.drop_period = 1, o.schedule.final_factor = 0.25;
     });
   };
-  const auto validated = [&](const char* name, int64_t frequency, const char* unit) {
+  const auto validated = [&](const char* name, int64_t frequency, FrequencyUnit unit) {
     return with(name, [=](Options& o) {
       o.validation.frequency = frequency, o.validation.frequency_unit = unit;
     });
@@ -124,10 +124,10 @@ std::vector<Row> rows() {
   const Change diverging = [](Options& o) {
     o.solver.initial_learning_rate = 0.6, o.validation.frequency = 1;
   };
-  const auto best = [&](int64_t frequency, const char* statistics) {
+  const auto best = [&](int64_t frequency, BatchNormalizationStatistics statistics) {
     return [=](Options& o) {
       diverging(o);
-      o.validation.output_network = "best", o.validation.frequency = frequency;
+      o.validation.output_network = OutputNetwork::best, o.validation.frequency = frequency;
       o.batch_normalization_statistics = statistics;
     };
   };
@@ -142,17 +142,21 @@ std::vector<Row> rows() {
       schedule("cosine that has its epochs", {"cosine"}, {1.5}),
       schedule("warmup, then none", {"warmup", "none"}, {0.5}),
       schedule("three in a row", {"warmup", "polynomial", "exponential"}, {0.4, 1.2}),
-      with("shuffled once", [](Options& o) { o.data.shuffle = "once"; }),
-      with("never shuffled", [](Options& o) { o.data.shuffle = "never"; }),
-      with("last mini-batch dropped", [](Options& o) { o.data.last_mini_batch = "drop"; }),
-      validated("validated every time", 1, "iteration"),
-      validated("validated once an epoch", 0, "iteration"),
-      validated("validated every third epoch", 3, "epoch"),
-      validated("validated at the end only", 1000, "iteration"),
-      with("population", [](Options& o) { o.batch_normalization_statistics = "population"; }),
-      with("best of every iteration", best(1, "moving")),
-      with("best of the end only", best(1000, "moving")),
-      with("best of some, and population", best(4, "population")),
+      with("shuffled once", [](Options& o) { o.data.shuffle = Shuffle::once; }),
+      with("never shuffled", [](Options& o) { o.data.shuffle = Shuffle::never; }),
+      with("last mini-batch dropped",
+           [](Options& o) { o.data.last_mini_batch = LastMiniBatch::drop; }),
+      validated("validated every time", 1, FrequencyUnit::iteration),
+      validated("validated once an epoch", 0, FrequencyUnit::iteration),
+      validated("validated every third epoch", 3, FrequencyUnit::epoch),
+      validated("validated at the end only", 1000, FrequencyUnit::iteration),
+      with("population",
+           [](Options& o) {
+             o.batch_normalization_statistics = BatchNormalizationStatistics::population;
+           }),
+      with("best of every iteration", best(1, BatchNormalizationStatistics::moving)),
+      with("best of the end only", best(1000, BatchNormalizationStatistics::moving)),
+      with("best of some, and population", best(4, BatchNormalizationStatistics::population)),
       {"patience", diverging, {patience(1), patience(2), patience(4), patience(0)}},
       // The validation at the end alone would count for patience.
       {"patience and ends",
@@ -160,7 +164,9 @@ std::vector<Row> rows() {
        {[](Options& o) { o.max_epochs = 2, o.validation.patience = 1; },
         [](Options& o) { o.max_epochs = 4, o.validation.patience = 1; }, patience(2)}},
       {"iterations", [](Options&) {}, {iterations(1), iterations(5), iterations(9), iterations(0)}},
-      {"iterations, then epochs", best(4, "population"), {iterations(7), epochs(3), epochs(5)}},
+      {"iterations, then epochs",
+       best(4, BatchNormalizationStatistics::population),
+       {iterations(7), epochs(3), epochs(5)}},
   };
 }
 
@@ -206,9 +212,9 @@ TEST(Extension, AFinishedTrainingThatIsResumedAsItWasIsTheSameAgain) {
 
 TEST(Extension, OfATrainingThatWasStoppedAnywhere) {
   const Change base = [](Options& o) {
-    o.solver.initial_learning_rate = 0.6, o.validation.output_network = "best",
+    o.solver.initial_learning_rate = 0.6, o.validation.output_network = OutputNetwork::best,
     o.validation.frequency = 4;
-    o.batch_normalization_statistics = "population";
+    o.batch_normalization_statistics = BatchNormalizationStatistics::population;
   };
   const TemporaryFolder folder;
   Options longer = options_with(base), shorter = longer;
@@ -225,7 +231,8 @@ TEST(Extension, OfATrainingThatWasStoppedAnywhere) {
 
 TEST(Extension, OnWorkersAndByWorkers) {
   const Change base = [](Options& o) {
-    o.validation.output_network = "best", o.batch_normalization_statistics = "population";
+    o.validation.output_network = OutputNetwork::best,
+    o.batch_normalization_statistics = BatchNormalizationStatistics::population;
   };
   const TemporaryFolder folder;
   Options options = options_with(base);

@@ -49,9 +49,9 @@ TrainingOptions ordered() {
   options.mini_batch_size = 4;
   options.max_epochs = 1;
   options.threads = 2;
-  options.data.shuffle = "never";
+  options.data.shuffle = Shuffle::never;
   options.validation.frequency = options.checkpoints.frequency = 1;
-  options.validation.frequency_unit = options.checkpoints.frequency_unit = "iteration";
+  options.validation.frequency_unit = options.checkpoints.frequency_unit = FrequencyUnit::iteration;
   options.checkpoints.kept = 10;
   return options;
 }
@@ -195,11 +195,12 @@ TEST(FiniteValues, LargeTensorsAreReadToTheirEnd) {
 }
 
 TEST(NoParameters, AThresholdByNormIsNotAProblem) {
+  using Method = GradientThresholdMethod;
   const devicetest::FakeDevice fake;
   for (const char* device : {"cpu", "cuda:0"}) {
     for (const auto& [method, threshold] :
-         {std::pair{"l2norm", 0.0}, std::pair{"l2norm", 1.0}, std::pair{"global-l2norm", 1.0},
-          std::pair{"absolute-value", 1.0}}) {
+         {std::pair{Method::l2norm, 0.0}, std::pair{Method::l2norm, 1.0},
+          std::pair{Method::global_l2norm, 1.0}, std::pair{Method::absolute_value, 1.0}}) {
       TrainingOptions options = ordered();
       options.device = device;
       options.solver.gradient_threshold = threshold;
@@ -207,7 +208,7 @@ TEST(NoParameters, AThresholdByNormIsNotAProblem) {
       Network network{feature_input({.features = 2, .normalization = "none"}), softmax()};
       network.initialize(1);
       const TrainingResult result = train(network, {points(16, 16, 1), points(8, 8, 1)}, options);
-      EXPECT_EQ(result.last_iteration, 4) << method;
+      EXPECT_EQ(result.last_iteration, 4) << static_cast<int>(method);
     }
   }
 }

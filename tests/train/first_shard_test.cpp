@@ -259,12 +259,12 @@ TEST(FirstShard, RoundingIsWithinBounds) {
     };
   };
   struct Case {
-    const char* precision;
+    Precision precision;
     int bits;  // behind the first one
   };
   using Kind = Operand::Kind;
-  for (const Case& c : {Case{"fp32", 20}, Case{"tf32", 10}}) {
-    SCOPED_TRACE(c.precision);
+  for (const Case& c : {Case{Precision::fp32, 20}, Case{Precision::tf32, 10}}) {
+    SCOPED_TRACE(c.bits);
     const auto round = rounded_to(c.bits);
     for (const Kind kind : {Kind::output, Kind::diff_input}) {
       for (const int index : {0, 1}) {
@@ -295,7 +295,7 @@ TEST(FirstShard, RoundingIsWithinBounds) {
 TEST(FirstShard, Bf16) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   TrainingOptions options = options_on("cuda:0");
-  options.precision.type = "bf16";
+  options.precision.type = Precision::bf16;
   {
     const FakeDevice fake;
     Recorder recorder;
@@ -310,8 +310,10 @@ TEST(FirstShard, Bf16) {
 }
 
 TEST(FirstShard, BoundsGrowWithTheRoundingOfTheType) {
-  const auto fp32 = FirstShardBounds::of("fp32"), tf32 = FirstShardBounds::of("tf32"),
-             fp16 = FirstShardBounds::of("fp16"), bf16 = FirstShardBounds::of("bf16");
+  const auto fp32 = FirstShardBounds::of(Precision::fp32),
+             tf32 = FirstShardBounds::of(Precision::tf32),
+             fp16 = FirstShardBounds::of(Precision::fp16),
+             bf16 = FirstShardBounds::of(Precision::bf16);
   EXPECT_LT(fp32.gradient, tf32.gradient);
   EXPECT_EQ(tf32.gradient, fp16.gradient);
   EXPECT_LT(tf32.gradient, bf16.gradient);

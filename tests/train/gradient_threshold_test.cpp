@@ -28,18 +28,20 @@ TEST(GradientThreshold, BlocksHold1024Elements) {
 TEST(GradientThreshold, EachNormOrAllTogetherIsCut) {
   // Sums over 10 observations: norms 0.3, 0.4 and 0; together 0.5.
   const std::vector<std::vector<double>> squares{{4, 5}, {16}, {}};
-  const auto divisors = [&](const char* method, double threshold) {
+  const auto divisors = [&](GradientThresholdMethod method, double threshold) {
     return GradientThreshold{threshold, method}.divisors(squares, 10);
   };
-  EXPECT_EQ(divisors("l2norm", 0.35), (std::vector<double>{10, 10 / (0.35 / 0.4), 10}));
-  EXPECT_EQ(divisors("global-l2norm", 0.35), std::vector<double>(3, 10 / 0.7));
-  EXPECT_EQ(divisors("global-l2norm", 0.5), std::vector<double>(3, 10));
+  EXPECT_EQ(divisors(GradientThresholdMethod::l2norm, 0.35),
+            (std::vector<double>{10, 10 / (0.35 / 0.4), 10}));
+  EXPECT_EQ(divisors(GradientThresholdMethod::global_l2norm, 0.35),
+            std::vector<double>(3, 10 / 0.7));
+  EXPECT_EQ(divisors(GradientThresholdMethod::global_l2norm, 0.5), std::vector<double>(3, 10));
 }
 
 TEST(GradientThreshold, ElementsAreLimitedAndNotANumberStays) {
   const float infinite = std::numeric_limits<float>::infinity();
   std::vector<float> g{-31, -30, 0, 29.5f, 30, 1e30f, -infinite, std::nanf("")};
-  const float most = GradientThreshold{3, "absolute-value"}.most(10);
+  const float most = GradientThreshold{3, GradientThresholdMethod::absolute_value}.most(10);
   kernels::table_for({}).limit(g.data(), g.size(), most, nullptr);
   EXPECT_TRUE(std::isnan(g.back()));
   g.pop_back();
@@ -49,7 +51,9 @@ TEST(GradientThreshold, ElementsAreLimitedAndNotANumberStays) {
 // One plain iteration of sgdm without momentum or L2. The norm of the step is the learning rate
 // times the norm of the gradient.
 TEST(GradientThreshold, BoundsTheStepOfATraining) {
-  for (const std::string method : {"l2norm", "global-l2norm", "absolute-value"}) {
+  for (const GradientThresholdMethod method :
+       {GradientThresholdMethod::l2norm, GradientThresholdMethod::global_l2norm,
+        GradientThresholdMethod::absolute_value}) {
     Network network = small_classifier();
     std::vector<Tensor> before;
     for (const auto& l : network.parameters()) before.push_back(l.value.clone());
@@ -74,10 +78,10 @@ TEST(GradientThreshold, BoundsTheStepOfATraining) {
       largest_norm = std::max(largest_norm, std::sqrt(squares));
       all += squares;
     }
-    const double cut = method == "l2norm"          ? largest_norm
-                       : method == "global-l2norm" ? std::sqrt(all)
-                                                   : largest;
-    EXPECT_NEAR(cut, 0.01, 1e-6) << method;
+    const double cut = method == GradientThresholdMethod::l2norm          ? largest_norm
+                       : method == GradientThresholdMethod::global_l2norm ? std::sqrt(all)
+                                                                          : largest;
+    EXPECT_NEAR(cut, 0.01, 1e-6) << static_cast<int>(method);
   }
 }
 

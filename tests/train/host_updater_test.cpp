@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,14 +47,15 @@ std::vector<float> random_sums(const GradientLayout& layout) {
   return sums;
 }
 
-TrainingOptions options_for(const std::string& solver, const std::string& threshold) {
+TrainingOptions options_for(const std::string& solver,
+                            std::optional<GradientThresholdMethod> threshold = {}) {
   TrainingOptions options;
   options.solver.type = solver;
   options.solver.l2 = 0.01;
   options.freeze = {"fully_connected_3"};
-  if (!threshold.empty()) {
+  if (threshold) {
     options.solver.gradient_threshold = 0.02;
-    options.solver.gradient_threshold_method = threshold;
+    options.solver.gradient_threshold_method = *threshold;
   }
   return options;
 }
@@ -119,11 +121,14 @@ TEST(HostUpdater, PiecesHaveTheBitsOfWholeParameters) {
   const UpdateScalars scalars{0.01, 3, kObservations};
   for (const std::string solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
     Digest unlimited;
-    for (const std::string threshold : {"", "l2norm", "global-l2norm", "absolute-value"}) {
-      SCOPED_TRACE(solver + " " + threshold);
+    using Method = GradientThresholdMethod;
+    for (const std::optional<Method> threshold :
+         {std::optional<Method>(), std::optional(Method::l2norm),
+          std::optional(Method::global_l2norm), std::optional(Method::absolute_value)}) {
+      SCOPED_TRACE(solver + (threshold ? std::to_string(static_cast<int>(*threshold)) : ""));
       const TrainingOptions options = options_for(solver, threshold);
       const Digest expected = update_apart(options, scalars, 2);
-      if (threshold.empty()) {
+      if (!threshold) {
         unlimited = expected;
       } else {
         EXPECT_NE(expected, unlimited);
@@ -138,7 +143,7 @@ TEST(HostUpdater, PiecesHaveTheBitsOfWholeParameters) {
 // Pieces are packed one by one where the layout allows that.
 TEST(HostUpdater, PackedCopiesFollow) {
   Network network = network_of_several_pieces();
-  const TrainingOptions options = options_for("sgdm", "");
+  const TrainingOptions options = options_for("sgdm");
   const auto solver = make_solver(network, options);
   const GradientLayout layout = layout_of(network);
   ThreadPool pool(2);

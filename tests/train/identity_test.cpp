@@ -69,7 +69,7 @@ TEST(Identity, NamesWhatHasNoDefault) {
 
 TEST(Identity, ADefaultThatIsWrittenOutLeavesNoTrace) {
   for (const char* solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
-    for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
       TrainingOptions options;
       options.solver.type = solver, options.precision.type = precision;
       const ordered_json plain = identity(options);

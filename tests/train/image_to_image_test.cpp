@@ -234,7 +234,7 @@ TEST(OutputNetwork, BestIsThatOfTheSmallestValidationLoss) {
   }
   Network best = small_classifier();
   EXPECT_EQ(plain.network_iteration, plain.last_iteration);
-  options.validation.output_network = "best";
+  options.validation.output_network = OutputNetwork::best;
   const TrainingResult result = train(best, digits(), options);
   EXPECT_EQ(result.digest, plain.digest) << "what was computed stays the same";
   const auto& records = result.validations;
@@ -267,7 +267,7 @@ TEST(OutputNetwork, BestAndPatienceNeedValidation) {
   Network network = small_classifier();
   EXPECT_THROW(train(network, {.training = some_digits(40)}, options), InvalidArgument);
   options.validation.patience = 0;
-  options.validation.output_network = "best";
+  options.validation.output_network = OutputNetwork::best;
   EXPECT_THROW(train(network, {.training = some_digits(40)}, options), InvalidArgument);
 }
 

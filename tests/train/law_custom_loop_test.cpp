@@ -32,7 +32,7 @@ TrainingOptions test_options() {
   options.shards.size = kShard;
   options.max_epochs = 2;
   options.solver.initial_learning_rate = 0.05;
-  options.data.last_mini_batch = "keep";
+  options.data.last_mini_batch = LastMiniBatch::keep;
   options.seed = 5;
   options.threads = 2;
   return options;

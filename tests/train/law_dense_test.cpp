@@ -151,7 +151,7 @@ TEST(LawOfWorkers, OneDigestForDenseNetworks) {
 
 TrainingOptions bf16_options(int64_t threads, int64_t workers = 0) {
   TrainingOptions options = dense_options(threads, workers);
-  options.precision.type = "bf16";
+  options.precision.type = Precision::bf16;
   return options;
 }
 
@@ -209,7 +209,7 @@ TEST(DenseNetworksInBf16, KeepParametersInF32) {
   const auto call = make_call<&dense_problem>();
   TrainingProblem narrow = call(), wide = call();
   const TrainingResult in_bf16 = train(call, narrow.network, narrow.data, options);
-  options.precision.type = "fp32";
+  options.precision.type = Precision::fp32;
   const TrainingResult in_f32 = train(call, wide.network, wide.data, options);
   size_t finer = 0;
   for (const Tensor& p : narrow.network.parameter_values()) {

@@ -32,7 +32,7 @@ inline TrainingOptions law_options(int64_t threads) {
   options.shards.size = law_shard;
   options.max_epochs = 3;
   options.solver.initial_learning_rate = 0.05;
-  options.data.last_mini_batch = "keep";
+  options.data.last_mini_batch = LastMiniBatch::keep;
   options.validation.frequency = 5;
   options.seed = 5;
   options.threads = threads;

@@ -122,11 +122,12 @@ TEST(Law, OneDigestForEverySolverScheduleAndThreshold) {
   struct Row {
     const char* solver;
     std::vector<std::string> schedule;
-    const char* method;
+    GradientThresholdMethod method;
   };
-  for (const Row& row : {Row{"sgdm", {"warmup", "cosine"}, "global-l2norm"},
-                         Row{"adamw", {"polynomial", "cyclical"}, "l2norm"},
-                         Row{"rmsprop", {"exponential", "piecewise"}, "absolute-value"}}) {
+  for (const Row& row :
+       {Row{"sgdm", {"warmup", "cosine"}, GradientThresholdMethod::global_l2norm},
+        Row{"adamw", {"polynomial", "cyclical"}, GradientThresholdMethod::l2norm},
+        Row{"rmsprop", {"exponential", "piecewise"}, GradientThresholdMethod::absolute_value}}) {
     const auto with = [&](int64_t threads, const TrainingControl& control = {}) {
       TrainingOptions options = test_options(threads);
       options.solver.type = row.solver;
@@ -157,7 +158,7 @@ TEST(Law, OneDigestInBf16) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   const auto with = [&](int64_t threads, const TrainingControl& control = {}) {
     TrainingOptions options = test_options(threads);
-    options.precision.type = "bf16";
+    options.precision.type = Precision::bf16;
     return run(options, control);
   };
   const TrainingResult one = with(1);

@@ -48,7 +48,8 @@ Network of_images(int64_t pool) {
   return network;
 }
 
-TrainingOptions options_of(int64_t mini_batch_size, int64_t shard_size, const char* last = "drop") {
+TrainingOptions options_of(int64_t mini_batch_size, int64_t shard_size,
+                           LastMiniBatch last = LastMiniBatch::drop) {
   TrainingOptions options;
   options.mini_batch_size = mini_batch_size;
   options.shards.size = shard_size;
@@ -82,18 +83,18 @@ TEST(NormalizedAlone, ShardsOfOneObservationAreRefused) {
             gives_zero +
                 "a mini-batch of 8 with shard_size = 1 has a shard of 1 observation | raise "
                 "shard_size, or mini_batch_size if it is 1");
-  EXPECT_EQ(trained(33, options_of(8, 16, "keep")),
+  EXPECT_EQ(trained(33, options_of(8, 16, LastMiniBatch::keep)),
             gives_zero +
                 "the last mini-batch of 1 with shard_size = 16 has a shard of 1 observation | set "
                 "last_mini_batch = \"drop\", or change mini_batch_size or shard_size");
   EXPECT_NE(trained(32, options_of(1, 16)), "accepted");
   // 2, 2 and 1.
   EXPECT_NE(trained(30, options_of(5, 2)), "accepted");
-  EXPECT_NE(trained(1, options_of(8, 16, "keep")), "accepted");
+  EXPECT_NE(trained(1, options_of(8, 16, LastMiniBatch::keep)), "accepted");
   EXPECT_EQ(trained(33, options_of(8, 16)), "accepted");
   EXPECT_EQ(trained(32, options_of(8, 2)), "accepted");
   // 9 and 8.
-  EXPECT_EQ(trained(17 + 32, options_of(32, 16, "keep")), "accepted");
+  EXPECT_EQ(trained(17 + 32, options_of(32, 16, LastMiniBatch::keep)), "accepted");
   TrainingOptions by_device = options_of(1, 0);
   EXPECT_NE(trained(4, by_device), "accepted");
 }

@@ -59,6 +59,12 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
       rows.push_back({field, [=](O& o) { (o.*....*path) = value; }});
     }
   };
+  const auto words = [&](const char* field, auto... path) {
+    rows.push_back({field, [=](O& o) {
+                      auto& member = (o.*....*path);
+                      member = static_cast<std::remove_reference_t<decltype(member)>>(99);
+                    }});
+  };
   texts("solver", &O::solver, &SolverOptions::type);
   numbers("momentum", {-0.1, 1, 2}, &O::solver, &SolverOptions::momentum);
   numbers("gradient_decay", {-0.1, 1}, &O::solver, &SolverOptions::gradient_decay);
@@ -81,10 +87,10 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   numbers("final_factor", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::final_factor);
   numbers("warmup_factor", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::warmup_factor);
   numbers("gradient_threshold", {-1}, &O::solver, &SolverOptions::gradient_threshold);
-  texts("gradient_threshold_method", &O::solver, &SolverOptions::gradient_threshold_method);
+  words("gradient_threshold_method", &O::solver, &SolverOptions::gradient_threshold_method);
   rows.push_back({"class_weights", [](O& o) { o.class_weights = {1, -1}; }});
-  texts("validation_frequency_unit", &O::validation, &ValidationOptions::frequency_unit);
-  texts("checkpoint_frequency_unit", &O::checkpoints, &CheckpointOptions::frequency_unit);
+  words("validation_frequency_unit", &O::validation, &ValidationOptions::frequency_unit);
+  words("checkpoint_frequency_unit", &O::checkpoints, &CheckpointOptions::frequency_unit);
   numbers("max_time", {-1}, &O::max_time);
   numbers("drop_factor", {0, -1}, &O::schedule, &ScheduleOptions::drop_factor);
   integers("drop_period", {0, -1}, &O::schedule, &ScheduleOptions::drop_period);
@@ -92,14 +98,14 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("mini_batch_size", {0, -1, (1 << 24) + 1}, &O::mini_batch_size);
   integers("max_epochs", {0, -1}, &O::max_epochs);
   integers("max_iterations", {-1}, &O::max_iterations);
-  texts("shuffle", &O::data, &DataOptions::shuffle);
-  texts("last_mini_batch", &O::data, &DataOptions::last_mini_batch);
+  words("shuffle", &O::data, &DataOptions::shuffle);
+  words("last_mini_batch", &O::data, &DataOptions::last_mini_batch);
   integers("shard_size", {-1, (1 << 24) + 1}, &O::shards, &ShardOptions::size);
   integers("validation_patience", {-1}, &O::validation, &ValidationOptions::patience);
-  texts("output_network", &O::validation, &ValidationOptions::output_network);
-  texts("precision", &O::precision, &PrecisionOptions::type);
+  words("output_network", &O::validation, &ValidationOptions::output_network);
+  words("precision", &O::precision, &PrecisionOptions::type);
   numbers("loss_scale", {-1, 0.5, 3, 1 << 25}, &O::precision, &PrecisionOptions::loss_scale);
-  texts("batch_normalization_statistics", &O::batch_normalization_statistics);
+  words("batch_normalization_statistics", &O::batch_normalization_statistics);
   integers("seed", {-1}, &O::seed);
   texts("device", &O::device);
   integers("streams", {0, 65}, &O::streams);
@@ -155,9 +161,9 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
       options.check();
       ADD_FAILURE() << row.field << " was accepted";
     } catch (const InvalidArgument& error) {
-      const std::string words =
+      const std::string text =
           row.field == std::string("device") ? "device" : " " + std::string(row.field) + " must ";
-      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
     }
     // The trainer refuses it at the beginning.
     Network network = small_classifier();
@@ -273,9 +279,9 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"gradient_threshold", Effect::same_digest, nothing,
        [](O& o) { o.solver.gradient_threshold = 1e6; }},
       {"gradient_threshold_method", Effect::other_result, cut,
-       [](O& o) { o.solver.gradient_threshold_method = "global-l2norm"; }},
+       [](O& o) { o.solver.gradient_threshold_method = GradientThresholdMethod::global_l2norm; }},
       {"gradient_threshold_method", Effect::other_result, cut,
-       [](O& o) { o.solver.gradient_threshold_method = "absolute-value"; }},
+       [](O& o) { o.solver.gradient_threshold_method = GradientThresholdMethod::absolute_value; }},
       {"class_weights", Effect::other_result, nothing,
        [](O& o) { o.class_weights = {2, 1, 1, 1, 1, 1, 1, 1, 1, 1}; }},
       {"class_weights", Effect::same_digest, nothing, [](O& o) { o.class_weights.assign(10, 1); }},
@@ -289,13 +295,14 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"mini_batch_size", Effect::other_result, nothing, [](O& o) { o.mini_batch_size = 21; }},
       {"max_epochs", Effect::other_result, nothing, [](O& o) { o.max_epochs = 3; }},
       {"max_iterations", Effect::other_result, nothing, [](O& o) { o.max_iterations = 3; }},
-      {"shuffle", Effect::other_result, nothing, [](O& o) { o.data.shuffle = "once"; }},
-      {"shuffle", Effect::other_result, [](O& o) { o.data.shuffle = "once"; },
-       [](O& o) { o.data.shuffle = "never"; }},
+      {"shuffle", Effect::other_result, nothing, [](O& o) { o.data.shuffle = Shuffle::once; }},
+      {"shuffle", Effect::other_result, [](O& o) { o.data.shuffle = Shuffle::once; },
+       [](O& o) { o.data.shuffle = Shuffle::never; }},
       {"last_mini_batch", Effect::other_result, nothing,
-       [](O& o) { o.data.last_mini_batch = "keep"; }},
+       [](O& o) { o.data.last_mini_batch = LastMiniBatch::keep; }},
       {"shard_size", Effect::other_result, nothing, [](O& o) { o.shards.size = 10; }},
-      {"precision", Effect::other_result, nothing, [](O& o) { o.precision.type = "bf16"; }},
+      {"precision", Effect::other_result, nothing,
+       [](O& o) { o.precision.type = Precision::bf16; }},
       // A power of two does not change significands.
       {"loss_scale", Effect::same_digest, nothing, [](O& o) { o.precision.loss_scale = 1024; }},
       {"seed", Effect::other_result, nothing, [](O& o) { o.seed = 1; }},
@@ -304,9 +311,9 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
        [](O& o) { o.validation.patience = 1; }},
       // The last iteration's values stay the same. Another test covers the network's values.
       {"output_network", Effect::same_digest, nothing,
-       [](O& o) { o.validation.output_network = "best"; }},
+       [](O& o) { o.validation.output_network = OutputNetwork::best; }},
       {"batch_normalization_statistics", Effect::other_network, nothing,
-       [](O& o) { o.batch_normalization_statistics = "population"; }},
+       [](O& o) { o.batch_normalization_statistics = BatchNormalizationStatistics::population; }},
       // One thread: shards arrive in order, but are added sequentially and not by the tree.
       {"deterministic", Effect::other_result, one_thread, [](O& o) { o.deterministic = false; }},
       // Fields of another solver or schedule have no effect.
@@ -349,9 +356,9 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"validation_frequency", Effect::same_digest, nothing,
        [](O& o) { o.validation.frequency = 1; }},
       {"validation_frequency_unit", Effect::same_digest, nothing,
-       [](O& o) { o.validation.frequency_unit = "epoch"; }},
+       [](O& o) { o.validation.frequency_unit = FrequencyUnit::epoch; }},
       {"checkpoint_frequency_unit", Effect::same_digest, nothing,
-       [](O& o) { o.checkpoints.frequency_unit = "epoch"; }},
+       [](O& o) { o.checkpoints.frequency_unit = FrequencyUnit::epoch; }},
       {"max_time", Effect::same_digest, nothing, [](O& o) { o.max_time = 3600; }},
       {"checkpoint_frequency", Effect::same_digest, nothing,
        [](O& o) { o.checkpoints.frequency = 1; }},

@@ -101,7 +101,7 @@ void expect_statistics(const Network& network, const std::string& layer, const E
 
 TrainingOptions population_options(int64_t threads = 2) {
   TrainingOptions options = small_options();
-  options.batch_normalization_statistics = "population";
+  options.batch_normalization_statistics = BatchNormalizationStatistics::population;
   options.threads = threads;
   return options;
 }
@@ -132,7 +132,7 @@ TEST(PopulationStatistics, AreThoseOfAllActivationsLayerByLayer) {
   }
   // The parameters are those of the same training without population statistics.
   Network moving = network_of(layers);
-  options.batch_normalization_statistics = "moving";
+  options.batch_normalization_statistics = BatchNormalizationStatistics::moving;
   const TrainingResult other = train(moving, digits(), options);
   EXPECT_EQ(other.digest, result.digest);
   EXPECT_NE(other.network_digest, result.network_digest);
@@ -219,7 +219,7 @@ TEST(PopulationStatistics, OneNetworkForThreadsMemoryStopsAndResumes) {
 
 TEST(PopulationStatistics, OfTheBestNetwork) {
   TrainingOptions options = population_options();
-  options.validation.output_network = "best";
+  options.validation.output_network = OutputNetwork::best;
   options.validation.frequency = 1;
   options.solver.initial_learning_rate = 0.3;
   Network network = network_of(two_normalizations());
@@ -334,7 +334,7 @@ TEST(PopulationStatistics, AnErrorLeavesTheNetworkAsItWas) {
 }
 
 TEST(PopulationStatistics, StatisticsThatAreMovingOnesStayAndNormalizeInTraining) {
-  const auto trained = [](const std::string& statistics, const std::string& afterwards) {
+  const auto trained = [](const std::string& statistics, BatchNormalizationStatistics afterwards) {
     Network network;
     network.add(image_input({.height = 28, .width = 28, .channels = 1}), "in");
     network.add(convolution2d({.filters = 5, .kernel = {5, 5}, .stride = {2, 2}}), "conv");
@@ -354,13 +354,14 @@ TEST(PopulationStatistics, StatisticsThatAreMovingOnesStayAndNormalizeInTraining
     return std::pair(network.state_value("norm.mean").to_vector(), result.iterations.front().loss);
   };
   const std::vector<float> kept(5, 3);
-  const auto moving = trained("moving", "moving"), batch = trained("batch", "moving");
+  const auto moving = trained("moving", BatchNormalizationStatistics::moving),
+             batch = trained("batch", BatchNormalizationStatistics::moving);
   EXPECT_EQ(moving.first, kept);
   EXPECT_NE(batch.first, kept);
   EXPECT_NE(moving.second, batch.second);
   // The phase after the training leaves them, too.
-  EXPECT_EQ(trained("moving", "population").first, kept);
-  EXPECT_NE(trained("batch", "population").first, kept);
+  EXPECT_EQ(trained("moving", BatchNormalizationStatistics::population).first, kept);
+  EXPECT_NE(trained("batch", BatchNormalizationStatistics::population).first, kept);
 }
 
 }  // namespace

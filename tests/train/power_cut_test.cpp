@@ -113,7 +113,7 @@ std::optional<TrainedFiles> train_in(PowerCutFiles& files,
   TrainingOptions options = small_options();
   options.threads = 1;
   options.checkpoints.frequency = 1;
-  options.validation.output_network = "best";
+  options.validation.output_network = OutputNetwork::best;
   try {
     ReceiptWriter receipt(files, "run");
     Recorder recorder;

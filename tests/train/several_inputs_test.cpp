@@ -66,8 +66,8 @@ TrainingProblem problem() {
 TrainingOptions options_of(int64_t threads) {
   TrainingOptions options = small_options();
   options.shards.size = 3;
-  options.data.last_mini_batch = "keep";
-  options.batch_normalization_statistics = "population";
+  options.data.last_mini_batch = LastMiniBatch::keep;
+  options.batch_normalization_statistics = BatchNormalizationStatistics::population;
   options.validation.metrics = {"f1"};
   options.threads = threads;
   return options;
@@ -118,7 +118,7 @@ TEST(SeveralInputs, OneDigestForWorkers) {
 TEST(SeveralInputs, ADeviceComputesWhatThreadsCompute) {
   const devicetest::FakeDevice fake;
   TrainingOptions options = options_of(1);
-  options.batch_normalization_statistics = "moving";
+  options.batch_normalization_statistics = BatchNormalizationStatistics::moving;
   const auto with = [&](const std::string& device, bool augmented) {
     TrainingProblem p = problem();
     p.data.noise = {};
@@ -227,7 +227,7 @@ TEST(SeveralInputs, ALossOfTheUserGetsAllInputs) {
                    },
                    "of two inputs"};
     TrainingOptions options = options_of(threads);
-    options.batch_normalization_statistics = "moving";
+    options.batch_normalization_statistics = BatchNormalizationStatistics::moving;
     options.validation.metrics = {};
     return train(p.network, p.data, options);
   };

@@ -177,7 +177,7 @@ TEST(TrainingProfile, FloorsAreOfTheShardsThatThereWere) {
   options.max_epochs = 4;
   options.mini_batch_size = 32;
   options.shards.size = 16;
-  options.data.last_mini_batch = "keep";
+  options.data.last_mini_batch = LastMiniBatch::keep;
   Network network = small_classifier();
   const TrainingResult result =
       train(network, {.training = some_digits(67)}, options, {.profile = true});

@@ -123,7 +123,7 @@ TEST(Trainer, ImagesPerSecondAreThoseOfTheIterations) {
 }
 
 TEST(Trainer, ThePartialLastMiniBatchIsDroppedOrKept) {
-  const auto observations = [](const std::string& last) {
+  const auto observations = [](LastMiniBatch last) {
     Network network = small_classifier();
     TrainingOptions options = small_options();
     options.data.last_mini_batch = last;
@@ -133,8 +133,8 @@ TEST(Trainer, ThePartialLastMiniBatchIsDroppedOrKept) {
     }
     return counts;
   };
-  EXPECT_EQ(observations("drop"), (std::vector<int64_t>{20, 20, 20, 20}));
-  EXPECT_EQ(observations("keep"), (std::vector<int64_t>{20, 20, 7, 20, 20, 7}));
+  EXPECT_EQ(observations(LastMiniBatch::drop), (std::vector<int64_t>{20, 20, 20, 20}));
+  EXPECT_EQ(observations(LastMiniBatch::keep), (std::vector<int64_t>{20, 20, 7, 20, 20, 7}));
 }
 
 TEST(Trainer, ValidatesAtItsFrequencyAndAlwaysAtTheEnd) {
@@ -182,9 +182,9 @@ TEST(Trainer, FrequenciesMayCountEpochs) {
   TrainingOptions options = small_options();
   options.max_epochs = 5;
   options.validation.frequency = 2;
-  options.validation.frequency_unit = "epoch";
+  options.validation.frequency_unit = FrequencyUnit::epoch;
   options.checkpoints.frequency = 3;
-  options.checkpoints.frequency_unit = "epoch";
+  options.checkpoints.frequency_unit = FrequencyUnit::epoch;
   const TemporaryFolder folder;
   Recorder recorder;
   TrainingControl control;
@@ -241,7 +241,7 @@ TEST(Trainer, ATimeLimitStopsWithACheckpointAndTheSameBitsAfterwards) {
 TEST(Trainer, StoppingAndResumingAnywhereEndsInTheSameBits) {
   TrainingOptions options = small_options();
   options.validation.frequency = 2;
-  options.data.last_mini_batch = "keep";  // 3 iterations per epoch, the last one of 7
+  options.data.last_mini_batch = LastMiniBatch::keep;  // 3 iterations per epoch, the last one of 7
   Network whole = small_classifier();
   const auto expected = train(whole, digits(47), options);
   ASSERT_EQ(expected.last_iteration, 6);
@@ -391,7 +391,7 @@ TEST(Trainer, AStepAllocatesNothingAfterTheFirst) {
 
 TEST(Trainer, MiniBatchesOfTwoSizesAllocateNothingAfterTheFirstEpoch) {
   TrainingOptions options = small_options();
-  options.data.last_mini_batch = "keep";
+  options.data.last_mini_batch = LastMiniBatch::keep;
   options.threads = 1;
   const Allocations all(options);
   ASSERT_EQ(all.asked.size(), 15u);

@@ -54,8 +54,8 @@ TEST(Vectors, OneDigestForAnyNumberOfThreadsAndAnyCache) {
   const TrainingData data{as_arrays(some_digits(70)), as_arrays(some_digits(33, 500))};
   TrainingOptions options = testing::small_options();
   options.shards.size = 3;  // with three shards the last one nearly always arrives last
-  options.data.last_mini_batch = "keep";
-  options.batch_normalization_statistics = "population";
+  options.data.last_mini_batch = LastMiniBatch::keep;
+  options.batch_normalization_statistics = BatchNormalizationStatistics::population;
   options.threads = 1;
   const TrainingResult one = trained(vector_network(), data, options);
   ASSERT_EQ(one.last_iteration, 8);

@@ -6,16 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/base/error.h"
-
 namespace lockstep {
-
-// The system or a device has too little memory for a request. What depends on this request alone
-// can be left out.
-class OutOfMemory : public Error {
- public:
-  using Error::Error;
-};
 
 // Limits the process's own data (RLIMIT_DATA). Shared memory and read-only mapped files do not
 // count. `name` is the option that sets the limit, for messages. Throws Error if the data already

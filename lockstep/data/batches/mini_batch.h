@@ -16,6 +16,13 @@
 
 namespace lockstep {
 
+// When the observations of a training are shuffled.
+enum class Shuffle : uint8_t {
+  every_epoch,
+  once,  // all epochs have the order of the first one
+  never  // the order of the listing
+};
+
 // One array of a mini-batch: an input, targets, labels, or what a preprocess function adds. Its
 // rows lie one after the other, each row-major. They have one shape, unless they differ in their
 // first dimension: with `offsets`, row i has the entries [offsets[i], offsets[i + 1]), which have

@@ -17,17 +17,15 @@
 
 namespace lockstep {
 
-enum class Shuffle { never, once, every_epoch };
-
 class ExampleCache;  // data/batches/example_cache.h
 class ThreadPool;
 struct IndexRange;  // base/numeric/index_range.h
 
 struct MiniBatchQueueOptions {
-  int64_t mini_batch_size = 128;           // observations
-  Shuffle shuffle = Shuffle::every_epoch;  // never: order of the listing
-  bool drop_last = true;                   // drop a last, partial mini-batch; otherwise keep it
-  uint64_t seed = 0;                       // seed of shuffling, augmentation and noise
+  int64_t mini_batch_size = 128;  // observations
+  Shuffle shuffle = Shuffle::every_epoch;
+  bool drop_last = true;  // drop a last, partial mini-batch; otherwise keep it
+  uint64_t seed = 0;      // seed of shuffling, augmentation and noise
   Augmentation augmentation = {};
   // False: inputs are returned as read, together with the maps that augment them. Targets are
   // augmented.

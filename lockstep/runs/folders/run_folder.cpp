@@ -109,11 +109,9 @@ void keep_validation_frequency(FileSystem& files, const std::string& folder, Job
   if (frequency.is_number_integer()) {
     job.training.validation.frequency = frequency.get<int64_t>();
   }
-  for (const char* unit : {"iteration", "epoch"}) {
-    if (training.value("validation_frequency_unit", nlohmann::json()) == unit) {
-      job.training.validation.frequency_unit = unit;
-    }
-  }
+  const nlohmann::json unit = training.value("validation_frequency_unit", nlohmann::json());
+  if (unit == "iteration") job.training.validation.frequency_unit = FrequencyUnit::iteration;
+  if (unit == "epoch") job.training.validation.frequency_unit = FrequencyUnit::epoch;
   job.validation_frequency_given = true;
 }
 

@@ -184,7 +184,7 @@ const ValidationRecord* counted(const std::vector<ValidationRecord>& all, bool b
 void set_results(TrialReport& report, const Job& job, const TrainingResult& training,
                  const std::string& metric) {
   const ValidationRecord* const v =
-      counted(training.validations, job.training.validation.output_network == "best");
+      counted(training.validations, job.training.validation.output_network == OutputNetwork::best);
   if (v == nullptr) {
     throw InvalidArgument("[sweep] the trial has no validation until iteration " +
                               std::to_string(training.last_iteration) +

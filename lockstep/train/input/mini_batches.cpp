@@ -3,20 +3,12 @@
 #include "lockstep/train/options/options.h"
 
 namespace lockstep {
-namespace {
-
-Shuffle shuffle_from(const std::string& name) {
-  if (name == "never") return Shuffle::never;
-  return name == "once" ? Shuffle::once : Shuffle::every_epoch;
-}
-
-}  // namespace
 
 MiniBatchQueueOptions mini_batches_of(const TrainingData& data, const TrainingOptions& options) {
   MiniBatchQueueOptions queue;
   queue.mini_batch_size = options.mini_batch_size;
-  queue.shuffle = shuffle_from(options.data.shuffle);
-  queue.drop_last = options.data.last_mini_batch == "drop";
+  queue.shuffle = options.data.shuffle;
+  queue.drop_last = options.data.last_mini_batch == LastMiniBatch::drop;
   queue.seed = static_cast<uint64_t>(options.seed);
   queue.augmentation = data.augmentation;
   queue.noise = data.noise;

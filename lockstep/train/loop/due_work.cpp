@@ -16,11 +16,11 @@ int64_t DueWork::last_iteration() const {
   return setup_.options.last_iteration(setup_.iterations_per_epoch);
 }
 
-bool DueWork::due(int64_t iteration, int64_t frequency, const std::string& unit) const {
+bool DueWork::due(int64_t iteration, int64_t frequency, FrequencyUnit unit) const {
   const int64_t per_epoch = setup_.iterations_per_epoch;
   const bool epoch_ends = iteration % per_epoch == 0;
   if (frequency == 0) return epoch_ends;
-  if (unit == "epoch") return epoch_ends && iteration / per_epoch % frequency == 0;
+  if (unit == FrequencyUnit::epoch) return epoch_ends && iteration / per_epoch % frequency == 0;
   return iteration % frequency == 0;
 }
 

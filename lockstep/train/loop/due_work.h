@@ -35,7 +35,7 @@ class DueWork {
   int64_t next(int64_t iteration) const;
 
  private:
-  bool due(int64_t iteration, int64_t frequency, const std::string& unit) const;
+  bool due(int64_t iteration, int64_t frequency, FrequencyUnit unit) const;
 
   const DueWorkSetup setup_;
 };

@@ -74,7 +74,7 @@ class Estimate {
   MemoryEstimate all() {
     MemoryEstimate estimate;
     const size_t solver = parameters_ * solver_arrays(options_);
-    const size_t best = options_.validation.output_network == "best" ? values_ : 0;
+    const size_t best = options_.validation.output_network == OutputNetwork::best ? values_ : 0;
     estimate.values = values_ + packed_bytes(plans_) + solver + best + row_states_;
     estimate.gradients = gradients();
     size_t passes = 0;

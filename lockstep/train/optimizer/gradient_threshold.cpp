@@ -21,7 +21,7 @@ float GradientThreshold::most(double observations) const {
 std::vector<double> GradientThreshold::divisors(const std::vector<std::vector<double>>& squares,
                                                 double observations) const {
   std::vector<double> result;
-  if (method == "global-l2norm") {
+  if (method == GradientThresholdMethod::global_l2norm) {
     std::vector<double> all;
     for (const auto& blocks : squares) all.insert(all.end(), blocks.begin(), blocks.end());
     result.assign(squares.size(),

@@ -4,24 +4,25 @@
 // are thread-safe.
 #pragma once
 
-#include <string>
 #include <vector>
+
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
 
 // The threshold of the options.
 struct GradientThreshold {
   double threshold = 0;  // 0: none
-  std::string method;
+  GradientThresholdMethod method = GradientThresholdMethod::l2norm;
 
   bool wanted() const { return threshold > 0; }
-  // "absolute-value" limits elements. The other two methods scale by norms.
-  bool of_elements() const { return method == "absolute-value"; }
+  // The other two methods scale by norms.
+  bool of_elements() const { return method == GradientThresholdMethod::absolute_value; }
   // The limit for elements of a sum over `observations` that corresponds to the threshold for the
   // mean.
   float most(double observations) const;
   // The divisors of the parameters' sums, in place of `observations`, that keep norms within the
-  // threshold: the norm of each parameter ("l2norm") or of all together ("global-l2norm").
+  // threshold: the norm of each parameter or of all together.
   // `squares` are sums of squares by parameter and block, empty for frozen parameters.
   std::vector<double> divisors(const std::vector<std::vector<double>>& squares,
                                double observations) const;

@@ -75,9 +75,10 @@ void TrainingOptions::visit(FieldVisitor& v) {
       {.min = 0, .max = 1});
   v.number("gradient_threshold", solver.gradient_threshold,
            "gradient clipping: the largest norm or value; 0: no clipping", {.min = 0});
-  v.text("gradient_threshold_method", solver.gradient_threshold_method,
-         "what is clipped: the norm of each parameter's gradient, the norm of all, or each element",
-         {"l2norm", "global-l2norm", "absolute-value"});
+  visit_word(
+      v, "gradient_threshold_method", solver.gradient_threshold_method,
+      "what is clipped: the norm of each parameter's gradient, the norm of all, or each element",
+      {"l2norm", "global-l2norm", "absolute-value"});
   v.numbers(
       "class_weights", class_weights,
       "weight of each class in the loss, in the order of the classes; none: 1 each; in a job also "
@@ -97,19 +98,20 @@ void TrainingOptions::visit(FieldVisitor& v) {
             "stop after this many iterations, also within an epoch; 0: no limit",
             {.min = 0, .max = kMany});
   v.effect(FieldEffect::result);
-  v.text("shuffle", data.shuffle, "when the observations are shuffled",
-         {"every-epoch", "once", "never"});
-  v.text("last_mini_batch", data.last_mini_batch,
-         "what to do with a last mini-batch that is not full", {"drop", "keep"});
+  visit_word(v, "shuffle", data.shuffle, "when the observations are shuffled",
+             {"every-epoch", "once", "never"});
+  visit_word(v, "last_mini_batch", data.last_mini_batch,
+             "what to do with a last mini-batch that is not full", {"drop", "keep"});
   v.effect(FieldEffect::ending);
   v.integer("validation_patience", validation.patience,
             "early stopping: validations without a smaller loss before training ends; 0: off",
             {.min = 0, .max = kMany});
   v.effect(FieldEffect::result);
-  v.text("output_network", validation.output_network,
-         "the network to keep: of the last iteration, or of the best validation", {"last", "best"});
-  v.text(
-      "batch_normalization_statistics", batch_normalization_statistics,
+  visit_word(v, "output_network", validation.output_network,
+             "the network to keep: of the last iteration, or of the best validation",
+             {"last", "best"});
+  visit_word(
+      v, "batch_normalization_statistics", batch_normalization_statistics,
       "statistics of the trained network: moving averages over mini-batches, or statistics of all "
       "training images",
       {"moving", "population"});
@@ -118,8 +120,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = 1 << 24});
   v.flag("deterministic", deterministic,
          "the same bits for any number of threads and workers, and after any resume");
-  v.text(
-      "precision", precision.type,
+  visit_word(
+      v, "precision", precision.type,
       "mixed precision: type of the operands of matrix products; tf32: GPUs round fp32 to 11 bits",
       {"fp32", "tf32", "bf16", "fp16"});
   v.number("loss_scale", precision.loss_scale,
@@ -168,8 +170,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.integer_or("validation_frequency", validation.frequency, "epoch",
                "iterations between validations, or \"epoch\"; a job that names neither validates "
                "once an epoch if an epoch has fewer");
-  v.text("validation_frequency_unit", validation.frequency_unit, "the unit of validation_frequency",
-         {"iteration", "epoch"});
+  visit_word(v, "validation_frequency_unit", validation.frequency_unit,
+             "the unit of validation_frequency", {"iteration", "epoch"});
   v.effect(FieldEffect::speed);
   v.integer(
       "check_frequency", shards.check_frequency,
@@ -179,8 +181,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
          "GPU: compare the first shard of a training with the CPU's before the first update");
   v.integer_or("checkpoint_frequency", checkpoints.frequency, "epoch",
                "iterations between checkpoints, or \"epoch\"");
-  v.text("checkpoint_frequency_unit", checkpoints.frequency_unit,
-         "the unit of checkpoint_frequency", {"iteration", "epoch"});
+  visit_word(v, "checkpoint_frequency_unit", checkpoints.frequency_unit,
+             "the unit of checkpoint_frequency", {"iteration", "epoch"});
   v.integer("checkpoints_kept", checkpoints.kept, "number of newest checkpoints to keep",
             {.min = 1, .max = 1 << 20});
   v.number("max_time", max_time,

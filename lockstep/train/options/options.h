@@ -9,6 +9,7 @@
 
 #include "lockstep/base/fields.h"
 #include "lockstep/base/numeric/dtype.h"
+#include "lockstep/data/batches/mini_batch.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 
 namespace lockstep {
@@ -19,6 +20,44 @@ struct ScheduleStep {
   int64_t epoch = 1;      // from 1
   int64_t iterations_per_epoch = 1;
   double initial_learning_rate = 0;
+};
+
+// ---- Choices. In job files they are words, with hyphens for underscores. ----
+
+enum class LastMiniBatch : uint8_t { drop, keep };  // what becomes of one that is not full
+enum class FrequencyUnit : uint8_t { iteration, epoch };
+
+enum class GradientThresholdMethod : uint8_t {
+  l2norm,         // scales each parameter's gradient to at most this norm
+  global_l2norm,  // limits the common norm of all gradients
+  absolute_value  // limits each element
+};
+
+// The number format of products. Parameters, sums, gradients of parameters and losses are fp32.
+enum class Precision : uint8_t {
+  fp32,
+  // GPUs round the factors of convolutions and fully connected layers to 11 significant bits; CPUs
+  // refuse it.
+  tf32,
+  // Convolutions, fully connected layers, normalization, pooling and the layers between them store
+  // and multiply bfloat16. CPUs also validate in fp32, GPUs in bf16. (GPUs round the gradients of
+  // convolution weights to bfloat16, once for each shard.) Needs a processor with bf16 instructions
+  // (AVX-512 BF16) or a GPU.
+  bf16,
+  fp16  // the same with IEEE half precision, only on GPUs; see PrecisionOptions::loss_scale
+};
+
+// The values of the trained network.
+enum class OutputNetwork : uint8_t {
+  last,  // of the last iteration
+  best   // of the iteration with the smallest validation loss
+};
+
+// Statistics for batch normalization in prediction. Validations during the training use moving
+// ones.
+enum class BatchNormalizationStatistics : uint8_t {
+  moving,     // they follow the mini-batches
+  population  // of all training images, computed after the last iteration
 };
 
 // ---- Groups of options. Job files and messages use one flat list of names; where a name there
@@ -38,11 +77,9 @@ struct SolverOptions {
   // g = g + l2 * factor * w, with the parameter's factor (1 for weights; 0 for biases and
   // normalization unless the layer sets another). The reported loss excludes it.
   double l2 = 1e-4;
-  // Limit for gradients (without L2); 0: none. gradient_threshold_method: "l2norm" scales each
-  // parameter's gradient to at most this norm, "global-l2norm" limits the common norm of all
-  // gradients, "absolute-value" limits each element.
+  // Limit for gradients (without L2), by the method; 0: none.
   double gradient_threshold = 0;
-  std::string gradient_threshold_method = "l2norm";
+  GradientThresholdMethod gradient_threshold_method = GradientThresholdMethod::l2norm;
 };
 
 // Changes of the learning rate.
@@ -74,31 +111,27 @@ struct ScheduleOptions {
 
 // Number formats.
 struct PrecisionOptions {
-  // "precision": the number format of products. "fp32". "tf32": GPUs round the factors of
-  // convolutions and fully connected layers to 11 significant bits; CPUs refuse it. "bf16":
-  // convolutions, fully connected layers, normalization, pooling and the layers between them store
-  // and multiply bfloat16. Parameters, sums, gradients of parameters and losses stay fp32. CPUs
-  // also validate in fp32, GPUs in bf16. (GPUs round the gradients of convolution weights to
-  // bfloat16, once for each shard.) bf16 needs a processor with bf16 instructions (AVX-512 BF16) or
-  // a GPU. "fp16": the same with IEEE half precision, only on GPUs; see loss_scale.
-  std::string type = "fp32";
+  Precision type = Precision::fp32;  // "precision"
   // Power of two by which losses are multiplied until their gradients have been summed, so that
   // gradients below fp16's smallest number are not lost. 0: 128 for fp16, else 1.
   double loss_scale = 0;
 
   // The type for `type`.
   DType dtype() const {
-    return type == "bf16" ? DType::bf16 : type == "fp16" ? DType::f16 : DType::f32;
+    return type == Precision::bf16   ? DType::bf16
+           : type == Precision::fp16 ? DType::f16
+                                     : DType::f32;
   }
   // The effective value of loss_scale.
-  double scale_of_losses() const { return loss_scale > 0 ? loss_scale : type == "fp16" ? 128 : 1; }
+  double scale_of_losses() const {
+    return loss_scale > 0 ? loss_scale : type == Precision::fp16 ? 128 : 1;
+  }
 };
 
 // How the training data is read. The result depends only on shuffle and last_mini_batch.
 struct DataOptions {
-  std::string shuffle = "every-epoch";  // "once", "never"
-  // An incomplete last mini-batch of an epoch: "drop" or "keep".
-  std::string last_mini_batch = "drop";
+  Shuffle shuffle = Shuffle::every_epoch;
+  LastMiniBatch last_mini_batch = LastMiniBatch::drop;
   int64_t loader_threads = 1;
   int64_t prefetch = 4;     // mini-batches prepared ahead
   int64_t cache_mib = 512;  // decoded images kept in memory, MiB
@@ -123,13 +156,11 @@ struct ValidationOptions {
   // "validation_frequency": in iterations, or in epochs (see its unit); 0: once an epoch. Affects
   // the end by patience and the choice of the best network.
   int64_t frequency = 50;
-  std::string frequency_unit = "iteration";  // "validation_frequency_unit"; or "epoch"
+  FrequencyUnit frequency_unit = FrequencyUnit::iteration;  // "validation_frequency_unit"
   // "validation_patience": training ends after this many successive validations without a new
   // smallest loss; 0: never.
   int64_t patience = 0;
-  // The values of the trained network: of the "last" iteration, or of the "best" one, which has the
-  // smallest validation loss.
-  std::string output_network = "last";
+  OutputNetwork output_network = OutputNetwork::last;
   // Computed at every validation in addition to loss and accuracy; see engine/nn/metrics/metric.h
   // ("top-5", "f1", ...). The result does not depend on them.
   std::vector<std::string> metrics = {};
@@ -141,8 +172,8 @@ struct ValidationOptions {
 struct CheckpointOptions {
   // "checkpoint_frequency": iterations, or epochs by its unit; 0: once an epoch.
   int64_t frequency = 0;
-  std::string frequency_unit = "iteration";  // "checkpoint_frequency_unit"; or "epoch"
-  int64_t kept = 2;                          // "checkpoints_kept"
+  FrequencyUnit frequency_unit = FrequencyUnit::iteration;  // "checkpoint_frequency_unit"
+  int64_t kept = 2;                                         // "checkpoints_kept"
   // Resume from a checkpoint that was made with other processors or libraries. The bits will
   // differ.
   bool allow_other_numerics = false;
@@ -209,10 +240,8 @@ struct TrainingOptions {
   // follows the mini-batches (statistics of batch normalization) is still updated, except in layers
   // with statistics = "moving".
   std::vector<std::string> freeze = {};
-  // Statistics for batch normalization in prediction: "moving" statistics, which follow the
-  // mini-batches, or those of the "population", computed over all training images after the last
-  // iteration. Validations during the training use moving statistics.
-  std::string batch_normalization_statistics = "moving";
+  BatchNormalizationStatistics batch_normalization_statistics =
+      BatchNormalizationStatistics::moving;
 
   SolverOptions solver = {};
   ScheduleOptions schedule = {};

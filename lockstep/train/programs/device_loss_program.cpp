@@ -14,7 +14,7 @@ DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& op
                                      std::shared_ptr<DeviceIteration> iteration)
     : BuiltInLossProgram(network, options, inputs),
       device_(network.device()),
-      choice_{options.deterministic, options.precision.type == "tf32"},
+      choice_{options.deterministic, options.precision.type == Precision::tf32},
       functions_(kernels::functions_for(device_)),
       memory_(memory_of(device_)),
       augments_(std::count(inputs.begin(), inputs.end(), DType::u8) > 0 &&

@@ -16,7 +16,7 @@ FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions
       program_(network,
                {.seed = static_cast<uint64_t>(options.seed),
                 .precision = options.precision.dtype(),
-                .choice = {options.deterministic, options.precision.type == "tf32"},
+                .choice = {options.deterministic, options.precision.type == Precision::tf32},
                 .loss_scale = options.precision.scale_of_losses(),
                 .loss = loss.name},
                profile) {

@@ -131,7 +131,7 @@ class OnCpu {
     network_.to({});
     TrainingOptions here = options;
     here.device = "cpu";
-    here.precision = {.type = "fp32", .loss_scale = options.precision.scale_of_losses()};
+    here.precision = {.type = Precision::fp32, .loss_scale = options.precision.scale_of_losses()};
     if (loss) {
       program_ = std::make_unique<FunctionLossProgram>(network_, here, inputs, *loss);
     } else {
@@ -299,11 +299,11 @@ std::string rows_of(const ShardTask& task) {
 
 }  // namespace
 
-FirstShardBounds FirstShardBounds::of(const std::string& precision) {
-  if (precision == "fp32") {
+FirstShardBounds FirstShardBounds::of(Precision precision) {
+  if (precision == Precision::fp32) {
     return {.loss = 1e-4, .gradient = 1e-3, .element = 1e-2, .all = 1e-5, .change = 0x1p-14};
   }
-  if (precision == "bf16") {
+  if (precision == Precision::bf16) {
     return {.loss = 2e-2, .gradient = 5e-2, .element = 0.2, .all = 4e-3, .change = 0x1p-8};
   }
   return {.loss = 5e-3, .gradient = 2e-2, .element = 0.1, .all = 1e-3, .change = 0x1p-10};
@@ -331,7 +331,7 @@ std::string compare_first_shard(const Network& network, MiniBatchProgram& progra
     const ShardResult here = cpu.compute();
     if (!finite(here)) return uncompared("its loss or gradients are not finite");
     if (!finite(there)) {
-      if (options.precision.type == "fp16") {
+      if (options.precision.type == Precision::fp16) {
         return uncompared("its loss or gradients are not finite in fp16");
       }
       refuse(device, "its loss or gradients are not finite");

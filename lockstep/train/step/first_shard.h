@@ -27,7 +27,7 @@ struct FirstShardBounds {
   static constexpr double kTolerated = 4;
 
   // For TrainingOptions::precision.
-  static FirstShardBounds of(const std::string& precision);
+  static FirstShardBounds of(Precision precision);
 };
 
 // Computes a shard of the mini-batch three times on the program's device (directly, while it is

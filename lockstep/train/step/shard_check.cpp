@@ -54,14 +54,6 @@ std::optional<ShardCheck> check_due(int64_t iteration, int64_t frequency,
   return check;
 }
 
-ShardsDiffer::ShardsDiffer(int64_t iteration, int64_t shard, std::vector<int> faulty,
-                           const std::string& what)
-    : Error(differs_text(iteration, shard, what),
-            "a hardware fault, or a custom layer with an undeclared state"),
-      iteration_(iteration),
-      shard_(shard),
-      faulty_(std::move(faulty)) {}
-
 void compare_results(int64_t iteration, const ShardCheck& check,
                      const std::vector<ShardDigests>& results,
                      const std::vector<std::string>& parameters) {
@@ -87,7 +79,9 @@ void compare_results(int64_t iteration, const ShardCheck& check,
     }
   }
   if (2 * most <= results.size()) faulty.clear();
-  throw ShardsDiffer(iteration, check.shard, faulty, what);
+  throw ShardsDiffer(differs_text(iteration, check.shard, what),
+                     "a hardware fault, or a custom layer with an undeclared state", iteration,
+                     check.shard, faulty);
 }
 
 void compare_results(int64_t iteration, const ShardCheck& check,

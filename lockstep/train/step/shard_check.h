@@ -39,21 +39,6 @@ std::optional<ShardCheck> check_due(int64_t iteration, int64_t frequency,
 // rest.
 using ShardDigests = std::vector<Digest>;
 
-// Two computations of the same shard gave different bits.
-class ShardsDiffer : public Error {
- public:
-  ShardsDiffer(int64_t iteration, int64_t shard, std::vector<int> faulty, const std::string& what);
-
-  int64_t iteration() const { return iteration_; }
-  int64_t shard() const { return shard_; }
-  // Ranks whose results differ from the majority; empty if there is no majority.
-  const std::vector<int>& faulty() const { return faulty_; }
-
- private:
-  int64_t iteration_, shard_;
-  std::vector<int> faulty_;
-};
-
 // Throws ShardsDiffer unless all results are equal. `results`: the owner's, then the checkers'.
 // `parameters`: the names of the parameters.
 void compare_results(int64_t iteration, const ShardCheck& check,
