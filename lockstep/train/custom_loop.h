@@ -174,10 +174,10 @@ struct LoopPosition {
 };
 
 // save_loop() writes one file with everything that a loop needs to continue: parameters, network
-// states, names of columns and solver states of all parts, and the position. load_loop() sets them
-// and returns the position. A loop that continues with the same data and options has the bits of
-// one that was never stopped, on any number of threads and workers, and on any device of the same
-// kind:
+// states, states by row, names of columns and solver states of all parts, and the position.
+// load_loop() sets them, makes states by row if the loop had made them, and returns the position. A
+// loop that continues with the same data and options has the bits of one that was never stopped, on
+// any number of threads and workers, and on any device of the same kind:
 //
 //   AdamState state;
 //   LoopPosition at;
@@ -197,8 +197,8 @@ struct LoopPosition {
 // is not initialized, its state is missing or has another number of parameters, or its name is
 // empty, contains '/' or occurs twice. load_loop() throws DataError naming the file if the file is
 // damaged or not a saved loop, and InvalidArgument naming the difference if it has other parts,
-// networks or solvers (adam and adamw have the same state), or was written with other numerics,
-// unless `allow_other_numerics`. Nothing has changed then.
+// networks, solvers (adam and adamw have the same state) or rows, or was written with other
+// numerics, unless `allow_other_numerics`. Nothing has changed then.
 void save_loop(FileSystem& files, const std::string& path, const LoopPosition& position,
                const std::vector<LoopPart>& parts);
 LoopPosition load_loop(FileSystem& files, const std::string& path,

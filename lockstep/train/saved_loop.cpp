@@ -65,6 +65,13 @@ std::string parameter_key(const LoopPart& part, size_t p) {
 std::string state_key(const LoopPart& part, size_t k) {
   return part.name + "/state/" + part.network.state()[k].name;
 }
+std::string row_key(const LoopPart& part, const RowState& state) {
+  return part.name + "/rows/" + state.name;
+}
+// The rows that states by row are made for; 0: they are not made.
+int64_t made_rows(const Network& network) {
+  return network.row_states().empty() ? 0 : network.row_states().front().value.shape()[0];
+}
 std::string solver_key(const LoopPart& part, size_t p, const std::string& array) {
   return part.name + "/solver/" + part.network.parameters()[p].name + "." + array;
 }
@@ -85,6 +92,7 @@ ordered_json description_of(const LoopPart& part) {
   object["updated"] = updated;
   if (!part.network.columns().empty()) object["columns"] = part.network.columns().to_json();
   if (solver.updates) object["updates"] = *solver.updates;
+  if (const int64_t rows = made_rows(part.network)) object["rows"] = rows;
   return object;
 }
 
@@ -114,6 +122,13 @@ void check_loop(const std::string& path, const std::vector<LoopPart>& parts,
           first_difference(here.at(field), saved.at(field), part.name + "." + field);
       if (!different.empty())
         refuse_file(path, different, "resume with the same networks and solvers");
+    }
+    const int64_t rows = saved.value("rows", int64_t{0});
+    if (made_rows(part.network) != 0 && made_rows(part.network) != rows) {
+      refuse_file(path,
+                  "the part " + part.name + " has states by row for " + std::to_string(rows) +
+                      " rows, but they are made for " + std::to_string(made_rows(part.network)),
+                  "call make_row_states() with the same number, or leave it to load_loop()");
     }
     if (!here.contains("columns") || !saved.contains("columns")) continue;
     const std::string different =
@@ -148,6 +163,9 @@ void save_loop(FileSystem& files, const std::string& path, const LoopPosition& p
     }
     for (size_t k = 0; k < part.network.state().size(); ++k) {
       tensors.push_back({state_key(part, k), part.network.state()[k].value});
+    }
+    for (const RowState& state : part.network.row_states()) {
+      tensors.push_back({row_key(part, state), state.value});
     }
   }
   for (const auto& e : numerics_fingerprint(parts[0].network.device())) {
@@ -195,6 +213,20 @@ LoopPosition load_loop(FileSystem& files, const std::string& path,
         states.emplace_back([network = &part.network,
                              columns = TableColumns::from_json(description.at("columns"))] {
           network->set_columns(columns);
+        });
+      }
+      if (const int64_t rows = description.value("rows", int64_t{0})) {
+        Network like = part.network.clone();  // nothing changes before all checks
+        like.make_row_states(rows);
+        std::vector<Tensor> values;
+        for (const RowState& state : like.row_states()) {
+          values.push_back(values_for(row_key(part, state), state.value));
+        }
+        states.emplace_back([network = &part.network, rows, values] {
+          network->make_row_states(rows);
+          for (size_t k = 0; k < values.size(); ++k) {
+            network->row_states()[k].value.copy_from(values[k]);
+          }
         });
       }
       const SolverArrays solver = arrays_of(part);

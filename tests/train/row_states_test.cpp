@@ -207,25 +207,43 @@ TEST(RowStates, AreThoseOfTheProcessorOnADevice) {
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
-Digest looped(int threads, int64_t shard_size, bool twice = false, int64_t rows = 20) {
+struct LoopSettings {
+  int threads = 1;
+  bool twice = false;      // runs the network twice in a shard
+  int64_t rows = 20;       // of the states by row; 0: they are not made
+  std::string path = {};   // continues a saved loop, and saves
+  int64_t iterations = 3;  // all
+};
+
+Digest looped(const LoopSettings& settings) {
   Network network = stateful_network();
-  ShardGroup group(network, {.threads = threads, .shard_size = shard_size});
-  MiniBatchQueue queue(testing::some_digits(60), network.input_shapes(), {.mini_batch_size = 20});
-  set_input_normalization(network, queue.channels(group.pool()));
-  network.make_row_states(rows);
+  ShardGroup group(network, {.threads = settings.threads, .shard_size = 7});
+  if (settings.rows > 0) network.make_row_states(settings.rows);
   SgdmState state;
-  for (int64_t iteration = 1; queue.has_data(); ++iteration) {
+  LoopPosition at;
+  if (local_files().exists(settings.path)) {
+    at = load_loop(local_files(), settings.path, {{network, &state}});
+  }
+  MiniBatchQueue queue(testing::some_digits(60), network.input_shapes(), {.mini_batch_size = 20},
+                       at.epoch, at.batch);
+  if (at.iteration == 0) set_input_normalization(network, queue.channels(group.pool()));
+  int64_t iteration = at.iteration;
+  while (iteration < settings.iterations && queue.has_data()) {
     const auto batch = queue.next();
     const auto step = sharded_value_and_gradient(
         [&](Shard& shard) {
-          if (twice) shard.forward(shard[0]);
+          if (settings.twice) shard.forward(shard[0]);
           return own_loss(shard);
         },
         {batch->input().tensor(), Tensor::from(batch->labels(), {batch->size()})}, group,
-        iteration);
+        ++iteration);
     sgdm_update(network, step.gradients, state, {.learning_rate = 0.05});
     const float count = network.row_states()[0].value.to_vector()[19];
     EXPECT_EQ(count, 3.0f + static_cast<float>(iteration));
+  }
+  if (!settings.path.empty()) {
+    save_loop(local_files(), settings.path, {iteration, queue.epoch(), queue.batch()},
+              {{network, &state}});
   }
   Digester digester;
   digester.add(network_digest(network));
@@ -234,12 +252,22 @@ Digest looped(int threads, int64_t shard_size, bool twice = false, int64_t rows 
 }
 
 TEST(RowStates, OwnLoopsCarryThem) {
-  const Digest one = looped(1, 7);
-  for (const int threads : {2, 3}) EXPECT_EQ(looped(threads, 7), one);
-  testing::expect_says(message_of<InvalidArgument>([] { looped(1, 7, true); }),
+  const Digest one = looped({});
+  for (const int threads : {2, 3}) EXPECT_EQ(looped({.threads = threads}), one);
+  testing::expect_says(message_of<InvalidArgument>([] { looped({.twice = true}); }),
                        "a shard runs the network twice, and both runs carry the state by row");
-  testing::expect_says(message_of<InvalidArgument>([] { looped(1, 7, false, 19); }),
+  testing::expect_says(message_of<InvalidArgument>([] { looped({.rows = 19}); }),
                        "20 observations, but the network's states by row are made for 19");
+}
+
+TEST(RowStates, ASavedLoopHasThem) {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path + "/loop";
+  looped({.path = path, .iterations = 1});
+  looped({.path = path, .iterations = 2});
+  testing::expect_says(message_of<InvalidArgument>([&] { looped({.rows = 21, .path = path}); }),
+                       "states by row for 20 rows, but they are made for 21");
+  EXPECT_EQ(looped({.threads = 2, .rows = 0, .path = path}), looped({}));
 }
 
 // Evaluation begins with the initial values, whatever a training carries.
