@@ -65,12 +65,8 @@ std::string parameter_key(const LoopPart& part, size_t p) {
 std::string state_key(const LoopPart& part, size_t k) {
   return part.name + "/state/" + part.network.state()[k].name;
 }
-std::string row_key(const LoopPart& part, const RowState& state) {
-  return part.name + "/rows/" + state.name;
-}
-// The rows that states by row are made for; 0: they are not made.
-int64_t made_rows(const Network& network) {
-  return network.row_states().empty() ? 0 : network.row_states().front().value.shape()[0];
+std::string row_key(const LoopPart& part, const std::string& state) {
+  return part.name + "/rows/" + state;
 }
 std::string solver_key(const LoopPart& part, size_t p, const std::string& array) {
   return part.name + "/solver/" + part.network.parameters()[p].name + "." + array;
@@ -92,7 +88,7 @@ ordered_json description_of(const LoopPart& part) {
   object["updated"] = updated;
   if (!part.network.columns().empty()) object["columns"] = part.network.columns().to_json();
   if (solver.updates) object["updates"] = *solver.updates;
-  if (const int64_t rows = made_rows(part.network)) object["rows"] = rows;
+  if (const int64_t rows = part.network.made_rows()) object["rows"] = rows;
   return object;
 }
 
@@ -123,11 +119,13 @@ void check_loop(const std::string& path, const std::vector<LoopPart>& parts,
       if (!different.empty())
         refuse_file(path, different, "resume with the same networks and solvers");
     }
-    const int64_t rows = saved.value("rows", int64_t{0});
-    if (made_rows(part.network) != 0 && made_rows(part.network) != rows) {
+    const int64_t rows = saved.value("rows", int64_t{0}), made = part.network.made_rows();
+    if (made != 0 && made != rows) {
       refuse_file(path,
-                  "the part " + part.name + " has states by row for " + std::to_string(rows) +
-                      " rows, but they are made for " + std::to_string(made_rows(part.network)),
+                  "the part " + part.name + " was saved " +
+                      (rows == 0 ? "without states by row"
+                                 : "with states by row for " + std::to_string(rows) + " rows") +
+                      ", but they are made for " + std::to_string(made),
                   "call make_row_states() with the same number, or leave it to load_loop()");
     }
     if (!here.contains("columns") || !saved.contains("columns")) continue;
@@ -165,7 +163,7 @@ void save_loop(FileSystem& files, const std::string& path, const LoopPosition& p
       tensors.push_back({state_key(part, k), part.network.state()[k].value});
     }
     for (const RowState& state : part.network.row_states()) {
-      tensors.push_back({row_key(part, state), state.value});
+      tensors.push_back({row_key(part, state.name), state.value});
     }
   }
   for (const auto& e : numerics_fingerprint(parts[0].network.device())) {
@@ -216,11 +214,13 @@ LoopPosition load_loop(FileSystem& files, const std::string& path,
         });
       }
       if (const int64_t rows = description.value("rows", int64_t{0})) {
-        Network like = part.network.clone();  // nothing changes before all checks
-        like.make_row_states(rows);
+        if (rows < 0) throw DataError("[loop] " + path + ": it has a negative number of rows");
         std::vector<Tensor> values;
-        for (const RowState& state : like.row_states()) {
-          values.push_back(values_for(row_key(part, state), state.value));
+        for (const auto& [name, row] : part.network.row_state_shapes()) {
+          std::vector<int64_t> dims = row.dims();
+          dims.insert(dims.begin(), rows);
+          const Tensor like = Tensor::view(nullptr, {Shape(dims), DType::f32, nullptr}, nullptr);
+          values.push_back(values_for(row_key(part, name), like));
         }
         states.emplace_back([network = &part.network, rows, values] {
           network->make_row_states(rows);

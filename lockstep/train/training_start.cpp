@@ -85,7 +85,7 @@ void Training::prepare() {
   use_threads();
   set_input_normalization(network_, read_all());
   solver_ = make_solver(network_, options_);
-  network_.make_row_states(options_.mini_batch_size);
+  network_.make_row_states(options_.mini_batch_size, false);
   iterations_per_epoch_ =
       batches_per_epoch(images_.training->size(), mini_batches_of(data_, options_));
   due_.emplace(DueWorkSetup{.options = options_,

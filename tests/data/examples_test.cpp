@@ -368,6 +368,12 @@ TEST(Examples, AQueueKeepsDecodedExamplesItself) {
   }
   expect_says(message_of<InvalidArgument>([&] { MiniBatchQueue(DatastorePtr(), {{3}}, {}); }),
               "the datastore is null");
+  MiniBatchQueue colored(store, {{1, 5, 4}, {3}},
+                         {.mini_batch_size = 4, .target_shape = Shape{3, 5, 4}});
+  EXPECT_EQ((*colored.next())["targets"].shape, (Shape{3, 5, 4}));
+  const auto no_images = with_targets(vectors(), pictures());
+  expect_says(message_of<InvalidArgument>([&] { MiniBatchQueue(no_images, {{3}}, {}); }),
+              "are images without a size");
   EXPECT_THROW(MiniBatchQueue(store, {{1, 5, 4}}, {.mini_batch_size = 4}), InvalidArgument);
 }
 

@@ -156,6 +156,58 @@ TEST(RowStates, OneDigestForThreadsWorkersAndLoads) {
   }
 }
 
+// Nothing in this network depends on other rows, so shards are computed together.
+Network dense_network() {
+  Network network{feature_input({.features = 3, .normalization = "none"}),
+                  custom_layer(Fading{}),
+                  fully_connected({.units = 9}),
+                  relu(),
+                  custom_layer(Fading{}),
+                  fully_connected({.units = 2}),
+                  softmax()};
+  network.initialize(4);
+  return network;
+}
+
+TrainingProblem dense_problem() {
+  ArrayBlock block{.count = 90, .shape = {3}};
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < 270; ++i) block.values.push_back(static_cast<float>(i * 37 % 101) / 50);
+  for (int64_t i = 0; i < 90; ++i) labels.push_back(i * 7 % 2);
+  return {dense_network(), {.training = array_datastore(std::move(block), {.labels = labels})}};
+}
+
+TEST(RowStates, OfShardsThatAreComputedTogetherAreThoseOfShardsOneByOne) {
+  const auto trained = [](int64_t threads, int64_t workers, int64_t check_frequency) {
+    TrainingOptions options = testing::law_options(threads);
+    options.mini_batch_size = 40;  // and a last one of 10
+    options.workers.count = workers;
+    options.shards.check_frequency = check_frequency;
+    TrainingProblem problem = dense_problem();
+    return train(make_call<&dense_problem>(), problem.network, problem.data, options).digest;
+  };
+  const Digest together = trained(1, 0, 0);
+  EXPECT_EQ(trained(2, 0, 0), together);
+  EXPECT_EQ(trained(2, 2, 0), together);
+  EXPECT_EQ(trained(1, 0, 1), together) << "a shard that is checked is computed alone";
+  EXPECT_EQ(trained(1, 3, 1), together);
+}
+
+TEST(RowStates, AreComparedByChecksOfShards) {
+  for (const char* const device : {"cpu", "cuda:0"}) {
+    const FakeDevice fake;
+    TrainingOptions options = testing::law_options(2);
+    options.device = device;
+    options.shards.check_frequency = 1;
+    TrainingProblem problem{stateful_network(), testing::law_data()};
+    EXPECT_EQ(train(problem.network, problem.data, options).digest, expected().digest) << device;
+  }
+  TrainingOptions options = testing::law_options(1);
+  options.shards.check_frequency = 1;
+  options.workers.count = 3;
+  testing::expect_same_history(expected(), run(options));
+}
+
 // A row's state survives the worker that has computed it.
 TEST(RowStates, AWorkerThatDiesBetweenTwoMiniBatchesChangesNoBit) {
   for (const char* const place : {"backward", "exchange", "update"}) {
@@ -169,16 +221,18 @@ TEST(RowStates, AWorkerThatDiesBetweenTwoMiniBatchesChangesNoBit) {
   }
 }
 
-TEST(RowStates, AResumeInTheMiddleOfAnEpochReadsThem) {
+TEST(RowStates, AResumeReadsThem) {
   for (const int64_t workers : {0, 2}) {
-    const testing::TemporaryFolder folder;
-    TrainingOptions options = testing::law_options(2);
-    options.workers.count = workers;
-    options.checkpoints.frequency = 3;
-    run(options, {.checkpoint_folder = folder.path, .stop_after = 6});
-    const TrainingResult rest = run(options, {.checkpoint_folder = folder.path, .resume = true});
-    EXPECT_EQ(rest.digest, expected().digest) << workers;
-    EXPECT_EQ(rest.iterations.back().chain, expected().iterations.back().chain);
+    for (const int64_t stop : {6, 8}) {  // in the middle of an epoch and at its end
+      const testing::TemporaryFolder folder;
+      TrainingOptions options = testing::law_options(2);
+      options.workers.count = workers;
+      options.checkpoints.frequency = 3;
+      run(options, {.checkpoint_folder = folder.path, .stop_after = stop});
+      const TrainingResult rest = run(options, {.checkpoint_folder = folder.path, .resume = true});
+      EXPECT_EQ(rest.digest, expected().digest) << workers << " " << stop;
+      EXPECT_EQ(rest.iterations.back().chain, expected().iterations.back().chain);
+    }
   }
 }
 
@@ -258,6 +312,30 @@ TEST(RowStates, OwnLoopsCarryThem) {
                        "a shard runs the network twice, and both runs carry the state by row");
   testing::expect_says(message_of<InvalidArgument>([] { looped({.rows = 19}); }),
                        "20 observations, but the network's states by row are made for 19");
+}
+
+// Shards are computed at once, so none of them may change what another network carries.
+TEST(RowStates, OtherNetworksCarryNothingInALossOfShards) {
+  Network network = stateful_network(), other = stateful_network();
+  for (Network* n : {&network, &other}) {
+    const Tensor offset = n->state_value("image_input_1.offset");
+    offset.copy_from(Tensor::zeros(offset.shape()));
+    n->make_row_states(20);
+  }
+  ShardGroup group(network, {.threads = 2, .shard_size = 7});
+  const Tensor x = Tensor::full({20, 1, 28, 28}, 3), labels = Tensor::zeros({20}, DType::i32);
+  const auto loss = [&](bool carry) {
+    return [&other, carry](Shard& shard) {
+      other.forward({shard[0]}, {.record = false, .update_state = false, .carry = carry});
+      return own_loss(shard);
+    };
+  };
+  testing::expect_says(message_of<InvalidArgument>([&] {
+                         sharded_value_and_gradient(loss(true), {x, labels}, group, 1);
+                       }),
+                       "forward() in a loss of shards cannot carry states by row");
+  sharded_value_and_gradient(loss(false), {x, labels}, group, 1);
+  EXPECT_EQ(other.row_states()[0].value.to_vector(), std::vector<float>(20, 3));
 }
 
 TEST(RowStates, ASavedLoopHasThem) {

@@ -71,6 +71,36 @@ TEST(Vectors, OneDigestForAnyNumberOfThreadsAndAnyCache) {
   }
 }
 
+// Mini-batches find labels and targets by these names, after the inputs.
+TEST(Vectors, AnInputMayBeCalledLabelsOrTargets) {
+  const auto trained = [](const std::string& name, const char* loss) {
+    Network network;
+    network.add(feature_input({.features = 3, .normalization = "none"}), name);
+    network.add(fully_connected({.units = 3}), "dense");
+    if (loss == std::string("cross_entropy")) network.add(softmax(), "probabilities");
+    network.set_loss(loss);
+    network.initialize(1);
+    ArrayBlock inputs{.count = 60, .shape = {3}}, targets = inputs;
+    std::vector<int64_t> labels;
+    for (int64_t i = 0; i < 180; ++i) {
+      inputs.values.push_back(static_cast<float>(i * 7 % 11) / 4);
+      targets.values.push_back(static_cast<float>(i * 5 % 13) / 9);
+    }
+    for (int64_t i = 0; i < 60; ++i) labels.push_back(i % 3);
+    TrainingData data{.training = array_datastore(inputs, {.labels = labels})};
+    if (loss == std::string("mean_squared_error")) {
+      data.training = array_datastore(inputs);
+      data.training_targets = array_datastore(targets);
+    }
+    return train(network, data, testing::small_options()).digest;
+  };
+  for (const char* const loss : {"cross_entropy", "mean_squared_error"}) {
+    const Digest usual = trained("data", loss);
+    EXPECT_EQ(trained("labels", loss), usual) << loss;
+    EXPECT_EQ(trained("targets", loss), usual) << loss;
+  }
+}
+
 TEST(Vectors, AStoppedTrainingContinuesWithTheSameBits) {
   const TrainingData data{as_arrays(some_digits(60))};
   const TrainingOptions options = testing::small_options();

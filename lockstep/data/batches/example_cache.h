@@ -216,6 +216,9 @@ class ExampleCache {
   mutable std::atomic<int64_t> filled_{0};  // number of cached examples, from the first on
 };
 
+// What a pixel is as a target: 0 to 1.
+inline float target_of(uint8_t pixel) { return static_cast<float>(pixel) / 255.0f; }
+
 // The targets of a cache's examples: their own ones, or the first inputs of another cache.
 struct CachedTargets {
   const ExampleCache* cache = nullptr;  // null: class labels

@@ -10,6 +10,11 @@
 namespace lockstep {
 
 std::span<const std::byte> RowArray::bytes_of(int64_t first, int64_t count) const {
+  if (first < 0 || count < 0 || first + count > rows) {
+    throw InvalidArgument("[mini-batch] rows " + std::to_string(first) + " to " +
+                          std::to_string(first + count - 1) + " of `" + name + "`, which has " +
+                          std::to_string(rows));
+  }
   const auto at = [&](int64_t row) {
     return static_cast<size_t>(ragged() ? offsets[static_cast<size_t>(row)] : row) * row_bytes();
   };
@@ -40,6 +45,11 @@ void RowArray::check_type(DType requested) const {
 }
 
 void MiniBatch::check() const {
+  if (!maps.empty() && !arrays.empty() &&
+      static_cast<int64_t>(maps.size()) != arrays.front().rows) {
+    throw InvalidArgument("[mini-batch] there are " + std::to_string(maps.size()) + " maps for " +
+                          counted(arrays.front().rows, "row", "rows"));
+  }
   for (const RowArray& array : arrays) {
     const RowArray& first = arrays.front();
     if (array.rows != first.rows) {
@@ -47,6 +57,10 @@ void MiniBatch::check() const {
           "[mini-batch] `" + array.name + "` has " + counted(array.rows, "row", "rows") +
               ", but `" + first.name + "` has " + std::to_string(first.rows),
           "a preprocess function that changes the number of rows must change all arrays alike");
+    }
+    if (array.rows < 0) {
+      throw InvalidArgument("[mini-batch] `" + array.name + "` has " + std::to_string(array.rows) +
+                            " rows");
     }
     const std::vector<int64_t>& offsets = array.offsets;
     if (array.ragged() &&
@@ -63,6 +77,13 @@ void MiniBatch::check() const {
                               array.tensor_spec().to_string() + " needs " + std::to_string(wanted),
                           "RowArray::resize() and MiniBatch::set() change both");
   }
+}
+
+const RowArray& MiniBatch::input(size_t k) const {
+  if (k < arrays.size()) return arrays[k];
+  throw InvalidArgument("[mini-batch] input " + std::to_string(k) + " of " +
+                        counted(static_cast<int64_t>(arrays.size()), "array", "arrays") +
+                        " is requested; they count from 0");
 }
 
 size_t MiniBatch::place_of(std::string_view name) const {
@@ -89,8 +110,10 @@ RowArray& MiniBatch::operator[](std::string_view name) {
 }
 
 std::span<const int32_t> MiniBatch::labels() const {
-  const RowArray* const found = find("labels");
-  return found ? found->values<int32_t>() : std::span<const int32_t>{};
+  for (const RowArray& array : arrays) {
+    if (array.name == "labels" && array.type == DType::i32) return array.values<int32_t>();
+  }
+  return {};
 }
 
 const Tensor& MiniBatch::tensor(std::string_view name) const {
@@ -98,7 +121,8 @@ const Tensor& MiniBatch::tensor(std::string_view name) const {
   const auto place = static_cast<size_t>(&array - arrays.data());
   if (place < tensors.size()) return tensors[place];
   throw InvalidArgument("[mini-batch] `" + std::string(name) + "` has no tensor",
-                        "set MiniBatchQueueOptions::device; RowArray::tensor() makes one");
+                        "a queue makes tensors if its options name a device; RowArray::tensor() "
+                        "makes one of any array");
 }
 
 void MiniBatch::set(std::string_view name, const Tensor& values) {
@@ -109,6 +133,7 @@ void MiniBatch::set(std::string_view name, const Tensor& values) {
                 .rows = here.shape()[0]};
   const auto* const from = static_cast<const std::byte*>(here.raw());
   made.bytes.assign(from, from + here.bytes());
+  tensors.clear();
   const size_t place = place_of(name);
   if (place < arrays.size()) {
     arrays[place] = std::move(made);

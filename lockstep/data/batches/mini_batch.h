@@ -39,7 +39,7 @@ struct RowArray {
   // Bytes of a row; with `offsets`, of an entry.
   size_t row_bytes() const { return static_cast<size_t>(shape.elements()) * size_of(type); }
   int64_t elements() const { return static_cast<int64_t>(bytes.size() / size_of(type)); }
-  // The bytes of rows [first, first + count).
+  // The bytes of rows [first, first + count). Throws InvalidArgument for other rows than it has.
   std::span<const std::byte> bytes_of(int64_t first, int64_t count) const;
 
   // Gives it `count` rows of one shape. Rows that it had before keep their values if their size is
@@ -79,24 +79,25 @@ struct MiniBatch {
   std::vector<RowArray> arrays;
   std::vector<ImageMap> maps;  // n maps to apply to images among the inputs, or none
   // If options.device is set: a tensor for each of `arrays`, see RowArray::tensor(). On "cpu" they
-  // are views, valid as long as the mini-batch.
+  // are views, valid as long as this mini-batch, also in copies of it. set() removes them all.
   std::vector<Tensor> tensors;
   Digest observations_digest;  // digest of `observations`, for the receipt
 
   int64_t size() const { return static_cast<int64_t>(observations.size()); }
-  // Throws InvalidArgument unless all arrays have the same number of rows, and bytes for them.
+  // Throws InvalidArgument unless all arrays and maps have the same number of rows, and bytes for
+  // them.
   void check() const;
-  // The array of input `k`.
-  const RowArray& input(size_t k = 0) const { return arrays.at(k); }
+  // The array of input `k`. Throws InvalidArgument if there are not as many arrays.
+  const RowArray& input(size_t k = 0) const;
   // The array of a name; if several have it, the first one. Throws InvalidArgument if there is
   // none.
   const RowArray& operator[](std::string_view name) const;
   RowArray& operator[](std::string_view name);
   // Null if there is none.
   const RowArray* find(std::string_view name) const;
-  // The elements of "labels"; none if it does not exist.
+  // The elements of the first i32 array with the name "labels"; none if there is none.
   std::span<const int32_t> labels() const;
-  // The tensor of the array of that name. Throws InvalidArgument if options.device is not set.
+  // The tensor of the array of that name. Throws InvalidArgument if it has none.
   const Tensor& tensor(std::string_view name) const;
   // Adds an array with a copy of these values, rows x shape, or replaces the first array of that
   // name. Throws InvalidArgument for a scalar.

@@ -57,8 +57,15 @@ std::shared_ptr<const ExampleCache> cache_of(const DatastorePtr& data,
                                              const MiniBatchQueueOptions& options) {
   require_in_queue(data != nullptr, "the datastore is null");
   CachedShapes shapes{.inputs = inputs};
-  if (const std::optional<ValueSpec> target = data->spec().target) {
-    shapes.target = target->kind == ValueKind::array ? target->shape : inputs.at(0);
+  const std::optional<ValueSpec> target = data->spec().target;
+  if (target && target->kind == ValueKind::array) {
+    shapes.target = target->shape;
+  } else if (target) {
+    const bool known = options.target_shape || (!inputs.empty() && inputs[0].rank() == 3);
+    require_in_queue(known, "the targets of " + data->describe() + " are images without a size",
+                     "set target_shape to channels x rows x columns, such as "
+                     "network.output_shapes()[0]");
+    shapes.target = options.target_shape ? *options.target_shape : inputs[0];
   }
   return std::make_shared<const ExampleCache>(data, shapes, options.cache_bytes);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,13 +35,15 @@ struct MiniBatchQueueOptions {
   // Memory for decoded examples, which is taken as they are read. Examples beyond it are decoded
   // again in each epoch.
   size_t cache_bytes = size_t{1} << 30;
+  // Of targets that are images: channels x rows x columns. Nothing: the shape of the first input.
+  std::optional<Shape> target_shape = {};
   // For trainers: targets of their own cache, one for each example: the first input of its
   // examples. May be the cache of the examples itself. Targets that are images are augmented like
   // the images, without noise. Targets that are arrays of floats stay unchanged. Null: the targets
   // of the examples, if they have some, otherwise labels only.
   std::shared_ptr<const ExampleCache> targets = {};
   // Background threads. Up to one for each core while images that fit into the memory are read for
-  // the first time, after ExampleCache::recall().
+  // the first time, if an earlier process has read them.
   int threads = 1;
   int prefetch = 4;  // mini-batches prepared ahead of the caller
   // Compute threads call help(). Background threads then only make the mini-batch for which next()
@@ -89,19 +92,19 @@ Digest digest_observations(const std::vector<int64_t>& observations);
 // Returns the mini-batches from (first_epoch, first_batch) to the end of the last epoch, in order.
 // Their content depends on the datastore, the sizes and the options except `threads`, `prefetch`,
 // `helped`, `device` and `cache_bytes`. It does not depend on the start.
-// has_data(), next(), reset() and shuffle() must not be called by several threads at the same time.
+// has_data(), next(), reset(), channels() and shuffle() must not be called by several threads at
+// the same time.
 class MiniBatchQueue {
  public:
-  // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a
-  // mini-batch larger than the data with drop_last, no observations, a start out of range, another
-  // number of targets than observations, images or targets of different sizes in an example if
-  // images are translated, rotated, scaled, sheared or cut at random, only one of images and
-  // targets cut at random, noise without augment_inputs. Throws Unsupported for augmentation or
+  // Starts the threads. `inputs`: for each input of the examples channels x rows x columns of
+  // images (1 or 3 channels), or the shape of arrays, such as Network::input_shapes(). Throws
+  // InvalidArgument for inputs that do not fit the data, and for options that cannot work: sizes
+  // below 1, a mini-batch larger than the data with drop_last, no observations, a start out of
+  // range, another number of targets than observations, images or targets of different sizes in an
+  // example if images are translated, rotated, scaled, sheared or cut at random, only one of images
+  // and targets cut at random, noise without augment_inputs. Throws Unsupported for augmentation or
   // noise without images, and for a device that cannot be used. first_batch may equal the number of
   // batches per epoch; the next epoch follows.
-  // `inputs`: for each input of the examples channels x rows x columns of images (1 or 3 channels),
-  // or the shape of arrays, such as Network::input_shapes(). Targets of the examples that are
-  // images have the size of the first input.
   MiniBatchQueue(const DatastorePtr& data, const std::vector<Shape>& inputs,
                  MiniBatchQueueOptions options, int64_t first_epoch = 0, int64_t first_batch = 0);
   // For trainers: the same of a cache, whatever options.cache_bytes is.

@@ -25,7 +25,7 @@ void pixels_to_floats(float* to, int64_t count) {
     const int64_t n = std::min(kTogether, count - first);
     std::copy_n(from + first, n, pixels.data());
     for (int64_t i = 0; i < n; ++i) {
-      to[first + i] = static_cast<float>(pixels[static_cast<size_t>(i)]) / 255.0f;
+      to[first + i] = target_of(pixels[static_cast<size_t>(i)]);
     }
   }
 }

@@ -264,7 +264,8 @@ int64_t not_finite(const Tensor& tensor) {
 bool all_finite(const Network& network) {
   const auto sound = [](const auto& named) { return not_finite(named.value) == 0; };
   return std::ranges::all_of(network.parameters(), sound) &&
-         std::ranges::all_of(network.state(), sound);
+         std::ranges::all_of(network.state(), sound) &&
+         std::ranges::all_of(network.row_states(), sound);
 }
 
 void require_finite(const Tensor& tensor, const std::string& tensor_name, const std::string& name) {
@@ -280,6 +281,7 @@ void require_finite(const Tensor& tensor, const std::string& tensor_name, const 
 void require_finite(const Network& network, const std::string& name) {
   for (const Parameter& l : network.parameters()) require_finite(l.value, l.name, name);
   for (const NetworkState& s : network.state()) require_finite(s.value, s.name, name);
+  for (const RowState& s : network.row_states()) require_finite(s.value, s.name, name);
 }
 
 }  // namespace lockstep

@@ -96,8 +96,8 @@ class LayerBuilder : private ValueBuilder {
 
   // Declares a state by row, as recurrent layers have it: row i of a mini-batch reads what row i of
   // the mini-batch before has left. The returned value is n x `row`. It is `initial` in every row
-  // in the first iteration of an epoch, and wherever nothing is carried (Network::
-  // make_row_states()). Derivatives end at it: they do not pass into earlier iterations.
+  // in the first iteration of an epoch, and wherever nothing is carried; see
+  // Network::make_row_states(). Derivatives end at it: they do not pass into earlier iterations.
   Value row_state(const std::string& name, const Shape& row, float initial = 0);
   // What the state is in the next iteration: n x row. Each state by row needs exactly one call.
   void carry(Value state, Value next);

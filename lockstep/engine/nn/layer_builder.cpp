@@ -176,7 +176,13 @@ int LayerBuilder::state_of(const Value& value) {
 }
 
 void LayerBuilder::check_same(const Value& state, const Value& value) const {
-  const Shape to = spec_of(position_of(state)).shape, from = spec_of(position_of(value)).shape;
+  const TensorSpec given = spec_of(position_of(value));
+  const Shape to = spec_of(position_of(state)).shape, from = given.shape;
+  if (given.dtype != DType::f32) {
+    refuse_layer(target_.where,
+                 "a state cannot follow a value of " + std::string(name_of(given.dtype)),
+                 "convert it by ops::astype(value, DType::f32)");
+  }
   if (to == from) return;
   refuse_layer(target_.where,
                "a state of " + to.to_string() + " cannot follow a value of " + from.to_string());
@@ -219,12 +225,8 @@ void LayerBuilder::follow_mean_and_variance(Value mean_state, Value variance_sta
 
 Value LayerBuilder::row_state(const std::string& name, const Shape& row, float initial) {
   const LayerLowering& to = target_.lowering;
-  for (const ByRow& known : by_row_) {
-    if (known.name == name)
-      refuse_layer(target_.where, "requests the state by row `" + name + "` twice");
-  }
-  if (name.empty()) refuse_layer(target_.where, "a state by row has no name");
-  if (target_.declared) target_.declared->row_states.push_back({name, row, initial});
+  auto* const declared = target_.declared ? &target_.declared->row_states : nullptr;
+  requested(target_.where, "state by row", StateSpec{name, row, initial}, to.row_states, declared);
   std::vector<int64_t> dims = row.dims();
   dims.insert(dims.begin(), spec_of(0).shape[0]);
   const Shape shape(dims);
@@ -282,10 +284,10 @@ DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
   std::vector<MovingStatistics> statistics;
   std::vector<int> numbers;
   for (const Shape& shape : inputs) numbers.push_back(graph.add_input(shape, DType::f32));
-  const LayerBuilder::Target target{
-      layer.type(),
-      {graph, name, true, declared.parameters, declared.states, 0, 0, statistics},
-      &declared};
+  const LayerBuilder::Target target{layer.type(),
+                                    {graph, name, true, declared.parameters, declared.states,
+                                     declared.row_states, 0, 0, statistics},
+                                    &declared};
   LayerBuilder builder(target);
   declared.result = graph.shape(builder.number_of(layer.build(builder, builder.values(numbers))));
   builder.check_carried();
@@ -310,7 +312,7 @@ int lower_layer(const Layer& layer, const LayerLowering& to, std::span<const int
   std::vector<int> numbers;
   for (const int v : inputs) numbers.push_back(apart.add_input(to.graph.shape(v), DType::f32));
   std::vector<std::string> first, second;
-  build({apart, to.name, to.training, to.parameters, to.states, 0, 0, unused,
+  build({apart, to.name, to.training, to.parameters, to.states, to.row_states, 0, 0, unused,
          to.carries ? &carries : nullptr},
         numbers, first);
   const int result = build(to, inputs, second);

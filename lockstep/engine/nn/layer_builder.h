@@ -33,6 +33,7 @@ struct LayerLowering {
   // What the layer has declared for one observation, and the numbers of the first ones.
   const std::vector<ParameterSpec>& parameters;
   const std::vector<StateSpec>& states;
+  const std::vector<StateSpec>& row_states;
   int first_parameter = 0, first_state = 0;
   std::vector<MovingStatistics>& statistics;  // receives the rules of states, in training
   // Receives the states by row, named "<layer>.<name>". Null: they are constants.

@@ -71,6 +71,19 @@ class PredictAlone {
   const bool before_;
 };
 
+// During its lifetime a Network::forward() or forward_all() of this thread that would carry states
+// by row throws InvalidArgument: for losses of shards, which several threads compute at once.
+class CarryRefused {
+ public:
+  CarryRefused();
+  ~CarryRefused();
+  CarryRefused(const CarryRefused&) = delete;
+  CarryRefused& operator=(const CarryRefused&) = delete;
+
+ private:
+  const bool before_;
+};
+
 // Updates a state by its rule, in double precision. `value` is combined over the mini-batch.
 void update_state(StateRule rule, float* state, const double* value, int64_t count,
                   double momentum);

@@ -60,6 +60,7 @@ Network Network::clone() const {
   for (const RowState& state : state_->row_states) {
     copy.state_->row_states.push_back({state.name, state.value.clone(), state.initial});
   }
+  copy.state_->forward_carries = state_->forward_carries;
   return copy;
 }
 
@@ -122,11 +123,16 @@ const std::vector<Parameter>& Network::parameters() const { return state_->param
 const std::vector<NetworkState>& Network::state() const { return state_->states; }
 const std::vector<RowState>& Network::row_states() const { return state_->row_states; }
 
-void Network::make_row_states(int64_t rows) {
+int64_t Network::made_rows() const {
+  return row_states().empty() ? 0 : row_states().front().value.shape()[0];
+}
+
+void Network::make_row_states(int64_t rows, bool forward_carries) {
   if (rows < 0) {
     throw InvalidArgument("[network] states by row for " + std::to_string(rows) + " rows");
   }
   state_->row_states.clear();
+  state_->forward_carries = forward_carries;
   if (rows == 0) return;
   check();
   const NetworkAnalysis analysis = state_->analyze();
@@ -138,6 +144,18 @@ void Network::make_row_states(int64_t rows) {
                                     Tensor::full(Shape(dims), spec.initial), spec.initial});
     }
   }
+}
+
+std::vector<std::pair<std::string, Shape>> Network::row_state_shapes() const {
+  check();
+  const NetworkAnalysis analysis = state_->analyze();
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (const size_t i : analysis.order) {
+    for (const StateSpec& spec : analysis.row_states[i]) {
+      shapes.emplace_back(state_->layers[i].name + "." + spec.name, spec.shape);
+    }
+  }
+  return shapes;
 }
 
 void Network::reset_row_states() {
@@ -180,6 +198,7 @@ std::vector<float> Network::State::lay_out() {
 void Network::initialize_sizes() {
   check();
   state_->lay_out();
+  reset_row_states();
   state_->initialized = true;
 }
 
@@ -188,6 +207,7 @@ void Network::initialize(uint64_t seed) {
   const ArithmeticMode mode;
   State& s = *state_;
   s.initialized = false;
+  reset_row_states();
   const std::vector<float> initials = s.lay_out();
   for (Parameter& parameter : s.parameters) {
     Tensor value(parameter.spec.shape, DType::f32);

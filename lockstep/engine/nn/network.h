@@ -8,7 +8,7 @@
 //
 // Not thread-safe, unless stated otherwise. On the CPU, several threads may run forward() and
 // predict() at the same time while nothing changes the network. forward() changes it when it
-// updates moving statistics.
+// updates moving statistics or carries states by row.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,8 @@ struct ForwardOptions {
   DType precision = DType::f32;  // or bf16, f16: ops that support it compute with it
   bool record = true;        // record as one node on each tape that tracks an input or parameter
   bool update_state = true;  // false: training leaves moving statistics unchanged
-  // Carry states by row, if they are made: row i reads what row i of the run before has left.
+  // Carry states by row, in training or not, if make_row_states() was called: row i reads what row
+  // i of the run before has left.
   bool carry = true;
   // Names of layers whose results are returned instead of those of the output layers.
   std::vector<std::string> outputs = {};
@@ -162,13 +163,20 @@ class Network {
   // States by row: for layers that carry values from one mini-batch to the next. Until they are
   // made for a number of rows, every run begins with their initial values. From then on forward()
   // carries them, in training or not; predict() and evaluate() do not. train() makes them for its
-  // mini-batches, resets them at the beginning of each epoch, and removes them at the end.
-  // make_row_states(): for mini-batches of up to `rows` observations, all at their initial values;
-  // 0 removes them. Throws InvalidArgument for a negative number and if the network has problems.
-  void make_row_states(int64_t rows);
+  // mini-batches, where forward() leaves them alone, resets them at the beginning of each epoch,
+  // and removes them at the end. make_row_states(): for mini-batches of up to `rows` observations,
+  // all at their initial values; 0 removes them. `forward_carries`: false for trainers, which carry
+  // them. Throws InvalidArgument for a negative number and if the network has problems.
+  void make_row_states(int64_t rows, bool forward_carries = true);
+  // initialize() resets them, too.
   void reset_row_states();
   // Empty if they are not made, or no layer has any.
   const std::vector<RowState>& row_states() const;
+  // The rows that they are made for; 0: none.
+  int64_t made_rows() const;
+  // Their names and the shapes of a row, whether they are made or not. Throws InvalidArgument if
+  // the network has problems.
+  std::vector<std::pair<std::string, Shape>> row_state_shapes() const;
   // Moves parameters and state to a device, where forward() then runs. Tensors returned before are
   // unchanged. A later initialize() creates values on the device. Throws Unsupported if the device
   // cannot be used.

@@ -178,11 +178,12 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     const size_t owns = state_->places.at(owner);
     const LayerSlots& slots = state_->slots.at(owner);
     // Named as this node, so that layers with shared parameters draw different random numbers.
-    values[node.name] = lower_layer(*node.layer,
-                                    {out.graph, node.name, options.training, a.parameters[owns],
-                                     a.states[owns], slots.first_parameter, slots.first_state,
-                                     out.statistics, options.carry ? &out.carries : nullptr},
-                                    inputs);
+    values[node.name] =
+        lower_layer(*node.layer,
+                    {out.graph, node.name, options.training, a.parameters[owns], a.states[owns],
+                     a.row_states[owns], slots.first_parameter, slots.first_state, out.statistics,
+                     options.carry ? &out.carries : nullptr},
+                    inputs);
   }
   for (size_t i : results) out.outputs.push_back(values.at(state_->layers[i].name));
   return out;
@@ -296,17 +297,27 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
 namespace {
 
 thread_local bool predicts_alone = false;
+thread_local bool refuses_to_carry = false;
 
 }  // namespace
 
 PredictAlone::PredictAlone() : before_(std::exchange(predicts_alone, true)) {}
 PredictAlone::~PredictAlone() { predicts_alone = before_; }
 
+CarryRefused::CarryRefused() : before_(std::exchange(refuses_to_carry, true)) {}
+CarryRefused::~CarryRefused() { refuses_to_carry = before_; }
+
 std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                                          const ForwardOptions& given) {
   ForwardOptions options = given;
   if (predicts_alone) options.training = options.update_state = options.carry = false;
-  options.carry &= !state_->row_states.empty();
+  options.carry &= !state_->row_states.empty() && state_->forward_carries;
+  if (options.carry && refuses_to_carry) {
+    throw InvalidArgument(
+        "[network] forward() in a loss of shards cannot carry states by row, because shards are "
+        "computed at once",
+        "pass .carry = false, or run the network of the group by shard.forward()");
+  }
   const int64_t n = check_inputs(inputs);
   std::vector<Tensor> tracked = inputs;
   for (const auto& l : state_->parameters) tracked.push_back(l.value);
@@ -333,10 +344,10 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   for (const Carry& carry : mine->carries) {
     const Tensor& state = state_->row_state(carry.name).value;
     if (state.shape()[0] < n) {
-      throw InvalidArgument("[network] the states by row are made for " +
-                                std::to_string(state.shape()[0]) + " rows, but " +
-                                std::to_string(n) + " are given",
-                            "make_row_states(rows) with the largest number of rows");
+      throw InvalidArgument("[network] there are " + std::to_string(n) +
+                                " observations, but the states by row are made for " +
+                                std::to_string(made_rows()),
+                            "call make_row_states(rows) with the largest number of observations");
     }
     // A later gradient uses the same values.
     rows.push_back({carry.input, first_rows(state, n).clone()});

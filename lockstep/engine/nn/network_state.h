@@ -59,6 +59,7 @@ struct Network::State {
   std::vector<Parameter> parameters;
   std::vector<NetworkState> states;
   std::vector<RowState> row_states;
+  bool forward_carries = true;               // if they are made
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns the values
   std::shared_ptr<PackedParameters> packed;  // tapes may keep it longer than the network
   Mutex mutex;

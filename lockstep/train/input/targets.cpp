@@ -84,7 +84,7 @@ Shape batch_shape(int64_t n, const Shape& observation) {
 }
 
 void pixels_to_targets(const uint8_t* pixels, size_t count, float* targets) {
-  for (size_t i = 0; i < count; ++i) targets[i] = static_cast<float>(pixels[i]) / 255.0f;
+  for (size_t i = 0; i < count; ++i) targets[i] = target_of(pixels[i]);
 }
 
 void copy_target(const CachedTargets& targets, int64_t index, std::vector<uint8_t>& scratch,

@@ -82,7 +82,8 @@ class Estimate {
       estimate.shards += plan->arena_bytes() * threads_;
       passes += plan->passes().size();
     }
-    estimate.shards += bundles_;
+    // Rows that shards leave, for the sum and its exchange, and those of an epoch's beginning.
+    estimate.shards += bundles_ + 3 * row_states_;
     estimate.images = caches() + mini_batches();
     // The checkpoint's bytes exist in addition to the values. The model is saved later and is
     // smaller.

@@ -46,8 +46,12 @@ void FunctionLossProgram::set_batch(const MiniBatch& batch) {
                           ", but the mini-batch has " +
                           (array ? array->tensor_spec().to_string() : "nothing"));
   }
-  const RowArray* const targets = batch.find("targets");
-  const RowArray& wanted = targets ? *targets : batch["labels"];
+  const RowArray* const targets = array_after(batch, shapes.size(), "targets");
+  const RowArray* const labels = array_after(batch, shapes.size(), "labels");
+  if (targets == nullptr && labels == nullptr) {
+    throw InvalidArgument("[training] the mini-batch has neither labels nor targets");
+  }
+  const RowArray& wanted = targets ? *targets : *labels;
   const Shape each = wanted.tensor_spec().shape;
   const Shape output = batch_shape(n, network_.output_shapes().at(0));
   add(wanted, targets && output.elements() == each.elements() ? output : each);

@@ -136,9 +136,8 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
   loss_type_ = type_of(loss);
   bundled_loss_ = &bundled_losses_[*loss_type_];
   fresh_ = fresh;
-  if (network_.row_states().empty()) return;
-  const int64_t made = network_.row_states().front().value.shape()[0];
-  if (rows() <= made) return;
+  const int64_t made = network_.made_rows();
+  if (made == 0 || rows() <= made) return;
   refuse("the mini-batch has " + std::to_string(rows()) +
              " observations, but the network's states by row are made for " + std::to_string(made),
          "call make_row_states(rows) with the largest number of observations");
@@ -319,6 +318,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
       .in_bundle = in_bundle};
   for (const Tensor& t : it.batch) state.rows.push_back(rows_of(t, task.rows));
   if (it.summaries.size() > 1) refuse_coupled(state);
+  const CarryRefused refused;  // by other ways than the shard's
   const std::vector<Tensor> parameters = network_.parameter_values();
   Tape tape;
   tape.watch(state.parameters);
@@ -431,15 +431,19 @@ void FunctionProgram::follow_statistics(const std::function<float*(int k)>& stat
   for (size_t j = 1; j < summaries().size(); ++j) {
     bool same = summaries()[j].runs.size() == first.size();
     for (size_t r = 0; same && r < first.size(); ++r) {
-      same = summaries()[j].runs[r].values.size() == first[r].values.size();
+      ForwardStatistics::Key key = summaries()[j].runs[r].key;
+      key.n = first[r].key.n;
+      same = key == first[r].key && summaries()[j].runs[r].values.size() == first[r].values.size();
     }
     if (!same) {
       refuse("shard " + std::to_string(j) +
-                 " ran the network differently from shard 0, so batch statistics cannot be "
-                 "combined",
-             "run it equally often, with the same options");
+                 " ran the network differently from shard 0, so what they leave in its states "
+                 "cannot be combined",
+             "run it equally often, with the same options; all members of a group call "
+             "make_row_states(), or none");
     }
   }
+  if (fresh_) network_.reset_row_states();
   for (size_t r = 0; r < first.size(); ++r) {
     std::vector<IndexRange> rows;
     std::vector<const float*> values;
@@ -451,10 +455,12 @@ void FunctionProgram::follow_statistics(const std::function<float*(int k)>& stat
     lockstep::follow_statistics(made.statistics, rows, values, state);
     if (made.carries.empty()) continue;
     const CarriedRows carried(network_, made.carries, fresh_);
-    carried.begin();
     int64_t at = 0;
     for (const FunctionSummary& summary : summaries()) {
       const ForwardStatistics& run = summary.runs[r];
+      if (static_cast<int64_t>(run.carried.size()) != carried.elements(run.key.n)) {
+        throw InternalError("[training] a shard has left other states by row than its rows have");
+      }
       carried.take({at, run.key.n}, run.carried.data());
       at += run.key.n;
     }
@@ -493,6 +499,7 @@ std::vector<float> evaluate_loss(Network& network, const ShardLoss& loss,
                      .parameters = {},
                      .used = {}};
   Shard shard(state);
+  const CarryRefused refused;
   const Tensor losses = loss(shard);
   check_losses(losses, state.range, 2);
   return losses.to_vector();

@@ -55,7 +55,7 @@ void BuiltInLossProgram::follow_statistics(std::span<const IndexRange> shards,
         reinterpret_cast<const float*>(summary(static_cast<int64_t>(j)) + sizeof(ShardSummary)));
   }
   lockstep::follow_statistics(plans_.statistics(), {shards.begin(), shards.end()}, values, state);
-  carried_.begin();
+  if (fresh_) network_.reset_row_states();
   for (size_t j = 0; j < shards.size(); ++j) {
     carried_.take(shards[j], values[j] + plans_.statistic_elements());
   }
@@ -70,8 +70,9 @@ BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& 
       plans_(network, options.precision.dtype(), std::move(inputs)) {}
 
 void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
-  arrays_ = rows_of(batch, plans_);
-  carried_ = CarriedRows(network_, plans_.carries(), batch.index == 0);
+  arrays_ = batch_arrays(batch, plans_);
+  fresh_ = batch.index == 0;
+  carried_ = CarriedRows(network_, plans_.carries(), fresh_);
   for (size_t k = 0; k < plans_.carries().size(); ++k) {
     arrays_[plans_.inputs() + k] = carried_.read(k);
   }

@@ -79,6 +79,7 @@ class BuiltInLossProgram : public MiniBatchProgram {
 
   std::vector<RowsOf> arrays_;  // what the plans' arrays are in this iteration
   CarriedRows carried_;
+  bool fresh_ = false;  // states by row are read at their initial values
   const std::vector<ImageMap>* maps_ = nullptr;
 };
 

@@ -1,7 +1,6 @@
 #include "lockstep/train/programs/shard_plans.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "lockstep/base/counted.h"
@@ -89,13 +88,20 @@ int64_t ShardPlans::carried_elements() const {
   return count;
 }
 
-std::vector<RowsOf> rows_of(const MiniBatch& batch, const ShardPlans& plans) {
+const RowArray* array_after(const MiniBatch& batch, size_t inputs, std::string_view name) {
+  for (size_t i = inputs; i < batch.arrays.size(); ++i) {
+    if (batch.arrays[i].name == name) return &batch.arrays[i];
+  }
+  return nullptr;
+}
+
+std::vector<RowsOf> batch_arrays(const MiniBatch& batch, const ShardPlans& plans) {
   std::vector<RowsOf> found(plans.arrays().size());
   for (size_t k = 0; k < found.size(); ++k) {
     const ShardPlans::Array& wanted = plans.arrays()[k];
     const bool target = k + 1 == found.size();
     if (!target && k >= plans.inputs()) continue;
-    const RowArray* const array = target                    ? batch.find(wanted.name)
+    const RowArray* const array = target ? array_after(batch, plans.inputs(), wanted.name)
                                   : k < batch.arrays.size() ? &batch.arrays[k]
                                                             : nullptr;
     const std::string what = target ? wanted.name : "input `" + wanted.name + "`";
@@ -118,44 +124,51 @@ std::vector<RowsOf> rows_of(const MiniBatch& batch, const ShardPlans& plans) {
   return found;
 }
 
-CarriedRows::CarriedRows(const Network& network, std::vector<Carry> carries, bool fresh) {
+CarriedRows::CarriedRows(const Network& network, const std::vector<Carry>& carries, bool fresh)
+    : fresh_(fresh) {
   for (const Carry& carry : carries) {
     const auto found = std::ranges::find(network.row_states(), carry.name, &RowState::name);
     if (found == network.row_states().end()) {
-      throw InternalError("[training] the state by row `" + carry.name + "` is not made");
+      throw InvalidArgument("[training] the network carries the state by row `" + carry.name +
+                                "`, which is not made here",
+                            "call make_row_states() in all members of a group");
     }
-    State state{found->value, {}, found->initial};
-    if (fresh) state.initial = Tensor::full(state.value.shape(), state.first);
-    states_.push_back(std::move(state));
+    const Tensor& value = found->value;
+    states_.push_back({value, {}, found->initial, value.shape().elements() / network.made_rows()});
   }
 }
 
-RowsOf CarriedRows::read(size_t k) const {
-  const State& state = states_[k];
-  const Tensor& from = state.initial.defined() ? state.initial : state.value;
+RowsOf CarriedRows::read(size_t k) {
+  State& state = states_[k];
+  if (fresh_ && !state.initial.defined()) {
+    state.initial = Tensor::full(state.value.shape(), state.first);
+  }
+  const Tensor& from = fresh_ ? state.initial : state.value;
   return {static_cast<const std::byte*>(from.raw()),
-          from.bytes() / static_cast<size_t>(from.shape()[0])};
+          static_cast<size_t>(state.row) * sizeof(float)};
 }
 
 Tensor CarriedRows::read(size_t k, const IndexRange& rows) const {
-  const Tensor values(states_[k].value.shape().with_batch(rows.count), DType::f32);
-  std::memcpy(values.raw(), read(k).at(rows.first), values.bytes());
+  const State& state = states_[k];
+  const Shape shape = state.value.shape().with_batch(rows.count);
+  if (fresh_) return Tensor::full(shape, state.first);
+  const Tensor values(shape, DType::f32);
+  std::copy_n(state.value.data<float>() + rows.first * state.row, rows.count * state.row,
+              values.data<float>());
   return values;
-}
-
-void CarriedRows::begin() const {
-  for (const State& state : states_) {
-    if (!state.initial.defined()) continue;
-    std::fill_n(state.value.data<float>(), state.value.shape().elements(), state.first);
-  }
 }
 
 void CarriedRows::take(const IndexRange& rows, const float* left) const {
   for (const State& state : states_) {
-    const int64_t row = state.value.shape().elements() / state.value.shape()[0];
-    std::copy_n(left, rows.count * row, state.value.data<float>() + rows.first * row);
-    left += rows.count * row;
+    std::copy_n(left, rows.count * state.row, state.value.data<float>() + rows.first * state.row);
+    left += rows.count * state.row;
   }
+}
+
+int64_t CarriedRows::elements(int64_t rows) const {
+  int64_t count = 0;
+  for (const State& state : states_) count += rows * state.row;
+  return count;
 }
 
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes) {

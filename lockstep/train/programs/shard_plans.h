@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
@@ -92,32 +93,36 @@ struct RowsOf {
 // For each of the plans' arrays that of the mini-batch, in which it points: inputs by position,
 // labels or targets by name. Those of states by row are left out (null). Throws InvalidArgument for
 // a missing array, and for rows that differ from the plans' in number, size or type.
-std::vector<RowsOf> rows_of(const MiniBatch& batch, const ShardPlans& plans);
+std::vector<RowsOf> batch_arrays(const MiniBatch& batch, const ShardPlans& plans);
+// The array of that name after the first `inputs` ones, which have names of their own; null: none.
+const RowArray* array_after(const MiniBatch& batch, size_t inputs, std::string_view name);
 
-// What a mini-batch leaves in the network's states by row. A value type.
+// What an iteration reads of the network's states by row, and leaves in them.
 class CarriedRows {
  public:
-  // For the carries of a network, whose states by row are made. `fresh`: the mini-batch before has
-  // left nothing, so all rows are at their initial values.
-  CarriedRows(const Network& network, std::vector<Carry> carries, bool fresh);
+  // For the carries of a network. `fresh`: all rows are read at their initial values. Throws
+  // InvalidArgument if the network's states by row are not made.
+  CarriedRows(const Network& network, const std::vector<Carry>& carries, bool fresh);
   CarriedRows() = default;
 
-  // What the rows of carry number `k` read.
-  RowsOf read(size_t k) const;
-  // A copy for some rows.
+  // What all rows of carry number `k` read; valid as long as this object. One thread at a time.
+  RowsOf read(size_t k);
+  // A copy of what some rows read. Thread-safe.
   Tensor read(size_t k, const IndexRange& rows) const;
   // Takes what rows have left: for each carry n x shape, one after the other. All members of a
-  // group take the rows of all shards.
+  // group take the rows of all shards, after the network's states were reset if they were fresh.
   void take(const IndexRange& rows, const float* left) const;
-  // Before take(), once in an iteration: resets all rows if they were read fresh.
-  void begin() const;
+  // Number of elements that take() reads for `rows` rows.
+  int64_t elements(int64_t rows) const;
 
  private:
   struct State {
-    Tensor value, initial;  // rows x shape; initial: only if fresh
+    Tensor value, initial;  // all rows x shape; initial: if read() has made it
     float first = 0;        // the initial value of an element
+    int64_t row = 0;        // elements of a row
   };
   std::vector<State> states_;
+  bool fresh_ = false;
 };
 
 // Number of observations whose label has the highest score. Of equal scores the first counts.

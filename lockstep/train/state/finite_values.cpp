@@ -110,9 +110,7 @@ std::string hint_for(Kind kind) {
       return "the square of a number above 1.8e19 overflows: normalize the data, or lower "
              "initial_learning_rate";
     case Kind::rows:
-      return "a state by row that grows from mini-batch to mini-batch overflows: let the layer "
-             "bound "
-             "it";
+      return "a state by row that grows with each mini-batch overflows: let the layer bound it";
     case Kind::solver:
       return "the square of a gradient above 1.8e19 overflows: normalize inputs and targets, or "
              "set gradient_threshold";

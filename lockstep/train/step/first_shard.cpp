@@ -28,6 +28,7 @@ namespace {
 struct ShardResult {
   double loss = 0;
   std::vector<std::vector<float>> gradients;  // by parameter, row-major
+  Digest summary = {};                        // of all other results
 };
 
 // The gradients that a program has left on a device.
@@ -61,16 +62,16 @@ ShardResult computed_by(MiniBatchProgram& program, Device device, ShardTask task
   program.wait();
   program.complete(task);
   return {program.loss_of(task),
-          row_major_gradients(program.gradient_layout(), gradients.data, device)};
+          row_major_gradients(program.gradient_layout(), gradients.data, device),
+          program.summary_digest(task)};
 }
 
 bool same_bits(const ShardResult& a, const ShardResult& b) {
   const auto same = [](const std::vector<float>& x, const std::vector<float>& y) {
     return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
   };
-  return std::memcmp(&a.loss, &b.loss, sizeof a.loss) == 0 &&
-         std::equal(a.gradients.begin(), a.gradients.end(), b.gradients.begin(), b.gradients.end(),
-                    same);
+  return a.summary == b.summary && std::equal(a.gradients.begin(), a.gradients.end(),
+                                              b.gradients.begin(), b.gradients.end(), same);
 }
 
 double norm(const std::vector<float>& values) {

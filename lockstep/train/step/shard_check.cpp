@@ -21,7 +21,7 @@ std::string where(const ShardDigests& a, const ShardDigests& b,
   // Backpropagation runs from the end of the network, so the last difference is the first error.
   for (size_t i = a.size(); i-- > 0;) {
     if (a[i] == b[i]) continue;
-    if (i == parameters.size()) return "loss or statistics";
+    if (i == parameters.size()) return "loss, statistics or states by row";
     if (!first.empty()) ++more;
     if (first.empty()) first = "the gradient of " + parameters[i];
   }

@@ -130,7 +130,7 @@ class TrainingWorker {
     if (!network.initialized()) network.initialize(static_cast<uint64_t>(options_.seed));
     network.to(device_);
     solver_ = make_solver(network, options_);
-    network.make_row_states(options_.mini_batch_size);
+    network.make_row_states(options_.mini_batch_size, false);
     // The client's network may have learned another order than that of the data.
     if (!columns_.empty()) {
       network.set_columns(TableColumns::from_json(parse_json<nlohmann::json>(columns_)));

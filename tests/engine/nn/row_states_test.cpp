@@ -53,8 +53,33 @@ TEST(RowStates, BeginWithTheirInitialValuesUntilTheyAreMade) {
   network.reset_row_states();
   EXPECT_EQ(network.forward({two_rows()}).to_vector()[0], 1.5f);
   EXPECT_EQ(copy.forward({two_rows()}).to_vector()[0], 3.5f) << "the copy has its own";
+  network.initialize(2);
+  EXPECT_EQ(network.made_rows(), 3);
+  EXPECT_EQ(network.row_states()[0].value.to_vector()[0], 0.5f) << "as new";
+  network.make_row_states(3, false);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(network.forward({two_rows()}).to_vector()[0], 1.5f);
   network.make_row_states(0);
   EXPECT_EQ(network.forward({two_rows()}).to_vector()[0], 1.5f);
+  ASSERT_EQ(network.row_state_shapes().size(), 1u);
+  EXPECT_EQ(network.row_state_shapes()[0], (std::pair<std::string, Shape>("summing_1.sum", {2})));
+}
+
+// A layer that is shared carries in each of its places; inputs keep their numbers.
+TEST(RowStates, BelongToThePlacesOfALayer) {
+  Network network;
+  network.add(feature_input({.features = 2, .normalization = "none"}), "a");
+  network.add(custom_layer(Summing{}), "first", {"a"});
+  network.add(feature_input({.features = 2, .normalization = "none"}), "b");
+  network.add_shared("first", "second", {"b"});
+  network.add(addition(), "sum", {"first", "second"});
+  network.initialize(1);
+  network.make_row_states(2);
+  const Tensor twice = two_rows() * 2.0;
+  EXPECT_EQ(network.forward({two_rows(), twice}).to_vector(), (std::vector<float>{4, 7, 10, 13}));
+  EXPECT_EQ(network.forward({two_rows(), twice}).to_vector(), (std::vector<float>{7, 13, 19, 25}));
+  EXPECT_EQ(network.row_states()[0].name, "first.sum");
+  EXPECT_EQ(network.row_states()[1].name, "second.sum");
+  EXPECT_EQ(network.row_states()[1].value.to_vector(), (std::vector<float>{4.5, 8.5, 12.5, 16.5}));
 }
 
 // Derivatives of a run are those at the states that it has read, and end there.
@@ -88,6 +113,18 @@ TEST(RowStates, SecondDerivativesUseTheSameValues) {
             4 * (2.5f + 4.5f + 6.5f + 8.5f));
 }
 
+// Its row depends on the number of observations.
+struct OfTheBatch {
+  static constexpr const char* kType = "of_the_batch";
+  static constexpr const char* kHelp = "declares a row by the whole batch";
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, Value x) const {
+    const Value state = layer.row_state("state", x.shape());
+    layer.carry(state, state * 0.5);
+    return x;
+  }
+};
+
 struct Wrong {
   static constexpr const char* kType = "wrong";
   static constexpr const char* kHelp = "uses a state by row wrongly";
@@ -98,7 +135,7 @@ struct Wrong {
     if (how == 1) layer.row_state("state", {3});
     if (how == 2) layer.carry(x, state);
     if (how == 3) layer.carry(state, x);
-    if (how >= 4) layer.carry(state, state + 1.0);
+    if (how >= 4) layer.carry(state, how == 6 ? ops::astype(state, DType::i32) : state + 1.0);
     if (how == 5) layer.carry(state, state);
     return x;
   }
@@ -116,13 +153,14 @@ TEST(RowStates, WrongUsesAreNamed) {
   expect_says(message(1), "requests the state by row `state` twice");
   expect_says(message(2), "carry() needs a state by row, but received another value");
   expect_says(message(3), "a state of 1x3 cannot follow a value of 1x2");
+  expect_says(message(6), "a state cannot follow a value of i32");
   expect_says(message(5), "the state by row `state` is carried twice");
   Network network{feature_input({.features = 2, .normalization = "none"}), custom_layer(Wrong{4})};
   network.initialize(1);
   EXPECT_THROW(network.make_row_states(-1), InvalidArgument);
   network.make_row_states(1);
   expect_says(message_of<InvalidArgument>([&] { network.forward({two_rows()}); }),
-              "made for 1 rows, but 2 are given");
+              "there are 2 observations, but the states by row are made for 1");
 }
 
 }  // namespace
