@@ -27,8 +27,9 @@ FACTOR_OF_CHAOS = 1000
 RERUNS = (6, 24)
 PLANTS = ("sin", "multiply", "where", "max", "prod", "std", "log_softmax", "flip", "pad_reflect",
           "matmul", "gelu", "cumsum", "take_by_argmax", "broadcast_to", "slice", "tan", "log2", "tril",
-          "add_linspace", "triplet_margin", "nll", "softmax_cross_entropy")
-SLOPES = ("sin", "multiply", "max", "prod", "softmax", "permute_dims", "gather_by_argmin")
+          "add_linspace", "triplet_margin", "nll", "softmax_cross_entropy", "attention", "rotary", "rms_norm")
+SLOPES = ("sin", "multiply", "max", "prod", "softmax", "permute_dims", "gather_by_argmin",
+          "attention")
 
 
 NOTHING = {"axes": [], "keep_dims": False, "numbers": [], "sizes": []}
@@ -64,6 +65,57 @@ def sliced(s, x):
         start, stop, step = s["sizes"][3 * axis:3 * axis + 3]
         x = x.index_select(axis, torch.arange(start, stop, step))
     return x
+
+
+def valid_steps(x):
+    """n x t: lengths are t, t - 1 and so on."""
+    n, t = x.shape[:2]
+    return torch.arange(t) < (t - torch.arange(n)).unsqueeze(1)
+
+
+def attention(s, q, k, v):
+    n, t, c = q.shape
+    heads, causal = s["sizes"]
+    by_head = lambda x: x.reshape(n, t, heads, c // heads).transpose(1, 2)
+    valid = valid_steps(q)
+    seen = (valid[:, None, :, None] & valid[:, None, None, :]).expand(n, heads, t, t)
+    if causal:
+        seen = seen & torch.ones(t, t, dtype=torch.bool).tril()
+    scores = by_head(q) @ by_head(k).transpose(2, 3) / (c // heads) ** 0.5
+    weights = torch.where(seen, torch.exp(scores), torch.zeros_like(scores))
+    total = weights.sum(3, keepdim=True)
+    y = weights / torch.where(total == 0, torch.ones_like(total), total) @ by_head(v)
+    return y.transpose(1, 2).reshape(n, t, c)
+
+
+def rotary(s, x):
+    heads, first, interleaved = s["sizes"]
+    n, t, c = x.shape
+    pairs = c // heads // 2
+    angles = (first + torch.arange(t, dtype=x.dtype))[:, None] * 10000 ** (
+        -torch.arange(pairs, dtype=x.dtype) / pairs)
+    cos, sin = torch.cos(angles)[:, None], torch.sin(angles)[:, None]
+    parts = x.reshape(n, t, heads, pairs, 2) if interleaved else x.reshape(
+        n, t, heads, 2, pairs).transpose(3, 4)
+    a, b = parts[..., 0], parts[..., 1]
+    y = torch.stack([a * cos - b * sin, b * cos + a * sin], 4)
+    return (y if interleaved else y.transpose(3, 4)).reshape(n, t, c)
+
+
+def rms_norm(s, x):
+    scale = torch.linspace(0.5, 2, x.shape[2], dtype=x.dtype) if x.shape[2] > 1 else 0.5
+    return x / torch.sqrt((x * x).mean(2, keepdim=True) + 0.1) * scale
+
+
+def mean_over_steps(s, x):
+    valid = valid_steps(x).to(x.dtype)
+    return (x * valid[..., None]).sum(1) / valid.sum(1).clamp(min=1)[:, None]
+
+
+def last_step(s, x):
+    n, t = x.shape[:2]
+    last = (t - 1 - torch.arange(n)).clamp(min=0)
+    return x[torch.arange(n), last] * valid_steps(x)[:, :1].to(x.dtype)
 
 
 def taken(x, indices, axis):
@@ -147,6 +199,11 @@ OPS = {
     "take_by_argmax": lambda s, x, y: taken(x, torch.argmax(y, s["axes"][1]), s["axes"][0]),
     "gather_by_argmin": lambda s, x, y: torch.gather(
         x, s["axes"][0], torch.argmin(y, s["axes"][0], keepdim=True)),
+    "attention": attention,
+    "rotary": rotary,
+    "rms_norm": rms_norm,
+    "last_step": last_step,
+    "mean_over_steps": mean_over_steps,
     "matmul": lambda s, a, b: torch.matmul(a, b),
     "matrix_transpose": lambda s, x: x.transpose(-1, -2),
     "less": lambda s, a, b: floats(a < b, a),

@@ -258,8 +258,31 @@ class Generator {
     statement(s, Shape(dims), 4 * bound(v) + 16);
   }
 
+  // A function of sequences, n x t x c, whose lengths are t, t - 1 and so on.
+  void add_sequence(int v) {
+    const Shape x = shape(v);
+    static const std::vector<std::string> all{"attention", "attention", "rotary",
+                                              "rms_norm",  "last_step", "mean_over_steps"};
+    Statement s{dice_.pick(all), {v}};
+    if (s.op == "rotary" && x[2] % 2 != 0) s.op = "rms_norm";
+    Dims dims = x.dims();
+    if (s.op == "attention") {
+      const int other = small(v);
+      s.in = {statement({"sin", {other}}, x, 1), statement({"tanh", {other}}, x, 1), v};
+      s.sizes = {dice_.chance(50) ? x[2] : 1, dice_.chance(50) ? 1 : 0};
+    } else if (s.op == "rms_norm") {
+      s.in = {small(v)};
+    } else if (s.op == "rotary") {
+      s.sizes = {dice_.chance(50) ? x[2] / 2 : 1, dice_.between(0, 9), dice_.chance(50) ? 1 : 0};
+    } else {
+      dims.erase(dims.begin() + 1);
+    }
+    statement(s, Shape(dims), 2 * bound(v) + (s.op == "rms_norm" ? 5 : 0));
+  }
+
   void add_move() {
     int v = any();
+    if (shape(v).rank() == 3 && dice_.chance(20)) return add_sequence(v);
     if (shape(v).rank() > 0 && dice_.chance(10)) return add_loss(v);
     const int rank = shape(v).rank();
     Dims dims = shape(v).dims();

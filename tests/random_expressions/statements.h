@@ -31,6 +31,13 @@ struct Program {
 // Program number `number` of a seed.
 Program random_program(uint64_t seed, uint64_t number);
 
+// Lengths t, t - 1 and so on of n sequences with t steps, at least 0.
+template <class T>
+T lengths_of(const T& x) {
+  const T before = ops::arange(x, 0, static_cast<double>(x.shape()[0]));
+  return ops::astype(ops::maximum(static_cast<double>(x.shape()[1]) - before, 0), DType::i32);
+}
+
 // The result of a statement. T: Tensor or Value.
 template <class T>
 T result_of(const Statement& s, const std::vector<T>& x) {
@@ -115,6 +122,19 @@ T result_of(const Statement& s, const std::vector<T>& x) {
   if (s.op == "concat") return ops::concat(x, axis());
   if (s.op == "matmul") return ops::matmul(x[0], x[1]);
   if (s.op == "matrix_transpose") return ops::matrix_transpose(x[0]);
+  if (s.op == "attention") {
+    return ops::attention(x[0], x[1], x[2], lengths_of(x[0]), lengths_of(x[0]),
+                          {.heads = s.sizes[0], .causal = s.sizes[1] != 0});
+  }
+  if (s.op == "rotary") {
+    return ops::rotary(x[0],
+                       {.heads = s.sizes[0], .first = s.sizes[1], .interleaved = s.sizes[2] != 0});
+  }
+  if (s.op == "rms_norm") {
+    return ops::rms_norm(x[0], ops::linspace(x[0], 0.5, 2, x[0].shape()[2]), 0.1);
+  }
+  if (s.op == "last_step") return ops::last_step(x[0], lengths_of(x[0]));
+  if (s.op == "mean_over_steps") return ops::mean_over_steps(x[0], lengths_of(x[0]));
   if (s.op.starts_with("pad_")) {
     std::vector<ops::PadWidth> widths;
     for (size_t i = 0; i < s.sizes.size(); i += 2) widths.push_back({s.sizes[i], s.sizes[i + 1]});

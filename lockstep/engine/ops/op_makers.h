@@ -46,6 +46,8 @@ OpPtr make_global_average_pooling3d();
 OpPtr make_batch_normalization(double epsilon, bool training);
 OpPtr make_group_normalization(int64_t groups, double epsilon);
 OpPtr make_normalize_images();
+// Inputs: queries, keys, values, then the lengths of keys and of queries that are chosen.
+OpPtr make_attention(const AttentionParams& params, bool key_lengths, bool query_lengths);
 // Computes factor times the sum.
 OpPtr make_sum(double factor = 1);
 // Inputs: x and indices. `per_element`: each index chooses one element, as in gather().

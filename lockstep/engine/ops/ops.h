@@ -556,6 +556,71 @@ T group_normalization(const T& x, const Same<T>& scale, const Same<T>& shift, in
 template <Operand T>
 T normalize_images(const T& x, const Same<T>& offset, const Same<T>& factor);
 
+// ---- Sequences: n x t x c, observations x steps x channels ----
+
+// `lengths` are i32, one for each observation: step t of observation i is valid if t < lengths[i].
+// t is only room: no bit of a result or gradient depends on it, or on what steps that are not valid
+// hold. Their gradients are 0. Eager calls on the CPU refuse lengths outside of 0 to t; elsewhere
+// the nearest of these counts.
+
+struct AttentionParams {
+  int64_t heads = 1;
+  // Query i sees keys 0 to i, also where there are more keys than queries (PyTorch: upper left).
+  bool causal = false;
+  std::optional<double> scale = std::nullopt;  // by default 1 / sqrt(channels of a head)
+  // The probability with which a query's weight for a key becomes 0; others are divided by 1 -
+  // probability. A function of (step.seed, layer, step.iteration, position in the mini-batch, head,
+  // query, key) only, as in dropout().
+  double dropout = 0;
+  uint64_t layer = 0;
+};
+
+// Scaled dot-product attention (Vaswani et al. 2017) of several heads: head h has channels h * c /
+// heads and so on, and y[i] = sum over keys j of softmax(scale * queries[i] . keys[j]) * values[j].
+// PyTorch's scaled_dot_product_attention. queries: n x tq x c; keys: n x tk x c; values: n x tk x
+// cv; result: n x tq x cv. Lengths of keys and queries; undefined: all steps are valid. A result is
+// 0 for queries that are not valid, and where no key is. No matrix of queries by keys is in memory.
+// Throws InvalidArgument for shapes and settings that do not fit. Thread-safe.
+Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
+                 const Tensor& key_lengths = {}, const Tensor& query_lengths = {},
+                 const AttentionParams& params = {}, const StepInfo& step = {});
+Value attention(const Value& queries, const Value& keys, const Value& values,
+                const Value& key_lengths = {}, const Value& query_lengths = {},
+                const AttentionParams& params = {});
+
+// Rotary positions (Su et al. 2021): in each head, pair i of the channels at step t is rotated by
+// the angle (first + t) * base^(-2 i / channels of a head). Pairs are channels i and i + half of
+// the head (GPT-NeoX, Llama in Transformers), or 2 i and 2 i + 1 if `interleaved`. Throws
+// InvalidArgument for an odd number of channels in a head.
+struct RotaryParams {
+  int64_t heads = 1;
+  double base = 10000;
+  int64_t first = 0;  // the position of step 0
+  bool interleaved = false;
+};
+template <Operand T>
+T rotary(const T& x, const RotaryParams& params = {});
+
+// steps x channels: sin(t * base^(-i / channels)) in even channels i, and the cosine of the same
+// angle in the next one (Vaswani et al. 2017). f32 on the device of `like`, which must be f32.
+template <Operand T>
+T sinusoidal_positions(const T& like, int64_t steps, int64_t channels, double base = 10000);
+
+// x / sqrt(mean(x^2) + epsilon) * scale over the last axis (Zhang, Sennrich 2019). x: ... x c;
+// scale: c.
+template <Operand T>
+T rms_norm(const T& x, const Same<T>& scale, double epsilon = 1e-5);
+
+// n x steps: 1 where a step is valid, otherwise 0.
+template <Operand T>
+T step_mask(const T& lengths, int64_t steps);
+// The last valid step and the mean of the valid steps of x, n x t x ...: n x ...; zeros where there
+// are none.
+template <Operand T>
+T last_step(const T& x, const Same<T>& lengths);
+template <Operand T>
+T mean_over_steps(const T& x, const Same<T>& lengths);
+
 // ---- Losses: one value for each observation, of which the caller computes means or sums ----
 
 // exp(x) / (sum over channels of exp(x)). x: n x c or n x c x space. Throws InvalidArgument for

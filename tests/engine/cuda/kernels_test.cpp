@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "lockstep/engine/kernels/attention/attention.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/elementwise/bias.h"
 #include "lockstep/engine/kernels/cuda/philox.h"
@@ -227,6 +228,41 @@ TEST(CudaKernels, MeanSquaredError) {
     SCOPED_TRACE(shape.to_string());
     compare(cpu_table().mean_squared_error({plain(shape)}),
             cuda::mean_squared_error({plain(shape)}), kClose);
+  }
+}
+
+TEST(CudaKernels, Attention) {
+  const struct {
+    int64_t n, queries, keys, heads, size, value_size;
+    std::vector<int32_t> key_lengths = {}, query_lengths = {};
+    bool causal = false;
+    double dropout = 0;
+  } all[] = {{1, 1, 1, 1, 1, 1},
+             {2, 5, 7, 2, 3, 4},
+             {3, 6, 6, 1, 4, 4, {0, 6, 3}, {0, 6, 3}, true},
+             {3, 6, 6, 1, 4, 4, {-1, 9, 3}, {2, 9, -5}},
+             {2, 3, 5, 2, 4, 2, {}, {2, 0}, true},
+             {2, 4, 300, 1, 5, 150, {300, 130}, {}, false, 0.3},
+             {1, 150, 20, 2, 4, 3, {}, {140}, false, 0.5},
+             {1, 135, 135, 1, 2, 3, {}, {}, true, 0.5}};
+  for (const auto& one : all) {
+    SCOPED_TRACE(std::to_string(one.queries) + " queries of " + std::to_string(one.size));
+    const AttentionProblem p{plain({one.n, one.queries, one.heads * one.size}),
+                             plain({one.n, one.keys, one.heads * one.size}),
+                             plain({one.n, one.keys, one.heads * one.value_size}),
+                             one.heads,
+                             one.causal,
+                             0.7,
+                             one.dropout,
+                             77,
+                             !one.key_lengths.empty(),
+                             !one.query_lengths.empty()};
+    Given given;
+    int at = 3;
+    for (const auto& lengths : {one.key_lengths, one.query_lengths}) {
+      if (!lengths.empty()) given[{Kind::input, at++}] = bytes_of(lengths);
+    }
+    compare(cpu_table().attention(p), cuda::attention(p), kClose, given);
   }
 }
 

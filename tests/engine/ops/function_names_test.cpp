@@ -12,10 +12,11 @@
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/harness.h"
 
-namespace lockstep::optest::function_names {
+namespace lockstep::function_names {
 namespace {
 
 using namespace ops;
+using optest::refusal_of;
 
 struct Function {
   std::string name;
@@ -154,6 +155,13 @@ std::vector<Function> functions() {
   LOCKSTEP_PAIR(binary_cross_entropy)
   LOCKSTEP_PAIR(binary_cross_entropy_with_logits)
   LOCKSTEP_PAIR(kl_div)
+  LOCKSTEP_CALL(attention, attention(x, x, x))
+  LOCKSTEP_CALL(rotary, rotary(x, {}))
+  LOCKSTEP_CALL(sinusoidal_positions, sinusoidal_positions(x, 3, 4))
+  LOCKSTEP_PAIR(rms_norm)
+  LOCKSTEP_CALL(step_mask, step_mask(x, 3))
+  LOCKSTEP_PAIR(last_step)
+  LOCKSTEP_PAIR(mean_over_steps)
 #undef LOCKSTEP_CALL
 #undef LOCKSTEP_ALONE
 #undef LOCKSTEP_PAIR
@@ -246,4 +254,4 @@ TEST(FunctionNames, AreThoseOfAllFunctionsInTheHeader) {
 }
 
 }  // namespace
-}  // namespace lockstep::optest::function_names
+}  // namespace lockstep::function_names

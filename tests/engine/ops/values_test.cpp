@@ -60,6 +60,7 @@ TEST(Ops, HaveTheNamesOfTheirFunctions) {
   EXPECT_NAME(batch_normalization, 1e-5, true);
   EXPECT_NAME(group_normalization, 1, 1e-5);
   EXPECT_NAME(normalize_images);
+  EXPECT_NAME(attention, {}, false, false);
   EXPECT_NAME(sum);
   EXPECT_NAME(concat);
   EXPECT_NAME(flatten);

@@ -24,7 +24,7 @@
 
 // Changes whenever a list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 26
+#define LOCKSTEP_TABLE_VERSION 27
 
 // clang-format off
 #define LOCKSTEP_OP_KERNELS(OP)                                                                    \
@@ -34,6 +34,7 @@
   OP(matrix_product, MatrixProductProblem, wide, required, both)                                   \
   OP(batch_normalization, BatchNormalizationProblem, narrow, required, both)                       \
   OP(group_normalization, GroupNormalizationProblem, wide, required, both)                         \
+  OP(attention, AttentionProblem, wide, required, both)                                            \
   OP(pooling, PoolingProblem, narrow, required, both)                                              \
   OP(relu, ReluProblem, narrow, required, both)                                                    \
   OP(clipped_relu, ClippedReluProblem, wide, required, both)                                       \

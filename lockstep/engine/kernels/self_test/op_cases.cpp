@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/engine/kernels/attention/attention.h"
 #include "lockstep/engine/kernels/elementwise/activation.h"
 #include "lockstep/engine/kernels/elementwise/addition.h"
 #include "lockstep/engine/kernels/elementwise/clipped_relu.h"
@@ -410,6 +411,42 @@ void add_losses(std::vector<TestCase>& to, const Table& table) {
   }
 }
 
+void add_attention(std::vector<TestCase>& to, const Table& table) {
+  const struct {
+    int64_t n, queries, keys, heads, size, value_size;
+    bool lengths = false, causal = false, large = false;
+    double dropout = 0;
+  } rows[] = {{1, 1, 1, 1, 1, 1},
+              {3, 5, 7, 2, 3, 4, true},
+              {3, 140, 140, 1, 5, 9, true, true},
+              {2, 40, 300, 2, 8, 130, false, false, false, 0.3},
+              {2, 33, 33, 3, 64, 64, true, true, false, 0.5},
+              {4, 256, 256, 6, 64, 64, true, true, true}};
+  for (const auto& row : rows) {
+    std::vector<int32_t> lengths;
+    for (int64_t i = 0; i < row.n; ++i) lengths.push_back(static_cast<int32_t>(row.keys * i / 2));
+    Values given;
+    if (row.lengths) given[{Kind::input, 3}] = bytes_of(lengths);
+    add(
+        to, table, "attention", {Shape{row.n, row.queries, row.heads * row.size}, row.large},
+        std::to_string(row.keys) + " keys, " + std::to_string(row.heads) + " heads" +
+            (row.causal ? ", causal" : "") + (row.dropout > 0 ? ", dropout" : ""),
+        [row](const Specs& spec) {
+          return AttentionProblem{spec({row.n, row.queries, row.heads * row.size}),
+                                  spec({row.n, row.keys, row.heads * row.size}),
+                                  spec({row.n, row.keys, row.heads * row.value_size}),
+                                  row.heads,
+                                  row.causal,
+                                  0.5,
+                                  row.dropout,
+                                  77,
+                                  row.lengths,
+                                  false};
+        },
+        {.error = kSums}, [given] { return given; }, false);
+  }
+}
+
 void add_images(std::vector<TestCase>& to, const Table& table) {
   for (const Sized& s : {Sized{{2, 3, 5, 7}}, Sized{{3, 1, 4, 6}}, Sized{{2, 3, 4, 5, 6}},
                          Sized{{5, 17}}, Sized{{64, 3, 32, 32}, true}}) {
@@ -443,6 +480,7 @@ std::vector<TestCase> op_cases(const Table& table) {
   add_reductions(cases, table);
   add_strided_copies(cases, table);
   add_losses(cases, table);
+  add_attention(cases, table);
   add_images(cases, table);
   return cases;
 }

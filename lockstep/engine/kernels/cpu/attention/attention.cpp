@@ -1,0 +1,171 @@
+#include "lockstep/engine/kernels/attention/attention.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "lockstep/engine/kernels/cpu/attention/attention_head.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+// Sizes and settings, and what follows from them for a head.
+struct AttentionSizes {
+  int64_t rows, queries, keys, heads, size, value_size;
+  bool causal;
+  float scale;
+  bool drops;
+  uint64_t layer;
+  uint32_t least;  // a smaller random word drops its element
+  float kept_factor;
+
+  explicit AttentionSizes(const AttentionProblem& p)
+      : rows(p.queries.shape[0]),
+        queries(p.queries.shape[1]),
+        keys(p.keys.shape[1]),
+        heads(p.heads),
+        size(p.size()),
+        value_size(p.value_size()),
+        causal(p.causal),
+        scale(static_cast<float>(p.scale)),
+        drops(p.dropout > 0),
+        layer(p.layer),
+        least(static_cast<uint32_t>(p.dropout * 4294967296.0)),
+        kept_factor(static_cast<float>(1 / (1 - p.dropout))) {}
+
+  // Elements of a row of the operands, and where a head begins in each step.
+  int64_t of_queries() const { return queries * heads * size; }
+  int64_t of_keys() const { return keys * heads * size; }
+  int64_t of_values() const { return keys * heads * value_size; }
+  int64_t of_results() const { return queries * heads * value_size; }
+
+  std::optional<RandomStream> random(const StepInfo& step, int64_t row) const {
+    if (!drops) return std::nullopt;
+    return RandomStream({.seed = step.seed,
+                         .use = RandomUse::dropout,
+                         .a = layer,
+                         .b = step.iteration,
+                         .c = static_cast<uint64_t>(step.first_row + row)});
+  }
+  // Valid steps; null: all.
+  static int64_t valid(const int32_t* lengths, int64_t row, int64_t steps) {
+    return lengths ? std::clamp<int64_t>(lengths[row], 0, steps) : steps;
+  }
+
+  // Calls use(head, row, number of the head) for all heads of a row.
+  template <class Use>
+  void each_head(const StepInfo& step, int64_t row, int64_t valid_queries, int64_t valid_keys,
+                 const Use& use) const {
+    const auto stream = random(step, row);
+    AttentionHead head{.queries = valid_queries,
+                       .keys = valid_keys,
+                       .size = size,
+                       .value_size = value_size,
+                       .stride = heads * size,
+                       .value_stride = heads * value_size,
+                       .causal = causal,
+                       .scale = scale,
+                       .random = stream ? &*stream : nullptr,
+                       .least = least,
+                       .kept_factor = kept_factor};
+    for (head.number = 0; head.number < heads; ++head.number) use(head);
+  }
+};
+
+// The steps of a row that have no result are zeros.
+void clear_from(float* row, int64_t first, int64_t steps, int64_t of_step) {
+  std::fill(row + first * of_step, row + steps * of_step, 0.0f);
+}
+
+struct LengthsOfRows {
+  const int32_t *keys, *queries;  // null: all are valid
+};
+
+void attention_of_rows(const AttentionSizes& s, void* const* r, const LengthsOfRows& lengths,
+                       float* y, KeptOfQuery* kept, void* scratch, const StepInfo& step) {
+  for (int64_t row = 0; row < s.rows; ++row) {
+    const int64_t keys = s.valid(lengths.keys, row, s.keys);
+    const int64_t queries = keys == 0 ? 0 : s.valid(lengths.queries, row, s.queries);
+    const float* const q = in(r, 0) + row * s.of_queries();
+    const float* const k = in(r, 1) + row * s.of_keys();
+    const float* const v = in(r, 2) + row * s.of_values();
+    float* const to = y + row * s.of_results();
+    KeptOfQuery* const of = kept + row * s.heads * s.queries;
+    clear_from(to, queries, s.queries, s.heads * s.value_size);
+    std::fill_n(of, s.heads * s.queries, KeptOfQuery{0, 0});
+    if (queries == 0) continue;
+    s.each_head(step, row, queries, keys, [&](const AttentionHead& head) {
+      const int64_t at = head.number * s.size, value = head.number * s.value_size;
+      attention_forward(head, q + at, k + at, v + value, to + value, of + head.number * s.queries,
+                        scratch);
+    });
+  }
+}
+
+void attention_gradients_of_rows(const AttentionSizes& s, void* const* r, void* const* w,
+                                 const LengthsOfRows& lengths, void* scratch,
+                                 const StepInfo& step) {
+  for (int64_t row = 0; row < s.rows; ++row) {
+    const int64_t all_keys = s.valid(lengths.keys, row, s.keys);
+    const int64_t queries = all_keys == 0 ? 0 : s.valid(lengths.queries, row, s.queries);
+    // Keys that a query sees.
+    const int64_t keys = s.causal ? std::min(all_keys, queries) : queries == 0 ? 0 : all_keys;
+    float* const dq = out(w, 0) + row * s.of_queries();
+    float* const dk = out(w, 1) + row * s.of_keys();
+    float* const dv = out(w, 2) + row * s.of_values();
+    clear_from(dq, queries, s.queries, s.heads * s.size);
+    clear_from(dk, keys, s.keys, s.heads * s.size);
+    clear_from(dv, keys, s.keys, s.heads * s.value_size);
+    if (queries == 0) continue;
+    s.each_head(step, row, queries, keys, [&](const AttentionHead& head) {
+      const int64_t at = head.number * s.size, value = head.number * s.value_size;
+      const int64_t key = row * s.of_keys() + at, query = row * s.of_queries() + at;
+      const int64_t result = row * s.of_results() + value;
+      const auto* const kept = in<KeptOfQuery>(r, 5) + (row * s.heads + head.number) * s.queries;
+      attention_backward(head,
+                         {in(r, 0) + query, in(r, 1) + key, in(r, 2) + row * s.of_values() + value,
+                          in(r, 3) + result, in(r, 4) + result, kept, dq + at, dk + at, dv + value},
+                         scratch);
+    });
+  }
+}
+
+}  // namespace
+
+Kernel attention(const AttentionProblem& p) {
+  const AttentionSizes s(p);
+  const TensorSpec queries = p.queries.plain(), keys = p.keys.plain(), values = p.values.plain();
+  const TensorSpec y = plain_spec(Shape{s.rows, s.queries, s.heads * s.value_size});
+  const TensorSpec lengths = plain_spec(Shape{s.rows}, DType::i32);
+  const Operand kept =
+      workspace(static_cast<size_t>(s.rows * s.heads * s.queries) * sizeof(KeptOfQuery));
+  std::vector<Operand> reads{input(0, queries), input(1, keys), input(2, values)};
+  std::vector<Operand> backward_reads = reads;
+  backward_reads.insert(backward_reads.end(), {output(0, y), diff_output(0, y), kept});
+  for (int i = 0; i < int{p.key_lengths} + int{p.query_lengths}; ++i) {
+    reads.push_back(input(3 + i, lengths));
+    backward_reads.push_back(input(3 + i, lengths));
+  }
+  const auto lengths_in = [with_keys = p.key_lengths, with_queries = p.query_lengths](
+                              void* const* r, int first) {
+    return LengthsOfRows{with_keys ? in<int32_t>(r, first) : nullptr,
+                         with_queries ? in<int32_t>(r, first + with_keys) : nullptr};
+  };
+  Kernel kernel;
+  kernel.rows_apart = true;
+  kernel.forward = own_pass_of_all(
+      std::move(reads), {output(0, y), kept}, attention_scratch(s.keys, s.size, s.value_size),
+      [=](void* const* r, void* const* w, void* scratch, const StepInfo& step) {
+        attention_of_rows(s, r, lengths_in(r, 3), out(w, 0), out<KeptOfQuery>(w, 1), scratch, step);
+      });
+  kernel.backward.push_back(
+      own_pass_of_all(std::move(backward_reads),
+                      {diff_input(0, queries), diff_input(1, keys), diff_input(2, values)},
+                      attention_backward_scratch(s.keys, s.size, s.value_size),
+                      [=](void* const* r, void* const* w, void* scratch, const StepInfo& step) {
+                        attention_gradients_of_rows(s, r, w, lengths_in(r, 6), scratch, step);
+                      }));
+  return kernel;
+}
+
+}  // namespace lockstep::kernels::cpu
