@@ -67,6 +67,8 @@ OpPtr make_cross_entropy();
 // Inputs: logits, labels or shares. Outputs: loss, probabilities. No gradient flows back from the
 // probabilities.
 OpPtr make_softmax_cross_entropy();
+// Inputs: logits, their lengths, labels, their lengths.
+OpPtr make_ctc_loss(const CtcParams& params);
 OpPtr make_mean_squared_error();
 
 }  // namespace lockstep::ops

@@ -662,6 +662,21 @@ template <Operand T>
 T nll(const T& log_probabilities, const Same<T>& labels, const Same<T>& weights = {},
       int64_t ignore_index = -100);
 
+// Connectionist temporal classification (Graves et al. 2006): -log of the sum of the probabilities
+// of all alignments of the labels, one value for each observation. PyTorch's F.ctc_loss of
+// log_softmax(logits) with reduction="none". logits: n x t x k; labels: n x l, i32, of other classes
+// than the blank one; lengths of both. Where no alignment exists, because there are fewer steps than
+// labels and blanks between equal ones, the loss is infinite, or 0 with zero_infinity, and its
+// gradient is 0 (PyTorch: NaN without zero_infinity). Labels of no class or of the blank one give
+// NaN; eager calls on the CPU refuse them. Throws InvalidArgument if shapes or types do not fit.
+struct CtcParams {
+  int64_t blank = 0;
+  bool zero_infinity = false;
+};
+template <Operand T>
+T ctc_loss(const T& logits, const Same<T>& lengths, const Same<T>& labels,
+           const Same<T>& label_lengths, const CtcParams& params = {});
+
 // Mean of (prediction - target)^2 over the elements of each observation: n values. prediction,
 // target: n x .... Throws InvalidArgument if their shapes differ. Thread-safe.
 template <Operand T>

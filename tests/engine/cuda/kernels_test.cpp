@@ -18,6 +18,7 @@
 #include "lockstep/engine/kernels/elementwise/relu.h"
 #include "lockstep/engine/kernels/images/normalize_images.h"
 #include "lockstep/engine/kernels/losses/cross_entropy.h"
+#include "lockstep/engine/kernels/losses/ctc.h"
 #include "lockstep/engine/kernels/losses/mean_squared_error.h"
 #include "lockstep/engine/kernels/losses/softmax.h"
 #include "lockstep/engine/kernels/reductions/sum.h"
@@ -263,6 +264,18 @@ TEST(CudaKernels, Attention) {
       if (!lengths.empty()) given[{Kind::input, at++}] = bytes_of(lengths);
     }
     compare(cpu_table().attention(p), cuda::attention(p), kClose, given);
+  }
+}
+
+TEST(CudaKernels, Ctc) {
+  const std::vector<int32_t> lengths{9, 0, -2, 30, 3}, label_lengths{3, 1, 0, 2, 4};
+  const std::vector<int32_t> labels{1, 1, 3, -1, 2, 0, 0, 0, 0, 0, 0, 0, 4, 2, 9, 9, 1, 1, 1, 1};
+  for (const bool zero : {false, true}) {
+    const CtcProblem p{plain({5, 9, 5}), 4, 0, zero};
+    compare(cpu_table().ctc(p), cuda::ctc(p), kSame,
+            {{{Kind::input, 1}, bytes_of(lengths)},
+             {{Kind::input, 2}, bytes_of(labels)},
+             {{Kind::input, 3}, bytes_of(label_lengths)}});
   }
 }
 

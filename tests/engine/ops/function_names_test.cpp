@@ -155,6 +155,7 @@ std::vector<Function> functions() {
   LOCKSTEP_PAIR(binary_cross_entropy)
   LOCKSTEP_PAIR(binary_cross_entropy_with_logits)
   LOCKSTEP_PAIR(kl_div)
+  LOCKSTEP_CALL(ctc_loss, ctc_loss(x, x, x, x))
   LOCKSTEP_CALL(attention, attention(x, x, x))
   LOCKSTEP_CALL(rotary, rotary(x, {}))
   LOCKSTEP_CALL(sinusoidal_positions, sinusoidal_positions(x, 3, 4))

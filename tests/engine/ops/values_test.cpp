@@ -69,6 +69,7 @@ TEST(Ops, HaveTheNamesOfTheirFunctions) {
   EXPECT_NAME(cross_entropy);
   EXPECT_NAME(softmax_cross_entropy);
   EXPECT_NAME(mean_squared_error);
+  EXPECT_NAME(ctc_loss, {});
 #undef EXPECT_NAME
 }
 

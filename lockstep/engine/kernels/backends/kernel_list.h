@@ -24,7 +24,7 @@
 
 // Changes whenever a list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 27
+#define LOCKSTEP_TABLE_VERSION 28
 
 // clang-format off
 #define LOCKSTEP_OP_KERNELS(OP)                                                                    \
@@ -60,6 +60,7 @@
   OP(one_hot, OneHotProblem, wide, required, both)                                                 \
   OP(softmax, SoftmaxProblem, wide, required, both)                                                \
   OP(cross_entropy, CrossEntropyProblem, wide, required, both)                                     \
+  OP(ctc, CtcProblem, wide, required, both)                                                        \
   OP(mean_squared_error, MeanSquaredErrorProblem, wide, required, both)                            \
   OP(normalize_images, NormalizeImagesProblem, wide, required, both)
 // clang-format on

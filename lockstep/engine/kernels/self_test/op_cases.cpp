@@ -14,6 +14,7 @@
 #include "lockstep/engine/kernels/elementwise/relu.h"
 #include "lockstep/engine/kernels/images/normalize_images.h"
 #include "lockstep/engine/kernels/losses/cross_entropy.h"
+#include "lockstep/engine/kernels/losses/ctc.h"
 #include "lockstep/engine/kernels/losses/mean_squared_error.h"
 #include "lockstep/engine/kernels/losses/one_hot.h"
 #include "lockstep/engine/kernels/losses/softmax.h"
@@ -447,6 +448,30 @@ void add_attention(std::vector<TestCase>& to, const Table& table) {
   }
 }
 
+// Some labels have no alignment, and one of them no class.
+void add_ctc(std::vector<TestCase>& to, const Table& table) {
+  for (const Sized& s : {Sized{{1, 1, 2}}, Sized{{5, 9, 4}}, Sized{{16, 100, 30}, true}}) {
+    const int64_t n = s.shape[0], most = 4;
+    std::vector<int32_t> lengths, labels, label_lengths;
+    for (int64_t i = 0; i < n; ++i) {
+      lengths.push_back(static_cast<int32_t>(s.shape[1] - i % 3 * 3));
+      label_lengths.push_back(static_cast<int32_t>(i % (most + 1)));
+      for (int64_t l = 0; l < most; ++l) {
+        labels.push_back(static_cast<int32_t>(1 + (i * l) % (s.shape[2] - (i == 3 ? 0 : 1))));
+      }
+    }
+    const Values given{{{Kind::input, 1}, bytes_of(lengths)},
+                       {{Kind::input, 2}, bytes_of(labels)},
+                       {{Kind::input, 3}, bytes_of(label_lengths)}};
+    add(
+        to, table, "ctc", s, "",
+        [shape = s.shape, most](const Specs& spec) {
+          return CtcProblem{spec(shape), most, 0};
+        },
+        {.error = kSums}, [given] { return given; }, false);
+  }
+}
+
 void add_images(std::vector<TestCase>& to, const Table& table) {
   for (const Sized& s : {Sized{{2, 3, 5, 7}}, Sized{{3, 1, 4, 6}}, Sized{{2, 3, 4, 5, 6}},
                          Sized{{5, 17}}, Sized{{64, 3, 32, 32}, true}}) {
@@ -481,6 +506,7 @@ std::vector<TestCase> op_cases(const Table& table) {
   add_strided_copies(cases, table);
   add_losses(cases, table);
   add_attention(cases, table);
+  add_ctc(cases, table);
   add_images(cases, table);
   return cases;
 }
