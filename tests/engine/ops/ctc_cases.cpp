@@ -93,7 +93,7 @@ Case ctc_case(std::string name, const Sentences& s) {
   const auto n = static_cast<int64_t>(s.labels.size());
   size_t most = 1;
   for (const auto& labels : s.labels) most = std::max(most, labels.size());
-  // What is not valid is no class.
+  // Labels that are not valid are outside of the classes.
   Array labels({n, static_cast<int64_t>(most)}, -7), lengths({n}), label_lengths({n});
   for (size_t i = 0; i < s.labels.size(); ++i) {
     std::copy(s.labels[i].begin(), s.labels[i].end(),

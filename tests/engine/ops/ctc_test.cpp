@@ -86,7 +86,8 @@ TEST(Ctc, RoomAtTheEndChangesNoBit) {
     for (int64_t i = 0; i < 2; ++i) {
       const Array values = random_array({lengths[static_cast<size_t>(i)], 5}, 3 + i);
       std::copy(values.values.begin(), values.values.end(), logits.begin() + i * t * 5);
-      for (int64_t k = 0; k < 3; ++k) labels[static_cast<size_t>(i * l + k)] = 1 + (i + k) % 4;
+      for (int64_t k = 0; k < 3; ++k)
+        labels[static_cast<size_t>(i * l + k)] = static_cast<int32_t>(1 + (i + k) % 4);
     }
     Result found = result_of(Tensor::from(logits, {2, t, 5}), whole(lengths, {2}),
                              whole(labels, {2, l}), whole(label_lengths, {2}));

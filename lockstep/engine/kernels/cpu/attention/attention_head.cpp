@@ -139,48 +139,77 @@ void scores_of(const Blocks& b, const float* q, const float* k_across, int64_t s
                        });
 }
 
-// Makes probabilities, up to a factor, of the scores of a query: exp(s - largest), and 0 for what
-// it does not see. Returns by what the sums of the blocks before are to be multiplied.
-HWY_INLINE float exponentials_of(const Blocks& b, int64_t query, Dropped& dropped, float* s,
-                                 KeptOfQuery& kept) {
+// Of the queries of a block: the largest score, the sum of exponentials, and by what the sums of
+// earlier blocks are multiplied. Whole panels, so that the last ones hold zeros.
+struct RunningSums {
+  HWY_ALIGN float largest[kQueryBlock], total[kQueryBlock], before[kQueryBlock];
+};
+static_assert(kQueryBlock % kPanel == 0);
+
+// Enters the scores of a block of keys into the largest ones. What a query does not see becomes
+// -infinity. Loops over all queries, here and below, let the processor overlap them.
+HWY_INLINE void enter_scores(const Blocks& b, float* scores, RunningSums& sums) {
   const D d;
-  const int64_t seen = b.seen(query), width = panels_of(seen) * kPanel;
-  std::fill(s + seen, s + width, -std::numeric_limits<float>::infinity());
-  Lanes top(hn::Set(d, kept.largest));
-  for (int64_t j = 0; j < width; j += kPanel) {
-    top.each([&](int v, V& lane) { lane = hn::Max(lane, hn::LoadU(d, s + j + v)); });
+  HWY_ALIGN float earlier[kQueryBlock];
+  std::copy_n(sums.largest, kQueryBlock, earlier);
+  for (int64_t i = 0; i < b.queries; ++i) {
+    float* const s = scores + i * kKeyBlock;
+    const int64_t seen = b.seen(i), width = panels_of(seen) * kPanel;
+    std::fill(s + seen, s + width, -std::numeric_limits<float>::infinity());
+    Lanes top(hn::Set(d, earlier[i]));
+    for (int64_t j = 0; j < width; j += kPanel) {
+      top.each([&](int v, V& lane) { lane = hn::Max(lane, hn::LoadU(d, s + j + v)); });
+    }
+    sums.largest[i] = top.maximum();
   }
-  const float largest = top.maximum();
-  Lanes total(hn::Zero(d));
-  if (dropped.any()) dropped.draw(query);
-  for (int64_t j = 0; j < width; j += kPanel) {
-    total.each([&](int v, V& lane) {
-      float* const at = s + j + v;
-      const V e = exponential_below_1(hn::Sub(hn::LoadU(d, at), hn::Set(d, largest)));
-      lane = hn::Add(lane, e);
-      hn::StoreU(dropped.any() ? dropped.applied(e, j + v) : e, d, at);
-    });
+  for (int64_t i = 0; i < kQueryBlock; i += kLanesOfVector) {
+    const V change = hn::Sub(hn::Load(d, earlier + i), hn::Load(d, sums.largest + i));
+    const V before = exponential_below_1(change);
+    hn::Store(before, d, sums.before + i);
+    hn::Store(hn::Mul(hn::Load(d, sums.total + i), before), d, sums.total + i);
   }
-  std::fill(s + width, s + panels_of(b.seen_by_group(query / kGroup)) * kPanel, 0.0f);
-  const float before = exponential_below_1_of(kept.largest - largest);
-  kept.factor = kept.factor * before + total.sum();
-  kept.largest = largest;
-  return before;
+}
+
+// Makes exponentials of the scores of a block, less the largest ones: probabilities up to a factor,
+// and 0 for what a query does not see.
+HWY_INLINE void make_exponentials(const Blocks& b, Dropped& dropped, float* scores,
+                                  RunningSums& sums) {
+  const D d;
+  for (int64_t i = 0; i < b.queries; ++i) {
+    float* const s = scores + i * kKeyBlock;
+    const int64_t width = panels_of(b.seen(i)) * kPanel;
+    if (dropped.any()) dropped.draw(i);
+    const V largest = hn::Set(d, sums.largest[i]);
+    Lanes total(hn::Zero(d));
+    for (int64_t j = 0; j < width; j += kPanel) {
+      total.each([&](int v, V& lane) {
+        float* const at = s + j + v;
+        const V e = exponential_below_1(hn::Sub(hn::LoadU(d, at), largest));
+        lane = hn::Add(lane, e);
+        hn::StoreU(dropped.any() ? dropped.applied(e, j + v) : e, d, at);
+      });
+    }
+    std::fill(s + width, s + panels_of(b.seen_by_group(i / kGroup)) * kPanel, 0.0f);
+    sums.total[i] += total.sum();
+  }
 }
 
 // The results of a block of queries: sums over all keys.
 void forward_of_block(const AttentionHead& head, const HeadSizes& s, const ForwardMemory& m,
-                      int64_t first, int64_t queries, KeptOfQuery* kept) {
-  std::fill_n(kept, queries, KeptOfQuery{-std::numeric_limits<float>::infinity(), 0});
+                      int64_t first, int64_t queries, RunningSums& sums) {
+  sums = {};
+  std::fill_n(sums.largest, queries, -std::numeric_limits<float>::infinity());
   std::fill_n(m.sums, kQueryBlock * s.value_columns, 0.0f);
   const int64_t keys = head.causal ? std::min(head.keys, first + queries) : head.keys;
   for (int64_t key = 0; key < keys; key += kKeyBlock) {
     const Blocks b{first, queries, key, std::min(kKeyBlock, head.keys - key), head.causal};
     scores_of(b, m.q, m.k_across + key * s.size, s.size, m.p);
     Dropped dropped(head, b);
-    for (int64_t i = 0; i < queries; ++i) {
-      const float before = exponentials_of(b, i, dropped, m.p + i * kKeyBlock, kept[i]);
-      if (key != 0 && before != 1) scale_row(m.sums + i * s.value_columns, before, s.value_columns);
+    enter_scores(b, m.p, sums);
+    make_exponentials(b, dropped, m.p, sums);
+    for (int64_t i = 0; key != 0 && i < queries; ++i) {
+      if (sums.before[i] == 1) continue;
+      scale_row(m.sums + i * s.value_columns, sums.before[i], s.value_columns);
     }
     product_tiles<true>(groups_of(queries), panels_of(s.value_size), {m.p, kKeyBlock, 1},
                         {m.v + key * s.value_columns, kKeyBlock * kPanel},
@@ -205,11 +234,12 @@ void forward_of_head(const AttentionHead& head, const float* q, const float* k, 
   for (int64_t first = 0; first < head.queries; first += kQueryBlock) {
     const int64_t queries = std::min(kQueryBlock, head.queries - first);
     copy_rows(q + first * head.stride, head.stride, queries, s.size, head.scale, m.q);
-    forward_of_block(head, s, m, first, queries, kept + first);
+    RunningSums sums;
+    forward_of_block(head, s, m, first, queries, sums);
     for (int64_t i = 0; i < queries; ++i) {
-      KeptOfQuery& of = kept[first + i];
-      of.factor = 1 / of.factor;
-      scaled_row(m.sums + i * s.value_columns, of.factor, s.value_size,
+      const float factor = 1 / sums.total[i];
+      kept[first + i] = {sums.largest[i], factor};
+      scaled_row(m.sums + i * s.value_columns, factor, s.value_size,
                  y + (first + i) * head.value_stride);
     }
   }

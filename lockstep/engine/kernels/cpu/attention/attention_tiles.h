@@ -90,29 +90,35 @@ HWY_INLINE void product_tiles(int64_t groups, int64_t panels, const LeftFactor& 
   }
 }
 
+// a b + c, rounded once, for single terms: the compiler chooses the form of the instruction.
+HWY_INLINE V fused_of(V a, V b, V c) {
+#if HWY_NATIVE_FMA
+  return hn::MulAdd(a, b, c);
+#else
+  return multiply_add(a, b, c);
+#endif
+}
+
 // e^x for x <= 0. Less than 2^-125 is 0, so that no result is subnormal. NaN stays NaN.
 HWY_INLINE V exponential_below_1(V x) {
   const D d;
   const hn::Rebind<int32_t, D> bits;
   const V rounds_to_whole = hn::Set(d, 12582912.0f);  // 1.5 * 2^23
-  const V whole = multiply_add(x, hn::Set(d, 1.44269504f), rounds_to_whole);
+  const V whole = fused_of(x, hn::Set(d, 1.44269504f), rounds_to_whole);
   const V n = hn::Sub(whole, rounds_to_whole);
   // x - n log(2), in two parts.
-  V r = multiply_add(n, hn::Set(d, -0.693145751953125f), x);
-  r = multiply_add(n, hn::Set(d, -1.428606765330187e-06f), r);
+  V r = fused_of(n, hn::Set(d, -0.693145751953125f), x);
+  r = fused_of(n, hn::Set(d, -1.428606765330187e-06f), r);
   V p = hn::Set(d, 1.99394752e-04f);
-  p = multiply_add(p, r, hn::Set(d, 1.39333692e-03f));
-  p = multiply_add(p, r, hn::Set(d, 8.33321270e-03f));
-  p = multiply_add(p, r, hn::Set(d, 4.16664816e-02f));
-  p = multiply_add(p, r, hn::Set(d, 1.66666672e-01f));
-  p = multiply_add(p, r, hn::Set(d, 0.5f));
-  const V e = hn::Add(multiply_add(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
+  p = fused_of(p, r, hn::Set(d, 1.39333692e-03f));
+  p = fused_of(p, r, hn::Set(d, 8.33321270e-03f));
+  p = fused_of(p, r, hn::Set(d, 4.16664816e-02f));
+  p = fused_of(p, r, hn::Set(d, 1.66666672e-01f));
+  p = fused_of(p, r, hn::Set(d, 0.5f));
+  const V e = hn::Add(fused_of(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
   // The lowest bits of `whole` are n.
   const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::BitCast(bits, whole), hn::Set(bits, 127)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -86.64f)), hn::Mul(e, hn::BitCast(d, exponent)));
-}
-HWY_INLINE float exponential_below_1_of(float x) {
-  return hn::GetLane(exponential_below_1(hn::Set(D(), x)));
 }
 
 // The 16 virtual lanes of a row.
@@ -128,13 +134,14 @@ class Lanes {
     for (int v = 0; v < kVectorsOfPanel; ++v) use(v * kLanesOfVector, lanes_[v]);
   }
   HWY_INLINE float sum() const {
-    return combined([](float a, float b) { return a + b; });
+    return combined([](auto a, auto b) { return hn::Add(a, b); });
   }
   HWY_INLINE float maximum() const {
-    return combined([](float a, float b) { return a < b ? b : a; });
+    return combined([](auto a, auto b) { return hn::Max(a, b); });
   }
 
  private:
+  // Lane l with lane l + 8, then l + 4, l + 2 and l + 1.
   template <class Combine>
   HWY_INLINE float combined(const Combine& combine) const {
     HWY_ALIGN float all[kPanel];
@@ -142,10 +149,21 @@ class Lanes {
     for (int v = 0; v < kVectorsOfPanel; ++v) {
       hn::Store(lanes_[v], D(), all + v * kLanesOfVector);
     }
+#if HWY_TARGET != HWY_SCALAR
+    const hn::FixedTag<float, 4> quarter;
+    const auto part = [&](int first) { return hn::Load(quarter, all + first); };
+    const auto four = combine(combine(part(0), part(8)), combine(part(4), part(12)));
+    const auto two = combine(four, hn::Shuffle1032(four));
+    return hn::GetLane(combine(two, hn::Shuffle2301(two)));
+#else
+    const hn::CappedTag<float, 1> one;
     for (int half = static_cast<int>(kPanel) / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) all[i] = combine(all[i], all[i + half]);
+      for (int i = 0; i < half; ++i) {
+        hn::Store(combine(hn::Load(one, all + i), hn::Load(one, all + i + half)), one, all + i);
+      }
     }
     return all[0];
+#endif
   }
 
   V lanes_[kVectorsOfPanel];
