@@ -60,9 +60,8 @@ Network make_network() {
 }
 
 // The input layer subtracts the mean of all training images, in all workers.
-void normalize_inputs(Network& network, const DatastorePtr& all) {
+void normalize_inputs(Network& network, MiniBatchQueue& queue) {
   ThreadPool one(1);
-  MiniBatchQueue queue(all, network.input_shapes(), {});
   set_input_normalization(network, queue.channels(one));
 }
 
@@ -106,7 +105,10 @@ void combine_state(Spmd& block, const Network& network, double share) {
 Trained literal_loop(Spmd& block, int64_t epochs, const QueueSender<Point>& client) {
   const DatastorePtr all = open_data()[0];
   Network network = make_network();
-  normalize_inputs(network, all);
+  {
+    MiniBatchQueue of_all(all, network.input_shapes(), {});
+    normalize_inputs(network, of_all);
+  }
   MiniBatchQueue queue(partition(all, block.size(), block.index()), network.input_shapes(),
                        {.mini_batch_size = share_of(kEach * block.size(), block),
                         .prefetch = 2,
@@ -143,8 +145,7 @@ Trained lawful_loop(Spmd& block, int64_t mini_batch, int64_t epochs,
   // Every worker loads the whole mini-batch and computes its own shards of it.
   MiniBatchQueue queue(all, network.input_shapes(),
                        {.mini_batch_size = mini_batch, .max_epochs = epochs});
-  ThreadPool one(1);
-  set_input_normalization(network, queue.channels(one));
+  normalize_inputs(network, queue);
   ShardGroup group(network, {.threads = 1}, block.group());
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {

@@ -18,6 +18,7 @@
 #include "lockstep/runs/folders/run_state.h"
 
 namespace lockstep::command {
+
 std::unique_ptr<Commands> all_commands() {
   std::string codes = "Exit codes:\n";
   for (const auto& [code, meaning] : exit_codes()) {

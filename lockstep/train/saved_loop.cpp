@@ -217,9 +217,8 @@ LoopPosition load_loop(FileSystem& files, const std::string& path,
         if (rows < 0) throw DataError("[loop] " + path + ": it has a negative number of rows");
         std::vector<Tensor> values;
         for (const auto& [name, row] : part.network.row_state_shapes()) {
-          std::vector<int64_t> dims = row.dims();
-          dims.insert(dims.begin(), rows);
-          const Tensor like = Tensor::view(nullptr, {Shape(dims), DType::f32, nullptr}, nullptr);
+          const TensorSpec spec{batch_shape(rows, row), DType::f32, nullptr};
+          const Tensor like = Tensor::view(nullptr, spec, nullptr);
           values.push_back(values_for(row_key(part, name), like));
         }
         states.emplace_back([network = &part.network, rows, values] {

@@ -48,7 +48,7 @@ TrainingOptions training_options(const Network& network, const ShardGroupOptions
   const bool on_cpu = network.device().is_cpu();
   if (options.precision == Precision::tf32 && on_cpu) {
     throw Unsupported("[ShardGroup] precision = tf32 is supported only on GPUs",
-                      "set precision = \"fp32\", or \"bf16\" if the processor supports it");
+                      "set Precision::fp32, or Precision::bf16 if the processor supports it");
   }
   if (options.precision == Precision::tf32)
     kernels::check_tf32(kernels::table_for(network.device()));

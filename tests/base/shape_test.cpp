@@ -39,6 +39,18 @@ TEST(Shape, ReplacesAndDropsTheBatch) {
   EXPECT_EQ(Shape{0}.elements(), 0);
 }
 
+TEST(Shape, OfABatchHasTheObservationsFirst) {
+  EXPECT_EQ(batch_shape(128, {3, 32, 33}), (Shape{128, 3, 32, 33}));
+  EXPECT_EQ(batch_shape(7, {}), Shape{7});
+  EXPECT_EQ(batch_shape(0, {3, 2}), (Shape{0, 3, 2}));
+  EXPECT_EQ(batch_shape(0, {}).elements(), 0);
+  EXPECT_EQ(batch_shape(2, {0}), (Shape{2, 0}));
+  EXPECT_EQ(batch_shape(2, {3, 4, 5, 6, 7}), (Shape{2, 3, 4, 5, 6, 7}));  // more than kShort
+  EXPECT_EQ(batch_shape(5, {3, 2}).without_batch(), (Shape{3, 2}));
+  EXPECT_THROW(batch_shape(-1, {3, 2}), InvalidArgument);
+  EXPECT_THROW(batch_shape(std::numeric_limits<int64_t>::max(), {2}), InvalidArgument);
+}
+
 TEST(Shape, RefusesWhatCannotBe) {
   const int64_t huge = std::numeric_limits<int64_t>::max();
   EXPECT_THROW((Shape{3, -1}), InvalidArgument);

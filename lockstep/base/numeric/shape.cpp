@@ -56,4 +56,10 @@ std::string Shape::to_string() const {
   return text;
 }
 
+Shape batch_shape(int64_t n, const Shape& observation) {
+  std::vector<int64_t> dims = observation.dims();
+  dims.insert(dims.begin(), n);
+  return Shape(dims);
+}
+
 }  // namespace lockstep

@@ -105,4 +105,8 @@ class Shape {
   int64_t elements_ = 1;
 };
 
+// The shape of n observations of one shape: n before its dimensions; {n} for scalars. Throws
+// InvalidArgument like Shape's constructors.
+Shape batch_shape(int64_t n, const Shape& observation);
+
 }  // namespace lockstep

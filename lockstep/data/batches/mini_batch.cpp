@@ -28,9 +28,7 @@ void RowArray::resize(int64_t count) {
 }
 
 TensorSpec RowArray::tensor_spec() const {
-  std::vector<int64_t> dims = shape.dims();
-  dims.insert(dims.begin(), ragged() ? offsets.back() : rows);
-  return {Shape(std::move(dims)), type, nullptr};
+  return {batch_shape(ragged() ? offsets.back() : rows, shape), type, nullptr};
 }
 
 Tensor RowArray::tensor() const {

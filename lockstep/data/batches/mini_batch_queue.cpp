@@ -52,24 +52,6 @@ void check(const ExampleCache* cache, const MiniBatchQueueOptions& options, int6
   MiniBatchRows::check(*cache, options);
 }
 
-std::shared_ptr<const ExampleCache> cache_of(const DatastorePtr& data,
-                                             const std::vector<Shape>& inputs,
-                                             const MiniBatchQueueOptions& options) {
-  require_in_queue(data != nullptr, "the datastore is null");
-  CachedShapes shapes{.inputs = inputs};
-  const std::optional<ValueSpec> target = data->spec().target;
-  if (target && target->kind == ValueKind::array) {
-    shapes.target = target->shape;
-  } else if (target) {
-    const bool known = options.target_shape || (!inputs.empty() && inputs[0].rank() == 3);
-    require_in_queue(known, "the targets of " + data->describe() + " are images without a size",
-                     "set target_shape to channels x rows x columns, such as "
-                     "network.output_shapes()[0]");
-    shapes.target = options.target_shape ? *options.target_shape : inputs[0];
-  }
-  return std::make_shared<const ExampleCache>(data, shapes, options.cache_bytes);
-}
-
 }  // namespace
 
 struct MiniBatchQueue::State {
@@ -404,7 +386,8 @@ MiniBatchQueue::MiniBatchQueue(std::shared_ptr<const ExampleCache> cache,
 MiniBatchQueue::MiniBatchQueue(const DatastorePtr& data, const std::vector<Shape>& inputs,
                                MiniBatchQueueOptions options, int64_t first_epoch,
                                int64_t first_batch)
-    : MiniBatchQueue(cache_of(data, inputs, options), options, first_epoch, first_batch) {}
+    : MiniBatchQueue(MiniBatchRows::cache_of(data, inputs, options), options, first_epoch,
+                     first_batch) {}
 
 MiniBatchQueue::~MiniBatchQueue() = default;
 

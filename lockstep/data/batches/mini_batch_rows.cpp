@@ -55,6 +55,24 @@ MiniBatchRows::MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOpti
   if (has_labels_) arrays_.push_back({.name = "labels", .type = DType::i32, .shape = {}});
 }
 
+std::shared_ptr<const ExampleCache> MiniBatchRows::cache_of(const DatastorePtr& data,
+                                                            const std::vector<Shape>& inputs,
+                                                            const MiniBatchQueueOptions& options) {
+  require_in_queue(data != nullptr, "the datastore is null");
+  CachedShapes shapes{.inputs = inputs};
+  const std::optional<ValueSpec> target = data->spec().target;
+  if (target && target->kind == ValueKind::array) {
+    shapes.target = target->shape;
+  } else if (target) {
+    const bool known = options.target_shape || (!inputs.empty() && inputs[0].rank() == 3);
+    require_in_queue(known, "the targets of " + data->describe() + " are images without a size",
+                     "set target_shape to channels x rows x columns, such as "
+                     "network.output_shapes()[0]");
+    shapes.target = options.target_shape ? *options.target_shape : inputs[0];
+  }
+  return std::make_shared<const ExampleCache>(data, shapes, options.cache_bytes);
+}
+
 void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions& options) {
   const CachedTargets targets = targets_of(cache, options.targets.get());
   require_in_queue(!targets || targets.cache->size() == cache.size(),

@@ -17,6 +17,13 @@ class MiniBatchRows {
   // Uses cache, targets, augmentation, noise and seed. Both arguments must stay alive.
   MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOptions& options);
 
+  // The cache for a queue over a datastore: `inputs` are the shapes of the inputs, as in
+  // MiniBatchQueue. Throws InvalidArgument if there is no datastore, or images as targets have no
+  // size.
+  static std::shared_ptr<const ExampleCache> cache_of(const DatastorePtr& data,
+                                                      const std::vector<Shape>& inputs,
+                                                      const MiniBatchQueueOptions& options);
+
   // Throws InvalidArgument and Unsupported for changes of images that cannot work with these data;
   // see MiniBatchQueue.
   static void check(const ExampleCache& cache, const MiniBatchQueueOptions& options);

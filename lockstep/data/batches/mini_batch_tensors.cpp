@@ -5,6 +5,7 @@
 #include "lockstep/engine/device/devices.h"
 
 namespace lockstep {
+
 MiniBatchTensors::MiniBatchTensors(const std::string& device, size_t ahead)
     : device_(kernels::resolve_device(device)) {
   if (device_.is_cpu()) return;

@@ -227,9 +227,7 @@ Value LayerBuilder::row_state(const std::string& name, const Shape& row, float i
   const LayerLowering& to = target_.lowering;
   auto* const declared = target_.declared ? &target_.declared->row_states : nullptr;
   requested(target_.where, "state by row", StateSpec{name, row, initial}, to.row_states, declared);
-  std::vector<int64_t> dims = row.dims();
-  dims.insert(dims.begin(), spec_of(0).shape[0]);
-  const Shape shape(dims);
+  const Shape shape = batch_shape(spec_of(0).shape[0], row);
   Value made;
   if (to.carries) {
     const int input = to.graph.add_input(shape, DType::f32);
@@ -271,11 +269,7 @@ void LayerBuilder::check_carried() const {
   }
 }
 
-Shape data_shape(const Layer& input, int64_t n) {
-  std::vector<int64_t> dims = input.input_shape().dims();
-  dims.insert(dims.begin(), n);
-  return Shape(dims);
-}
+Shape data_shape(const Layer& input, int64_t n) { return batch_shape(n, input.input_shape()); }
 
 DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
                             std::span<const Shape> inputs) {

@@ -57,31 +57,28 @@ struct LoweringOptions {
   bool carry = false;
 };
 
-// During its lifetime Network::forward() and forward_all() of this thread compute as in inference,
-// carry nothing and leave states unchanged, whatever their options say: for trials, which leave no
-// trace.
-class PredictAlone {
- public:
-  PredictAlone();
-  ~PredictAlone();
-  PredictAlone(const PredictAlone&) = delete;
-  PredictAlone& operator=(const PredictAlone&) = delete;
-
- private:
-  const bool before_;
+// What Network::forward() and forward_all() of a thread may do. Later ones are stricter.
+enum class ForwardLimit : uint8_t {
+  none,
+  // Those that would carry states by row throw InvalidArgument: for losses of shards, which several
+  // threads compute at once.
+  carry_refused,
+  // They compute as in inference, carry nothing and leave states unchanged, whatever their options
+  // say: for trials, which leave no trace.
+  predictions,
 };
 
-// During its lifetime a Network::forward() or forward_all() of this thread that would carry states
-// by row throws InvalidArgument: for losses of shards, which several threads compute at once.
-class CarryRefused {
+// Limits the forward runs of its thread during its lifetime. The strictest limit of nested ones
+// applies.
+class LimitedForward {
  public:
-  CarryRefused();
-  ~CarryRefused();
-  CarryRefused(const CarryRefused&) = delete;
-  CarryRefused& operator=(const CarryRefused&) = delete;
+  explicit LimitedForward(ForwardLimit limit);
+  ~LimitedForward();
+  LimitedForward(const LimitedForward&) = delete;
+  LimitedForward& operator=(const LimitedForward&) = delete;
 
  private:
-  const bool before_;
+  const ForwardLimit before_;
 };
 
 // Updates a state by its rule, in double precision. `value` is combined over the mini-batch.

@@ -138,10 +138,9 @@ void Network::make_row_states(int64_t rows, bool forward_carries) {
   const NetworkAnalysis analysis = state_->analyze();
   for (const size_t i : analysis.order) {
     for (const StateSpec& spec : analysis.row_states[i]) {
-      std::vector<int64_t> dims = spec.shape.dims();
-      dims.insert(dims.begin(), rows);
       state_->row_states.push_back({state_->layers[i].name + "." + spec.name,
-                                    Tensor::full(Shape(dims), spec.initial), spec.initial});
+                                    Tensor::full(batch_shape(rows, spec.shape), spec.initial),
+                                    spec.initial});
     }
   }
 }

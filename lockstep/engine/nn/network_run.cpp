@@ -296,23 +296,22 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
 
 namespace {
 
-thread_local bool predicts_alone = false;
-thread_local bool refuses_to_carry = false;
+thread_local ForwardLimit forward_limit = ForwardLimit::none;
 
 }  // namespace
 
-PredictAlone::PredictAlone() : before_(std::exchange(predicts_alone, true)) {}
-PredictAlone::~PredictAlone() { predicts_alone = before_; }
-
-CarryRefused::CarryRefused() : before_(std::exchange(refuses_to_carry, true)) {}
-CarryRefused::~CarryRefused() { refuses_to_carry = before_; }
+LimitedForward::LimitedForward(ForwardLimit limit)
+    : before_(std::exchange(forward_limit, std::max(limit, forward_limit))) {}
+LimitedForward::~LimitedForward() { forward_limit = before_; }
 
 std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                                          const ForwardOptions& given) {
   ForwardOptions options = given;
-  if (predicts_alone) options.training = options.update_state = options.carry = false;
+  if (forward_limit == ForwardLimit::predictions) {
+    options.training = options.update_state = options.carry = false;
+  }
   options.carry &= !state_->row_states.empty() && state_->forward_carries;
-  if (options.carry && refuses_to_carry) {
+  if (options.carry && forward_limit == ForwardLimit::carry_refused) {
     throw InvalidArgument(
         "[network] forward() in a loss of shards cannot carry states by row, because shards are "
         "computed at once",

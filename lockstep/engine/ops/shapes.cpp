@@ -61,9 +61,7 @@ class Reshape final : public Reshaping {
                             std::to_string(wanted) + " elements, but an observation has " +
                             std::to_string(given) + " (input " + x.to_string() + ")");
     }
-    std::vector<int64_t> dims = observation_.dims();
-    dims.insert(dims.begin(), x[0]);
-    return Shape(dims);
+    return batch_shape(x[0], observation_);
   }
 
   Shape observation_;

@@ -9,6 +9,7 @@
 #include "lockstep/engine/graph/differentiate.h"
 
 namespace lockstep {
+
 struct GraphFunction::Run {
   PackedParameters none{{}};
   std::unique_ptr<PlanRun> run;

@@ -96,9 +96,7 @@ Evaluation Evaluator::run(Tensor* outputs) {
   const EvaluatedBatches& batches = s.batches;
   float* out = nullptr;
   if (outputs) {
-    std::vector<int64_t> dims = batches.output().dims();
-    dims.insert(dims.begin(), batches.observations());
-    *outputs = Tensor(Shape(dims), DType::f32);
+    *outputs = Tensor(batch_shape(batches.observations(), batches.output()), DType::f32);
     out = outputs->data<float>();
   }
   s.prepare();

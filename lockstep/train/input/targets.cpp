@@ -77,12 +77,6 @@ std::string examples_word(const Datastore& data) {
   return table ? "rows" : "observations";
 }
 
-Shape batch_shape(int64_t n, const Shape& observation) {
-  std::vector<int64_t> dims = observation.dims();
-  dims.insert(dims.begin(), n);
-  return Shape(std::move(dims));
-}
-
 void pixels_to_targets(const uint8_t* pixels, size_t count, float* targets) {
   for (size_t i = 0; i < count; ++i) targets[i] = target_of(pixels[i]);
 }

@@ -13,9 +13,6 @@
 
 namespace lockstep {
 
-// The shape of n observations of one shape: n x observation.
-Shape batch_shape(int64_t n, const Shape& observation);
-
 // Converts pixels from 0 to 255 to targets from 0 to 1.
 void pixels_to_targets(const uint8_t* pixels, size_t count, float* targets);
 

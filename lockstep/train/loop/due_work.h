@@ -7,6 +7,7 @@
 namespace lockstep {
 
 struct TrainingOptions;
+enum class FrequencyUnit : uint8_t;
 
 struct DueWorkSetup {
   const TrainingOptions& options;  // resolved

@@ -57,7 +57,8 @@ void FunctionProgram::refuse_coupled(const Shard::State& of) {
   const std::vector<Tensor> changed = with_another_row(of.rows);
   if (changed.empty()) return;
   ThreadTimer untimed(nullptr, 0);
-  const PredictAlone predicting;  // other networks may normalize over the shard, too
+  // Other networks may normalize over the shard, too.
+  const LimitedForward limit(ForwardLimit::predictions);
   const auto losses = [&](const std::vector<Tensor>& rows) {
     FunctionSummary summary;
     Shard::State state = of;

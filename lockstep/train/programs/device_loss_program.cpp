@@ -9,6 +9,7 @@
 #include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
 DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options,
                                      const std::vector<DType>& inputs,
                                      std::shared_ptr<DeviceIteration> iteration)

@@ -4,6 +4,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/custom_layer.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "tests/data/support.h"
 #include "tests/engine/ops/harness.h"
@@ -62,6 +63,33 @@ TEST(RowStates, BeginWithTheirInitialValuesUntilTheyAreMade) {
   EXPECT_EQ(network.forward({two_rows()}).to_vector()[0], 1.5f);
   ASSERT_EQ(network.row_state_shapes().size(), 1u);
   EXPECT_EQ(network.row_state_shapes()[0], (std::pair<std::string, Shape>("summing_1.sum", {2})));
+}
+
+// Of nested limits the strictest one applies, in both orders, and none after their ends.
+TEST(RowStates, AreNotCarriedByLimitedRuns) {
+  Network network = summing_network();
+  network.make_row_states(2);
+  const auto first = [&](bool carry) {
+    return network.forward({two_rows()}, {.training = true, .carry = carry}).to_vector()[0];
+  };
+  {
+    const LimitedForward refused(ForwardLimit::carry_refused);
+    expect_says(message_of<InvalidArgument>([&] { first(true); }), "cannot carry states by row");
+    EXPECT_EQ(first(false), 1.5f);
+    {
+      const LimitedForward predicts(ForwardLimit::predictions);
+      for (int i = 0; i < 2; ++i) EXPECT_EQ(first(true), 1.5f);
+    }
+    EXPECT_THROW(first(true), InvalidArgument);
+  }
+  {
+    const LimitedForward predicts(ForwardLimit::predictions);
+    const LimitedForward refused(ForwardLimit::carry_refused), none(ForwardLimit::none);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(first(true), 1.5f);
+  }
+  EXPECT_EQ(network.row_states()[0].value.to_vector()[0], 0.5f);
+  EXPECT_EQ(first(true), 1.5f);
+  EXPECT_EQ(first(true), 2.5f);
 }
 
 // A layer that is shared carries in each of its places; inputs keep their numbers.

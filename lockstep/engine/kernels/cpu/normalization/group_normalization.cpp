@@ -233,7 +233,7 @@ Kernel in_lanes_of(const GroupNormalizationProblem& p) {
 
 Kernel group_normalization(const GroupNormalizationProblem& p) {
   // The kernel in lanes takes groups of 16 images; 8 in lanes (AVX2) become row-major.
-  if (in_lanes(p.src) && p.src.dtype == DType::f32 && p.src.shape[0] % cpu::kLanesOfSums == 0) {
+  if (in_lanes(p.src) && p.src.dtype == DType::f32 && p.src.shape[0] % cpu::kLanes == 0) {
     return in_lanes_of(p);
   }
   const TensorSpec src = p.src.plain();

@@ -298,9 +298,7 @@ Kernel make_convolution(const ConvolutionProblem& p) {
   // Grouped weights have an additional dimension for the group. Their elements are the same.
   Shape weights = p.weights;
   if (n_groups > 1) {
-    std::vector<int64_t> dims = p.weights.with_batch(p.weights[0] / n_groups).dims();
-    dims.insert(dims.begin(), n_groups);
-    weights = Shape(std::move(dims));
+    weights = batch_shape(n_groups, p.weights.with_batch(p.weights[0] / n_groups));
   }
   const Shape bias_shape{p.weights[0]};
   const WindowDims window(p.window);
