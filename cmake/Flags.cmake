@@ -43,13 +43,14 @@ endfunction()
 # Kernels, sums, digests, images, queues and executors run in each iteration and are compiled at
 # -O3. The floating-point options do not differ, so the bits do not differ either.
 set(lockstep_cold_code
-    "base/(cloud/|field|suggest|text|toml/)"
+    "base/(field|suggest|text|toml/)"
     "engine/formats/"
     "engine/kernels/(backends|self_test)/|engine/kernels/(devices|cpu/table)\\."
     "engine/nn/(architectures|formulas/|layers/|loss|network_analysis|network_json)"
     "parallel/(clusters|process|remote)/"
     "report/"
     "runs/"
+    "storage/"
     "train/(options|records|state|workers)/"
     "train/(trainer|training_checks)")
 

@@ -17,7 +17,8 @@ FAMILIES = ["attention", "elementwise", "images", "losses", "matrices", "normali
 # Components in order, each with its modules in order. A module is a folder with its subfolders. "."
 # is the component's own folder without its modules. Families of one place form one module.
 COMPONENTS = [
-    ("lockstep/base", [".", "numeric", "threads", "os", "json", "toml", "cloud", "cloud/reading"]),
+    ("lockstep/base", [".", "numeric", "threads", "os", "json", "toml"]),
+    ("lockstep/storage", [".", "reading"]),
     ("lockstep/engine", ["device", "tensor", "kernels/interface", "kernels/FAMILY",
                          "kernels/backends", "kernels/cpu", "kernels/cuda", "kernels/self_test",
                          "kernels", "graph", "autograd", "ops", "plan", "nn", "formats"]),

@@ -10,12 +10,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/parallel/clusters/tool.h"
 #include "lockstep/report/terminal.h"
 #include "lockstep/runs/folders/run_state.h"
+#include "lockstep/storage/s3_files.h"
 
 namespace lockstep::command {
 
@@ -142,7 +142,7 @@ bool error_has_color() { return has_color(stderr); }
 int output_width() { return columns_of(stdout, 100); }
 
 Model open_model(const std::string& path) {
-  FileSystem& files = cloud::files_of(path);
+  FileSystem& files = storage::files_of(path);
   const std::string file = model_path(files, path);
   const std::string note = model_note(files, path);
   if (!note.empty()) std::fprintf(stderr, "note: %s\n", note.c_str());

@@ -10,8 +10,6 @@
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/train.h"
-#include "lockstep/base/cloud/network_wait.h"
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/parallel/clusters/cluster_hosts.h"
@@ -21,6 +19,8 @@
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/store/run_store.h"
 #include "lockstep/runs/sweeps/job_sweep.h"
+#include "lockstep/storage/network_wait.h"
+#include "lockstep/storage/object_store.h"
 
 namespace lockstep::command {
 namespace {
@@ -199,7 +199,7 @@ std::string reasons_of(const JobSweepResult& result) {
 }
 
 int sweep_command(SweepArguments& a) {
-  if (cloud::is_address(a.out)) {
+  if (storage::is_address(a.out)) {
     throw Unsupported(
         "[sweep] " + printable(a.out) +
             " cannot be the folder of a sweep: its workers append to files there, and "
@@ -240,7 +240,7 @@ int sweep_command(SweepArguments& a) {
   SweepNotices notices;
   options.observers.push_back(a.quiet ? static_cast<SweepObserver*>(&notices) : &display);
   catch_stop_signals();
-  const cloud::StopRetries stop_retries(stop_wanted);
+  const storage::StopRetries stop_retries(stop_wanted);
   JobSweepResult result;
   try {
     result = run_job_sweep(options, [&](const JobSweepStart& start) {

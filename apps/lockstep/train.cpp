@@ -16,8 +16,6 @@
 #include "apps/lockstep/image_options.h"
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/trial.h"
-#include "lockstep/base/cloud/network_wait.h"
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/memory_room.h"
@@ -33,6 +31,8 @@
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/runs/store/run_store.h"
+#include "lockstep/storage/network_wait.h"
+#include "lockstep/storage/object_store.h"
 #include "lockstep/train/records/observer.h"
 
 namespace lockstep::command {
@@ -227,7 +227,7 @@ int work(const TrainArguments& a) {
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   for (std::string& setting : worker_settings(a)) settings.push_back(std::move(setting));
   const ArchivesProgress archives(a.quiet);
-  std::optional<cloud::StopRetries> stop_retries;
+  std::optional<storage::StopRetries> stop_retries;
   std::optional<RunMirror> mirror;  // of a run in a store
   const auto catch_stops = [&] {
     if (stop_retries) return;
@@ -236,7 +236,7 @@ int work(const TrainArguments& a) {
   };
   std::string job_file = a.job;
   if (job_file.empty()) {
-    if (cloud::is_address(a.out)) {
+    if (storage::is_address(a.out)) {
       catch_stops();
       open_mirror(a, mirror);
     }
@@ -261,7 +261,7 @@ int work(const TrainArguments& a) {
   // try_job() makes another folder next to this one.
   options.folder = !a.out.empty() ? a.out : a.dry_run ? usual : make_numbered_folder(usual);
   const DefaultFolder made(a.out.empty() && !a.dry_run ? options.folder : "");
-  if (cloud::is_address(a.out)) {
+  if (storage::is_address(a.out)) {
     if (a.dry_run) throw Unsupported("[train] --dry-run needs a local folder for --out");
     if (!mirror) open_mirror(a, mirror);
     options.folder = mirror->folder();

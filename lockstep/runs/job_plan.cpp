@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/counted.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
@@ -15,6 +14,7 @@
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/jobs/network_values.h"
+#include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/mini_batches.h"
 
 namespace lockstep {
@@ -81,7 +81,7 @@ struct InitialValues {
 
 std::optional<InitialValues> initial_values(const std::string& model) {
   if (model.empty()) return std::nullopt;
-  FileSystem& files = cloud::files_of(model);
+  FileSystem& files = storage::files_of(model);
   InitialValues initial{.path = model_path(files, model)};
   const std::vector<std::byte> bytes = files.read(initial.path);
   initial.digest = digest_of(bytes.data(), bytes.size()).to_string();

@@ -9,8 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "lockstep/base/cloud/network_wait.h"
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/memory_room.h"
@@ -22,6 +20,8 @@
 #include "lockstep/runs/predictions.h"
 #include "lockstep/runs/rebuild_receipt.h"
 #include "lockstep/runs/store/run_recorder.h"
+#include "lockstep/storage/network_wait.h"
+#include "lockstep/storage/object_store.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/records/training_start.h"
@@ -314,14 +314,14 @@ void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan
 
 // A path that means the same in every folder.
 std::string settled_path(const std::string& path) {
-  if (cloud::is_address(path)) return path;
+  if (storage::is_address(path)) return path;
   return std::filesystem::absolute(path).lexically_normal().string();
 }
 
 // The model that a continued run started from.
 std::string initial_model_of(const std::string& folder) {
   std::string model = run_initial_model(local_files(), folder);
-  if (model.empty() || cloud::is_address(model) || local_files().exists(model)) return model;
+  if (model.empty() || storage::is_address(model) || local_files().exists(model)) return model;
   throw FileError("[run] " + folder + " started from the values of " + model + ", which is missing",
                   "put it back, or name its new place with --initial-model");
 }
@@ -363,7 +363,7 @@ RunResult run_job(const Job& job, const RunOptions& wanted) {
   // Before the data, whose threads may read until they end.
   std::atomic<bool> started = false;
   const std::string request = join_path(options.folder, stop_request_name);
-  const cloud::StopRetries stop_retries(
+  const storage::StopRetries stop_retries(
       [&] { return asked_by_file || (started && local_files().exists(request)); });
   JobPlan plan = plan_of_run(job, options);
   if (options.resume && wanted.initial_model.empty()) require_same_initial_model(plan, options);

@@ -1,8 +1,8 @@
 // Configuration files of the tools of AWS, which people edit by hand and copy from pages.
 #include <cstdlib>
 
-#include "lockstep/base/cloud/profiles.h"
 #include "lockstep/base/error.h"
+#include "lockstep/storage/profiles.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
 
@@ -37,9 +37,9 @@ void parse(std::span<const std::byte> bytes) {
   ::setenv("AWS_CONFIG_FILE", join_path(folder.path(), "config").c_str(), 1);
   ::setenv("AWS_SHARED_CREDENTIALS_FILE", join_path(folder.path(), "none").c_str(), 1);
   for (const char* name : {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}) ::unsetenv(name);
-  const cloud::Profiles profiles;
+  const storage::Profiles profiles;
   for (const std::string& name : profiles.names()) {
-    const cloud::Profile& profile = profiles.profile_of(name);
+    const storage::Profile& profile = profiles.profile_of(name);
     for (const auto& [setting, unused] : profile.settings) {
       try {
         profile.setting(setting);
@@ -49,8 +49,8 @@ void parse(std::span<const std::byte> bytes) {
   }
   std::string from;
   const std::string endpoint = profiles.endpoint("s3", from);
-  if (!endpoint.empty()) cloud::parsed_endpoint(endpoint, from);
-  cloud::is_region(profiles.region());
+  if (!endpoint.empty()) storage::parsed_endpoint(endpoint, from);
+  storage::is_region(profiles.region());
 }
 
 std::vector<Bytes> seeds() { return {bytes_of(kConfig), bytes_of("\xef\xbb\xbf[default]\r\n")}; }

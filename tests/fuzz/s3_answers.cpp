@@ -1,13 +1,13 @@
 // What a store answers: listings, errors, checksums of contents; and what lends keys (STS).
-#include "lockstep/base/cloud/answers.h"
-#include "lockstep/base/cloud/assumed_role.h"
 #include "lockstep/base/error.h"
+#include "lockstep/storage/answers.h"
+#include "lockstep/storage/assumed_role.h"
 #include "tests/fuzz/target.h"
 
 namespace lockstep::fuzz {
 namespace {
 
-using cloud::HttpAnswer;
+using storage::HttpAnswer;
 
 // Headers up to an empty line, as in HTTP, then the body.
 HttpAnswer answer_of(const std::string& text) {
@@ -48,21 +48,21 @@ constexpr const char* kLent = R"(
 
 void parse(std::span<const std::byte> bytes) {
   HttpAnswer answer = answer_of(text_of(bytes));
-  const bool whole = cloud::damage_in_listing(answer).empty();
-  cloud::damage_by_checksum(answer);
-  cloud::damage_in_written(answer, std::string(16, 'x'));
-  cloud::parsed_time(cloud::element(answer.body, "Expiration"));
+  const bool whole = storage::damage_in_listing(answer).empty();
+  storage::damage_by_checksum(answer);
+  storage::damage_in_written(answer, std::string(16, 'x'));
+  storage::parsed_time(storage::element(answer.body, "Expiration"));
   answer.status = 404;
-  cloud::code_of(answer);
-  const std::string reason = cloud::reason_of(answer);
+  storage::code_of(answer);
+  const std::string reason = storage::reason_of(answer);
   if (reason.size() > 1000) throw InternalError("[fuzz] a store writes long messages for it");
   for (const char* name :
        {"Code", "NextContinuationToken", "UploadId", "ETag", "AccessKeyId", "SessionToken"}) {
-    cloud::element(answer.body, name);
+    storage::element(answer.body, name);
   }
   if (!whole) return;
-  const cloud::Listing listing = cloud::parsed_listing(answer.body);
-  for (const cloud::ObjectInfo& object : listing.objects) cloud::unquoted(object.etag);
+  const storage::Listing listing = storage::parsed_listing(answer.body);
+  for (const storage::ObjectInfo& object : listing.objects) storage::unquoted(object.etag);
 }
 
 std::vector<Bytes> seeds() {

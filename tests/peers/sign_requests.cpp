@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "lockstep/base/cloud/signature.h"
+#include "lockstep/storage/signature.h"
 
 int main() {
-  using namespace lockstep::cloud;
+  using namespace lockstep::storage;
   for (std::string line; std::getline(std::cin, line);) {
     const auto json = nlohmann::json::parse(line);
     const SignedRequest request{json["method"],

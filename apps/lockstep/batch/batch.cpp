@@ -12,7 +12,6 @@
 #include "apps/lockstep/batch/login_jobs.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/train.h"
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
@@ -22,6 +21,7 @@
 #include "lockstep/runs/batch/batch_start.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/runs/sweeps/job_sweep.h"
+#include "lockstep/storage/object_store.h"
 
 namespace lockstep::command {
 namespace {
@@ -150,7 +150,7 @@ int submit_command(const SubmitArguments& given) {
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   if (!a.cluster.empty()) add_profile_settings(a, read_cluster_profile(a.cluster), settings);
   BatchRequest request{.at_once = a.at_once, .cluster = a.cluster, .attach = a.attach};
-  if (cloud::is_address(a.initial_model)) {
+  if (storage::is_address(a.initial_model)) {
     request.initial_model = a.initial_model;
   } else if (!a.initial_model.empty()) {
     request.initial_model = std::filesystem::absolute(a.initial_model).string();

@@ -10,12 +10,12 @@
 #include "apps/lockstep/batch/validation_steps.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/stop_signals.h"
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/parallel/clusters/login_node.h"
 #include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/storage/object_store.h"
 #include "lockstep/train/state/fingerprint.h"
 
 namespace lockstep::command {
@@ -125,7 +125,7 @@ int submit_by_login(const LoginSubmission& s) {
     const std::string there = sent.add(file);
     arguments.insert(arguments.end(), {"--attach", "@/" + there});
   }
-  if (cloud::is_address(s.initial_model)) {
+  if (storage::is_address(s.initial_model)) {
     arguments.insert(arguments.end(), {"--initial-model", s.initial_model});
   } else if (!s.initial_model.empty()) {
     // Attached, because the sent files are removed when the job is submitted.

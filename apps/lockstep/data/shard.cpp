@@ -6,8 +6,6 @@
 
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/image_options.h"
-#include "lockstep/base/cloud/object_store.h"
-#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
@@ -19,6 +17,8 @@
 #include "lockstep/data/datastores/tar.h"
 #include "lockstep/data/images/image_format.h"
 #include "lockstep/report/progress.h"
+#include "lockstep/storage/object_store.h"
+#include "lockstep/storage/s3_files.h"
 
 namespace lockstep::command {
 namespace {
@@ -51,7 +51,7 @@ class ShardWriter {
   void close() {
     end_archive(archive_);
     const std::string name = fmt::format("shard-{:06}.tar", shards_.size());
-    cloud::write_file(join_path(target_, name), as_bytes(archive_));
+    storage::write_file(join_path(target_, name), as_bytes(archive_));
     shards_.push_back({name, archive_.size()});
     archive_.clear();
   }
@@ -83,14 +83,14 @@ std::vector<std::string> members_of_listing(const Datastore& listing) {
 }
 
 int shard_command(const ShardArguments& a) {
-  if (cloud::is_address(a.folder)) {
+  if (storage::is_address(a.folder)) {
     throw Unsupported("[shard] " + a.folder + " is not a local folder");
   }
   std::string target = a.target;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
-  FileSystem& files = cloud::files_of(target);
-  if (cloud::is_address(target)) {
-    cloud::parsed_address(target);
+  FileSystem& files = storage::files_of(target);
+  if (storage::is_address(target)) {
+    storage::parsed_address(target);
   } else {
     make_folders(files, target);
   }
@@ -143,7 +143,7 @@ int shard_command(const ShardArguments& a) {
   }
   index.shards = writer.finish();
   if (error_is_terminal()) std::fprintf(stderr, "\n");
-  cloud::write_file(index_path, write_index(index));
+  storage::write_file(index_path, write_index(index));
   Notes().print_new({listing});
   if (a.labels != "first") {
     std::fprintf(stderr,

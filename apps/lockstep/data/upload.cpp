@@ -11,9 +11,6 @@
 #include <set>
 
 #include "apps/lockstep/command.h"
-#include "lockstep/base/cloud/multipart.h"
-#include "lockstep/base/cloud/object_store.h"
-#include "lockstep/base/cloud/signature.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
@@ -24,6 +21,9 @@
 #include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/images/image_format.h"
 #include "lockstep/report/progress.h"
+#include "lockstep/storage/multipart.h"
+#include "lockstep/storage/object_store.h"
+#include "lockstep/storage/signature.h"
 
 namespace lockstep::command {
 namespace {
@@ -75,7 +75,7 @@ std::vector<LocalObject> files_below(const std::string& folder) {
 }
 
 // Reads pieces of a file that need not fit the memory.
-cloud::ObjectContents contents_of_file(const std::string& path) {
+storage::ObjectContents contents_of_file(const std::string& path) {
   const auto file = std::make_shared<Descriptor>(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file->get() < 0)
     throw FileError("[upload] cannot open " + path + ": " + std::strerror(errno));
@@ -97,12 +97,12 @@ cloud::ObjectContents contents_of_file(const std::string& path) {
 
 // Writes a file that is too large for one request, unless it is there already. Returns whether it
 // was written.
-bool upload_large(const LocalObject& file, const std::string& path, const cloud::Address& to,
+bool upload_large(const LocalObject& file, const std::string& path, const storage::Address& to,
                   const std::map<std::string, std::string>& etags) {
-  const cloud::ObjectContents contents = contents_of_file(path);
+  const storage::ObjectContents contents = contents_of_file(path);
   const auto there = etags.find(to.key);
-  if (there != etags.end() && there->second == cloud::etag_of(file.size, contents)) return false;
-  cloud::object_store().write(to, file.size, contents);
+  if (there != etags.end() && there->second == storage::etag_of(file.size, contents)) return false;
+  storage::object_store().write(to, file.size, contents);
   return true;
 }
 
@@ -110,17 +110,17 @@ bool upload_large(const LocalObject& file, const std::string& path, const cloud:
 bool may_be_image(const LocalObject& file) {
   if (!hidden_part(file.relative).empty()) return false;
   if (has_image_name(file.relative)) return true;
-  return !has_other_name(file.relative) && !cloud::needs_parts(file.size);
+  return !has_other_name(file.relative) && !storage::needs_parts(file.size);
 }
 
 // Writes the index of the uploaded images, or removes an earlier one if there are none.
-void write_index_object(const UploadArguments& a, const cloud::Address& target,
+void write_index_object(const UploadArguments& a, const storage::Address& target,
                         const std::map<std::string, ImageFacts>& facts,
                         const std::set<std::string>& oriented_names) {
-  const cloud::Address address{target.bucket, target.key + image_index_name};
-  if (facts.empty()) return cloud::object_store().remove(address);
-  std::map<std::string, cloud::ObjectInfo> objects;
-  for (cloud::ObjectInfo& object : cloud::object_store().list(target.bucket, target.key)) {
+  const storage::Address address{target.bucket, target.key + image_index_name};
+  if (facts.empty()) return storage::object_store().remove(address);
+  std::map<std::string, storage::ObjectInfo> objects;
+  for (storage::ObjectInfo& object : storage::object_store().list(target.bucket, target.key)) {
     const std::string name = object.key.substr(target.key.size());
     objects[name] = std::move(object);
   }
@@ -144,19 +144,21 @@ void write_index_object(const UploadArguments& a, const cloud::Address& target,
     std::fprintf(stderr, "note: %s: %s\n", printable(a.folder).c_str(), text.c_str());
   }
   const std::vector<std::byte> bytes = write_index(index);
-  cloud::object_store().write(address, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  storage::object_store().write(address,
+                                {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 int upload_command(const UploadArguments& a) {
-  if (!cloud::is_address(a.address)) {
+  if (!storage::is_address(a.address)) {
     throw InvalidArgument("[upload] `" + a.address + "` is not an address s3://BUCKET/PREFIX");
   }
-  cloud::Address target = cloud::parsed_address(a.address);
+  storage::Address target = storage::parsed_address(a.address);
   while (target.key.ends_with('/')) target.key.pop_back();
   if (!target.key.empty()) target.key += '/';
   const std::vector<LocalObject> files = files_below(a.folder);
   std::map<std::string, std::string> etags;  // of what is there already
-  for (const cloud::ObjectInfo& object : cloud::object_store().list(target.bucket, target.key)) {
+  for (const storage::ObjectInfo& object :
+       storage::object_store().list(target.bucket, target.key)) {
     etags[object.key] = object.etag;
   }
   int64_t written = 0, present = 0;
@@ -164,7 +166,7 @@ int upload_command(const UploadArguments& a) {
   std::set<std::string> oriented;           // names of images with an EXIF orientation
   ThreadPool pool(std::min(available_cores(), 1024));
   for (size_t next = 0; next < files.size();) {
-    std::vector<cloud::NewObject> batch;
+    std::vector<storage::NewObject> batch;
     std::vector<std::pair<std::string, std::string>> images;  // path and contents
     uint64_t bytes = 0;
     for (; next < files.size() && images.size() < batch_objects && batch.size() < batch_objects &&
@@ -172,7 +174,7 @@ int upload_command(const UploadArguments& a) {
          ++next) {
       const std::string key = target.key + files[next].relative;
       const std::string path = join_path(a.folder, files[next].relative);
-      if (cloud::needs_parts(files[next].size) && !may_be_image(files[next])) {
+      if (storage::needs_parts(files[next].size) && !may_be_image(files[next])) {
         ++(upload_large(files[next], path, {target.bucket, key}, etags) ? written : present);
         continue;
       }
@@ -184,7 +186,7 @@ int upload_command(const UploadArguments& a) {
                .readable());
       if (image) images.emplace_back(files[next].relative, contents);
       const auto there = etags.find(key);
-      if (there != etags.end() && there->second == cloud::hexadecimal(cloud::md5(contents))) {
+      if (there != etags.end() && there->second == storage::hexadecimal(storage::md5(contents))) {
         ++present;
         continue;
       }
@@ -200,7 +202,7 @@ int upload_command(const UploadArguments& a) {
       facts[images[i].first] = found[i];
       if (exif_orientation(as_bytes(images[i].second)) > 1) oriented.insert(images[i].first);
     }
-    cloud::object_store().write(target.bucket, batch);
+    storage::object_store().write(target.bucket, batch);
     written += static_cast<int64_t>(batch.size());
     if (error_is_terminal()) {
       std::fprintf(stderr, "\r%s of %s files", format_count(written + present).c_str(),

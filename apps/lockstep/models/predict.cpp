@@ -14,8 +14,6 @@
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/image_options.h"
-#include "lockstep/base/cloud/object_store.h"
-#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
@@ -23,6 +21,8 @@
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/storage/object_store.h"
+#include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/trainer.h"
 
@@ -62,7 +62,7 @@ class Tolerant final : public DatastoreWrapper {
     try {
       return wrapped().read(index);
     } catch (const FileError& error) {
-      if (cloud::is_address(name(index))) throw;
+      if (storage::is_address(name(index))) throw;
       note(index, error);
     } catch (const DataError& error) {
       note(index, error);
@@ -226,7 +226,7 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
                               : "[predict] the network outputs images",
                           "set --out to a folder for them");
   }
-  FileSystem& files = cloud::files_of(a.out);
+  FileSystem& files = storage::files_of(a.out);
   std::set<std::string> used;
   std::vector<std::string> paths;
   for (int64_t i = 0; i < images.size(); ++i) {
@@ -241,7 +241,7 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
                             "set --out to a new folder, because files are not overwritten");
     }
   }
-  if (!cloud::is_address(a.out)) make_folders(files, a.out);
+  if (!storage::is_address(a.out)) make_folders(files, a.out);
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (int64_t i = 0; i < images.size(); ++i) {
@@ -249,8 +249,8 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
     const std::string file = images.name(i);
     const std::string& path = paths[static_cast<size_t>(i)];
     const float* const output = values.data() + i * shape.elements();
-    cloud::write_file(path,
-                      arrays ? encode_npy(output, shape) : encode_png(image_of(output, shape)));
+    storage::write_file(path,
+                        arrays ? encode_npy(output, shape) : encode_png(image_of(output, shape)));
     text += printable(file) + "\t" + printable(path) + "\n";
     predictions.push_back({{"file", file}, {arrays ? "array" : "image", path}});
   }
@@ -274,12 +274,12 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   if (a.crop) {
     throw InvalidArgument("[predict] --crop is for networks with one input", "use --resize");
   }
-  const bool by_name = cloud::files_of(a.files[0]).is_folder(a.files[0]);
+  const bool by_name = storage::files_of(a.files[0]).is_folder(a.files[0]);
   std::vector<DatastorePtr> inputs;
   for (const std::string& file : a.files) {
     if (is_table_name(file)) {
       inputs.push_back(csv_datastore(file, table_options(a, network, inputs.size())));
-    } else if (cloud::files_of(file).is_folder(file)) {
+    } else if (storage::files_of(file).is_folder(file)) {
       DatastorePtr images = image_folder(
           file, {.labeled = false, .allow_empty_folders = true, .list_unreadable = true});
       const bool matched = by_name && !inputs.empty();

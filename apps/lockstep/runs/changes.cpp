@@ -7,11 +7,11 @@
 
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/runs/runs.h"
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/storage/object_store.h"
 
 namespace lockstep::command {
 namespace {
@@ -37,7 +37,7 @@ void require_text(const std::string& text, const char* what, size_t most) {
 // Removes the files that Lockstep writes, and the folder if nothing else is in it.
 void remove_files(const StoredRun& run) {
   FileSystem& files = local_files();
-  if (cloud::is_address(run.folder)) {
+  if (storage::is_address(run.folder)) {
     throw Unsupported(
         "[runs] the files of run " + std::to_string(run.number) + " are in " + run.folder +
             ", where --files removes nothing",

@@ -10,14 +10,14 @@
 
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/runs/runs.h"
-#include "lockstep/base/cloud/object_store.h"
-#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/folders/growing_lines.h"
 #include "lockstep/runs/store/run_filter.h"
+#include "lockstep/storage/object_store.h"
+#include "lockstep/storage/s3_files.h"
 #include "lockstep/train/state/receipt.h"
 
 namespace lockstep::command {
@@ -269,8 +269,8 @@ int export_runs(const RunsArguments& a) {
         row[at->second] = value.is_null() ? "" : value.dump();
       }
     };
-    if (cloud::is_address(path)) {
-      const std::string text = read_text(cloud::s3_files(), path);
+    if (storage::is_address(path)) {
+      const std::string text = read_text(storage::s3_files(), path);
       size_t begin = 0;
       for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
         add_line(std::string_view(text).substr(begin, end - begin));

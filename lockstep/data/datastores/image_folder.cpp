@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
@@ -17,6 +16,7 @@
 #include "lockstep/data/datastores/image_index.h"
 #include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/images/image_format.h"
+#include "lockstep/storage/object_store.h"
 
 namespace lockstep {
 namespace {
@@ -175,7 +175,7 @@ std::string root_name_of(const std::string& path) {
 }
 
 DatastorePtr image_folder(const std::string& path, ImageFolderOptions options) {
-  if (cloud::is_address(path)) return image_objects(path, options);
+  if (storage::is_address(path)) return image_objects(path, options);
   FolderContents contents = walked(path, options);
   if (holds_shards(path, contents)) return image_shards(path, options);
   return std::make_shared<ImageFolder>(path, root_name_of(path), std::move(contents), options);

@@ -4,9 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "lockstep/base/cloud/object_store.h"
-#include "lockstep/base/cloud/reading/read_ahead.h"
-#include "lockstep/base/cloud/reading/shard_blocks.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
@@ -15,6 +12,9 @@
 #include "lockstep/data/datastores/image_shards.h"
 #include "lockstep/data/images/image.h"
 #include "lockstep/data/images/image_format.h"
+#include "lockstep/storage/object_store.h"
+#include "lockstep/storage/reading/read_ahead.h"
+#include "lockstep/storage/reading/shard_blocks.h"
 
 namespace lockstep {
 namespace {
@@ -25,8 +25,8 @@ constexpr uint64_t largest_image = (uint64_t{max_image_pixels} << 3) + (uint64_t
 struct ListedObjects {
   std::string bucket, prefix;  // of the keys: "", or ending in '/'
   FolderContents contents = {};
-  std::vector<cloud::WantedObject> objects = {};   // sorted like the listing
-  std::vector<cloud::WantedObject> archives = {};  // .tar below the root itself, sorted
+  std::vector<storage::WantedObject> objects = {};   // sorted like the listing
+  std::vector<storage::WantedObject> archives = {};  // .tar below the root itself, sorted
   std::optional<ImageIndex> index = {};
 };
 
@@ -102,14 +102,14 @@ class ObjectWalk {
 };
 
 // Reads the first bytes of objects and lists those that are images.
-void look_at(const ListedObjects& found, const std::vector<cloud::WantedPart>& unknown,
+void look_at(const ListedObjects& found, const std::vector<storage::WantedPart>& unknown,
              ObjectWalk& walk) {
   if (unknown.empty()) return;
-  const std::vector<cloud::ReadObject> first =
-      cloud::object_store().read_parts(found.bucket, unknown);
+  const std::vector<storage::ReadObject> first =
+      storage::object_store().read_parts(found.bucket, unknown);
   for (size_t i = 0; i < unknown.size(); ++i) {
     const std::string& key = unknown[i].object.key;
-    if (!first[i].error.empty()) cloud::refuse_object(found.bucket, key, first[i].error);
+    if (!first[i].error.empty()) storage::refuse_object(found.bucket, key, first[i].error);
     const std::string relative = key.substr(found.prefix.size());
     if (recognize_image(as_bytes(first[i].bytes)).readable()) {
       walk.add_image(relative);
@@ -120,11 +120,12 @@ void look_at(const ListedObjects& found, const std::vector<cloud::WantedPart>& u
 }
 
 ListedObjects listed(const std::string& text, const ImageFolderOptions& options) {
-  const cloud::Address address = cloud::parsed_address(text);
+  const storage::Address address = storage::parsed_address(text);
   ListedObjects result{.bucket = address.bucket, .prefix = address.key};
   while (result.prefix.ends_with('/')) result.prefix.pop_back();
   if (!result.prefix.empty()) result.prefix += '/';
-  std::vector<cloud::ObjectInfo> objects = cloud::object_store().list(result.bucket, result.prefix);
+  std::vector<storage::ObjectInfo> objects =
+      storage::object_store().list(result.bucket, result.prefix);
   if (objects.empty()) {
     throw FileError("[image_folder] there is no folder " + printable(text) +
                     ": no key begins with `" + printable(result.prefix) + "`");
@@ -133,11 +134,11 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
   std::sort(objects.begin(), objects.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   ObjectWalk walk(text, options);
-  std::map<std::string, cloud::WantedObject> candidates;
-  std::vector<cloud::WantedPart> unknown;  // objects whose names do not tell what they are
-  cloud::ReadObject index;
+  std::map<std::string, storage::WantedObject> candidates;
+  std::vector<storage::WantedPart> unknown;  // objects whose names do not tell what they are
+  storage::ReadObject index;
   bool indexed = false;
-  for (cloud::ObjectInfo& object : objects) {
+  for (storage::ObjectInfo& object : objects) {
     const std::string relative = object.key.substr(result.prefix.size());
     if (relative.empty()) continue;
     if (relative.starts_with('/') || relative.find("//") != std::string::npos) {
@@ -147,11 +148,11 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
     if (relative == image_index_name) {
       indexed = true;
       index = std::move(
-          cloud::object_store().read(result.bucket, {{object.key, object.size, object.etag}})[0]);
-      if (!index.error.empty()) cloud::refuse_object(result.bucket, object.key, index.error);
+          storage::object_store().read(result.bucket, {{object.key, object.size, object.etag}})[0]);
+      if (!index.error.empty()) storage::refuse_object(result.bucket, object.key, index.error);
       continue;
     }
-    cloud::WantedObject wanted{std::move(object.key), object.size, std::move(object.etag)};
+    storage::WantedObject wanted{std::move(object.key), object.size, std::move(object.etag)};
     if (relative.find('/') == std::string::npos && !relative.starts_with('.') &&
         lower_extension(relative) == ".tar") {
       result.archives.push_back(wanted);
@@ -160,7 +161,7 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
     if (has_image_name(relative) && wanted.size > largest_image && hidden_part(relative).empty() &&
         (options.recursive || !below)) {
       throw DataError("[image_folder] " +
-                      printable(cloud::Address{result.bucket, wanted.key}.to_string()) + " has " +
+                      printable(storage::Address{result.bucket, wanted.key}.to_string()) + " has " +
                       std::to_string(wanted.size) + " bytes by the store's listing; " +
                       "an image file has at most " + std::to_string(largest_image));
     }
@@ -189,7 +190,7 @@ std::vector<ImageFacts> facts_of_objects(const ListedObjects& found) {
   const std::vector<IndexedImage>& images = found.index->images;
   auto image = images.begin();
   for (size_t i = 0; i < facts.size(); ++i) {  // both are sorted
-    const cloud::WantedObject& object = found.objects[i];
+    const storage::WantedObject& object = found.objects[i];
     const std::string name = object.key.substr(found.prefix.size());
     while (image != images.end() && image->name < name) ++image;
     if (image == images.end()) break;
@@ -210,7 +211,7 @@ class ImageObjects final : public ImageListing {
   ImageObjects(const std::string& address, const std::string& root_name, ListedObjects found,
                const ImageFolderOptions& options)
       : ImageListing(address, root_name, std::move(found.contents), options),
-        objects_(found.bucket, cloud::whole_objects(found.objects)) {
+        objects_(found.bucket, storage::whole_objects(found.objects)) {
     set_facts(facts_of_objects(found));
   }
 
@@ -221,21 +222,21 @@ class ImageObjects final : public ImageListing {
     return bytes_of_text(again ? objects_.read_again(index) : objects_.read(index));
   }
 
-  cloud::ReadAhead objects_;
+  storage::ReadAhead objects_;
 };
 
 // Archives in a store. Parts come from blocks in the cache on disk if they fit there, else each
 // from a request of its own.
 class StoredArchives final : public ShardFiles {
  public:
-  StoredArchives(std::string bucket, std::vector<cloud::WantedObject> archives)
+  StoredArchives(std::string bucket, std::vector<storage::WantedObject> archives)
       : bucket_(std::move(bucket)), archives_(std::move(archives)) {
-    if (cloud::ShardBlocks::fit(archives_)) blocks_.emplace(bucket_, archives_);
+    if (storage::ShardBlocks::fit(archives_)) blocks_.emplace(bucket_, archives_);
   }
 
   void set_images(const std::vector<IndexedImage>& images) override {
     if (blocks_) return;
-    std::vector<cloud::WantedPart> parts;
+    std::vector<storage::WantedPart> parts;
     for (const IndexedImage& image : images) {
       parts.push_back({archives_.at(image.shard), image.offset, image.size});
     }
@@ -244,8 +245,9 @@ class StoredArchives final : public ShardFiles {
   std::vector<std::byte> whole(uint32_t shard) override {
     const uint64_t size = archives_.at(shard).size;
     if (blocks_) return bytes_of_text(blocks_->read(shard, 0, size));
-    cloud::ReadObject read = std::move(cloud::object_store().read(bucket_, {archives_[shard]})[0]);
-    if (!read.error.empty()) cloud::refuse_object(bucket_, archives_[shard].key, read.error);
+    storage::ReadObject read =
+        std::move(storage::object_store().read(bucket_, {archives_[shard]})[0]);
+    if (!read.error.empty()) storage::refuse_object(bucket_, archives_[shard].key, read.error);
     return bytes_of_text(read.bytes);
   }
   std::vector<std::byte> read(int64_t index, const IndexedImage& image, bool again) override {
@@ -264,9 +266,9 @@ class StoredArchives final : public ShardFiles {
 
  private:
   const std::string bucket_;
-  const std::vector<cloud::WantedObject> archives_;
-  std::optional<cloud::ShardBlocks> blocks_;
-  std::optional<cloud::ReadAhead> parts_;
+  const std::vector<storage::WantedObject> archives_;
+  std::optional<storage::ShardBlocks> blocks_;
+  std::optional<storage::ReadAhead> parts_;
 };
 
 }  // namespace
@@ -278,7 +280,7 @@ DatastorePtr image_objects(const std::string& address, const ImageFolderOptions&
   const bool shards = found.index && !found.index->shards.empty();
   if (shards || (found.contents.images.empty() && !found.archives.empty())) {
     std::vector<ShardFile> files;
-    for (const cloud::WantedObject& object : found.archives) {
+    for (const storage::WantedObject& object : found.archives) {
       files.push_back({object.key.substr(found.prefix.size()), object.size});
     }
     return image_shards(address, root_name, files, std::move(found.index),

@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/storage/object_store.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +53,7 @@ Attachments::Attachments(const std::vector<std::string>& paths, const std::strin
 }
 
 std::string Attachments::place_of(const std::string& path) const {
-  if (copies_.empty() || path.empty() || cloud::is_address(path)) return path;
+  if (copies_.empty() || path.empty() || storage::is_address(path)) return path;
   std::error_code error;
   const std::string real = fs::weakly_canonical(path, error).string();
   if (error) return path;

@@ -8,9 +8,6 @@
 #include <set>
 #include <thread>
 
-#include "lockstep/base/cloud/network_wait.h"
-#include "lockstep/base/cloud/object_store.h"
-#include "lockstep/base/cloud/reading/read_ahead.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
@@ -21,6 +18,9 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/storage/network_wait.h"
+#include "lockstep/storage/object_store.h"
+#include "lockstep/storage/reading/read_ahead.h"
 
 namespace lockstep {
 namespace {
@@ -106,8 +106,8 @@ std::set<std::string> loose_of(const std::string& text) {
 }  // namespace
 
 struct RunMirror::State {
-  std::string name;        // the address as given, without a '/' at its end
-  cloud::Address address;  // key: "" or ending in '/'
+  std::string name;          // the address as given, without a '/' at its end
+  storage::Address address;  // key: "" or ending in '/'
   std::string folder;
   std::optional<FileLock> own_lock;
   std::string etag;     // of the pointer; "": there is none
@@ -127,18 +127,19 @@ struct RunMirror::State {
   ConditionVariable wake;
   bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
 
-  cloud::Address at(const std::string& key) const { return {address.bucket, address.key + key}; }
+  storage::Address at(const std::string& key) const { return {address.bucket, address.key + key}; }
 
   struct Pointer {
     std::string text, etag;
   };
   // The store's at present; nothing if there is none.
   std::optional<Pointer> stored_pointer() const {
-    const std::optional<cloud::ObjectInfo> there = cloud::object_store().look_at(at(pointer_name));
+    const std::optional<storage::ObjectInfo> there =
+        storage::object_store().look_at(at(pointer_name));
     if (!there) return {};
-    cloud::ReadObject read = std::move(
-        cloud::object_store().read(address.bucket, {{there->key, there->size, there->etag}})[0]);
-    if (!read.error.empty()) cloud::refuse_object(address.bucket, there->key, read.error);
+    storage::ReadObject read = std::move(
+        storage::object_store().read(address.bucket, {{there->key, there->size, there->etag}})[0]);
+    if (!read.error.empty()) storage::refuse_object(address.bucket, there->key, read.error);
     return Pointer{std::move(read.bytes), there->etag};
   }
   void adopt(const Pointer& stored) {
@@ -203,20 +204,20 @@ struct RunMirror::State {
     fs::remove_all(folder);
     make_folders(local_files(), part);
     for (const auto& [path, file] : files) {
-      if (cloud::retries_stopped()) {
+      if (storage::retries_stopped()) {
         throw Cancelled("[run] " + printable(name) + " was not read: a stop was requested");
       }
-      const cloud::Address from = at(file.object);
+      const storage::Address from = at(file.object);
       const auto other = [&] {
         return DataError("[run] " + printable(from.to_string()) +
                          " is not the file that the run wrote");
       };
-      const std::optional<cloud::ObjectInfo> there = cloud::object_store().look_at(from);
+      const std::optional<storage::ObjectInfo> there = storage::object_store().look_at(from);
       if (there && there->size != file.size) throw other();
       const std::string etag_there = there ? there->etag : "";
-      cloud::ReadObject read = std::move(
-          cloud::object_store().read(from.bucket, {{from.key, file.size, etag_there}})[0]);
-      if (!read.error.empty()) cloud::refuse_object(from.bucket, from.key, read.error);
+      storage::ReadObject read = std::move(
+          storage::object_store().read(from.bucket, {{from.key, file.size, etag_there}})[0]);
+      if (!read.error.empty()) storage::refuse_object(from.bucket, from.key, read.error);
       if (text_digest(read.bytes) != file.digest) throw other();
       const std::string to = join_path(part, path);
       make_folders(local_files(), folder_of(to));
@@ -279,7 +280,7 @@ struct RunMirror::State {
       const bool same = before != files.end() && before->second.object == file.object;
       if (!same) {
         loose.insert(file.object);  // until a pointer names it
-        cloud::object_store().write(at(file.object), bytes);
+        storage::object_store().write(at(file.object), bytes);
       }
       if (whole && !path.starts_with("checkpoints/")) contents[path] = std::move(bytes);
       now[path] = std::move(file);
@@ -288,7 +289,7 @@ struct RunMirror::State {
     loose = replaced_by(now);
     files = std::move(now);
     // After the pointer, so that of two processes only the one that wrote it writes these.
-    for (const auto& [path, bytes] : contents) cloud::object_store().write(at(path), bytes);
+    for (const auto& [path, bytes] : contents) storage::object_store().write(at(path), bytes);
     remove_loose();
   }
 
@@ -304,7 +305,7 @@ struct RunMirror::State {
   void remove_loose() {
     try {
       while (!loose.empty()) {
-        cloud::object_store().remove(at(*loose.begin()));
+        storage::object_store().remove(at(*loose.begin()));
         loose.erase(loose.begin());
       }
     } catch (const Error&) {
@@ -314,19 +315,19 @@ struct RunMirror::State {
   void write_pointer(const std::string& text) {
     known.push_back(text_digest(text));
     note_known();  // before the store has it
-    if (!cloud::object_store().write_if(at(pointer_name), text, etag)) {
+    if (!storage::object_store().write_if(at(pointer_name), text, etag)) {
       // It may be one that this process wrote, whose answer was lost.
       const std::optional<Pointer> there = stored_pointer();
       const bool own =
           there && std::find(known.begin(), known.end(), text_digest(there->text)) != known.end();
       if (own) adopt(*there);
-      if (!own || !cloud::object_store().write_if(at(pointer_name), text, etag)) {
+      if (!own || !storage::object_store().write_if(at(pointer_name), text, etag)) {
         throw InvalidArgument("[run] another process has written the run " + printable(name),
                               "choose another address with --out");
       }
     }
-    const std::optional<cloud::ObjectInfo> written =
-        cloud::object_store().look_at(at(pointer_name));
+    const std::optional<storage::ObjectInfo> written =
+        storage::object_store().look_at(at(pointer_name));
     etag = written ? written->etag : "";
     pointer = text_digest(text);
     known = {pointer};
@@ -375,7 +376,7 @@ RunMirror::RunMirror(std::string address, bool resume) : state_(std::make_unique
   State& s = *state_;
   s.name = std::move(address);
   while (s.name.ends_with('/')) s.name.pop_back();
-  s.address = cloud::parsed_address(s.name);
+  s.address = storage::parsed_address(s.name);
   if (s.address.key.empty()) {
     throw InvalidArgument(
         "[run] " + printable(s.name) + " is a bucket without a prefix; a run needs a prefix",

@@ -5,8 +5,6 @@
 #include <filesystem>
 #include <map>
 
-#include "lockstep/base/cloud/object_store.h"
-#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
@@ -18,6 +16,8 @@
 #include "lockstep/data/datastores/tables/column_match.h"
 #include "lockstep/data/images/image_format.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/storage/object_store.h"
+#include "lockstep/storage/s3_files.h"
 
 namespace lockstep {
 namespace {
@@ -92,7 +92,7 @@ class Files : public Datastore {
       example.target = ClassLabel{0};
       return example;
     }
-    const std::vector<std::byte> bytes = cloud::files_of(path(index)).read(path(index));
+    const std::vector<std::byte> bytes = storage::files_of(path(index)).read(path(index));
     Example example = one_input(decode_image(bytes, path(index)), ClassLabel{0},
                                 digest_of(bytes.data(), bytes.size()));
     if (exif_orientation(bytes) > 1) oriented_.add(index);
@@ -121,7 +121,7 @@ class Files : public Datastore {
   Digest content_digest(int64_t index) const override {
     const auto& [images, there] = entry(index);
     if (images) return images->content_digest(there);
-    const std::vector<std::byte> bytes = cloud::files_of(path(index)).read(path(index));
+    const std::vector<std::byte> bytes = storage::files_of(path(index)).read(path(index));
     return digest_of(bytes.data(), bytes.size());
   }
 
@@ -151,8 +151,8 @@ void check_name(const std::string& name) {
     throw InvalidArgument("[data] unknown built-in images `" + name + "`",
                           suggest(name, {builtin_digits_name}));
   }
-  if (cloud::is_address(name)) {
-    cloud::parsed_address(name);
+  if (storage::is_address(name)) {
+    storage::parsed_address(name);
   } else if (name.find("://") != std::string::npos) {
     throw Unsupported("[data] URLs such as " + name + " cannot be read",
                       "copy the images into a folder of this machine or into an S3 store first");
@@ -161,14 +161,14 @@ void check_name(const std::string& name) {
 
 bool is_table_file(const std::string& name) {
   if (!is_table_name(name)) return false;
-  FileSystem& files = cloud::files_of(name);
+  FileSystem& files = storage::files_of(name);
   return files.exists(name) && !files.is_folder(name);
 }
 
 DatastorePtr open_table(const std::string& name, const TableOptions& tables, size_t input) {
   const auto& inputs = tables.columns.inputs;
   DatastorePtr rows =
-      csv_datastore(cloud::files_of(name), name, csv_options(tables, input, input == 0));
+      csv_datastore(storage::files_of(name), name, csv_options(tables, input, input == 0));
   return input < inputs.size() ? with_columns(std::move(rows), 0, inputs[input]) : rows;
 }
 
@@ -186,7 +186,7 @@ CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled) {
 std::string resolve_data_path(const std::string& name, const std::string& folder) {
   check_name(name);
   if (name.empty() || name == builtin_digits_name) return name;
-  if (cloud::is_address(name)) return name.substr(0, name.find_last_not_of('/') + 1);
+  if (storage::is_address(name)) return name.substr(0, name.find_last_not_of('/') + 1);
   const auto text = [](std::string path) {
     if (is_utf8(path)) return path;
     throw InvalidArgument("[data] " + path + " is not UTF-8, so a job cannot contain it",
@@ -220,8 +220,8 @@ DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
   }
   if (is_table_file(name)) return open_table(name, tables, 0);
   const bool builtin = name == builtin_digits_name;
-  if (!builtin && !cloud::files_of(name).is_folder(name)) {
-    const bool file = cloud::files_of(name).exists(name);
+  if (!builtin && !storage::files_of(name).is_folder(name)) {
+    const bool file = storage::files_of(name).exists(name);
     const char* data = std::getenv("LOCKSTEP_DATA");
     throw DataError(
         "[data] " + name + (file ? " is not a folder" : " does not exist"),
@@ -292,7 +292,7 @@ DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& cl
 DatastorePtr image_files(const std::vector<std::string>& paths, bool list_unreadable) {
   auto files = std::make_shared<Files>();
   for (const std::string& path : paths) {
-    if (cloud::files_of(path).is_folder(path)) {
+    if (storage::files_of(path).is_folder(path)) {
       files->add(path, image_folder(path, {.labeled = false,
                                            .allow_empty_folders = true,
                                            .list_unreadable = list_unreadable}));

@@ -11,9 +11,9 @@
 #include <optional>
 #include <system_error>
 
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/user_folder.h"
+#include "lockstep/storage/object_store.h"
 
 namespace lockstep {
 namespace {
@@ -124,7 +124,7 @@ bool is_number(const std::string& text) {
 }
 
 std::string absolute(const std::string& folder) {
-  if (cloud::is_address(folder)) return folder.substr(0, folder.find_last_not_of('/') + 1);
+  if (storage::is_address(folder)) return folder.substr(0, folder.find_last_not_of('/') + 1);
   std::string path = std::filesystem::absolute(folder).lexically_normal().string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -165,7 +165,7 @@ int64_t RunStore::record(StoredRun run) {
         const std::string there = same.text(1);
         // A run in an S3 store is not looked for there.
         const bool gone = read_run_facts(local_files(), there).id != run.facts.id;
-        if (gone && !cloud::is_address(there)) {
+        if (gone && !storage::is_address(there)) {
           moved = {same.integer(0), there};
         }
       }

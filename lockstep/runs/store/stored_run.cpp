@@ -12,13 +12,13 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/user_folder.h"
 #include "lockstep/runs/folders/growing_lines.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/folders/run_mirror.h"
+#include "lockstep/storage/object_store.h"
 
 namespace lockstep {
 namespace {
@@ -263,7 +263,7 @@ bool larger_values_are_better(const std::string& metric) {
 }
 
 std::string local_folder(const StoredRun& run) {
-  return cloud::is_address(run.folder) ? local_copy_of(run.folder) : run.folder;
+  return storage::is_address(run.folder) ? local_copy_of(run.folder) : run.folder;
 }
 
 std::string stored_folder(const std::string& folder, const RunFacts& facts) {

@@ -7,12 +7,12 @@
 #include <exception>
 #include <utility>
 
-#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/parallel/reduce/partition.h"
+#include "lockstep/storage/network_wait.h"
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/evaluation/validation.h"
 #include "lockstep/train/input/mini_batches.h"
@@ -51,7 +51,7 @@ struct LocalIterations::State {
   std::optional<IterationsStart> start;
   std::optional<StepProfiler> profiler;  // declared before the step, which uses it
   Parts parts;
-  std::optional<cloud::StopRetries> stop_retries;  // outlives the queue, whose threads may read
+  std::optional<storage::StopRetries> stop_retries;  // outlives the queue, whose threads may read
   std::optional<MiniBatchQueue> queue;
   std::unique_ptr<TrainingStep> step;
   std::unique_ptr<Evaluator> evaluator;
@@ -132,10 +132,10 @@ std::shared_ptr<const MiniBatch> LocalIterations::State::next_mini_batch() {
 
 // Takes the next mini-batch from the queue.
 std::shared_ptr<const MiniBatch> LocalIterations::State::take(IterationOutcome& r) {
-  const double waited = profiler ? cloud::seconds_waited() : 0;
+  const double waited = profiler ? storage::seconds_waited() : 0;
   auto batch = next_mini_batch();
   if (profiler) {
-    profiler->charge_first(0, parts.network, cloud::seconds_waited() - waited);
+    profiler->charge_first(0, parts.network, storage::seconds_waited() - waited);
   }
   charge(&Parts::mini_batch);
   r.epoch = batch->epoch;

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "lockstep/base/cloud/network_wait.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/fields.h"
@@ -14,6 +13,7 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/pool/task_context.h"
+#include "lockstep/storage/network_wait.h"
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/loop/local_iterations.h"
 #include "lockstep/train/options/options.h"
@@ -59,7 +59,7 @@ class TrainingWorker {
         pool_(static_cast<int>(options_.threads)) {
     build();
   }
-  ~TrainingWorker() { cloud::count_network_waits(nullptr); }
+  ~TrainingWorker() { storage::count_network_waits(nullptr); }
   TrainingWorker(const TrainingWorker&) = delete;
   TrainingWorker& operator=(const TrainingWorker&) = delete;
 
@@ -180,7 +180,7 @@ class TrainingWorker {
     status_memory_ = memory.map(order.status);
     status_ = reinterpret_cast<TrainingWorkerStatus*>(status_memory_.get());
     shared_status_.store(status_);
-    cloud::count_network_waits(&status_->network_waits);
+    storage::count_network_waits(&status_->network_waits);
     iterations_->step().executor().watch([this](int thread, const IndexRange& shards) {
       if (thread >= TrainingWorkerStatus::kThreads) return;
       status_->shards[thread].store(encoded_shards(shards));
@@ -360,7 +360,7 @@ class TrainingWorker {
   // Before what ends later: threads that read from the network look at it.
   SharedRegion status_memory_;
   std::atomic<TrainingWorkerStatus*> shared_status_ = nullptr;
-  const cloud::StopRetries stop_retries_;
+  const storage::StopRetries stop_retries_;
   TrainingProblem problem_;
   ThreadPool pool_;
   std::unique_ptr<Solver> solver_;

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
@@ -14,6 +13,7 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/tables/table_numbers.h"
 #include "lockstep/data/datastores/tables/table_text.h"
+#include "lockstep/storage/s3_files.h"
 
 namespace lockstep {
 namespace {
@@ -321,7 +321,7 @@ class CsvReading {
 }  // namespace
 
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options) {
-  return csv_datastore(cloud::files_of(path), path, options);
+  return csv_datastore(storage::files_of(path), path, options);
 }
 
 DatastorePtr csv_datastore(FileSystem& files, const std::string& path, const CsvOptions& options) {
