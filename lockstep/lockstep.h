@@ -14,7 +14,7 @@
 #include "lockstep/data/images/image.h"
 #include "lockstep/engine/device/devices.h"
 #include "lockstep/engine/formats/model.h"
-#include "lockstep/engine/nn/architectures.h"
+#include "lockstep/engine/nn/architectures/architectures.h"
 #include "lockstep/engine/nn/custom_layer.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/metrics/confusion_matrix.h"

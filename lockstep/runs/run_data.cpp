@@ -30,7 +30,10 @@ class Opener {
   Opener(const Job& job, const std::function<bool()>& stop, const TableColumns& columns,
          std::vector<UnreadableImage>& skipped)
       : job_(job),
-        tables_{job.data.label_column, job.data.header, columns},
+        tables_{.label_column = job.data.label_column,
+                .header = job.data.header,
+                .columns = columns,
+                .sequences = sequence_inputs(build_network(job))},
         skip_(job.data.bad_images == "skip"),
         threads_(static_cast<int>(job.training.resolved().threads)),
         stop_(stop),

@@ -177,7 +177,7 @@ IterationRecord Training::iterate(bool stopping) {
   r.observations = outcome.observations_digest;
   r.observations_count = outcome.observations;
   r.learning_rate = learning_rate(next);
-  const auto n = static_cast<double>(outcome.observations);
+  const auto n = static_cast<double>(outcome.terms);
   r.loss = outcome.loss_sum / n;
   r.accuracy = classifies() ? static_cast<double>(outcome.correct) / n : std::nan("");
   if (!std::isfinite(r.loss)) {

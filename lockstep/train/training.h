@@ -68,7 +68,7 @@ class Training {
 
   // Whether iterations have an accuracy.
   bool classifies() const {
-    return !target_spec(*data_.training, data_.training_targets) && !data_.loss;
+    return learns_labels(*data_.training, data_.training_targets) && !data_.loss;
   }
 
   ObservationList observations() const;

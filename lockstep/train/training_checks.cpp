@@ -22,8 +22,16 @@ namespace lockstep {
 
 namespace {
 
+bool has_sequences(const Network& network) {
+  return std::ranges::any_of(network.inputs(), &NetworkValue::sequence);
+}
+
 // Compiles a shard of one observation. Throws Unsupported where the device cannot compute it.
 void try_shard(const Network& network, Device device, DType precision, const TrainingLoss& loss) {
+  if (has_sequences(network)) {
+    throw Unsupported("[training] networks with sequences as inputs are trained on the CPU only",
+                      "set device = \"cpu\"");
+  }
   if (!loss) {
     ShardPlans(network, device, precision).plan(1);
     return;
@@ -86,8 +94,8 @@ void check_normalization(const Network& network, int64_t observations,
 }
 
 // Class names are text in models, logs and results.
-void check_class_names(const Datastore& data) {
-  for (const std::string& name : data.classes()) {
+void check_class_names(const Datastore& data, const std::vector<std::string>& classes) {
+  for (const std::string& name : classes) {
     if (is_utf8(name)) continue;
     throw InvalidArgument("[data] the class `" + printable(name) + "` of " + data.describe() +
                               " has a name that is not UTF-8, so a model cannot contain it",
@@ -95,7 +103,12 @@ void check_class_names(const Datastore& data) {
   }
 }
 
-void check_loss(const TrainingData& data, const TrainingOptions& options) {
+void check_loss(const Network& network, const TrainingData& data, const TrainingOptions& options) {
+  if (has_sequences(network)) {
+    throw Unsupported("[training] the data has a loss of its own, " + data.loss.name +
+                          ", which train() does not compute for sequences",
+                      "write it as an expression, or a loop with sharded_value_and_gradient()");
+  }
   if (data.loss.name.empty()) {
     throw InvalidArgument("[training] the loss of the data has no name",
                           "checkpoints and receipts contain it: set TrainingLoss::name");
@@ -126,16 +139,20 @@ void check_training(const Network& network, const TrainingData& data,
   check_inputs(network, *data.training);
   check_changes(data);
   const std::optional<ValueSpec> targets = target_spec(*data.training, data.training_targets);
-  if (!targets) check_class_names(*data.training);
+  if (learns_labels(*data.training, data.training_targets)) {
+    check_class_names(*data.training, learned_classes(*data.training, data.training_targets));
+  }
   if (data.loss) {
-    check_loss(data, options);
+    check_loss(network, data, options);
   } else {
     check_fits(network, *data.training, data.training_targets);
   }
   if (data.validation) {
     if (data.validation->size() > 0) check_inputs(network, *data.validation);
     const bool has_targets = target_spec(*data.validation, data.validation_targets).has_value();
-    if (!targets && data.validation->classes() != data.training->classes()) {
+    if (learns_labels(*data.training, data.training_targets) &&
+        learned_classes(*data.validation, data.validation_targets) !=
+            learned_classes(*data.training, data.training_targets)) {
       throw InvalidArgument("[training] training and validation data have different classes");
     }
     if (has_targets != targets.has_value()) {
@@ -143,6 +160,13 @@ void check_training(const Network& network, const TrainingData& data,
           "[training] training and validation data must both have targets, or none");
     }
     if (has_targets && !data.loss) check_fits(network, *data.validation, data.validation_targets);
+  }
+  if (!options.class_weights.empty() && network.outputs().at(0).sequence) {
+    throw Unsupported(
+        "[training] class_weights are for one label for each observation, but the "
+        "network has an output for each step",
+        "use an expression as the loss: cross_entropy(output, target, "
+        "weights=[...])");
   }
   if (!options.class_weights.empty()) {
     const size_t classes = data.training->classes().size();

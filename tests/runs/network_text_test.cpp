@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/engine/nn/architectures.h"
+#include "lockstep/engine/nn/architectures/architectures.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/runs/jobs/architecture_job.h"
 #include "lockstep/runs/jobs/job_file.h"

@@ -9,7 +9,7 @@
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/documents/reference.h"
 #include "lockstep/base/error.h"
-#include "lockstep/engine/nn/architectures.h"
+#include "lockstep/engine/nn/architectures/architectures.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/job_file.h"
 

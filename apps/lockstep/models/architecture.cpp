@@ -5,7 +5,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
-#include "lockstep/engine/nn/architectures.h"
+#include "lockstep/engine/nn/architectures/architectures.h"
 #include "lockstep/runs/jobs/architecture_job.h"
 
 namespace lockstep::command {

@@ -122,23 +122,42 @@ class Tolerant final : public DatastoreWrapper {
   mutable std::map<int64_t, Reason> failed_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
-// Prints one line for each observation: the classes with the highest scores, best first.
+// What outputs belong to: observations, or the steps of sequences.
+struct OutputRow {
+  int64_t observation = 0;
+  std::string name;
+};
+
+std::vector<OutputRow> output_rows(const PredictArguments& a, const Tolerant& data,
+                                   const Network& network) {
+  std::vector<OutputRow> rows;
+  const bool by_step = network.outputs().at(0).sequence;
+  const bool lines = is_table(a) && !network.inputs().at(0).sequence;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const std::string name = (lines ? a.files[0] + " " : "") + data.name(i);
+    if (!by_step) rows.push_back({i, name});
+    const int64_t steps = by_step ? data.steps(i, 0).value_or(0) : 0;
+    for (int64_t t = 1; t <= steps; ++t) rows.push_back({i, name + " step " + std::to_string(t)});
+  }
+  return rows;
+}
+
+// Prints one line for each output: the classes with the highest scores, best first.
 void print_classes(const PredictArguments& a, const Model& model, const Tolerant& data,
                    const std::vector<float>& values) {
-  const auto count = static_cast<size_t>(data.size());
-  const size_t outputs = count == 0 ? 0 : values.size() / count;
+  const std::vector<OutputRow> rows = output_rows(a, data, model.network);
+  const size_t count = rows.size(), outputs = count == 0 ? 0 : values.size() / count;
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (size_t i = 0; i < count; ++i) {
-    if (data.failed(static_cast<int64_t>(i))) continue;
+    if (data.failed(rows[i].observation)) continue;
     const float* row = values.data() + i * outputs;
     std::vector<size_t> order(outputs);
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t x, size_t y) { return row[x] > row[y]; });
     order.resize(std::min(outputs, static_cast<size_t>(a.top)));
-    const std::string file =
-        (is_table(a) ? a.files[0] + " " : "") + data.name(static_cast<int64_t>(i));
+    const std::string& file = rows[i].name;
     text += printable(file);
     nlohmann::ordered_json best = nlohmann::ordered_json::array();
     for (const size_t k : order) {
@@ -157,15 +176,16 @@ void print_classes(const PredictArguments& a, const Model& model, const Tolerant
   }
 }
 
-// Prints one line for each observation: all outputs.
-void print_values(const PredictArguments& a, const Tolerant& data, size_t outputs,
-                  const std::vector<float>& values) {
+// Prints one line for each output: all its numbers.
+void print_values(const PredictArguments& a, const Network& network, const Tolerant& data,
+                  size_t outputs, const std::vector<float>& values) {
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
-  for (int64_t i = 0; i < data.size(); ++i) {
-    if (data.failed(i)) continue;
-    const std::span row(values.data() + static_cast<size_t>(i) * outputs, outputs);
-    const std::string file = (is_table(a) ? a.files[0] + " " : "") + data.name(i);
+  const float* next = values.data();
+  for (const auto& [observation, file] : output_rows(a, data, network)) {
+    const std::span row(next, outputs);
+    next += outputs;
+    if (data.failed(observation)) continue;
     text += fmt::format("{}\t{}\n", printable(file), fmt::join(row, "\t"));
     predictions.push_back({{"file", file}, {"outputs", row}});
   }
@@ -293,6 +313,7 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
 }
 
 DatastorePtr open_observations(const PredictArguments& a, const Network& network) {
+  if (network.inputs().at(0).sequence) return sequence_files(a.files);
   if (a.files.size() == 1 && is_table(a)) {
     return csv_datastore(a.files[0], table_options(a, network, 0));
   }
@@ -334,12 +355,12 @@ int predict_command(const PredictArguments& given) {
   const Shape shape = model.network.output_shapes().at(0);
   const auto outputs = static_cast<size_t>(shape.elements());
   const bool classes = model.classes.size() == outputs;
-  if (a.arrays || (shape.elements() > shape[0] && !classes)) {
+  if (a.arrays || (shape.rank() > 1 && shape.elements() > shape[0] && !classes)) {
     write_outputs(a, shape, *tolerant, values);
   } else if (model.classes.empty() || classes) {
     print_classes(a, model, *tolerant, values);
   } else {
-    print_values(a, *tolerant, outputs, values);
+    print_values(a, model.network, *tolerant, outputs, values);
   }
   if (a.bad_images == "stop") tolerant->refuse();
   print_skipped(skipped);

@@ -117,7 +117,7 @@ ExampleCache::Contents ExampleCache::fill(ThreadPool& pool,
     }
     const Example example = load(index, &contents[static_cast<size_t>(index)]);
     const uint8_t* data = nullptr;
-    if (images_ == CachedImages::windowed) {
+    if (differ()) {
       Whole own;
       cut(*keep_whole(index, example, own), {}, part.scratch);
       data = part.scratch.data();
@@ -129,6 +129,15 @@ ExampleCache::Contents ExampleCache::fill(ThreadPool& pool,
       const uint8_t* const from = data + input.offset;
       if (input.kind == ValueKind::image) {
         part.statistics[i].add(from, input.height() * input.width());
+      } else if (input.dtype() == DType::i32) {
+        continue;
+      } else if (input.sequence) {
+        const Steps steps = steps_in(input, data);
+        for (int64_t t = 0; t < steps.count; ++t) {
+          sums[i].add(
+              reinterpret_cast<const float*>(steps.data + static_cast<size_t>(t) * input.bytes),
+              input.width());
+        }
       } else {
         sums[i].add(reinterpret_cast<const float*>(from), input.width());
       }

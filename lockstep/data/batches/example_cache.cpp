@@ -48,7 +48,7 @@ ExampleCache::ExampleCache(DatastorePtr store, const CachedShapes& shapes, size_
   if (store_ == nullptr) throw InvalidArgument("[example cache] the datastore is null");
   size_ = store_->size();
   place_values(shapes);
-  if (images_ == CachedImages::windowed) {
+  if (differ()) {
     reserved_bytes_ = budget_bytes;
     wholes_ = std::make_unique<std::atomic<const Whole*>[]>(static_cast<size_t>(size_));
     return;
@@ -80,17 +80,23 @@ ExampleCache::ExampleCache(DatastorePtr store, const Shape& shape, size_t budget
 void ExampleCache::place_value(CachedValue& value, const ValueSpec& spec, const std::string& what) {
   const Shape& shape = value.shape;
   value.kind = spec.kind;
+  value.sequence = spec.sequence;
+  value.type = spec.type;
   const bool fits = spec.kind == ValueKind::image ? shape.rank() == 3 : shape == spec.shape;
-  if (!fits || shape.rank() < 1 || shape.elements() < 1) {
+  if (!fits || (shape.rank() < 1 && !spec.sequence) || shape.elements() < 1) {
     throw InvalidArgument("[example cache] expected arrays of " + shape.to_string() +
                           " floats, but the " + what + " (" + store_->describe() + ") are " +
                           spec.to_string());
   }
   if (spec.kind == ValueKind::image) check_image_size(shape[1], shape[2], shape[0]);
   if (spec.kind == ValueKind::array) example_bytes_ = round_up(example_bytes_, sizeof(float));
-  value.offset = example_bytes_;
   value.bytes = static_cast<size_t>(shape.elements()) * size_of(value.dtype());
-  example_bytes_ += value.bytes;
+  if (value.sequence) {
+    sequences_ = true;
+    example_bytes_ = round_up(example_bytes_, sizeof(Steps));
+  }
+  value.offset = example_bytes_;
+  example_bytes_ += value.sequence ? sizeof(Steps) : value.bytes;
 }
 
 void ExampleCache::place_values(const CachedShapes& shapes) {
@@ -240,12 +246,40 @@ std::string ExampleCache::named(int64_t index) const {
 
 namespace {
 
-// The image or array of an input or the target in an example; both null if it is missing.
+// The elements of an array in an example; null if it has none of the announced type.
+struct Elements {
+  const uint8_t* data = nullptr;
+  const Shape* shape = nullptr;
+  int64_t count = 0;
+
+  size_t bytes() const { return static_cast<size_t>(count) * 4; }  // f32 or i32
+};
+
+// An input or the target of an example as that type; null if it is another one.
 template <class Value>
 const Value* value_in(const Example& example, const CachedValue& value, bool is_target) {
   if (is_target) return std::get_if<Value>(&example.target);
   return value.from < example.inputs.size() ? std::get_if<Value>(&example.inputs[value.from])
                                             : nullptr;
+}
+
+template <class Value>
+Elements elements_of(const Value* array) {
+  if (array == nullptr) return {};
+  return {reinterpret_cast<const uint8_t*>(array->values.data()), &array->shape,
+          static_cast<int64_t>(array->values.size())};
+}
+
+Elements elements_in(const Example& example, const CachedValue& value, bool is_target) {
+  return value.type == DType::i32 ? elements_of(value_in<IntegerArray>(example, value, is_target))
+                                  : elements_of(value_in<Array>(example, value, is_target));
+}
+
+// Whether it is steps x `step`, with at least one step.
+bool is_sequence_of(const Elements& elements, const Shape& step) {
+  if (elements.shape == nullptr || elements.shape->rank() != step.rank() + 1) return false;
+  return (*elements.shape)[0] > 0 && elements.shape->without_batch() == step &&
+         elements.shape->elements() == elements.count;
 }
 
 }  // namespace
@@ -257,17 +291,24 @@ void ExampleCache::for_each_value(const Example& example, Function function) con
     if (is_target && !target_) break;
     const CachedValue& value = is_target ? *target_ : inputs_[i];
     function(value, i, value_in<Image>(example, value, is_target),
-             value_in<Array>(example, value, is_target));
+             elements_in(example, value, is_target));
   }
 }
 
 void ExampleCache::check_value(int64_t index, const CachedValue& value, Example& example) const {
   const bool is_target = target_ && &value == &*target_;
   if (value.kind == ValueKind::array) {
-    const Array* const array = value_in<Array>(example, value, is_target);
-    if (array != nullptr && static_cast<int64_t>(array->values.size()) == value.elements()) return;
+    const Elements elements = elements_in(example, value, is_target);
+    if (value.sequence) {
+      if (is_sequence_of(elements, value.shape)) return;
+      throw DataError("[example cache] " + named(index) + " has " +
+                      (elements.shape ? "an array of " + elements.shape->to_string()
+                                      : std::string("no array")) +
+                      ", expected at least one step of " + value.shape.to_string());
+    }
+    if (elements.shape != nullptr && elements.count == value.elements()) return;
     throw DataError("[example cache] " + named(index) + " has " +
-                    (array ? std::to_string(array->values.size()) : std::string("no")) +
+                    (elements.shape ? std::to_string(elements.count) : std::string("no")) +
                     " elements, expected " + std::to_string(value.elements()));
   }
   auto* const image = const_cast<Image*>(value_in<Image>(example, value, is_target));
@@ -299,7 +340,7 @@ Example ExampleCache::load(int64_t index, Digest* content) const {
   if (target_) check_value(index, *target_, example);
   if (images_ == CachedImages::exact) return example;
   const Image* first = nullptr;
-  for_each_value(example, [&](const CachedValue&, size_t, const Image* image, const Array*) {
+  for_each_value(example, [&](const CachedValue&, size_t, const Image* image, const Elements&) {
     if (image == nullptr) return;
     if (first == nullptr) first = image;
     if (image->height == first->height && image->width == first->width) return;
@@ -313,11 +354,11 @@ Example ExampleCache::load(int64_t index, Digest* content) const {
 
 void ExampleCache::write(const Example& example, uint8_t* to) const {
   for_each_value(example,
-                 [&](const CachedValue& value, size_t, const Image* image, const Array* array) {
+                 [&](const CachedValue& value, size_t, const Image* image, const Elements& array) {
                    if (image != nullptr) {
                      to_planes_into(*image, to + value.offset);
                    } else {
-                     std::memcpy(to + value.offset, array->values.data(), value.bytes);
+                     std::memcpy(to + value.offset, array.data, value.bytes);
                    }
                  });
 }
@@ -347,15 +388,14 @@ size_t ExampleCache::Whole::bytes() const {
 const ExampleCache::Whole* ExampleCache::keep_whole(int64_t index, const Example& example,
                                                     Whole& own) const {
   for_each_value(example,
-                 [&](const CachedValue& value, size_t, const Image* image, const Array* array) {
+                 [&](const CachedValue&, size_t, const Image* image, const Elements& array) {
                    if (image != nullptr) {
                      own.height = image->height;
                      own.width = image->width;
                      own.values.push_back(to_planes(*image));
                      return;
                    }
-                   const auto* const bytes = reinterpret_cast<const uint8_t*>(array->values.data());
-                   own.values.emplace_back(bytes, bytes + value.bytes);
+                   own.values.emplace_back(array.data, array.data + array.bytes());
                  });
   std::atomic<const Whole*>& place = wholes_[static_cast<size_t>(index)];
   const size_t bytes = own.bytes();
@@ -372,9 +412,24 @@ const ExampleCache::Whole* ExampleCache::keep_whole(int64_t index, const Example
 
 void ExampleCache::cut(const Whole& whole, const Window& where,
                        std::vector<uint8_t>& scratch) const {
-  scratch.resize(example_bytes_);
+  // Sequences lie after the other values, which have one size.
+  size_t size = round_up(example_bytes_);
+  for (const auto& value : whole.values) size += sequences_ ? round_up(value.size()) : 0;
+  scratch.resize(size);
+  size_t next = round_up(example_bytes_);
   const auto cut_value = [&](const CachedValue& value, const std::vector<uint8_t>& from) {
     uint8_t* to = scratch.data() + value.offset;
+    if (value.sequence) {
+      const Steps steps{scratch.data() + next, static_cast<int64_t>(from.size() / value.bytes)};
+      std::copy(from.begin(), from.end(), scratch.data() + next);
+      std::memcpy(to, &steps, sizeof steps);
+      next += round_up(from.size());
+      return;
+    }
+    if (value.kind == ValueKind::image && images_ == CachedImages::exact) {
+      std::copy(from.begin(), from.end(), to);
+      return;
+    }
     if (value.kind == ValueKind::array) {
       std::memcpy(to, from.data(), value.bytes);
       return;
@@ -400,7 +455,7 @@ const uint8_t* ExampleCache::get(int64_t index, const Window& where, std::vector
                                  Size2d* whole) const {
   check_index(index);
   const auto slot = static_cast<size_t>(index);
-  if (images_ == CachedImages::windowed) {
+  if (differ()) {
     const Whole* example = wholes_[slot].load(std::memory_order_acquire);
     Whole own;
     if (example == nullptr) example = keep_whole(index, load(index, nullptr), own);
@@ -422,21 +477,35 @@ const uint8_t* ExampleCache::get(int64_t index, const Window& where, std::vector
   return keep(index, load(index, nullptr), scratch);
 }
 
+ExampleCache::Steps ExampleCache::steps_in(const CachedValue& value, const uint8_t* example) const {
+  Steps steps;
+  std::memcpy(&steps, example + value.offset, sizeof steps);
+  return steps;
+}
+
+int64_t ExampleCache::steps(int64_t index, size_t input) const {
+  const bool is_target = input == inputs_.size();
+  const CachedValue& value = is_target ? target_.value() : inputs_.at(input);
+  const size_t number = is_target ? store_->spec().inputs.size() : value.from;
+  if (const std::optional<int64_t> known = store_->steps(index, number)) return *known;
+  std::vector<uint8_t> scratch;
+  return steps_in(value, get(index, scratch)).count;
+}
+
 void ExampleCache::expect(const std::vector<int64_t>& indices) const {
   std::vector<int64_t> missing;
   for (const int64_t index : indices) {
     check_index(index);
     const auto slot = static_cast<size_t>(index);
-    const bool cached = images_ == CachedImages::windowed
-                            ? wholes_[slot].load(std::memory_order_relaxed) != nullptr
-                            : index < capacity_ && states_[slot].load() == ready;
+    const bool cached = differ() ? wholes_[slot].load(std::memory_order_relaxed) != nullptr
+                                 : index < capacity_ && states_[slot].load() == ready;
     if (!cached) missing.push_back(index);
   }
   if (!missing.empty()) store_->expect(missing);
 }
 
 bool ExampleCache::filled() const {
-  if (images_ == CachedImages::windowed || capacity_ < size_) return false;
+  if (differ() || capacity_ < size_) return false;
   int64_t count = filled_.load(std::memory_order_relaxed);
   if (count == size_) return true;
   while (count < size_ && states_[static_cast<size_t>(count)].load() == ready) ++count;

@@ -35,15 +35,17 @@ enum class CachedImages {
 struct CachedValue {
   std::string name;  // see MiniBatch::arrays; unused for the target
   ValueKind kind = ValueKind::image;
-  Shape shape;                   // channels x rows x columns for images
+  Shape shape;                   // channels x rows x columns for images; of sequences of a step
   size_t from = 0;               // number of the example's input; unused for the target
-  size_t offset = 0, bytes = 0;  // within an example of the cache
+  size_t offset = 0, bytes = 0;  // within an example of the cache; of sequences bytes of a step
+  bool sequence = false;         // see ExampleCache::steps_in()
+  DType type = DType::f32;       // of arrays
 
-  DType dtype() const { return kind == ValueKind::image ? DType::u8 : DType::f32; }
+  DType dtype() const { return kind == ValueKind::image ? DType::u8 : type; }
   int64_t elements() const { return shape.elements(); }
   // For arrays, the number of channels is dimension 0, the height is 1, and the width is the number
-  // of elements per channel.
-  int64_t channels() const { return shape[0]; }
+  // of elements per channel. Integers have no channels.
+  int64_t channels() const { return dtype() == DType::i32 ? 0 : shape[0]; }
   int64_t height() const { return kind == ValueKind::image ? shape[1] : 1; }
   int64_t width() const {
     return kind == ValueKind::image ? shape[2] : shape.elements() / shape[0];
@@ -113,6 +115,17 @@ class ExampleCache {
   const uint8_t* get(int64_t index, const Window& where, std::vector<uint8_t>& scratch,
                      Size2d* whole = nullptr) const;
 
+  // The steps of a sequence, each of CachedValue::bytes, aligned as floats.
+  struct Steps {
+    const uint8_t* data = nullptr;
+    int64_t count = 0;
+  };
+  // Those of a value of an example that get() has returned; valid as long as that.
+  Steps steps_in(const CachedValue& value, const uint8_t* example) const;
+  // The number of steps of an example's input (of its target, if `input` is the number of inputs),
+  // which must be a sequence. Reads the example if its datastore does not know it.
+  int64_t steps(int64_t index, size_t input) const;
+
   // Tells the datastore which examples will be read next, without those that are cached.
   void expect(const std::vector<int64_t>& indices) const;
   // Whether all examples are cached. Once they are, they stay.
@@ -157,6 +170,8 @@ class ExampleCache {
 
  private:
   enum State : uint8_t { empty, busy, ready };
+  // Whether examples are kept one by one because their sizes differ.
+  bool differ() const { return images_ == CachedImages::windowed || sequences_; }
   // Whole images, planar, and arrays, for each input and then the target.
   struct Whole {
     int64_t height = 0, width = 0;
@@ -177,8 +192,8 @@ class ExampleCache {
   // Reads an example and checks it. Images have the cache's channels afterwards.
   Example load(int64_t index, Digest* content) const;
   void check_value(int64_t index, const CachedValue& value, Example& example) const;
-  // Calls function(value, number, example's image or null, example's array or null) for each input
-  // and the target.
+  // Calls function(value, number, example's image or null, example's elements) for each input and
+  // the target.
   template <class Function>
   void for_each_value(const Example& example, Function function) const;
   // Writes a loaded example of exact size.
@@ -207,7 +222,8 @@ class ExampleCache {
   mutable std::shared_ptr<std::byte[]> shared_;
   mutable uint8_t* slots_ = nullptr;                // capacity_ x example_bytes_, uninitialized
   mutable std::atomic<uint8_t>* states_ = nullptr;  // State of each slot
-  std::unique_ptr<std::atomic<const Whole*>[]> wholes_;  // by example; only if windowed
+  bool sequences_ = false;                          // some values are sequences
+  std::unique_ptr<std::atomic<const Whole*>[]> wholes_;  // by example; only if they differ
   mutable std::atomic<size_t> taken_bytes_{0};           // bytes of the examples in wholes_
   // Digest of each example, set by fill(). An example that is read again must not have changed.
   mutable std::vector<Digest> contents_;

@@ -49,9 +49,13 @@ MiniBatchRows::MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOpti
     arrays_.push_back({.name = input.name, .type = input.dtype(), .shape = input.shape});
   }
   if (targets_) {
-    arrays_.push_back({.name = "targets", .type = DType::f32, .shape = targets_.value->shape});
+    // Integers are the labels of steps.
+    const bool labels = targets_.value->dtype() == DType::i32;
+    arrays_.push_back({.name = labels ? "labels" : "targets",
+                       .type = labels ? DType::i32 : DType::f32,
+                       .shape = targets_.value->shape});
+    has_labels_ = !labels && !cache.store()->classes().empty();
   }
-  has_labels_ = !targets_ || !cache.store()->classes().empty();
   if (has_labels_) arrays_.push_back({.name = "labels", .type = DType::i32, .shape = {}});
 }
 
@@ -117,10 +121,28 @@ void MiniBatchRows::begin(MiniBatch& batch) const {
     array.name = arrays_[i].name;
     array.type = arrays_[i].type;
     array.shape = arrays_[i].shape;
-    array.resize(n);
+    array.offsets.clear();
+    if (!size_sequences(batch, i)) array.resize(n);
   }
   const bool as_read = options_.augmentation.any() && !options_.augment_inputs;
   batch.maps.resize(as_read ? static_cast<size_t>(n) : 0);
+}
+
+// Array `i` has the steps of all rows, if its values are sequences. Returns whether they are.
+bool MiniBatchRows::size_sequences(MiniBatch& batch, size_t i) const {
+  const bool input = i < cache_.inputs().size();
+  const bool target = !input && targets_ && i == cache_.inputs().size();
+  if (!(input ? cache_.inputs()[i].sequence : target && targets_.value->sequence)) return false;
+  const ExampleCache& cache = input ? cache_ : *targets_.cache;
+  const size_t number = input ? i : targets_.value == cache.target() ? cache.inputs().size() : 0;
+  RowArray& array = batch.arrays[i];
+  array.rows = batch.size();
+  array.offsets.assign(1, 0);
+  for (const int64_t observation : batch.observations) {
+    array.offsets.push_back(array.offsets.back() + cache.steps(observation, number));
+  }
+  array.bytes.resize(static_cast<size_t>(array.offsets.back()) * array.row_bytes());
+  return true;
 }
 
 void MiniBatchRows::label(MiniBatch& batch, int64_t row) const {
@@ -142,6 +164,18 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
                            : Window{};
   Size2d size;
   const uint8_t* const example = cache_.get(observation, where, scratch, &size);
+  const auto place_steps = [&](size_t k, const ExampleCache& cache, const CachedValue& value,
+                               const uint8_t* from) {
+    RowArray& array = batch.arrays[k];
+    const ExampleCache::Steps steps = cache.steps_in(value, from);
+    if (steps.count != array.offsets[i + 1] - array.offsets[i]) {
+      throw DataError("[mini-batch queue] " + cache.store()->name(observation) + " has " +
+                      std::to_string(steps.count) + " steps, and its datastore announces " +
+                      std::to_string(array.offsets[i + 1] - array.offsets[i]));
+    }
+    std::memcpy(array.bytes.data() + static_cast<size_t>(array.offsets[i]) * value.bytes,
+                steps.data, static_cast<size_t>(steps.count) * value.bytes);
+  };
   const auto row_of = [&](size_t array) {
     std::byte* const first = batch.arrays[array].bytes.data();
     return reinterpret_cast<uint8_t*>(first + i * batch.arrays[array].row_bytes());
@@ -149,6 +183,10 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   const size_t inputs = cache_.inputs().size();
   for (size_t k = 0; k < inputs; ++k) {
     const CachedValue& input = cache_.inputs()[k];
+    if (input.sequence) {
+      place_steps(k, cache_, input, example);
+      continue;
+    }
     uint8_t* const to = row_of(k);
     place(input, example, options_.augment_inputs ? draw : nullptr, to);
     if (input.kind == ValueKind::array) continue;
@@ -161,6 +199,7 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   Size2d other = size;
   const uint8_t* const from =
       own ? example : targets_.cache->get(observation, where, scratch, &other);
+  if (target.sequence) return place_steps(inputs, *targets_.cache, target, from);
   uint8_t* const to = row_of(inputs);
   const bool image = target.kind == ValueKind::image;
   place(target, from, draw, to + (image ? 3 * target.bytes : 0));

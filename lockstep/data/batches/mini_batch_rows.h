@@ -36,6 +36,8 @@ class MiniBatchRows {
   void make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const;
 
  private:
+  bool size_sequences(MiniBatch& batch, size_t i) const;
+
   const ExampleCache& cache_;
   const MiniBatchQueueOptions& options_;
   const CachedTargets targets_;

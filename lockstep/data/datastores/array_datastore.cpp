@@ -1,11 +1,9 @@
-#include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
-#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/in_memory.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
@@ -28,77 +26,10 @@ void check_size(int64_t height, int64_t width, int64_t channels, const std::stri
          std::to_string(max_image_side) + ", channels 1 or 3");
 }
 
-// Base class of datastores in memory.
-class InMemory : public Datastore {
- public:
-  // `names` returns the name of an observation by index. `kind` describes all of them, for example
-  // "images".
-  InMemory(int64_t size, ImageLabels labels, std::string (*names)(int64_t), std::string kind)
-      : size_(size), labels_(std::move(labels)), names_(names), kind_(std::move(kind)) {
-    if (size < 0) refuse(std::to_string(size) + " " + kind_);
-    std::vector<int64_t>& given = labels_.labels;
-    std::vector<std::string>& classes = labels_.classes;
-    if (given.empty()) {
-      if (classes.empty()) classes.emplace_back();
-      if (size > 0 && classes.size() > 1) {
-        refuse(std::to_string(classes.size()) + " classes, but no labels");
-      }
-      given.assign(static_cast<size_t>(size), 0);
-    }
-    if (static_cast<int64_t>(given.size()) != size) {
-      refuse(std::to_string(given.size()) + " labels for " + std::to_string(size) + " " + kind_);
-    }
-    if (classes.empty()) name_classes();
-    if (std::set<std::string>(classes.begin(), classes.end()).size() != classes.size()) {
-      refuse("two classes have the same name");
-    }
-    const auto count = static_cast<int64_t>(classes.size());
-    for (size_t i = 0; i < given.size(); ++i) {
-      if (given[i] >= 0 && given[i] < count) continue;
-      refuse(names_(static_cast<int64_t>(i)) + " has the label " + std::to_string(given[i]) +
-             ", but there " + (count == 1 ? "is " : "are ") + counted(count, "class", "classes") +
-             ", counted from 0");
-    }
-  }
-
-  int64_t size() const override { return size_; }
-  int64_t label(int64_t index) const override { return labels_.labels[check(index)]; }
-  const std::vector<std::string>& classes() const override { return labels_.classes; }
-  std::string name(int64_t index) const override {
-    check(index);
-    return names_(index);
-  }
-  std::string describe() const override {
-    return std::to_string(size_) + " " + kind_ + " in memory";
-  }
-
- protected:
-  size_t check(int64_t index) const {
-    if (index < 0 || index >= size_) {
-      throw InvalidArgument("[datastore] no observation with index " + std::to_string(index) +
-                            " among " + std::to_string(size_) + " (" + describe() + ")");
-    }
-    return static_cast<size_t>(index);
-  }
-
- private:
-  void name_classes() {
-    constexpr int64_t most = 1'000'000;  // limits the memory that a wrong label can allocate
-    const int64_t last = *std::max_element(labels_.labels.begin(), labels_.labels.end());
-    if (last >= most) refuse("a label is " + std::to_string(last) + ": name the classes");
-    for (int64_t c = 0; c <= last; ++c) labels_.classes.push_back(std::to_string(c));
-  }
-
-  int64_t size_;
-  ImageLabels labels_;
-  std::string (*names_)(int64_t);
-  std::string kind_;
-};
-
 class ImagesInMemory : public InMemory {
  public:
   ImagesInMemory(int64_t size, ImageLabels labels)
-      : InMemory(size, std::move(labels), name_of, "images") {}
+      : InMemory("array_datastore", size, std::move(labels), name_of, "images") {}
   Example read(int64_t index) const override {
     Image made = image(check(index));
     const Digest content = digest_of_image(made);
@@ -150,7 +81,7 @@ class Block final : public ImagesInMemory {
 class Arrays final : public InMemory {
  public:
   Arrays(ArrayBlock block, ImageLabels labels)
-      : InMemory(block.count, std::move(labels), name_of_array,
+      : InMemory("array_datastore", block.count, std::move(labels), name_of_array,
                  "arrays of " + block.shape.to_string()),
         block_(std::move(block)) {}
   ExampleSpec spec() const override {

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 
@@ -41,8 +43,10 @@ class Combined final : public DatastoreWrapper {
         spec_.target = spec.target;
         spec_.label_column = spec.label_column;
       }
+      for (size_t k = 0; k < spec.inputs.size(); ++k) from_.emplace_back(store.get(), k);
       std::move(spec.inputs.begin(), spec.inputs.end(), std::back_inserter(spec_.inputs));
     }
+    from_.emplace_back(stores_[0].get(), stores_[0]->spec().inputs.size());  // the target
     if (inputs.empty()) return;
     if (inputs.size() != spec_.inputs.size()) {
       throw InvalidArgument("[combine] there are " + std::to_string(inputs.size()) + " names for " +
@@ -61,6 +65,9 @@ class Combined final : public DatastoreWrapper {
   std::vector<std::string> notices() const override { return notices_of(stores_); }
   void expect(const std::vector<int64_t>& indices) const override {
     for (const DatastorePtr& store : stores_) store->expect(indices);
+  }
+  std::optional<int64_t> steps(int64_t index, size_t value) const override {
+    return from_.at(value).first->steps(index, from_.at(value).second);
   }
   Example read(int64_t index) const override {
     Example all = wrapped().read(index);
@@ -101,12 +108,14 @@ class Combined final : public DatastoreWrapper {
   }
 
   std::vector<DatastorePtr> stores_;
+  // The store of each input and of the target, and its number there.
+  std::vector<std::pair<const Datastore*, size_t>> from_;
   ExampleSpec spec_{.inputs = {}};
 };
 
 class WithTargets final : public DatastoreWrapper {
  public:
-  WithTargets(DatastorePtr inputs, DatastorePtr targets)
+  WithTargets(DatastorePtr inputs, DatastorePtr targets, TargetLengths lengths)
       : DatastoreWrapper(std::move(inputs)), targets_(std::move(targets)) {
     if (!targets_) throw InvalidArgument("[with_targets] the targets are null");
     check_sizes("with_targets", wrapped(), *targets_, "targets");
@@ -116,15 +125,28 @@ class WithTargets final : public DatastoreWrapper {
     }
     const ExampleSpec spec = targets_->spec();
     if (spec.inputs.size() != 1 || spec.target) {
-      throw InvalidArgument("[with_targets] a target is one image or array, but the examples of " +
-                            targets_->describe() + " have several inputs or targets");
+      throw InvalidArgument(
+          "[with_targets] a target is one image, array or sequence, but the examples of " +
+          targets_->describe() + " have several inputs or targets");
+    }
+    spec_ = wrapped().spec();
+    spec_.target = spec.inputs[0];
+    by_step_ = spec_.target->sequence && lengths == TargetLengths::as_inputs;
+    for (int64_t i = 0; by_step_ && i < size(); ++i) {
+      const std::string wrong = wrong_length(i, [&](size_t k) { return steps(i, k); });
+      if (!wrong.empty()) throw InvalidArgument(wrong, kWrongLength);
     }
   }
 
-  ExampleSpec spec() const override {
-    ExampleSpec spec = wrapped().spec();
-    spec.target = targets_->spec().inputs[0];
-    return spec;
+  ExampleSpec spec() const override { return spec_; }
+  int64_t label(int64_t index) const override {
+    return of_classes() ? targets_->label(index) : wrapped().label(index);
+  }
+  const std::vector<std::string>& classes() const override {
+    return of_classes() ? targets_->classes() : wrapped().classes();
+  }
+  std::optional<int64_t> steps(int64_t index, size_t value) const override {
+    return value < spec_.inputs.size() ? wrapped().steps(index, value) : targets_->steps(index, 0);
   }
   std::vector<std::string> notices() const override {
     std::vector<std::string> all = wrapped().notices();
@@ -140,6 +162,7 @@ class WithTargets final : public DatastoreWrapper {
   Example read(int64_t index) const override {
     Example example = wrapped().read(index);
     Example target = targets_->read(index);
+    if (by_step_) check_read(index, example, target.inputs.at(0));
     std::visit([&](auto& value) { example.target = std::move(value); }, target.inputs[0]);
     example.content = content_of(example.content, target.content);
     return example;
@@ -163,7 +186,41 @@ class WithTargets final : public DatastoreWrapper {
     return digester.finish();
   }
 
+  static constexpr const char* kWrongLength =
+      "targets by step need as many steps as their inputs; TargetLengths::any is for targets with "
+      "lengths of their own";
+  static int64_t steps_of(const ExampleValue& value) {
+    if (const auto* const array = std::get_if<Array>(&value)) return array->shape[0];
+    if (const auto* const array = std::get_if<IntegerArray>(&value)) return array->shape[0];
+    return 0;
+  }
+
+  bool of_classes() const { return spec_.target->type == DType::i32; }
+  // What is wrong with the target of an example whose values have `steps(number)` steps.
+  std::string wrong_length(int64_t index,
+                           const std::function<std::optional<int64_t>(size_t)>& steps) const {
+    const std::optional<int64_t> of_target = steps(spec_.inputs.size());
+    for (size_t k = 0; of_target && k < spec_.inputs.size(); ++k) {
+      if (!spec_.inputs[k].sequence) continue;
+      const std::optional<int64_t> of_input = steps(k);
+      if (!of_input || *of_input == *of_target) continue;
+      return "[with_targets] " + name(index) + " (" + describe() +
+             "): " + (spec_.inputs.size() == 1 ? "the input" : "input " + std::to_string(k + 1)) +
+             " has " + counted(*of_input, "step", "steps") + ", but the target has " +
+             std::to_string(*of_target);
+    }
+    return {};
+  }
+  void check_read(int64_t index, const Example& example, const ExampleValue& target) const {
+    const std::string wrong = wrong_length(index, [&](size_t k) -> std::optional<int64_t> {
+      return steps_of(k < example.inputs.size() ? example.inputs[k] : target);
+    });
+    if (!wrong.empty()) throw DataError(wrong, kWrongLength);
+  }
+
   DatastorePtr targets_;
+  ExampleSpec spec_;
+  bool by_step_ = false;
 };
 
 }  // namespace
@@ -172,8 +229,8 @@ DatastorePtr combine(std::vector<DatastorePtr> stores, std::vector<std::string> 
   return std::make_shared<Combined>(std::move(stores), std::move(inputs));
 }
 
-DatastorePtr with_targets(DatastorePtr inputs, DatastorePtr targets) {
-  return std::make_shared<WithTargets>(std::move(inputs), std::move(targets));
+DatastorePtr with_targets(DatastorePtr inputs, DatastorePtr targets, TargetLengths lengths) {
+  return std::make_shared<WithTargets>(std::move(inputs), std::move(targets), lengths);
 }
 
 }  // namespace lockstep

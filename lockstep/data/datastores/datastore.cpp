@@ -37,6 +37,9 @@ class Subset final : public Datastore {
   }
   Digest content_digest(int64_t index) const override { return store_->content_digest(at(index)); }
   const ImageFacts* facts(int64_t index) const override { return store_->facts(at(index)); }
+  std::optional<int64_t> steps(int64_t index, size_t value) const override {
+    return store_->steps(at(index), value);
+  }
   std::vector<std::string> notices() const override { return store_->notices(); }
   std::optional<Digest> file_state() const override {
     const std::optional<Digest> inner = store_->file_state();
@@ -122,6 +125,17 @@ std::optional<Digest> Datastore::file_state() const { return std::nullopt; }
 
 const ImageFacts* Datastore::facts(int64_t) const { return nullptr; }
 
+std::optional<int64_t> Datastore::steps(int64_t, size_t) const { return std::nullopt; }
+
+std::string ValueSpec::to_string() const {
+  if (kind == ValueKind::image) return "images";
+  const std::string integers = type == DType::i32 ? "integers" : "";
+  std::string text = sequence ? "sequences" : "arrays";
+  if (shape.rank() == 0) return text + " of " + (integers.empty() ? "floats" : integers);
+  text += (sequence ? " with steps of " : " of ") + shape.to_string();
+  return integers.empty() ? text : text + " " + integers;
+}
+
 std::vector<std::string> Datastore::notices() const { return {}; }
 
 void Datastore::expect(const std::vector<int64_t>&) const {}
@@ -132,7 +146,8 @@ std::string kinds_of(const ExampleSpec& spec) {
   std::string text;
   for (const ValueSpec& input : spec.inputs) {
     text += (text.empty() ? "" : " and ") + input.to_string();
-    if (input.kind == ValueKind::array && spec.inputs.size() == 1) text += " floats";
+    const bool floats = input.kind == ValueKind::array && input.type == DType::f32;
+    if (floats && input.shape.rank() > 0 && spec.inputs.size() == 1) text += " floats";
   }
   return text + (spec.target ? " with targets" : "");
 }
@@ -224,10 +239,25 @@ Digest digest_of_image(const Image& image) {
   return digester.finish();
 }
 
+namespace {
+
+void add_array(Digester& digester, const Shape& shape, const void* values) {
+  for (int64_t dim : shape.dims()) digester.add(static_cast<uint64_t>(dim));
+  digester.bytes(values, static_cast<size_t>(shape.elements()) * 4);
+}
+
+}  // namespace
+
 Digest digest_of_array(const Shape& shape, const float* values) {
   Digester digester;
-  for (int64_t dim : shape.dims()) digester.add(static_cast<uint64_t>(dim));
-  digester.bytes(values, static_cast<size_t>(shape.elements()) * sizeof(float));
+  add_array(digester, shape, values);
+  return digester.finish();
+}
+
+Digest digest_of_array(const Shape& shape, const int32_t* values) {
+  Digester digester;
+  digester.add("integers");
+  add_array(digester, shape, values);
   return digester.finish();
 }
 

@@ -1,8 +1,9 @@
 // Examples, and datastores: a listing of examples in a fixed order that reads one example at a
 // time.
 //
-// An example has one or several inputs and a class label or a target. Inputs and targets are images
-// or arrays of floats.
+// An example has one or several inputs and a class label or a target. Inputs and targets are
+// images, or arrays of floats or integers. Arrays have one shape, or are sequences whose numbers of
+// steps differ.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/numeric/dtype.h"
 #include "lockstep/base/numeric/shape.h"
 #include "lockstep/data/images/image.h"
 
@@ -24,12 +26,20 @@ namespace lockstep {
 // ---- Examples ----
 
 // Finite floats of one shape, row-major: features, channels x length, channels x depth x height x
-// width. A value type.
+// width; of a sequence, steps x channels, steps x channels x height x width. A value type.
 struct Array {
   Shape shape;
   std::vector<float> values;
 
   friend bool operator==(const Array&, const Array&) = default;
+};
+
+// The same of integers: tokens of a text, classes of steps. A value type.
+struct IntegerArray {
+  Shape shape;
+  std::vector<int32_t> values;
+
+  friend bool operator==(const IntegerArray&, const IntegerArray&) = default;
 };
 
 // One class of a datastore.
@@ -39,8 +49,8 @@ struct ClassLabel {
   friend bool operator==(const ClassLabel&, const ClassLabel&) = default;
 };
 
-using ExampleValue = std::variant<Image, Array>;
-using ExampleTarget = std::variant<ClassLabel, Image, Array>;
+using ExampleValue = std::variant<Image, Array, IntegerArray>;
+using ExampleTarget = std::variant<ClassLabel, Image, Array, IntegerArray>;
 
 // A value type.
 struct Example {
@@ -63,15 +73,17 @@ enum class ValueKind { image, array };
 // What is known of an input or a target before an example is read.
 struct ValueSpec {
   ValueKind kind = ValueKind::image;
-  Shape shape = {};        // of an array. The size of an image is known when it is read
+  // Of an array; of a sequence, that of a step: the arrays are steps x shape, and the number of
+  // steps differs. The size of an image is known when it is read.
+  Shape shape = {};
   std::string input = {};  // name of the network's input layer; "": by position
   // The names of an array's elements: the columns of a table. Empty: they have no names.
   std::vector<std::string> columns = {};
+  bool sequence = false;    // of arrays
+  DType type = DType::f32;  // of an array's elements: f32 or i32
 
-  // "images", "arrays of 3x4"
-  std::string to_string() const {
-    return kind == ValueKind::image ? "images" : "arrays of " + shape.to_string();
-  }
+  // "images", "arrays of 3x4", "sequences with steps of 12", "sequences of integers"
+  std::string to_string() const;
   friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
 };
 
@@ -137,6 +149,10 @@ class Datastore {
   // What is known of the example's image without reading it; null: nothing. read() then compares
   // the image with it. The default knows nothing.
   virtual const ImageFacts* facts(int64_t index) const;
+  // The steps of a sequence, without reading it: of the example's input number `value`, or of its
+  // target, if that is the number of inputs. Nothing if it is not known, or not a sequence. The
+  // default knows nothing.
+  virtual std::optional<int64_t> steps(int64_t index, size_t value = 0) const;
   // Digest of all that read() depends on, as far as it is known without reading: of files what the
   // file system says (paths, sizes, times, inode numbers). Equal digests mean equal inputs; labels
   // are not part of it. Nothing if it is not known, or if a file changed so lately that a change
@@ -159,10 +175,10 @@ Array read_array(const Datastore& store, int64_t index);
 DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices);
 
 // Returns the same observations with the elements of input number `input` (of the target, if it is
-// the number of inputs) in another order: element k is element from[k] of `store`. The elements
-// must be a vector, and `from` must contain each of their numbers once; otherwise throws
-// InvalidArgument. Digests of contents are those of the reordered arrays. `notice`, if not empty,
-// is added to notices(). Thread-safe.
+// the number of inputs) in another order: element k is element from[k] of `store`, in each step of
+// a sequence. The elements must be a vector of floats, and `from` must contain each of their
+// numbers once; otherwise throws InvalidArgument. Digests of contents are those of the reordered
+// arrays. `notice`, if not empty, is added to notices(). Thread-safe.
 DatastorePtr reorder(DatastorePtr store, size_t input, std::vector<size_t> from,
                      const std::string& notice = {});
 
@@ -206,10 +222,20 @@ DatastorePtr match_by_name(const Datastore& inputs, DatastorePtr targets);
 // target in another store than the first, or names that do not fit. Thread-safe.
 DatastorePtr combine(std::vector<DatastorePtr> stores, std::vector<std::string> inputs = {});
 
+// Which lengths target sequences may have.
+enum class TargetLengths : uint8_t {
+  as_inputs,  // as many steps as each input of their example that is a sequence
+  any         // translations, transcripts
+};
+
 // Returns the examples of `inputs` with a target in place of their label: the only input of example
-// i of `targets`. Throws InvalidArgument for different sizes, for examples of `inputs` that have
-// targets already, and for targets with several inputs or targets. Thread-safe.
-DatastorePtr with_targets(DatastorePtr inputs, DatastorePtr targets);
+// i of `targets`. Integers as targets are classes: their classes() and labels replace those of
+// `inputs`. Throws InvalidArgument for different sizes, for examples of `inputs` that have targets
+// already, for targets with several inputs or targets, and, naming the observation, for targets
+// with a wrong number of steps; where this is not known before, reading throws DataError.
+// Thread-safe.
+DatastorePtr with_targets(DatastorePtr inputs, DatastorePtr targets,
+                          TargetLengths lengths = TargetLengths::as_inputs);
 
 // The notices of all stores that are not null, each sentence once.
 std::vector<std::string> notices_of(const std::vector<DatastorePtr>& stores);
@@ -217,6 +243,7 @@ std::vector<std::string> notices_of(const std::vector<DatastorePtr>& stores);
 // Digest of an image's size and pixels, and of an array's shape and elements.
 Digest digest_of_image(const Image& image);
 Digest digest_of_array(const Shape& shape, const float* values);
+Digest digest_of_array(const Shape& shape, const int32_t* values);
 
 // Throws Unsupported unless an input is an image: "[augmentation] is for images, ...". `what` is
 // the name in brackets.

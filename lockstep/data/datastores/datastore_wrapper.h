@@ -28,6 +28,9 @@ class DatastoreWrapper : public Datastore {
   std::string name(int64_t index) const override { return store_->name(index); }
   std::string describe() const override { return store_->describe(); }
   Digest content_digest(int64_t index) const override { return store_->content_digest(index); }
+  std::optional<int64_t> steps(int64_t index, size_t value) const override {
+    return store_->steps(index, value);
+  }
   std::vector<std::string> notices() const override { return store_->notices(); }
   void expect(const std::vector<int64_t>& indices) const override { store_->expect(indices); }
 

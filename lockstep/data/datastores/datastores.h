@@ -1,4 +1,4 @@
-// The datastores of the library: images and arrays of floats in memory, folders of images, CSV
+// The datastores of the library: images, arrays and sequences in memory, folders of images, CSV
 // files, built-in digits, and datastores that resize or crop the images of another one.
 #pragma once
 
@@ -53,6 +53,45 @@ struct ArrayBlock {
 DatastorePtr array_datastore(ArrayBlock block, ImageLabels labels = {});
 // The same for an f32 tensor of n x shape, whose elements are copied.
 DatastorePtr array_datastore(const Tensor& values, ImageLabels labels = {});
+
+// ---- Sequences in memory ----
+
+// Sequences of floats, each steps x channels (or steps x any shape of a step); numbers of steps
+// differ, from 1 on. Takes ownership. They are inputs, or targets by step (with_targets()). One
+// label for each sequence. Observations are called "observation 0", .... Throws InvalidArgument, as
+// array_datastore() and naming the observation, for no sequences, a sequence without steps, steps
+// of different shapes, and an element that is not finite. Thread-safe.
+DatastorePtr sequence_datastore(std::vector<Array> sequences, ImageLabels labels = {});
+// The same of tokens: integers from 0 on, each sequence steps or steps x shape.
+DatastorePtr sequence_datastore(std::vector<IntegerArray> sequences, ImageLabels labels = {});
+
+// Classes of the steps of each sequence, indices into `classes`, as targets: with_targets(
+// sequence_datastore(sequences), step_labels({.labels = ...})). Without names, the names are the
+// numbers. The label of each observation is 0.
+struct StepLabels {
+  std::vector<std::vector<int32_t>> labels = {};
+  std::vector<std::string> classes = {};  // without duplicates
+};
+DatastorePtr step_labels(StepLabels labels);
+
+// ---- Sequences in a folder ----
+
+struct SequenceFolderOptions {
+  // Each folder in `path` is a class, with the files of its sequences. False: all files in `path`
+  // and in its folders are sequences of one class, "".
+  bool labeled = true;
+};
+
+// The sequences of a folder: a .csv or .tsv file for each, with a line for each step and a column
+// for each channel; the first line may have their names. Files are read as csv_datastore() reads
+// them, once, during this call, and kept in memory. Classes and files are sorted bytewise; hidden
+// files are left out, and notices() counts others. Throws FileError if the folder is missing or a
+// file cannot be read. Throws DataError, naming file, line and column, for contents that
+// csv_datastore() refuses, for files without steps or with other columns than the first, for files
+// outside the folders of classes, and for a folder without sequences. Thread-safe.
+DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOptions& options = {});
+// The same for these files, and for all files of folders among them, without labels.
+DatastorePtr sequence_files(const std::vector<std::string>& paths);
 
 // ---- Images in a folder ----
 

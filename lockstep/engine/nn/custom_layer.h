@@ -51,7 +51,9 @@ concept BuildsSeveral = requires(const L& l, LayerBuilder& b, const std::vector<
 };
 // A copyable struct with kType, kHelp, visit(FieldVisitor&) and Value build(LayerBuilder&, Value)
 // const. For several inputs, build() takes const std::vector<Value>&; kLeastInputs (1) and
-// kMostInputs (65,536) may set their number; both are 1 or more.
+// kMostInputs (65,536) may set their number; both are 1 or more. With `static constexpr bool
+// kTakesSequences = true`, build() receives sequences as a whole (LayerBuilder::lengths());
+// otherwise the layer is applied to each of their steps.
 template <class L>
 concept CustomLayer = std::semiregular<L> &&
     (BuildsOne<L> || BuildsSeveral<L>)&&requires(L l, FieldVisitor& v) {
@@ -87,6 +89,10 @@ class LayerOf : public Layer {
       return L::kMostInputs;
     }
     return BuildsOne<L> ? 1 : 1 << 16;
+  }
+  bool takes_sequences() const override {
+    if constexpr (requires { L::kTakesSequences; }) return L::kTakesSequences;
+    return false;
   }
   Value build(LayerBuilder& builder, const std::vector<Value>& inputs) const final {
     if constexpr (BuildsOne<L>) {

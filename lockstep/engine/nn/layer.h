@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,8 +53,6 @@ enum class StateRule : uint8_t {
 };
 
 class Layer;
-struct DeclaredLayer;
-struct LayerLowering;
 
 // Layer::build() declares parameters and states with it. Ops on its values become ops of the layer.
 // All functions throw InvalidArgument, naming the layer, for arguments that do not fit. Not
@@ -102,12 +101,19 @@ class LayerBuilder : private ValueBuilder {
   // What the state is in the next iteration: n x row. Each state by row needs exactly one call.
   void carry(Value state, Value next);
 
+  // Of an input that is a sequence, n x steps x ...: how many steps each observation has, n numbers
+  // of i32. The steps after them are padding, with any finite values, which must not reach any
+  // result. Undefined if the input is not a sequence. Only for layers that take whole sequences
+  // (Layer::takes_sequences()).
+  Value lengths(const Value& input);
+  // The lengths of the result, if they are not those of the first input that is a sequence.
+  // Undefined: the result is not a sequence. Without this call, it is one if it has a dimension of
+  // steps like that input, and not fewer dimensions.
+  void set_lengths(const Value& lengths);
+
  private:
   struct Target;
-  friend DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
-                                     std::span<const Shape> inputs);
-  friend int lower_layer(const Layer& layer, const LayerLowering& lowering,
-                         std::span<const int> inputs);
+  friend struct LayerBuild;
   // A value of this build; its number is its position among them.
   struct Built {
     int number;      // in the graph; -1: a parameter or state that no op has read
@@ -130,6 +136,8 @@ class LayerBuilder : private ValueBuilder {
   void follow(StateRule rule, Value state, Value value, double momentum);
   // Throws unless each state by row is carried.
   void check_carried() const;
+  // Throws if the layer is applied to each step of a sequence.
+  void refuse_by_step(const char* what) const;
   void note(const std::string& what, const std::vector<Value>& values);
 
   const Target& target_;
@@ -142,6 +150,9 @@ class LayerBuilder : private ValueBuilder {
     bool carried = false;
   };
   std::vector<ByRow> by_row_;
+  bool by_step_ = false;              // the layer is applied to each step
+  std::vector<int> lengths_;          // positions, by input; -1: not a sequence
+  std::optional<Value> set_lengths_;  // by set_lengths()
   std::vector<std::string> notes_;
 };
 
@@ -161,6 +172,14 @@ class Layer {
   // shape, which is ignored.
   virtual bool is_input() const { return false; }
   virtual Shape input_shape() const { return {}; }
+  // Of an input layer: observations are sequences, n x steps x input_shape(), with different
+  // numbers of steps.
+  virtual bool is_sequence_input() const { return false; }
+  // Of an input layer: observations are numbers of words, characters and the like (i32).
+  virtual bool is_token_input() const { return false; }
+  // Whether build() receives sequences as a whole. Otherwise the layer is applied to each step: its
+  // observations are the steps of all sequences.
+  virtual bool takes_sequences() const { return false; }
   // Declares parameters and states, adds the layer's ops and returns its result. Input layers
   // receive the data. Throws InvalidArgument if the inputs do not fit.
   virtual Value build(LayerBuilder& layer, const std::vector<Value>& inputs) const = 0;

@@ -10,20 +10,33 @@
 
 namespace lockstep {
 
-// The shape of n observations of an input layer's data.
-Shape data_shape(const Layer& input, int64_t n);
+// The shape of n observations of an input layer's data; of sequences with `steps` steps.
+Shape data_shape(const Layer& input, int64_t n, int64_t steps);
 
-// What a layer declares, and the shape of its result.
+// A value that a layer receives or gives, with one observation.
+struct LayerValue {
+  Shape shape;  // of a sequence 1 x steps x ..., with any number of steps
+  DType type = DType::f32;
+  bool sequence = false;
+
+  // Of one observation; of sequences of one step.
+  Shape each() const;
+  // "3x32x32", "steps x 12", "steps"
+  std::string to_string() const;
+};
+
+// What a layer declares, and its result.
 struct DeclaredLayer {
   std::vector<ParameterSpec> parameters;
   std::vector<StateSpec> states, row_states;  // shapes of the latter: of a row
-  Shape result;
+  LayerValue result;
 };
 
-// Builds a layer for inputs of these shapes, in training mode, to learn what it declares. Throws
-// the error of an op about its inputs without the layer's name, which the caller adds.
+// Builds a layer for such inputs, in training mode, to learn what it declares, which must not
+// depend on the number of steps. Throws the error of an op about its inputs without the layer's
+// name, which the caller adds.
 DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
-                            std::span<const Shape> inputs);
+                            std::span<const LayerValue> inputs);
 
 // The graph that receives a layer, and what the layer has declared.
 struct LayerLowering {
@@ -38,10 +51,12 @@ struct LayerLowering {
   std::vector<MovingStatistics>& statistics;  // receives the rules of states, in training
   // Receives the states by row, named "<layer>.<name>". Null: they are constants.
   std::vector<Carry>* carries = nullptr;
+  bool sequence = false;  // the layer's result is a sequence
 };
 
-// Adds a layer to a graph and returns the value of its result. Throws InvalidArgument if the layer
-// requests what it has not declared, or if two builds differ.
-int lower_layer(const Layer& layer, const LayerLowering& lowering, std::span<const int> inputs);
+// Adds a layer to a graph and returns its result. Throws InvalidArgument if the layer requests what
+// it has not declared, or if two builds differ.
+LoweredValue lower_layer(const Layer& layer, const LayerLowering& lowering,
+                         std::span<const LoweredValue> inputs);
 
 }  // namespace lockstep

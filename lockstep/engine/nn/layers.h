@@ -33,16 +33,28 @@ struct FeatureInputOptions {
 };
 LayerPtr feature_input(FeatureInputOptions options);
 
-// Inputs of sequences of length x channels, and of volumes. Normalized like feature_input,
-// with statistics of each channel.
+// Inputs of sequences, and of volumes. Normalized like feature_input, with statistics of each
+// channel (of sequences over all valid steps). With a length, sequences are arrays of channels x
+// length for convolution1d() and the like. Without, observations are steps x channels, with
+// different numbers of steps: layers such as lstm() take whole sequences, and all others are
+// applied to each step.
 struct SequenceInputOptions {
   static constexpr const char* kType = "sequence_input";
-  static constexpr const char* kHelp = "sequences of length x channels";
+  static constexpr const char* kHelp = "sequences of channels, of one length or of any length";
   int64_t channels = 0, length = 0;
   std::string normalization = "zero-center";
   void visit(FieldVisitor& v);
 };
 LayerPtr sequence_input(SequenceInputOptions options);
+
+// Input of sequences of tokens (i32): numbers of words, characters or bytes.
+struct TokenInputOptions {
+  static constexpr const char* kType = "token_input";
+  static constexpr const char* kHelp = "sequences of tokens: words, characters or bytes";
+  int64_t vocabulary = 0;
+  void visit(FieldVisitor& v);
+};
+LayerPtr token_input(TokenInputOptions options);
 
 struct Image3dInputOptions {
   static constexpr const char* kType = "image3d_input";
@@ -70,7 +82,9 @@ struct Convolution2dOptions {
 };
 LayerPtr convolution2d(Convolution2dOptions options);
 
-// Convolution over sequences, and over volumes (depth x height x width).
+// Convolution over sequences, and over volumes (depth x height x width). `causal`: zeros only
+// before the first step, in place of `padding`. Sequences of different lengths need it, or padding
+// "same", and a stride of 1; the steps after their ends count as zeros.
 struct Convolution1dOptions {
   static constexpr const char* kType = "convolution1d";
   static constexpr const char* kHelp = "convolution of sequences";
@@ -79,6 +93,7 @@ struct Convolution1dOptions {
   Padding1d padding{};
   int64_t dilation = 1;
   int64_t groups = 1;
+  bool causal = false;
   bool bias = true;
   std::string weights_initializer = "glorot", bias_initializer = "zeros";
   double weights_l2_factor = 1, bias_l2_factor = 0;
@@ -122,7 +137,7 @@ struct TransposedConvolution2dOptions {
 };
 LayerPtr transposed_convolution2d(TransposedConvolution2dOptions options);
 
-// y = W x + b over all elements of an observation.
+// y = W x + b over all elements of an observation, or of each step of a sequence.
 struct FullyConnectedOptions {
   static constexpr const char* kType = "fully_connected";
   static constexpr const char* kHelp = "dense layer: y = W x + b";
@@ -134,6 +149,14 @@ struct FullyConnectedOptions {
   void visit(FieldVisitor& v);
 };
 LayerPtr fully_connected(FullyConnectedOptions options);
+
+// The last valid step of a sequence.
+struct LastStepOptions {
+  static constexpr const char* kType = "last_step";
+  static constexpr const char* kHelp = "the last step of a sequence";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr last_step();
 
 // Batch normalization. Training uses the statistics of a shard, prediction the moving statistics.
 // moving = (1 - momentum) * moving + momentum * (statistic of the mini-batch). Variances are
@@ -341,7 +364,7 @@ LayerPtr average_pooling3d(AveragePooling3dOptions options);
 
 struct GlobalAveragePooling1dOptions {
   static constexpr const char* kType = "global_average_pooling1d";
-  static constexpr const char* kHelp = "average over all time steps";
+  static constexpr const char* kHelp = "average over all time steps, of sequences the valid ones";
   void visit(FieldVisitor&) {}
 };
 LayerPtr global_average_pooling1d();

@@ -7,7 +7,9 @@
 #include "lockstep/engine/nn/formulas/formula_functions.h"
 #include "lockstep/engine/nn/formulas/formula_parser.h"
 #include "lockstep/engine/nn/formulas/formula_values.h"
+#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/views.h"
 
 namespace lockstep {
 namespace {
@@ -106,22 +108,33 @@ bool takes_labels(const std::string& loss) {
   return is_expression(loss) ? !parsed(loss).names.labels.empty() : loss == "cross_entropy";
 }
 
-LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {
+namespace {
+
+// The loss of predictions that are not sequences, and a graph input for targets of `target_shape`
+// (`label_shape`: for labels), which is seen as one for each prediction.
+LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int prediction,
+                            const Shape& target_shape, const Shape& label_shape) {
   const Shape shape = graph.shape(prediction);
   GraphBuilder builder(graph, "loss");
   const Value output(&builder, prediction);
+  const auto add_target = [&](bool labels) {
+    const int input = labels ? graph.add_input(label_shape, DType::i32)
+                             : graph.add_input(target_shape, DType::f32);
+    const Shape wanted = labels ? Shape{shape[0]} : shape;
+    const Value value(&builder, input);
+    return std::pair{input, graph.shape(input) == wanted ? value : ops::reshaped(value, wanted)};
+  };
   if (loss == "cross_entropy") {
-    const int target = graph.add_input(Shape{shape[0]}, DType::i32);
-    return {target, ops::cross_entropy(output, Value(&builder, target)).number()};
+    const auto [input, target] = add_target(true);
+    return {input, ops::cross_entropy(output, target).number()};
   }
   if (loss == "mean_squared_error") {
-    const int target = graph.add_input(shape, DType::f32);
-    return {target, ops::mean_squared_error(output, Value(&builder, target)).number()};
+    const auto [input, target] = add_target(false);
+    return {input, ops::mean_squared_error(output, target).number()};
   }
   LossFormula made = parsed(loss);
-  const int target = made.names.labels.empty() ? graph.add_input(shape, DType::f32)
-                                               : graph.add_input(Shape{shape[0]}, DType::i32);
-  std::vector<Value> values{output, Value(&builder, target)};
+  const auto [input, target] = add_target(!made.names.labels.empty());
+  std::vector<Value> values{output, target};
   // A softmax that only the cross-entropy reads is fused with it later. Where more reads it, the
   // cross-entropy of a probability that has become 0 would be infinite.
   const int logits = logits_of(graph, prediction);
@@ -139,7 +152,26 @@ LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {
                        value.shape().without_batch().to_string(),
                    "average them: mean(...)");
   }
-  return {target, value.number()};
+  return {input, value.number()};
+}
+
+}  // namespace
+
+LossValues add_loss(Graph& graph, const std::string& loss, const LoweredValue& prediction) {
+  const Shape shape = graph.shape(prediction.value);
+  if (prediction.lengths < 0) {
+    return add_loss_of_rows(graph, loss, prediction.value, shape, {shape[0]});
+  }
+  const int64_t n = shape[0], steps = shape[1];
+  GraphBuilder builder(graph, "loss");
+  const Value output(&builder, prediction.value), lengths(&builder, prediction.lengths);
+  const Shape together = steps_together(shape);
+  int rows = reshaped_from(graph, prediction.value, together);
+  if (rows < 0) rows = ops::reshaped(output, together).number();
+  LossValues made = add_loss_of_rows(graph, loss, rows, shape, {n, steps});
+  const Value losses = ops::reshaped(Value(&builder, made.loss), {n, steps});
+  made.loss = ops::sum(ops::where(ops::step_mask(lengths, steps), losses, 0), {1}).number();
+  return made;
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/engine/graph/graph.h"
+#include "lockstep/engine/nn/lowering.h"
 
 namespace lockstep {
 
@@ -26,12 +27,17 @@ bool is_expression(const std::string& loss);
 bool takes_labels(const std::string& loss);
 
 struct LossValues {
-  int target;  // graph input for targets: n labels (i32), or n x ... (f32)
-  int loss;    // n values
+  // Graph input for targets: n labels (i32), or n x ... (f32). Of a sequence: n x steps labels, or
+  // n x steps x ....
+  int target;
+  int loss;  // n values; of a sequence the sum over its valid steps
 };
 
-// Adds the loss of `prediction` to the graph. Throws InvalidArgument like check_loss(), and for a
-// prediction that does not fit the loss.
-LossValues add_loss(Graph& graph, const std::string& loss, int prediction);
+// Adds the loss of `prediction` to the graph, of a sequence that of each step. Throws
+// InvalidArgument like check_loss(), and for a prediction that does not fit the loss.
+LossValues add_loss(Graph& graph, const std::string& loss, const LoweredValue& prediction);
+inline LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {
+  return add_loss(graph, loss, LoweredValue{prediction, -1});
+}
 
 }  // namespace lockstep

@@ -30,15 +30,26 @@ struct Carry {
   int output = -1;   // a value; mark_carries(): number of the output
 };
 
+// A value of a lowered network.
+struct LoweredValue {
+  int value = -1;
+  int lengths = -1;  // of a sequence (n x steps x ...): the value of its lengths, n of i32
+};
+
 // A network lowered to a graph of ops for a number of observations.
 struct LoweredNetwork {
   Graph graph;
   std::vector<int> inputs;   // values of the input layers' data, in order: the first graph inputs
   std::vector<int> outputs;  // values of the output layers' results
+  // The lengths of inputs and outputs that are sequences; -1: of others. Those of inputs are the
+  // next graph inputs, in order.
+  std::vector<int> input_lengths, output_lengths;
   // Only in training mode. mean_output and variance_output are values until mark_statistics().
   std::vector<MovingStatistics> statistics;
   std::vector<Carry> carries;  // only with LoweringOptions::carry, with values as outputs
 
+  // The numbers of the graph's inputs for lengths, in the order of the inputs that are sequences.
+  std::vector<int> length_inputs() const;
   // Marks the values in `statistics` as outputs of the graph, after the existing ones. Returns the
   // statistics with numbers of outputs instead of values.
   std::vector<MovingStatistics> mark_statistics();
@@ -55,6 +66,9 @@ struct LoweringOptions {
   std::vector<std::string> outputs = {};
   // States by row are inputs and outputs, else constants.
   bool carry = false;
+  // The number of steps of each input layer's observations, which is read where they are sequences.
+  // Empty: a few, for questions that do not depend on it.
+  std::vector<int64_t> steps = {};
 };
 
 // What Network::forward() and forward_all() of a thread may do. Later ones are stricter.

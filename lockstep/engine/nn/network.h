@@ -52,6 +52,17 @@ struct RowState {
   float initial = 0;  // value of each element after a reset
 };
 
+// An input or an output of a network. A value type.
+struct NetworkValue {
+  std::string name;         // of the layer
+  Shape shape;              // of an observation; of sequences of a step
+  bool sequence = false;    // observations have different numbers of steps
+  DType type = DType::f32;  // i32: tokens
+
+  // "3x32x32", "steps x 12", "steps"
+  std::string to_string() const;
+};
+
 // A reason why a network cannot run.
 struct NetworkProblem {
   std::string layer;  // "" if it concerns the whole network
@@ -69,6 +80,9 @@ struct ForwardOptions {
   bool carry = true;
   // Names of layers whose results are returned instead of those of the output layers.
   std::vector<std::string> outputs = {};
+  // The lengths of each input that is a sequence, in order: n numbers of i32. None: all steps of
+  // all inputs are valid.
+  std::vector<Tensor> lengths = {};
 };
 
 // The names of the columns of the tables that a network learned from. A value type.
@@ -130,10 +144,14 @@ class Network {
   // the totals. Throws InvalidArgument if the network has problems.
   std::string summary() const;
 
-  // Names of the input layers, and shapes of one observation.
+  // Names of the input layers, and shapes of one observation; of sequences of one step.
   std::vector<std::string> input_names() const;
   std::vector<Shape> input_shapes() const;
   std::vector<Shape> output_shapes() const;
+  // The same with what else is known of them. outputs() throws InvalidArgument if the network has
+  // problems.
+  std::vector<NetworkValue> inputs() const;
+  std::vector<NetworkValue> outputs() const;
 
   // The columns of the tables that the network learned from; empty: none, or they have no names.
   // train() sets them, and model files keep them. match_columns() gives other tables their order
@@ -190,8 +208,10 @@ class Network {
   Tensor state_value(const std::string& name) const;
 
   // Runs observations through the network. `inputs`: one tensor for each input layer, n x c x h x w
-  // (features: n x c), f32 or u8, on the network's device. Outputs are on the same device. Returns
-  // the first output. A tape records the run as one node and may outlive the network. gradient() of
+  // (features: n x c), f32 or u8; of sequences n x steps x c (f32; tokens: n x steps, i32) with
+  // options.lengths; on the network's device. Outputs are on the same device; of sequences n x
+  // steps x ..., where what follows the valid steps is undefined but finite. Returns the first
+  // output. A tape records the run as one node and may outlive the network. gradient() of
   // that tape throws InvalidArgument if parameters have changed since. Throws InvalidArgument if
   // inputs do not fit or lack their statistics (set_input_normalization(), input/training_data.h),
   // or if a layer draws random numbers and no step is given.
@@ -201,12 +221,19 @@ class Network {
   // Returns the number of observations in `inputs`. Throws InvalidArgument if the inputs do not
   // fit.
   int64_t check_inputs(std::span<const Tensor> inputs) const;
+  // Returns the lengths of the inputs that are sequences, on the network's device: those given, or
+  // all steps. Throws InvalidArgument for lengths that do not fit. `inputs` have been checked.
+  std::vector<Tensor> sequence_lengths(std::span<const Tensor> inputs,
+                                       const std::vector<Tensor>& given) const;
   // Runs a network with one input outside training, without recording. Returns the first output: n
   // x ... for an input of n x .... On the CPU, a row of the result does not depend on n or on the
   // other observations, bit by bit. For this, observations are run in batches of a fixed size, and
   // zeros fill the last batch. forward() runs all observations at once, so its rounding may depend
   // on n. Throws InvalidArgument if the input does not fit.
   Tensor predict(const Tensor& input);
+  // The same for sequences with these lengths (n numbers of i32). Steps after them have zeros in
+  // the result. A row of the result does not depend on the number of steps of the tensor either.
+  Tensor predict(const Tensor& input, const Tensor& lengths);
 
   // For trainers. lower() returns the ops for `n` observations, packed() the copies of parameters
   // that plans read. Slots of parameters and states are indices into parameters() and state().

@@ -62,7 +62,11 @@ std::string problem_text(const InvalidArgument& e, const std::string& remark = {
   return text.insert(std::min(text.find('\n'), text.size()), more);
 }
 
-std::string size_text(const Shape& with_batch) { return with_batch.without_batch().to_string(); }
+// The data that an input layer receives.
+LayerValue data_of(const Layer& input) {
+  return {data_shape(input, 1, 1), input.is_token_input() ? DType::i32 : DType::f32,
+          input.is_sequence_input()};
+}
 
 }  // namespace
 
@@ -144,8 +148,8 @@ NetworkAnalysis Network::State::analyze() const {
     }
     if (!sound[i]) continue;  // already reported for this layer or for one that it depends on
     try {
-      std::vector<Shape> inputs = a.inputs[i];
-      if (node.layer->is_input()) inputs = {data_shape(*node.layer, 1)};
+      std::vector<LayerValue> inputs = a.inputs[i];
+      if (node.layer->is_input()) inputs = {data_of(*node.layer)};
       DeclaredLayer declared = declare_layer(*node.layer, node.name, inputs);
       a.parameters[i] = std::move(declared.parameters);
       a.states[i] = std::move(declared.states);
@@ -153,8 +157,8 @@ NetworkAnalysis Network::State::analyze() const {
       a.outputs[i] = declared.result;
     } catch (const InvalidArgument& e) {
       std::string received;
-      for (const auto& shape : a.inputs[i]) {
-        received += (received.empty() ? "" : ", ") + size_text(shape);
+      for (const LayerValue& input : a.inputs[i]) {
+        received += (received.empty() ? "" : ", ") + input.to_string();
       }
       if (received.empty()) received = "none";
       a.problems.push_back({node.name, problem_text(e, " (layer's input: " + received + ")")});
@@ -219,8 +223,29 @@ std::vector<Shape> Network::output_shapes() const {
   check();
   const NetworkAnalysis a = state_->analyze();
   std::vector<Shape> shapes;
-  for (size_t i : a.output_layers) shapes.push_back(a.outputs[i].without_batch());
+  for (size_t i : a.output_layers) shapes.push_back(a.outputs[i].each());
   return shapes;
+}
+
+std::vector<NetworkValue> Network::inputs() const {
+  std::vector<NetworkValue> all;
+  for (const auto& node : state_->layers) {
+    if (!node.layer->is_input()) continue;
+    const LayerValue data = data_of(*node.layer);
+    all.push_back({node.name, data.each(), data.sequence, data.type});
+  }
+  return all;
+}
+
+std::vector<NetworkValue> Network::outputs() const {
+  check();
+  const NetworkAnalysis a = state_->analyze();
+  std::vector<NetworkValue> all;
+  for (const size_t i : a.output_layers) {
+    const LayerValue& value = a.outputs[i];
+    all.push_back({state_->layers[i].name, value.each(), value.sequence, value.type});
+  }
+  return all;
 }
 
 std::vector<std::pair<std::string, Shape>> Network::value_shapes() const {
@@ -248,7 +273,7 @@ std::string Network::summary() const {
   int64_t parameters = 0, state = 0;
   for (size_t i : a.order) {
     const LayerNode& node = state_->layers[i];
-    Row row{node.name, std::string(node.layer->type()), {}, size_text(a.outputs[i]), {}, {}};
+    Row row{node.name, std::string(node.layer->type()), {}, a.outputs[i].to_string(), {}, {}};
     for (const auto& input : node.inputs) row.inputs += (row.inputs.empty() ? "" : ", ") + input;
     if (!node.shares.empty()) {
       row.parameters = "shared with " + node.shares;

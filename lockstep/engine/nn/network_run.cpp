@@ -4,13 +4,12 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/base/suggest.h"
 #include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/nn/input_statistics.h"
-#include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/engine/nn/recorded_run.h"
+#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {
@@ -38,23 +37,6 @@ void update_moving(float* state, const double* statistic, int64_t count, double 
 }
 
 namespace {
-
-// Copies rows of `bytes` bytes each.
-struct RowCopy {
-  Device device;
-  size_t bytes;
-  void operator()(void* to, int64_t to_row, const void* from, int64_t from_row,
-                  int64_t rows) const {
-    eager_copy(device, static_cast<std::byte*>(to) + static_cast<size_t>(to_row) * bytes,
-               static_cast<const std::byte*>(from) + static_cast<size_t>(from_row) * bytes,
-               static_cast<size_t>(rows) * bytes);
-  }
-};
-
-// The number of observations that predict() runs together. The kernels, and therefore the rounding,
-// depend on the shape, so the number is fixed and independent of the caller's batch. On the CPU it
-// is the size of a shard. A GPU needs more for good speed.
-constexpr int64_t kPredictedTogether = 16, kPredictedTogetherOnGpu = 64;
 
 // Updates a state with a value of the mini-batch that a run has computed.
 void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output, double momentum) {
@@ -95,9 +77,11 @@ Tensor parameter_gradient(const PlanRun& run, size_t i, const Shape& shape) {
   return result;
 }
 
-// Returns a run that goes back to its plan after use, if the plan still exists.
-std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedParameters& packed,
-                                 const std::vector<NetworkState>& states) {
+}  // namespace
+
+std::shared_ptr<NetworkRun> lend_run(const std::shared_ptr<NetworkPlan>& plan,
+                                     PackedParameters& packed,
+                                     const std::vector<NetworkState>& states) {
   std::unique_ptr<NetworkRun> run;
   void* const stream = EagerStream::of_thread(plan->plan->device());
   {
@@ -132,132 +116,13 @@ std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, Packe
           }};
 }
 
-}  // namespace
-
-std::vector<MovingStatistics> LoweredNetwork::mark_statistics() {
-  std::vector<MovingStatistics> marked = statistics;
-  for (MovingStatistics& s : marked) {
-    s.channels = graph.shape(s.mean_output).elements();
-    s.mean_output = graph.mark_output(s.mean_output);
-    s.variance_output = graph.mark_output(s.variance_output);
-  }
-  return marked;
-}
-
-std::vector<Carry> LoweredNetwork::mark_carries() {
-  std::vector<Carry> marked = carries;
-  for (Carry& carry : marked) carry.output = graph.mark_output(carry.output);
-  return marked;
-}
-
-LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
-  if (!initialized()) throw InvalidArgument("[network] not initialized");
-  const NetworkAnalysis a = state_->analyze();
-  std::vector<size_t> results = a.output_layers;
-  if (!options.outputs.empty()) results = state_->places_of(options.outputs);
-  const std::vector<bool> needed = state_->needed_for(results, a.order);
-  LoweredNetwork out;
-  std::map<std::string, int> values;
-  // The caller passes every input, whether the results depend on it or not.
-  std::map<size_t, int> data;
-  for (size_t i : a.order) {
-    const Layer& layer = *state_->layers[i].layer;
-    if (!layer.is_input()) continue;
-    const size_t k = out.inputs.size();
-    const DType type = k < options.inputs.size() ? options.inputs[k] : DType::f32;
-    out.inputs.push_back(out.graph.add_input(data_shape(layer, n), type));
-    data[i] = out.inputs.back();
-  }
-  for (size_t i : a.order) {
-    const LayerNode& node = state_->layers[i];
-    if (!needed[i]) continue;
-    std::vector<int> inputs;
-    if (node.layer->is_input()) inputs.push_back(data.at(i));
-    for (const auto& name : node.inputs) inputs.push_back(values.at(name));
-    const auto& owner = node.shares.empty() ? node.name : node.shares;
-    const size_t owns = state_->places.at(owner);
-    const LayerSlots& slots = state_->slots.at(owner);
-    // Named as this node, so that layers with shared parameters draw different random numbers.
-    values[node.name] =
-        lower_layer(*node.layer,
-                    {out.graph, node.name, options.training, a.parameters[owns], a.states[owns],
-                     a.row_states[owns], slots.first_parameter, slots.first_state, out.statistics,
-                     options.carry ? &out.carries : nullptr},
-                    inputs);
-  }
-  for (size_t i : results) out.outputs.push_back(values.at(state_->layers[i].name));
-  return out;
-}
-
-std::vector<size_t> Network::State::places_of(const std::vector<std::string>& names) const {
-  std::vector<size_t> found;
-  for (const auto& name : names) {
-    const auto place = places.find(name);
-    if (place == places.end()) {
-      std::vector<std::string> known;
-      for (const auto& node : layers) known.push_back(node.name);
-      throw InvalidArgument("[network] no layer `" + name + "`, whose output is requested",
-                            suggest(name, known));
-    }
-    if (std::find(found.begin(), found.end(), place->second) != found.end()) {
-      throw InvalidArgument("[network] the output of `" + name + "` is requested twice");
-    }
-    found.push_back(place->second);
-  }
-  return found;
-}
-
-const RowState& Network::State::row_state(const std::string& name) const {
-  const auto found = std::ranges::find(row_states, name, &RowState::name);
-  if (found == row_states.end()) throw InternalError("[network] no state by row `" + name + "`");
-  return *found;
-}
-
-std::vector<bool> Network::State::needed_for(const std::vector<size_t>& results,
-                                             const std::vector<size_t>& order) const {
-  std::vector<bool> needed(layers.size(), false);
-  for (size_t i : results) needed[i] = true;
-  for (auto i = order.rbegin(); i != order.rend(); ++i) {
-    if (!needed[*i]) continue;
-    for (const auto& name : layers[*i].inputs) needed[places.at(name)] = true;
-  }
-  return needed;
-}
-
-int64_t Network::check_inputs(std::span<const Tensor> inputs) const {
-  const std::vector<Shape> wanted = input_shapes();
-  if (inputs.size() != wanted.size()) {
-    throw InvalidArgument("[network] takes " + std::to_string(wanted.size()) +
-                          " inputs, received " + std::to_string(inputs.size()));
-  }
-  int64_t n = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Shape& shape = inputs[i].shape();
-    if (i == 0 && shape.rank() > 0) n = shape[0];
-    if (shape.rank() == 0 || !(shape.without_batch() == wanted[i]) || shape[0] != n || n < 1 ||
-        (inputs[i].dtype() != DType::f32 && inputs[i].dtype() != DType::u8)) {
-      throw InvalidArgument(
-          "[network] input " + std::to_string(i + 1) + " must be n x " + wanted[i].to_string() +
-          " of f32 or u8" +
-          (i > 0 ? ", where n is the batch size of input 1 (" + std::to_string(n) + ")" : "") +
-          ", received " + inputs[i].spec().to_string());
-    }
-    if (inputs[i].device() != device()) {
-      throw InvalidArgument("[network] input " + std::to_string(i + 1) + " is on " +
-                                to_string(inputs[i].device()) + ", but the network is on " +
-                                to_string(device()),
-                            "move one of them: tensor.to(device) or network.to(device)");
-    }
-  }
-  return n;
-}
-
 std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions& options,
                                                DType precision, bool gradients) {
   std::string key = options.training ? "training" : "inference";
   key += " " + std::to_string(n) + (gradients ? " gradients" : "");
   for (const DType type : options.inputs) key += " " + std::string(name_of(type));
   key += " " + std::string(name_of(precision));
+  for (const int64_t steps : options.steps) key += " " + std::to_string(steps);
   for (const auto& name : options.outputs) key += " " + name;
   if (options.carry) key += " carry";
   const MutexLock lock(state_->mutex);
@@ -288,6 +153,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   }
   made->statistics = lowered.mark_statistics();
   made->carries = lowered.mark_carries();
+  made->lengths = lowered.length_inputs();
   made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
   if (plans.size() == State::kMostPlans) plans.pop_back();
   plans.emplace(plans.begin(), key, std::move(made));
@@ -322,16 +188,19 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   for (const auto& l : state_->parameters) tracked.push_back(l.value);
   const bool record = options.record && Tape::any_tracks(tracked);
   std::vector<DType> types;
+  const std::vector<Tensor> lengths = sequence_lengths(inputs, options.lengths);
+  const std::vector<int64_t> steps = steps_of(inputs, !lengths.empty());
   for (const Tensor& input : inputs) types.push_back(input.dtype());
-  const std::shared_ptr<NetworkPlan> mine = plan_for(
-      n, {options.training, types, options.outputs, options.carry}, options.precision, record);
+  const std::shared_ptr<NetworkPlan> mine =
+      plan_for(n, {options.training, types, options.outputs, options.carry, steps},
+               options.precision, record);
   if (!mine->draws.empty() && options.step == StepInfo{}) {
     throw InvalidArgument("[network] layer \"" + mine->draws +
                               "\" draws random numbers, and ForwardOptions::step is not given",
                           "give each mini-batch its own, .step = {seed, iteration} with iterations "
                           "from 1: the same step draws the same numbers");
   }
-  const std::shared_ptr<NetworkRun> lent = lend(mine, packed(), state_->states);
+  const std::shared_ptr<NetworkRun> lent = lend_run(mine, packed(), state_->states);
   const std::shared_ptr<PlanRun> run(lent, lent->run.get());
   const ArithmeticMode mode;
   // Digests of a device's parameters require a copy to the host, so they are computed only if
@@ -340,6 +209,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   if (record || device().is_cpu()) digests = packed().digests();
   packed().refresh(digests);
   std::vector<RecordedRun::RowsRead> rows;
+  for (size_t k = 0; k < lengths.size(); ++k) rows.push_back({mine->lengths[k], lengths[k]});
   for (const Carry& carry : mine->carries) {
     const Tensor& state = state_->row_state(carry.name).value;
     if (state.shape()[0] < n) {
@@ -417,34 +287,6 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
 
 Tensor Network::forward(const std::vector<Tensor>& inputs, const ForwardOptions& options) {
   return forward_all(inputs, options).front();
-}
-
-Tensor Network::predict(const Tensor& input) {
-  const int64_t n = check_inputs(std::span(&input, 1));
-  const bool on_cpu = device().is_cpu();
-  const int64_t rows = on_cpu ? kPredictedTogether : kPredictedTogetherOnGpu;
-  const std::shared_ptr<NetworkPlan> mine =
-      plan_for(rows, {.inputs = {input.dtype()}}, DType::f32, false);
-  const std::shared_ptr<NetworkRun> run = lend(mine, packed(), state_->states);
-  const ArithmeticMode mode;
-  packed().refresh(on_cpu ? packed().digests() : std::vector<Digest>());
-  const Tensor plain = convert(input, input.spec().plain());
-  Tensor result(mine->outputs[0].with_batch(n), DType::f32, device());
-  const RowCopy in{device(), plain.bytes() / static_cast<size_t>(n)};
-  const RowCopy out{device(), result.bytes() / static_cast<size_t>(n)};
-  const int64_t padding = (rows - n % rows) % rows;
-  const Tensor zeros = Tensor::zeros(input.shape().with_batch(std::max<int64_t>(padding, 1)),
-                                     input.dtype(), device());
-  PlanRun& plan = *run->run;
-  for (int64_t first = 0; first < n; first += rows) {
-    const int64_t some = std::min(rows, n - first);
-    in(plan.input(0), 0, plain.raw(), first, some);
-    if (some < rows) in(plan.input(0), some, zeros.raw(), 0, padding);
-    plan.forward({});
-    plan.join();
-    out(result.raw(), first, plan.output(0), 0, some);
-  }
-  return result;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/plan/plan.h"
@@ -24,12 +25,18 @@ struct NetworkPlan {
   std::shared_ptr<const Plan> plan;
   std::vector<MovingStatistics> statistics;
   std::vector<Carry> carries;
+  std::vector<int> lengths;  // numbers of the inputs for lengths
   Mutex mutex;
   std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
   std::vector<Shape> outputs;  // shapes with all observations
   std::string draws;           // first layer that draws random numbers; "": none does
   std::shared_ptr<const NetworkFunction> function;  // with gradients
 };
+
+// Returns a run that goes back to its plan after use, if the plan still exists.
+std::shared_ptr<NetworkRun> lend_run(const std::shared_ptr<NetworkPlan>& plan,
+                                     PackedParameters& packed,
+                                     const std::vector<NetworkState>& states);
 
 // First index of a layer's parameters and states in the network's lists.
 struct LayerSlots {
@@ -41,8 +48,8 @@ struct LayerSlots {
 struct NetworkAnalysis {
   std::vector<NetworkProblem> problems;
   std::vector<size_t> order;                           // indices of layers
-  std::vector<std::vector<Shape>> inputs;              // by layer: shapes with 1 observation
-  std::vector<Shape> outputs;                          // by layer
+  std::vector<std::vector<LayerValue>> inputs;         // by layer
+  std::vector<LayerValue> outputs;                     // by layer
   std::vector<std::vector<ParameterSpec>> parameters;  // by layer
   std::vector<std::vector<StateSpec>> states, row_states;
   std::vector<size_t> output_layers;  // layers that no other layer reads
@@ -66,7 +73,7 @@ struct Network::State {
   // Most recently used first.
   std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans
       LOCKSTEP_GUARDED_BY(mutex);
-  static constexpr size_t kMostPlans = 16;
+  static constexpr size_t kMostPlans = 64;  // sequences: one for each capacity
 
   void forget_plans() LOCKSTEP_EXCLUDES(mutex);
   const LayerNode* find(const std::string& name) const;

@@ -664,11 +664,12 @@ T nll(const T& log_probabilities, const Same<T>& labels, const Same<T>& weights 
 
 // Connectionist temporal classification (Graves et al. 2006): -log of the sum of the probabilities
 // of all alignments of the labels, one value for each observation. PyTorch's F.ctc_loss of
-// log_softmax(logits) with reduction="none". logits: n x t x k; labels: n x l, i32, of other classes
-// than the blank one; lengths of both. Where no alignment exists, because there are fewer steps than
-// labels and blanks between equal ones, the loss is infinite, or 0 with zero_infinity, and its
-// gradient is 0 (PyTorch: NaN without zero_infinity). Labels of no class or of the blank one give
-// NaN; eager calls on the CPU refuse them. Throws InvalidArgument if shapes or types do not fit.
+// log_softmax(logits) with reduction="none". logits: n x t x k; labels: n x l, i32, of other
+// classes than the blank one; lengths of both. Where no alignment exists, because there are fewer
+// steps than labels and blanks between equal ones, the loss is infinite, or 0 with zero_infinity,
+// and its gradient is 0 (PyTorch: NaN without zero_infinity). Labels of no class or of the blank
+// one give NaN; eager calls on the CPU refuse them. Throws InvalidArgument if shapes or types do
+// not fit.
 struct CtcParams {
   int64_t blank = 0;
   bool zero_infinity = false;

@@ -3,7 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/engine/nn/architectures.h"
+#include "lockstep/engine/nn/architectures/architectures.h"
 #include "lockstep/runs/jobs/network_text.h"
 
 namespace lockstep {

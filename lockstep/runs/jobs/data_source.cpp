@@ -172,7 +172,29 @@ DatastorePtr open_table(const std::string& name, const TableOptions& tables, siz
   return input < inputs.size() ? with_columns(std::move(rows), 0, inputs[input]) : rows;
 }
 
+// A folder with a table for each sequence.
+DatastorePtr open_sequences(const std::string& name, bool labeled, const TableOptions& tables) {
+  check_name(name);
+  if (cloud::is_address(name) || name == builtin_digits_name || is_table_file(name)) {
+    throw InvalidArgument("[data] the network's input is a sequence, but " + name +
+                              " is not a folder of this machine",
+                          "use a folder with one .csv file for each sequence, in folders with the "
+                          "names of their classes");
+  }
+  if (!tables.label_column.empty()) {
+    throw InvalidArgument("[data] the label column `" + tables.label_column +
+                          "` is for tables, but " + name + " has a class for each sequence");
+  }
+  return sequence_folder(name, {.labeled = labeled});
+}
+
 }  // namespace
+
+std::vector<bool> sequence_inputs(const Network& network) {
+  std::vector<bool> sequences;
+  for (const NetworkValue& input : network.inputs()) sequences.push_back(input.sequence);
+  return sequences;
+}
 
 CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled) {
   CsvOptions options{
@@ -239,9 +261,19 @@ DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
 std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
                                       ImageFolderOptions options, const TableOptions& tables) {
   if (names.empty()) throw InvalidArgument("[data] no folders or files given");
-  std::vector<DatastorePtr> stores{open_data(names[0], options, tables)};
+  const auto is_sequence = [&](size_t i) {
+    return i < tables.sequences.size() && tables.sequences[i];
+  };
+  std::vector<DatastorePtr> stores{is_sequence(0)
+                                       ? open_sequences(names[0], options.labeled, tables)
+                                       : open_data(names[0], options, tables)};
   options.labeled = false;  // the first has the labels
   for (size_t i = 1; i < names.size(); ++i) {
+    if (is_sequence(i)) {
+      stores.push_back(
+          match_by_name(*stores[0], open_sequences(names[i], false, tables)));
+      continue;
+    }
     const bool rows = is_table_file(names[i]);
     DatastorePtr more = rows ? open_table(names[i], tables, i) : open_data(names[i], options);
     if (!rows && !is_table_file(names[0])) more = match_by_name(*stores[0], std::move(more));

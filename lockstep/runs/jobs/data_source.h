@@ -28,7 +28,13 @@ struct TableOptions {
   // The columns that the network learned, if known: the order of the features.
   TableColumns columns = {};
   bool find_header = false;  // see CsvOptions
+  // For each input of the network, whether it is a sequence: a name is then a folder with a table
+  // for each (sequence_folder()). Empty: none is.
+  std::vector<bool> sequences = {};
 };
+
+// Which inputs of a network are sequences, for TableOptions.
+std::vector<bool> sequence_inputs(const Network& network);
 
 // Opens the images of a resolved name, or the rows of a table (see is_table_name()). Throws
 // DataError if `name` is not a folder or table, InvalidArgument for a label column with images and

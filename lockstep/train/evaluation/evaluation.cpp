@@ -52,7 +52,7 @@ Evaluation evaluate(Network& network, const DatastorePtr& given,
   report_notices(data, options);
   check_fits(network, *data, options.targets);
   const auto problem = metric_problem(network, *data, options.targets);
-  if (options.confusion && target_spec(*data, options.targets)) {
+  if (options.confusion && !learns_labels(*data, options.targets)) {
     throw InvalidArgument(
         "[evaluate] a confusion matrix needs classes, but the targets are images");
   }

@@ -13,7 +13,7 @@ EvaluationResults::EvaluationResults(EvaluatedBatches& batches, Measures measure
     : batches_(batches),
       measures_(std::move(measures)),
       losses_(static_cast<size_t>(batches.observations())),
-      predicted_(losses_.size()) {
+      predicted_(static_cast<size_t>(batches.outputs())) {
   write_here();
 }
 
@@ -30,20 +30,32 @@ void EvaluationResults::begin_metrics() {
                    batches_.chunks());
 }
 
+IndexRange EvaluationResults::observations_of(int64_t chunk) const {
+  return {chunk * EvaluatedBatches::kChunk, batches_.rows_of_chunk(chunk)};
+}
+
 std::vector<ScoredObservation> EvaluationResults::observations(int64_t chunk, const float* scores,
                                                                const float* targets) const {
   const auto width = static_cast<size_t>(batches_.output().elements());
   std::vector<ScoredObservation> all;
-  for (int64_t i = 0; i < batches_.rows_of_chunk(chunk); ++i) {
-    ScoredObservation o;
-    o.index = chunk * EvaluatedBatches::kChunk + i;
-    o.scores = {scores + static_cast<size_t>(i) * width, width};
-    if (batches_.against() == Against::labels) {
-      o.label = batches_.data().images->label(o.index);
-    } else {
-      o.target = {targets + static_cast<size_t>(i) * width, width};
+  std::vector<int32_t> memory;
+  const IndexRange of = observations_of(chunk);
+  for (int64_t i = of.first; i < of.end(); ++i) {
+    const bool labels = batches_.against() == Against::labels;
+    const std::span<const int32_t> known =
+        labels ? batches_.labels_of(i, memory) : std::span<const int32_t>();
+    for (int64_t k = 0; k < batches_.outputs_of({i, 1}).count; ++k, scores += width) {
+      ScoredObservation o;
+      o.index = i;
+      o.scores = {scores, width};
+      if (labels) {
+        o.label = known[static_cast<size_t>(k)];
+      } else {
+        o.target = {targets, width};
+        targets += width;
+      }
+      all.push_back(o);
     }
-    all.push_back(o);
   }
   return all;
 }
@@ -52,35 +64,53 @@ void EvaluationResults::measure(int64_t chunk, const float* scores, const float*
   metrics_->add(chunk, observations(chunk, scores, targets));
   if (!metrics_->in_order()) return;
   Kept& k = kept_[static_cast<size_t>(chunk - round_)];
-  const auto count =
-      static_cast<size_t>(batches_.rows_of_chunk(chunk) * batches_.output().elements());
+  const int64_t outputs = batches_.outputs_of(observations_of(chunk)).count;
+  const auto count = static_cast<size_t>(outputs * batches_.output().elements());
   k.scores.assign(scores, scores + count);
   if (targets) k.targets.assign(targets, targets + count);
 }
 
+const float* EvaluationResults::valid(const IndexRange& rows, const float* values,
+                                      std::vector<float>& memory) const {
+  if (!batches_.by_step() || values == nullptr) return values;
+  const int64_t width = batches_.output().elements();
+  memory.clear();
+  for (int64_t i = rows.first; i < rows.end(); ++i) {
+    memory.insert(memory.end(), values, values + batches_.outputs_of({i, 1}).count * width);
+    values += batches_.outputs_together() * width;
+  }
+  return memory.data();
+}
+
 void EvaluationResults::take(const ComputedBatch& batch, float* outputs) {
-  const auto& [rows, thread, scores, losses_of_plan, targets] = batch;
+  const auto& [rows, thread, computed, losses_of_plan, wanted] = batch;
   const bool compares = batches_.against() != Against::nothing;
   const int64_t width = batches_.output().elements();
   const float* losses = losses_of_plan;
-  std::vector<float> custom;
+  std::vector<float> custom, valid_scores, valid_targets;
   if (batches_.data().loss && compares) {
     custom = batches_.custom_losses(rows, thread);
     losses = custom.data();
   }
-  for (int64_t i = 0; i < rows.count; ++i) {
-    const float* const row = scores + i * width;
-    const auto at = static_cast<size_t>(rows.first + i);
-    if (compares) losses_to_[at] = static_cast<double>(losses[i]);
+  const float* const scores = valid(rows, computed, valid_scores);
+  const float* const targets = valid(rows, wanted, valid_targets);
+  const IndexRange all = batches_.outputs_of(rows);
+  for (int64_t i = 0; compares && i < rows.count; ++i) {
+    losses_to_[static_cast<size_t>(rows.first + i)] = static_cast<double>(losses[i]);
+  }
+  for (int64_t k = 0; k < all.count; ++k) {
+    const float* const row = scores + k * width;
     if (batches_.against() == Against::labels) {
-      predicted_to_[at] = predicted_class({row, static_cast<size_t>(width)});
+      predicted_to_[static_cast<size_t>(all.first + k)] =
+          predicted_class({row, static_cast<size_t>(width)});
     }
-    if (outputs) std::copy_n(row, width, outputs + (rows.first + i) * width);
+    if (outputs) std::copy_n(row, width, outputs + (all.first + k) * width);
   }
   if (!metrics_) return;
   for (int64_t i = 0; i < rows.count; i += EvaluatedBatches::kChunk) {
-    measure((rows.first + i) / EvaluatedBatches::kChunk, scores + i * width,
-            targets ? targets + i * width : nullptr);
+    const int64_t before = batches_.outputs_of({rows.first, i}).count * width;
+    measure((rows.first + i) / EvaluatedBatches::kChunk, scores + before,
+            targets ? targets + before : nullptr);
   }
 }
 
@@ -111,17 +141,20 @@ Evaluation EvaluationResults::summarize() {
   if (labeled && measures_.confusion) result.confusion.emplace(batches_.classes());
   if (n == 0) return result;
   if (batches_.against() != Against::nothing) {
-    result.loss = tree_sum(losses_) / static_cast<double>(n);
+    result.loss = tree_sum(losses_) / static_cast<double>(batches_.outputs());
   }
   if (!labeled) return result;
   int64_t right = 0;
+  std::vector<int32_t> memory;
+  auto taken = predicted_.begin();
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t label = batches_.data().images->label(i);
-    const int64_t taken = predicted_[static_cast<size_t>(i)];
-    right += taken == label;
-    if (result.confusion) result.confusion->add(label, taken);
+    for (const int64_t label : batches_.labels_of(i, memory)) {
+      right += *taken == label;
+      if (result.confusion) result.confusion->add(label, *taken);
+      ++taken;
+    }
   }
-  result.accuracy = static_cast<double>(right) / static_cast<double>(n);
+  result.accuracy = static_cast<double>(right) / static_cast<double>(predicted_.size());
   return result;
 }
 

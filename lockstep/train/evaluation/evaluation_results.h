@@ -29,7 +29,8 @@ class EvaluationResults {
     return batches_.against() != Against::nothing && !measures_.metrics.empty();
   }
 
-  // Losses and predicted classes by observation, which take() writes and summarize() reads.
+  // Losses by observation and predicted classes by output, which take() writes and summarize()
+  // reads.
   std::vector<double>& losses() { return losses_; }
   std::vector<int64_t>& predicted() { return predicted_; }
   // Has take() write them elsewhere, to memory that several processes share perhaps.
@@ -58,6 +59,9 @@ class EvaluationResults {
     std::vector<float> scores, targets;
   };
 
+  IndexRange observations_of(int64_t chunk) const;
+  // Of outputs by step only the valid ones, in `memory`; other values are returned as they are.
+  const float* valid(const IndexRange& rows, const float* values, std::vector<float>& memory) const;
   std::vector<ScoredObservation> observations(int64_t chunk, const float* scores,
                                               const float* targets) const;
   void measure(int64_t chunk, const float* scores, const float* targets);

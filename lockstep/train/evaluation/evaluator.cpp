@@ -22,20 +22,20 @@ constexpr int64_t kChunksAThread = 8;
 // A batch number beyond every end.
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 2;
 
-// The area that several processes share: the next batch and the end, then losses, classes and
-// scores by observation.
+// The area that several processes share: the next batch and the end, then losses by observation,
+// classes and scores by output.
 struct Area {
-  Area(std::byte* memory, int64_t observations)
+  Area(std::byte* memory, int64_t observations, int64_t outputs)
       : next(reinterpret_cast<std::atomic<int64_t>*>(memory)),
         end(next + 1),
         losses(reinterpret_cast<double*>(memory + Evaluator::kAreaHead)),
         predicted(reinterpret_cast<int64_t*>(losses + observations)),
-        scores(reinterpret_cast<float*>(predicted + observations)) {}
+        scores(reinterpret_cast<float*>(predicted + outputs)) {}
 
-  static size_t bytes(int64_t observations, int64_t width, bool with_scores) {
+  static size_t bytes(int64_t observations, int64_t outputs, int64_t width, bool with_scores) {
     const size_t scores = with_scores ? static_cast<size_t>(width) * sizeof(float) : 0;
-    return Evaluator::kAreaHead +
-           static_cast<size_t>(observations) * (sizeof(double) + sizeof(int64_t) + scores);
+    return Evaluator::kAreaHead + static_cast<size_t>(observations) * sizeof(double) +
+           static_cast<size_t>(outputs) * (sizeof(int64_t) + scores);
   }
 
   std::atomic<int64_t>*next, *end;  // of the batches that remain
@@ -96,7 +96,7 @@ Evaluation Evaluator::run(Tensor* outputs) {
   const EvaluatedBatches& batches = s.batches;
   float* out = nullptr;
   if (outputs) {
-    *outputs = Tensor(batch_shape(batches.observations(), batches.output()), DType::f32);
+    *outputs = Tensor(batch_shape(batches.outputs(), batches.output()), DType::f32);
     out = outputs->data<float>();
   }
   s.prepare();
@@ -128,36 +128,42 @@ Evaluation Evaluator::run(Tensor* outputs) {
 bool Evaluator::wants_scores() const { return state_->results.wants_scores(); }
 
 size_t Evaluator::area_bytes(bool scores) const {
-  return Area::bytes(state_->batches.observations(), state_->width(), scores);
+  return Area::bytes(state_->batches.observations(), state_->batches.outputs(), state_->width(),
+                     scores);
 }
 
 int64_t Evaluator::batches() const { return state_->batches.count(); }
 
 void Evaluator::partition(std::byte* memory, int64_t first, int64_t end) {
-  const Area area(memory, 0);
+  const Area area(memory, 0, 0);
   area.end->store(end);
   area.next->store(first < end ? first : kNever);
 }
 
-void Evaluator::call_off(std::byte* memory) { Area(memory, 0).next->store(kNever); }
+void Evaluator::call_off(std::byte* memory) { Area(memory, 0, 0).next->store(kNever); }
 
 void Evaluator::merge(std::byte* memory, const std::byte* other, int64_t first, int64_t end,
                       bool scores) const {
-  const int64_t n = state_->batches.observations(), width = state_->width();
-  const Area to(memory, n), from(const_cast<std::byte*>(other), n);
-  const int64_t batch = state_->batches.size();
+  const EvaluatedBatches& batches = state_->batches;
+  const int64_t n = batches.observations(), width = state_->width();
+  const Area to(memory, n, batches.outputs());
+  const Area from(const_cast<std::byte*>(other), n, batches.outputs());
+  const int64_t batch = batches.size();
   const int64_t from_row = first * batch, rows = std::min(end * batch, n) - from_row;
   if (rows <= 0) return;
   std::copy_n(from.losses + from_row, rows, to.losses + from_row);
-  std::copy_n(from.predicted + from_row, rows, to.predicted + from_row);
-  if (scores)
-    std::copy_n(from.scores + from_row * width, rows * width, to.scores + from_row * width);
+  const IndexRange outputs = batches.outputs_of({from_row, rows});
+  std::copy_n(from.predicted + outputs.first, outputs.count, to.predicted + outputs.first);
+  if (scores) {
+    std::copy_n(from.scores + outputs.first * width, outputs.count * width,
+                to.scores + outputs.first * width);
+  }
 }
 
 void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* begun) {
   const ArithmeticMode outer;
   State& s = *state_;
-  const Area area(memory, s.batches.observations());
+  const Area area(memory, s.batches.observations(), s.batches.outputs());
   const int64_t end = area.end->load();
   s.prepare();
   s.pack();
@@ -177,20 +183,23 @@ Evaluation Evaluator::result(const std::byte* memory) {
   State& s = *state_;
   const EvaluatedBatches& batches = s.batches;
   const int64_t n = batches.observations(), width = s.width();
-  const Area area(const_cast<std::byte*>(memory), n);
+  const Area area(const_cast<std::byte*>(memory), n, batches.outputs());
   std::copy_n(area.losses, n, s.results.losses().data());
-  std::copy_n(area.predicted, n, s.results.predicted().data());
+  std::copy_n(area.predicted, batches.outputs(), s.results.predicted().data());
   s.results.begin_metrics();
   std::vector<float> targets;
   std::vector<uint8_t> scratch;
   for (int64_t chunk = 0; s.results.has_metrics() && chunk < batches.chunks(); ++chunk) {
+    const IndexRange rows{chunk * kChunk, batches.rows_of_chunk(chunk)};
+    const IndexRange outputs = batches.outputs_of(rows);
     if (batches.against() == Against::images) {
-      targets.resize(static_cast<size_t>(batches.rows_of_chunk(chunk) * width));
-      for (int64_t i = 0; i < batches.rows_of_chunk(chunk); ++i) {
-        copy_target(batches.targets(), chunk * kChunk + i, scratch, targets.data() + i * width);
+      targets.resize(static_cast<size_t>(outputs.count * width));
+      for (int64_t i = rows.first; i < rows.end(); ++i) {
+        const int64_t at = batches.outputs_of({i, 1}).first - outputs.first;
+        copy_target(batches.targets(), i, scratch, targets.data() + at * width);
       }
     }
-    s.results.add(chunk, area.scores + chunk * kChunk * width, targets.data());
+    s.results.add(chunk, area.scores + outputs.first * width, targets.data());
   }
   return s.results.summarize();
 }

@@ -70,7 +70,8 @@ class EvaluatorByThreads final : public BatchEvaluator {
       // The run may reuse its inputs' memory.
       auto& copy = targets_[static_cast<size_t>(thread)];
       const auto* const from = static_cast<const float*>(wanted);
-      copy.assign(from, from + observations.count * batches_.targets().value->elements());
+      copy.assign(from, from + observations.count * batches_.outputs_together() *
+                                   batches_.output().elements());
       computed.targets = copy.data();
     }
     run.forward({});

@@ -71,13 +71,17 @@ void set_input_normalization(Network& network,
   }
   size_t next = 0;
   for (const auto& node : network.layers()) {
-    if (node.layer->is_input()) set_input(network, node, inputs[next++]);
+    if (!node.layer->is_input()) continue;
+    if (!node.layer->is_token_input()) set_input(network, node, inputs[next]);
+    ++next;
   }
 }
 
 void set_input_normalization(Network& network, const std::vector<ChannelSummary>& channels) {
   for (const auto& node : network.layers()) {
-    if (node.layer->is_input()) set_input(network, node, channels);
+    if (node.layer->is_input() && !node.layer->is_token_input()) {
+      set_input(network, node, channels);
+    }
   }
 }
 

@@ -28,12 +28,27 @@ namespace {
 // The loss must give a number for each observation of the network's output.
 void check_loss_of(const Network& network) {
   Graph graph;
-  add_loss(graph, network.loss(),
-           graph.add_input(batch_shape(1, network.output_shapes()[0]), DType::f32));
+  const NetworkValue output = network.outputs().at(0);
+  LoweredValue prediction;
+  const Shape each = batch_shape(1, output.shape);
+  prediction.value = graph.add_input(output.sequence ? batch_shape(1, each) : each, DType::f32);
+  if (output.sequence) prediction.lengths = graph.add_input({1}, DType::i32);
+  add_loss(graph, network.loss(), prediction);
 }
 
-void check_classifier(const Network& network, const Datastore& data) {
+// `by_step`: each step of the sequences has a label.
+void check_classifier(const Network& network, const Datastore& data, bool by_step) {
   const std::vector<std::string>& classes = data.classes();
+  if (network.outputs().at(0).sequence != by_step) {
+    throw InvalidArgument(
+        by_step ? "[training] the data (" + data.describe() +
+                      ") has a label for each step, but the network gives one result for a sequence"
+                : "[training] the network gives a result for each step, but the data (" +
+                      data.describe() + ") has one label for each observation",
+        by_step ? "leave out the layer that takes the last step or their mean"
+                : "take one result for a sequence: lstm(output = \"last\"), last_step, "
+                  "global_average_pooling1d");
+  }
   if (!takes_labels(network.loss())) {
     if (!has_image_inputs(data)) refuse_regression(network, data);
     throw InvalidArgument(
@@ -88,6 +103,12 @@ void copy_target(const CachedTargets& targets, int64_t index, std::vector<uint8_
 
 void copy_target(const CachedValue& value, const uint8_t* example, float* to) {
   const uint8_t* const from = example + value.offset;
+  if (value.sequence) {
+    ExampleCache::Steps steps;
+    std::memcpy(&steps, from, sizeof steps);
+    std::memcpy(to, steps.data, static_cast<size_t>(steps.count) * value.bytes);
+    return;
+  }
   if (value.kind == ValueKind::image) {
     return pixels_to_targets(from, static_cast<size_t>(value.elements()), to);
   }
@@ -96,23 +117,10 @@ void copy_target(const CachedValue& value, const uint8_t* example, float* to) {
 
 namespace {
 
-struct InputLayer {
-  std::string name;
-  Shape shape;
-};
-
-std::vector<InputLayer> input_layers(const Network& network) {
-  std::vector<InputLayer> layers;
-  for (const auto& node : network.layers()) {
-    if (node.layer->is_input()) layers.push_back({node.name, node.layer->input_shape()});
-  }
-  return layers;
-}
-
-std::string text_of(const std::vector<InputLayer>& layers) {
+std::string text_of(const std::vector<NetworkValue>& layers) {
   std::string text;
-  for (const InputLayer& layer : layers) {
-    text += (text.empty() ? "`" : ", `") + layer.name + "` of " + layer.shape.to_string();
+  for (const NetworkValue& layer : layers) {
+    text += (text.empty() ? "`" : ", `") + layer.name + "` of " + layer.to_string();
   }
   return text;
 }
@@ -126,15 +134,16 @@ std::string text_of(const ExampleSpec& spec) {
   return text;
 }
 
-bool fits(const Shape& layer, const ValueSpec& input) {
-  return input.kind == ValueKind::array ? layer == input.shape : layer.rank() == 3;
+bool fits(const NetworkValue& layer, const ValueSpec& input) {
+  if (input.kind == ValueKind::image) return layer.shape.rank() == 3 && !layer.sequence;
+  return layer.shape == input.shape && layer.sequence == input.sequence && layer.type == input.type;
 }
 
 // The numbers of the example's inputs for the network's input layers, by name if they have names.
-std::vector<size_t> match_names(const std::vector<InputLayer>& layers, const ExampleSpec& spec,
+std::vector<size_t> match_names(const std::vector<NetworkValue>& layers, const ExampleSpec& spec,
                                 const Datastore& data) {
   std::vector<std::string> known, given;
-  for (const InputLayer& layer : layers) known.push_back(layer.name);
+  for (const NetworkValue& layer : layers) known.push_back(layer.name);
   for (const ValueSpec& input : spec.inputs) given.push_back(input.input);
   std::vector<size_t> from;
   if (std::all_of(given.begin(), given.end(), [](const auto& name) { return name.empty(); })) {
@@ -160,11 +169,11 @@ std::vector<size_t> match_names(const std::vector<InputLayer>& layers, const Exa
 }
 
 // The error of examples with one input that do not fit a network.
-[[noreturn]] void refuse_single(const std::vector<InputLayer>& layers, const ValueSpec& input,
+[[noreturn]] void refuse_single(const std::vector<NetworkValue>& layers, const ValueSpec& input,
                                 const Datastore& data) {
   std::string received;
-  for (const InputLayer& layer : layers) {
-    received += (received.empty() ? "" : ", ") + layer.shape.to_string();
+  for (const NetworkValue& layer : layers) {
+    received += (received.empty() ? "" : ", ") + layer.to_string();
   }
   const std::string combine =
       "examples with several inputs come from a list of folders and files in [data], or combine(): "
@@ -186,13 +195,13 @@ std::vector<size_t> match_names(const std::vector<InputLayer>& layers, const Exa
 }  // namespace
 
 std::vector<size_t> input_places(const Network& network, const Datastore& data) {
-  return match_names(input_layers(network), data.spec(), data);
+  return match_names(network.inputs(), data.spec(), data);
 }
 
 std::vector<size_t> check_inputs(const Network& network, const Datastore& data) {
   const ExampleSpec spec = data.spec();
-  const std::vector<InputLayer> layers = input_layers(network);
-  if (spec.inputs.size() == 1 && (layers.size() != 1 || !fits(layers[0].shape, spec.inputs[0]))) {
+  const std::vector<NetworkValue> layers = network.inputs();
+  if (spec.inputs.size() == 1 && (layers.size() != 1 || !fits(layers[0], spec.inputs[0]))) {
     refuse_single(layers, spec.inputs[0], data);
   }
   if (layers.size() != spec.inputs.size()) {
@@ -204,11 +213,10 @@ std::vector<size_t> check_inputs(const Network& network, const Datastore& data) 
   const std::vector<size_t> from = match_names(layers, spec, data);
   for (size_t k = 0; k < layers.size(); ++k) {
     const ValueSpec& input = spec.inputs[from[k]];
-    if (fits(layers[k].shape, input)) continue;
+    if (fits(layers[k], input)) continue;
     throw InvalidArgument("[training] the network's input `" + layers[k].name + "` is of " +
-                              layers[k].shape.to_string() + ", but input " +
-                              std::to_string(from[k] + 1) + " of the data (" + data.describe() +
-                              ") has " + input.to_string(),
+                              layers[k].to_string() + ", but input " + std::to_string(from[k] + 1) +
+                              " of the data (" + data.describe() + ") has " + input.to_string(),
                           "input layers take the inputs of the data in order, or by the names that "
                           "combine() gives them");
   }
@@ -231,6 +239,16 @@ std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& 
   return spec.inputs[0];
 }
 
+bool learns_labels(const Datastore& data, const DatastorePtr& targets) {
+  const std::optional<ValueSpec> target = target_spec(data, targets);
+  return !target || target->type == DType::i32;
+}
+
+const std::vector<std::string>& learned_classes(const Datastore& data,
+                                                const DatastorePtr& targets) {
+  return (targets ? *targets : data).classes();
+}
+
 void check_changes(const TrainingData& data) {
   if (data.augmentation.any()) check_images(*data.training, "augmentation");
   if (data.noise.any()) check_images(*data.training, "noise");
@@ -244,7 +262,10 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
                           std::to_string(shapes.size()));
   }
   const std::optional<ValueSpec> target = target_spec(data, targets);
-  if (!target) return check_classifier(network, data);
+  if (!target) return check_classifier(network, data, false);
+  if (learns_labels(data, targets)) {
+    return check_classifier(network, targets ? *targets : data, true);
+  }
   if (takes_labels(network.loss())) {
     throw InvalidArgument(
         "[training] images and arrays as targets need a loss of numbers, such as "
@@ -254,11 +275,13 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
                                       : "");
   }
   check_loss_of(network);
+  const NetworkValue output = network.outputs().at(0);
   if (target->kind == ValueKind::array) {
-    if (shapes[0] == target->shape) return;
+    if (output.shape == target->shape && output.sequence == target->sequence) return;
+    const NetworkValue given{{}, target->shape, target->sequence};
     throw InvalidArgument("[training] the targets (" + (targets ? *targets : data).describe() +
-                          ") are of " + target->shape.to_string() +
-                          ", but the network's output is of " + shapes[0].to_string());
+                          ") are of " + given.to_string() + ", but the network's output is of " +
+                          output.to_string());
   }
   if (shapes[0].rank() != 3 || (shapes[0][0] != 1 && shapes[0][0] != 3)) {
     throw InvalidArgument(
@@ -269,8 +292,8 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
 
 MetricProblem metric_problem(const Network& network, const Datastore& data,
                              const DatastorePtr& targets) {
-  return {target_spec(data, targets) ? std::vector<std::string>{} : data.classes(),
-          network.output_shapes().at(0)};
+  if (!learns_labels(data, targets)) return {{}, network.output_shapes().at(0)};
+  return {learned_classes(data, targets), network.output_shapes().at(0)};
 }
 
 std::shared_ptr<const ExampleCache> cache_for(const Network& network, const DatastorePtr& data,

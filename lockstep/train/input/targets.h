@@ -50,6 +50,12 @@ std::vector<std::string> notices_of(const TrainingData& data);
 // several inputs.
 std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& targets);
 
+// Whether the network learns class labels: of observations, or of the steps of sequences.
+bool learns_labels(const Datastore& data, const DatastorePtr& targets);
+
+// The classes of these labels.
+const std::vector<std::string>& learned_classes(const Datastore& data, const DatastorePtr& targets);
+
 // Whether an input is an image.
 bool has_image_inputs(const Datastore& data);
 // What messages call the examples: "images", "rows" of a table, or "observations".

@@ -167,6 +167,7 @@ IterationOutcome LocalIterations::State::finish() {
   under_way.pop_front();
   const IterationOutcome finished = step->finish();
   r.loss_sum = finished.loss_sum;
+  r.terms = finished.terms;
   r.correct = finished.correct;
   r.not_finite = finished.not_finite;
   r.digest = finished.digest;

@@ -116,7 +116,7 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
     offset += 2 * bytes;
   }
   for (size_t k = 0; k < plans_.carries().size(); ++k) {
-    const size_t bytes = rows * plans_.arrays()[plans_.inputs() + k].bytes();
+    const size_t bytes = rows * plans_.arrays()[plans_.first_carry() + k].bytes();
     from_plan(run.output(plans_.carries()[k].output), offset, bytes);
     offset += bytes;
   }
@@ -169,6 +169,7 @@ void DeviceLossProgram::complete(const ShardTask& task) {
   const auto* const loss = reinterpret_cast<const float*>(task.returned + at.losses);
   const auto* const weight = reinterpret_cast<const float*>(task.sent + at.weights);
   ShardSummary summary;
+  summary.terms = task.rows.count;
   for (int64_t i = 0; i < task.rows.count; ++i) {
     const float factor = class_weights_.empty() ? 1 : weight[i] / static_cast<float>(loss_scale_);
     summary.add(static_cast<double>(factor) * static_cast<double>(loss[i]), task.rows.first + i);

@@ -44,7 +44,7 @@ void FunctionProgram::note_branches(const Shard::State& s, bool uses_parameters)
   std::vector<bool> reached(network_.parameters().size(), false);
   for (const auto& [key, made] : s.swept) {
     // Sums need a row for each observation, and one gradient of each parameter.
-    apart = apart || key.n != s.range.count || !made->plan->shards_together();
+    apart = apart || key.n != s.range.count || !key.steps.empty() || !made->plan->shards_together();
     for (size_t p = 0; p < reached.size(); ++p) {
       if (!made->plan->reached_parameters()[p]) continue;
       apart = apart || reached[p];

@@ -68,7 +68,7 @@ ShardGradients FunctionLossProgram::compute(const ShardTask& task) {
                         "return one value for each row (no ops::mean or ops::sum)");
 }
 
-void FunctionLossProgram::report(std::span<const IndexRange>, const SummaryOf&,
+void FunctionLossProgram::report(std::span<const IndexRange> shards, const SummaryOf&,
                                  IterationOutcome& outcome) const {
   std::vector<double> losses;
   for (const FunctionSummary& summary : program_.summaries()) {
@@ -76,6 +76,7 @@ void FunctionLossProgram::report(std::span<const IndexRange>, const SummaryOf&,
     outcome.not_finite.add(summary.not_finite, summary.last_not_finite);
   }
   outcome.loss_sum = tree_sum(losses);
+  outcome.terms = shards.back().end();
 }
 
 void FunctionLossProgram::follow_statistics(std::span<const IndexRange>, const SummaryOf&,

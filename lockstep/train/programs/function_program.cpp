@@ -213,7 +213,7 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
                    present().batch.empty() ? DType::f32 : present().batch.front().dtype());
     }
     const bool carry = !network_.row_states().empty();
-    const ShardPlan& first = plan({shards[0].count, true, carry, false, types, {}});
+    const ShardPlan& first = plan({shards[0].count, true, carry, false, types, {}, {}});
     layout_ = first.plan->gradient_layout();
     has_statistics_ = !first.statistics.empty();
     parameters_ = parameter_ids();
@@ -250,7 +250,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   const auto found = plans.find(key);
   if (found != plans.end()) return found->second;
   LoweredNetwork lowered =
-      network_.lower(key.n, {key.training, key.inputs, key.outputs, key.carry});
+      network_.lower(key.n, {key.training, key.inputs, key.outputs, key.carry, key.steps});
   ShardPlan made;
   PlanOptions options;
   options.gradients = true;
@@ -272,6 +272,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   }
   made.statistics = lowered.mark_statistics();
   made.carries = lowered.mark_carries();
+  made.lengths = lowered.length_inputs();
   const kernels::ThreadChoice settings(options_.choice);
   made.plan = std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options,
                                            network_.device());

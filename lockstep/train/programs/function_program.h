@@ -34,17 +34,18 @@ namespace lockstep {
 // What one forward run of the network leaves in its states.
 struct ForwardStatistics {
   // Identifies the plan: rows, mode, whether it carries states by row, types of the inputs,
-  // gradients for inputs, outputs.
+  // gradients for inputs, outputs, steps of the inputs that are sequences.
   struct Key {
     int64_t n = 0;
     bool training = true, carry = false, input_gradients = false;
     std::vector<DType> inputs;
     std::vector<std::string> outputs;
+    std::vector<int64_t> steps;
     auto operator<=>(const Key&) const = default;
 
     template <class Archive>
     void serialize(Archive& archive) {
-      archive(n, training, carry, input_gradients, inputs, outputs);
+      archive(n, training, carry, input_gradients, inputs, outputs, steps);
     }
   };
   Key key;
@@ -146,6 +147,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
     std::vector<Shape> outputs;
     std::vector<MovingStatistics> statistics;
     std::vector<Carry> carries;
+    std::vector<int> lengths;  // numbers of the inputs for lengths
     std::shared_ptr<const NetworkFunction> function;
     std::exception_ptr refused;  // by require_values_to_normalize(); thrown where it is run
   };

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/options/options.h"
 
@@ -40,6 +41,7 @@ void BuiltInLossProgram::report(std::span<const IndexRange> shards, const Summar
     std::memcpy(&one, summary(static_cast<int64_t>(j)), sizeof one);
     losses.push_back(one.loss);
     outcome.correct += one.correct;
+    outcome.terms += one.terms;
     outcome.not_finite.add(one.not_finite.first, one.not_finite.last);
   }
   outcome.loss_sum = tree_sum(losses);
@@ -74,7 +76,7 @@ void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
   fresh_ = batch.index == 0;
   carried_ = CarriedRows(network_, plans_.carries(), fresh_);
   for (size_t k = 0; k < plans_.carries().size(); ++k) {
-    arrays_[plans_.inputs() + k] = carried_.read(k);
+    arrays_[plans_.first_carry() + k] = carried_.read(k);
   }
   maps_ = &batch.maps;
 }
@@ -91,31 +93,38 @@ double BuiltInLossProgram::loss_of(const ShardTask& task) const {
 
 void LossProgram::prepare(std::span<const IndexRange> shards, int workers) {
   for (const IndexRange& shard : shards) {
-    plans_.plan(shard.count);
-    wanted_[shard.count] = std::max(wanted_[shard.count], workers);
+    // Before the first mini-batch no lengths are known.
+    if (arrays_.empty() || !plans_.sequences()) {
+      plans_.plan(shard.count);
+      if (plans_.sequences()) continue;
+    }
+    const ShardShape shape = shard_shape(plans_, arrays_, shard);
+    plans_.plan(shape);
+    wanted_[shape] = std::max(wanted_[shape], workers);
   }
   if (!plans_.shards_together()) prepare_shards();
 }
 
 void LossProgram::prepare_shards() {
-  for (const auto& [rows, threads] : wanted_) add_runs(runs_, rows, threads, plans_.plan(rows));
+  for (const auto& [shape, threads] : wanted_) add_runs(runs_, shape, threads, plans_.plan(shape));
 }
 
-void LossProgram::add_runs(Runs& all, int64_t rows, int threads,
+void LossProgram::add_runs(Runs& all, const ShardShape& shape, int threads,
                            const std::shared_ptr<const Plan>& plan) {
-  std::vector<ThreadRun>& runs = all[rows];
+  std::vector<ThreadRun>& runs = all[shape];
   if (runs.size() >= static_cast<size_t>(threads)) return;
   while (runs.size() < static_cast<size_t>(threads)) {
     runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers())});
     // The loss of a mini-batch is a sum until the one division at the root.
-    std::fill_n(runs.back().plan.output_gradient(ShardPlans::kLosses), rows,
+    std::fill_n(runs.back().plan.output_gradient(ShardPlans::kLosses), shape.rows,
                 static_cast<float>(loss_scale_));
   }
   if (profile_) profile_->open(*plan);
 }
 
 ShardGradients LossProgram::compute(const ShardTask& task) {
-  ThreadRun& own = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
+  const ShardShape shape = shard_shape(plans_, arrays_, task.rows);
+  ThreadRun& own = runs_.at(shape)[static_cast<size_t>(task.worker)];
   ThreadTimer charge(profile_, task.worker);
   charge(&StepAccounts::waiting);
   run(own, {task.iteration, task.shard, {&task.rows, 1}, {&task.summary, 1}, task.worker}, charge);
@@ -129,9 +138,9 @@ void LossProgram::prepare_bundles(const ShardBundles& work, int threads) {
     for (int64_t i = 0; i < bundle.count; ++i) {
       rows += work.rows[static_cast<size_t>(bundle.first - work.shards.first + i)].count;
     }
-    if (bundle_runs_[rows].size() >= static_cast<size_t>(threads)) continue;
+    if (bundle_runs_[{rows}].size() >= static_cast<size_t>(threads)) continue;
     const auto plan = plans_.plan_of_bundle(rows);
-    add_runs(bundle_runs_, rows, threads, plan);
+    add_runs(bundle_runs_, {rows}, threads, plan);
     make_sums(*plan);
   }
   sums_->begin(work);
@@ -161,7 +170,7 @@ void LossProgram::compute_bundle(size_t bundle, int thread) {
   const auto count = static_cast<size_t>(shards.count);
   const auto rows = std::span(work_->rows).subspan(at, count);
   const int64_t first = rows.front().first;
-  ThreadRun& own = bundle_runs_.at(rows.back().end() - first)[static_cast<size_t>(thread)];
+  ThreadRun& own = bundle_runs_.at({rows.back().end() - first})[static_cast<size_t>(thread)];
   ThreadTimer charge(profile_, thread);
   charge(&StepAccounts::waiting);
   run(own,
@@ -192,10 +201,11 @@ void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
 void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
   PlanRun& run = own.plan;
   ++own.calls;
-  const int64_t first = task.rows.front().first, rows = task.rows.back().end() - first;
+  const IndexRange rows{task.rows.front().first, task.rows.back().end() - task.rows.front().first};
   for (size_t k = 0; k < arrays_.size(); ++k) {
-    std::memcpy(run.input(static_cast<int>(k)), arrays_[k].at(first),
-                static_cast<size_t>(rows) * arrays_[k].row_bytes);
+    const int sequence = plans_.arrays()[k].sequence;
+    const int64_t steps = sequence < 0 ? 0 : steps_capacity(arrays_[k].longest(rows));
+    arrays_[k].copy(rows, steps, run.input(static_cast<int>(k)));
   }
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
   charge(&StepAccounts::inputs);
@@ -227,7 +237,10 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
       ++output_gradient;
       summary.add(weight * static_cast<double>(*loss++), row);
     }
-    if (labels) {
+    summary.terms = rows.count;
+    if (plans_.output_sequence() >= 0) {
+      count_steps(rows, scores, summary);
+    } else if (labels) {
       summary.correct = count_correct(scores, labels + rows.first, rows.count, plans_.outputs());
     }
     scores += rows.count * plans_.outputs();
@@ -239,11 +252,26 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
     }
     const int64_t before = rows.first - task.rows.front().first;
     for (size_t k = 0; k < plans_.carries().size(); ++k) {
-      const int64_t row = plans_.arrays()[plans_.inputs() + k].shape.elements();
+      const int64_t row = plans_.arrays()[plans_.first_carry() + k].shape.elements();
       to = std::copy_n(run.output(plans_.carries()[k].output) + before * row, rows.count * row, to);
     }
     // A smaller shard leaves fewer rows.
     std::fill_n(to, (plans_.most_rows() - rows.count) * plans_.carried_elements(), 0.0f);
+  }
+}
+
+// Shards of sequences are computed one by one, so `scores` are those of these rows.
+void LossProgram::count_steps(const IndexRange& rows, const float* scores,
+                              ShardSummary& summary) const {
+  const RowsOf& targets = arrays_.back();
+  const int64_t steps = steps_capacity(targets.longest(rows));
+  summary.terms = 0;
+  for (int64_t i = rows.first; i < rows.end(); ++i, scores += steps * plans_.outputs()) {
+    const int64_t own = targets.length(i);
+    summary.terms += own;
+    if (!plans_.labeled() || own == 0) continue;
+    const auto* const labels = reinterpret_cast<const int32_t*>(targets.at(targets.offsets[i]));
+    summary.correct += count_correct(scores, labels, own, plans_.outputs());
   }
 }
 

@@ -102,7 +102,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
     PlanRun plan;
     int64_t calls = 0;  // times that it was computed
   };
-  using Runs = std::map<int64_t, std::vector<ThreadRun>>;  // by number of rows, then by thread
+  using Runs = std::map<ShardShape, std::vector<ThreadRun>>;  // then by thread
 
   // Consecutive shards, with their rows and places for their summaries.
   struct Task {
@@ -123,13 +123,16 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   }
 
   void make_sums(const Plan& plan);
-  void add_runs(Runs& runs, int64_t rows, int threads, const std::shared_ptr<const Plan>& plan);
+  void add_runs(Runs& runs, const ShardShape& shape, int threads,
+                const std::shared_ptr<const Plan>& plan);
   void run(ThreadRun& own, const Task& task, ThreadTimer& charge);
   void summarize(PlanRun& run, const Task& task) const;
+  // The valid steps, and those that are classified right.
+  void count_steps(const IndexRange& rows, const float* scores, ShardSummary& summary) const;
   void time_sums(ThreadPool& pool, PassFloors& floors);
 
   StepProfile* const profile_;
-  std::map<int64_t, int> wanted_;  // threads that compute shards of this size one by one
+  std::map<ShardShape, int> wanted_;  // threads that compute such shards one by one
   Runs runs_, bundle_runs_;
   const ShardBundles* work_ = nullptr;
   std::optional<ShardSums> sums_;

@@ -5,6 +5,7 @@
 
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/nn/recorded_run.h"
+#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/train/programs/shard_state.h"
 
 namespace lockstep {
@@ -99,8 +100,11 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   State& s = state_;
   Network& network = s.network;
   if (s.program == nullptr) {
-    return network.forward_all(
-        inputs, {.training = false, .record = false, .carry = false, .outputs = options.outputs});
+    return network.forward_all(inputs, {.training = false,
+                                        .record = false,
+                                        .carry = false,
+                                        .outputs = options.outputs,
+                                        .lengths = options.lengths});
   }
   ThreadTimer& charge = *s.charge;
   charge(&StepAccounts::losses);
@@ -110,8 +114,10 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   const bool only_predicts = s.is_trial && s.program->has_statistics_;
   const bool training = options.training && !only_predicts;
   const bool carry = options.training && !s.is_trial && !network.row_states().empty();
-  ForwardStatistics::Key key{n, training, carry, differentiable, {}, options.outputs};
+  ForwardStatistics::Key key{n, training, carry, differentiable, {}, options.outputs, {}};
   for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
+  const std::vector<Tensor> lengths = network.sequence_lengths(inputs, options.lengths);
+  key.steps = steps_of(inputs, !lengths.empty());
   const bool only_for_trial = only_predicts || (s.is_trial && !network.row_states().empty());
   using Use = FunctionProgram::Use;
   const FunctionProgram::ShardPlan& plan =
@@ -129,7 +135,8 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   PlanRun* const run = runs[number].get();
   charge(&StepAccounts::plans);
   if (s.program->profile_ && !s.is_trial) ++s.worker->calls[&plan];
-  const std::vector<RecordedRun::RowsRead> rows = s.read_rows(plan.carries, n);
+  std::vector<RecordedRun::RowsRead> rows = s.read_rows(plan.carries, n);
+  for (size_t k = 0; k < lengths.size(); ++k) rows.push_back({plan.lengths[k], lengths[k]});
   RecordedRun recorded({.run = run,
                         .inputs = inputs,
                         .rows = rows,

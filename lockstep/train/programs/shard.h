@@ -16,6 +16,8 @@ struct ShardForwardOptions {
   bool training = true;  // dropout on, batch statistics used and followed
   // Layers whose outputs are returned instead of those of the output layers, by name.
   std::vector<std::string> outputs = {};
+  // The shard's lengths of each input that is a sequence, as for Network::forward().
+  std::vector<Tensor> lengths = {};
 };
 
 class FunctionProgram;

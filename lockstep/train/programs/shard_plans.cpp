@@ -1,6 +1,7 @@
 #include "lockstep/train/programs/shard_plans.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "lockstep/base/counted.h"
@@ -8,49 +9,77 @@
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/metrics/metric.h"
+#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
 
 namespace {
 
-// "1x28x28 (u8)".
-std::string text_of(const Shape& shape, DType type) {
-  return shape.to_string() + " (" + std::string(name_of(type)) + ")";
+// "1x28x28 (u8)", "steps x 12 (f32)"
+std::string text_of(const ShardPlans::Array& array, bool sequence) {
+  const NetworkValue value{.name = {}, .shape = array.shape, .sequence = sequence};
+  return value.to_string() + " (" + std::string(name_of(array.type)) + ")";
+}
+
+// Targets by step have the lengths of their inputs.
+void check_lengths(const MiniBatch& batch, const RowsOf& inputs, const RowsOf& targets,
+                   const std::string& name) {
+  for (int64_t i = 0; i < batch.size(); ++i) {
+    if (inputs.length(i) == targets.length(i)) continue;
+    throw InvalidArgument("[training] observation " +
+                          std::to_string(batch.observations[static_cast<size_t>(i)]) + " has " +
+                          counted(inputs.length(i), "step", "steps") + ", but " +
+                          std::to_string(targets.length(i)) + " " + name);
+  }
 }
 
 }  // namespace
 
-std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
-  const auto found = plans_.find(size);
+std::shared_ptr<const Plan> ShardPlans::plan(int64_t rows) {
+  ShardShape shape{rows};
+  const std::vector<NetworkValue> inputs = network_.inputs();
+  if (std::ranges::any_of(inputs, &NetworkValue::sequence)) {
+    for (const NetworkValue& input : inputs) {
+      shape.steps.push_back(input.sequence ? kStepsForQuestions : 0);
+    }
+  }
+  return plan(shape);
+}
+
+std::shared_ptr<const Plan> ShardPlans::plan(const ShardShape& shape) {
+  const auto found = plans_.find(shape);
   if (found != plans_.end()) return found->second;
-  auto made = compiled(size, false);
+  auto made = compiled(shape, false);
   if (layout_.entries.empty()) {
     layout_ = made->gradient_layout();
     const std::vector<bool>& reached = made->reached_parameters();
-    together_ = made->shards_together() && statistics_.empty() &&
+    together_ = made->shards_together() && statistics_.empty() && !sequences() &&
                 std::count(reached.begin(), reached.end(), false) == 0;
   }
-  return plans_.emplace(size, std::move(made)).first->second;
+  return plans_.emplace(shape, std::move(made)).first->second;
 }
 
 std::shared_ptr<const Plan> ShardPlans::plan_of_bundle(int64_t rows) {
   std::shared_ptr<const Plan>& plan = plans_of_bundles_[rows];
-  if (!plan) plan = compiled(rows, true);
+  if (!plan) plan = compiled({rows}, true);
   return plan;
 }
 
-std::shared_ptr<const Plan> ShardPlans::compiled(int64_t size, bool bundle) {
+std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool bundle) {
+  const int64_t size = shape.rows;
   const std::vector<DType> types =
       types_.empty() ? std::vector<DType>(network_.input_shapes().size(), DType::u8) : types_;
-  LoweredNetwork lowered = network_.lower(size, {.training = true, .inputs = types, .carry = true});
+  LoweredNetwork lowered = network_.lower(
+      size, {.training = true, .inputs = types, .carry = true, .steps = shape.steps});
   if (lowered.outputs.size() != 1) {
     throw InvalidArgument("[training] training needs a network with one output, but this one has " +
                               std::to_string(lowered.outputs.size()),
                           "train other networks with a loss of the user or by a custom loop");
   }
   const int scores = lowered.outputs[0];
-  const LossValues loss = add_loss(lowered.graph, network_.loss(), scores);
+  const LossValues loss =
+      add_loss(lowered.graph, network_.loss(), {scores, lowered.output_lengths[0]});
   lowered.graph.mark_output(scores);
   PlanOptions options;
   options.gradients = true;
@@ -61,19 +90,50 @@ std::shared_ptr<const Plan> ShardPlans::compiled(int64_t size, bool bundle) {
   statistics_ = lowered.mark_statistics();
   carries_ = lowered.mark_carries();
   most_rows_ = std::max(most_rows_, bundle ? 0 : size);
+  describe(lowered, loss.target, types);
+  const Shape& output = lowered.graph.shape(scores);
+  outputs_ = output.elements() / (output_sequence() >= 0 ? size * output[1] : size);
+  return std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options, device_);
+}
+
+void ShardPlans::describe(const LoweredNetwork& lowered, int target,
+                          const std::vector<DType>& types) {
+  using Kind = Array::Kind;
   arrays_.clear();
-  const auto add = [&](const std::string& name, int value, DType type) {
-    arrays_.push_back({name, lowered.graph.shape(value).without_batch(), type});
-  };
-  const std::vector<std::string> names = network_.input_names();
-  for (size_t k = 0; k < names.size(); ++k) add(names[k], lowered.inputs[k], types.at(k));
+  const std::vector<NetworkValue> inputs = network_.inputs();
+  inputs_ = inputs.size();
+  for (size_t k = 0; k < inputs_; ++k) {
+    const NetworkValue& input = inputs[k];
+    const DType type = input.sequence ? input.type : types.at(k);
+    arrays_.push_back(
+        {input.name, input.shape, type, Kind::values, input.sequence ? static_cast<int>(k) : -1});
+  }
+  for (size_t k = 0; k < inputs_; ++k) {
+    if (!inputs[k].sequence) continue;
+    arrays_.push_back({inputs[k].name, {}, DType::i32, Kind::lengths, static_cast<int>(k)});
+  }
   for (const Carry& carry : carries_) {
-    add(carry.name, lowered.graph.input(carry.input), DType::f32);
+    const Shape& shape = lowered.graph.shape(lowered.graph.input(carry.input));
+    arrays_.push_back({carry.name, shape.without_batch(), DType::f32, Kind::carried});
   }
   labeled_ = takes_labels(network_.loss());
-  add(labeled_ ? "labels" : "targets", loss.target, labeled_ ? DType::i32 : DType::f32);
-  outputs_ = lowered.graph.shape(scores).elements() / size;
-  return std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options, device_);
+  const int lengths = lowered.output_lengths[0];
+  int sequence = -1;
+  if (lengths >= 0) {
+    const auto found = std::ranges::find(lowered.input_lengths, lengths);
+    if (found == lowered.input_lengths.end()) {
+      throw Unsupported(
+          "[training] the steps of the network's output are not those of an input, so no targets "
+          "fit it",
+          "train it by a loss of your own, or end it in a layer that gives one result for a "
+          "sequence");
+    }
+    sequence = static_cast<int>(found - lowered.input_lengths.begin());
+  }
+  const Shape& shape = lowered.graph.shape(target);
+  arrays_.push_back({labeled_ ? "labels" : "targets",
+                     shape_of_dims({}, shape.dims(), sequence < 0 ? 1 : 2),
+                     labeled_ ? DType::i32 : DType::f32, Kind::values, sequence});
 }
 
 int64_t ShardPlans::statistic_elements() const {
@@ -84,7 +144,9 @@ int64_t ShardPlans::statistic_elements() const {
 
 int64_t ShardPlans::carried_elements() const {
   int64_t count = 0;
-  for (size_t k = 0; k < carries_.size(); ++k) count += arrays_[inputs() + k].shape.elements();
+  for (size_t k = 0; k < carries_.size(); ++k) {
+    count += arrays_[first_carry() + k].shape.elements();
+  }
   return count;
 }
 
@@ -100,7 +162,12 @@ std::vector<RowsOf> batch_arrays(const MiniBatch& batch, const ShardPlans& plans
   for (size_t k = 0; k < found.size(); ++k) {
     const ShardPlans::Array& wanted = plans.arrays()[k];
     const bool target = k + 1 == found.size();
-    if (!target && k >= plans.inputs()) continue;
+    if (wanted.kind == ShardPlans::Array::Kind::carried) continue;
+    if (wanted.kind == ShardPlans::Array::Kind::lengths) {
+      found[k] = found[static_cast<size_t>(wanted.sequence)];
+      found[k].lengths = true;
+      continue;
+    }
     const RowArray* const array = target ? array_after(batch, plans.inputs(), wanted.name)
                                   : k < batch.arrays.size() ? &batch.arrays[k]
                                                             : nullptr;
@@ -111,17 +178,59 @@ std::vector<RowsOf> batch_arrays(const MiniBatch& batch, const ShardPlans& plans
                             ", and none for the network's " + what);
     }
     // Targets may have another shape with as many elements.
-    if (array->ragged() || array->type != wanted.type || array->row_bytes() != wanted.bytes() ||
-        array->rows != batch.size()) {
+    const bool sequence = wanted.sequence >= 0;
+    if (array->ragged() != sequence || array->type != wanted.type ||
+        array->row_bytes() != wanted.bytes() || array->rows != batch.size()) {
       throw InvalidArgument(
           "[training] the network's " + what + " needs " + counted(batch.size(), "row", "rows") +
-          " of " + text_of(wanted.shape, wanted.type) + ", but `" + array->name +
+          " of " + text_of(wanted, sequence) + ", but `" + array->name +
           "` of the mini-batch has " + std::to_string(array->rows) + " of " +
-          (array->ragged() ? "different lengths, of " : "") + text_of(array->shape, array->type));
+          text_of({.name = {}, .shape = array->shape, .type = array->type}, array->ragged()));
     }
-    found[k] = {array->bytes.data(), wanted.bytes()};
+    found[k] = {array->bytes.data(), wanted.bytes(), sequence ? array->offsets.data() : nullptr};
+    if (sequence && target) {
+      check_lengths(batch, found[static_cast<size_t>(wanted.sequence)], found[k], wanted.name);
+    }
   }
   return found;
+}
+
+int64_t RowsOf::longest(const IndexRange& rows) const {
+  int64_t most = 0;
+  for (int64_t i = rows.first; i < rows.end(); ++i) most = std::max(most, length(i));
+  return most;
+}
+
+void RowsOf::copy(const IndexRange& rows, int64_t steps, void* to) const {
+  auto* next = static_cast<std::byte*>(to);
+  if (offsets == nullptr) {
+    std::memcpy(next, at(rows.first), static_cast<size_t>(rows.count) * row_bytes);
+    return;
+  }
+  for (int64_t i = rows.first; i < rows.end(); ++i) {
+    if (lengths) {
+      const auto own = static_cast<int32_t>(length(i));
+      std::memcpy(next, &own, sizeof own);
+      next += sizeof own;
+      continue;
+    }
+    const size_t valid = static_cast<size_t>(length(i)) * row_bytes;
+    const size_t room = static_cast<size_t>(steps) * row_bytes;
+    if (valid > 0) std::memcpy(next, at(offsets[i]), valid);
+    std::memset(next + valid, 0, room - valid);
+    next += room;
+  }
+}
+
+ShardShape shard_shape(const ShardPlans& plans, const std::vector<RowsOf>& arrays,
+                       const IndexRange& rows) {
+  ShardShape shape{rows.count};
+  if (!plans.sequences()) return shape;
+  for (size_t k = 0; k < plans.inputs(); ++k) {
+    const bool sequence = plans.arrays()[k].sequence >= 0;
+    shape.steps.push_back(sequence ? steps_capacity(arrays[k].longest(rows)) : 0);
+  }
+  return shape;
 }
 
 CarriedRows::CarriedRows(const Network& network, const std::vector<Carry>& carries, bool fresh)

@@ -16,8 +16,18 @@
 
 namespace lockstep {
 
-// Plans by shard size, on the network's device or another one. The first plan fixes the gradient
-// layout. One thread at a time.
+// What a shard's plan is made for.
+struct ShardShape {
+  int64_t rows = 0;
+  // For each input of the network: of sequences the steps that the plan has room for, else 0. Empty
+  // if no input is a sequence.
+  std::vector<int64_t> steps = {};
+
+  auto operator<=>(const ShardShape&) const = default;
+};
+
+// Plans by the shapes of shards, on the network's device or another one. The first plan fixes the
+// gradient layout. One thread at a time.
 class ShardPlans {
  public:
   // Outputs of the plans, by number; from kFirstStatistic on come those that `statistics` names.
@@ -25,9 +35,18 @@ class ShardPlans {
 
   // What a plan reads: run.input(k) takes the rows of array k.
   struct Array {
+    enum class Kind : uint8_t {
+      values,   // of each observation, or of each of its steps
+      lengths,  // the steps of a sequence
+      carried   // a state by row
+    };
     std::string name;
-    Shape shape;  // of an observation
+    Shape shape;  // of an observation; of sequences of a step
     DType type = DType::u8;
+    Kind kind = Kind::values;
+    // The input whose steps the values of a sequence have, or whose lengths these are; -1: neither.
+    int sequence = -1;
+    // Bytes of an observation; of sequences of a step.
     size_t bytes() const { return static_cast<size_t>(shape.elements()) * size_of(type); }
   };
 
@@ -39,7 +58,10 @@ class ShardPlans {
 
   // Compiles the plan on the first call. Throws InvalidArgument for a network that does not fit its
   // loss.
-  std::shared_ptr<const Plan> plan(int64_t size);
+  std::shared_ptr<const Plan> plan(const ShardShape& shape);
+  // The same for a number of rows. Sequences have a few steps then: for questions that do not
+  // depend on their lengths.
+  std::shared_ptr<const Plan> plan(int64_t rows);
   // A plan for `rows` rows of several shards, which leaves gradients of parameters to sums over
   // shards. Needs shards_together().
   std::shared_ptr<const Plan> plan_of_bundle(int64_t rows);
@@ -49,31 +71,41 @@ class ShardPlans {
   // Whether several shards may be computed together (Plan::shards_together()).
   bool shards_together() const { return together_; }
   bool labeled() const { return labeled_; }  // targets are labels, else images or arrays
-  // The inputs of the network, in order, its states by row, then the labels or targets.
+  // The inputs of the network, in order, the lengths of those that are sequences, its states by
+  // row, then the labels or targets.
   const std::vector<Array>& arrays() const { return arrays_; }
-  size_t inputs() const { return arrays_.size() - carries_.size() - 1; }
+  size_t inputs() const { return inputs_; }
+  // The array of the first state by row.
+  size_t first_carry() const { return arrays_.size() - carries_.size() - 1; }
+  // Whether an input is a sequence.
+  bool sequences() const { return first_carry() > inputs_; }
+  // The input with the steps of the output, if that is a sequence, else -1.
+  int output_sequence() const { return arrays_.back().sequence; }
   // The states by row that the network carries; their outputs are those of the plans.
   const std::vector<Carry>& carries() const { return carries_; }
   // Number of elements of all states of a row.
   int64_t carried_elements() const;
   // The most rows of a shard.
   int64_t most_rows() const { return most_rows_; }
-  int64_t outputs() const {
-    return outputs_;
-  }  // of an observation: the number of classes, or the elements of an image
+  // Of an observation, or of a step: the number of classes, or the elements of an image.
+  int64_t outputs() const { return outputs_; }
   const std::vector<MovingStatistics>& statistics() const { return statistics_; }
   // Number of elements of all means and variances.
   int64_t statistic_elements() const;
 
  private:
-  std::shared_ptr<const Plan> compiled(int64_t size, bool bundle);
+  std::shared_ptr<const Plan> compiled(const ShardShape& shape, bool bundle);
+  // Sets arrays_.
+  void describe(const LoweredNetwork& lowered, int target, const std::vector<DType>& types);
 
   const Network& network_;
   const Device device_;
   const DType precision_;
   const std::vector<DType> types_;
   std::vector<Array> arrays_;
-  std::map<int64_t, std::shared_ptr<const Plan>> plans_, plans_of_bundles_;
+  size_t inputs_ = 0;
+  std::map<ShardShape, std::shared_ptr<const Plan>> plans_;
+  std::map<int64_t, std::shared_ptr<const Plan>> plans_of_bundles_;
   bool together_ = false;
   GradientLayout layout_;
   bool labeled_ = true;
@@ -86,9 +118,22 @@ class ShardPlans {
 // Rows of an array that a shard reads.
 struct RowsOf {
   const std::byte* first = nullptr;
-  size_t row_bytes = 0;
+  size_t row_bytes = 0;  // of sequences of a step
+  // Of sequences and of lengths: row i has the steps [offsets[i], offsets[i + 1]).
+  const int64_t* offsets = nullptr;
+  bool lengths = false;
+
   const std::byte* at(int64_t row) const { return first + static_cast<size_t>(row) * row_bytes; }
+  int64_t length(int64_t row) const { return offsets[row + 1] - offsets[row]; }
+  // The most steps of some rows.
+  int64_t longest(const IndexRange& rows) const;
+  // Copies rows to a plan's input; of sequences with room for `steps` steps, which zeros fill.
+  void copy(const IndexRange& rows, int64_t steps, void* to) const;
 };
+
+// The shape of the plan for some rows of a mini-batch's arrays.
+ShardShape shard_shape(const ShardPlans& plans, const std::vector<RowsOf>& arrays,
+                       const IndexRange& rows);
 
 // For each of the plans' arrays that of the mini-batch, in which it points: inputs by position,
 // labels or targets by name. Those of states by row are left out (null). Throws InvalidArgument for

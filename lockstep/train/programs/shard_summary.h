@@ -14,6 +14,7 @@ namespace lockstep {
 struct ShardSummary {
   double loss = 0;  // sum over the shard's observations
   int64_t correct = 0;
+  int64_t terms = 0;  // of the loss: observations, or the valid steps of sequences
   LossesNotFinite not_finite = {};
 
   // The loss of an observation at a position in the mini-batch.

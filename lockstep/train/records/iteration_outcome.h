@@ -27,8 +27,10 @@ struct IterationOutcome {
   int64_t epoch = 0, index = 0;  // of its mini-batch, from 0
   int64_t observations = 0;
   Digest observations_digest;
-  double loss_sum = 0;  // over the observations
-  int64_t correct = 0;  // observations classified right, where labels are learned
+  double loss_sum = 0;  // over the terms
+  // What the sum is divided by: observations, or the valid steps of sequences with targets by step.
+  int64_t terms = 0;
+  int64_t correct = 0;  // terms classified right, where labels are learned
   LossesNotFinite not_finite = {};
   // Of parameters and states afterwards. Where the loss is not a finite number, nothing was
   // applied and there is no digest.
@@ -40,7 +42,7 @@ struct IterationOutcome {
   template <class Archive>
   void serialize(Archive& archive) {
     auto ticks = finished.time_since_epoch().count();
-    archive(iteration, epoch, index, observations, observations_digest, loss_sum, correct,
+    archive(iteration, epoch, index, observations, observations_digest, loss_sum, terms, correct,
             not_finite.first, not_finite.last, digest, seconds, ticks);
     finished = decltype(finished)(std::chrono::steady_clock::duration(ticks));
   }

@@ -86,7 +86,7 @@ void TrainingStep::begin(const MiniBatch& batch, const UpdateScalars& scalars) {
 }
 
 IterationOutcome TrainingStep::finish() {
-  const Begun begun = begun_.front();
+  Begun begun = begun_.front();
   begun_.pop_front();
   const ShardIteration& it = parts_.executor->finish();
   IterationOutcome outcome;
@@ -102,7 +102,10 @@ IterationOutcome TrainingStep::finish() {
     parts_.updater->restore(slot);
     return outcome;
   }
-  if (!begun.applied) apply(begun.scalars, it.slot);
+  if (!begun.applied) {
+    begun.scalars.observations = static_cast<double>(outcome.terms);
+    apply(begun.scalars, it.slot);
+  }
   follow(it);
   // The device reads its states only while no iteration is under way.
   if (begun_.empty()) parts_.updater->states_changed();

@@ -22,7 +22,7 @@ class Reordered final : public DatastoreWrapper {
                              : input_ == spec_.inputs.size() && spec_.target ? &*spec_.target
                                                                              : nullptr;
     if (value == nullptr) refuse("there is no input " + std::to_string(input_));
-    if (value->kind != ValueKind::array || value->shape.rank() != 1) {
+    if (value->kind != ValueKind::array || value->shape.rank() != 1 || value->type != DType::f32) {
       refuse("input " + std::to_string(input_) + " is not a vector, but " + value->to_string());
     }
     const auto elements = static_cast<size_t>(value->shape.elements());
@@ -49,13 +49,17 @@ class Reordered final : public DatastoreWrapper {
     const bool of_input = input_ < spec_.inputs.size();
     Array* const array = of_input ? std::get_if<Array>(&example.inputs.at(input_))
                                   : std::get_if<Array>(&example.target);
-    if (array == nullptr || array->values.size() != from_.size()) {
+    const bool sequence = of_input ? spec_.inputs[input_].sequence : spec_.target->sequence;
+    if (array == nullptr || array->values.size() % from_.size() != 0 ||
+        (!sequence && array->values.size() != from_.size())) {
       throw DataError("[reorder] " + name(index) + " (" + describe() +
                       ") is not the array that its datastore announces");
     }
     std::vector<float> values;
-    values.reserve(from_.size());
-    for (const size_t k : from_) values.push_back(array->values[k]);
+    values.reserve(array->values.size());
+    for (size_t step = 0; step < array->values.size(); step += from_.size()) {
+      for (const size_t k : from_) values.push_back(array->values[step + k]);
+    }
     array->values = std::move(values);
     const bool alone = of_input && example.inputs.size() == 1 && !spec_.target;
     example.content =

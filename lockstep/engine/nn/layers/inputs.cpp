@@ -14,7 +14,9 @@ void visit_normalization(FieldVisitor& v, std::string& normalization, const char
 
 Shape shape_of(const ImageInputOptions& o) { return {o.channels, o.height, o.width}; }
 Shape shape_of(const FeatureInputOptions& o) { return {o.features}; }
-Shape shape_of(const SequenceInputOptions& o) { return {o.channels, o.length}; }
+Shape shape_of(const SequenceInputOptions& o) {
+  return o.length > 0 ? Shape{o.channels, o.length} : Shape{o.channels};
+}
 Shape shape_of(const Image3dInputOptions& o) { return {o.channels, o.depth, o.height, o.width}; }
 
 // Normalizes the data.
@@ -37,6 +39,10 @@ class InputLayer final : public LayerOf<Input<Options>> {
   int most_inputs() const override { return 0; }
   bool is_input() const override { return true; }
   Shape input_shape() const override { return shape_of(this->layer()); }
+  bool is_sequence_input() const override {
+    if constexpr (std::same_as<Options, SequenceInputOptions>) return this->layer().length == 0;
+    return false;
+  }
 };
 
 template <class Options>
@@ -71,7 +77,10 @@ void FeatureInputOptions::visit(FieldVisitor& v) {
 
 void SequenceInputOptions::visit(FieldVisitor& v) {
   v.integer("channels", channels, "values per time step", extent);
-  v.integer("length", length, "time steps per sequence", extent);
+  v.integer("length", length,
+            "time steps per sequence, whose data is channels x length; 0: sequences of different "
+            "lengths, whose data is steps x channels",
+            {.max = 1 << 24});
   visit_normalization(v, normalization, "of each channel, with statistics of the training data");
 }
 
@@ -83,14 +92,42 @@ void Image3dInputOptions::visit(FieldVisitor& v) {
   visit_normalization(v, normalization, "of each channel, with statistics of the training data");
 }
 
+void TokenInputOptions::visit(FieldVisitor& v) {
+  v.integer("vocabulary", vocabulary, "number of different tokens, which are 0 to vocabulary - 1",
+            {.min = 1, .max = int64_t{1} << 31, .required = true});
+}
+
+namespace {
+
+struct TokenInput : TokenInputOptions {
+  static constexpr bool kTakesSequences = true;
+  Value build(LayerBuilder&, Value tokens) const { return tokens; }
+};
+
+class TokenInputLayer final : public LayerOf<TokenInput> {
+ public:
+  using LayerOf<TokenInput>::LayerOf;
+  int least_inputs() const override { return 0; }
+  int most_inputs() const override { return 0; }
+  bool is_input() const override { return true; }
+  bool is_sequence_input() const override { return true; }
+  bool is_token_input() const override { return true; }
+};
+
+}  // namespace
+
 LayerPtr image_input(ImageInputOptions options) { return make_input(std::move(options)); }
 LayerPtr feature_input(FeatureInputOptions options) { return make_input(std::move(options)); }
 LayerPtr sequence_input(SequenceInputOptions options) { return make_input(std::move(options)); }
 LayerPtr image3d_input(Image3dInputOptions options) { return make_input(std::move(options)); }
+LayerPtr token_input(TokenInputOptions options) {
+  return std::make_shared<TokenInputLayer>(TokenInput{options});
+}
 
 LayerInfo layers::image_input_info() { return input_info<ImageInputOptions>(); }
 LayerInfo layers::feature_input_info() { return input_info<FeatureInputOptions>(); }
 LayerInfo layers::sequence_input_info() { return input_info<SequenceInputOptions>(); }
 LayerInfo layers::image3d_input_info() { return input_info<Image3dInputOptions>(); }
+LayerInfo layers::token_input_info() { return layer_info<TokenInput, TokenInputLayer>(); }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
   LAYER(image_input)              \
   LAYER(feature_input)            \
   LAYER(sequence_input)           \
+  LAYER(token_input)              \
   LAYER(image3d_input)            \
   LAYER(convolution1d)            \
   LAYER(convolution2d)            \
@@ -38,6 +39,7 @@
   LAYER(global_average_pooling1d) \
   LAYER(global_average_pooling2d) \
   LAYER(global_average_pooling3d) \
+  LAYER(last_step)                \
   LAYER(dropout)                  \
   LAYER(flatten)                  \
   LAYER(reshape)                  \

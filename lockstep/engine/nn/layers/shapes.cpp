@@ -18,6 +18,18 @@ struct Concatenation : ConcatenationOptions {
   Value build(LayerBuilder&, const std::vector<Value>& x) const { return ops::concat(x); }
 };
 
+struct LastStep : LastStepOptions {
+  static constexpr bool kTakesSequences = true;
+  Value build(LayerBuilder& layer, Value x) const {
+    const Value lengths = layer.lengths(x);
+    if (!lengths.defined()) {
+      throw InvalidArgument("[last_step] expected a sequence, received " + x.shape().to_string(),
+                            "sequence_input without a length makes sequences");
+    }
+    return ops::last_step(x, lengths);
+  }
+};
+
 struct Flatten : FlattenOptions {
   Value build(LayerBuilder&, Value x) const { return ops::flatten(x); }
 };
@@ -37,10 +49,12 @@ struct Reshape : ReshapeOptions {
 }  // namespace
 
 LayerPtr concatenation() { return custom_layer(Concatenation{}); }
+LayerPtr last_step() { return custom_layer(LastStep{}); }
 LayerPtr flatten() { return custom_layer(Flatten{}); }
 LayerPtr reshape(ReshapeOptions options) { return custom_layer(Reshape{std::move(options)}); }
 
 LayerInfo layers::concatenation_info() { return layer_info<Concatenation>(); }
+LayerInfo layers::last_step_info() { return layer_info<LastStep>(); }
 LayerInfo layers::flatten_info() { return layer_info<Flatten>(); }
 LayerInfo layers::reshape_info() { return layer_info<Reshape>(); }
 

@@ -42,8 +42,18 @@ void visit_convolution(FieldVisitor& v, Options& o, const char* kernel_help) {
   visit_weights(v, o, "a bias for each filter");
 }
 
+template <class Options>
+void check_groups(const Options& o, int64_t channels) {
+  if (channels % o.groups == 0 && o.filters % o.groups == 0) return;
+  throw InvalidArgument("[" + std::string(Options::kType) + "] " + std::to_string(o.groups) +
+                        " groups do not divide " + std::to_string(channels) + " channels and " +
+                        std::to_string(o.filters) + " filters");
+}
+
 Value convolved(const Convolution1dOptions& o, Value x, const Weights& w) {
-  return ops::convolution1d(x, w.weights, w.bias, {o.stride, o.padding, o.dilation, o.groups});
+  const Padding1d padding =
+      o.causal ? Padding1d{.before = {(o.kernel - 1) * o.dilation}} : o.padding;
+  return ops::convolution1d(x, w.weights, w.bias, {o.stride, padding, o.dilation, o.groups});
 }
 Value convolved(const Convolution2dOptions& o, Value x, const Weights& w) {
   return ops::convolution2d(x, w.weights, w.bias, {o.stride, o.padding, o.dilation, o.groups});
@@ -57,17 +67,42 @@ Value convolved(const TransposedConvolution2dOptions& o, Value x, const Weights&
 }
 
 template <class Options>
+constexpr bool kOverSteps = std::is_same_v<Options, Convolution1dOptions>;
+
+// A convolution along the steps of a sequence (n x steps x channels), with as many steps in its
+// result. Steps after the end count as zeros.
+Value convolved_steps(LayerBuilder& layer, const Convolution1dOptions& o, const Value& x,
+                      const Value& lengths) {
+  if (x.shape().rank() != 3 || o.stride != 1 || !(o.causal || o.padding.same)) {
+    throw InvalidArgument(
+        "[convolution1d] the convolution of sequences of different lengths needs steps of "
+        "channels, "
+        "a stride of 1, and padding \"same\" or causal = true");
+  }
+  const int64_t channels = x.shape()[2];
+  const int64_t fan_in = channels / o.groups * o.kernel, fan_out = o.filters / o.groups * o.kernel;
+  const Weights w = declare_weights(layer, o, Shape{o.filters, channels / o.groups, o.kernel},
+                                    o.filters, fan_in, fan_out);
+  const Value valid = ops::expand_dims(ops::step_mask(lengths, x.shape()[1]), 2);
+  const Value by_channel = ops::permute_dims(ops::where(valid, x, 0), {0, 2, 1});
+  return ops::permute_dims(convolved(o, by_channel, w), {0, 2, 1});
+}
+
+template <class Options>
 struct Convolution : Options {
+  static constexpr bool kTakesSequences = kOverSteps<Options>;
   Value build(LayerBuilder& layer, Value x) const {
     const Options& o = *this;
+    if constexpr (kOverSteps<Options>) {
+      if (const Value lengths = layer.lengths(x); lengths.defined()) {
+        check_groups(o, x.shape()[2]);
+        return convolved_steps(layer, o, x, lengths);
+      }
+    }
     const kernels::Sizes sizes = sizes_of(o.kernel);
     ops::check_space(Options::kType, x.shape(), sizes.axes());
     const int64_t channels = x.shape()[1];
-    if (channels % o.groups != 0 || o.filters % o.groups != 0) {
-      throw InvalidArgument("[" + std::string(Options::kType) + "] " + std::to_string(o.groups) +
-                            " groups do not divide " + std::to_string(channels) + " channels and " +
-                            std::to_string(o.filters) + " filters");
-    }
+    check_groups(o, channels);
     constexpr bool transposed = std::is_same_v<Options, TransposedConvolution2dOptions>;
     std::vector<int64_t> weights{o.filters, channels / o.groups};
     if (transposed) weights = {channels, o.filters / o.groups};
@@ -135,7 +170,13 @@ Value pooled(const GlobalAveragePooling3dOptions&, Value x) {
 
 template <class Options>
 struct Pooling : Options {
-  Value build(LayerBuilder&, Value x) const { return pooled(*this, x); }
+  static constexpr bool kTakesSequences = std::is_same_v<Options, GlobalAveragePooling1dOptions>;
+  Value build(LayerBuilder& layer, Value x) const {
+    if (const Value lengths = layer.lengths(x); lengths.defined()) {
+      return ops::mean_over_steps(x, lengths);
+    }
+    return pooled(*this, x);
+  }
 };
 
 template <class Options>
@@ -151,6 +192,9 @@ constexpr const char* along_three = "depth, height and width of a window";
 
 void Convolution1dOptions::visit(FieldVisitor& v) {
   visit_convolution(v, *this, "length of a filter");
+  v.flag("causal", causal,
+         "zeros only before the first step, so that no result depends on later steps; `padding` is "
+         "ignored then");
 }
 void Convolution2dOptions::visit(FieldVisitor& v) {
   visit_convolution(v, *this, "height and width of a filter");

@@ -1,4 +1,4 @@
-#include "lockstep/engine/nn/architectures.h"
+#include "lockstep/engine/nn/architectures/architectures.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "lockstep/base/counted.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/datastores.h"
+
+namespace lockstep {
+namespace {
+
+// A file below the folder, and its class.
+struct SequenceFile {
+  std::string name;  // relative
+  std::string label;
+};
+
+struct FoundFiles {
+  std::vector<SequenceFile> files;
+  std::map<std::string, int64_t> others;  // number of other files by extension
+  std::vector<std::string> empty;         // class folders without files
+};
+
+[[noreturn]] void refuse_folder(const std::string& what, const std::string& hint = {}) {
+  throw DataError("[sequence_folder] " + what, hint);
+}
+
+// Takes the tables of one folder; hidden files are left out.
+void take_files(const std::string& root, const std::string& folder, const std::string& label,
+                FoundFiles& found) {
+  const std::string path = folder.empty() ? root : join_path(root, folder);
+  for (const std::string& file : local_files().list(path)) {
+    if (file.starts_with('.') || local_files().is_folder(join_path(path, file))) continue;
+    const std::string name = folder.empty() ? file : folder + '/' + file;
+    if (is_table_name(file)) {
+      found.files.push_back({name, label});
+    } else {
+      const size_t dot = file.find_last_of('.');
+      ++found.others[dot == std::string::npos ? "" : file.substr(dot)];
+    }
+  }
+}
+
+FoundFiles files_of_folder(const std::string& root, bool labeled) {
+  if (!local_files().is_folder(root)) {
+    throw FileError("[sequence_folder] there is no folder " + root,
+                    "a relative path starts in the working folder");
+  }
+  FoundFiles found;
+  std::vector<std::string> folders;
+  for (const std::string& name : local_files().list(root)) {
+    if (!name.starts_with('.') && local_files().is_folder(join_path(root, name))) {
+      folders.push_back(name);
+    }
+  }
+  std::sort(folders.begin(), folders.end());
+  take_files(root, "", "", found);
+  if (labeled && !found.files.empty()) {
+    refuse_folder(root + " has sequences outside the folders of classes, such as " +
+                      found.files.front().name,
+                  "put each file into a folder with the name of its class");
+  }
+  for (const std::string& folder : folders) {
+    const size_t before = found.files.size();
+    take_files(root, folder, folder, found);
+    if (found.files.size() == before) found.empty.push_back(folder);
+  }
+  std::sort(found.files.begin(), found.files.end(),
+            [](const SequenceFile& a, const SequenceFile& b) { return a.name < b.name; });
+  return found;
+}
+
+// The rows of a table as the steps of a sequence.
+Array sequence_of(const std::string& path, std::vector<std::string>& columns) {
+  const DatastorePtr rows =
+      csv_datastore(path, {.labeled = false, .header = false, .find_header = true});
+  const ValueSpec spec = rows->spec().inputs.at(0);
+  if (rows->size() == 0) refuse_folder(path + " has names of columns, but no steps");
+  columns = spec.columns;
+  Array sequence{{rows->size(), spec.shape[0]}, {}};
+  sequence.values.reserve(static_cast<size_t>(sequence.shape.elements()));
+  for (int64_t i = 0; i < rows->size(); ++i) {
+    const Array step = read_array(*rows, i);
+    sequence.values.insert(sequence.values.end(), step.values.begin(), step.values.end());
+  }
+  return sequence;
+}
+
+// Sequences with the names of their files.
+class SequenceFolder final : public DatastoreWrapper {
+ public:
+  SequenceFolder(DatastorePtr sequences, std::string description, std::vector<SequenceFile> files,
+                 std::vector<std::string> columns, std::vector<std::string> notices)
+      : DatastoreWrapper(std::move(sequences)),
+        description_(std::move(description)),
+        files_(std::move(files)),
+        columns_(std::move(columns)),
+        notices_(std::move(notices)) {}
+  ExampleSpec spec() const override {
+    ExampleSpec spec = wrapped().spec();
+    spec.inputs[0].columns = columns_;
+    return spec;
+  }
+  std::string name(int64_t index) const override {
+    wrapped().name(index);  // throws for an index out of range
+    return files_[static_cast<size_t>(index)].name;
+  }
+  std::string describe() const override { return description_; }
+  std::vector<std::string> notices() const override { return notices_; }
+
+ private:
+  std::string description_;
+  std::vector<SequenceFile> files_;
+  std::vector<std::string> columns_, notices_;
+};
+
+std::string text_of(const std::vector<std::string>& columns) {
+  std::string text;
+  for (const std::string& column : columns) text += (text.empty() ? "" : ", ") + column;
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+namespace {
+
+// Reads the files, whose names are relative to `root`.
+DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> files,
+                            std::vector<std::string> notices) {
+  std::vector<Array> sequences;
+  std::vector<std::string> columns;
+  ImageLabels labels;
+  std::set<std::string> classes;
+  for (const SequenceFile& file : files) classes.insert(file.label);
+  labels.classes.assign(classes.begin(), classes.end());
+  for (const SequenceFile& file : files) {
+    std::vector<std::string> own;
+    const std::string whole = root.empty() ? file.name : join_path(root, file.name);
+    sequences.push_back(sequence_of(whole, own));
+    if (sequences.size() == 1) columns = own;
+    const int64_t channels = sequences.back().shape[1], first = sequences.front().shape[1];
+    if (channels != first) {
+      refuse_folder(whole + " has " + counted(channels, "column") + ", but " + files.front().name +
+                    " has " + std::to_string(first));
+    }
+    if (own != columns) {
+      refuse_folder(whole + " has the columns " + text_of(own) + ", but " + files.front().name +
+                    " has " + text_of(columns));
+    }
+    labels.labels.push_back(std::distance(classes.begin(), classes.find(file.label)));
+  }
+  const std::string description =
+      root.empty() ? counted(static_cast<int64_t>(files.size()), "file") : "folder " + root;
+  return std::make_shared<SequenceFolder>(
+      sequence_datastore(std::move(sequences), std::move(labels)), description, std::move(files),
+      std::move(columns), std::move(notices));
+}
+
+}  // namespace
+
+DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOptions& options) {
+  FoundFiles found = files_of_folder(path, options.labeled);
+  if (found.files.empty()) {
+    std::string others;
+    for (const auto& [extension, count] : found.others) {
+      others += (others.empty() ? ": " : ", ") + std::to_string(count) + " " +
+                (extension.empty() ? "without an extension" : extension);
+    }
+    refuse_folder(path + " has no sequences" + others,
+                  "a sequence is a .csv or .tsv file with a line for each step" +
+                      std::string(options.labeled ? ", in a folder with the name of its class"
+                                                  : ""));
+  }
+  if (!options.labeled) {
+    for (SequenceFile& file : found.files) file.label.clear();
+  }
+  std::vector<std::string> notices;
+  for (const auto& [extension, count] : found.others) {
+    notices.push_back(counted(count, "file") + " of " + path + " " + (count == 1 ? "is" : "are") +
+                      " left out: " + (extension.empty() ? "without an extension" : extension));
+  }
+  for (const std::string& folder : found.empty) {
+    notices.push_back("the folder " + folder + " of " + path + " has no sequences");
+  }
+  return read_sequences(path, std::move(found.files), std::move(notices));
+}
+
+DatastorePtr sequence_files(const std::vector<std::string>& paths) {
+  std::vector<SequenceFile> files;
+  for (const std::string& path : paths) {
+    if (!local_files().is_folder(path)) {
+      files.push_back({path, ""});
+      continue;
+    }
+    for (const SequenceFile& file : files_of_folder(path, false).files) {
+      files.push_back({join_path(path, file.name), ""});
+    }
+  }
+  if (files.empty()) refuse_folder("there are no sequences among the files");
+  return read_sequences("", std::move(files), {});
+}
+
+}  // namespace lockstep
