@@ -12,8 +12,8 @@ import tempfile
 import unittest
 
 # Families of ops: the same in ops, kernels, kernels/cpu, kernels/cuda and layers.
-FAMILIES = ["attention", "elementwise", "images", "losses", "matrices", "normalization", "reductions",
-            "shapes", "solvers", "windows"]
+FAMILIES = ["attention", "elementwise", "images", "losses", "matrices", "normalization", "recurrent",
+            "reductions", "shapes", "solvers", "windows"]
 # Components in order, each with its modules in order. A module is a folder with its subfolders. "."
 # is the component's own folder without its modules. Families of one place form one module.
 COMPONENTS = [

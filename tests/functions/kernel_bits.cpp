@@ -11,6 +11,7 @@
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/elementwise/expression.h"
 #include "lockstep/engine/kernels/matrices/matrix_product.h"
+#include "lockstep/engine/kernels/recurrent/recurrent.h"
 #include "lockstep/engine/kernels/reductions/cumulative_sum.h"
 #include "lockstep/engine/kernels/reductions/products_of_others.h"
 #include "lockstep/engine/kernels/reductions/reduce.h"
@@ -37,9 +38,8 @@ struct Digest {
   }
 };
 
-// Runs the forward pass on random numbers; indices are from 0 to before `below`.
-void run(Digest& digest, const Kernel& kernel, uint32_t below = 1) {
-  const Pass& pass = kernel.forward;
+// Runs a pass on random numbers; indices are from 0 to before `below`.
+void run(Digest& digest, const Pass& pass, uint32_t below) {
   std::vector<std::vector<float>> memory;
   std::vector<void*> reads, writes;
   for (const Operand& read : pass.reads) {
@@ -67,6 +67,10 @@ void run(Digest& digest, const Kernel& kernel, uint32_t below = 1) {
     }
     digest.add(y, count * sizeof(uint32_t));
   }
+}
+
+void run(Digest& digest, const Kernel& kernel, uint32_t below = 1) {
+  run(digest, kernel.forward, below);
 }
 
 TensorSpec plain(const Shape& shape, DType dtype = DType::f32) { return {shape, dtype, nullptr}; }
@@ -130,13 +134,34 @@ void products(Digest& d) {
   }
 }
 
+void recurrence(Digest& d) {
+  const std::tuple<int64_t, int64_t, int64_t, int64_t> sizes[] = {
+      {1, 1, 1, 1}, {9, 7, 12, 100}, {40, 11, 33, 20}};
+  for (const auto& [rows, steps, channels, hidden] : sizes) {
+    for (const auto cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::rnn}) {
+      for (const bool option : {false, true}) {
+        const Kernel kernel = cpu::recurrent({.x = plain({rows, steps, channels}),
+                                              .hidden = hidden,
+                                              .cell = cell,
+                                              .reverse = option,
+                                              .reset_after = option,
+                                              .relu = option});
+        const auto below = static_cast<uint32_t>(steps + 1);
+        run(d, kernel.forward, below);
+        run(d, kernel.backward[0], below);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
   const std::pair<const char*, void (*)(Digest&)> all[] = {{"expressions", expressions},
                                                            {"reductions", reductions},
                                                            {"indexing", indexing},
-                                                           {"products", products}};
+                                                           {"products", products},
+                                                           {"recurrence", recurrence}};
   for (const auto& [name, add] : all) {
     state = 1;
     Digest digest;

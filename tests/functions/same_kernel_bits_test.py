@@ -24,7 +24,10 @@ SOURCES = [
       ("reduce", "reduce_loops", "cumulative_sum", "products_of_others")),
     *(KERNELS + f"shapes/{name}.cpp" for name in ("arange", "take", "scatter_add")),
     *(KERNELS + f"matrices/{name}.cpp" for name in
-      ("matrix_product", "blocked_products", "products", "panels"))]
+      ("matrix_product", "blocked_products", "products", "panels")),
+    *(KERNELS + f"recurrent/{name}.cpp" for name in
+      ("recurrent", "forward", "backward", "cell_loops", "sequences")),
+    KERNELS + "vectorized.cpp"]
 HEADERS = pathlib.Path("/usr/include")
 
 

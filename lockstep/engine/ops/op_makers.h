@@ -48,6 +48,11 @@ OpPtr make_group_normalization(int64_t groups, double epsilon);
 OpPtr make_normalize_images();
 // Inputs: queries, keys, values, then the lengths of keys and of queries that are chosen.
 OpPtr make_attention(const AttentionParams& params, bool key_lengths, bool query_lengths);
+// Inputs: x, lengths, weights, recurrent weights, bias; of gru: the recurrent bias; h0; of lstm:
+// c0. Outputs: y, h; of lstm: c.
+OpPtr make_lstm(const LstmParams& params);
+OpPtr make_gru(const GruParams& params);
+OpPtr make_rnn(const RnnParams& params);
 // Computes factor times the sum.
 OpPtr make_sum(double factor = 1);
 // Inputs: x and indices. `per_element`: each index chooses one element, as in gather().

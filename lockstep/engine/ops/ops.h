@@ -511,6 +511,62 @@ T global_average_pooling1d(const T& x);
 template <Operand T>
 T global_average_pooling3d(const T& x);
 
+// ---- Recurrent layers ----
+
+// Sequences are x (n x steps x c) with lengths (n, i32): the first lengths[i] steps of row i are
+// valid. `steps` is a capacity: no bit of a result depends on more of it than on the valid steps. h
+// is the hidden size. `reverse` computes from the last valid step to the first, which is the
+// backward half of a bidirectional layer. y is 0 at steps that are not valid; h (and c) are those
+// after the last step, or h0 (c0) where the length is 0. A length that is not 0 to `steps` is
+// refused by eager calls on the CPU; elsewhere the results of its row are NaN. Second derivatives
+// add ops for each step. Throw InvalidArgument for shapes and types that do not fit. Thread-safe.
+template <Operand T>
+struct LstmResult {
+  T y;     // n x steps x h
+  T h, c;  // n x h
+};
+template <Operand T>
+struct RecurrentResult {
+  T y;  // n x steps x h
+  T h;  // n x h
+};
+
+// Long short-term memory (Hochreiter, Schmidhuber 1997; forget gate: Gers et al. 2000). Gates in
+// the order i, f, g, o, as in PyTorch: weights 4h x c, recurrent weights 4h x h, bias 4h (the sum
+// of PyTorch's two); h0, c0: n x h.
+struct LstmParams {
+  bool reverse = false;
+};
+template <Operand T>
+LstmResult<T> lstm(const T& x, const Same<T>& lengths, const Same<T>& weights,
+                   const Same<T>& recurrent_weights, const Same<T>& bias, const Same<T>& h0,
+                   const Same<T>& c0, const LstmParams& params = {});
+
+// Gated recurrent unit (Cho et al. 2014). Gates in the order r, z, n, as in PyTorch: weights 3h x
+// c, recurrent weights 3h x h, both biases 3h; h0: n x h. reset_after: n = tanh(W x + b + r (U h +
+// d)), as in PyTorch; otherwise tanh(W x + b + U (r h) + d), as in the paper.
+struct GruParams {
+  bool reset_after = true;
+  bool reverse = false;
+};
+template <Operand T>
+RecurrentResult<T> gru(const T& x, const Same<T>& lengths, const Same<T>& weights,
+                       const Same<T>& recurrent_weights, const Same<T>& bias,
+                       const Same<T>& recurrent_bias, const Same<T>& h0,
+                       const GruParams& params = {});
+
+// Elman's recurrent network: the activation of W x + b + U h. weights h x c, recurrent weights h x
+// h, bias h; h0: n x h.
+enum class RnnActivation : uint8_t { tanh, relu };
+struct RnnParams {
+  RnnActivation activation = RnnActivation::tanh;
+  bool reverse = false;
+};
+template <Operand T>
+RecurrentResult<T> rnn(const T& x, const Same<T>& lengths, const Same<T>& weights,
+                       const Same<T>& recurrent_weights, const Same<T>& bias, const Same<T>& h0,
+                       const RnnParams& params = {});
+
 // ---- Normalization ----
 
 template <Operand T>

@@ -51,6 +51,7 @@ std::vector<Case> loss_cases();
 std::vector<Case> matmul_cases();
 std::vector<Case> attention_cases();
 std::vector<Case> ctc_cases();
+std::vector<Case> recurrent_cases();
 std::vector<Case> all_cases();
 // Those that the table of `device` has kernels for; elsewhere single ops take the place of a fused
 // one.

@@ -135,6 +135,9 @@ std::vector<Function> functions() {
   LOCKSTEP_ALONE(global_average_pooling1d)
   LOCKSTEP_ALONE(global_average_pooling2d)
   LOCKSTEP_ALONE(global_average_pooling3d)
+  LOCKSTEP_CALL(lstm, lstm(x, x, x, x, x, x, x))
+  LOCKSTEP_CALL(gru, gru(x, x, x, x, x, x, x))
+  LOCKSTEP_CALL(rnn, rnn(x, x, x, x, x, x))
   LOCKSTEP_CALL(batch_normalization_training, batch_normalization_training(x, x, x))
   LOCKSTEP_CALL(batch_normalization, batch_normalization(x, x, x, x, x))
   LOCKSTEP_CALL(group_normalization, group_normalization(x, x, x, 1))
@@ -244,8 +247,7 @@ TEST(FunctionNames, AreThoseOfAllFunctionsInTheHeader) {
   const std::string header = text.str();
   std::set<std::string> known, declared;
   for (const Function& f : functions()) known.insert(f.name);
-  const std::regex function(
-      R"(\n *(?:T|Tensor|Value|std::vector<T>|BatchNormalizationResult<T>) (\w+)\()");
+  const std::regex function(R"(\n *(?:T|Tensor|Value|std::vector<T>|\w+Result<T>) (\w+)\()");
   for (std::sregex_iterator at(header.begin(), header.end(), function), end; at != end; ++at) {
     declared.insert((*at)[1]);
   }

@@ -307,7 +307,7 @@ std::vector<Case> all_cases() {
   for (const auto& some :
        {convolution_cases(), transposed_convolution_cases(), pooling_cases(), space_cases(),
         normalization_cases(), group_normalization_cases(), activation_cases(), elementwise_cases(),
-        loss_cases(), matmul_cases(), attention_cases(), ctc_cases()}) {
+        loss_cases(), matmul_cases(), attention_cases(), ctc_cases(), recurrent_cases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

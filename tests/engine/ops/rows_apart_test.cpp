@@ -131,10 +131,27 @@ TEST(RowsApart, IsTrueOfEveryKernelThatPromisesIt) {
   if (kernels::table_for({}).bf16) {
     EXPECT_TRUE(tested.count("fully_connected in bf16"));
   }
-  for (const char* type :
-       {"fully_connected", "relu", "dropout", "softmax", "softmax_cross_entropy", "exp", "subtract",
-        "sum", "max", "cumsum", "prod", "argmax", "random_uniform", "astype", "gather", "matmul",
-        "attention", "ctc_loss"}) {
+  for (const char* type : {"fully_connected",
+                           "relu",
+                           "dropout",
+                           "softmax",
+                           "softmax_cross_entropy",
+                           "exp",
+                           "subtract",
+                           "sum",
+                           "max",
+                           "cumsum",
+                           "prod",
+                           "argmax",
+                           "random_uniform",
+                           "astype",
+                           "gather",
+                           "matmul",
+                           "attention",
+                           "ctc_loss",
+                           "lstm",
+                           "gru",
+                           "rnn"}) {
     EXPECT_TRUE(tested.count(type)) << type;
   }
 }

@@ -24,7 +24,7 @@
 
 // Changes whenever a list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 28
+#define LOCKSTEP_TABLE_VERSION 29
 
 // clang-format off
 #define LOCKSTEP_OP_KERNELS(OP)                                                                    \
@@ -62,6 +62,7 @@
   OP(cross_entropy, CrossEntropyProblem, wide, required, both)                                     \
   OP(ctc, CtcProblem, wide, required, both)                                                        \
   OP(mean_squared_error, MeanSquaredErrorProblem, wide, required, both)                            \
+  OP(recurrent, RecurrentProblem, wide, required, both)                                            \
   OP(normalize_images, NormalizeImagesProblem, wide, required, both)
 // clang-format on
 

@@ -24,7 +24,8 @@ DType numbers_of(std::string_view type) {
 
 std::vector<TestCase> all_cases(const Table& table) {
   std::vector<TestCase> all;
-  for (auto& part : {window_cases(table), op_cases(table), index_cases(), function_cases(table)}) {
+  for (auto& part : {window_cases(table), op_cases(table), index_cases(), recurrent_cases(),
+                     function_cases(table)}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   std::vector<TestCase> ordered;

@@ -34,6 +34,7 @@ TensorSpec layout_of_convolutions(Bench& bench, const Shape& shape, DType type);
 std::vector<TestCase> window_cases(const Table& table);
 std::vector<TestCase> op_cases(const Table& table);
 std::vector<TestCase> index_cases();
+std::vector<TestCase> recurrent_cases();
 std::vector<TestCase> function_cases(const Table& table);
 
 // The types of numbers for a kernel: f32, and others that the table offers.

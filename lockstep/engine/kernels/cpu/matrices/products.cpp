@@ -33,6 +33,10 @@ namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+// With one or two rows, tiles are wider, so that enough sums are added at once.
+constexpr int kRowsOfWideTiles = 2,
+              kVectorsOfRow = static_cast<int>(kPanelsAtOnce) * kVectorsOfPanel;
+
 template <class T>
 class Multiplication {
  public:
@@ -183,18 +187,41 @@ class Multiplication {
   // panels of these terms and columns, `panel` numbers apart.
   void multiply(const Rows& rows, int64_t first, int64_t count, const T* b, int64_t panel,
                 int64_t column, int64_t columns, Soon& soon) const {
-    int64_t c = 0;
-    for (; columns - c > (kTilePanels - 1) * kPanel; c += kTilePanels * kPanel) {
-      multiply_tiles<kTileVectors>(rows, first, count, b + c / kPanel * panel, panel, column + c,
-                                   columns - c, soon);
+    const int64_t rest = rows.count % kTileRows, few = rest <= kRowsOfWideTiles ? rest : 0;
+    if (rows.count > few) {
+      Rows whole = rows;
+      whole.count -= few;
+      multiply_columns<kTileRows, kTileVectors>(whole, first, count, b, panel, column, columns,
+                                                soon);
     }
-    for (; c < columns; c += kPanel) {
-      multiply_tiles<kVectorsOfPanel>(rows, first, count, b + c / kPanel * panel, panel, column + c,
-                                      columns - c, soon);
+    if (few == 0) return;
+    const Rows last{rows.terms + (rows.count - few) * rows.stride, rows.stride,
+                    rows.first + rows.count - few, few};
+    if (few == 1) {
+      multiply_columns<1, kVectorsOfRow>(last, first, count, b, panel, column, columns, soon);
+    } else {
+      multiply_columns<2, kVectorsOfRow / 2>(last, first, count, b, panel, column, columns, soon);
     }
   }
 
-  template <int vectors>
+  // In tiles of `most` rows of `vectors`, and of a panel for what is left.
+  template <int most, int vectors>
+  void multiply_columns(const Rows& rows, int64_t first, int64_t count, const T* b, int64_t panel,
+                        int64_t column, int64_t columns, Soon& soon) const {
+    constexpr int64_t kWidth = vectors * kLanesOfVector;
+    int64_t c = 0;
+    for (; columns - c > kWidth - kPanel; c += kWidth) {
+      multiply_tiles<most, vectors>(rows, first, count, b + c / kPanel * panel, panel, column + c,
+                                    columns - c, soon);
+    }
+    for (; c < columns; c += kPanel) {
+      multiply_tiles<most, kVectorsOfPanel>(rows, first, count, b + c / kPanel * panel, panel,
+                                            column + c, columns - c, soon);
+    }
+  }
+
+  // Of `most` rows at most.
+  template <int most, int vectors>
   void multiply_tiles(const Rows& rows, int64_t first, int64_t count, const T* b, int64_t panel,
                       int64_t column, int64_t columns, Soon& soon) const {
     const D d;
@@ -203,9 +230,9 @@ class Multiplication {
     const bool begins = first == 0, adds_bias = bias_ && first + count == p_.terms;
     HWY_ALIGN float bias[kColumns] = {};
     if (adds_bias) std::memcpy(bias, bias_ + column, static_cast<size_t>(columns) * sizeof(float));
-    for (int64_t row = 0; row < rows.count; row += kTileRows) {
+    for (int64_t row = 0; row < rows.count; row += most) {
       soon.fetch_portion();
-      with_constant<kTileRows>(rows.count - row, [&](auto constant) {
+      with_constant<most>(rows.count - row, [&](auto constant) {
         constexpr int kRows = decltype(constant)::value;
         V sum[kRows][vectors];
         sum_products<kRows, vectors>(rows.terms + row * rows.stride, rows.stride, kTogether<T>, b,
