@@ -46,7 +46,13 @@ void expect_sound(const Datastore& store) {
       if (spec.inputs[k].kind == ValueKind::image) {
         ASSERT_TRUE(std::holds_alternative<Image>(example.inputs[k])) << store.name(i);
       } else {
-        ASSERT_EQ(std::get<Array>(example.inputs[k]).shape, spec.inputs[k].shape);
+        const Shape shape = spec.inputs[k].type == DType::i32
+                                ? std::get<IntegerArray>(example.inputs[k]).shape
+                                : std::get<Array>(example.inputs[k]).shape;
+        const bool sequence = spec.inputs[k].sequence;
+        ASSERT_EQ(sequence ? shape.without_batch() : shape, spec.inputs[k].shape);
+        const int64_t steps = store.steps(i, k).value_or(-1);
+        EXPECT_TRUE(sequence ? steps == -1 || steps == shape[0] : steps == -1) << steps;
       }
     }
     EXPECT_EQ(example.content, store.content_digest(i)) << store.name(i);
@@ -84,7 +90,10 @@ TEST(Examples, EveryDatastoreReturnsWhatItAnnounces) {
       combine({images, vectors()}),
       subset(combine({images, vectors(), pictures(kPictures, 3)}, {"a", "b", "c"}), {2, 9}),
       with_targets(images, vectors()),
-      with_targets(combine({images, vectors()}), resized(images, 2, 2))};
+      with_targets(combine({images, vectors()}), resized(images, 2, 2)),
+      sequence_datastore(std::vector<Array>{{{1, 2}, {1, 2}}, {{2, 2}, {1, 2, 3, 4}}}),
+      sequence_datastore(std::vector<IntegerArray>{{{3}, {1, 0, 2}}, {{1}, {7}}}),
+      with_targets(vectors(2), step_labels({.labels = {{0, 1}, {2}}}))};
   for (const DatastorePtr& store : stores) {
     SCOPED_TRACE(store->describe());
     expect_sound(*store);

@@ -129,17 +129,9 @@ ExampleCache::Contents ExampleCache::fill(ThreadPool& pool,
       const uint8_t* const from = data + input.offset;
       if (input.kind == ValueKind::image) {
         part.statistics[i].add(from, input.height() * input.width());
-      } else if (input.dtype() == DType::i32) {
-        continue;
-      } else if (input.sequence) {
-        const Steps steps = steps_in(input, data);
-        for (int64_t t = 0; t < steps.count; ++t) {
-          sums[i].add(
-              reinterpret_cast<const float*>(steps.data + static_cast<size_t>(t) * input.bytes),
-              input.width());
-        }
-      } else {
-        sums[i].add(reinterpret_cast<const float*>(from), input.width());
+      } else if (input.dtype() == DType::f32) {
+        const Steps steps = input.sequence ? steps_in(input, data) : Steps{from, 1};
+        sums[i].add(reinterpret_cast<const float*>(steps.data), input.width(), steps.count);
       }
     }
     told.one_more(thread);

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/os/shared_memory.h"
+#include "lockstep/data/batches/example_values.h"
 #include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
@@ -29,16 +30,13 @@ void check_image_size(int64_t height, int64_t width, int64_t channels) {
                             ", channels 1 (gray) or 3 (color)");
 }
 
-// The start of a shared cache. The states of the slots, the digests and the slots follow.
+// The start of a shared cache. The states of the slots, the digests, numbers of steps and the slots
+// follow.
 struct SharedHead {
   int64_t size, capacity;
   uint64_t example_bytes;
   uint64_t recalled;  // 1 after recall(); set before other processes attach
 };
-
-size_t digests_offset(int64_t capacity) {
-  return cache_line + round_up(static_cast<size_t>(capacity));
-}
 
 }  // namespace
 
@@ -49,6 +47,8 @@ ExampleCache::ExampleCache(DatastorePtr store, const CachedShapes& shapes, size_
   size_ = store_->size();
   place_values(shapes);
   if (differ()) {
+    own_steps_ = std::make_unique<std::atomic<int64_t>[]>(static_cast<size_t>(size_) * sequences_);
+    steps_ = own_steps_.get();
     reserved_bytes_ = budget_bytes;
     wholes_ = std::make_unique<std::atomic<const Whole*>[]>(static_cast<size_t>(size_));
     return;
@@ -92,7 +92,7 @@ void ExampleCache::place_value(CachedValue& value, const ValueSpec& spec, const 
   if (spec.kind == ValueKind::array) example_bytes_ = round_up(example_bytes_, sizeof(float));
   value.bytes = static_cast<size_t>(shape.elements()) * size_of(value.dtype());
   if (value.sequence) {
-    sequences_ = true;
+    value.number = sequences_++;
     example_bytes_ = round_up(example_bytes_, sizeof(Steps));
   }
   value.offset = example_bytes_;
@@ -137,6 +137,7 @@ void ExampleCache::place_values(const CachedShapes& shapes) {
   }
   if (shapes.target) {
     target_.emplace().shape = *shapes.target;
+    target_->from = spec.inputs.size();
     place(*target_, *spec.target, "targets");
   }
   if (arrays) example_bytes_ = round_up(example_bytes_, sizeof(float));
@@ -167,24 +168,34 @@ bool ExampleCache::has_images() const {
                      [](const CachedValue& input) { return input.kind == ValueKind::image; });
 }
 
-size_t ExampleCache::shared_bytes() const {
-  return digests_offset(capacity_) + round_up(static_cast<size_t>(size_) * sizeof(Digest)) +
-         static_cast<size_t>(capacity_) * example_bytes_;
+size_t ExampleCache::digests_offset() const {
+  return cache_line + round_up(static_cast<size_t>(capacity_));
+}
+
+size_t ExampleCache::steps_offset() const {
+  return digests_offset() + round_up(static_cast<size_t>(size_) * sizeof(Digest));
+}
+
+size_t ExampleCache::slots_offset() const {
+  return steps_offset() + round_up(static_cast<size_t>(size_) * sequences_ * sizeof(int64_t));
 }
 
 void ExampleCache::use(const SharedRegion& region) const {
   static_assert(std::atomic<uint8_t>::is_always_lock_free && empty == 0);
+  static_assert(std::atomic<int64_t>::is_always_lock_free);
   static_assert(sizeof(SharedHead) <= cache_line);
   shared_ = region;
   own_slots_.reset();
   own_states_.reset();
+  own_steps_.reset();
   states_ = reinterpret_cast<std::atomic<uint8_t>*>(region.get() + cache_line);
-  slots_ = reinterpret_cast<uint8_t*>(region.get() + digests_offset(capacity_) +
-                                      round_up(static_cast<size_t>(size_) * sizeof(Digest)));
+  steps_ = reinterpret_cast<std::atomic<int64_t>*>(region.get() + steps_offset());
+  slots_ = reinterpret_cast<uint8_t*>(region.get() + slots_offset());
 }
 
 SharedPlace ExampleCache::share(SharedMemory& arena) const {
-  const SharedPlace place = arena.reserve(shared_bytes());
+  const SharedPlace place =
+      arena.reserve(slots_offset() + static_cast<size_t>(capacity_) * example_bytes_);
   use(arena.map(place));
   const SharedHead head{size_, capacity_, example_bytes_, 0};
   std::memcpy(shared_.get(), &head, sizeof head);
@@ -203,8 +214,7 @@ void ExampleCache::attach(const SharedMemory& arena, const SharedPlace& place) c
   use(region);
   recalled_ = head.recalled != 0;
   contents_.resize(static_cast<size_t>(size_));
-  std::memcpy(contents_.data(), region.get() + digests_offset(capacity_),
-              contents_.size() * sizeof(Digest));
+  std::memcpy(contents_.data(), region.get() + digests_offset(), contents_.size() * sizeof(Digest));
 }
 
 ExampleCache::~ExampleCache() {
@@ -244,74 +254,29 @@ std::string ExampleCache::named(int64_t index) const {
   return store_->name(index) + " (" + store_->describe() + ")";
 }
 
-namespace {
-
-// The elements of an array in an example; null if it has none of the announced type.
-struct Elements {
-  const uint8_t* data = nullptr;
-  const Shape* shape = nullptr;
-  int64_t count = 0;
-
-  size_t bytes() const { return static_cast<size_t>(count) * 4; }  // f32 or i32
-};
-
-// An input or the target of an example as that type; null if it is another one.
-template <class Value>
-const Value* value_in(const Example& example, const CachedValue& value, bool is_target) {
-  if (is_target) return std::get_if<Value>(&example.target);
-  return value.from < example.inputs.size() ? std::get_if<Value>(&example.inputs[value.from])
-                                            : nullptr;
-}
-
-template <class Value>
-Elements elements_of(const Value* array) {
-  if (array == nullptr) return {};
-  return {reinterpret_cast<const uint8_t*>(array->values.data()), &array->shape,
-          static_cast<int64_t>(array->values.size())};
-}
-
-Elements elements_in(const Example& example, const CachedValue& value, bool is_target) {
-  return value.type == DType::i32 ? elements_of(value_in<IntegerArray>(example, value, is_target))
-                                  : elements_of(value_in<Array>(example, value, is_target));
-}
-
-// Whether it is steps x `step`, with at least one step.
-bool is_sequence_of(const Elements& elements, const Shape& step) {
-  if (elements.shape == nullptr || elements.shape->rank() != step.rank() + 1) return false;
-  return (*elements.shape)[0] > 0 && elements.shape->without_batch() == step &&
-         elements.shape->elements() == elements.count;
-}
-
-}  // namespace
-
-template <class Function>
-void ExampleCache::for_each_value(const Example& example, Function function) const {
-  for (size_t i = 0; i <= inputs_.size(); ++i) {
-    const bool is_target = i == inputs_.size();
-    if (is_target && !target_) break;
-    const CachedValue& value = is_target ? *target_ : inputs_[i];
-    function(value, i, value_in<Image>(example, value, is_target),
-             elements_in(example, value, is_target));
+void ExampleCache::check_array(int64_t index, const CachedValue& value,
+                               const Example& example) const {
+  const ArrayParts array = array_in(example, value);
+  if (!value.sequence && array.shape && array.elements() == value.elements()) return;
+  if (!value.sequence || !array.shape) {
+    throw DataError("[example cache] " + named(index) + " has " +
+                    (array.shape ? std::to_string(array.elements()) : std::string("no")) +
+                    " elements, expected " + std::to_string(value.elements()) +
+                    (value.sequence ? " in each step" : ""));
   }
+  const Shape& shape = *array.shape;
+  if (shape.rank() < 1 || shape.without_batch() != value.shape || shape[0] < 1 ||
+      shape.elements() != array.elements()) {
+    throw DataError("[example cache] " + named(index) + " is " + shape.to_string() + " with " +
+                    std::to_string(array.elements()) + " elements, expected one or more steps of " +
+                    value.shape.to_string());
+  }
+  keep_steps(value, index, shape[0]);
 }
 
 void ExampleCache::check_value(int64_t index, const CachedValue& value, Example& example) const {
-  const bool is_target = target_ && &value == &*target_;
-  if (value.kind == ValueKind::array) {
-    const Elements elements = elements_in(example, value, is_target);
-    if (value.sequence) {
-      if (is_sequence_of(elements, value.shape)) return;
-      throw DataError("[example cache] " + named(index) + " has " +
-                      (elements.shape ? "an array of " + elements.shape->to_string()
-                                      : std::string("no array")) +
-                      ", expected at least one step of " + value.shape.to_string());
-    }
-    if (elements.shape != nullptr && elements.count == value.elements()) return;
-    throw DataError("[example cache] " + named(index) + " has " +
-                    (elements.shape ? std::to_string(elements.count) : std::string("no")) +
-                    " elements, expected " + std::to_string(value.elements()));
-  }
-  auto* const image = const_cast<Image*>(value_in<Image>(example, value, is_target));
+  if (value.kind == ValueKind::array) return check_array(index, value, example);
+  auto* const image = const_cast<Image*>(value_in<Image>(example, value));
   if (image == nullptr) {
     throw DataError("[example cache] " + named(index) +
                     " is not the image that its datastore announces");
@@ -340,27 +305,28 @@ Example ExampleCache::load(int64_t index, Digest* content) const {
   if (target_) check_value(index, *target_, example);
   if (images_ == CachedImages::exact) return example;
   const Image* first = nullptr;
-  for_each_value(example, [&](const CachedValue&, size_t, const Image* image, const Elements&) {
-    if (image == nullptr) return;
+  for (size_t i = 0; i < values(); ++i) {
+    const Image* const image = value_in<Image>(example, value_at(i));
+    if (image == nullptr) continue;
     if (first == nullptr) first = image;
-    if (image->height == first->height && image->width == first->width) return;
+    if (image->height == first->height && image->width == first->width) continue;
     throw DataError("[example cache] the images of " + named(index) + " have different sizes, " +
                         size_text(first->height, first->width, first->channels) + " and " +
                         size_text(image->height, image->width, image->channels),
                     "random crops need images of one size");
-  });
+  }
   return example;
 }
 
 void ExampleCache::write(const Example& example, uint8_t* to) const {
-  for_each_value(example,
-                 [&](const CachedValue& value, size_t, const Image* image, const Elements& array) {
-                   if (image != nullptr) {
-                     to_planes_into(*image, to + value.offset);
-                   } else {
-                     std::memcpy(to + value.offset, array.data, value.bytes);
-                   }
-                 });
+  for (size_t i = 0; i < values(); ++i) {
+    const CachedValue& value = value_at(i);
+    if (const Image* const image = value_in<Image>(example, value)) {
+      to_planes_into(*image, to + value.offset);
+    } else {
+      std::memcpy(to + value.offset, array_in(example, value).bytes.data(), value.bytes);
+    }
+  }
 }
 
 const uint8_t* ExampleCache::keep(int64_t index, const Example& example,
@@ -377,74 +343,6 @@ const uint8_t* ExampleCache::keep(int64_t index, const Example& example,
   write(example, to);
   states_[slot].store(ready, std::memory_order_release);
   return to;
-}
-
-size_t ExampleCache::Whole::bytes() const {
-  size_t bytes = sizeof(Whole);
-  for (const auto& value : values) bytes += value.size();
-  return bytes;
-}
-
-const ExampleCache::Whole* ExampleCache::keep_whole(int64_t index, const Example& example,
-                                                    Whole& own) const {
-  for_each_value(example,
-                 [&](const CachedValue&, size_t, const Image* image, const Elements& array) {
-                   if (image != nullptr) {
-                     own.height = image->height;
-                     own.width = image->width;
-                     own.values.push_back(to_planes(*image));
-                     return;
-                   }
-                   own.values.emplace_back(array.data, array.data + array.bytes());
-                 });
-  std::atomic<const Whole*>& place = wholes_[static_cast<size_t>(index)];
-  const size_t bytes = own.bytes();
-  if (taken_bytes_.fetch_add(bytes) + bytes <= reserved_bytes_) {
-    auto kept = std::make_unique<const Whole>(std::move(own));
-    const Whole* there = nullptr;
-    if (place.compare_exchange_strong(there, kept.get())) return kept.release();
-    taken_bytes_.fetch_sub(bytes);
-    return there;
-  }
-  taken_bytes_.fetch_sub(bytes);
-  return &own;
-}
-
-void ExampleCache::cut(const Whole& whole, const Window& where,
-                       std::vector<uint8_t>& scratch) const {
-  // Sequences lie after the other values, which have one size.
-  size_t size = round_up(example_bytes_);
-  for (const auto& value : whole.values) size += sequences_ ? round_up(value.size()) : 0;
-  scratch.resize(size);
-  size_t next = round_up(example_bytes_);
-  const auto cut_value = [&](const CachedValue& value, const std::vector<uint8_t>& from) {
-    uint8_t* to = scratch.data() + value.offset;
-    if (value.sequence) {
-      const Steps steps{scratch.data() + next, static_cast<int64_t>(from.size() / value.bytes)};
-      std::copy(from.begin(), from.end(), scratch.data() + next);
-      std::memcpy(to, &steps, sizeof steps);
-      next += round_up(from.size());
-      return;
-    }
-    if (value.kind == ValueKind::image && images_ == CachedImages::exact) {
-      std::copy(from.begin(), from.end(), to);
-      return;
-    }
-    if (value.kind == ValueKind::array) {
-      std::memcpy(to, from.data(), value.bytes);
-      return;
-    }
-    const int64_t height = value.height(), width = value.width();
-    const int64_t top = where.top(whole.height, height), left = where.left(whole.width, width);
-    for (int64_t c = 0; c < value.channels(); ++c) {
-      for (int64_t y = 0; y < height; ++y, to += width) {
-        const int64_t at = (c * whole.height + top + y) * whole.width + left;
-        std::memcpy(to, from.data() + at, static_cast<size_t>(width));
-      }
-    }
-  };
-  for (size_t i = 0; i < inputs_.size(); ++i) cut_value(inputs_[i], whole.values[i]);
-  if (target_) cut_value(*target_, whole.values.back());
 }
 
 const uint8_t* ExampleCache::get(int64_t index, std::vector<uint8_t>& scratch) const {
@@ -477,21 +375,6 @@ const uint8_t* ExampleCache::get(int64_t index, const Window& where, std::vector
   return keep(index, load(index, nullptr), scratch);
 }
 
-ExampleCache::Steps ExampleCache::steps_in(const CachedValue& value, const uint8_t* example) const {
-  Steps steps;
-  std::memcpy(&steps, example + value.offset, sizeof steps);
-  return steps;
-}
-
-int64_t ExampleCache::steps(int64_t index, size_t input) const {
-  const bool is_target = input == inputs_.size();
-  const CachedValue& value = is_target ? target_.value() : inputs_.at(input);
-  const size_t number = is_target ? store_->spec().inputs.size() : value.from;
-  if (const std::optional<int64_t> known = store_->steps(index, number)) return *known;
-  std::vector<uint8_t> scratch;
-  return steps_in(value, get(index, scratch)).count;
-}
-
 void ExampleCache::expect(const std::vector<int64_t>& indices) const {
   std::vector<int64_t> missing;
   for (const int64_t index : indices) {
@@ -520,7 +403,7 @@ void ExampleCache::keep_contents(std::vector<Digest> contents) const {
   std::memcpy(&head, shared_.get(), sizeof head);
   head.recalled = recalled_ ? 1 : 0;
   std::memcpy(shared_.get(), &head, sizeof head);
-  std::memcpy(shared_.get() + digests_offset(capacity_), contents_.data(),
+  std::memcpy(shared_.get() + digests_offset(), contents_.data(),
               contents_.size() * sizeof(Digest));
 }
 

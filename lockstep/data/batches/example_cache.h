@@ -36,19 +36,21 @@ struct CachedValue {
   std::string name;  // see MiniBatch::arrays; unused for the target
   ValueKind kind = ValueKind::image;
   Shape shape;                   // channels x rows x columns for images; of sequences of a step
-  size_t from = 0;               // number of the example's input; unused for the target
+  size_t from = 0;               // number of the example's input; of the target: how many inputs
   size_t offset = 0, bytes = 0;  // within an example of the cache; of sequences bytes of a step
   bool sequence = false;         // see ExampleCache::steps_in()
+  size_t number = 0;             // among the sequences of an example
   DType type = DType::f32;       // of arrays
 
   DType dtype() const { return kind == ValueKind::image ? DType::u8 : type; }
   int64_t elements() const { return shape.elements(); }
   // For arrays, the number of channels is dimension 0, the height is 1, and the width is the number
   // of elements per channel. Integers have no channels.
-  int64_t channels() const { return dtype() == DType::i32 ? 0 : shape[0]; }
+  int64_t channels() const { return dtype() == DType::i32 ? 0 : shape.rank() == 0 ? 1 : shape[0]; }
   int64_t height() const { return kind == ValueKind::image ? shape[1] : 1; }
   int64_t width() const {
-    return kind == ValueKind::image ? shape[2] : shape.elements() / shape[0];
+    if (kind == ValueKind::image) return shape[2];
+    return shape.rank() == 0 ? 1 : shape.elements() / shape[0];
   }
 };
 
@@ -66,8 +68,9 @@ struct CachedShapes {
 
 // Examples of one datastore, decoded on first use, with images of one size for each input. The
 // cache keeps as many as the budget allows: the first ones of the listing, or for windowed images
-// the first ones that were read, whole. All others are decoded each time. The budget affects the
-// speed only, never the results. All const members are thread-safe. A hit takes no lock.
+// and sequences the first ones that were read, whole. All others are decoded each time. The budget
+// affects the speed only, never the results. All const members are thread-safe. A hit takes no
+// lock.
 class ExampleCache {
  public:
   // The system provides the memory of the budget as the cache fills. Throws InvalidArgument for an
@@ -78,7 +81,7 @@ class ExampleCache {
   // One image of height x width x channels bytes (channels 1 or 3). Throws Unsupported for arrays.
   ExampleCache(DatastorePtr store, int64_t height, int64_t width, int64_t channels,
                size_t budget_bytes, CachedImages images = CachedImages::exact);
-  // One array of floats with at least one dimension.
+  // One array with at least one dimension, or a sequence with steps of this shape.
   ExampleCache(DatastorePtr store, const Shape& shape, size_t budget_bytes);
   ~ExampleCache();
   ExampleCache(const ExampleCache&) = delete;
@@ -123,7 +126,8 @@ class ExampleCache {
   // Those of a value of an example that get() has returned; valid as long as that.
   Steps steps_in(const CachedValue& value, const uint8_t* example) const;
   // The number of steps of an example's input (of its target, if `input` is the number of inputs),
-  // which must be a sequence. Reads the example if its datastore does not know it.
+  // which must be a sequence. Reads the example if its datastore does not know the number, which is
+  // then kept.
   int64_t steps(int64_t index, size_t input) const;
 
   // Tells the datastore which examples will be read next, without those that are cached.
@@ -133,8 +137,8 @@ class ExampleCache {
 
   // Moves the cache's memory into an arena, where other processes with the same datastore can use
   // it. Must be called before anything is read. Returns the place for attach(). Windowed images
-  // share only the digests, which detect changes. If a process ends while it fills a slot, the
-  // example of that slot is never cached.
+  // and sequences share only the digests, which detect changes, and numbers of steps. If a process
+  // ends while it fills a slot, the example of that slot is never cached.
   SharedPlace share(SharedMemory& arena) const;
   // Uses the memory of another process's cache of the same datastore and size, after its fill().
   // Does nothing for an empty place. Throws InvalidArgument for another size.
@@ -171,7 +175,7 @@ class ExampleCache {
  private:
   enum State : uint8_t { empty, busy, ready };
   // Whether examples are kept one by one because their sizes differ.
-  bool differ() const { return images_ == CachedImages::windowed || sequences_; }
+  bool differ() const { return images_ == CachedImages::windowed || sequences_ > 0; }
   // Whole images, planar, and arrays, for each input and then the target.
   struct Whole {
     int64_t height = 0, width = 0;
@@ -182,7 +186,12 @@ class ExampleCache {
   void place_values(const CachedShapes& shapes);
   void place_value(CachedValue& value, const ValueSpec& spec, const std::string& what);
   void make_slots(size_t budget_bytes);
-  size_t shared_bytes() const;
+  // The number of inputs and targets; each of them.
+  size_t values() const { return inputs_.size() + (target_ ? 1 : 0); }
+  const CachedValue& value_at(size_t i) const { return i < inputs_.size() ? inputs_[i] : *target_; }
+  size_t digests_offset() const;
+  size_t steps_offset() const;
+  size_t slots_offset() const;
   void use(const std::shared_ptr<std::byte[]>& region) const;
   void check_index(int64_t index) const;
   // Stores the digest of the contents read in `content`. If `content` is null, throws DataError
@@ -192,17 +201,18 @@ class ExampleCache {
   // Reads an example and checks it. Images have the cache's channels afterwards.
   Example load(int64_t index, Digest* content) const;
   void check_value(int64_t index, const CachedValue& value, Example& example) const;
-  // Calls function(value, number, example's image or null, example's elements) for each input and
-  // the target.
-  template <class Function>
-  void for_each_value(const Example& example, Function function) const;
+  void check_array(int64_t index, const CachedValue& value, const Example& example) const;
+  // Where the number of steps of a sequence is kept; 0: not known.
+  std::atomic<int64_t>& kept_steps(const CachedValue& value, int64_t index) const;
+  // Keeps it. Throws DataError for another number than before.
+  void keep_steps(const CachedValue& value, int64_t index, int64_t steps) const;
   // Writes a loaded example of exact size.
   void write(const Example& example, uint8_t* to) const;
   // Caches a loaded example if it has a slot that no thread fills. Returns its address there, or in
   // `scratch`.
   const uint8_t* keep(int64_t index, const Example& example, std::vector<uint8_t>& scratch) const;
-  // The same for windowed images, within the budget, unless another thread was first. `own` is the
-  // memory of an example that is not kept.
+  // The same for examples that differ, within the budget, unless another thread was first. `own` is
+  // the memory of an example that is not kept.
   const Whole* keep_whole(int64_t index, const Example& example, Whole& own) const;
   // Keeps the digests of all contents, also for other processes.
   void keep_contents(std::vector<Digest> contents) const;
@@ -222,7 +232,10 @@ class ExampleCache {
   mutable std::shared_ptr<std::byte[]> shared_;
   mutable uint8_t* slots_ = nullptr;                // capacity_ x example_bytes_, uninitialized
   mutable std::atomic<uint8_t>* states_ = nullptr;  // State of each slot
-  bool sequences_ = false;                          // some values are sequences
+  size_t sequences_ = 0;                            // number of values that are sequences
+  // Steps of the sequences of each example, in this process's memory or in an arena.
+  mutable std::unique_ptr<std::atomic<int64_t>[]> own_steps_;
+  mutable std::atomic<int64_t>* steps_ = nullptr;        // size_ x sequences_; 0: not known
   std::unique_ptr<std::atomic<const Whole*>[]> wholes_;  // by example; only if they differ
   mutable std::atomic<size_t> taken_bytes_{0};           // bytes of the examples in wholes_
   // Digest of each example, set by fill(). An example that is read again must not have changed.

@@ -27,6 +27,13 @@ void RowArray::resize(int64_t count) {
   bytes.resize(static_cast<size_t>(count) * row_bytes());
 }
 
+void RowArray::resize(std::span<const int64_t> lengths) {
+  rows = static_cast<int64_t>(lengths.size());
+  offsets.assign(1, 0);
+  for (const int64_t length : lengths) offsets.push_back(offsets.back() + length);
+  bytes.resize(static_cast<size_t>(offsets.back()) * row_bytes());
+}
+
 TensorSpec RowArray::tensor_spec() const {
   return {batch_shape(ragged() ? offsets.back() : rows, shape), type, nullptr};
 }

@@ -45,6 +45,8 @@ struct RowArray {
   // Gives it `count` rows of one shape. Rows that it had before keep their values if their size is
   // the same; new elements are 0.
   void resize(int64_t count);
+  // Gives it rows with these numbers of entries. The values of its elements are undefined.
+  void resize(std::span<const int64_t> lengths);
   // All elements. Throw InvalidArgument, naming the array, unless T is their type: uint8_t, float,
   // int32_t or int64_t.
   template <class T>
@@ -72,10 +74,12 @@ struct MiniBatch {
   int64_t epoch = 0, index = 0;       // epoch from 0, mini-batch within the epoch from 0
   std::vector<int64_t> observations;  // n indices into the listing
   // First the inputs of the network, in order: images (u8, channels x height x width) or arrays
-  // (f32). Their names are those of the input layers or of the data's inputs, else "input", or
-  // "input_1", "input_2" and so on. Then "targets" (f32; pixels 0 to 255 are 0 to 1), if there are
-  // targets. Then "labels" (i32, indices into the classes), if the data has classes or no targets.
-  // Then what preprocess has added.
+  // (f32, or i32 for tokens). Their names are those of the input layers or of the data's inputs,
+  // else "input", or "input_1", "input_2" and so on. Then "targets" (f32; pixels 0 to 255 are 0 to
+  // 1), if there are targets of floats or images. Then "labels" (i32, indices into the classes):
+  // the targets, if they are classes, for example of each step; else one for each observation, if
+  // the data has classes or no targets. Then what preprocess has added. Sequences are ragged: an
+  // entry of a row is a step.
   std::vector<RowArray> arrays;
   std::vector<ImageMap> maps;  // n maps to apply to images among the inputs, or none
   // If options.device is set: a tensor for each of `arrays`, see RowArray::tensor(). On "cpu" they

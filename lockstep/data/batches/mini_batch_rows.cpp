@@ -121,7 +121,6 @@ void MiniBatchRows::begin(MiniBatch& batch) const {
     array.name = arrays_[i].name;
     array.type = arrays_[i].type;
     array.shape = arrays_[i].shape;
-    array.offsets.clear();
     if (!size_sequences(batch, i)) array.resize(n);
   }
   const bool as_read = options_.augmentation.any() && !options_.augment_inputs;
@@ -135,13 +134,12 @@ bool MiniBatchRows::size_sequences(MiniBatch& batch, size_t i) const {
   if (!(input ? cache_.inputs()[i].sequence : target && targets_.value->sequence)) return false;
   const ExampleCache& cache = input ? cache_ : *targets_.cache;
   const size_t number = input ? i : targets_.value == cache.target() ? cache.inputs().size() : 0;
-  RowArray& array = batch.arrays[i];
-  array.rows = batch.size();
-  array.offsets.assign(1, 0);
+  std::vector<int64_t> lengths;
+  lengths.reserve(batch.observations.size());
   for (const int64_t observation : batch.observations) {
-    array.offsets.push_back(array.offsets.back() + cache.steps(observation, number));
+    lengths.push_back(cache.steps(observation, number));
   }
-  array.bytes.resize(static_cast<size_t>(array.offsets.back()) * array.row_bytes());
+  batch.arrays[i].resize(lengths);
   return true;
 }
 

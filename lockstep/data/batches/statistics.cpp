@@ -105,20 +105,25 @@ void ArrayStatistics::add_channel(size_t c, double share, double their_mean, dou
   squares[c] += their_squares + distance * distance * count * share;
 }
 
-void ArrayStatistics::add(const float* data, int64_t places) {
-  const auto more = static_cast<double>(places);
+void ArrayStatistics::add(const float* data, int64_t places, int64_t steps) {
+  const auto more = static_cast<double>(places * steps);
   const double share = more / (count + more);
+  const int64_t distance = channels() * places;  // of steps
   for (size_t c = 0; c < mean.size(); ++c, data += places) {
     double sum = 0, deviations = 0;
-    for (int64_t i = 0; i < places; ++i) {
-      sum += static_cast<double>(data[i]);
-      min[c] = std::min(min[c], data[i]);
-      max[c] = std::max(max[c], data[i]);
+    for (const float* step = data; step < data + steps * distance; step += distance) {
+      for (int64_t i = 0; i < places; ++i) {
+        sum += static_cast<double>(step[i]);
+        min[c] = std::min(min[c], step[i]);
+        max[c] = std::max(max[c], step[i]);
+      }
     }
     const double own = sum / more;
-    for (int64_t i = 0; i < places; ++i) {
-      const double distance = static_cast<double>(data[i]) - own;
-      deviations += distance * distance;
+    for (const float* step = data; step < data + steps * distance; step += distance) {
+      for (int64_t i = 0; i < places; ++i) {
+        const double deviation = static_cast<double>(step[i]) - own;
+        deviations += deviation * deviation;
+      }
     }
     add_channel(c, share, own, deviations);
   }

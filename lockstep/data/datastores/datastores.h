@@ -83,8 +83,9 @@ struct SequenceFolderOptions {
 };
 
 // The sequences of a folder: a .csv or .tsv file for each, with a line for each step and a column
-// for each channel; the first line may have their names. Files are read as csv_datastore() reads
-// them, once, during this call, and kept in memory. Classes and files are sorted bytewise; hidden
+// for each channel; the first line may have their names. Or an array of NumPy, .npy or .npz, steps
+// x channels (see read_numpy()). Tables are read as csv_datastore() reads them. All files are read
+// once, during this call, and kept in memory. Classes and files are sorted bytewise; hidden
 // files are left out, and notices() counts others. Throws FileError if the folder is missing or a
 // file cannot be read. Throws DataError, naming file, line and column, for contents that
 // csv_datastore() refuses, for files without steps or with other columns than the first, for files

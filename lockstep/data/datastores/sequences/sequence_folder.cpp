@@ -8,6 +8,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/sequences/numpy_file.h"
 
 namespace lockstep {
 namespace {
@@ -28,14 +29,14 @@ struct FoundFiles {
   throw DataError("[sequence_folder] " + what, hint);
 }
 
-// Takes the tables of one folder; hidden files are left out.
+// Takes the tables and arrays of one folder; hidden files are left out.
 void take_files(const std::string& root, const std::string& folder, const std::string& label,
                 FoundFiles& found) {
   const std::string path = folder.empty() ? root : join_path(root, folder);
   for (const std::string& file : local_files().list(path)) {
     if (file.starts_with('.') || local_files().is_folder(join_path(path, file))) continue;
     const std::string name = folder.empty() ? file : folder + '/' + file;
-    if (is_table_name(file)) {
+    if (is_table_name(file) || is_numpy_name(file)) {
       found.files.push_back({name, label});
     } else {
       const size_t dot = file.find_last_of('.');
@@ -59,9 +60,9 @@ FoundFiles files_of_folder(const std::string& root, bool labeled) {
   std::sort(folders.begin(), folders.end());
   take_files(root, "", "", found);
   if (labeled && !found.files.empty()) {
-    refuse_folder(root + " has sequences outside the folders of classes, such as " +
-                      found.files.front().name,
-                  "put each file into a folder with the name of its class");
+    refuse_folder(
+        root + " has sequences outside the folders of classes, such as " + found.files.front().name,
+        "put each file into a folder with the name of its class");
   }
   for (const std::string& folder : folders) {
     const size_t before = found.files.size();
@@ -73,8 +74,23 @@ FoundFiles files_of_folder(const std::string& root, bool labeled) {
   return found;
 }
 
+// An array of NumPy, steps x channels; that of one dimension has one channel.
+Array sequence_of_numpy(const std::string& path) {
+  Array sequence = read_numpy(local_files().read(path), path);
+  const Shape shape = sequence.shape;
+  if (shape.rank() == 0) {
+    refuse_folder(path + " is a single number", "a sequence is steps x channels");
+  }
+  if (shape.elements() == 0) {
+    refuse_folder(path + " has the shape " + shape.to_string() + ", so no steps or no channels");
+  }
+  if (shape.rank() == 1) sequence.shape = Shape{shape[0], 1};
+  return sequence;
+}
+
 // The rows of a table as the steps of a sequence.
 Array sequence_of(const std::string& path, std::vector<std::string>& columns) {
+  if (is_numpy_name(path)) return sequence_of_numpy(path);
   const DatastorePtr rows =
       csv_datastore(path, {.labeled = false, .header = false, .find_header = true});
   const ValueSpec spec = rows->spec().inputs.at(0);
@@ -83,8 +99,8 @@ Array sequence_of(const std::string& path, std::vector<std::string>& columns) {
   Array sequence{{rows->size(), spec.shape[0]}, {}};
   sequence.values.reserve(static_cast<size_t>(sequence.shape.elements()));
   for (int64_t i = 0; i < rows->size(); ++i) {
-    const Array step = read_array(*rows, i);
-    sequence.values.insert(sequence.values.end(), step.values.begin(), step.values.end());
+    const Array one = read_array(*rows, i);
+    sequence.values.insert(sequence.values.end(), one.values.begin(), one.values.end());
   }
   return sequence;
 }
@@ -132,6 +148,7 @@ DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> f
                             std::vector<std::string> notices) {
   std::vector<Array> sequences;
   std::vector<std::string> columns;
+  bool named = false;  // whether `columns` are those of a table
   ImageLabels labels;
   std::set<std::string> classes;
   for (const SequenceFile& file : files) classes.insert(file.label);
@@ -140,13 +157,15 @@ DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> f
     std::vector<std::string> own;
     const std::string whole = root.empty() ? file.name : join_path(root, file.name);
     sequences.push_back(sequence_of(whole, own));
-    if (sequences.size() == 1) columns = own;
-    const int64_t channels = sequences.back().shape[1], first = sequences.front().shape[1];
-    if (channels != first) {
-      refuse_folder(whole + " has " + counted(channels, "column") + ", but " + files.front().name +
-                    " has " + std::to_string(first));
+    if (columns.empty() && !named) columns = own;
+    named |= !is_numpy_name(whole);  // a table has names, or says that there are none
+    const Shape step = sequences.back().shape.without_batch();
+    const Shape first = sequences.front().shape.without_batch();
+    if (step != first) {
+      refuse_folder(whole + " has steps of " + step.to_string() + ", but those of " +
+                    files.front().name + " are of " + first.to_string());
     }
-    if (own != columns) {
+    if (own != columns && !is_numpy_name(whole)) {
       refuse_folder(whole + " has the columns " + text_of(own) + ", but " + files.front().name +
                     " has " + text_of(columns));
     }
@@ -169,10 +188,10 @@ DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOption
       others += (others.empty() ? ": " : ", ") + std::to_string(count) + " " +
                 (extension.empty() ? "without an extension" : extension);
     }
-    refuse_folder(path + " has no sequences" + others,
-                  "a sequence is a .csv or .tsv file with a line for each step" +
-                      std::string(options.labeled ? ", in a folder with the name of its class"
-                                                  : ""));
+    refuse_folder(
+        path + " has no sequences" + others,
+        "a sequence is a .csv or .tsv file with a line for each step, or a .npy or .npz file" +
+            std::string(options.labeled ? ", in a folder with the name of its class" : ""));
   }
   if (!options.labeled) {
     for (SequenceFile& file : found.files) file.label.clear();

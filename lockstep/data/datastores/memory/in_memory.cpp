@@ -1,4 +1,4 @@
-#include "lockstep/data/datastores/in_memory.h"
+#include "lockstep/data/datastores/memory/in_memory.h"
 
 #include <algorithm>
 #include <set>

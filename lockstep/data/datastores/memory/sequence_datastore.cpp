@@ -6,7 +6,7 @@
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/in_memory.h"
+#include "lockstep/data/datastores/memory/in_memory.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
-#include "lockstep/data/datastores/in_memory.h"
+#include "lockstep/data/datastores/memory/in_memory.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
