@@ -11,6 +11,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/text/token_windows.h"
 #include "lockstep/data/images/image.h"
 #include "lockstep/engine/device/devices.h"
 #include "lockstep/engine/formats/model.h"

@@ -26,7 +26,8 @@ struct ParameterSpec {
   // "glorot": uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot, Bengio 2010). "he": normal with
   // variance 2 / fan_in (He et al. 2015). "narrow-normal": normal with standard deviation 0.01.
   // "orthogonal": Q of the QR decomposition of a normal matrix (Saxe et al. 2014); the smaller of
-  // rows and columns is orthonormal. "zeros", "ones".
+  // rows and columns is orthonormal. "zeros", "ones". "unit-forget-gate": of an LSTM's bias, ones
+  // for the forget gate, which is the second quarter, and zeros.
   std::string initializer;
   int64_t fan_in = 1;  // inputs of one output, for initializers that scale
   int64_t fan_out = 1;

@@ -393,6 +393,7 @@ struct LayerBuild {
             in.lengths < 0 ? -1 : builder.value({in.lengths, false, -1}).number());
       }
     }
+    builder.notes_.clear();  // how the steps were found does not matter
     Value result = layer.build(builder, values);
     builder.note("result", {result});
     builder.check_carried();

@@ -150,6 +150,104 @@ struct FullyConnectedOptions {
 };
 LayerPtr fully_connected(FullyConnectedOptions options);
 
+// Recurrent layers over sequences; see ops::lstm(), ops::gru() and ops::rnn() for the formulas.
+// output: "sequence" (the hidden states of all steps) or "last" (that of the last step). Sequences
+// of one length (channels x steps) give units x steps. bidirectional: a second network from the
+// last step to the first adds as many channels. carry_state: each mini-batch begins with the states
+// that the one before has left, row by row (see Network::make_row_states()).
+struct LstmOptions {
+  static constexpr const char* kType = "lstm";
+  static constexpr const char* kHelp = "long short-term memory";
+  int64_t units = 0;
+  std::string output = "sequence";
+  bool bidirectional = false, carry_state = false;
+  std::string weights_initializer = "glorot", recurrent_initializer = "orthogonal";
+  double weights_l2_factor = 1, learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr lstm(LstmOptions options);
+
+struct GruOptions {
+  static constexpr const char* kType = "gru";
+  static constexpr const char* kHelp = "gated recurrent unit";
+  int64_t units = 0;
+  std::string output = "sequence";
+  bool bidirectional = false, carry_state = false;
+  std::string weights_initializer = "glorot", recurrent_initializer = "orthogonal";
+  double weights_l2_factor = 1, learning_rate_factor = 1;
+  bool reset_after = true;
+  void visit(FieldVisitor& v);
+};
+LayerPtr gru(GruOptions options);
+
+struct RnnOptions {
+  static constexpr const char* kType = "rnn";
+  static constexpr const char* kHelp = "Elman's recurrent network";
+  int64_t units = 0;
+  std::string output = "sequence";
+  bool bidirectional = false, carry_state = false;
+  std::string weights_initializer = "glorot", recurrent_initializer = "orthogonal";
+  double weights_l2_factor = 1, learning_rate_factor = 1;
+  std::string activation = "tanh";
+  void visit(FieldVisitor& v);
+};
+LayerPtr rnn(RnnOptions options);
+
+// A learned vector for each token.
+struct EmbeddingOptions {
+  static constexpr const char* kType = "embedding";
+  static constexpr const char* kHelp = "a learned vector for each token";
+  int64_t vocabulary = 0, units = 0;
+  std::string weights_initializer = "narrow-normal";
+  double weights_l2_factor = 1, weights_learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr embedding(EmbeddingOptions options);
+
+// Adds a learned vector for each position. Steps of a sequence that is longer become NaN, which a
+// training reports as a loss that is not finite; much longer ones are refused.
+struct PositionEmbeddingOptions {
+  static constexpr const char* kType = "position_embedding";
+  static constexpr const char* kHelp = "adds a learned vector for each position in a sequence";
+  int64_t positions = 0;
+  double weights_l2_factor = 1, weights_learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr position_embedding(PositionEmbeddingOptions options);
+
+// x / sqrt(mean(x^2) + epsilon) * scale over the channels.
+struct RmsNormalizationOptions {
+  static constexpr const char* kType = "rms_normalization";
+  static constexpr const char* kHelp = "divides by the root mean square of the channels";
+  double epsilon = 1e-5, l2_factor = 0, learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr rms_normalization(RmsNormalizationOptions options = {});
+
+// Attention of the steps of a sequence to each other (PyTorch's MultiheadAttention): projections of
+// queries, keys and values, ops::attention(), and a projection of its result.
+struct SelfAttentionOptions {
+  static constexpr const char* kType = "self_attention";
+  static constexpr const char* kHelp = "attention of the steps of a sequence to each other";
+  int64_t heads = 0;
+  bool causal = false, bias = true;
+  double dropout = 0;
+  void visit(FieldVisitor& v);
+};
+LayerPtr self_attention(SelfAttentionOptions options);
+
+// x + attention(norm(x)), then x + W gelu(V norm(x)): a block of a transformer with layer
+// normalization before each part. `dropout`: of attention weights and of both parts' results.
+struct TransformerBlockOptions {
+  static constexpr const char* kType = "transformer_block";
+  static constexpr const char* kHelp = "attention and a feed-forward network, each with a residual";
+  int64_t heads = 0, feed_forward_factor = 4;
+  bool causal = false;
+  double dropout = 0, epsilon = 1e-5;
+  void visit(FieldVisitor& v);
+};
+LayerPtr transformer_block(TransformerBlockOptions options);
+
 // The last valid step of a sequence.
 struct LastStepOptions {
   static constexpr const char* kType = "last_step";

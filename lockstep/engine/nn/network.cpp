@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/engine/nn/initializer.h"
+#include "lockstep/engine/nn/layers/initializer.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network_state.h"

@@ -155,7 +155,8 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   made->carries = lowered.mark_carries();
   made->lengths = lowered.length_inputs();
   made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
-  if (plans.size() == State::kMostPlans) plans.pop_back();
+  const size_t most = options.steps.empty() ? State::kMostPlans : State::kMostPlansOfSequences;
+  while (plans.size() >= most) plans.pop_back();
   plans.emplace(plans.begin(), key, std::move(made));
   return plans.front().second;
 }

@@ -73,7 +73,7 @@ struct Network::State {
   // Most recently used first.
   std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans
       LOCKSTEP_GUARDED_BY(mutex);
-  static constexpr size_t kMostPlans = 64;  // sequences: one for each capacity
+  static constexpr size_t kMostPlans = 16, kMostPlansOfSequences = 64;
 
   void forget_plans() LOCKSTEP_EXCLUDES(mutex);
   const LayerNode* find(const std::string& name) const;

@@ -1,4 +1,4 @@
-#include "lockstep/engine/nn/initializer.h"
+#include "lockstep/engine/nn/layers/initializer.h"
 
 #include <gtest/gtest.h>
 

@@ -127,6 +127,50 @@ Network everything() {
                            .count_padding = false}),
         "average3");
   n.add(global_average_pooling3d(), "global3");
+  n.add(sequence_input({.channels = 3, .normalization = "none"}), "steps");
+  n.add(convolution1d({.filters = 6, .kernel = 3, .causal = true}), "causal");
+  n.add(lstm({.units = 4,
+              .output = "sequence",
+              .carry_state = true,
+              .weights_initializer = "he",
+              .recurrent_initializer = "glorot",
+              .weights_l2_factor = 0.5,
+              .learning_rate_factor = 2}),
+        "lstm1");
+  n.add(gru({.units = 4,
+             .output = "sequence",
+             .bidirectional = true,
+             .weights_initializer = "he",
+             .recurrent_initializer = "glorot",
+             .weights_l2_factor = 0.5,
+             .learning_rate_factor = 2,
+             .reset_after = false}),
+        "gru1");
+  n.add(rnn({.units = 4,
+             .output = "last",
+             .weights_initializer = "he",
+             .recurrent_initializer = "glorot",
+             .weights_l2_factor = 0.5,
+             .learning_rate_factor = 2,
+             .activation = "relu"}),
+        "rnn1");
+  n.add(token_input({.vocabulary = 9}), "tokens");
+  n.add(embedding({.vocabulary = 9,
+                   .units = 4,
+                   .weights_initializer = "he",
+                   .weights_l2_factor = 0.5,
+                   .weights_learning_rate_factor = 2}),
+        "embedded");
+  n.add(position_embedding(
+            {.positions = 8, .weights_l2_factor = 0.5, .weights_learning_rate_factor = 2}),
+        "placed");
+  n.add(self_attention({.heads = 2, .causal = true, .bias = false, .dropout = 0.25}), "attention");
+  n.add(
+      transformer_block(
+          {.heads = 4, .feed_forward_factor = 2, .causal = true, .dropout = 0.25, .epsilon = 1e-3}),
+      "transformer");
+  n.add(rms_normalization({.epsilon = 1e-3, .l2_factor = 0.5, .learning_rate_factor = 2}), "rms");
+  n.add(last_step(), "last");
   n.add(reshape({.size = {5, 1, 1}}), "reshaped", {"product"});
   n.add(softmax(), "soft");
   n.set_loss("mean_squared_error");
@@ -164,8 +208,12 @@ TEST(NetworkJson, EveryRegisteredLayerComesBackAsItWas) {
   const Tensor x = Tensor::from(pixels, {2, 4, 12, 10});
   const std::vector<float> values{1, -2, 3, 0.5, 4, 5, 6, 7, 8, 9};
   const Tensor features = Tensor::from(values, {2, 5});
-  const std::vector<Tensor> all{x, features, Tensor::full({2, 4, 30}, 0.5f),
-                                Tensor::full({2, 2, 9, 10, 11}, -2)};
+  const std::vector<Tensor> all{x,
+                                features,
+                                Tensor::full({2, 4, 30}, 0.5f),
+                                Tensor::full({2, 2, 9, 10, 11}, -2),
+                                Tensor::full({2, 5, 3}, 0.25f),
+                                Tensor::zeros({2, 7}, DType::i32)};
   const auto here = back.forward_all(all, {}), there = original.forward_all(all, {});
   ASSERT_EQ(here.size(), there.size());
   for (size_t i = 0; i < here.size(); ++i) EXPECT_EQ(here[i].to_vector(), there[i].to_vector());

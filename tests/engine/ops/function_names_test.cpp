@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/graph.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/harness.h"
 
@@ -195,7 +196,12 @@ TEST(FunctionNames, AreInWhatTheFunctionsRefuse) {
     of_function(refusal_of([&] { f.of_tensor(none); }));
     of_function(refusal_of([&] { f.of_value({}); }));
     if (f.takes_bf16) continue;
-    of_function(refusal_of([&] { f.of_tensor(narrow); }));
+    try {
+      of_function(refusal_of([&] { f.of_tensor(narrow); }));
+    } catch (const Unsupported&) {
+      // A function that moves elements first ends there on processors without bf16.
+      EXPECT_FALSE(kernels::table_for({}).bf16) << name;
+    }
     // Graphs put the place in front.
     const std::string place = "[test] ", refusal = refusal_of([&] { f.of_value(value); });
     of_function(refusal.starts_with(place) ? refusal.substr(place.size()) : refusal);

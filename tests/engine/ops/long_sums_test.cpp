@@ -1,5 +1,6 @@
 // The accuracy of layers on large images: results, statistics and gradients compared with fp64, by
-// norm. The error must be at most four times PyTorch's error in fp32.
+// norm. The error must be at most four times PyTorch's error in fp32, with images in the lanes of
+// vectors six times.
 //
 // PyTorch's errors are constants here. They were measured with version 1.13 (Debian 12, one thread)
 // against its own fp64 results, for the same shapes with 8 channels and uniform numbers in [-1, 1),
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/engine/kernels/interface/fast_sizes.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
@@ -17,6 +19,8 @@ namespace lockstep::optest {
 namespace {
 
 constexpr double kFactor = 4;
+// With images in the lanes of vectors (AVX2), where each lane's sum has a center of its own.
+constexpr double kFactorOfImagesInLanes = 6;
 
 // PyTorch's errors, in the order of outputs (or inputs), for images of 8, 28, 64, 128, 256 and 512
 // rows and columns.
@@ -44,9 +48,10 @@ Array image(std::vector<int64_t> dims, Sign sign) {
 }
 
 void expect_near(const char* what, size_t i, const Tensor& actual, const Array& expected,
-                 double peer) {
+                 double peer, bool blocked) {
+  const bool in_lanes = blocked && kernels::fast_batch_multiple() > 1;
   const double error = relative_error(array_of(actual), expected);
-  EXPECT_LE(error, kFactor * peer)
+  EXPECT_LE(error, (in_lanes ? kFactorOfImagesInLanes : kFactor) * peer)
       << what << " " << i << " is " << error / peer << " times as far off as PyTorch's";
 }
 
@@ -71,11 +76,11 @@ void check(const Case& c, int64_t size, const Peer& peer) {
     const std::vector<Tensor> made = apply_op(c.op, inputs);
     ASSERT_EQ(made.size(), outputs.size());
     for (size_t i = 0; i < peer.outputs.size(); ++i) {
-      expect_near("output", i, made[i], outputs[i], of_size(peer.outputs[i], size));
+      expect_near("output", i, made[i], outputs[i], of_size(peer.outputs[i], size), blocked);
     }
     const auto diffs = tape.gradient(weighted_sum(made[0], dy), inputs);
     for (size_t i = 0; i < peer.gradients.size(); ++i) {
-      expect_near("gradient", i, diffs[i], gradients[i], of_size(peer.gradients[i], size));
+      expect_near("gradient", i, diffs[i], gradients[i], of_size(peer.gradients[i], size), blocked);
     }
   }
 }

@@ -16,9 +16,9 @@ int64_t gates_of(Cell cell) {
 }
 
 // By operand of the op.
-struct Numbers {
+struct CellNumbers {
   size_t recurrent_bias = 0, h0 = 5, c0 = 0;
-  explicit Numbers(Cell cell) {
+  explicit CellNumbers(Cell cell) {
     if (cell == Cell::lstm) c0 = 6;
     if (gates_of(cell) == 3) {
       recurrent_bias = 5;
@@ -188,7 +188,7 @@ class Network {
   Cell cell_;
   bool reverse_;
   const std::vector<Array>& in_;
-  Numbers at_;
+  CellNumbers at_;
 };
 
 std::vector<Array> forward_of(Cell cell, bool reverse, const std::vector<Array>& in) {
@@ -196,7 +196,7 @@ std::vector<Array> forward_of(Cell cell, bool reverse, const std::vector<Array>&
   const int64_t rows = in[0].dim(0), n = network.hidden();
   std::vector<Array> out{Array({rows, network.capacity(), n}), Array({rows, n})};
   if (cell == Cell::lstm) out.push_back(Array({rows, n}));
-  const Numbers at(cell);
+  const CellNumbers at(cell);
   for (int64_t row = 0; row < rows; ++row) {
     std::vector<double> h = network.state(at.h0, row), c = h;
     if (at.c0 > 0) c = network.state(at.c0, row);
@@ -221,7 +221,7 @@ std::vector<Array> backward_of(Cell cell, bool reverse, const std::vector<Array>
   const int64_t rows = in[0].dim(0), n = network.hidden();
   std::vector<Array> diffs;
   for (const Array& array : in) diffs.push_back(Array(array.dims));
-  const Numbers at(cell);
+  const CellNumbers at(cell);
   for (int64_t row = 0; row < rows; ++row) {
     std::vector<double> dh(static_cast<size_t>(n)), dc = dh;
     const std::vector<Step> steps = network.steps_of(row);

@@ -39,6 +39,14 @@
   LAYER(global_average_pooling1d) \
   LAYER(global_average_pooling2d) \
   LAYER(global_average_pooling3d) \
+  LAYER(lstm)                     \
+  LAYER(gru)                      \
+  LAYER(rnn)                      \
+  LAYER(embedding)                \
+  LAYER(position_embedding)       \
+  LAYER(self_attention)           \
+  LAYER(transformer_block)        \
+  LAYER(rms_normalization)        \
   LAYER(last_step)                \
   LAYER(dropout)                  \
   LAYER(flatten)                  \

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "lockstep/engine/nn/custom_layer.h"
-#include "lockstep/engine/nn/initializer.h"
+#include "lockstep/engine/nn/layers/initializer.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/engine/nn/initializer.h"
+#include "lockstep/engine/nn/layers/initializer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -43,8 +43,8 @@ void orthogonal(float* out, int64_t rows, int64_t columns, const RandomStream& s
 }  // namespace
 
 const std::vector<std::string>& initializer_names() {
-  static const std::vector<std::string> names{"glorot",     "he",    "narrow-normal",
-                                              "orthogonal", "zeros", "ones"};
+  static const std::vector<std::string> names{"glorot", "he",   "narrow-normal",   "orthogonal",
+                                              "zeros",  "ones", "unit-forget-gate"};
   return names;
 }
 
@@ -73,6 +73,9 @@ void initialize(Tensor& tensor, const ParameterSpec& spec, uint64_t seed, const 
     std::fill_n(out, count, 0.0f);
   } else if (spec.initializer == "ones") {
     std::fill_n(out, count, 1.0f);
+  } else if (spec.initializer == "unit-forget-gate") {
+    std::fill_n(out, count, 0.0f);
+    std::fill_n(out + count / 4, count / 4, 1.0f);
   } else {
     throw InvalidArgument("[" + name + "] unknown initializer `" + spec.initializer + "`",
                           suggest(spec.initializer, initializer_names()));
