@@ -18,10 +18,9 @@
 #include "tests/train/same_history.h"
 #include "tests/train/support.h"
 
-namespace lockstep {
+namespace lockstep::sequence_training {
 namespace {
 
-using testing::expect_says;
 using testing::message_of;
 
 // The running sum over the steps.
@@ -30,7 +29,7 @@ struct Summed {
   static constexpr const char* kHelp = "the sum over the steps until now";
   static constexpr bool kTakesSequences = true;
   void visit(FieldVisitor&) {}
-  Value build(LayerBuilder&, Value x) const { return ops::cumsum(x, 1); }
+  Value build(LayerBuilder&, Value x) const { return ops::cumsum(x, 1) * 0.05; }
 };
 
 // The sum over the valid steps.
@@ -43,7 +42,7 @@ struct Total {
     const Value length = ops::astype(layer.lengths(x), DType::f32);
     const Value step = ops::arange(length, 0, static_cast<double>(x.shape()[1]));
     const Value valid = ops::expand_dims(ops::less(step, ops::expand_dims(length, 1)), 2);
-    return ops::sum(ops::where(valid, x, 0), {1});
+    return ops::sum(ops::where(valid, x, 0), {1}) * 0.05;
   }
 };
 
@@ -122,9 +121,10 @@ TrainingProblem failing_sequences(Kind kind, testing::Failure failure) {
   return problem_of(kind);
 }
 
-TrainingOptions options_of(int64_t threads) {
+TrainingOptions sequence_options(int64_t threads) {
   TrainingOptions options = testing::law_options(threads);
   options.mini_batch_size = 30;  // and a last one of 23
+  options.solver.initial_learning_rate = 0.02;
   return options;
 }
 
@@ -145,25 +145,25 @@ INSTANTIATE_TEST_SUITE_P(All, SequenceTraining,
                          });
 
 TEST_P(SequenceTraining, OneDigestForThreadsAndWorkers) {
-  const TrainingResult one = run(GetParam(), options_of(1));
+  const TrainingResult one = run(GetParam(), sequence_options(1));
   EXPECT_LT(one.iterations.back().loss, one.iterations.front().loss);
   for (const int64_t threads : {2, 5}) {
-    testing::expect_same_history(one, run(GetParam(), options_of(threads)));
+    testing::expect_same_history(one, run(GetParam(), sequence_options(threads)));
   }
   for (const auto& load : {std::vector<double>{1, 1}, {3, 1}, {1, 0, 1}}) {
-    TrainingOptions options = options_of(2);
+    TrainingOptions options = sequence_options(2);
     options.workers.count = static_cast<int64_t>(load.size());
     options.workers.load = load;
     testing::expect_same_history(one, run(GetParam(), options));
   }
-  TrainingOptions checked = options_of(2);
+  TrainingOptions checked = sequence_options(2);
   checked.shards.check_frequency = 1;
   EXPECT_EQ(run(GetParam(), checked).digest, one.digest);
 }
 
 TEST_P(SequenceTraining, ADeathAndAResumeChangeNoBit) {
-  const TrainingResult one = run(GetParam(), options_of(1));
-  TrainingOptions options = options_of(1);
+  const TrainingResult one = run(GetParam(), sequence_options(1));
+  TrainingOptions options = sequence_options(1);
   options.workers.count = 3;
   testing::Follower follower;
   const TrainingResult killed =
@@ -171,7 +171,7 @@ TEST_P(SequenceTraining, ADeathAndAResumeChangeNoBit) {
   EXPECT_EQ(testing::losses(follower).size(), 1u);
   testing::expect_same_history(one, killed);
   const testing::TemporaryFolder folder;
-  options = options_of(2);
+  options = sequence_options(2);
   options.checkpoints.frequency = 2;
   run(GetParam(), options, {.checkpoint_folder = folder.path, .stop_after = 5});
   const TrainingResult rest =
@@ -182,7 +182,7 @@ TEST_P(SequenceTraining, ADeathAndAResumeChangeNoBit) {
 // The loss and its gradient by hand: the sum over all valid steps, divided by their number.
 TEST(SequenceTraining, DividesByTheValidStepsOfTheMiniBatch) {
   Network network = network_of(Kind::regression), trained = network.clone();
-  TrainingOptions options = options_of(1);
+  TrainingOptions options = sequence_options(1);
   options.solver.momentum = 0;
   options.mini_batch_size = kSequences;
   options.max_epochs = 1;
@@ -240,13 +240,13 @@ TEST(SequenceTraining, DividesByTheValidStepsOfTheMiniBatch) {
 
 TEST(SequenceTraining, RefusesWhatDoesNotFit) {
   TrainingProblem tagger = problem_of(Kind::tagger), classifier = problem_of(Kind::classifier);
-  expect_says(
-      message_of<InvalidArgument>([&] { train(tagger.network, classifier.data, options_of(1)); }),
-      "steps");
-  expect_says(
-      message_of<InvalidArgument>([&] { train(classifier.network, tagger.data, options_of(1)); }),
-      "steps");
+  testing::expect_says(message_of<InvalidArgument>(
+                           [&] { train(tagger.network, classifier.data, sequence_options(1)); }),
+                       "steps");
+  testing::expect_says(message_of<InvalidArgument>(
+                           [&] { train(classifier.network, tagger.data, sequence_options(1)); }),
+                       "steps");
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::sequence_training

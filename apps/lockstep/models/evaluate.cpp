@@ -80,13 +80,12 @@ int evaluate_command(const EvaluateArguments& a) {
       .allow_empty_folders = true,
       .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
-  std::vector<DatastorePtr> inputs = open_inputs(
-      names, folder,
-      {.label_column = a.label_column,
-       .header = before.header && !a.no_header,
-       .columns = columns,
-       .find_header = !a.no_header,
-       .sequences = sequence_inputs(model.network)});
+  std::vector<DatastorePtr> inputs = open_inputs(names, folder,
+                                                 {.label_column = a.label_column,
+                                                  .header = before.header && !a.no_header,
+                                                  .columns = columns,
+                                                  .find_header = !a.no_header,
+                                                  .sequences = sequence_inputs(model.network)});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");

@@ -175,7 +175,7 @@ DatastorePtr open_table(const std::string& name, const TableOptions& tables, siz
 // A folder with a table for each sequence.
 DatastorePtr open_sequences(const std::string& name, bool labeled, const TableOptions& tables) {
   check_name(name);
-  if (cloud::is_address(name) || name == builtin_digits_name || is_table_file(name)) {
+  if (storage::is_address(name) || name == builtin_digits_name || is_table_file(name)) {
     throw InvalidArgument("[data] the network's input is a sequence, but " + name +
                               " is not a folder of this machine",
                           "use a folder with one .csv file for each sequence, in folders with the "
@@ -270,8 +270,7 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
   options.labeled = false;  // the first has the labels
   for (size_t i = 1; i < names.size(); ++i) {
     if (is_sequence(i)) {
-      stores.push_back(
-          match_by_name(*stores[0], open_sequences(names[i], false, tables)));
+      stores.push_back(match_by_name(*stores[0], open_sequences(names[i], false, tables)));
       continue;
     }
     const bool rows = is_table_file(names[i]);

@@ -181,7 +181,8 @@ std::vector<size_t> match_names(const std::vector<NetworkValue>& layers, const E
       text_of(layers);
   if (input.kind == ValueKind::array) {
     throw InvalidArgument(
-        "[training] expected a network with one input of " + input.shape.to_string() + " for " +
+        "[training] expected a network with one input of " +
+            NetworkValue{{}, input.shape, input.sequence, input.type}.to_string() + " for " +
             data.describe() + ", but its inputs are " + received,
         layers.size() == 1 ? "the input layer must have the shape of the data's arrays" : combine);
   }

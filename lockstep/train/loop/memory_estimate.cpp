@@ -9,6 +9,7 @@
 
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/metrics/confusion_matrix.h"
+#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
@@ -40,6 +41,15 @@ size_t packed_bytes(const std::vector<std::shared_ptr<const Plan>>& plans) {
   return bytes;
 }
 
+// The most steps of an input, as far as they are known without reading; at least 1.
+int64_t longest_sequence(const Datastore& data, size_t input) {
+  int64_t most = 1;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    most = std::max(most, data.steps(i, input).value_or(0));
+  }
+  return most;
+}
+
 // The data that all parts of an estimate share.
 class Estimate {
  public:
@@ -55,12 +65,18 @@ class Estimate {
     const std::vector<ValueSpec> inputs = data.training->spec().inputs;
     for (const size_t from : check_inputs(network, *data.training)) {
       types_.push_back(inputs[from].kind == ValueKind::image ? DType::u8 : DType::f32);
+      longest_.push_back(inputs[from].sequence ? longest_sequence(*data.training, from) : 0);
     }
+    const bool sequences = std::ranges::any_of(longest_, [](int64_t steps) { return steps > 0; });
     ShardPlans plans(network, Device{}, options.precision.dtype(), types_);
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
-      plans_.push_back(plans.plan(*size));
+      ShardShape shape{*size};
+      for (size_t k = 0; sequences && k < longest_.size(); ++k) {
+        shape.steps.push_back(longest_[k] > 0 ? steps_capacity(longest_[k]) : 0);
+      }
+      plans_.push_back(plans.plan(shape));
     }
     if (plans.shards_together()) bundles_ = bundle_bytes(plans);
     for (const auto& [name, shape] : network.value_shapes()) {
@@ -122,7 +138,8 @@ class Estimate {
     const std::vector<Shape> shapes = network_.input_shapes();
     size_t bytes = 0;
     for (size_t k = 0; k < shapes.size(); ++k) {
-      bytes += static_cast<size_t>(shapes[k].elements()) * size_of(types_[k]);
+      const auto steps = static_cast<size_t>(std::max<int64_t>(longest_[k], 1));
+      bytes += steps * static_cast<size_t>(shapes[k].elements()) * size_of(types_[k]);
     }
     return bytes;
   }
@@ -176,6 +193,7 @@ class Estimate {
   const DatastorePtr test_;
   const TrainingOptions& options_;
   std::vector<DType> types_;                        // of the inputs
+  std::vector<int64_t> longest_;                    // by input: the steps of sequences, else 0
   const std::vector<IndexRange> ranges_;            // of a full mini-batch
   const size_t threads_;                            // compute threads
   std::vector<std::shared_ptr<const Plan>> plans_;  // largest shards first
