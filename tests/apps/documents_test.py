@@ -124,7 +124,7 @@ class Bash(unittest.TestCase):
         self.assertEqual(self.complete("lockstep reference max_pooling2"), ["max_pooling2d"])
         self.assertEqual(self.complete("lockstep architecture resnet1"), ["resnet18"])
         self.assertEqual(self.complete("lockstep reference relu tra"),
-                         ["training", "transposed_convolution2d"])
+                         ["training", "transformer_block", "transposed_convolution2d"])
 
     def test_fields_of_jobs(self):
         self.assertEqual(self.complete("lockstep train job.toml --set training.solv"),

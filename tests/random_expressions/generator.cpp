@@ -264,6 +264,7 @@ class Generator {
     static const std::vector<std::string> all{"attention", "attention", "rotary",
                                               "rms_norm",  "last_step", "mean_over_steps"};
     Statement s{dice_.pick(all), {v}};
+    if (x[2] % 2 == 0 && dice_.chance(50)) s.op = "rotary";  // the only one that needs pairs
     if (s.op == "rotary" && x[2] % 2 != 0) s.op = "rms_norm";
     Dims dims = x.dims();
     if (s.op == "attention") {
