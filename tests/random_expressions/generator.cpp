@@ -261,11 +261,9 @@ class Generator {
   // A function of sequences, n x t x c, whose lengths are t, t - 1 and so on.
   void add_sequence(int v) {
     const Shape x = shape(v);
-    static const std::vector<std::string> all{"attention", "attention", "rotary",
-                                              "rms_norm",  "last_step", "mean_over_steps"};
+    static const std::vector<std::string> all{"attention", "attention", "rms_norm", "last_step",
+                                              "mean_over_steps"};
     Statement s{dice_.pick(all), {v}};
-    if (x[2] % 2 == 0 && dice_.chance(50)) s.op = "rotary";  // the only one that needs pairs
-    if (s.op == "rotary" && x[2] % 2 != 0) s.op = "rms_norm";
     Dims dims = x.dims();
     if (s.op == "attention") {
       const int other = small(v);
@@ -273,8 +271,6 @@ class Generator {
       s.sizes = {dice_.chance(50) ? x[2] : 1, dice_.chance(50) ? 1 : 0};
     } else if (s.op == "rms_norm") {
       s.in = {small(v)};
-    } else if (s.op == "rotary") {
-      s.sizes = {dice_.chance(50) ? x[2] / 2 : 1, dice_.between(0, 9), dice_.chance(50) ? 1 : 0};
     } else {
       dims.erase(dims.begin() + 1);
     }
