@@ -14,7 +14,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/interface/library_versions.h"
 #include "lockstep/report/progress.h"

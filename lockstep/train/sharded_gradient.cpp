@@ -4,7 +4,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/functions.h"

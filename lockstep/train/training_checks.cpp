@@ -105,8 +105,8 @@ void check_class_names(const Datastore& data, const std::vector<std::string>& cl
 
 void check_loss(const Network& network, const TrainingData& data, const TrainingOptions& options) {
   if (has_sequences(network)) {
-    throw Unsupported("[training] the data has a loss of its own, " + data.loss.name +
-                          ", which train() does not compute for sequences",
+    throw Unsupported("[training] train() does not compute the loss " + data.loss.name +
+                          " of the data for sequences",
                       "write it as an expression, or a loop with sharded_value_and_gradient()");
   }
   if (data.loss.name.empty()) {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 
 namespace lockstep {
 namespace {

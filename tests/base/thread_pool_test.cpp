@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/threads/cores.h"
 #include "tests/base/waiting.h"
 
 namespace lockstep {

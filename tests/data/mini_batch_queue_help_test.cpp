@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/example_cache.h"
 #include "tests/base/waiting.h"

@@ -1,11 +1,12 @@
 // Vocabularies, files of tokens, and windows of texts.
+#include "lockstep/data/datastores/text/text.h"
+
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/text/token_windows.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

@@ -25,6 +25,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/spawn.h"
 #include "tests/base/waiting.h"

@@ -27,7 +27,7 @@ FACTOR_OF_CHAOS = 1000
 RERUNS = (6, 24)
 PLANTS = ("sin", "multiply", "where", "max", "prod", "std", "log_softmax", "flip", "pad_reflect",
           "matmul", "gelu", "cumsum", "take_by_argmax", "broadcast_to", "slice", "tan", "log2", "tril",
-          "add_linspace", "triplet_margin", "nll", "softmax_cross_entropy", "attention", "rms_norm")
+          "add_linspace", "triplet_margin", "nll", "softmax_cross_entropy", "attention", "rotary", "rms_norm")
 SLOPES = ("sin", "multiply", "max", "prod", "softmax", "permute_dims", "gather_by_argmin",
           "attention")
 
@@ -86,6 +86,20 @@ def attention(s, q, k, v):
     total = weights.sum(3, keepdim=True)
     y = weights / torch.where(total == 0, torch.ones_like(total), total) @ by_head(v)
     return y.transpose(1, 2).reshape(n, t, c)
+
+
+def rotary(s, x):
+    heads, first, interleaved = s["sizes"]
+    n, t, c = x.shape
+    pairs = c // heads // 2
+    angles = (first + torch.arange(t, dtype=x.dtype))[:, None] * 10000 ** (
+        -torch.arange(pairs, dtype=x.dtype) / pairs)
+    cos, sin = torch.cos(angles)[:, None], torch.sin(angles)[:, None]
+    parts = x.reshape(n, t, heads, pairs, 2) if interleaved else x.reshape(
+        n, t, heads, 2, pairs).transpose(3, 4)
+    a, b = parts[..., 0], parts[..., 1]
+    y = torch.stack([a * cos - b * sin, b * cos + a * sin], 4)
+    return (y if interleaved else y.transpose(3, 4)).reshape(n, t, c)
 
 
 def rms_norm(s, x):
@@ -186,6 +200,7 @@ OPS = {
     "gather_by_argmin": lambda s, x, y: torch.gather(
         x, s["axes"][0], torch.argmin(y, s["axes"][0], keepdim=True)),
     "attention": attention,
+    "rotary": rotary,
     "rms_norm": rms_norm,
     "last_step": last_step,
     "mean_over_steps": mean_over_steps,

@@ -260,10 +260,14 @@ class Generator {
 
   // A function of sequences, n x t x c, whose lengths are t, t - 1 and so on.
   void add_sequence(int v) {
-    const Shape x = shape(v);
-    static const std::vector<std::string> all{"attention", "attention", "rms_norm", "last_step",
-                                              "mean_over_steps"};
+    Shape x = shape(v);
+    static const std::vector<std::string> all{"attention", "attention", "rotary",
+                                              "rms_norm",  "last_step", "mean_over_steps"};
     Statement s{dice_.pick(all), {v}};
+    if (s.op == "rotary" && x[2] % 2 != 0) {  // it needs pairs of channels
+      x = Shape{x[0], x[1], 2 * x[2]};
+      s.in = {statement({"concat", {v, v}, {2}}, x, bound(v))};
+    }
     Dims dims = x.dims();
     if (s.op == "attention") {
       const int other = small(v);
@@ -271,6 +275,8 @@ class Generator {
       s.sizes = {dice_.chance(50) ? x[2] : 1, dice_.chance(50) ? 1 : 0};
     } else if (s.op == "rms_norm") {
       s.in = {small(v)};
+    } else if (s.op == "rotary") {
+      s.sizes = {dice_.chance(50) ? x[2] / 2 : 1, dice_.between(0, 9), dice_.chance(50) ? 1 : 0};
     } else {
       dims.erase(dims.begin() + 1);
     }

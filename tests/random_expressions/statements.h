@@ -126,6 +126,10 @@ T result_of(const Statement& s, const std::vector<T>& x) {
     return ops::attention(x[0], x[1], x[2], lengths_of(x[0]), lengths_of(x[0]),
                           {.heads = s.sizes[0], .causal = s.sizes[1] != 0});
   }
+  if (s.op == "rotary") {
+    return ops::rotary(x[0],
+                       {.heads = s.sizes[0], .first = s.sizes[1], .interleaved = s.sizes[2] != 0});
+  }
   if (s.op == "rms_norm") {
     return ops::rms_norm(x[0], ops::linspace(x[0], 0.5, 2, x[0].shape()[2]), 0.1);
   }

@@ -100,7 +100,7 @@ int be_killed(const Arguments& arguments) {
 // The cases must contain every registered layer.
 int count_layers(const Arguments& arguments) {
   std::map<std::string, int> counts;
-  // RandomFormulas of engine_test draws expressions; layers of sequences have tests of their own.
+  // RandomFormulas of engine_test draws expressions; layers of sequences are in other tests.
   const std::set<std::string> elsewhere{"function",
                                         "token_input",
                                         "lstm",

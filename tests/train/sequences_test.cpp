@@ -135,16 +135,6 @@ TrainingResult run(Kind kind, const TrainingOptions& options, TrainingControl co
   return train(call, problem.network, problem.data, options, control);
 }
 
-// Accuracies of regressions are NaN, so iterations are compared by their chain.
-void expect_same(const TrainingResult& a, const TrainingResult& b) {
-  EXPECT_EQ(a.digest, b.digest);
-  EXPECT_EQ(a.iterations.back().chain, b.iterations.back().chain);
-  ASSERT_EQ(a.validations.size(), b.validations.size());
-  for (size_t i = 0; i < a.validations.size(); ++i) {
-    EXPECT_EQ(a.validations[i].loss, b.validations[i].loss);
-  }
-}
-
 class SequenceTraining : public ::testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(All, SequenceTraining,
                          ::testing::Values(Kind::classifier, Kind::tagger, Kind::regression),
@@ -160,13 +150,13 @@ TEST_P(SequenceTraining, OneDigestForThreadsAndWorkers) {
     EXPECT_LT(one.iterations.back().loss, one.iterations.front().loss);
   }
   for (const int64_t threads : {2, 5}) {
-    expect_same(one, run(GetParam(), sequence_options(threads)));
+    testing::expect_same_history(one, run(GetParam(), sequence_options(threads)));
   }
   for (const auto& load : {std::vector<double>{1, 1}, {3, 1}, {1, 0, 1}}) {
     TrainingOptions options = sequence_options(2);
     options.workers.count = static_cast<int64_t>(load.size());
     options.workers.load = load;
-    expect_same(one, run(GetParam(), options));
+    testing::expect_same_history(one, run(GetParam(), options));
   }
   TrainingOptions checked = sequence_options(2);
   checked.shards.check_frequency = 1;
@@ -181,7 +171,7 @@ TEST_P(SequenceTraining, ADeathAndAResumeChangeNoBit) {
   const TrainingResult killed =
       run(GetParam(), options, {.observers = {&follower}}, {"backward", "kill", 2, 4, -1});
   EXPECT_EQ(testing::losses(follower).size(), 1u);
-  expect_same(one, killed);
+  testing::expect_same_history(one, killed);
   const testing::TemporaryFolder folder;
   options = sequence_options(2);
   options.checkpoints.frequency = 2;

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"

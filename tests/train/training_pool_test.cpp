@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/spmd.h"

@@ -15,7 +15,6 @@
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
-#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/image_index.h"
 #include "lockstep/data/datastores/image_listing.h"

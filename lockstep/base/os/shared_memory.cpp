@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/threads/held_signal.h"
 #include "lockstep/base/threads/mutex.h"
 
@@ -110,7 +111,12 @@ SharedRegion SharedMemory::map(const SharedPlace& place) const {
   const size_t bytes = place.bytes;
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(),
                         static_cast<off_t>(place.offset));
-  if (at == MAP_FAILED) fail("a region of " + std::to_string(bytes) + " bytes cannot be mapped");
+  if (at == MAP_FAILED) {
+    const std::string what = "a region of " + std::to_string(bytes) + " bytes cannot be mapped";
+    if (errno != ENOMEM) fail(what);
+    throw OutOfMemory("[shared memory] " + what + ": " + out_of_memory_text(),
+                      out_of_memory_hint());
+  }
   return {static_cast<std::byte*>(at), [bytes](std::byte* data) { munmap(data, bytes); }};
 }
 

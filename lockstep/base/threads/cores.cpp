@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "lockstep/base/threads/cpu_quota.h"
+#include "lockstep/base/threads/thread_pool.h"
 
 namespace lockstep {
 

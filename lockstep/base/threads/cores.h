@@ -9,11 +9,6 @@ namespace lockstep {
 // not report them. Thread-safe.
 std::vector<int> own_cores();
 
-// The number of processors that the calling thread may run on and may keep busy, at least 1: not
-// more than the quota of its control group allows (a container's; see cpu_quota.h), rounded up. The
-// quota is read once. Thread-safe.
-int available_cores();
-
 // Restricts the calling thread, and the threads that it starts from now on, to `cores` (ascending).
 // Does nothing if `cores` is empty or the system refuses. Thread-safe.
 void run_on(const std::vector<int>& cores);

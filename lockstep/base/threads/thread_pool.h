@@ -7,6 +7,11 @@
 
 namespace lockstep {
 
+// The number of processors that the calling thread may run on and may keep busy, at least 1: not
+// more than the quota of its control group allows (a container's; see cpu_quota.h), rounded up. The
+// quota is read once. Thread-safe.
+int available_cores();
+
 // A pool of `size` threads. The caller is thread 0. run() wakes the other threads, runs
 // body(thread) on each thread that is used and returns when all calls have returned. Between calls
 // the helper threads spin for a few microseconds and then sleep. run() rethrows the first exception

@@ -187,8 +187,8 @@ class WithTargets final : public DatastoreWrapper {
   }
 
   static constexpr const char* kWrongLength =
-      "targets by step need as many steps as their inputs; TargetLengths::any is for targets with "
-      "lengths of their own";
+      "targets by step need as many steps as their inputs; TargetLengths::any allows other "
+      "lengths";
   static int64_t steps_of(const ExampleValue& value) {
     if (const auto* const array = std::get_if<Array>(&value)) return array->shape[0];
     if (const auto* const array = std::get_if<IntegerArray>(&value)) return array->shape[0];

@@ -316,7 +316,7 @@ struct LayerBuild {
   std::optional<bool> sequence = {};  // whether the result is one, if that is known
   std::vector<std::string> notes = {};
 
-  // Builds the layer for sequences of so many steps.
+  // Builds the layer for sequences of `steps` steps.
   static DeclaredLayer declared(const Layer& layer, const std::string& name,
                                 std::span<const LayerValue> inputs, int64_t steps) {
     DeclaredLayer declared;

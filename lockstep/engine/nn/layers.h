@@ -83,7 +83,7 @@ struct Convolution2dOptions {
 LayerPtr convolution2d(Convolution2dOptions options);
 
 // Convolution over sequences, and over volumes (depth x height x width). `causal`: zeros only
-// before the first step, in place of `padding`. Sequences of different lengths need it, or padding
+// before the first step, without `padding`. Sequences of different lengths need it, or padding
 // "same", and a stride of 1; the steps after their ends count as zeros.
 struct Convolution1dOptions {
   static constexpr const char* kType = "convolution1d";

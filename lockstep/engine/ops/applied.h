@@ -26,6 +26,7 @@ inline std::vector<Value> all_outputs(const OpPtr& op, std::initializer_list<Val
 
 // Throws the error again. The function's name replaces that of the op; a place before it stays.
 [[noreturn]] void refuse_as(std::string_view function, const InvalidArgument& error);
+[[noreturn]] void refuse_as(std::string_view function, const Unsupported& error);
 
 // Calls `made`, the body of a function of ops.h that consists of other ones: what these refuse gets
 // the name of the function that was called.
@@ -34,6 +35,8 @@ auto named(std::string_view function, const Made& made) -> decltype(made()) {
   try {
     return made();
   } catch (const InvalidArgument& error) {
+    refuse_as(function, error);
+  } catch (const Unsupported& error) {
     refuse_as(function, error);
   }
 }

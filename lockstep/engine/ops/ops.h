@@ -514,7 +514,7 @@ T global_average_pooling3d(const T& x);
 // ---- Recurrent layers ----
 
 // Sequences are x (n x steps x c) with lengths (n, i32): the first lengths[i] steps of row i are
-// valid. `steps` is a capacity: no bit of a result depends on more of it than on the valid steps. h
+// valid. `steps` is a capacity: the bits of a result depend on the valid steps alone. h
 // is the hidden size. `reverse` computes from the last valid step to the first, which is the
 // backward half of a bidirectional layer. y is 0 at steps that are not valid; h (and c) are those
 // after the last step, or h0 (c0) where the length is 0. A length that is not 0 to `steps` is
@@ -615,9 +615,10 @@ T normalize_images(const T& x, const Same<T>& offset, const Same<T>& factor);
 // ---- Sequences: n x t x c, observations x steps x channels ----
 
 // `lengths` are i32, one for each observation: step t of observation i is valid if t < lengths[i].
-// t is only room: no bit of a result or gradient depends on it, or on what steps that are not valid
-// hold. Their gradients are 0. Eager calls on the CPU refuse lengths outside of 0 to t; elsewhere
-// the nearest of these counts.
+// t is a capacity, at most 2^24: the bits of results and gradients depend on the valid steps alone.
+// Gradients of other steps are 0. Eager calls on the CPU refuse lengths outside of 0 to t;
+// elsewhere the nearest of these counts. All throw InvalidArgument, naming the op, for shapes,
+// types and settings that do not fit. Thread-safe.
 
 struct AttentionParams {
   int64_t heads = 1;
@@ -628,7 +629,7 @@ struct AttentionParams {
   // probability. A function of (step.seed, layer, step.iteration, position in the mini-batch, head,
   // query, key) only, as in dropout().
   double dropout = 0;
-  uint64_t layer = 0;
+  uint64_t layer = 0;  // key_from_text(the layer's name); another one draws other numbers
 };
 
 // Scaled dot-product attention (Vaswani et al. 2017) of several heads: head h has channels h * c /

@@ -14,7 +14,7 @@
 #include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/os/variable.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/base/toml/toml_tree.h"
 #include "lockstep/parallel/clusters/profile_checks.h"
 

@@ -9,9 +9,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random_hex.h"
-#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/comm/composite_group.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/keyed_rendezvous.h"

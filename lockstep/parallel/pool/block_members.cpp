@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
-#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/messages/byte_ring.h"
 #include "lockstep/parallel/messages/serialize.h"

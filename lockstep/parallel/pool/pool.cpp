@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/process/worker_context.h"

@@ -10,9 +10,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
-#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/process_pool_options.h"

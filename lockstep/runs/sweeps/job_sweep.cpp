@@ -10,7 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
-#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/runs/folders/run_folder.h"

@@ -9,7 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
-#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/parallel/reduce/partition.h"
 #include "lockstep/storage/network_wait.h"

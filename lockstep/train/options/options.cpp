@@ -10,7 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/dtype.h"
-#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/device/devices.h"
 #include "lockstep/train/options/solver_info.h"
 

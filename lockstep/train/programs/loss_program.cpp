@@ -5,7 +5,6 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/options/options.h"
 
@@ -127,7 +126,8 @@ ShardGradients LossProgram::compute(const ShardTask& task) {
   ThreadRun& own = runs_.at(shape)[static_cast<size_t>(task.worker)];
   ThreadTimer charge(profile_, task.worker);
   charge(&StepAccounts::waiting);
-  run(own, {task.iteration, task.shard, {&task.rows, 1}, {&task.summary, 1}, task.worker}, charge);
+  run(own, {task.iteration, task.shard, shape, {&task.rows, 1}, {&task.summary, 1}, task.worker},
+      charge);
   return {own.plan.gradients(), nullptr};
 }
 
@@ -170,11 +170,12 @@ void LossProgram::compute_bundle(size_t bundle, int thread) {
   const auto count = static_cast<size_t>(shards.count);
   const auto rows = std::span(work_->rows).subspan(at, count);
   const int64_t first = rows.front().first;
-  ThreadRun& own = bundle_runs_.at({rows.back().end() - first})[static_cast<size_t>(thread)];
+  const ShardShape shape{rows.back().end() - first};
+  ThreadRun& own = bundle_runs_.at(shape)[static_cast<size_t>(thread)];
   ThreadTimer charge(profile_, thread);
   charge(&StepAccounts::waiting);
   run(own,
-      {work_->iteration, shards.first, rows, std::span(work_->summaries).subspan(at, count),
+      {work_->iteration, shards.first, shape, rows, std::span(work_->summaries).subspan(at, count),
        thread},
       charge);
   sums_->keep(own.plan, first - work_->rows.front().first);
@@ -204,7 +205,7 @@ void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
   const IndexRange rows{task.rows.front().first, task.rows.back().end() - task.rows.front().first};
   for (size_t k = 0; k < arrays_.size(); ++k) {
     const int sequence = plans_.arrays()[k].sequence;
-    const int64_t steps = sequence < 0 ? 0 : steps_capacity(arrays_[k].longest(rows));
+    const int64_t steps = sequence < 0 ? 0 : task.shape.steps[static_cast<size_t>(sequence)];
     arrays_[k].copy(rows, steps, run.input(static_cast<int>(k)));
   }
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
@@ -239,7 +240,7 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
     }
     summary.terms = rows.count;
     if (plans_.output_sequence() >= 0) {
-      count_steps(rows, scores, summary);
+      count_steps(task, scores, summary);
     } else if (labels) {
       summary.correct = count_correct(scores, labels + rows.first, rows.count, plans_.outputs());
     }
@@ -260,11 +261,11 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
   }
 }
 
-// Shards of sequences are computed one by one, so `scores` are those of these rows.
-void LossProgram::count_steps(const IndexRange& rows, const float* scores,
-                              ShardSummary& summary) const {
+// Shards of sequences are computed one by one.
+void LossProgram::count_steps(const Task& task, const float* scores, ShardSummary& summary) const {
   const RowsOf& targets = arrays_.back();
-  const int64_t steps = steps_capacity(targets.longest(rows));
+  const IndexRange& rows = task.rows.front();
+  const int64_t steps = task.shape.steps[static_cast<size_t>(plans_.output_sequence())];
   summary.terms = 0;
   for (int64_t i = rows.first; i < rows.end(); ++i, scores += steps * plans_.outputs()) {
     const int64_t own = targets.length(i);

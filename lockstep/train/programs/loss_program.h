@@ -104,9 +104,10 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   };
   using Runs = std::map<ShardShape, std::vector<ThreadRun>>;  // then by thread
 
-  // Consecutive shards, with their rows and places for their summaries.
+  // Consecutive shards, with the shape of their plan, their rows and places for their summaries.
   struct Task {
     int64_t iteration, shard;
+    const ShardShape& shape;
     std::span<const IndexRange> rows;
     std::span<std::byte* const> summaries;
     int thread;
@@ -128,7 +129,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void run(ThreadRun& own, const Task& task, ThreadTimer& charge);
   void summarize(PlanRun& run, const Task& task) const;
   // The valid steps, and those that are classified right.
-  void count_steps(const IndexRange& rows, const float* scores, ShardSummary& summary) const;
+  void count_steps(const Task& task, const float* scores, ShardSummary& summary) const;
   void time_sums(ThreadPool& pool, PassFloors& floors);
 
   StepProfile* const profile_;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/numeric/random_hex.h"
-#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/two_steps.h"
 #include "lockstep/train/options/options.h"

@@ -155,6 +155,39 @@ TEST(Recurrence, InvalidStepsAreNotRead) {
   }
 }
 
+// The same of second derivatives, whose ops see every step.
+TEST(Recurrence, InvalidStepsReachNoSecondDerivative) {
+  const Sizes sizes{2, 3, 2, 3};
+  const std::vector<int32_t> lengths{1, 3};
+  for (const Cell cell : kCells) {
+    SCOPED_TRACE(static_cast<int>(cell));
+    const auto second = [&](float padding) {
+      std::vector<Tensor> operands = operands_of(cell, sizes);
+      std::vector<float> x = operands[0].to_vector();
+      for (size_t i = 2; i < 6; ++i) x[i] = padding;
+      operands[0] = Tensor::from(x, {2, 3, 2});
+      Tape tape;
+      for (const Tensor& t : operands) tape.watch(t);
+      const Tensor y = apply(cell, false, operands, lengths_of(lengths))[0];
+      Tensor total = Tensor::scalar(0);
+      for (const Tensor& g :
+           tape.gradient(ops::sum(ops::square(y)), operands, {.create_graph = true})) {
+        if (g.defined()) total = total + ops::sum(ops::square(g));
+      }
+      std::vector<float> all;
+      for (const Tensor& g : tape.gradient(total, operands)) {
+        if (!g.defined()) continue;
+        const std::vector<float> values = g.to_vector();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      return all;
+    };
+    const std::vector<float> expected = second(0.5f);
+    EXPECT_FALSE(expected.empty());
+    EXPECT_EQ(second(std::nanf("")), expected);
+  }
+}
+
 // The derivatives through y, h and c are those of the op's parts, which check by differences.
 TEST(Recurrence, GradientsFlowBackFromTheLastStates) {
   const Sizes sizes{4, 5, 3, 6};
@@ -205,7 +238,7 @@ TEST(Recurrence, LengthsThatDoNotFitAreRefused) {
         [&] {
           apply(Cell::lstm, false, o, lengths_of({4, 0, length}));
         },
-        {"[lstm] length", std::to_string(length).c_str(), "of row 2", "3x4x2"});
+        {"[lstm] length", std::to_string(length).c_str(), "of observation 2", "3x4x2"});
   }
   try {
     apply(Cell::lstm, false, o, lengths_of({4, 9, 1}));
@@ -213,7 +246,7 @@ TEST(Recurrence, LengthsThatDoNotFitAreRefused) {
   } catch (const ops::OutsideIndex& error) {
     EXPECT_EQ(error.row(), 1);
     EXPECT_EQ(error.rows(), 3);
-    EXPECT_NE(std::string(error.hint()).find("0 to 4"), std::string::npos) << error.hint();
+    EXPECT_NE(std::string(error.what()).find("0 to 4"), std::string::npos) << error.what();
   }
 }
 

@@ -1,5 +1,3 @@
-#include "lockstep/data/datastores/text/token_file.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -16,6 +14,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/os/memory_room.h"
+#include "lockstep/data/datastores/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -58,7 +58,7 @@ class MappedTokens final : public Tokens {
     }
     width_ = head.width;
     void* const mapped = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, file.get(), 0);
-    if (mapped == MAP_FAILED) refuse(std::strerror(errno));
+    if (mapped == MAP_FAILED) refuse(errno == ENOMEM ? out_of_memory_text() : std::strerror(errno));
     mapped_ = static_cast<const std::byte*>(mapped);
   }
   ~MappedTokens() override { ::munmap(const_cast<std::byte*>(mapped_), bytes_); }

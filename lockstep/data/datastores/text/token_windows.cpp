@@ -1,11 +1,10 @@
 // Windows of a text and the tokens that follow.
-#include "lockstep/data/datastores/text/token_windows.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
+#include "lockstep/data/datastores/text/text.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,3 @@
-#include "lockstep/data/datastores/text/vocabulary.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/datastores/text/text.h"
 
 namespace lockstep {
 namespace {

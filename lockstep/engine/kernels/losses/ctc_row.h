@@ -129,7 +129,7 @@ struct CtcRow {
     const double total = steps == 0 ? kImpossible : total_of(forward + (steps - 1) * count);
     for (int64_t t = steps; t-- > 0;) {
       float* const to = dx + t * classes;
-      if (!(total > kImpossible)) {
+      if (total == kImpossible) {
         for (int64_t k = 0; k < classes; ++k) to[k] = 0;
         continue;
       }

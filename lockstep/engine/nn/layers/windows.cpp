@@ -51,6 +51,11 @@ void check_groups(const Options& o, int64_t channels) {
 }
 
 Value convolved(const Convolution1dOptions& o, Value x, const Weights& w) {
+  if (o.causal && o.padding != Padding1d{}) {
+    throw InvalidArgument("[convolution1d] causal = true and padding exclude each other",
+                          "leave padding out: the zeros before the first step follow from the "
+                          "kernel and its dilation");
+  }
   const Padding1d padding =
       o.causal ? Padding1d{.before = {(o.kernel - 1) * o.dilation}} : o.padding;
   return ops::convolution1d(x, w.weights, w.bias, {o.stride, padding, o.dilation, o.groups});
@@ -75,9 +80,8 @@ Value convolved_steps(LayerBuilder& layer, const Convolution1dOptions& o, const 
                       const Value& lengths) {
   if (x.shape().rank() != 3 || o.stride != 1 || !(o.causal || o.padding.same)) {
     throw InvalidArgument(
-        "[convolution1d] the convolution of sequences of different lengths needs steps of "
-        "channels, "
-        "a stride of 1, and padding \"same\" or causal = true");
+        "[convolution1d] sequences of different lengths need steps of channels, a stride of 1, and "
+        "padding \"same\" or causal = true");
   }
   const int64_t channels = x.shape()[2];
   const int64_t fan_in = channels / o.groups * o.kernel, fan_out = o.filters / o.groups * o.kernel;
@@ -193,8 +197,8 @@ constexpr const char* along_three = "depth, height and width of a window";
 void Convolution1dOptions::visit(FieldVisitor& v) {
   visit_convolution(v, *this, "length of a filter");
   v.flag("causal", causal,
-         "zeros only before the first step, so that no result depends on later steps; `padding` is "
-         "ignored then");
+         "zeros only before the first step, so that no result depends on later steps; without "
+         "`padding`");
 }
 void Convolution2dOptions::visit(FieldVisitor& v) {
   visit_convolution(v, *this, "height and width of a filter");

@@ -153,11 +153,11 @@ std::pair<OpPtr, std::vector<T>> attention_of(const T& queries, const T& keys, c
                                               const AttentionParams& params) {
   std::vector<T> inputs{queries, keys, values};
   if (key_lengths.defined()) {
-    check_lengths("attention", key_lengths, keys.shape());
+    check_lengths("attention", key_lengths, keys.shape(), "key length");
     inputs.push_back(key_lengths);
   }
   if (query_lengths.defined()) {
-    check_lengths("attention", query_lengths, queries.shape());
+    check_lengths("attention", query_lengths, queries.shape(), "query length");
     inputs.push_back(query_lengths);
   }
   return {make_attention(params, key_lengths.defined(), query_lengths.defined()), inputs};

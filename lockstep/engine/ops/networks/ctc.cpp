@@ -10,6 +10,7 @@
 #include "lockstep/engine/ops/applied.h"
 #include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/op_makers.h"
+#include "lockstep/engine/ops/outside_index.h"
 #include "lockstep/engine/ops/views.h"
 
 namespace lockstep::ops {
@@ -127,9 +128,11 @@ void check_ctc_labels(const Tensor& labels, const Tensor& label_lengths, int64_t
     for (int64_t l = 0; l < label_lengths.data<int32_t>()[i]; ++l) {
       const int32_t label = labels.data<int32_t>()[i * most + l];
       if (label >= 0 && label < classes && label != blank) continue;
-      throw InvalidArgument(fmt::format(
-          "[ctc_loss] label {} at position {} of observation {} is {}", label, l, i,
-          label == blank ? "the blank class" : fmt::format("outside of 0 to {}", classes - 1)));
+      throw OutsideIndex(
+          fmt::format(
+              "[ctc_loss] label {} at position {} of observation {} is {}", label, l, i,
+              label == blank ? "the blank class" : fmt::format("outside of 0 to {}", classes - 1)),
+          {}, i, labels.shape()[0]);
     }
   }
 }
@@ -149,7 +152,7 @@ T ctc_loss(const T& logits, const Same<T>& lengths, const Same<T>& labels,
                                 spec_of(label_lengths)};
     op->infer(specs);  // throws what concerns the shapes first
     check_lengths("ctc_loss", lengths, logits.shape());
-    check_lengths("ctc_loss", label_lengths, labels.shape());
+    check_lengths("ctc_loss", label_lengths, labels.shape(), "label length");
     check_ctc_labels(labels, label_lengths, logits.shape()[2], params.blank);
     return applied(op, {logits, lengths, labels, label_lengths});
   });

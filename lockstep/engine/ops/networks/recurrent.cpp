@@ -6,8 +6,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/op_makers.h"
-#include "lockstep/engine/ops/outside_index.h"
 
 namespace lockstep::ops {
 namespace {
@@ -80,7 +80,10 @@ class Recurrent final : public Op {
     std::vector<Value> y(static_cast<size_t>(steps));
     Value arguments;
     if (steps > 0) {
-      arguments = matmul(in[0], matrix_transpose(input(in, at_.weights))) + input(in, at_.bias);
+      // What other steps hold reaches no derivative, not even NaN.
+      const Value valid = expand_dims(step_mask(input(in, at_.lengths), steps), 2);
+      arguments = matmul(where(valid, in[0], 0.0), matrix_transpose(input(in, at_.weights))) +
+                  input(in, at_.bias);
     }
     for (int64_t k = 0; k < steps; ++k) {
       const int64_t t = reverse_ ? steps - 1 - k : k;
@@ -148,21 +151,6 @@ class Recurrent final : public Op {
   bool reverse_, option_;
 };
 
-// Eager calls on the CPU name the first length that does not fit. Elsewhere the lengths are not
-// known before the op runs.
-void check_lengths(std::string_view op, const Tensor& x, const Tensor& lengths) {
-  if (!lengths.device().is_cpu() || lengths.dtype() != DType::i32 || x.shape().rank() != 3) return;
-  const int64_t n = lengths.shape().elements(), steps = x.shape()[1];
-  for (int64_t i = 0; i < n; ++i) {
-    const int32_t length = lengths.data<int32_t>()[i];
-    if (length >= 0 && length <= steps) continue;
-    throw OutsideIndex("[" + std::string(op) + "] length " + std::to_string(length) + " of row " +
-                           std::to_string(i) + " does not fit x of " + x.shape().to_string(),
-                       "lengths are 0 to " + std::to_string(steps), i, n);
-  }
-}
-void check_lengths(std::string_view, const Value&, const Value&) {}
-
 }  // namespace
 
 OpPtr make_lstm(const LstmParams& params) {
@@ -181,7 +169,7 @@ LstmResult<T> lstm(const T& x, const Same<T>& lengths, const Same<T>& weights,
                    const Same<T>& recurrent_weights, const Same<T>& bias, const Same<T>& h0,
                    const Same<T>& c0, const LstmParams& params) {
   return named("lstm", [&] {
-    check_lengths("lstm", x, lengths);
+    check_lengths("lstm", lengths, x.shape());
     const std::vector<T> all =
         all_outputs(make_lstm(params), {x, lengths, weights, recurrent_weights, bias, h0, c0});
     return LstmResult<T>{all[0], all[1], all[2]};
@@ -193,7 +181,7 @@ RecurrentResult<T> gru(const T& x, const Same<T>& lengths, const Same<T>& weight
                        const Same<T>& recurrent_weights, const Same<T>& bias,
                        const Same<T>& recurrent_bias, const Same<T>& h0, const GruParams& params) {
   return named("gru", [&] {
-    check_lengths("gru", x, lengths);
+    check_lengths("gru", lengths, x.shape());
     const std::vector<T> all = all_outputs(
         make_gru(params), {x, lengths, weights, recurrent_weights, bias, recurrent_bias, h0});
     return RecurrentResult<T>{all[0], all[1]};
@@ -205,7 +193,7 @@ RecurrentResult<T> rnn(const T& x, const Same<T>& lengths, const Same<T>& weight
                        const Same<T>& recurrent_weights, const Same<T>& bias, const Same<T>& h0,
                        const RnnParams& params) {
   return named("rnn", [&] {
-    check_lengths("rnn", x, lengths);
+    check_lengths("rnn", lengths, x.shape());
     const std::vector<T> all =
         all_outputs(make_rnn(params), {x, lengths, weights, recurrent_weights, bias, h0});
     return RecurrentResult<T>{all[0], all[1]};

@@ -5,10 +5,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/attention/attention.h"
 #include "lockstep/engine/ops/applied.h"
+#include "lockstep/engine/ops/outside_index.h"
 #include "lockstep/engine/ops/views.h"
 
 namespace lockstep::ops {
@@ -32,13 +33,20 @@ T over_steps(const T& mask, const Shape& x) {
   return reshaped(mask, Shape(dims));
 }
 
-void check_sequences(std::string_view op, const Shape& x) {
-  if (x.rank() >= 2 && x.elements() > 0) return;
+void check_sequences(std::string_view op, const Shape& x, int64_t most_steps) {
+  if (x.rank() >= 2 && x[1] <= most_steps) return;
   throw InvalidArgument(
-      fmt::format("[{}] expected sequences of n x t x ..., received {}", op, x.to_string()));
+      fmt::format("[{}] expected sequences of n x t x ... with at most {} steps, received {}", op,
+                  most_steps, x.to_string()));
 }
 
-// Lengths as f32, at most t. Beyond 2^24 they are not exact.
+void check_not_empty(std::string_view op, const Shape& x) {
+  if (x.elements() > 0) return;
+  throw InvalidArgument(
+      fmt::format("[{}] expected sequences with steps, received {}", op, x.to_string()));
+}
+
+// Lengths as f32, at most t.
 template <class T>
 T lengths_as_floats(const T& lengths, int64_t t) {
   return clip(astype(lengths, DType::f32), 0, static_cast<double>(t));
@@ -46,28 +54,29 @@ T lengths_as_floats(const T& lengths, int64_t t) {
 
 }  // namespace
 
-void check_lengths(std::string_view op, const Value& lengths, const Shape& x) {
-  check_sequences(op, x);
+void check_lengths(std::string_view op, const Value& lengths, const Shape& x, std::string_view) {
+  check_sequences(op, x, kernels::kMostSteps);
   check_lengths_spec(op, {lengths.shape(), lengths.dtype(), nullptr}, x[0]);
 }
-void check_lengths(std::string_view op, const Tensor& lengths, const Shape& x) {
-  check_sequences(op, x);
+void check_lengths(std::string_view op, const Tensor& lengths, const Shape& x,
+                   std::string_view what) {
+  check_sequences(op, x, kernels::kMostSteps);
   check_lengths_spec(op, lengths.spec(), x[0]);
   if (!lengths.device().is_cpu()) return;
   for (int64_t i = 0; i < x[0]; ++i) {
     const int32_t length = lengths.data<int32_t>()[i];
     if (length >= 0 && length <= x[1]) continue;
-    throw InvalidArgument(
-        fmt::format("[{}] length {} of observation {} is outside of 0 to {}, the "
-                    "steps of {}",
-                    op, length, i, x[1], x.to_string()));
+    throw OutsideIndex(fmt::format("[{}] {} {} of observation {} is outside of 0 to {}, the steps "
+                                   "of {}",
+                                   op, what, length, i, x[1], x.to_string()),
+                       {}, i, x[0]);
   }
 }
 
 template <Operand T>
 T step_mask(const T& lengths, int64_t steps) {
   return named("step_mask", [&] {
-    if (steps < 1 || steps > (int64_t{1} << 24) || lengths.shape().rank() != 1) {
+    if (steps < 1 || steps > kernels::kMostSteps || lengths.shape().rank() != 1) {
       throw InvalidArgument(
           fmt::format("[step_mask] expected lengths of n i32 and 1 to 2^24 "
                       "steps, received {} and {}",
@@ -84,6 +93,7 @@ template <Operand T>
 T last_step(const T& x, const Same<T>& lengths) {
   return named("last_step", [&] {
     check_lengths("last_step", lengths, x.shape());
+    check_not_empty("last_step", x.shape());
     const Shape shape = x.shape();
     const T length = lengths_as_floats(lengths, shape[1]);
     std::vector<int64_t> of_step = shape.dims();
@@ -100,6 +110,7 @@ template <Operand T>
 T mean_over_steps(const T& x, const Same<T>& lengths) {
   return named("mean_over_steps", [&] {
     check_lengths("mean_over_steps", lengths, x.shape());
+    check_not_empty("mean_over_steps", x.shape());
     const Shape shape = x.shape();
     const T total = sum(where(over_steps(step_mask(lengths, shape[1]), shape), x, 0), {1}, true);
     const T count = maximum(lengths_as_floats(lengths, shape[1]), 1);
@@ -151,7 +162,7 @@ template <Operand T>
 T rotary(const T& x, const RotaryParams& params) {
   return named("rotary", [&] {
     const Shape shape = x.shape();
-    if (shape.rank() != 3 || shape.elements() == 0 || params.heads < 1 ||
+    if (shape.rank() != 3 || shape.elements() == 0 || params.heads < 1 || params.heads > shape[2] ||
         shape[2] % (2 * params.heads) != 0) {
       throw InvalidArgument(
           fmt::format("[rotary] expected x of n x t x c, with an even number of channels in each "
@@ -159,9 +170,10 @@ T rotary(const T& x, const RotaryParams& params) {
                       params.heads, shape.to_string()));
     }
     check_base("rotary", params.base);
-    if (params.first < 0 || params.first > (int64_t{1} << 24) - shape[1]) {
-      throw InvalidArgument(fmt::format("[rotary] the positions {} to {} are outside of 0 to 2^24",
-                                        params.first, params.first + shape[1] - 1));
+    if (params.first < 0 || params.first > kernels::kMostSteps - shape[1]) {
+      throw InvalidArgument(
+          fmt::format("[rotary] {} steps from position {} on are outside of 0 to {}", shape[1],
+                      params.first, kernels::kMostSteps));
     }
     const int64_t n = shape[0], t = shape[1], pairs = shape[2] / (2 * params.heads);
     // The axis of the two elements of a pair.
@@ -181,7 +193,7 @@ LOCKSTEP_INSTANTIATE_1(rotary, const RotaryParams&)
 template <Operand T>
 T sinusoidal_positions(const T& like, int64_t steps, int64_t channels, double base) {
   return named("sinusoidal_positions", [&] {
-    if (steps < 1 || steps > (int64_t{1} << 24) || channels < 1) {
+    if (steps < 1 || steps > kernels::kMostSteps || channels < 1) {
       throw InvalidArgument(
           fmt::format("[sinusoidal_positions] expected 1 to 2^24 steps and 1 or "
                       "more channels, received {} and {}",

@@ -11,9 +11,11 @@ namespace lockstep::ops {
 // Throws InvalidArgument, naming the op, unless `lengths` are n numbers of i32.
 void check_lengths_spec(std::string_view op, const TensorSpec& lengths, int64_t n);
 // Throws InvalidArgument, naming the op, unless `x` is n x t x ... and the lengths fit. Eager calls
-// on the CPU also refuse lengths outside of 0 to t. Elsewhere they are not known before the op
-// runs, which takes the nearest of these.
-void check_lengths(std::string_view op, const Tensor& lengths, const Shape& x);
-void check_lengths(std::string_view op, const Value& lengths, const Shape& x);
+// on the CPU also throw OutsideIndex for lengths outside of 0 to t, which `what` names. Elsewhere
+// they are not known before the op runs.
+void check_lengths(std::string_view op, const Tensor& lengths, const Shape& x,
+                   std::string_view what = "length");
+void check_lengths(std::string_view op, const Value& lengths, const Shape& x,
+                   std::string_view what = "length");
 
 }  // namespace lockstep::ops

@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/process_pool_options.h"

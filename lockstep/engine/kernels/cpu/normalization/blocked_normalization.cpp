@@ -66,18 +66,29 @@ struct Moments {
   }
 };
 
-// A number near each lane's mean: the mean of the first elements, cut to 16 bits of significand, so
-// that differences from it are mostly exact. With all bits, every difference would have the same
-// rounding error.
+// A number near each lane's mean: the mean of the first elements, cut to multiples of 2^-16 of the
+// largest one's power of two, so that differences from it are mostly exact. With more bits, all
+// differences would have the same rounding error.
 template <class T, class D>
 hn::Vec<D> center_of(const BlockedNormalization& p, const Lanes<D>& l, const T* plane) {
   constexpr int64_t kMost = 64;
   const int64_t count = std::min(kMost, p.rows * p.columns);
-  auto sum = hn::Zero(l.d);
-  for (int64_t i = 0; i < count; ++i) sum = hn::Add(sum, load(l.d, plane + i * p.block));
+  auto sum = hn::Zero(l.d), largest = hn::Zero(l.d);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto u = load(l.d, plane + i * p.block);
+    sum = hn::Add(sum, u);
+    largest = hn::Max(largest, hn::Abs(u));
+  }
   const auto mean = hn::Mul(sum, hn::Set(l.d, 1 / static_cast<float>(count)));
-  const hn::Rebind<uint32_t, D> whole;
-  return hn::BitCast(l.d, hn::And(hn::BitCast(whole, mean), hn::Set(whole, 0xffffff00u)));
+  // The exponents differ by as many bits as the mean's significand loses.
+  const hn::Rebind<int32_t, D> whole;
+  const auto bits = hn::BitCast(whole, mean);
+  const auto of_mean = hn::ShiftRight<23>(hn::BitCast(whole, hn::Abs(mean)));
+  const auto lost =
+      hn::Max(hn::Sub(hn::ShiftRight<23>(hn::BitCast(whole, largest)), of_mean), hn::Zero(whole));
+  const auto most = hn::Set(whole, 15);
+  const auto mask = hn::Shl(hn::Set(whole, ~0xff), hn::Min(lost, most));
+  return hn::BitCast(l.d, hn::IfThenZeroElse(hn::Gt(lost, most), hn::And(bits, mask)));
 }
 
 // The mean's rounding to a float moves all results by the same amount. It counts only for means of

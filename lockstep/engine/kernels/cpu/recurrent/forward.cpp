@@ -14,7 +14,7 @@ namespace {
 struct ForwardMemory {
   void *sequences, *product;
   float *x, *gates;          // by valid step; gates: if they are not kept
-  float *panels, *panels_n;  // panels_n: of the third gate, if its product is one of its own
+  float *panels, *panels_n;  // panels_n: of the third gate, if its product is separate
   float *h, *recurrent, *scaled;
   size_t bytes;
 
@@ -50,7 +50,7 @@ class ForwardRun {
         y_(out(writes, 0)),
         h_(out(writes, 1)),
         c_(r.cell == RecurrentCell::lstm ? out(writes, 2) : nullptr),
-        gates_(r.kept_gates() > 0 ? out(writes, r.cell == RecurrentCell::lstm ? 3 : 2)
+        gates_(r.kept_bytes() > 0 ? out(writes, r.cell == RecurrentCell::lstm ? 3 : 2)
                                   : memory_.gates),
         more_(r.kept_more() > 0 ? r.more(gates_) : nullptr) {}
 

@@ -18,8 +18,6 @@ class Sequences {
   // A length that is not 0 to `steps` counts as 0. Keeps `lengths`. memory: bytes().
   Sequences(const int32_t* lengths, int64_t n, int64_t steps, bool reverse, void* memory);
 
-  int64_t rows() const { return n_; }
-  int64_t steps() const { return steps_; }
   // Valid steps of all rows.
   int64_t valid() const { return valid_; }
   int64_t longest() const { return longest_; }

@@ -398,7 +398,7 @@ void forward(Sequence s, const Bound& b) {
   if (lstm) f.c0 = b.in(read++);
   f.s.lengths = b.in<int32_t>(read);
   auto* const scratch = static_cast<float*>(b.scratch);
-  f.gates = s.kept_gates() > 0 ? b.out(lstm ? 3 : 2) : scratch;
+  f.gates = s.kept_bytes() > 0 ? b.out(lstm ? 3 : 2) : scratch;
   if (s.kept_more() > 0) f.more = f.gates + s.most() * s.kept_gates();
   if (s.resets_before()) f.scaled = scratch;
   launch_each("recurrent, arguments", s.most() * s.gates, b.stream,

@@ -1,20 +1,27 @@
-// Vocabularies: text as numbers of tokens, by bytes, characters or words.
+// Texts as tokens: vocabularies, files of tokens for texts larger than memory, and windows whose
+// targets are the next tokens.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lockstep/data/datastores/datastore.h"
+
 namespace lockstep {
+
+// ---- Vocabularies ----
 
 enum class TextUnits : uint8_t {
   bytes,       // 256 tokens, for any text
   characters,  // code points of UTF-8
-  // Words between white space; a character of ASCII punctuation is a word of its own, and so is a
-  // line break. Texts that are decoded have one space between words.
+  // Words between white space; each character of ASCII punctuation and each line break is a
+  // word. Decoded texts have one space between words.
   words
 };
 
@@ -69,5 +76,51 @@ class Vocabulary {
 
 // "bytes", "characters", "words".
 std::string_view name_of(TextUnits units);
+
+// ---- Tokens ----
+
+// The tokens of a text in order, in memory or in a file that the system reads when they are needed.
+// Immutable, thread-safe.
+class Tokens {
+ public:
+  virtual ~Tokens() = default;
+  virtual int64_t size() const = 0;
+  // Writes tokens [first, first + count), which must be there.
+  virtual void copy(int64_t first, int64_t count, int32_t* to) const = 0;
+  virtual std::string describe() const = 0;
+};
+using TokensPtr = std::shared_ptr<const Tokens>;
+
+TokensPtr tokens_in_memory(std::vector<int32_t> tokens);
+
+// Opens what write_token_file() wrote. Maps the file into memory, which must not change as long as
+// this is used. Throws FileError, and DataError for other contents.
+TokensPtr open_token_file(const std::string& path);
+
+// Writes the tokens that `next` returns, piece by piece, until it returns none: 2 bytes each if the
+// vocabulary has at most 65,536 tokens, otherwise 4. Throws InvalidArgument for a token outside the
+// vocabulary, FileError; then the file is as it was before.
+void write_token_file(const std::string& path, int64_t vocabulary_size,
+                      const std::function<std::span<const int32_t>()>& next);
+// The same of a text file in UTF-8, which is read and encoded line by line, so that it may be
+// larger than memory. Also throws DataError, naming its line, for what encode() refuses.
+void write_token_file(const std::string& path, const Vocabulary& vocabulary,
+                      const std::string& text_file);
+
+// ---- Windows ----
+
+struct TokenWindowOptions {
+  int64_t length = 256;  // steps
+  int64_t stride = 0;    // from the begin of a window to that of the next; 0: the length
+};
+
+// Windows of a text, whose targets are the next tokens: example i has the tokens from i * stride
+// on, and its target by step is the token after each. The last windows are shorter where the text
+// ends. The classes of the targets are the vocabulary's tokens. Observations are called "token 0",
+// "token 256" after their first one. Throws InvalidArgument for options below 1, and DataError for
+// a text with fewer than two tokens. Reading throws DataError for a token outside the vocabulary,
+// with its place. Thread-safe.
+DatastorePtr token_windows(const TokensPtr& tokens, const Vocabulary& vocabulary,
+                           const TokenWindowOptions& options = {});
 
 }  // namespace lockstep
