@@ -16,6 +16,7 @@
 #include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/step/shard_sizes.h"
 
 namespace lockstep {
 namespace {
@@ -132,7 +133,10 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
     throw InvalidArgument("[training] metrics need validation or test images, but there are none",
                           "give data.validation, data.validation_fraction, or test images");
   }
-  plan.job.training.device = to_string(resolve_training_device(plan.network, plan.job.training));
+  // So are the resolved device's shards.
+  const Device device = resolve_training_device(plan.network, plan.job.training);
+  plan.job.training.device = to_string(device);
+  set_shard_size(plan.network, device, plan.job.training);
   plan.iterations_per_epoch =
       batches_per_epoch(data.training->size(), mini_batches_of(plan.training, job.training));
   int64_t& frequency = plan.job.training.validation.frequency;

@@ -63,7 +63,7 @@ ValueAndGradients value_and_gradient(const std::function<Tensor()>& loss, const 
 // TrainingOptions describes fields of the same names.
 struct ShardGroupOptions {
   int threads = 0;         // on the CPU; 0: one for each processor
-  int64_t shard_size = 0;  // the most observations in a shard; 0: 16, on a GPU 256
+  int64_t shard_size = 0;  // the most observations in a shard; 0: as in TrainingOptions
   uint64_t seed = 0;       // of random numbers (dropout)
   Precision precision = Precision::fp32;
   double loss_scale = 0;  // 0: 128 for fp16, else 1

@@ -20,12 +20,11 @@
 #include "lockstep/train/profile/shard_group_profile.h"
 #include "lockstep/train/programs/function_program.h"
 #include "lockstep/train/step/device_executor.h"
+#include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/step/thread_executor.h"
 
 namespace lockstep {
 namespace {
-
-constexpr int64_t kShardSize = 16, kShardSizeOnGpu = 256;
 
 [[noreturn]] void refuse_options(const std::string& what, const std::string& hint = {}) {
   throw InvalidArgument("[ShardGroup] " + what, hint);
@@ -58,9 +57,8 @@ TrainingOptions training_options(const Network& network, const ShardGroupOptions
     throw Unsupported("[ShardGroup] profiles are supported only on the CPU",
                       "move the network to the CPU");
   }
-  all.shards.size = options.shard_size > 0 ? options.shard_size
-                    : on_cpu               ? kShardSize
-                                           : kShardSizeOnGpu;
+  all.shards.size =
+      options.shard_size > 0 ? options.shard_size : default_shard_size(network, network.device());
   return all;
 }
 

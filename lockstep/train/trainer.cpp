@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/training.h"
 #include "lockstep/train/workers/training_workers.h"
 
@@ -33,8 +34,10 @@ TrainingResult train(Network& network, const TrainingData& given, const Training
   network.set_columns(matched.columns);
   report_notices(data, control);
   TrainingOptions placed = options;
-  placed.device = to_string(resolve_training_device(network, options, data.loss));
-  const OnDevice moved(network, parse_device(placed.device));
+  const Device device = resolve_training_device(network, options, data.loss);
+  placed.device = to_string(device);
+  set_shard_size(network, device, placed);
+  const OnDevice moved(network, device);
   return Training(network, data, placed, control, nullptr, {}).run();
 }
 
@@ -61,6 +64,7 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   const TrainingWorkers workers{std::move(pool), devices_of_workers(placed.device, device),
                                 control.workers};
   placed.device = to_string(device);
+  set_shard_size(network, device, placed);
   const OnDevice moved(network, device);
   return Training(network, data, placed, control, &call, workers).run();
 }

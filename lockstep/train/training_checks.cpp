@@ -16,6 +16,7 @@
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/state/fingerprint.h"
+#include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
@@ -68,10 +69,14 @@ namespace {
 void check_normalization(const Network& network, int64_t observations,
                          const TrainingOptions& options, const TrainingLoss& loss) {
   TrainingOptions placed = options;
-  if (placed.device == "auto") {
-    placed.device = to_string(resolve_training_device(network, options, loss));
+  Device device;
+  if (options.device == "auto") {
+    device = resolve_training_device(network, options, loss);
+  } else if (options.device.starts_with("cuda")) {
+    device = parse_device("cuda:0");
   }
-  const int64_t shard_size = placed.resolved().shards.size;
+  set_shard_size(network, device, placed);
+  const int64_t shard_size = placed.shards.size;
   std::vector<int64_t> sizes{std::min(options.mini_batch_size, observations)};
   const int64_t rest = observations % options.mini_batch_size;
   const bool keeps = options.data.last_mini_batch == LastMiniBatch::keep;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/options/options.h"
@@ -24,6 +26,25 @@ std::string note(int64_t mini_batch, int64_t shard, int64_t multiple = 16,
   options.shards.size = shard;
   options.device = device;
   return shard_size_note(network, options, multiple);
+}
+
+TEST(ShardSizes, LeftOpenFollowTheNetworkAndTheDevice) {
+  const Network sequences({sequence_input({.channels = 2}), lstm({.units = 3}), softmax()});
+  const Network attention({token_input({.vocabulary = 9}), embedding({.vocabulary = 9, .units = 4}),
+                           transformer_block({.heads = 2, .causal = true}), softmax()});
+  const Network fixed_length({sequence_input({.channels = 2, .length = 5}), softmax()});
+  const Device gpu{Device::Kind::cuda, 0};
+  for (const auto& [network, size] :
+       {std::pair(&sequences, 8), std::pair(&attention, 2), std::pair(&fixed_length, 16)}) {
+    EXPECT_EQ(default_shard_size(*network, Device()), size);
+    EXPECT_EQ(default_shard_size(*network, gpu), 256);
+  }
+  EXPECT_EQ(default_shard_size(convolving(), Device()), 16);
+  TrainingOptions given{.shards = {.size = 5}}, open;
+  set_shard_size(sequences, Device(), given);
+  set_shard_size(sequences, Device(), open);
+  EXPECT_EQ(given.shards.size, 5);
+  EXPECT_EQ(open.shards.size, 8);
 }
 
 // Mini-batches larger than 32 are never cut into shards of 16 by a size of 29.

@@ -328,7 +328,8 @@ std::vector<JobTable> job_tables() {
 ordered_json Job::resolved() const {
   Job copy = *this;
   copy.training = training.resolved();
-  copy.training.threads = training.threads;  // processors may differ elsewhere
+  copy.training.threads = training.threads;          // processors may differ elsewhere
+  copy.training.shards.size = training.shards.size;  // plan_job() decides
   ordered_json object;
   object["name"] = name;
   const auto write = [&](const char* table, auto visit) {

@@ -16,6 +16,7 @@
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/programs/shard_plans.h"
+#include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/step/shards.h"
 
 namespace lockstep {
@@ -204,7 +205,9 @@ class Estimate {
 
 MemoryEstimate estimate_memory(const Network& network, const TrainingData& data,
                                const TrainingOptions& options, const DatastorePtr& test) {
-  return Estimate(network, data, options.resolved(), test).all();
+  TrainingOptions resolved = options.resolved();
+  if (options.shards.size == 0) resolved.shards.size = default_shard_size(network, Device());
+  return Estimate(network, data, resolved, test).all();
 }
 
 }  // namespace lockstep

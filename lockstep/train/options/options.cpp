@@ -116,7 +116,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
       "training images",
       {"moving", "population"});
   v.integer("shard_size", shards.size,
-            "the most observations that are computed together; 0: 16, on a GPU 256",
+            "the most observations that are computed together; 0: 16, for sequences 8, with "
+            "attention 2, on a GPU 256",
             {.min = 0, .max = 1 << 24});
   v.flag("deterministic", deterministic,
          "the same bits for any number of threads and workers, and after any resume");

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/train/options/options.h"
@@ -11,11 +14,13 @@
 namespace lockstep {
 namespace {
 
-bool convolves_images(const Network& network) {
+// Whether the network has a layer of one of these types.
+bool has_layer(const Network& network, std::initializer_list<std::string_view> types) {
   const auto description = network.to_json();
-  const auto& layers = description.at("layers");
-  return std::any_of(layers.begin(), layers.end(),
-                     [](const auto& layer) { return layer.at("type") == "convolution2d"; });
+  return std::ranges::any_of(description.at("layers"), [&](const auto& layer) {
+    const auto type = layer.at("type").template get<std::string>();
+    return std::ranges::find(types, type) != types.end();
+  });
 }
 
 // "14 or 15"
@@ -29,6 +34,17 @@ std::string sizes_of(const std::vector<IndexRange>& shards) {
 
 }  // namespace
 
+int64_t default_shard_size(const Network& network, const Device& device) {
+  if (!device.is_cpu()) return 256;
+  if (has_layer(network, {"self_attention", "transformer_block"})) return 2;
+  const auto inputs = network.inputs();
+  return std::ranges::any_of(inputs, [](const auto& input) { return input.sequence; }) ? 8 : 16;
+}
+
+void set_shard_size(const Network& network, const Device& device, TrainingOptions& options) {
+  if (options.shards.size == 0) options.shards.size = default_shard_size(network, device);
+}
+
 bool shards_are_multiples(int64_t mini_batch_size, int64_t shard_size, int64_t multiple) {
   const int64_t shards = (mini_batch_size + shard_size - 1) / shard_size;
   return mini_batch_size % shards == 0 && mini_batch_size / shards % multiple == 0;
@@ -38,7 +54,7 @@ std::string shard_size_note(const Network& network, const TrainingOptions& optio
                             int64_t multiple) {
   const int64_t size = options.mini_batch_size, shard = options.shards.size;
   if (multiple <= 1 || options.device != "cpu" || shards_are_multiples(size, shard, multiple) ||
-      !convolves_images(network)) {
+      !has_layer(network, {"convolution2d"})) {
     return "";
   }
   const std::string text = "a mini-batch of " + std::to_string(size) + " is cut into shards of " +

@@ -1,14 +1,22 @@
-// Mini-batch sizes whose shards compute fastest.
+// Sizes of shards, and mini-batch sizes whose shards compute fastest.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "lockstep/base/numeric/dtype.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
 
 struct TrainingOptions;
+
+// The most observations in a shard where options leave it open (shard_size = 0), a function of
+// network and device alone: 256 on a GPU. On the CPU 16, but 8 for sequences and 2 for networks
+// with attention, whose observations are work enough for a thread.
+int64_t default_shard_size(const Network& network, const Device& device);
+// Sets it in options that leave it open.
+void set_shard_size(const Network& network, const Device& device, TrainingOptions& options);
 
 // Whether the size of each shard of a mini-batch is a multiple of `multiple`.
 bool shards_are_multiples(int64_t mini_batch_size, int64_t shard_size, int64_t multiple);

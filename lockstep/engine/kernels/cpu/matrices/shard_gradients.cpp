@@ -85,25 +85,39 @@ constexpr bool kSiblings = false;
 #endif
 constexpr int kLeafRows = kSiblings ? kTileRows / 2 : kTileRows;
 
-// The tree's sums of one tile that wait for their siblings.
-template <int rows, int vectors>
-class Waiting {
- public:
-  using Tile = V[rows][vectors];
+// Rows of a long leaf that all units of a piece use before the next ones: with their gradients,
+// they are near in the cache then. kSumBlock is a multiple.
+template <class T>
+constexpr int64_t kNear = 64 * kTogether<T>;
 
-  HWY_INLINE void put(const Tile& tile) {
+// Where the sums of a tile are in memory.
+template <int vectors>
+struct TileSums {
+  static constexpr int64_t kTile = kLeafRows * vectors * kLanesOfVector;
+
+  template <int rows>
+  static HWY_INLINE void load(const float* from, V (&tile)[rows][vectors]) {
     const D d;
-    float* to = memory_ + static_cast<int64_t>(count_++) * kTile;
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v, from += kLanesOfVector) tile[r][v] = hn::Load(d, from);
+    }
+  }
+  template <int rows>
+  static HWY_INLINE void store(const V (&tile)[rows][vectors], float* to) {
+    const D d;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 16
       for (int v = 0; v < vectors; ++v, to += kLanesOfVector) hn::Store(tile[r][v], d, to);
     }
   }
-  // tile = the last sum + tile.
-  HWY_INLINE void add_to(Tile& tile) {
+
+  // tile = sums in memory + tile
+  template <int rows>
+  static HWY_INLINE void add_before(const float* from, V (&tile)[rows][vectors]) {
     const D d;
-    const float* from = memory_ + static_cast<int64_t>(--count_) * kTile;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 16
@@ -113,53 +127,53 @@ class Waiting {
     }
   }
 
+  HWY_ALIGN float block[kTile];  // of the rows of a block until now
+  HWY_ALIGN float leaf[kTile];   // of the blocks before it
+};
+
+// The tree's sums of one tile of at most kLeafRows rows that wait for their siblings.
+template <int vectors>
+class Waiting {
+ public:
+  template <int rows>
+  HWY_INLINE void put(const V (&tile)[rows][vectors]) {
+    TileSums<vectors>::store(tile, memory_ + static_cast<int64_t>(count_++) * kTile);
+  }
+  // tile = the last sum + tile.
+  template <int rows>
+  HWY_INLINE void add_to(V (&tile)[rows][vectors]) {
+    TileSums<vectors>::add_before(memory_ + static_cast<int64_t>(--count_) * kTile, tile);
+  }
+
  private:
-  static constexpr int64_t kTile = rows * vectors * kLanesOfVector;
+  static constexpr int64_t kTile = TileSums<vectors>::kTile;
   int count_ = 0;
   HWY_ALIGN float memory_[kLevels * kTile];
 };
 
-// The sum of a leaf of more than kSumBlock<T> rows, to memory.
+// Adds at most kNear<T> rows, those from number `first` of the leaf on.
 template <int rows, int vectors, class T>
-HWY_NOINLINE void sum_long_leaf(const T* gradients, const T* inputs, int64_t panel, int64_t count,
-                                float* result) {
-  const D d;
-  for (int64_t first = 0; first < count; first += kSumBlock<T>) {
-    V block[rows][vectors];
-    sum_products<rows, vectors>(gradients + first * kUnits, kTogether<T>, kUnits * kTogether<T>,
-                                inputs + first * kPanel, panel,
-                                std::min(count - first, kSumBlock<T>), block);
-    float* to = result;
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v, to += kLanesOfVector) {
-        if (first > 0) block[r][v] = hn::Add(hn::Load(d, to), block[r][v]);
-        hn::Store(block[r][v], d, to);
-      }
-    }
-  }
-}
-
-// `count`: numbers of the leaf's whole steps.
-template <int rows, int vectors, class T>
-HWY_INLINE void sum_leaf(const T* gradients, const T* inputs, int64_t panel, int64_t count,
-                         V (&sum)[rows][vectors]) {
-  if (HWY_LIKELY(count <= kSumBlock<T>)) {
+HWY_NOINLINE void add_near_rows(const T* gradients, const T* inputs, int64_t panel, int64_t first,
+                                int64_t count, TileSums<vectors>& sums) {
+  V sum[rows][vectors];
+  if (first % kSumBlock<T> == 0) {
     sum_products<rows, vectors>(gradients, kTogether<T>, kUnits * kTogether<T>, inputs, panel,
                                 count, sum);
-    return;
+  } else {
+    TileSums<vectors>::load(sums.block, sum);
+    add_products<rows, vectors>(gradients, kTogether<T>, kUnits * kTogether<T>, inputs, panel,
+                                count, sum);
   }
-  const D d;
-  HWY_ALIGN float result[rows * vectors * kLanesOfVector];
-  sum_long_leaf<rows, vectors>(gradients, inputs, panel, count, result);
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < vectors; ++v) {
-      sum[r][v] = hn::Load(d, result + (r * vectors + v) * kLanesOfVector);
-    }
-  }
+  TileSums<vectors>::store(sum, sums.block);
+}
+
+// leaf += block, or leaf = block for the first one.
+template <int rows, int vectors>
+HWY_INLINE void end_block(bool first, TileSums<vectors>& sums) {
+  V sum[rows][vectors];
+  TileSums<vectors>::load(sums.block, sum);
+  if (!first) TileSums<vectors>::add_before(sums.leaf, sum);
+  TileSums<vectors>::store(sum, sums.leaf);
 }
 
 // The sum of two leaves of at most kSumBlock rows each, which lie one after another.
@@ -201,39 +215,91 @@ HWY_INLINE void prefetch(const Block& block, int64_t unit, int64_t column, int64
   }
 }
 
-// The gradients of `rows` units and `vectors` vectors of inputs. `columns`: that are left.
+// Adds the sums that waited for this leaf's. The result waits, or is written.
+template <int rows, int vectors>
+HWY_INLINE void end_leaf(const Block& block, const ShardLeaf& leaf, int additions, int64_t unit,
+                         int64_t column, int64_t columns, V (&sum)[rows][vectors],
+                         Waiting<vectors>& waiting) {
+  for (; additions > 0; --additions) waiting.add_to(sum);
+  if (leaf.root < 0) {
+    waiting.put(sum);
+    return;
+  }
+  float* to = block.result(block.roots[static_cast<size_t>(leaf.root)], unit, column);
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r, to += block.stride()) store_row<vectors>(sum[r], columns, to);
+}
+
+// The gradients of `rows` units and `vectors` vectors of inputs, if no leaf has more than
+// kSumBlock<T> rows. `columns`: that are left.
 template <int rows, int vectors, class T>
 void add_tile(const Block& block, const T* gradients, const T* inputs, int64_t panel, int64_t unit,
               int64_t column, int64_t columns) {
   const std::span<const ShardLeaf> leaves = block.leaves;
   const auto numbers = [&](size_t i) { return steps_of<T>(leaves[i].rows) * kTogether<T>; };
   prefetch<rows, vectors>(block, unit, column, columns);
-  Waiting<rows, vectors> waiting;
+  Waiting<vectors> waiting;
   for (size_t i = 0; i < leaves.size(); ++i) {
     V sum[rows][vectors];
     const int64_t count = numbers(i);
     int additions = leaves[i].additions;
     // The sums of two siblings are added in registers.
-    const bool two = kSiblings && additions == 0 && leaves[i].root < 0 && i + 1 < leaves.size() &&
-                     std::max(count, numbers(i + 1)) <= kSumBlock<T>;
+    const bool two = kSiblings && additions == 0 && leaves[i].root < 0 && i + 1 < leaves.size();
     if (two) {
       sum_leaf_and_sibling<rows, vectors>(gradients, inputs, panel, count, numbers(i + 1), sum);
       gradients += count * kUnits;
       inputs += count * kPanel;
       additions = leaves[++i].additions - 1;
     } else {
-      sum_leaf<rows, vectors>(gradients, inputs, panel, count, sum);
+      sum_products<rows, vectors>(gradients, kTogether<T>, kUnits * kTogether<T>, inputs, panel,
+                                  count, sum);
     }
     gradients += numbers(i) * kUnits;
     inputs += numbers(i) * kPanel;
-    for (; additions > 0; --additions) waiting.add_to(sum);
-    if (leaves[i].root < 0) {
-      waiting.put(sum);
-      continue;
+    end_leaf(block, leaves[i], additions, unit, column, columns, sum, waiting);
+  }
+}
+
+// The same for all units of a piece, from `unit` to `end`, and leaves of any size. All units use a
+// block of rows before the next one, so that it comes from a distant cache once.
+template <int vectors, class T>
+void add_long_tiles(const Block& block, const T* gradients, const T* inputs, int64_t panel,
+                    int64_t unit, int64_t end, int64_t column, int64_t columns) {
+  constexpr int kTiles = kUnits / kLeafRows;
+  static_assert(kUnits % kLeafRows == 0);
+  static_assert(kSumBlock<T> % kNear<T> == 0);
+  TileSums<vectors> sums[kTiles];
+  Waiting<vectors> waiting[kTiles];
+  const auto for_each_tile = [&](const auto& work) {
+    for (int64_t tile = 0, first = unit; first < end; ++tile, first += kLeafRows) {
+      with_constant<kLeafRows>(end - first, [&](auto constant) { work(constant, tile, first); });
     }
-    float* to = block.result(block.roots[static_cast<size_t>(leaves[i].root)], unit, column);
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r, to += block.stride()) store_row<vectors>(sum[r], columns, to);
+  };
+  for_each_tile([&](auto constant, int64_t, int64_t first) {
+    prefetch<decltype(constant)::value, vectors>(block, first, column, columns);
+  });
+  for (const ShardLeaf& leaf : block.leaves) {
+    const int64_t count = steps_of<T>(leaf.rows) * kTogether<T>;
+    int64_t begin = 0;
+    do {
+      const int64_t rows = std::min(count - begin, kNear<T>);
+      const bool ends = begin + rows == count || (begin + rows) % kSumBlock<T> == 0;
+      for_each_tile([&](auto constant, int64_t tile, int64_t) {
+        constexpr int of_tile = decltype(constant)::value;
+        add_near_rows<of_tile>(gradients + begin * kUnits + tile * kLeafRows * kTogether<T>,
+                               inputs + begin * kPanel, panel, begin, rows, sums[tile]);
+        if (ends) end_block<of_tile>(begin < kSumBlock<T>, sums[tile]);
+      });
+      begin += rows;
+    } while (begin < count);
+    gradients += count * kUnits;
+    inputs += count * kPanel;
+    for_each_tile([&](auto constant, int64_t tile, int64_t first) {
+      constexpr int rows = decltype(constant)::value;
+      V sum[rows][vectors];
+      TileSums<vectors>::load(sums[tile].leaf, sum);
+      end_leaf(block, leaf, leaf.additions, first, column, columns, sum, waiting[tile]);
+    });
   }
 }
 
@@ -245,6 +311,13 @@ void add_panels(const Block& block, const Kept<T>& kept, int64_t panel) {
   const int64_t column = panel * kPanel;
   const int64_t columns = block.part.columns.end() - column;
   const int64_t end = std::min(block.problem.units, (piece + 1) * kUnits);
+  const bool any_long = std::ranges::any_of(block.leaves, [](const ShardLeaf& leaf) {
+    return steps_of<T>(leaf.rows) * kTogether<T> > kSumBlock<T>;
+  });
+  if (any_long) {
+    add_long_tiles<vectors>(block, gradients, inputs, size, piece * kUnits, end, column, columns);
+    return;
+  }
   for (int64_t unit = piece * kUnits; unit < end; unit += kLeafRows) {
     with_constant<kLeafRows>(end - unit, [&](auto constant) {
       add_tile<decltype(constant)::value, vectors>(block, gradients + unit % kUnits * kTogether<T>,

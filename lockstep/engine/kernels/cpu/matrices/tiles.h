@@ -87,19 +87,14 @@ HWY_INLINE V load_step(const BFloat16* a, int64_t count) {
   return hn::BitCast(D(), hn::Set(hn::Rebind<uint32_t, D>(), pair));
 }
 
-// sum[r][v] += sum over k < count of a[r * a_row + k / kTogether * a_step + k % kTogether] times
-// term k of column v of b, beginning with zeros. Panels of b are `panel` numbers apart, steps of a
-// panel `b_step`.
+// Adds to sum[r][v], one after another, a[r * a_row + k / kTogether * a_step + k % kTogether] times
+// term k of column v of b for k < count. Panels of b are `panel` numbers apart, steps of a panel
+// `b_step`.
 template <int rows, int vectors, class T>
-HWY_INLINE void sum_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
+HWY_INLINE void add_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
                              const T* HWY_RESTRICT b, int64_t panel, int64_t count,
                              V (&sum)[rows][vectors], int64_t b_step = kPanel * kTogether<T>) {
   const D d;
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
-  }
   // Unaligned loads cost nothing where panels are aligned, and callers may have any memory.
   const auto add = [&](int64_t terms) __attribute__((always_inline)) {
     V of_b[vectors];
@@ -133,6 +128,20 @@ HWY_INLINE void sum_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_s
   if constexpr (kTogether < T >> 1) {
     if (count % kTogether < T >> 0) add(1);
   }
+}
+
+// The same, beginning with zeros.
+template <int rows, int vectors, class T>
+HWY_INLINE void sum_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
+                             const T* HWY_RESTRICT b, int64_t panel, int64_t count,
+                             V (&sum)[rows][vectors], int64_t b_step = kPanel * kTogether<T>) {
+  const D d;
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
+  }
+  add_products<rows, vectors>(a, a_row, a_step, b, panel, count, sum, b_step);
 }
 
 // Calls body with an integral constant for a number from 1 to `most`.

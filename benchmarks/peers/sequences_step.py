@@ -1,0 +1,134 @@
+"""Whole training steps of one network of sequences in PyTorch, as JSON: for sequences.py, which runs
+this with the Python that has PyTorch. The networks, data and solver of benchmarks/train/sequences.cpp.
+
+Recurrent networks in three ways: packed sequences; padded to the longest of the mini-batch, where
+steps behind the end of a sequence are computed, too, and the last valid step is gathered; padded
+and compiled. (Padded, the backward direction begins in the padding: other results, the same work.)
+The GPT as it comes, and compiled; attention is scaled_dot_product_attention.
+
+usage: sequences_step.py KIND UNITS DIRECTIONS CHANNELS SHORTEST LONGEST MINI_BATCH THREADS SECONDS WAY
+"""
+
+import json
+import random
+import resource
+import statistics
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+WARM_UP = 3
+CLASSES = 9
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, units, directions, channels, packed):
+        super().__init__()
+        layer = {"lstm": nn.LSTM, "gru": nn.GRU}[kind]
+        self.layer = layer(channels, units, batch_first=True, bidirectional=directions == 2)
+        self.dense = nn.Linear(units * directions, CLASSES)
+        self.packed = packed
+
+    def forward(self, x, lengths):
+        if self.packed:
+            x = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            last = self.layer(x)[1]
+            last = last[0] if isinstance(last, tuple) else last
+            return self.dense(torch.cat(tuple(last), 1))
+        y = self.layer(x)[0]
+        return self.dense(y[torch.arange(len(y)), lengths - 1])
+
+
+class Block(nn.Module):
+    def __init__(self, units):
+        super().__init__()
+        self.heads = units // 64
+        self.before, self.between = nn.LayerNorm(units), nn.LayerNorm(units)
+        self.inward, self.outward = nn.Linear(units, 3 * units), nn.Linear(units, units)
+        self.up, self.down = nn.Linear(units, 4 * units), nn.Linear(4 * units, units)
+
+    def forward(self, x):
+        n, t, c = x.shape
+        q, k, v = (u.view(n, t, self.heads, 64).transpose(1, 2)
+                   for u in self.inward(self.before(x)).split(c, 2))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.outward(y.transpose(1, 2).reshape(n, t, c))
+        return x + self.down(functional.gelu(self.up(self.between(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self, units, blocks, tokens, context):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(tokens, units), nn.Embedding(context, units)
+        self.blocks = nn.Sequential(*[Block(units) for _ in range(blocks)])
+        self.norm, self.head = nn.LayerNorm(units), nn.Linear(units, tokens)
+
+    def forward(self, x):
+        h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        return self.head(self.norm(self.blocks(h)))
+
+
+def recurrent_batches(channels, shortest, longest, mini_batch):
+    batches = []
+    for _ in range(8):
+        lengths = torch.tensor([random.randint(shortest, longest) for _ in range(mini_batch)])
+        x = torch.randn(mini_batch, int(lengths.max()), channels)
+        batches.append(((x, lengths), torch.randint(CLASSES, (mini_batch,))))
+    return batches
+
+
+def gpt_batches(tokens, longest, mini_batch):
+    batches = []
+    for _ in range(8):
+        text = torch.randint(tokens, (mini_batch, longest + 1))
+        batches.append(((text[:, :-1].contiguous(),), text[:, 1:].contiguous()))
+    return batches
+
+
+def main():
+    if len(sys.argv) != 11:
+        raise SystemExit(__doc__.strip().splitlines()[-1])
+    kind, way = sys.argv[1], sys.argv[10]
+    units, directions, channels, shortest, longest, mini_batch, threads = map(int, sys.argv[2:9])
+    seconds = float(sys.argv[9])
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    if kind == "gpt":
+        model = Gpt(units, directions, channels, longest)
+        batches = gpt_batches(channels, longest, mini_batch)
+    else:
+        model = Recurrent(kind, units, directions, channels, way == "packed")
+        batches = recurrent_batches(channels, shortest, longest, mini_batch)
+
+    def value(inputs, targets):
+        return functional.cross_entropy(model(*inputs).flatten(0, -2), targets.flatten())
+    if way == "compiled":
+        value = torch.compile(value)
+    new = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **({"fused": True} if new else {}))
+
+    def step(inputs, targets):
+        optimizer.zero_grad(set_to_none=True)
+        value(inputs, targets).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1)
+        optimizer.step()
+    # Compiled, the shapes of all mini-batches are met before the time counts.
+    for batch in batches if way == "compiled" else batches[:WARM_UP]:
+        step(*batch)
+    times, begin, before = [], time.perf_counter(), time.process_time()
+    while len(times) < 3 or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        step(*batches[len(times) % len(batches)])
+        times.append(time.perf_counter() - start)
+    print(json.dumps({"version": torch.__version__, "seconds": statistics.median(times),
+                      "processor": (time.process_time() - before) / len(times),
+                      "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                      "iterations": len(times)}))
+
+
+if __name__ == "__main__":
+    main()
