@@ -128,6 +128,8 @@ nlohmann::ordered_json summary_of(const RunResult& result, const std::string& fo
       {"iterations", t.last_iteration},
       {"images_per_second", t.images_per_second > 0 ? nlohmann::ordered_json(t.images_per_second)
                                                     : nlohmann::ordered_json()},
+      {"steps_per_second", t.steps_per_second > 0 ? nlohmann::ordered_json(t.steps_per_second)
+                                                  : nlohmann::ordered_json()},
       {"seconds", t.seconds},
       {"digest", t.digest.to_string()},
       {"network_digest", t.network_digest.to_string()},
@@ -171,6 +173,9 @@ void print_closing_table(const RunResult& result, bool confusion) {
   if (t.images_per_second > 0) {
     rows.emplace_back(result.examples + " per second",
                       format_count(std::llround(t.images_per_second)));
+  }
+  if (t.steps_per_second > 0) {
+    rows.emplace_back("steps per second", format_count(std::llround(t.steps_per_second)));
   }
   rows.emplace_back("digest", t.digest.to_string());
   if (t.population) rows.emplace_back("network digest", t.network_digest.to_string());

@@ -264,10 +264,12 @@ void Progress::iteration(const IterationRecord& record) {
   // The first iteration of a process is slower than the rest.
   if (done_ > 1) {
     rate_observations_ += static_cast<double>(record.observations_count);
+    rate_steps_ += static_cast<double>(record.steps_count);
     rate_seconds_ += record.seconds;
     if (rate_seconds_ > rate_window_seconds) {
       const double keep = rate_window_seconds / rate_seconds_;
       rate_observations_ *= keep;
+      rate_steps_ *= keep;
       rate_seconds_ *= keep;
     }
   }
@@ -368,8 +370,12 @@ std::string Progress::left_text() const {
 
 std::string Progress::speed_text() const {
   if (rate_seconds_ <= 0) return "";
-  return format_count(std::llround(rate_observations_ / rate_seconds_)) + " " + start_->examples +
-         "/s";
+  const auto rate = [&](double count) { return format_count(std::llround(count / rate_seconds_)); };
+  const std::string steps = rate_steps_ > 0 ? rate(rate_steps_) + " steps/s" : std::string();
+  // Pieces of a sequence are not counted as sequences.
+  if (start_->options.data.sequence_length > 0) return steps;
+  return rate(rate_observations_) + " " + start_->examples + "/s" +
+         (steps.empty() ? "" : ", " + steps);
 }
 
 // "worker 2 on b: computes, 12.5 ms an iteration, 1.60 ms a shard, 3,200 shards"

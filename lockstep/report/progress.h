@@ -81,7 +81,7 @@ class Progress : public TrainingObserver {
   int table_rank_ = -1;       // highest rank of the table's columns; -1: no table yet
   int64_t done_ = 0;          // iterations in this process
   double first_elapsed_ = 0;  // at the first of these iterations
-  double rate_observations_ = 0, rate_seconds_ = 0;  // over the last few seconds
+  double rate_observations_ = 0, rate_steps_ = 0, rate_seconds_ = 0;  // over the last few seconds
   double drawn_at_ = -1;
   double prepared_at_ = -1;
   bool bar_shown_ = false;

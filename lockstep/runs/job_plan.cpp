@@ -138,7 +138,7 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   plan.job.training.device = to_string(device);
   set_shard_size(plan.network, device, plan.job.training);
   plan.iterations_per_epoch =
-      batches_per_epoch(data.training->size(), mini_batches_of(plan.training, job.training));
+      batches_per_epoch(*data.training, mini_batches_of(plan.training, job.training));
   int64_t& frequency = plan.job.training.validation.frequency;
   if (!job.validation_frequency_given && plan.iterations_per_epoch < frequency) frequency = 0;
   plan.job.validation_frequency_given = true;

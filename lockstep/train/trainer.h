@@ -99,8 +99,9 @@ struct TrainingResult {
   std::optional<PopulationRecord> population;  // if there was such a phase
   double seconds = 0;                          // wall time of this process
   // Training observations per second in this process, from the second iteration on, without
-  // validations and checkpoints.
+  // validations and checkpoints. 0 if sequences are cut.
   double images_per_second = 0;
+  double steps_per_second = 0;     // the same of the steps of sequences
   std::optional<Profile> profile;  // if requested and there was an iteration
   // Number of shards for each compute thread (GPU: stream). With worker processes, for each
   // remaining worker.

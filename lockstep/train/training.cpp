@@ -62,7 +62,10 @@ TrainingResult Training::run_to_end() {
   result_.last_iteration = position_.iteration;
   result_.validations = position_.validations;
   if (timed_seconds_ > 0) {
-    result_.images_per_second = static_cast<double>(timed_observations_) / timed_seconds_;
+    // Pieces of a sequence are not observations.
+    const auto observations = options_.data.sequence_length > 0 ? 0.0 : timed_observations_;
+    result_.images_per_second = observations / timed_seconds_;
+    result_.steps_per_second = timed_steps_ / timed_seconds_;
   }
   result_.shards_by_thread = iterations_->shards();
   result_.workers = iterations_->workers(true);
@@ -106,7 +109,8 @@ void Training::loop() {
     iterations_->begin_timing();
     if (!first) {
       timed_seconds_ += record.seconds;
-      timed_observations_ += record.observations_count;
+      timed_observations_ += static_cast<double>(record.observations_count);
+      timed_steps_ += static_cast<double>(record.steps_count);
     }
     first = false;
     result_.iterations.push_back(record);
@@ -176,6 +180,7 @@ IterationRecord Training::iterate(bool stopping) {
   r.in_epoch = outcome.index + 1;
   r.observations = outcome.observations_digest;
   r.observations_count = outcome.observations;
+  r.steps_count = outcome.steps;
   r.learning_rate = learning_rate(next);
   const auto n = static_cast<double>(outcome.terms);
   r.loss = outcome.loss_sum / n;

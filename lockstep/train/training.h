@@ -144,7 +144,7 @@ class Training {
   int64_t checked_ = 0;         // the last iteration whose values are known to be finite
   bool evaluated_ = false, saved_ = false, out_of_time_ = false;
   double timed_seconds_ = 0;
-  int64_t timed_observations_ = 0;
+  double timed_observations_ = 0, timed_steps_ = 0;
   TrainingResult result_;
   // Workers prepare themselves from the beginning. Declared last because its callbacks use the
   // members above.

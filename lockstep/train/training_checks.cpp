@@ -11,6 +11,7 @@
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/normalized_values.h"
 #include "lockstep/train/evaluation/population_statistics.h"
+#include "lockstep/train/input/cut_sequences.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/optimizer/solver.h"
@@ -127,6 +128,33 @@ void check_loss(const Network& network, const TrainingData& data, const Training
   }
 }
 
+// Refuses what cannot be cut into pieces, by name.
+void check_lengths_of(const Network& network, const TrainingOptions& options) {
+  for (const auto& [name, value] : {std::pair{"sequence_length", options.data.sequence_length},
+                                    std::pair{"group_by_length", options.data.group_by_length}}) {
+    if (value == 0 || has_sequences(network)) continue;
+    throw InvalidArgument(fmt::format("[training] {} = {} is for sequences, but no input of the "
+                                      "network is one",
+                                      name, value),
+                          "sequence_input without a length takes sequences");
+  }
+  if (options.data.sequence_length == 0) return;
+  const std::string why =
+      "[training] sequence_length = " + std::to_string(options.data.sequence_length) +
+      " cuts sequences, but ";
+  if (const NetworkValue output = network.outputs().at(0); !output.sequence) {
+    throw InvalidArgument(why + "the network gives one result for a whole sequence (layer `" +
+                              output.name + "`), so pieces have no targets",
+                          "leave sequence_length out, or learn targets by step");
+  }
+  if (const std::string layer = layer_that_pieces_change(network); !layer.empty()) {
+    throw InvalidArgument(
+        why + "the layer `" + layer + "` has other results for pieces than for whole sequences",
+        "lstm, gru and rnn with carry_state = true, not bidirectional, and layers "
+        "that are applied to each step alone can be cut");
+  }
+}
+
 }  // namespace
 
 void check_training(const Network& network, const TrainingData& data,
@@ -201,6 +229,7 @@ void check_training(const Network& network, const TrainingData& data,
               metric_problem(network, *data.training, data.training_targets));
   if (options.batch_normalization_statistics == BatchNormalizationStatistics::population)
     check_population_statistics(network);
+  check_lengths_of(network, options);
   check_mini_batches(data.training->size(), mini_batches_of(data, options));
   check_normalization(network, data.training->size(), options, data.loss);
   const bool validates = data.validation && data.validation->size() > 0;

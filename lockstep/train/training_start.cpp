@@ -86,8 +86,7 @@ void Training::prepare() {
   set_input_normalization(network_, read_all());
   solver_ = make_solver(network_, options_);
   network_.make_row_states(options_.mini_batch_size, false);
-  iterations_per_epoch_ =
-      batches_per_epoch(images_.training->size(), mini_batches_of(data_, options_));
+  iterations_per_epoch_ = batches_per_epoch(*images_.training, mini_batches_of(data_, options_));
   due_.emplace(DueWorkSetup{.options = options_,
                             .iterations_per_epoch = iterations_per_epoch_,
                             .validates = images_.validation && !control_.replay,

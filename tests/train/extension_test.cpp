@@ -21,12 +21,12 @@ using testing::small_options;
 using testing::some_digits;
 using testing::TemporaryFolder;
 using Options = TrainingOptions;
-using Change = std::function<void(Options&)>;
+using ExtensionChange = std::function<void(Options&)>;
 
 TrainingProblem problem() { return {small_classifier(), {some_digits(47), some_digits(20, 10)}}; }
 
 // 47 digits in mini-batches of 20, 20 and 7: three iterations per epoch.
-Options options_with(const Change& change) {
+Options options_with(const ExtensionChange& change) {
   Options options = small_options();
   options.data.last_mini_batch = LastMiniBatch::keep;
   options.validation.frequency = 5;
@@ -88,26 +88,28 @@ std::vector<int64_t> iterations_of(const std::vector<ValidationRecord>& validati
   return iterations;
 }
 
-Change epochs(int64_t n) {
+ExtensionChange epochs(int64_t n) {
   return [n](Options& o) { o.max_epochs = n; };
 }
-Change iterations(int64_t n) {
+ExtensionChange iterations(int64_t n) {
   return [n](Options& o) { o.max_epochs = 4, o.max_iterations = n; };
 }
-Change patience(int64_t n) {
+ExtensionChange patience(int64_t n) {
   return [n](Options& o) { o.max_epochs = 6, o.validation.patience = n; };
 }
 
 struct Row {
   const char* name;
-  Change base;
-  std::vector<Change> ends;  // in succession
+  ExtensionChange base;
+  std::vector<ExtensionChange> ends;  // in succession
 };
 
 // Solvers, schedules, orders, validation frequencies, networks and ends.
 std::vector<Row> rows() {
-  const std::vector<Change> more{epochs(1), epochs(2), epochs(4)};
-  const auto with = [&](const char* name, Change base) { return Row{name, std::move(base), more}; };
+  const std::vector<ExtensionChange> more{epochs(1), epochs(2), epochs(4)};
+  const auto with = [&](const char* name, ExtensionChange base) {
+    return Row{name, std::move(base), more};
+  };
   const auto schedule = [&](const char* name, std::vector<std::string> parts,
                             std::vector<double> lasting) {
     return with(name, [parts = std::move(parts), lasting = std::move(lasting)](Options& o) {
@@ -121,7 +123,7 @@ std::vector<Row> rows() {
     });
   };
   // Validation does not improve every time.
-  const Change diverging = [](Options& o) {
+  const ExtensionChange diverging = [](Options& o) {
     o.solver.initial_learning_rate = 0.6, o.validation.frequency = 1;
   };
   const auto best = [&](int64_t frequency, BatchNormalizationStatistics statistics) {
@@ -211,7 +213,7 @@ TEST(Extension, AFinishedTrainingThatIsResumedAsItWasIsTheSameAgain) {
 }
 
 TEST(Extension, OfATrainingThatWasStoppedAnywhere) {
-  const Change base = [](Options& o) {
+  const ExtensionChange base = [](Options& o) {
     o.solver.initial_learning_rate = 0.6, o.validation.output_network = OutputNetwork::best,
     o.validation.frequency = 4;
     o.batch_normalization_statistics = BatchNormalizationStatistics::population;
@@ -230,7 +232,7 @@ TEST(Extension, OfATrainingThatWasStoppedAnywhere) {
 }
 
 TEST(Extension, OnWorkersAndByWorkers) {
-  const Change base = [](Options& o) {
+  const ExtensionChange base = [](Options& o) {
     o.validation.output_network = OutputNetwork::best,
     o.batch_normalization_statistics = BatchNormalizationStatistics::population;
   };
@@ -297,7 +299,7 @@ TEST(Extension, ASchedulesLengthStaysAndCanBeWrittenOut) {
 
 TEST(Extension, AnEndThatLiesBehindIsRefused) {
   const TemporaryFolder folder;
-  const auto options = [](const Change& change) {
+  const auto options = [](const ExtensionChange& change) {
     return options_with([&](Options& o) {
       o.solver.initial_learning_rate = 0.6, o.validation.frequency = 1;
       o.max_epochs = 4;
@@ -305,7 +307,7 @@ TEST(Extension, AnEndThatLiesBehindIsRefused) {
     });
   };
   run(folder.path, options([](Options&) {}));
-  const auto expect = [&](const Change& change, const std::string& words) {
+  const auto expect = [&](const ExtensionChange& change, const std::string& words) {
     const std::string said = refusal(folder.path, options(change));
     EXPECT_NE(said.find(words), std::string::npos) << said;
     EXPECT_NE(said.find("continues after iteration 12"), std::string::npos) << said;

@@ -75,13 +75,13 @@ void expect_agreement(const Recorder& recorder,
 // ---- Planted changes of kernels ----
 
 // What happens to the result of a pass. `all`: at shards of every size.
-struct Change {
+struct SpoiledResult {
   std::function<void(float* result, size_t size)> spoil;
   Operand::Kind kind = Operand::Kind::output;
   int index = 0;
   bool all = false;
 };
-Change planted;
+SpoiledResult planted;
 
 void spoil(Pass& pass) {
   for (size_t w = 0; w < pass.writes.size(); ++w) {
@@ -112,14 +112,14 @@ Kernel changed(const Problem& problem) {
 
 // The CPU's kernels with a change in one of them.
 template <auto entry, class Problem>
-const Table* with(Kernel (*Table::*)(const Problem&), const Change& change) {
+const Table* with(Kernel (*Table::*)(const Problem&), const SpoiledResult& change) {
   static Table table;
   table = kernels::table_for({});
   planted = change;
   table.*entry = changed<entry, Problem>;
   return &table;
 }
-#define WITH(name, ...) with<&Table::name>(&Table::name, Change{.spoil = __VA_ARGS__})
+#define WITH(name, ...) with<&Table::name>(&Table::name, SpoiledResult{.spoil = __VA_ARGS__})
 
 void rotate(float* y, size_t n) { std::rotate(y, y + 1, y + n); }
 void forget_tail(float* y, size_t n) { std::fill(y + n - n / 8, y + n, 0.0f); }
@@ -269,7 +269,7 @@ TEST(FirstShard, RoundingIsWithinBounds) {
     for (const Kind kind : {Kind::output, Kind::diff_input}) {
       for (const int index : {0, 1}) {
         for (const bool convolutions : {false, true}) {
-          const Change change{.spoil = round, .kind = kind, .index = index, .all = true};
+          const SpoiledResult change{.spoil = round, .kind = kind, .index = index, .all = true};
           const Table* const kernels =
               convolutions ? with<&Table::convolution>(&Table::convolution, change)
                            : with<&Table::fully_connected>(&Table::fully_connected, change);
@@ -285,11 +285,11 @@ TEST(FirstShard, RoundingIsWithinBounds) {
     }
   }
   // In fp32 the roundings of tf32 and worse are too many.
-  expect_parts(
-      error_of(with<&Table::convolution>(
-          &Table::convolution,
-          Change{.spoil = rounded_to(5), .kind = Kind::diff_input, .index = 1, .all = true})),
-      {"convolution2d_1.weights"});
+  expect_parts(error_of(with<&Table::convolution>(
+                   &Table::convolution,
+                   SpoiledResult{
+                       .spoil = rounded_to(5), .kind = Kind::diff_input, .index = 1, .all = true})),
+               {"convolution2d_1.weights"});
 }
 
 TEST(FirstShard, Bf16) {

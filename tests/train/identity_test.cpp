@@ -99,7 +99,7 @@ bool is_left_out(const std::string& option) {
 
 // Returns another value of the same type.
 ordered_json changed(const ordered_json& value, const FieldInfo& field) {
-  if (value == "epoch") return 3;
+  if (value == "epoch" || value == "longest") return 3;
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_number_integer()) return value.get<int64_t>() + 1;
   if (value.is_number()) return (value.get<double>() + 0.125) / 2;

@@ -100,6 +100,8 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("max_iterations", {-1}, &O::max_iterations);
   words("shuffle", &O::data, &DataOptions::shuffle);
   words("last_mini_batch", &O::data, &DataOptions::last_mini_batch);
+  integers("sequence_length", {-1}, &O::data, &DataOptions::sequence_length);
+  integers("group_by_length", {-1, (1 << 24) + 1}, &O::data, &DataOptions::group_by_length);
   integers("shard_size", {-1, (1 << 24) + 1}, &O::shards, &ShardOptions::size);
   integers("validation_patience", {-1}, &O::validation, &ValidationOptions::patience);
   words("output_network", &O::validation, &ValidationOptions::output_network);
@@ -366,7 +368,8 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"allow_other_numerics", Effect::same_digest, nothing,
        [](O& o) { o.checkpoints.allow_other_numerics = true; }},
   };
-  std::set<std::string> covered;
+  // Those of sequences are in cut_sequences_test.cpp.
+  std::set<std::string> covered{"sequence_length", "group_by_length"};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.field);
     covered.insert(row.field);

@@ -1,4 +1,4 @@
-// The orders of the observations in the epochs that a queue works at.
+// The mini-batches of epochs: the order of the observations, and the pieces of their sequences.
 #pragma once
 
 #include <array>
@@ -11,33 +11,62 @@
 
 namespace lockstep {
 
+// The order of one epoch.
+struct EpochOrder {
+  std::vector<int64_t> observations;  // a permutation; mini-batches are consecutive parts
+  // Of sequences that are cut: the pieces before each mini-batch, then all. Empty: nothing is cut.
+  std::vector<int64_t> pieces_before = {};
+};
+
+// A mini-batch within its epoch.
+struct BatchPlace {
+  int64_t first = 0, count = 0;   // its observations in EpochOrder::observations
+  int64_t piece = 0, pieces = 0;  // as in MiniBatch
+};
+
+// The number of steps of each observation: of the longest of its inputs. Empty if no input is a
+// sequence. Reads examples whose numbers of steps are not known. Throws DataError.
+std::vector<int64_t> steps_of_observations(const ExampleCache& cache);
+std::vector<int64_t> steps_of_observations(const Datastore& data);
+// That of one observation; 0 without sequences.
+int64_t steps_of_longest(const ExampleCache& cache, int64_t observation);
+
 // The orders of the epochs in use. Several threads may work at the end of one epoch and the start
 // of the next. Thread-safe.
+//
+// Each epoch has the same number of mini-batches, also where sequences are cut: which number of
+// pieces an observation at some position has is drawn once, and each epoch deals the observations
+// with that number to these positions again.
 class EpochOrders {
  public:
-  EpochOrders(int64_t n, Shuffle shuffle, uint64_t seed) : n_(n), shuffle_(shuffle), seed_(seed) {}
+  // `steps`: of each observation, if sequences are cut or grouped by length. Throws InvalidArgument
+  // for options that cannot work with n observations of any kind, and if there are no steps.
+  EpochOrders(int64_t n, const MiniBatchQueueOptions& options, std::vector<int64_t> steps);
 
-  std::shared_ptr<const std::vector<int64_t>> get(int64_t epoch) {
-    if (shuffle_ != Shuffle::every_epoch) epoch = 0;
-    const MutexLock lock(mutex_);
-    Entry& entry = entries_[static_cast<size_t>(epoch) % entries_.size()];
-    if (entry.epoch != epoch) {
-      entry.order =
-          std::make_shared<const std::vector<int64_t>>(epoch_order(n_, shuffle_, seed_, epoch));
-      entry.epoch = epoch;
-    }
-    return entry.order;
-  }
+  std::shared_ptr<const EpochOrder> get(int64_t epoch);
+  int64_t per_epoch() const { return per_epoch_; }
+  // Mini-batch number `index` of an epoch.
+  BatchPlace place(const EpochOrder& order, int64_t index) const;
 
  private:
   struct Entry {
     int64_t epoch = -1;
-    std::shared_ptr<const std::vector<int64_t>> order;
+    std::shared_ptr<const EpochOrder> order;
   };
 
-  int64_t n_;
-  Shuffle shuffle_;
-  uint64_t seed_;
+  EpochOrder made(int64_t epoch) const;
+  int64_t pieces(int64_t observation) const;
+  std::vector<int64_t> dealt(std::vector<int64_t> order, const std::vector<int64_t>& pattern) const;
+  void group(std::vector<int64_t>& order) const;
+  void mix(std::vector<int64_t>& order, int64_t epoch) const;
+  void count_pieces(EpochOrder& order) const;
+
+  const int64_t n_, batches_, batch_size_;  // batches_: without pieces
+  const int64_t sequence_length_, group_by_length_;
+  const Shuffle shuffle_;
+  const uint64_t seed_;
+  const std::vector<int64_t> steps_;
+  int64_t per_epoch_ = 0;
   Mutex mutex_;
   std::array<Entry, 2> entries_ LOCKSTEP_GUARDED_BY(mutex_);
 };

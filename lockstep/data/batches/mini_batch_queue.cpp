@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/index_range.h"
@@ -36,20 +37,49 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-void check(const ExampleCache* cache, const MiniBatchQueueOptions& options, int64_t first_epoch,
-           int64_t first_batch) {
+void check(const ExampleCache* cache, const MiniBatchQueueOptions& options) {
   require_in_queue(cache != nullptr, "the cache is null");
   const int64_t n = cache->size();
   require_in_queue(n > 0, "there are no observations (" + cache->store()->describe() + ")");
   check_mini_batches(n, options);
-  const int64_t per_epoch = batches_per_epoch(n, options);
+  MiniBatchRows::check(*cache, options);
+}
+
+void check_start(const MiniBatchQueueOptions& options, int64_t per_epoch, int64_t first_epoch,
+                 int64_t first_batch) {
   require_in_queue(first_epoch >= 0 && first_epoch <= options.max_epochs,
                    "cannot start at epoch " + std::to_string(first_epoch) + " of " +
                        std::to_string(options.max_epochs));
   require_in_queue(first_batch >= 0 && first_batch <= per_epoch,
                    "cannot start at mini-batch " + std::to_string(first_batch) + " of " +
                        std::to_string(per_epoch) + " in an epoch");
-  MiniBatchRows::check(*cache, options);
+}
+
+// Targets by step are cut with the input that has their steps.
+void check_targets(const ExampleCache& cache, const MiniBatchQueueOptions& options) {
+  const CachedTargets targets = targets_of(cache, options.targets.get());
+  if (options.sequence_length == 0 || !targets || !targets.value->sequence) return;
+  const size_t number = targets.value == cache.target() ? cache.inputs().size() : 0;
+  for (int64_t i = 0; i < cache.size(); ++i) {
+    const int64_t steps = targets.cache->steps(i, number);
+    bool fits = false;
+    for (size_t k = 0; k < cache.inputs().size(); ++k) {
+      fits = fits || (cache.inputs()[k].sequence && cache.steps(i, k) == steps);
+    }
+    require_in_queue(fits,
+                     cache.store()->name(i) + " has " +
+                         counted(steps_of_longest(cache, i), "step", "steps") + ", but " +
+                         std::to_string(steps) + " in its target, so they cannot be cut alike",
+                     "leave sequence_length out");
+  }
+}
+
+std::shared_ptr<EpochOrders> orders_of(const ExampleCache& cache,
+                                       const MiniBatchQueueOptions& options) {
+  const bool by_length = options.sequence_length > 0 || options.group_by_length > 0;
+  check_targets(cache, options);
+  return std::make_shared<EpochOrders>(
+      cache.size(), options, by_length ? steps_of_observations(cache) : std::vector<int64_t>());
 }
 
 }  // namespace
@@ -78,6 +108,7 @@ struct MiniBatchQueue::State {
 
   const std::shared_ptr<const ExampleCache> cache;
   const MiniBatchQueueOptions options;
+  const std::shared_ptr<EpochOrders> orders;
   const int64_t per_epoch;
   const int64_t end;    // number of mini-batches in all epochs
   const bool may_help;  // whether compute threads call help()
@@ -90,7 +121,6 @@ struct MiniBatchQueue::State {
   int64_t expected_to;  // mini-batches before this one were announced to the datastore; see begin()
   const MiniBatchRows rows;
   const std::shared_ptr<FreeMiniBatches> free_list;
-  EpochOrders orders;
   std::atomic<bool> stop{false};
 
   Mutex mutex;
@@ -117,7 +147,8 @@ struct MiniBatchQueue::State {
         int64_t first_batch)
       : cache(std::move(images)),
         options(std::move(o)),
-        per_epoch(lockstep::batches_per_epoch(cache->size(), options)),
+        orders(orders_of(*cache, options)),
+        per_epoch(orders->per_epoch()),
         end(per_epoch * options.max_epochs),
         may_help(options.helped && fit_into_memory()),
         start_at(std::min(end, first_epoch * per_epoch + first_batch)),
@@ -125,11 +156,11 @@ struct MiniBatchQueue::State {
         rows(*cache, options),
         free_list(std::make_shared<FreeMiniBatches>(
             static_cast<size_t>(options.prefetch + options.threads + 2))),
-        orders(cache->size(), options.shuffle, options.seed),
         taken(std::min(end, first_epoch * per_epoch + first_batch)),
         working(taken),
         begun(taken),
         slots(static_cast<size_t>(options.prefetch)) {
+    check_start(options, per_epoch, first_epoch, first_batch);
     if (!options.device.empty()) tensors.emplace(options.device, slots.size());
   }
 
@@ -323,18 +354,20 @@ struct MiniBatchQueue::State {
     for (expected_to = std::max(expected_to, number); expected_to < until; ++expected_to) {
       const int64_t epoch = expected_to / per_epoch, index = expected_to % per_epoch;
       if (epoch > number / per_epoch + 1) return;  // two orders are kept
-      const auto order = orders.get(epoch);
-      const int64_t first = index * options.mini_batch_size;
-      const int64_t n = std::min(options.mini_batch_size, cache->size() - first);
+      const auto order = orders->get(epoch);
+      const BatchPlace at = orders->place(*order, index);
+      if (at.piece > 0 && expected_to > start_at) continue;
       std::vector<int64_t> wanted;
       const auto add = [&](int64_t begin_row, int64_t end_row) {
-        wanted.insert(wanted.end(), order->begin() + first + begin_row,
-                      order->begin() + first + end_row);
+        const auto first = order->observations.begin() + at.first;
+        wanted.insert(wanted.end(), first + begin_row, first + end_row);
       };
       if (options.rows) {
-        for (const IndexRange& range : options.rows(epoch, index, n)) add(range.first, range.end());
+        for (const IndexRange& range : options.rows(epoch, index, at.count)) {
+          add(range.first, range.end());
+        }
       } else {
-        add(0, n);
+        add(0, at.count);
       }
       cache->expect(wanted);
       if (options.targets && options.targets != cache) options.targets->expect(wanted);
@@ -358,13 +391,15 @@ struct MiniBatchQueue::State {
     MiniBatch& batch = *slot.batch;
     batch.epoch = number / per_epoch;
     batch.index = number % per_epoch;
-    const auto order = orders.get(batch.epoch);
-    const int64_t first = batch.index * options.mini_batch_size;
-    const int64_t n = std::min(options.mini_batch_size, cache->size() - first);
-    batch.observations.assign(order->begin() + first, order->begin() + first + n);
+    const auto order = orders->get(batch.epoch);
+    const BatchPlace at = orders->place(*order, batch.index);
+    batch.piece = at.piece;
+    batch.pieces = at.pieces;
+    const auto first = order->observations.begin() + at.first;
+    batch.observations.assign(first, first + at.count);
     rows.begin(batch);
-    if (options.rows) slot.wanted = options.rows(batch.epoch, batch.index, n);
-    slot.rows = n;
+    if (options.rows) slot.wanted = options.rows(batch.epoch, batch.index, at.count);
+    slot.rows = at.count;
   }
 
   void make(Slot& slot, int64_t row, std::vector<uint8_t>& scratch) const {
@@ -378,7 +413,7 @@ struct MiniBatchQueue::State {
 MiniBatchQueue::MiniBatchQueue(std::shared_ptr<const ExampleCache> cache,
                                MiniBatchQueueOptions options, int64_t first_epoch,
                                int64_t first_batch) {
-  check(cache.get(), options, first_epoch, first_batch);
+  check(cache.get(), options);
   state_ = std::make_unique<State>(std::move(cache), std::move(options), first_epoch, first_batch);
   state_->start();
 }

@@ -27,6 +27,13 @@ struct MiniBatchQueueOptions {
   Shuffle shuffle = Shuffle::every_epoch;
   bool drop_last = true;  // drop a last, partial mini-batch; otherwise keep it
   uint64_t seed = 0;      // seed of shuffling, augmentation and noise
+  // Sequences are cut into pieces of at most this many steps: a mini-batch becomes as many
+  // mini-batches, one after another, as its longest sequence has pieces. Inputs and targets by step
+  // are cut alike; other values are those of each piece. 0: the longest, so nothing is cut.
+  int64_t sequence_length = 0;
+  // The observations of this many mini-batches are sorted by length before they are divided, so
+  // that each mini-batch has sequences of like lengths. Mini-batches are then shuffled. 0: off.
+  int64_t group_by_length = 0;
   Augmentation augmentation = {};
   // False: inputs are returned as read, together with the maps that augment them. Targets are
   // augmented.
@@ -74,8 +81,16 @@ struct MiniBatchQueueOptions {
 std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int64_t epoch);
 
 // Returns the number of mini-batches of n observations in an epoch: n / size, rounded down
-// (drop_last) or up.
+// (drop_last) or up. Throws InvalidArgument if sequences are cut: the number then depends on them.
 int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options);
+// The same for data, also if sequences are cut. All epochs have the same number. Reads examples
+// whose numbers of steps are not known. Thread-safe.
+int64_t batches_per_epoch(const Datastore& data, const MiniBatchQueueOptions& options);
+int64_t batches_per_epoch(const ExampleCache& cache, const MiniBatchQueueOptions& options);
+
+// The observations of mini-batch `number`, which counts over all epochs from 0. Thread-safe.
+std::vector<int64_t> observations_of(const Datastore& data, const MiniBatchQueueOptions& options,
+                                     int64_t number);
 
 // Throws InvalidArgument for options that cannot work with n observations of any kind: sizes below
 // 1, a mini-batch larger than the data with drop_last, invalid ranges of augmentation or noise.

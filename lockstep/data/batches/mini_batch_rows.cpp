@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/data/batches/queue_check.h"
 #include "lockstep/data/datastores/datastores.h"
 
@@ -137,10 +138,17 @@ bool MiniBatchRows::size_sequences(MiniBatch& batch, size_t i) const {
   std::vector<int64_t> lengths;
   lengths.reserve(batch.observations.size());
   for (const int64_t observation : batch.observations) {
-    lengths.push_back(cache.steps(observation, number));
+    lengths.push_back(piece_of(batch, cache.steps(observation, number)).count);
   }
   batch.arrays[i].resize(lengths);
   return true;
+}
+
+// The steps of a sequence that are in this piece of it.
+IndexRange MiniBatchRows::piece_of(const MiniBatch& batch, int64_t steps) const {
+  if (batch.pieces == 0) return {0, steps};
+  const int64_t first = std::min(steps, batch.piece * options_.sequence_length);
+  return {first, std::min(options_.sequence_length, steps - first)};
 }
 
 void MiniBatchRows::label(MiniBatch& batch, int64_t row) const {
@@ -166,13 +174,16 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
                                const uint8_t* from) {
     RowArray& array = batch.arrays[k];
     const ExampleCache::Steps steps = cache.steps_in(value, from);
-    if (steps.count != array.offsets[i + 1] - array.offsets[i]) {
+    const IndexRange piece = piece_of(batch, steps.count);
+    if (piece.count != array.offsets[i + 1] - array.offsets[i]) {
       throw DataError("[mini-batch queue] " + cache.store()->name(observation) + " has " +
-                      std::to_string(steps.count) + " steps, and its datastore announces " +
+                      std::to_string(piece.count) + " steps, and its datastore announces " +
                       std::to_string(array.offsets[i + 1] - array.offsets[i]));
     }
+    if (piece.count == 0) return;
     std::memcpy(array.bytes.data() + static_cast<size_t>(array.offsets[i]) * value.bytes,
-                steps.data, static_cast<size_t>(steps.count) * value.bytes);
+                steps.data + static_cast<size_t>(piece.first) * value.bytes,
+                static_cast<size_t>(piece.count) * value.bytes);
   };
   const auto row_of = [&](size_t array) {
     std::byte* const first = batch.arrays[array].bytes.data();

@@ -37,6 +37,7 @@ class MiniBatchRows {
 
  private:
   bool size_sequences(MiniBatch& batch, size_t i) const;
+  IndexRange piece_of(const MiniBatch& batch, int64_t steps) const;
 
   const ExampleCache& cache_;
   const MiniBatchQueueOptions& options_;

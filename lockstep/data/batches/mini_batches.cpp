@@ -1,5 +1,6 @@
 // The mini-batches of an epoch: which observations each one has. The queue makes them.
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
@@ -22,11 +23,22 @@ int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options) {
   const int64_t size = options.mini_batch_size;
   require_in_queue(size >= 1 && size <= int64_t{1} << 31,
                    "mini_batch_size is " + std::to_string(size) + ", but must be 1 to 2^31");
+  require_in_queue(options.sequence_length == 0,
+                   "the number of mini-batches depends on the lengths of sequences that are cut",
+                   "call batches_per_epoch() with the data");
   return n / size + (options.drop_last || n % size == 0 ? 0 : 1);
 }
 
 void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
-  const int64_t per_epoch = batches_per_epoch(n, options);
+  MiniBatchQueueOptions whole = options;
+  whole.sequence_length = 0;
+  const int64_t per_epoch = batches_per_epoch(n, whole);
+  for (const auto& [name, value] : {std::pair{"sequence_length", options.sequence_length},
+                                    std::pair{"group_by_length", options.group_by_length}}) {
+    require_in_queue(
+        value >= 0 && value <= int64_t{1} << 31,
+        std::string(name) + " is " + std::to_string(value) + ", but must be 0 to 2^31");
+  }
   require_in_queue(per_epoch > 0,
                    "a mini-batch of " + std::to_string(options.mini_batch_size) +
                        " observations is larger than the data (" + std::to_string(n) +

@@ -96,6 +96,9 @@ void TensorBoardWriter::iteration(const IterationRecord& r) {
       values.scalar("training/observations_per_second",
                     static_cast<double>(r.observations_count) / r.seconds);
     }
+    if (r.seconds > 0 && r.steps_count > 0) {
+      values.scalar("training/steps_per_second", static_cast<double>(r.steps_count) / r.seconds);
+    }
     file_->add(r.iteration, values);
   });
 }

@@ -9,6 +9,8 @@ MiniBatchQueueOptions mini_batches_of(const TrainingData& data, const TrainingOp
   queue.mini_batch_size = options.mini_batch_size;
   queue.shuffle = options.data.shuffle;
   queue.drop_last = options.data.last_mini_batch == LastMiniBatch::drop;
+  queue.sequence_length = options.data.sequence_length;
+  queue.group_by_length = options.data.group_by_length;
   queue.seed = static_cast<uint64_t>(options.seed);
   queue.augmentation = data.augmentation;
   queue.noise = data.noise;

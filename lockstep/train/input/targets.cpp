@@ -86,6 +86,7 @@ bool has_image_inputs(const Datastore& data) {
 std::string examples_word(const Datastore& data) {
   if (has_image_inputs(data)) return "images";
   const ExampleSpec spec = data.spec();
+  if (std::ranges::any_of(spec.inputs, &ValueSpec::sequence)) return "sequences";
   const bool table = !spec.label_column.empty() ||
                      std::any_of(spec.inputs.begin(), spec.inputs.end(),
                                  [](const ValueSpec& input) { return !input.columns.empty(); });

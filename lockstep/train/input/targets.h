@@ -58,7 +58,7 @@ const std::vector<std::string>& learned_classes(const Datastore& data, const Dat
 
 // Whether an input is an image.
 bool has_image_inputs(const Datastore& data);
-// What messages call the examples: "images", "rows" of a table, or "observations".
+// What messages call the examples: "images", "sequences", "rows" of a table, or "observations".
 std::string examples_word(const Datastore& data);
 
 // Throws Unsupported if augmentation, noise or random crops are set and no input is an image.

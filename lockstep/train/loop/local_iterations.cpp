@@ -104,7 +104,7 @@ void LocalIterations::begin(const IterationsStart& start) {
   s.start.emplace(start);
   if (setup.profile) s.parts = Parts(s.profiler.emplace(start.pool.size()));
   s.per_epoch =
-      batches_per_epoch(start.images.training->size(), mini_batches_of(setup.data, setup.options));
+      batches_per_epoch(*start.images.training, mini_batches_of(setup.data, setup.options));
   s.step = make_training_step(start.network, start.solver, start.pool, setup.options,
                               start.images.training->input_types(), &setup.data.loss,
                               s.profiler ? &*s.profiler : nullptr, setup.notice);
@@ -141,6 +141,9 @@ std::shared_ptr<const MiniBatch> LocalIterations::State::take(IterationOutcome& 
   r.epoch = batch->epoch;
   r.index = batch->index;
   r.observations = batch->size();
+  for (const RowArray& array : batch->arrays) {
+    if (array.ragged()) r.steps = std::max(r.steps, array.offsets.back());
+  }
   r.observations_digest = batch->observations_digest;
   return batch;
 }

@@ -75,7 +75,9 @@ class Estimate {
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
       ShardShape shape{*size};
       for (size_t k = 0; sequences && k < longest_.size(); ++k) {
-        shape.steps.push_back(longest_[k] > 0 ? steps_capacity(longest_[k]) : 0);
+        const int64_t cut = options.data.sequence_length;
+        const int64_t steps = cut > 0 ? std::min(longest_[k], cut) : longest_[k];
+        shape.steps.push_back(steps > 0 ? steps_capacity(steps) : 0);
       }
       plans_.push_back(plans.plan(shape));
     }

@@ -128,10 +128,17 @@ struct PrecisionOptions {
   }
 };
 
-// How the training data is read. The result depends only on shuffle and last_mini_batch.
+// How the training data is read. The result does not depend on the last three.
 struct DataOptions {
   Shuffle shuffle = Shuffle::every_epoch;
   LastMiniBatch last_mini_batch = LastMiniBatch::drop;
+  // Sequences are cut into pieces of this many steps: each piece of a mini-batch is an iteration of
+  // its own, and layers with carry_state continue from piece to piece, row by row. 0 ("longest"):
+  // nothing is cut.
+  int64_t sequence_length = 0;
+  // The observations of this many mini-batches are sorted by length, so that each mini-batch has
+  // sequences of like lengths; 0: off. Of order and lengths alone.
+  int64_t group_by_length = 0;
   int64_t loader_threads = 1;
   int64_t prefetch = 4;     // mini-batches prepared ahead
   int64_t cache_mib = 512;  // decoded images kept in memory, MiB

@@ -55,7 +55,7 @@ void FunctionLossProgram::set_batch(const MiniBatch& batch) {
   const Shape each = wanted.tensor_spec().shape;
   const Shape output = batch_shape(n, network_.output_shapes().at(0));
   add(wanted, targets && output.elements() == each.elements() ? output : each);
-  program_.set_batch(tensors, loss_.function, batch.index == 0);
+  program_.set_batch(tensors, loss_.function, batch.rows_begin());
 }
 
 ShardGradients FunctionLossProgram::compute(const ShardTask& task) {

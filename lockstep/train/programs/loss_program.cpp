@@ -72,7 +72,7 @@ BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& 
 
 void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
   arrays_ = batch_arrays(batch, plans_);
-  fresh_ = batch.index == 0;
+  fresh_ = batch.rows_begin();
   carried_ = CarriedRows(network_, plans_.carries(), fresh_);
   for (size_t k = 0; k < plans_.carries().size(); ++k) {
     arrays_[plans_.first_carry() + k] = carried_.read(k);

@@ -26,6 +26,7 @@ struct IterationOutcome {
   int64_t iteration = 0;
   int64_t epoch = 0, index = 0;  // of its mini-batch, from 0
   int64_t observations = 0;
+  int64_t steps = 0;  // of its sequences; 0: no input is a sequence
   Digest observations_digest;
   double loss_sum = 0;  // over the terms
   // What the sum is divided by: observations, or the valid steps of sequences with targets by step.
@@ -42,8 +43,8 @@ struct IterationOutcome {
   template <class Archive>
   void serialize(Archive& archive) {
     auto ticks = finished.time_since_epoch().count();
-    archive(iteration, epoch, index, observations, observations_digest, loss_sum, terms, correct,
-            not_finite.first, not_finite.last, digest, seconds, ticks);
+    archive(iteration, epoch, index, observations, steps, observations_digest, loss_sum, terms,
+            correct, not_finite.first, not_finite.last, digest, seconds, ticks);
     finished = decltype(finished)(std::chrono::steady_clock::duration(ticks));
   }
 };

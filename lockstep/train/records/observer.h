@@ -29,6 +29,7 @@ struct IterationRecord {
   double elapsed = 0;
   double seconds = 0;
   int64_t observations_count = 0;
+  int64_t steps_count = 0;  // of sequences, those of their longest input; 0: there are none
 };
 
 struct ValidationRecord {

@@ -15,7 +15,7 @@ namespace lockstep {
 struct TrainingStart {
   TrainingOptions options;          // resolved
   int64_t observations = 0;         // in the training data
-  std::string examples = "images";  // what they are: "images", "rows", "observations"
+  std::string examples = "images";  // what they are: "images", "sequences", "rows", ...
   int64_t validation_observations = 0;
   int64_t iterations_per_epoch = 0;
   int64_t iterations = 0;       // total number

@@ -273,10 +273,11 @@ void ReceiptWriter::iteration(const IterationRecord& r) {
   const nlohmann::json loss = r.loss, accuracy = r.accuracy, rate = r.learning_rate;
   s.receipt.pending += receipt_text(line_of(r)) + "\n";
   s.log.pending += fmt::format(
-      R"({{"iteration":{},"epoch":{},"in_epoch":{},"loss":{},"accuracy":{},"learning_rate":{},"elapsed":{:.6f},"seconds":{:.6f},"observations":{}}})"
+      R"({{"iteration":{},"epoch":{},"in_epoch":{},"loss":{},"accuracy":{},"learning_rate":{},"elapsed":{:.6f},"seconds":{:.6f},"observations":{}{}}})"
       "\n",
       r.iteration, r.epoch, r.in_epoch, loss.dump(), accuracy.dump(), rate.dump(), r.elapsed,
-      r.seconds, r.observations_count);
+      r.seconds, r.observations_count,
+      r.steps_count > 0 ? fmt::format(",\"steps\":{}", r.steps_count) : std::string());
   if (Clock::now() - s.flushed > std::chrono::seconds(1)) s.flush(false);
 }
 

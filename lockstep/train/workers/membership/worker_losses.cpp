@@ -96,16 +96,12 @@ void WorkerLosses::count_disagreement(const DisagreementReport& r) {
 std::string WorkerLosses::observations_of(int64_t iteration, int64_t shard) const {
   const Datastore& data = *setup_.data.training;
   const MiniBatchQueueOptions queue = mini_batches_of(setup_.data, setup_.options);
-  const int64_t per_epoch = batches_per_epoch(data.size(), queue);
-  const auto order =
-      epoch_order(data.size(), queue.shuffle, queue.seed, (iteration - 1) / per_epoch);
-  const int64_t first = (iteration - 1) % per_epoch * queue.mini_batch_size;
-  const int64_t n = std::min(queue.mini_batch_size, data.size() - first);
-  const IndexRange range =
-      cut_into_shards(n, setup_.options.shards.size)[static_cast<size_t>(shard)];
+  const std::vector<int64_t> all = lockstep::observations_of(data, queue, iteration - 1);
+  const IndexRange range = cut_into_shards(static_cast<int64_t>(all.size()),
+                                           setup_.options.shards.size)[static_cast<size_t>(shard)];
   std::string text;
   for (int64_t i = 0; i < range.count; ++i) {
-    const int64_t observation = order[static_cast<size_t>(first + range.first + i)];
+    const int64_t observation = all[static_cast<size_t>(range.first + i)];
     text += (i > 0 ? ", " : "") + data.name(observation);
   }
   return text;

@@ -1,0 +1,158 @@
+#include "lockstep/train/input/cut_sequences.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "lockstep/base/numeric/random.h"
+#include "lockstep/engine/nn/network.h"
+
+namespace lockstep {
+namespace {
+
+// Two sequences; the second one ends before the last piece. No channel count of a layer can pass
+// for a number of steps, because both kinds of runs would then have it.
+constexpr int64_t kProbeRows = 2, kProbeSteps = 11, kProbePiece = 4, kProbePieces = 3;
+constexpr int64_t kProbeLengths[kProbeRows] = {11, 7};
+constexpr uint64_t kProbeSeed = 49;
+
+// Without values: those of `network` may have only their sizes.
+Network same_layers(const Network& network) {
+  Network copy;
+  for (const LayerNode& node : network.layers()) {
+    if (node.shares.empty()) {
+      copy.add(node.layer, node.name, node.inputs);
+    } else {
+      copy.add_shared(node.shares, node.name, node.inputs);
+    }
+  }
+  return copy;
+}
+
+// Initial values are often zeros, through which no difference could be seen.
+void disturb_values(Network& network) {
+  network.initialize(kProbeSeed);
+  uint64_t number = 0;
+  for (const Parameter& parameter : network.parameters()) {
+    const RandomStream stream({.seed = kProbeSeed, .a = number++});
+    std::vector<float> values = parameter.value.to_vector();
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] += static_cast<float>(0.2 * stream.uniform(i) - 0.1);
+    }
+    parameter.value.copy_from(
+        Tensor::from(std::span<const float>(values), parameter.value.shape()));
+  }
+  // Statistics of inputs that are not set are -0.
+  for (const NetworkState& state : network.state()) {
+    std::vector<float> values = state.value.to_vector();
+    for (float& value : values) value += 0.0f;
+    state.value.copy_from(Tensor::from(std::span<const float>(values), state.value.shape()));
+  }
+}
+
+// Steps [first, first + count) of all inputs, with zeros after the ends.
+struct ProbeInputs {
+  std::vector<Tensor> values, lengths;
+};
+
+ProbeInputs probe_inputs(const Network& network, int64_t first, int64_t count) {
+  ProbeInputs made;
+  std::vector<int32_t> lengths;
+  for (const int64_t length : kProbeLengths) {
+    lengths.push_back(static_cast<int32_t>(std::clamp<int64_t>(length - first, 0, count)));
+  }
+  uint64_t number = 1000;
+  for (const NetworkValue& input : network.inputs()) {
+    const RandomStream stream({.seed = kProbeSeed, .a = number++});
+    std::vector<int64_t> dims = input.shape.dims();
+    if (input.sequence) dims.insert(dims.begin(), count);
+    dims.insert(dims.begin(), kProbeRows);
+    const Tensor all(Shape(dims), input.type);
+    const int64_t each = input.shape.elements(), steps = input.sequence ? count : 1;
+    for (int64_t row = 0, at = 0; row < kProbeRows; ++row) {
+      for (int64_t t = 0; t < steps; ++t) {
+        const int64_t step = row * kProbeSteps + (input.sequence ? first + t : 0);
+        for (int64_t i = 0; i < each; ++i, ++at) {
+          const double drawn = stream.uniform(static_cast<uint64_t>(step * each + i));
+          const bool valid = !input.sequence || t < lengths[static_cast<size_t>(row)];
+          if (input.type == DType::i32) {
+            all.data<int32_t>()[at] = valid && drawn > 0.5;
+          } else {
+            all.data<float>()[at] = valid ? static_cast<float>(2 * drawn - 1) : 0;
+          }
+        }
+      }
+    }
+    made.values.push_back(all);
+    if (input.sequence) {
+      made.lengths.push_back(Tensor::from(std::span<const int32_t>(lengths), {kProbeRows}));
+    }
+  }
+  return made;
+}
+
+bool values_differ(float a, float b, float scale) {
+  if (std::isnan(a) && std::isnan(b)) return false;
+  return !(std::fabs(a - b) <= 1e-3f * scale);
+}
+
+// Whether results for a piece are other than those of its steps in the whole sequence.
+bool piece_differs(const Tensor& whole, const Tensor& piece, int64_t first) {
+  const std::vector<float> a = whole.to_vector(), b = piece.to_vector();
+  float scale = 1e-6f;
+  for (const float value : a)
+    scale = std::isfinite(value) ? std::max(scale, std::fabs(value)) : scale;
+  if (whole.shape() == piece.shape()) {  // not by step
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (values_differ(a[i], b[i], scale)) return true;
+    }
+    return false;
+  }
+  const Shape& x = whole.shape();
+  const Shape& y = piece.shape();
+  if (x.rank() < 2 || x.rank() != y.rank() || x[1] != kProbeSteps || y[1] != kProbePiece)
+    return true;
+  const int64_t each = x.elements() / (kProbeRows * kProbeSteps);
+  for (int64_t row = 0; row < kProbeRows; ++row) {
+    const int64_t valid = std::clamp<int64_t>(kProbeLengths[row] - first, 0, kProbePiece);
+    for (int64_t i = 0; i < valid * each; ++i) {
+      const auto at = static_cast<size_t>((row * kProbeSteps + first) * each + i);
+      const auto own = static_cast<size_t>(row * kProbePiece * each + i);
+      if (values_differ(a[at], b[own], scale)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string layer_that_pieces_change(const Network& network) {
+  Network copy = same_layers(network);
+  disturb_values(copy);
+  std::vector<std::string> names;
+  for (const LayerNode& node : copy.layers()) names.push_back(node.name);
+  const auto run = [&](int64_t first, int64_t count) {
+    const ProbeInputs inputs = probe_inputs(copy, first, count);
+    return copy.forward_all(inputs.values,
+                            {.record = false, .outputs = names, .lengths = inputs.lengths});
+  };
+  const std::vector<Tensor> whole = run(0, kProbeSteps);
+  copy.make_row_states(kProbeRows);
+  std::set<std::string> others;
+  for (int64_t p = 0; p < kProbePieces; ++p) {
+    const std::vector<Tensor> piece = run(p * kProbePiece, kProbePiece);
+    for (size_t k = 0; k < names.size(); ++k) {
+      if (piece_differs(whole[k], piece[k], p * kProbePiece)) others.insert(names[k]);
+    }
+  }
+  for (const LayerNode& node : copy.layers()) {
+    const bool first = std::ranges::none_of(
+        node.inputs, [&](const std::string& input) { return others.contains(input); });
+    if (others.contains(node.name) && first) return node.name;
+  }
+  return {};
+}
+
+}  // namespace lockstep
