@@ -107,6 +107,11 @@ class LayerBuilder : private ValueBuilder {
   // result. Undefined if the input is not a sequence. Only for layers that take whole sequences
   // (Layer::takes_sequences()).
   Value lengths(const Value& input);
+  // Whether the network runs piece by piece (Network::predict_and_update()): the inputs are the
+  // next steps of sequences whose earlier steps other runs have seen. A layer that takes whole
+  // sequences calls this, and then keeps what it needs of earlier steps in states by row, or
+  // throws. One that does neither is refused in such networks.
+  bool in_pieces();
   // The lengths of the result, if they are not those of the first input that is a sequence.
   // Undefined: the result is not a sequence. Without this call, it is one if it has a dimension of
   // steps like that input, and not fewer dimensions.
@@ -152,6 +157,7 @@ class LayerBuilder : private ValueBuilder {
   };
   std::vector<ByRow> by_row_;
   bool by_step_ = false;              // the layer is applied to each step
+  bool asked_for_pieces_ = false;     // by in_pieces()
   std::vector<int> lengths_;          // positions, by input; -1: not a sequence
   std::optional<Value> set_lengths_;  // by set_lengths()
   std::vector<std::string> notes_;

@@ -66,6 +66,11 @@ bool LayerBuilder::training() const { return target_.lowering.training; }
 
 const std::string& LayerBuilder::name() const { return target_.lowering.name; }
 
+bool LayerBuilder::in_pieces() {
+  asked_for_pieces_ = true;
+  return target_.lowering.in_pieces;
+}
+
 TensorSpec LayerBuilder::spec_of(int value) const {
   const LayerLowering& to = target_.lowering;
   const Built& built = values_[static_cast<size_t>(value)];
@@ -318,7 +323,7 @@ struct LayerBuild {
 
   // Builds the layer for sequences of `steps` steps.
   static DeclaredLayer declared(const Layer& layer, const std::string& name,
-                                std::span<const LayerValue> inputs, int64_t steps) {
+                                std::span<const LayerValue> inputs, int64_t steps, bool in_pieces) {
     DeclaredLayer declared;
     Graph graph;
     std::vector<MovingStatistics> statistics;
@@ -329,10 +334,11 @@ struct LayerBuild {
       values.push_back({graph.add_input(shape, in.type), -1});
       if (in.sequence) values.back().lengths = graph.add_input({in.shape[0]}, DType::i32);
     }
-    const LayerBuilder::Target target{layer.type(),
-                                      {graph, name, true, declared.parameters, declared.states,
-                                       declared.row_states, 0, 0, statistics},
-                                      &declared};
+    const LayerBuilder::Target target{
+        layer.type(),
+        {graph, name, true, declared.parameters, declared.states, declared.row_states, 0, 0,
+         statistics, nullptr, false, in_pieces},
+        &declared};
     LayerBuild build{layer, target, values};
     const LoweredValue result = build.run();
     const TensorSpec spec = graph.spec(result.value);
@@ -356,9 +362,9 @@ struct LayerBuild {
       }
     }
     const LayerLowering other{
-        apart,         to.name, to.training, to.parameters, to.states,
-        to.row_states, 0,       0,           unused,        to.carries ? &carries : nullptr,
-        to.sequence};
+        apart,         to.name,     to.training, to.parameters, to.states,
+        to.row_states, 0,           0,           unused,        to.carries ? &carries : nullptr,
+        to.sequence,   to.in_pieces};
     const LayerBuilder::Target first{to.name, other}, second{to.name, to};
     LayerBuild one{layer, first, again, to.sequence}, two{layer, second, inputs, to.sequence};
     one.run();
@@ -397,6 +403,7 @@ struct LayerBuild {
     Value result = layer.build(builder, values);
     builder.note("result", {result});
     builder.check_carried();
+    if (any && target.lowering.in_pieces) check_pieces(builder);
     notes = std::move(builder.notes_);
     if (!any) return {builder.number_of(result), -1};
     const int64_t n = graph.shape(first->value)[0];
@@ -414,6 +421,16 @@ struct LayerBuild {
   }
 
  private:
+  // A layer that sees several steps must know that it sees pieces.
+  void check_pieces(const LayerBuilder& builder) const {
+    if (builder.by_step_ || layer.is_input() || builder.asked_for_pieces_ ||
+        !builder.by_row_.empty()) {
+      return;
+    }
+    refuse_layer(layer.type(), "needs other steps of a sequence and keeps none from piece to piece",
+                 "predict() takes whole sequences");
+  }
+
   // The steps of input number k as observations.
   Value steps(LayerBuilder& builder, size_t k, int first) const {
     Graph& graph = target.lowering.graph;
@@ -465,10 +482,11 @@ bool same_shapes(const std::vector<StateSpec>& a, const std::vector<StateSpec>& 
 }  // namespace
 
 DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
-                            std::span<const LayerValue> inputs) {
-  DeclaredLayer declared = LayerBuild::declared(layer, name, inputs, kDeclaredSteps);
+                            std::span<const LayerValue> inputs, bool in_pieces) {
+  DeclaredLayer declared = LayerBuild::declared(layer, name, inputs, kDeclaredSteps, in_pieces);
   if (std::ranges::none_of(inputs, &LayerValue::sequence)) return declared;
-  const DeclaredLayer longer = LayerBuild::declared(layer, name, inputs, kDeclaredSteps + 1);
+  const DeclaredLayer longer =
+      LayerBuild::declared(layer, name, inputs, kDeclaredSteps + 1, in_pieces);
   if (!std::ranges::equal(declared.parameters, longer.parameters, {}, &ParameterSpec::shape,
                           &ParameterSpec::shape) ||
       !same_shapes(declared.states, longer.states) ||

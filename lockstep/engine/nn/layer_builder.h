@@ -33,10 +33,11 @@ struct DeclaredLayer {
 };
 
 // Builds a layer for such inputs, in training mode, to learn what it declares, which must not
-// depend on the number of steps. Throws the error of an op about its inputs without the layer's
-// name, which the caller adds.
+// depend on the number of steps. `in_pieces`: for a network that runs piece by piece, which some
+// layers refuse. Throws the error of an op about its inputs without the layer's name, which the
+// caller adds.
 DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
-                            std::span<const LayerValue> inputs);
+                            std::span<const LayerValue> inputs, bool in_pieces = false);
 
 // The graph that receives a layer, and what the layer has declared.
 struct LayerLowering {
@@ -51,7 +52,8 @@ struct LayerLowering {
   std::vector<MovingStatistics>& statistics;  // receives the rules of states, in training
   // Receives the states by row, named "<layer>.<name>". Null: they are constants.
   std::vector<Carry>* carries = nullptr;
-  bool sequence = false;  // the layer's result is a sequence
+  bool sequence = false;   // the layer's result is a sequence
+  bool in_pieces = false;  // LayerBuilder::in_pieces()
 };
 
 // Adds a layer to a graph and returns its result. Throws InvalidArgument if the layer requests what

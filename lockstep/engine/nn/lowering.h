@@ -69,6 +69,9 @@ struct LoweringOptions {
   // The number of steps of each input layer's observations, which is read where they are sequences.
   // Empty: a few, for questions that do not depend on it.
   std::vector<int64_t> steps = {};
+  // The network runs piece by piece: recurrent layers have states by row, whatever their fields
+  // say.
+  bool in_pieces = false;
 };
 
 // What Network::forward() and forward_all() of a thread may do. Later ones are stricter.
@@ -88,6 +91,8 @@ class LimitedForward {
  public:
   explicit LimitedForward(ForwardLimit limit);
   ~LimitedForward();
+  // The limit of the calling thread.
+  static ForwardLimit now();
   LimitedForward(const LimitedForward&) = delete;
   LimitedForward& operator=(const LimitedForward&) = delete;
 

@@ -57,11 +57,17 @@ Network Network::clone() const {
   for (size_t i = 0; i < state_->states.size(); ++i) {
     copy.state_->states[i].value.copy_from(state_->states[i].value);
   }
-  for (const RowState& state : state_->row_states) {
-    copy.state_->row_states.push_back({state.name, state.value.clone(), state.initial});
-  }
+  copy.state_->row_states = copies_of(state_->row_states);
   copy.state_->forward_carries = state_->forward_carries;
+  copy.state_->pieces = state_->pieces;
+  copy.state_->pieces.states = copies_of(state_->pieces.states);
   return copy;
+}
+
+std::vector<RowState> copies_of(const std::vector<RowState>& states) {
+  std::vector<RowState> copies;
+  for (const RowState& s : states) copies.push_back({s.name, s.value.clone(), s.initial});
+  return copies;
 }
 
 const LayerNode* Network::State::find(const std::string& name) const {
@@ -91,6 +97,7 @@ std::string Network::add(LayerPtr layer, std::string name, std::vector<std::stri
   state_->layers.push_back({name, std::move(layer), std::move(inputs), {}});
   state_->initialized = false;
   state_->row_states.clear();
+  reset_state();
   state_->forget_plans();
   return name;
 }
@@ -135,14 +142,19 @@ void Network::make_row_states(int64_t rows, bool forward_carries) {
   state_->forward_carries = forward_carries;
   if (rows == 0) return;
   check();
-  const NetworkAnalysis analysis = state_->analyze();
+  state_->row_states = state_->made_states(state_->analyze(), rows);
+}
+
+std::vector<RowState> Network::State::made_states(const NetworkAnalysis& analysis,
+                                                  int64_t rows) const {
+  std::vector<RowState> made;
   for (const size_t i : analysis.order) {
     for (const StateSpec& spec : analysis.row_states[i]) {
-      state_->row_states.push_back({state_->layers[i].name + "." + spec.name,
-                                    Tensor::full(batch_shape(rows, spec.shape), spec.initial),
-                                    spec.initial});
+      made.push_back({layers[i].name + "." + spec.name,
+                      Tensor::full(batch_shape(rows, spec.shape), spec.initial), spec.initial});
     }
   }
+  return made;
 }
 
 std::vector<std::pair<std::string, Shape>> Network::row_state_shapes() const {
@@ -198,6 +210,7 @@ void Network::initialize_sizes() {
   check();
   state_->lay_out();
   reset_row_states();
+  reset_state();
   state_->initialized = true;
 }
 
@@ -207,6 +220,7 @@ void Network::initialize(uint64_t seed) {
   State& s = *state_;
   s.initialized = false;
   reset_row_states();
+  reset_state();
   const std::vector<float> initials = s.lay_out();
   for (Parameter& parameter : s.parameters) {
     Tensor value(parameter.spec.shape, DType::f32);

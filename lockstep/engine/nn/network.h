@@ -235,6 +235,22 @@ class Network {
   // the result. A row of the result does not depend on the number of steps of the tensor either.
   Tensor predict(const Tensor& input, const Tensor& lengths);
 
+  // Predicts the next piece of each sequence, of one step or more, and keeps the states of its
+  // recurrent layers for the piece that follows in the next call, whether or not they have
+  // carry_state. Results have the bits of predict() of the whole sequences, whatever the sizes of
+  // the pieces and the other rows; a result by sequence (output = "last") is that of the steps
+  // until now. A length of 0: this sequence has no step in this piece, and its state stays.
+  // Independent of make_row_states(); clone() copies what is kept. Not thread-safe. Throws
+  // InvalidArgument if the input does not fit or is not a sequence, for another number of sequences
+  // than in the call before, in losses of shards, and for networks with layers that need later
+  // steps (bidirectional ones, a convolution that is not causal, pooling) or keep no earlier ones
+  // (attention, positions, a causal convolution), all of which it names.
+  Tensor predict_and_update(const Tensor& input);
+  Tensor predict_and_update(const Tensor& input, const Tensor& lengths);
+  // The next call of predict_and_update() begins new sequences, any number of them. So does
+  // initialize().
+  void reset_state();
+
   // For trainers. lower() returns the ops for `n` observations, packed() the copies of parameters
   // that plans read. Slots of parameters and states are indices into parameters() and state().
   // Pointers to states are addresses on the network's device.
@@ -257,6 +273,9 @@ class Network {
   // Returns the compiled network, which is compiled on first use.
   std::shared_ptr<NetworkPlan> plan_for(int64_t n, const LoweringOptions& options, DType precision,
                                         bool gradients);
+  // Runs a group of pieces of sequences, whose states are these rows of `states`.
+  Tensor run_pieces(const Tensor& input, const Tensor& lengths, std::span<const int64_t> rows,
+                    const std::vector<RowState>& states);
   std::unique_ptr<State> state_;
 };
 

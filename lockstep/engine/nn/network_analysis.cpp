@@ -70,7 +70,7 @@ LayerValue data_of(const Layer& input) {
 
 }  // namespace
 
-NetworkAnalysis Network::State::analyze() const {
+NetworkAnalysis Network::State::analyze(bool in_pieces) const {
   NetworkAnalysis a;
   const size_t n = layers.size();
   a.inputs.resize(n);
@@ -150,7 +150,7 @@ NetworkAnalysis Network::State::analyze() const {
     try {
       std::vector<LayerValue> inputs = a.inputs[i];
       if (node.layer->is_input()) inputs = {data_of(*node.layer)};
-      DeclaredLayer declared = declare_layer(*node.layer, node.name, inputs);
+      DeclaredLayer declared = declare_layer(*node.layer, node.name, inputs, in_pieces);
       a.parameters[i] = std::move(declared.parameters);
       a.states[i] = std::move(declared.states);
       a.row_states[i] = std::move(declared.row_states);
@@ -192,16 +192,17 @@ NetworkAnalysis Network::State::analyze() const {
 
 std::vector<NetworkProblem> Network::analyze() const { return state_->analyze().problems; }
 
-void Network::check() const {
-  const auto problems = analyze();
+void refuse_problems(const std::vector<NetworkProblem>& problems, const std::string& what) {
   if (problems.empty()) return;
-  std::string text = "[network] " + std::to_string(problems.size()) +
+  std::string text = "[network] " + what + std::to_string(problems.size()) +
                      (problems.size() == 1 ? " problem:" : " problems:");
   for (const auto& p : problems) {
     text += "\n  " + (p.layer.empty() ? std::string() : p.layer + ": ") + p.message;
   }
   throw InvalidArgument(text);
 }
+
+void Network::check() const { refuse_problems(analyze(), {}); }
 
 std::vector<std::string> Network::input_names() const {
   std::vector<std::string> names;

@@ -35,7 +35,7 @@ std::vector<Carry> LoweredNetwork::mark_carries() {
 
 LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (!initialized()) throw InvalidArgument("[network] not initialized");
-  const NetworkAnalysis a = state_->analyze();
+  const NetworkAnalysis a = state_->analyze(options.in_pieces);
   std::vector<size_t> results = a.output_layers;
   if (!options.outputs.empty()) results = state_->places_of(options.outputs);
   const std::vector<bool> needed = state_->needed_for(results, a.order);
@@ -73,12 +73,12 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     const size_t owns = state_->places.at(owner);
     const LayerSlots& slots = state_->slots.at(owner);
     // Named as this node, so that layers with shared parameters draw different random numbers.
-    values[node.name] =
-        lower_layer(*node.layer,
-                    {out.graph, node.name, options.training, a.parameters[owns], a.states[owns],
-                     a.row_states[owns], slots.first_parameter, slots.first_state, out.statistics,
-                     options.carry ? &out.carries : nullptr, a.outputs[i].sequence},
-                    inputs);
+    values[node.name] = lower_layer(
+        *node.layer,
+        {out.graph, node.name, options.training, a.parameters[owns], a.states[owns],
+         a.row_states[owns], slots.first_parameter, slots.first_state, out.statistics,
+         options.carry ? &out.carries : nullptr, a.outputs[i].sequence, options.in_pieces},
+        inputs);
   }
   for (size_t i : results) {
     const LoweredValue& value = values.at(state_->layers[i].name);

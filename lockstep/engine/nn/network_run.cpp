@@ -124,7 +124,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   key += " " + std::string(name_of(precision));
   for (const int64_t steps : options.steps) key += " " + std::to_string(steps);
   for (const auto& name : options.outputs) key += " " + name;
-  if (options.carry) key += " carry";
+  if (options.carry) key += options.in_pieces ? " pieces" : " carry";
   const MutexLock lock(state_->mutex);
   auto& plans = state_->plans;
   const auto cached =
@@ -170,6 +170,7 @@ thread_local ForwardLimit forward_limit = ForwardLimit::none;
 LimitedForward::LimitedForward(ForwardLimit limit)
     : before_(std::exchange(forward_limit, std::max(limit, forward_limit))) {}
 LimitedForward::~LimitedForward() { forward_limit = before_; }
+ForwardLimit LimitedForward::now() { return forward_limit; }
 
 std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                                          const ForwardOptions& given) {

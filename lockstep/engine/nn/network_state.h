@@ -55,6 +55,18 @@ struct NetworkAnalysis {
   std::vector<size_t> output_layers;  // layers that no other layer reads
 };
 
+// What predict_and_update() keeps between its calls.
+struct PieceStates {
+  int64_t rows = 0;       // sequences that have begun; 0: none
+  bool sequence = false;  // whether the result is one
+  std::vector<RowState> states;
+};
+
+std::vector<RowState> copies_of(const std::vector<RowState>& states);
+
+// Throws InvalidArgument with a list of the problems, if there are any, after `what`.
+void refuse_problems(const std::vector<NetworkProblem>& problems, const std::string& what);
+
 struct Network::State {
   std::vector<LayerNode> layers;
   std::map<std::string, size_t> places;  // indices of layers, by name
@@ -66,7 +78,8 @@ struct Network::State {
   std::vector<Parameter> parameters;
   std::vector<NetworkState> states;
   std::vector<RowState> row_states;
-  bool forward_carries = true;               // if they are made
+  bool forward_carries = true;  // if they are made
+  PieceStates pieces;
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns the values
   std::shared_ptr<PackedParameters> packed;  // tapes may keep it longer than the network
   Mutex mutex;
@@ -83,7 +96,10 @@ struct Network::State {
   // For each layer, whether `results` depend on it.
   std::vector<bool> needed_for(const std::vector<size_t>& results,
                                const std::vector<size_t>& order) const;
-  NetworkAnalysis analyze() const;
+  // `in_pieces`: of the network that predict_and_update() runs.
+  NetworkAnalysis analyze(bool in_pieces = false) const;
+  // States by row for a number of rows, all at their initial values.
+  std::vector<RowState> made_states(const NetworkAnalysis& analysis, int64_t rows) const;
   // Throws InternalError if it does not exist.
   const RowState& row_state(const std::string& name) const;
   // Gives parameters and states their names and sizes, without memory. Returns the initial value of

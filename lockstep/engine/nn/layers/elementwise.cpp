@@ -65,6 +65,7 @@ LayerPtr make_activation(Options options) {
 struct Dropout : DropoutOptions {
   static constexpr bool kTakesSequences = true;  // numbers of elements do not depend on padding
   Value build(LayerBuilder& layer, Value x) const {
+    layer.in_pieces();  // steps do not depend on others
     if (!layer.training()) return x;
     return ops::dropout(x, probability, key_from_text(layer.name()));
   }

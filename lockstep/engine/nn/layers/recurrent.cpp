@@ -75,13 +75,18 @@ struct RecurrentBuild {
   Value bias(const std::string& name, const std::string& initializer = "zeros") const {
     return parameter(name, {gates * o.units}, initializer, o.units, 0);
   }
-  // The state before the first step.
-  Value initial(const std::string& name, const Value& x) const {
-    if (o.carry_state) return layer.row_state(name, {o.units});
-    return ops::full_like(x, {x.shape()[0], o.units}, 0);
+  // Whether the states after the last step are those before the first one of the next run. An
+  // observation of one length is a whole sequence.
+  bool carries(const Steps& steps) const {
+    return o.carry_state || (layer.in_pieces() && !steps.fixed);
   }
-  void keep(const Value& state, const Value& next) const {
-    if (o.carry_state) layer.carry(state, next);
+  // The state before the first step.
+  Value initial(const std::string& name, const Steps& steps) const {
+    if (carries(steps)) return layer.row_state(name, {o.units});
+    return ops::full_like(steps.x, {steps.x.shape()[0], o.units}, 0);
+  }
+  void keep(const Steps& steps, const Value& state, const Value& next) const {
+    if (carries(steps)) layer.carry(state, next);
   }
 
   // `run(steps, prefix, reverse)` computes one direction.
@@ -93,6 +98,11 @@ struct RecurrentBuild {
           "the backward network begins at the end of a sequence");
     }
     const Steps steps = steps_of(layer, Options::kType, given);
+    if (o.bidirectional && carries(steps)) {
+      throw InvalidArgument("[" + std::string(Options::kType) +
+                                "] bidirectional needs later steps than those of a piece",
+                            "predict() takes whole sequences");
+    }
     Recurrence made = run(steps, std::string(), false);
     if (o.bidirectional) {
       const Recurrence back = run(steps, std::string("reverse_"), true);
@@ -114,11 +124,11 @@ struct Lstm : LstmOptions {
       const Value w = common.weights(prefix, steps.x.shape()[2]);
       const Value u = common.recurrent(prefix);
       const Value b = common.bias(prefix + "bias", "unit-forget-gate");
-      const Value h0 = common.initial("hidden", steps.x);
-      const Value c0 = common.initial("cell", steps.x);
+      const Value h0 = common.initial("hidden", steps);
+      const Value c0 = common.initial("cell", steps);
       const auto made = ops::lstm(steps.x, steps.lengths, w, u, b, h0, c0, {.reverse = reverse});
-      common.keep(h0, made.h);
-      common.keep(c0, made.c);
+      common.keep(steps, h0, made.h);
+      common.keep(steps, c0, made.c);
       return Recurrence{made.y, made.h};
     });
   }
@@ -133,10 +143,10 @@ struct Gru : GruOptions {
       const Value u = common.recurrent(prefix);
       const Value b = common.bias(prefix + "bias");
       const Value d = common.bias(prefix + "recurrent_bias");
-      const Value h0 = common.initial("hidden", steps.x);
+      const Value h0 = common.initial("hidden", steps);
       const auto made = ops::gru(steps.x, steps.lengths, w, u, b, d, h0,
                                  {.reset_after = reset_after, .reverse = reverse});
-      common.keep(h0, made.h);
+      common.keep(steps, h0, made.h);
       return Recurrence{made.y, made.h};
     });
   }
@@ -151,10 +161,10 @@ struct Rnn : RnnOptions {
       const Value w = common.weights(prefix, steps.x.shape()[2]);
       const Value u = common.recurrent(prefix);
       const Value b = common.bias(prefix + "bias");
-      const Value h0 = common.initial("hidden", steps.x);
+      const Value h0 = common.initial("hidden", steps);
       const auto made =
           ops::rnn(steps.x, steps.lengths, w, u, b, h0, {.activation = kind, .reverse = reverse});
-      common.keep(h0, made.h);
+      common.keep(steps, h0, made.h);
       return Recurrence{made.y, made.h};
     });
   }

@@ -26,7 +26,15 @@ struct LastStep : LastStepOptions {
       throw InvalidArgument("[last_step] expected a sequence, received " + x.shape().to_string(),
                             "sequence_input without a length makes sequences");
     }
-    return ops::last_step(x, lengths);
+    const Value last = ops::last_step(x, lengths);
+    if (!layer.in_pieces()) return last;
+    // A piece without steps leaves the last one as it was.
+    const Value before = layer.row_state("last", last.shape().without_batch());
+    Value some = ops::greater(ops::astype(lengths, DType::f32), 0);
+    while (some.shape().rank() < last.shape().rank()) some = ops::expand_dims(some, 1);
+    const Value now = ops::where(some, last, before);
+    layer.carry(before, now);
+    return now;
   }
 };
 

@@ -83,6 +83,13 @@ Value convolved_steps(LayerBuilder& layer, const Convolution1dOptions& o, const 
         "[convolution1d] sequences of different lengths need steps of channels, a stride of 1, and "
         "padding \"same\" or causal = true");
   }
+  if (layer.in_pieces()) {
+    throw InvalidArgument(o.causal
+                              ? "[convolution1d] keeps no steps from piece to piece"
+                              : "[convolution1d] padding \"same\" needs later steps than those "
+                                "of a piece",
+                          "predict() takes whole sequences");
+  }
   const int64_t channels = x.shape()[2];
   const int64_t fan_in = channels / o.groups * o.kernel, fan_out = o.filters / o.groups * o.kernel;
   const Weights w = declare_weights(layer, o, Shape{o.filters, channels / o.groups, o.kernel},
@@ -177,6 +184,11 @@ struct Pooling : Options {
   static constexpr bool kTakesSequences = std::is_same_v<Options, GlobalAveragePooling1dOptions>;
   Value build(LayerBuilder& layer, Value x) const {
     if (const Value lengths = layer.lengths(x); lengths.defined()) {
+      if (layer.in_pieces()) {
+        throw InvalidArgument(
+            std::string("[") + Options::kType + "] needs later steps than those of a piece",
+            "last_step has a result in each piece");
+      }
       return ops::mean_over_steps(x, lengths);
     }
     return pooled(*this, x);
