@@ -8,6 +8,7 @@
 #include "tests/random_networks/case_data.h"
 #include "tests/random_networks/dice.h"
 #include "tests/random_networks/generator.h"
+#include "tests/random_networks/sequence_maker.h"
 
 namespace lockstep::random_networks {
 namespace {
@@ -141,7 +142,16 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
   Frame frame;
   begin(frame, description, network);
   add_values(frame, network, "before.");
-  const std::vector<Tensor> inputs = make_inputs(network, description);
+  const bool sequences = description.contains("lengths");
+  const std::vector<Tensor> inputs = sequences ? std::vector{make_sequences(network, description)}
+                                               : make_inputs(network, description),
+                            lengths = sequences ? std::vector{lengths_of(description)}
+                                                : std::vector<Tensor>();
+  const std::vector<NetworkValue> values = network.outputs();
+  // What follows the ends of sequences is not defined.
+  const auto defined = [&](const Tensor& y, size_t k) {
+    return values[k].sequence ? without_padding(y, description) : y;
+  };
   const StepInfo step{static_cast<uint64_t>(dice.between(0, 1000)),
                       static_cast<uint64_t>(dice.between(1, 9)), dice.between(0, 50)};
   frame.head["step"] = {step.seed, step.iteration, step.first_row};
@@ -157,18 +167,22 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
       tape.watch(inputs[i]);
       wanted.push_back(inputs[i]);
       names.push_back(name);
+    } else if (inputs[i].dtype() == DType::i32) {
+      const std::span tokens(inputs[i].data<int32_t>(), inputs[i].bytes() / sizeof(int32_t));
+      frame.add<int32_t>(name, tokens, inputs[i].shape());
     } else {
       const std::span pixels(inputs[i].data<uint8_t>(), inputs[i].bytes());
       frame.add<uint8_t>(name, pixels, inputs[i].shape());
     }
   }
-  const auto outputs = network.forward_all(inputs, {.training = true, .step = step});
+  const auto outputs =
+      network.forward_all(inputs, {.training = true, .step = step, .lengths = lengths});
   std::vector<Tensor> terms;
   for (size_t k = 0; k < outputs.size(); ++k) {
     std::vector<float> factors(static_cast<size_t>(outputs[k].shape().elements()));
     for (auto& f : factors) f = static_cast<float>(dice.normal());
-    const Tensor factor = Tensor::from(factors, outputs[k].shape());
-    frame.add("output." + std::to_string(k), outputs[k]);
+    const Tensor factor = defined(Tensor::from(factors, outputs[k].shape()), k);
+    frame.add("output." + std::to_string(k), defined(outputs[k], k));
     frame.add("factor." + std::to_string(k), factor);
     terms.push_back(ops::sum(ops::multiply({outputs[k], factor})));
   }
@@ -189,9 +203,9 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
   if (slope.defined() && tape.tracks({&slope, 1})) second = tape.gradient(slope, wanted);
   for (size_t i = 0; i < wanted.size(); ++i) frame.add("second." + names[i], second[i]);
   add_values(frame, network, "after.");
-  const auto predicted = network.forward_all(inputs, {.record = false});
+  const auto predicted = network.forward_all(inputs, {.record = false, .lengths = lengths});
   for (size_t k = 0; k < predicted.size(); ++k) {
-    frame.add("predicted." + std::to_string(k), predicted[k]);
+    frame.add("predicted." + std::to_string(k), defined(predicted[k], k));
   }
   done(frame);
 }

@@ -7,6 +7,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "tests/random_networks/layer_maker.h"
+#include "tests/random_networks/sequence_maker.h"
 
 namespace lockstep::random_networks {
 namespace {
@@ -325,6 +326,7 @@ class Maker {
 }  // namespace
 
 nlohmann::ordered_json make_case(uint64_t seed, uint64_t number) {
+  if (is_of_sequences(seed, number)) return make_sequence_case(seed, number);
   return Maker(seed, number).make();
 }
 

@@ -4,6 +4,7 @@
 //   {"seed", "case", "form": "training" | "tape", "rows", "layers", "loss",
 //    "training": {fields of TrainingOptions}, "iterations", "lanes": images in lanes anywhere}
 // "training": one input, one output, a loss; computed by the trainer's step in shards.
+// Cases of sequences (sequence_maker.h) have "steps" and "lengths", too.
 // "tape": any inputs and outputs; computed by Network::forward_all and the tape.
 #pragma once
 

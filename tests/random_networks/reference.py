@@ -28,8 +28,9 @@ def tensors(arrays, names, dtype, noise):
         if noise is not None and data.dtype == numpy.float32:
             towards = numpy.where(noise.random_sample(data.shape) < 0.5, -numpy.inf, numpy.inf)
             data = numpy.nextafter(data, towards.astype(numpy.float32))
-        values[name] = torch.from_numpy(data.copy()).to(dtype if data.dtype != numpy.uint8 else
-                                                        torch.uint8)
+        values[name] = torch.from_numpy(data.copy())
+        if data.dtype == numpy.float32:
+            values[name] = values[name].to(dtype)
     return values
 
 
@@ -170,7 +171,7 @@ def tape(head, arrays, dtype, noise=None, plant=Plant(), narrow=False):
     values = tensors(arrays, names_with(arrays, "before."), dtype, noise)
     inputs = tensors(arrays, names_with(arrays, "input."), dtype, noise)
     names = parameters_of(head) + ["input." + name for name, x in inputs.items()
-                                   if x.dtype != torch.uint8]
+                                   if x.is_floating_point()]
     wanted = [(values.get(name) if name in values else inputs[name[6:]]).requires_grad_()
               for name in names]
     step = list(head["step"])

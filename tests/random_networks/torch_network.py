@@ -5,6 +5,8 @@ import numpy
 import torch
 from torch.nn import functional
 
+import torch_sequences
+
 CONVOLUTIONS = [functional.conv1d, functional.conv2d, functional.conv3d]
 MAXIMA = [functional.max_pool1d, functional.max_pool2d, functional.max_pool3d]
 AVERAGES = [functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d]
@@ -174,6 +176,7 @@ class Run:
         self.head, self.values, self.dtype = head, values, dtype
         self.training, self.step, self.narrow = training, step, narrow
         self.results = {}
+        self.lengths = torch.tensor(head["lengths"]) if "lengths" in head else None
         self.statistics = []  # (layer that has the state, mean, variance, momentum), in order
 
     def forward(self, inputs):
@@ -194,6 +197,8 @@ class Run:
                     y = Jitter.apply(y, self.noise, 2.0 ** (-8 if self.narrow else -23))
             if self.narrow:
                 y = Narrow.apply(y)
+            if self.lengths is not None:
+                y = torch_sequences.cut(y, self.lengths)
             self.results[name] = y
         return [self.results[l["name"]] for l in self.head["layers"] if l["name"] not in read]
 
@@ -201,12 +206,19 @@ class Run:
         return self.values.get(f"{owner}.{name}")
 
     def normalized(self, owner, x):
-        x = x.to(self.dtype)
         offset, factor = self.value(owner, "offset"), self.value(owner, "factor")
+        if self.lengths is not None:
+            return x if offset is None else (x - offset) * factor
+        x = x.to(self.dtype)
         return (x - along_channels(offset, x)) * along_channels(factor, x)
 
     def compute(self, layer, owner, inputs):
         kind, x = layer["type"], inputs[0]
+        if self.lengths is not None:
+            y = torch_sequences.of_sequences(layer, inputs, self.lengths,
+                                             lambda name: self.value(owner, name))
+            if y is not None:
+                return y
         weights, bias = self.value(owner, "weights"), self.value(owner, "bias")
         if self.narrow and weights is not None:
             weights = Narrow.apply(weights)
