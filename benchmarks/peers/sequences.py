@@ -7,7 +7,7 @@ rounds: steps of sequences (tokens) a second, time / Lockstep's, processor milli
 iteration (other programs on the machine change them less), and the MiB that a process has had
 resident at most. --python may be given several times: interpreters that have PyTorch.
 
-usage: sequences.py [NETWORK...] [--program P] [--python P]... [--seconds S] [--rounds N]
+usage: sequences.py [NETWORK...] [--program P] [--python P]... [--without WAY]... [--seconds S] [--rounds N]
 """
 
 import argparse
@@ -50,6 +50,7 @@ def measure(name, options):
     network = NETWORKS[name]
     peer = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sequences_step.py")
     ways = ["eager", "compiled"] if network[0] == "gpt" else ["packed", "padded", "compiled"]
+    ways = [way for way in ways if way not in options.without]
     calls = {("Lockstep",): [options.program, *network, THREADS, options.seconds]}
     for python in options.python:
         for way in ways:
@@ -82,6 +83,7 @@ def main():
     parser.add_argument("--program", default=os.path.join(lockstep_runs.TOP, "build", "release",
                                                           "benchmarks", "sequences"))
     parser.add_argument("--python", action="append", default=[])
+    parser.add_argument("--without", action="append", default=[], help="a way of PyTorch's to leave out")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

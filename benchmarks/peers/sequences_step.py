@@ -43,16 +43,16 @@ class Recurrent(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, units):
+    def __init__(self, units, heads):
         super().__init__()
-        self.heads = units // 64
+        self.heads = heads
         self.before, self.between = nn.LayerNorm(units), nn.LayerNorm(units)
         self.inward, self.outward = nn.Linear(units, 3 * units), nn.Linear(units, units)
         self.up, self.down = nn.Linear(units, 4 * units), nn.Linear(4 * units, units)
 
     def forward(self, x):
         n, t, c = x.shape
-        q, k, v = (u.view(n, t, self.heads, 64).transpose(1, 2)
+        q, k, v = (u.view(n, t, self.heads, c // self.heads).transpose(1, 2)
                    for u in self.inward(self.before(x)).split(c, 2))
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.outward(y.transpose(1, 2).reshape(n, t, c))
@@ -60,10 +60,10 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, units, blocks, tokens, context):
+    def __init__(self, units, blocks, tokens, context, heads=0):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(tokens, units), nn.Embedding(context, units)
-        self.blocks = nn.Sequential(*[Block(units) for _ in range(blocks)])
+        self.blocks = nn.Sequential(*[Block(units, heads or units // 64) for _ in range(blocks)])
         self.norm, self.head = nn.LayerNorm(units), nn.Linear(units, tokens)
 
     def forward(self, x):

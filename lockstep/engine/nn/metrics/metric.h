@@ -37,6 +37,8 @@
 
 namespace lockstep {
 
+class Tensor;
+
 // One observation, as passed to metrics.
 struct ScoredObservation {
   int64_t index = 0;                   // in the listing
@@ -167,5 +169,32 @@ int64_t predicted_class(std::span<const float> scores);
 
 // Whether a built-in metric is a share of observations, which is displayed in percent.
 bool metric_is_share(const std::string& metric);
+
+// ---- Sequences of tokens that were read, beside those that are right ----
+
+// The fewest tokens to insert, delete or replace that turn one sequence into the other (Levenshtein
+// 1966; MATLAB's editDistance). Thread-safe.
+int64_t edit_distance(std::span<const int32_t> a, std::span<const int32_t> b);
+
+// Edit distances divided by the tokens that are right: the character error rate (CER) where tokens
+// are characters, the word error rate (WER) where they are words. May be above 1.
+struct ErrorRate {
+  int64_t errors = 0, tokens = 0;
+
+  void add(std::span<const int32_t> read, std::span<const int32_t> right) {
+    errors += edit_distance(read, right);
+    tokens += std::ssize(right);
+  }
+  void merge(const ErrorRate& later) { errors += later.errors, tokens += later.tokens; }
+  // NaN without tokens.
+  double value() const;
+};
+
+// The tokens of each sequence by the best path of connectionist temporal classification: the class
+// that predicted_class() finds in each valid step, without repetitions, then without blanks.
+// scores: n x steps x classes, f32; lengths: n of i32. Throws InvalidArgument if they do not fit.
+// Thread-safe.
+std::vector<std::vector<int32_t>> ctc_greedy_decode(const Tensor& scores, const Tensor& lengths,
+                                                    int32_t blank = 0);
 
 }  // namespace lockstep
