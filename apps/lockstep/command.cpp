@@ -36,6 +36,7 @@ std::unique_ptr<Commands> all_commands() {
   add_worker(*commands);
   add_evaluate(*commands);
   add_predict(*commands);
+  add_generate(*commands);
   add_summary(*commands);
   add_report(*commands);
   add_dashboard(*commands);

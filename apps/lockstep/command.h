@@ -32,6 +32,7 @@ void add_cluster(Commands& commands);
 void add_worker(Commands& commands);
 void add_evaluate(Commands& commands);
 void add_predict(Commands& commands);
+void add_generate(Commands& commands);
 void add_summary(Commands& commands);
 void add_report(Commands& commands);
 void add_dashboard(Commands& commands);

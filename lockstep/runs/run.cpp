@@ -44,7 +44,7 @@ class Witness : public TrainingObserver {
     iterations = start.first_iteration - 1;
     if (!save_initial_ || start.first_iteration != 1) return;
     save_model(folder_.files(), folder_.file("initial.safetensors"), plan_.network, plan_.classes,
-               preparation_of(plan_.job.data));
+               preparation_of(plan_.job));
   }
   void iteration(const IterationRecord& record) override {
     iterations = record.iteration;
@@ -101,7 +101,7 @@ void keep_last_sound_values(const RunFolder& folder, JobPlan& plan) {
       require_finite(values, path);
       set_values(plan.network, values, path);
       save_model(folder.files(), folder.file(run_model_name), plan.network, plan.classes,
-                 preparation_of(plan.job.data));
+                 preparation_of(plan.job));
       return;
     } catch (const Error&) {  // damaged, or of another network: an earlier checkpoint may be valid
     }
@@ -230,7 +230,7 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
 
   // Saved first, so that the network is kept even if the evaluation fails.
   result.model = folder.file(run_model_name);
-  save_model(folder.files(), result.model, network, result.classes, preparation_of(job.data));
+  save_model(folder.files(), result.model, network, result.classes, preparation_of(job));
   witness.saved = true;
   if (result.training.stopped) {
     recorder.finish(result.training.seconds, {});

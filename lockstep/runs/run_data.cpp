@@ -6,12 +6,14 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/jobs/text_source.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
 
@@ -171,6 +173,67 @@ void crop_images(RunData& data, const Network& network, bool random) {
   part(data.test, data.test_targets);
 }
 
+// The columns of the training data.
+TableColumns columns_of(const Datastore& training) {
+  const ExampleSpec spec = training.spec();
+  TableColumns columns;
+  for (const ValueSpec& input : spec.inputs) columns.inputs.push_back(input.columns);
+  columns.label = spec.label_column;
+  return columns.empty() ? TableColumns() : columns;
+}
+
+void refuse_options_of_images(const JobData& data) {
+  const auto refuse = [](const char* field) {
+    throw InvalidArgument("[data] " + std::string(field) + " is not for texts");
+  };
+  if (!data.targets.empty()) refuse("targets");
+  if (data.resize) refuse("resize");
+  if (data.crop != "none") refuse("crop");
+  if (data.labels != JobData().labels) refuse("labels");
+  if (!data.label_column.empty()) refuse("label_column");
+  if (data.bad_images != JobData().bad_images) refuse("bad_images");
+}
+
+// The parts of a text: validation and test are its last tokens, or texts of their own.
+RunData open_text_data(const Job& job, const TableColumns& columns) {
+  refuse_options_of_images(job.data);
+  const TextFiles text = read_text_files(job.data.train.at(0));
+  const Vocabulary vocabulary =
+      columns.empty() ? learn_vocabulary(text, job.data) : vocabulary_of(job.data.tokens, columns);
+  check_vocabulary(build_network(job), vocabulary);
+  const TokensPtr all = tokens_of(text, vocabulary);
+  const auto windows = [&](const TokensPtr& tokens) {
+    return token_windows(tokens, vocabulary,
+                         {.length = job.data.window_length, .stride = job.data.window_stride});
+  };
+  // The last tokens of what is left, without one part the next.
+  int64_t left = all->size();
+  const auto cut = [&](double fraction, const char* field) -> DatastorePtr {
+    if (fraction <= 0) return nullptr;
+    const auto count = static_cast<int64_t>(fraction * static_cast<double>(all->size()));
+    if (count < 2 || left - count < 2) {
+      throw InvalidArgument("[data] " + std::string(field) + " cuts " + counted(count, "token") +
+                                " from the " + std::to_string(all->size()) + " of " + text.source,
+                            "each part needs two");
+    }
+    left -= count;
+    return windows(part_of(all, left, count));
+  };
+  const auto other = [&](const std::vector<std::string>& names) -> DatastorePtr {
+    if (names.empty()) return nullptr;
+    return windows(tokens_of(read_text_files(names[0]), vocabulary));
+  };
+  RunData data;
+  data.test =
+      job.data.test.empty() ? cut(job.data.test_fraction, "test_fraction") : other(job.data.test);
+  data.validation = job.data.validation.empty()
+                        ? cut(job.data.validation_fraction, "validation_fraction")
+                        : other(job.data.validation);
+  data.training = windows(part_of(all, 0, left));
+  data.columns = columns.empty() ? columns_of(*data.training) : columns;
+  return data;
+}
+
 struct KeptData {
   std::string key;
   RunData data;
@@ -193,17 +256,9 @@ std::string data_key(const Job& job, const TableColumns& columns) {
   return key.dump();
 }
 
-// The columns of the training data.
-TableColumns columns_of(const Datastore& training) {
-  const ExampleSpec spec = training.spec();
-  TableColumns columns;
-  for (const ValueSpec& input : spec.inputs) columns.inputs.push_back(input.columns);
-  columns.label = spec.label_column;
-  return columns.empty() ? TableColumns() : columns;
-}
-
 RunData open_new_data(const Job& job, const std::function<bool()>& stop,
                       const TableColumns& columns) {
+  if (takes_text(build_network(job))) return open_text_data(job, columns);
   RunData data;
   Opener opener(job, stop, columns, data.skipped);
   const bool labels = job.data.targets.empty();
@@ -278,11 +333,15 @@ RunData open_run_data(const Job& job, const std::function<bool()>& stop,
   return data;
 }
 
-Preparation preparation_of(const JobData& data) {
+Preparation preparation_of(const Job& job) {
+  const JobData& data = job.data;
+  const bool text = takes_text(build_network(job));
   return {.resize = data.resize,
           .crop = data.crop != "none",
           .labels = data.labels,
-          .header = data.header};
+          .header = data.header,
+          .tokens = text ? data.tokens : "",
+          .window_length = text ? data.window_length : 0};
 }
 
 std::vector<std::string> notices_of(const RunData& data) {

@@ -44,8 +44,8 @@ std::string skipped_text(const std::vector<UnreadableImage>& skipped);
 RunData open_run_data(const Job& job, const std::function<bool()>& stop = {},
                       const TableColumns& columns = {});
 
-// How the data of a job are read, for its model.
-Preparation preparation_of(const JobData& data);
+// How the data of a job are read, for its model. Throws InvalidArgument.
+Preparation preparation_of(const Job& job);
 
 // The notices of all parts (Datastore::notices()), each once.
 std::vector<std::string> notices_of(const RunData& data);

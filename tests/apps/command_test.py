@@ -22,7 +22,7 @@ class Command(CommandTest):
     def test_help_lists_every_command(self):
         done = self.works("--help")
         self.assertEqual(done.stderr, "")
-        commands = ["train", "sweep", "submit", "jobs", "cluster", "worker", "evaluate", "predict", "summary", "report", "dashboard",
+        commands = ["train", "sweep", "submit", "jobs", "cluster", "worker", "evaluate", "predict", "generate", "summary", "report", "dashboard",
                     "verify", "verify-device", "diff", "architecture", "info", "export-digits", "runs", "upload", "shard",
                     "reference", "completion", "man"]
         self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
@@ -208,7 +208,7 @@ class Command(CommandTest):
         self.fails(1, "error: [metrics] unknown metric `recal`\nhint: did you mean `recall`?\n",
                    "evaluate", "out", "digits", "--metrics", "f1,recal")
         self.fails(1, "error: job.toml: [metrics] rmse is a regression metric, but the network is a classifier\n"
-                      "hint: accuracy, top-K, precision, recall, f1 and auc are classification metrics\n",
+                      "hint: accuracy, top-K, precision, recall, f1, auc and perplexity are classification metrics\n",
                    "train", "job.toml", "--check", "--set", "metrics=rmse")
 
     def test_population_statistics(self):

@@ -167,6 +167,10 @@ TEST(TokenWindows, TargetsAreTheNextTokens) {
   EXPECT_EQ(store->steps(2, 1), 1);
   EXPECT_EQ(store->classes(), vocabulary.tokens());
   EXPECT_EQ(store->spec().target->type, DType::i32);
+  EXPECT_TRUE(store->spec().inputs[0].columns.empty());  // bytes need no names
+  const Vocabulary letters = learned_from("abc", {});
+  EXPECT_EQ(token_windows(tokens_in_memory({0, 1, 2}), letters)->spec().inputs[0].columns,
+            letters.tokens());
   const auto sizes = [&](int64_t tokens, int64_t length, int64_t stride) {
     return token_windows(tokens_in_memory(TokenNumbers(static_cast<size_t>(tokens))), vocabulary,
                          {.length = length, .stride = stride})

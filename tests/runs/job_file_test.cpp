@@ -366,6 +366,9 @@ TEST_F(JobFile, DifferencesAreNamed) {
 TEST(ExampleJobs, AreSound) {
   const std::string jobs = LOCKSTEP_SOURCE_FOLDER "/examples/jobs/";
   EXPECT_EQ(read_job(local_files(), jobs + "digits.toml").training.seed, 0);
+  const Job text = read_job(local_files(), jobs + "text_gpt.toml", {"context=32"});
+  EXPECT_EQ(text.data.window_length, 32);
+  EXPECT_EQ(text.data.window_stride, 16);
   const Job s1 = read_job(local_files(), jobs + "cifar10_s1.toml");
   EXPECT_EQ((*s1.network)["layers"].size(), 42u);  // the loss is not a layer here
   EXPECT_EQ(s1.training.mini_batch_size, 256);

@@ -17,6 +17,7 @@
 #include "lockstep/report/charts.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/jobs/text_source.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/trainer.h"
 
@@ -64,6 +65,12 @@ class Readable {
   std::vector<UnreadableImage> skipped_;
 };
 
+const std::string& only_text(const std::vector<std::string>& names) {
+  if (names.size() == 1) return names[0];
+  throw InvalidArgument("[evaluate] a text is one .txt file or one folder, received " +
+                        std::to_string(names.size()) + " names");
+}
+
 int evaluate_command(const EvaluateArguments& a) {
   const ArchivesProgress archives(a.json);
   const auto begin = std::chrono::steady_clock::now();
@@ -80,12 +87,14 @@ int evaluate_command(const EvaluateArguments& a) {
       .allow_empty_folders = true,
       .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
-  std::vector<DatastorePtr> inputs = open_inputs(names, folder,
-                                                 {.label_column = a.label_column,
-                                                  .header = before.header && !a.no_header,
-                                                  .columns = columns,
-                                                  .find_header = !a.no_header,
-                                                  .sequences = sequence_inputs(model.network)});
+  std::vector<DatastorePtr> inputs =
+      takes_text(model.network) ? std::vector{open_text(only_text(names), model)}
+                                : open_inputs(names, folder,
+                                              {.label_column = a.label_column,
+                                               .header = before.header && !a.no_header,
+                                               .columns = columns,
+                                               .find_header = !a.no_header,
+                                               .sequences = sequence_inputs(model.network)});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
@@ -166,6 +175,7 @@ void add_evaluate(Commands& commands) {
       {{"lockstep evaluate runs/digits-1 builtin:digits", "the model of a run on all digits"},
        {"lockstep evaluate model.safetensors flowers/test --crop --json", "for programs"},
        {"lockstep evaluate runs/scenes-1 photos/test measured.csv", "a network with two inputs"},
+       {"lockstep evaluate runs/gpt-1 other.txt --metrics perplexity", "a network of texts"},
        {"lockstep evaluate denoiser.safetensors images --targets inputs --salt-and-pepper 0.1",
         "the quality of noise removal"}},
       [a] { return evaluate_command(*a); });
@@ -175,7 +185,8 @@ void add_evaluate(Commands& commands) {
   sub.add_option(
          "data", a->data,
          "Folder with one folder of images for each class, a .csv file, or builtin:digits; one "
-         "for each input of the network. The columns of a .csv file are matched by name")
+         "for each input of the network; for a network that learned a text: a .txt file or a "
+         "folder of them. The columns of a .csv file are matched by name")
       .required()
       .type_name("DATA");
   sub.add_option("--label-column", a->label_column,

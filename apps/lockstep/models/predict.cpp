@@ -21,6 +21,7 @@
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/jobs/text_source.h"
 #include "lockstep/storage/object_store.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/targets.h"
@@ -74,7 +75,9 @@ class Tolerant final : public DatastoreWrapper {
       const bool image = input.kind == ValueKind::image;
       const Shape& shape = image ? shapes_.at(i) : input.shape;
       const auto count = static_cast<size_t>(shape.elements());
-      if (image) {
+      if (input.type == DType::i32) {
+        example.inputs.emplace_back(IntegerArray{shape, std::vector<int32_t>(count)});
+      } else if (image) {
         example.inputs.emplace_back(
             Image{shape[1], shape[2], shape[0], std::vector<uint8_t>(count)});
       } else {
@@ -312,7 +315,13 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   return join_inputs(std::move(inputs));
 }
 
-DatastorePtr open_observations(const PredictArguments& a, const Network& network) {
+DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
+  const Network& network = model.network;
+  if (takes_text(network)) {
+    if (a.files.size() == 1) return open_text(a.files[0], model);
+    throw InvalidArgument("[predict] a text is one .txt file or one folder, received " +
+                          std::to_string(a.files.size()) + " names");
+  }
   if (network.inputs().at(0).sequence) return sequence_files(a.files);
   if (a.files.size() == 1 && is_table(a)) {
     return csv_datastore(a.files[0], table_options(a, network, 0));
@@ -331,8 +340,7 @@ int predict_command(const PredictArguments& given) {
   require_finite(model.network, a.model);
   const auto inputs = model.network.input_shapes();
   const bool several = inputs.size() > 1;
-  DatastorePtr data =
-      several ? open_several(a, model.network) : open_observations(a, model.network);
+  DatastorePtr data = several ? open_several(a, model.network) : open_observations(a, model);
   note_missing_names(model, *data);
   const Fitting fit = fitting_of(model, a.resize, a.crop);
   if (!several && (a.resize || a.crop)) check_images(*data, a.crop ? "--crop" : "--resize");

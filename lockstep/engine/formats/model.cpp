@@ -26,6 +26,7 @@ constexpr const char* digest_key = "lockstep.digest";
 constexpr const char* format = "1";
 constexpr int deepest_network = 8;  // nesting of the network's JSON
 constexpr size_t most_layers = 100'000;
+constexpr int64_t most_window = int64_t{1} << 31;  // tokens
 
 [[noreturn]] void damaged_model(const std::string& path, const std::string& what,
                                 const std::string& hint = {}) {
@@ -71,6 +72,8 @@ json to_json(const Preparation& p) {
   if (p.crop) fields["images"] = "crop";
   if (p.labels != usual.labels) fields["labels"] = p.labels;
   if (!p.header) fields["header"] = false;
+  if (!p.tokens.empty()) fields["tokens"] = p.tokens;
+  if (p.window_length > 0) fields["window_length"] = p.window_length;
   return fields;
 }
 
@@ -84,6 +87,11 @@ Preparation preparation_of(const json& fields, const std::string& path) {
       p.labels = value.get<std::string>();
     } else if (key == "header" && value == false) {
       p.header = false;
+    } else if (key == "tokens" && (value == "bytes" || value == "characters" || value == "words")) {
+      p.tokens = value.get<std::string>();
+    } else if (key == "window_length" && value.is_number_integer() && value > 0 &&
+               value <= most_window) {
+      p.window_length = value.get<int64_t>();
     } else {
       damaged_model(path,
                     "its preparation has an entry " + key.substr(0, 40) + " = " +

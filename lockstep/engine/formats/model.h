@@ -19,6 +19,10 @@ struct Preparation {
   bool resize = false, crop = false;
   std::string labels = "first";  // the folders that name classes: "first", "nearest", "path"
   bool header = true;            // the first line of tables names their columns
+  // Of texts: what a token is ("bytes", "characters", "words"; "": no text was read), and the
+  // tokens of an example. The vocabulary is in Network::columns().
+  std::string tokens = {};
+  int64_t window_length = 0;
 
   friend bool operator==(const Preparation&, const Preparation&) = default;
 };

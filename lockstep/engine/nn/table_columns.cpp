@@ -60,8 +60,12 @@ void Network::set_columns(TableColumns columns) {
                           " inputs, received the columns of " +
                           std::to_string(columns.inputs.size()));
   }
+  const std::vector<NetworkValue> values = inputs();
   for (size_t i = 0; i < columns.inputs.size(); ++i) {
-    check_column_names(columns.inputs[i], "input " + std::to_string(i + 1), shapes[i].elements());
+    // Those of tokens are the vocabulary, which may leave room.
+    const bool tokens = values[i].type == DType::i32;
+    check_column_names(columns.inputs[i], "input " + std::to_string(i + 1),
+                       tokens ? std::ssize(columns.inputs[i]) : shapes[i].elements());
   }
   if (!columns.target.empty()) {
     check_column_names(columns.target, "the target", output_shapes().at(0).elements());

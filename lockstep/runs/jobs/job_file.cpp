@@ -280,7 +280,8 @@ void JobData::visit(FieldVisitor& v) {
   visit_names(
       v, "train", train,
       "folder of training images with a folder for each class, a .csv file, or \"builtin:digits\"; "
-      "for several inputs: one for each, of which the first has the labels");
+      "for tokens: a .txt file, or a folder of them; for several inputs: one for each, of which "
+      "the first has the labels");
   visit_names(v, "validation", validation, "the same, for validation during training");
   visit_names(v, "test", test, "the same, for the test after training");
   v.text("labels", labels,
@@ -302,8 +303,18 @@ void JobData::visit(FieldVisitor& v) {
          {"none", "center", "random"});
   v.text("bad_images", bad_images, "unreadable images: \"stop\" the run, or \"skip\" and list them",
          {"stop", "skip"});
+  v.text("tokens", tokens, "texts: what a token is", {"characters", "bytes", "words"});
+  v.integer("max_tokens", max_tokens,
+            "texts: the most tokens of the vocabulary, all others are unknown; 0: all of the text",
+            {.min = 0, .max = int64_t{1} << 31});
+  v.integer("window_length", window_length, "texts: tokens of an example",
+            {.min = 1, .max = int64_t{1} << 31});
+  v.integer("window_stride", window_stride,
+            "texts: tokens from the begin of an example to that of the next; 0: window_length",
+            {.min = 0, .max = int64_t{1} << 31});
   v.number("validation_fraction", validation_fraction,
-           "fraction of the training images of each class that is held out for validation",
+           "fraction of the training images of each class that is held out for validation, of a "
+           "text its last part",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("test_fraction", test_fraction,
            "fraction of the training images of each class that is held out for the test",

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,5 +47,27 @@ Evaluation evaluate(Network& network, const DatastorePtr& data,
 
 // Outputs (n x output of the network, row-major) for each observation, computed in the same way.
 Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options = {});
+
+struct GenerateOptions {
+  int64_t length = 256;    // the most tokens to generate
+  int64_t context = 0;     // the last tokens that the network sees; 0: all
+  double temperature = 1;  // probabilities to the power of 1 / temperature; 0: the likeliest token
+  int64_t top_k = 0;       // only the k likeliest tokens; 0: all
+  // Only the likeliest tokens, as few as have this probability together (of those of top_k).
+  double top_p = 1;
+  uint64_t seed = 0;
+};
+
+// Continues a text: tokens that follow those of the prompt, each drawn from the probabilities that
+// a network with one input of tokens and a result by step (the last layer is softmax) gives after
+// the tokens before it. Token i is a function of network, prompt, options and i alone, with the
+// same bits on any number of threads; of equally likely tokens the first counts as likelier.
+// `token` is called with each one and returns whether to go on. If the text has more than
+// options.context tokens, the network sees the last ones, as a text of its own. The tokens of the
+// prompt are not among the results. Throws InvalidArgument for a network that does not fit, a
+// prompt without tokens or with tokens outside the vocabulary, and options outside their ranges.
+std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
+                              const GenerateOptions& options = {},
+                              const std::function<bool(int32_t)>& token = {});
 
 }  // namespace lockstep

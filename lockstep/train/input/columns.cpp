@@ -32,7 +32,8 @@ TableColumns columns_of(const Network& network, const Datastore& data,
     for (size_t k = 0; k < shapes.size(); ++k) {
       // Other sizes are refused with all sizes, see check_inputs().
       const ValueSpec& input = spec.inputs[from[k]];
-      const bool fits = input.columns.size() == static_cast<size_t>(shapes[k].elements());
+      const bool fits = input.type == DType::i32 ||
+                        input.columns.size() == static_cast<size_t>(shapes[k].elements());
       columns.inputs.push_back(fits ? input.columns : std::vector<std::string>());
     }
   }

@@ -57,6 +57,20 @@ class ModelFile : public ::testing::Test {
   std::string folder, path;
 };
 
+TEST_F(ModelFile, KeepsHowATextWasReadAndItsVocabulary) {
+  Network network(
+      {token_input({.vocabulary = 3}), embedding({.vocabulary = 3, .units = 3}), softmax()});
+  network.initialize(0);
+  const std::vector<std::string> tokens{"<unknown>", "b", "\xC3\xA4"};
+  network.set_columns({.inputs = {tokens}});
+  const Preparation text{.tokens = "characters", .window_length = 64};
+  save_model(local_files(), path, network, tokens, text);
+  const Model model = load_model(local_files(), path);
+  EXPECT_EQ(model.preparation, text);
+  EXPECT_EQ(model.network.columns().inputs.at(0), tokens);
+  EXPECT_THROW(network.set_columns({.inputs = {{"a", "a", "b"}}}), InvalidArgument);
+}
+
 TEST_F(ModelFile, LoadsWhatItSaved) {
   Network network = small();
   for (const NetworkState& state : network.state()) {

@@ -44,7 +44,7 @@ double value_of(const std::string& metric, int64_t classes, const std::vector<Sc
 }
 
 template <class Call>
-std::string error_of(Call call) {
+std::string metric_error(Call call) {
   try {
     call();
   } catch (const InvalidArgument& error) {
@@ -57,6 +57,18 @@ std::string error_of(Call call) {
 const std::vector<Scored> six{{{0.8f, 0.1f, 0.1f}, 0}, {{0.5f, 0.4f, 0.1f}, 1},
                               {{0.2f, 0.6f, 0.2f}, 1}, {{0.1f, 0.5f, 0.4f}, 2},
                               {{0.4f, 0.4f, 0.2f}, 1}, {{0.3f, 0.4f, 0.3f}, 0}};
+
+TEST(Metric, PerplexityIsTheExponentialOfTheMeanSurprise) {
+  const double expected = std::exp(-(std::log(0.8) + std::log(0.4) + std::log(0.6) + std::log(0.4) +
+                                     std::log(0.4) + std::log(0.3)) /
+                                   6);
+  EXPECT_NEAR(value_of("perplexity", 3, six), expected, 1e-6 * expected);
+  EXPECT_NEAR(value_of("perplexity", 3, six, 1), expected, 1e-6 * expected);
+  EXPECT_DOUBLE_EQ(value_of("perplexity", 4, {{{0.25f, 0.25f, 0.25f, 0.25f}, 3}}), 4);
+  EXPECT_NEAR(value_of("perplexity", 2, {{{0, 1}, 0}}), std::exp(126 * std::log(2.0)), 1e30);
+  EXPECT_TRUE(std::isnan(value_of("perplexity", 2, {})));
+  EXPECT_THROW(metric_by_name("perplexity")->init({{}, Shape{3}}), InvalidArgument);
+}
 
 TEST(Metrics, SharesByHand) {
   EXPECT_EQ(value_of("accuracy", 3, six), 2.0 / 6);
@@ -88,7 +100,7 @@ TEST(Metrics, OneClassAndNoObservations) {
   for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "auc"}) {
     EXPECT_TRUE(std::isnan(value_of(name, 3, {}))) << name;
   }
-  EXPECT_NE(error_of([&] { value_of("auc", 1, one); }).find("needs two classes, there is 1"),
+  EXPECT_NE(metric_error([&] { value_of("auc", 1, one); }).find("needs two classes, there is 1"),
             std::string::npos);
 }
 
@@ -210,7 +222,7 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
   const MetricProblem classes{names(3), Shape{3}}, images{{}, Shape{1, 2, 2}};
   const auto refusal = [](std::vector<std::string> wanted, const MetricProblem& problem,
                           std::vector<MetricPtr> own = {}) {
-    return error_of([&] { metrics_for(wanted, own, problem); });
+    return metric_error([&] { metrics_for(wanted, own, problem); });
   };
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;

@@ -12,10 +12,11 @@ namespace {
 // The tokens of all windows, `shift` places later.
 class TokenWindows final : public Datastore {
  public:
-  TokenWindows(TokensPtr tokens, int64_t vocabulary_size, std::vector<std::string> classes,
-               const TokenWindowOptions& options, int64_t shift)
+  TokenWindows(TokensPtr tokens, int64_t vocabulary_size, std::vector<std::string> columns,
+               std::vector<std::string> classes, const TokenWindowOptions& options, int64_t shift)
       : tokens_(std::move(tokens)),
         vocabulary_size_(vocabulary_size),
+        columns_(std::move(columns)),
         classes_(std::move(classes)),
         length_(options.length),
         stride_(options.stride == 0 ? options.length : options.stride),
@@ -28,6 +29,7 @@ class TokenWindows final : public Datastore {
     spec.inputs[0].kind = ValueKind::array;
     spec.inputs[0].sequence = true;
     spec.inputs[0].type = DType::i32;
+    spec.inputs[0].columns = columns_;
     return spec;
   }
   int64_t label(int64_t index) const override {
@@ -81,6 +83,7 @@ class TokenWindows final : public Datastore {
 
   TokensPtr tokens_;
   int64_t vocabulary_size_;
+  std::vector<std::string> columns_;  // the tokens of the vocabulary; none of bytes
   std::vector<std::string> classes_;
   int64_t length_, stride_, shift_, size_;
 };
@@ -98,11 +101,14 @@ DatastorePtr token_windows(const TokensPtr& tokens, const Vocabulary& vocabulary
     throw DataError("[token_windows] " + tokens->describe() + " has " +
                     counted(tokens->size(), "token") + ", but one and a next one are needed");
   }
-  const auto windows = [&](std::vector<std::string> classes, int64_t shift) {
-    return std::make_shared<TokenWindows>(tokens, vocabulary.size(), std::move(classes), options,
-                                          shift);
+  const auto windows = [&](std::vector<std::string> columns, std::vector<std::string> classes,
+                           int64_t shift) {
+    return std::make_shared<TokenWindows>(tokens, vocabulary.size(), std::move(columns),
+                                          std::move(classes), options, shift);
   };
-  return with_targets(windows({""}, 0), windows(vocabulary.tokens(), 1));
+  const bool bytes = vocabulary.units() == TextUnits::bytes;
+  return with_targets(windows(bytes ? std::vector<std::string>() : vocabulary.tokens(), {""}, 0),
+                      windows({}, vocabulary.tokens(), 1));
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
   METRIC(recall)                 \
   METRIC(f1)                     \
   METRIC(auc)                    \
+  METRIC(perplexity)             \
   METRIC(rmse)                   \
   METRIC(mae)
 

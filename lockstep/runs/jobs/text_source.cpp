@@ -1,0 +1,174 @@
+#include "lockstep/runs/jobs/text_source.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/counted.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/storage/s3_files.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kDeepestTextFolder = 32;
+constexpr const char* kByteOrderMark = "\xEF\xBB\xBF";
+
+bool is_text_name(const std::string& name) { return name.ends_with(".txt"); }
+
+TextUnits units_named(const std::string& name) {
+  std::vector<std::string> known;
+  for (const TextUnits units : {TextUnits::bytes, TextUnits::characters, TextUnits::words}) {
+    if (name == name_of(units)) return units;
+    known.emplace_back(name_of(units));
+  }
+  throw InvalidArgument("[text] tokens cannot be `" + name + "`", suggest(name, known));
+}
+
+void find_texts(FileSystem& files, const std::string& folder, int depth,
+                std::vector<std::string>& found) {
+  if (depth > kDeepestTextFolder) {
+    throw DataError("[text] " + folder + " has folders in folders, more than " +
+                        std::to_string(kDeepestTextFolder) + " deep",
+                    "a link may lead back to a folder around it");
+  }
+  for (const std::string& name : files.list(folder)) {
+    if (name.starts_with('.')) continue;
+    const std::string path = join_path(folder, name);
+    if (files.is_folder(path)) {
+      find_texts(files, path, depth + 1, found);
+    } else if (is_text_name(name)) {
+      found.push_back(path);
+    }
+  }
+}
+
+// The tokens of a text, which errors and listings call by its name.
+class NamedTokens final : public Tokens {
+ public:
+  NamedTokens(TokensPtr tokens, int64_t first, int64_t count, std::string name)
+      : tokens_(std::move(tokens)), first_(first), count_(count), name_(std::move(name)) {}
+  int64_t size() const override { return count_; }
+  void copy(int64_t first, int64_t count, int32_t* to) const override {
+    tokens_->copy(first_ + first, count, to);
+  }
+  std::string describe() const override { return name_; }
+
+ private:
+  TokensPtr tokens_;
+  int64_t first_, count_;
+  std::string name_;
+};
+
+int64_t vocabulary_size(const Network& network) {
+  const auto description = network.to_json();
+  for (const auto& layer : description["layers"]) {
+    if (layer["type"] == "token_input") return layer["vocabulary"].get<int64_t>();
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool takes_text(const Network& network) {
+  const std::vector<NetworkValue> inputs = network.inputs();
+  const auto is_tokens = [](const NetworkValue& input) { return input.type == DType::i32; };
+  if (std::none_of(inputs.begin(), inputs.end(), is_tokens)) return false;
+  if (inputs.size() == 1) return true;
+  throw InvalidArgument("[text] the network has tokens and further inputs, which files cannot give",
+                        "a program can: combine() of token_windows() and other datastores");
+}
+
+TextFiles read_text_files(const std::string& path) {
+  FileSystem& files = storage::files_of(path);
+  TextFiles text{.source = path, .paths = {}, .texts = {}};
+  if (files.is_folder(path)) {
+    find_texts(files, path, 0, text.paths);
+    std::sort(text.paths.begin(), text.paths.end());
+    if (text.paths.empty()) {
+      throw DataError("[text] " + path + " has no text",
+                      "a text is a .txt file, also in a folder of the folder");
+    }
+  } else if (!files.exists(path)) {
+    throw DataError("[text] " + path + " does not exist",
+                    "LOCKSTEP_DATA can name another folder that is searched for data");
+  } else if (!is_text_name(path)) {
+    throw DataError("[text] the network's input is tokens, but " + path + " is not a .txt file",
+                    "use a .txt file, or a folder of them");
+  } else {
+    text.paths = {path};
+  }
+  for (const std::string& file : text.paths) {
+    std::string read = read_text(files, file);
+    if (read.starts_with(kByteOrderMark)) read.erase(0, std::string_view(kByteOrderMark).size());
+    text.texts.push_back(std::move(read));
+  }
+  return text;
+}
+
+TokensPtr tokens_of(const TextFiles& text, const Vocabulary& vocabulary) {
+  std::vector<int32_t> all;
+  for (size_t i = 0; i < text.texts.size(); ++i) {
+    const std::vector<int32_t> some = vocabulary.encode(text.texts[i], text.paths[i]);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  const auto count = static_cast<int64_t>(all.size());
+  return std::make_shared<NamedTokens>(tokens_in_memory(std::move(all)), 0, count, text.source);
+}
+
+TokensPtr part_of(TokensPtr tokens, int64_t first, int64_t count) {
+  std::string name = tokens->describe();
+  return std::make_shared<NamedTokens>(std::move(tokens), first, count, std::move(name));
+}
+
+Vocabulary learn_vocabulary(const TextFiles& text, const JobData& job) {
+  const TextUnits units = units_named(job.tokens);
+  // All tokens are unknown to this one, so it refuses only what is not UTF-8, by file and place.
+  if (units != TextUnits::bytes) tokens_of(text, Vocabulary::of({"<unknown>"}, units, true));
+  const bool empty =
+      std::all_of(text.texts.begin(), text.texts.end(), [](const auto& t) { return t.empty(); });
+  if (empty) throw DataError("[text] " + text.source + " is empty");
+  const std::vector<std::string_view> texts(text.texts.begin(), text.texts.end());
+  return Vocabulary::learn(texts,
+                           {.units = units, .most = job.max_tokens, .unknown = job.max_tokens > 0});
+}
+
+Vocabulary vocabulary_of(const std::string& units, const TableColumns& columns) {
+  const TextUnits known = units_named(units);
+  if (known == TextUnits::bytes) return {};
+  const bool named = !columns.inputs.empty() && !columns.inputs[0].empty();
+  if (!named) throw InvalidArgument("[text] the model has no vocabulary");
+  const std::vector<std::string>& tokens = columns.inputs[0];
+  return Vocabulary::of(tokens, known, tokens[0] == "<unknown>");
+}
+
+Vocabulary vocabulary_of(const Model& model) {
+  if (model.preparation.tokens.empty() || !takes_text(model.network)) {
+    throw InvalidArgument("[text] the model has no vocabulary: no text of a job was its data");
+  }
+  Vocabulary vocabulary = vocabulary_of(model.preparation.tokens, model.network.columns());
+  check_vocabulary(model.network, vocabulary);
+  return vocabulary;
+}
+
+void check_vocabulary(const Network& network, const Vocabulary& vocabulary) {
+  const int64_t room = vocabulary_size(network);
+  if (room >= vocabulary.size()) return;
+  throw InvalidArgument("[text] the text has " + counted(vocabulary.size(), "token") + " (" +
+                            std::string(name_of(vocabulary.units())) +
+                            "), but the network's token_input has room for " + std::to_string(room),
+                        "set its vocabulary = " + std::to_string(vocabulary.size()));
+}
+
+DatastorePtr open_text(const std::string& path, const Model& model) {
+  const Vocabulary vocabulary = vocabulary_of(model);
+  const int64_t length = model.preparation.window_length;
+  return token_windows(tokens_of(read_text_files(path), vocabulary), vocabulary,
+                       {.length = length > 0 ? length : default_text_window});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+// Drawing tokens from a network's probabilities.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lockstep/base/counted.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/numeric/random.h"
+#include "lockstep/engine/kernels/elementwise/double_functions.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/evaluation/evaluation.h"
+
+namespace lockstep {
+namespace {
+
+void check_generate_options(const GenerateOptions& options) {
+  const auto refuse = [](const std::string& what, const std::string& hint) {
+    throw InvalidArgument("[generate] " + what, hint);
+  };
+  if (options.length < 0) refuse("length is " + std::to_string(options.length), "0 or more tokens");
+  if (options.context < 0) refuse("context is " + std::to_string(options.context), "0: all tokens");
+  if (options.top_k < 0) refuse("top_k is " + std::to_string(options.top_k), "0: all tokens");
+  if (!(options.temperature >= 0 && options.temperature <= 1e6)) {
+    refuse("temperature is " + std::to_string(options.temperature),
+           "0 for the likeliest token, 1 for the network's probabilities, at most 1e6");
+  }
+  if (!(options.top_p >= 0 && options.top_p <= 1)) {
+    refuse("top_p is " + std::to_string(options.top_p), "a probability from 0 to 1");
+  }
+}
+
+// The number of tokens that the network's input takes.
+int64_t input_tokens(const Network& network) {
+  const auto description = network.to_json();
+  for (const auto& layer : description["layers"]) {
+    if (layer["type"] == TokenInputOptions::kType) return layer["vocabulary"].get<int64_t>();
+  }
+  return 0;
+}
+
+void check_generator(const Network& network) {
+  const std::vector<NetworkValue> inputs = network.inputs(), outputs = network.outputs();
+  if (inputs.size() != 1 || inputs[0].type != DType::i32) {
+    throw InvalidArgument("[generate] the network's input is not tokens",
+                          "texts are continued by networks that begin with token_input");
+  }
+  if (!outputs.at(0).sequence || outputs[0].shape.rank() != 1 ||
+      outputs[0].shape[0] > input_tokens(network)) {
+    throw InvalidArgument(
+        "[generate] the network does not give a probability for each of its tokens by step; its "
+        "result is " +
+            outputs[0].to_string(),
+        "the last layers are fully_connected, for each step, and softmax");
+  }
+}
+
+void check_prompt(std::span<const int32_t> prompt, int64_t tokens) {
+  if (prompt.empty()) {
+    throw InvalidArgument("[generate] the prompt has no tokens", "a text begins with one or more");
+  }
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] >= 0 && prompt[i] < tokens) continue;
+    throw InvalidArgument("[generate] token " + std::to_string(i) + " of the prompt is " +
+                          std::to_string(prompt[i]) + ", but the network has " +
+                          counted(tokens, "token") + ", counted from 0");
+  }
+}
+
+// The probabilities after the last of these tokens.
+std::vector<float> next_probabilities(Network& network, std::span<const int32_t> tokens) {
+  const auto steps = static_cast<int64_t>(tokens.size());
+  const Tensor scores = network.predict(Tensor::from(tokens, Shape{1, steps})).to({});
+  const int64_t classes = scores.shape().elements() / steps;
+  const Tensor plain = scores.to_row_major();
+  const float* const last = plain.data<float>() + (steps - 1) * classes;
+  return {last, last + classes};
+}
+
+// The tokens from the likeliest on, of equal ones the first; those that cannot come are left out.
+std::vector<int32_t> likeliest_first(const std::vector<float>& probabilities) {
+  std::vector<int32_t> order;
+  for (size_t i = 0; i < probabilities.size(); ++i) {
+    if (!(probabilities[i] >= 0 && probabilities[i] <= 2)) {
+      throw InvalidArgument("[generate] the network gives " + std::to_string(probabilities[i]) +
+                                " as the probability of token " + std::to_string(i),
+                            "the last layer must be softmax, and all parameters finite");
+    }
+    if (probabilities[i] > 0) order.push_back(static_cast<int32_t>(i));
+  }
+  if (order.empty()) throw InvalidArgument("[generate] the network gives no token a probability");
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return probabilities[static_cast<size_t>(a)] > probabilities[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+// The token for `place`, a uniform number in [0, 1).
+int32_t drawn_token(const std::vector<float>& probabilities, const GenerateOptions& options,
+                    double place) {
+  std::vector<int32_t> order = likeliest_first(probabilities);
+  if (options.temperature == 0) return order[0];
+  if (options.top_k > 0 && options.top_k < std::ssize(order)) {
+    order.resize(static_cast<size_t>(options.top_k));
+  }
+  // Relative to the likeliest one, whose weight is 1.
+  const auto log_of = [&](int32_t token) {
+    return kernels::in_double::logarithm(double{probabilities[static_cast<size_t>(token)]});
+  };
+  const double highest = log_of(order[0]);
+  std::vector<double> until;  // the sum of the weights up to each token
+  double sum = 0;
+  for (const int32_t token : order) {
+    sum += kernels::in_double::exponential((log_of(token) - highest) / options.temperature);
+    until.push_back(sum);
+  }
+  size_t count = 0;
+  while (count + 1 < until.size() && until[count] < options.top_p * sum) ++count;
+  until.resize(count + 1);
+  const auto found = std::upper_bound(until.begin(), until.end(), place * until.back());
+  return order[std::min(static_cast<size_t>(found - until.begin()), count)];
+}
+
+}  // namespace
+
+std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
+                              const GenerateOptions& options,
+                              const std::function<bool(int32_t)>& token) {
+  const OrdinaryArithmetic arithmetic;
+  check_generate_options(options);
+  check_generator(network);
+  check_prompt(prompt, input_tokens(network));
+  std::vector<int32_t> text(prompt.begin(), prompt.end()), made;
+  for (int64_t i = 0; i < options.length; ++i) {
+    const auto seen = options.context == 0
+                          ? text.size()
+                          : std::min(text.size(), static_cast<size_t>(options.context));
+    const auto probabilities = next_probabilities(network, std::span(text).last(seen));
+    const RandomStream stream(
+        {.seed = options.seed, .use = RandomUse::draw, .a = static_cast<uint64_t>(i)});
+    text.push_back(drawn_token(probabilities, options, stream.uniform(0)));
+    made.push_back(text.back());
+    if (token && !token(text.back())) break;
+  }
+  return made;
+}
+
+}  // namespace lockstep
