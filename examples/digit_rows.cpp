@@ -74,7 +74,7 @@ double error_rate(Network& network, const Datastore& digits, int64_t n) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int64_t iterations = argc > 1 ? std::atoll(argv[1]) : 400;
+  const int64_t iterations = argc > 1 ? std::atoll(argv[1]) : 1500;
   const DatastorePtr digits = builtin_digits();
   const auto parts = split_each_label(digits, {0.8}, /*seed=*/0);
   Network network;
@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
         loss, {rows.x, rows.lengths, rows.digits, rows.counts}, group, iteration);
     const double rate = iteration < iterations * 3 / 4 ? 0.003 : 0.0005;
     adam_update(network, step.gradients, state, {.learning_rate = rate});
-    if (iteration % 50 == 0 || iteration == iterations) {
+    if (iteration % 100 == 0 || iteration == iterations) {
       std::printf("iteration %3d  loss %.3f  errors %.1f %%\n", static_cast<int>(iteration),
                   step.value, 100 * error_rate(network, *parts[1], 200));
     }
@@ -107,5 +107,5 @@ int main(int argc, char** argv) {
   const double errors = error_rate(network, *parts[1], 500);
   std::printf("character error rate %.1f %%, digest %s\n", 100 * errors,
               network_digest(network).to_string().c_str());
-  return iterations < 400 || errors < 0.05 ? 0 : 1;
+  return iterations < 1500 || errors < 0.05 ? 0 : 1;
 }

@@ -130,6 +130,8 @@ int64_t validations(const TrainingOptions& options, const TrainingStart& start) 
 std::string classes_text(const JobPlan& plan) {
   constexpr size_t most = 20;
   const std::vector<int64_t> counts = count_each_label(*plan.data.training);
+  // An observation has a class for each step then, which only reading it shows.
+  const bool by_step = plan.network.outputs().at(0).sequence;
   const std::vector<double>& weights = plan.job.training.class_weights;
   const auto [least, largest] = std::minmax_element(counts.begin(), counts.end());
   std::string text;
@@ -139,12 +141,16 @@ std::string classes_text(const JobPlan& plan) {
       text += i == most / 2 ? ", ..." : "";
       continue;
     }
-    text += (i > 0 ? ", " : "") + printable(plan.classes[i]) + " (" + format_count(counts[i]);
-    if (!weights.empty()) text += fmt::format(", weight {}", weights[i]);
-    text += ")";
+    text += (i > 0 ? ", " : "") + printable(plan.classes[i]);
+    const std::string count = by_step ? "" : format_count(counts[i]);
+    const std::string weight = weights.empty() ? "" : fmt::format("weight {}", weights[i]);
+    if (!count.empty() || !weight.empty()) {
+      text += " (" + count + (count.empty() || weight.empty() ? "" : ", ") + weight + ")";
+    }
   }
-  if (counts.size() > most) {
-    text += fmt::format("; of {} to {} images", format_count(*least), format_count(*largest));
+  if (counts.size() > most && !by_step) {
+    text += fmt::format("; of {} to {} {}", format_count(*least), format_count(*largest),
+                        examples_word(*plan.data.training));
   }
   return text;
 }

@@ -75,6 +75,14 @@ class Texts(CommandTest):
         self.assertGreater(result["accuracy"], 0.8)
         self.assertAlmostEqual(result["metrics"]["perplexity"], math.exp(result["loss"]), delta=1e-4)
 
+    def test_a_check_counts_no_classes_of_steps(self):
+        self.put("text.txt", SENTENCE * 40)
+        said = self.succeed("train", self.job(), "--check")
+        classes = next(line for line in said.splitlines() if line.startswith("classes"))
+        self.assertIn(f"{len(set(SENTENCE))}: ", classes)
+        self.assertNotIn("(", classes)
+        self.assertNotIn("images", classes)
+
     def test_a_seed_gives_one_text(self):
         self.trained()
         one = self.generate("--seed", "3")
