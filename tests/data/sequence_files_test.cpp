@@ -199,6 +199,25 @@ TEST(SequenceFolder, BadFilesAreNamed) {
   expect_says(refusal("b/2.npy", npy("<f4", "()", raw_elements<float>({1}))), "is a single number");
   expect_says(refusal("b/2.npy", npy("<f4", "(2,)", raw_elements<float>({1, 2}))),
               "has steps of 1");
+  expect_says(refusal("b/2.csv", bytes_of_text("x,y\n1,2\n\n3,4\n")), "line 3 is empty");
+}
+
+// A step that is missing would move all later ones; in one column it is a blank line, or looks like
+// the name of the column.
+TEST(SequenceFolder, StepsThatAreMissingAreRefused) {
+  const TemporaryFolder folder;
+  const auto refusal = [&](const std::string& text) {
+    folder.write("a/1.csv", bytes_of_text(text));
+    return message_of<DataError>([&] { sequence_folder(folder.path); });
+  };
+  expect_says(refusal("1\n2\n\n4\n"), "a/1.csv line 3 is empty");
+  expect_says(refusal("1\r\n\r\n4\r\n"), "a/1.csv line 2 is empty");
+  expect_says(refusal("NA\n2\n3\n"), "a/1.csv line 1 has `NA`");
+  expect_says(refusal("\"null\",NA\n2,1\n3,1\n"), "line 1 has `null`");
+  for (const char* const good : {"1\n2\n4\n", "\n1\n2\n4\n\n\n", "x\n1\n2\n4\n", "x\n\n1\n2\n4"}) {
+    folder.write("a/1.csv", bytes_of_text(good));
+    EXPECT_EQ(sequence_folder(folder.path)->steps(0, 0), 3) << good;
+  }
 }
 
 TEST(SequenceFolder, ReadsTheSharedTestData) {

@@ -1,6 +1,7 @@
 // Trainings on sequences of different lengths, and the law with them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -248,6 +249,28 @@ TEST(SequenceTraining, RefusesWhatDoesNotFit) {
   testing::expect_says(message_of<InvalidArgument>(
                            [&] { train(classifier.network, tagger.data, sequence_options(1)); }),
                        "steps");
+}
+
+// Targets by step of other lengths were read outside their memory, or compared with zeros.
+TEST(SequenceTraining, TargetsOfOtherLengthsAreRefusedInEvaluations) {
+  for (const int64_t more : {-1, 1, 2, 40}) {
+    std::vector<Array> targets;
+    for (const Array& one : sequences()) {
+      const int64_t steps = std::max<int64_t>(1, one.shape[0] + more);
+      targets.push_back({{steps, 2}, std::vector<float>(static_cast<size_t>(2 * steps), 0.5f)});
+    }
+    const DatastorePtr others = sequence_datastore(std::move(targets));
+    TrainingProblem problem = problem_of(Kind::regression);
+    const auto says = [&](const auto& call) {
+      const std::string message = message_of<InvalidArgument>(call);
+      testing::expect_says(message, "[evaluate] observation ");
+      testing::expect_says(message, "in its target");
+    };
+    const DatastorePtr inputs = sequence_datastore(sequences());
+    says([&] { evaluate(problem.network, inputs, {.threads = 2, .targets = others}); });
+    const DatastorePtr paired = with_targets(inputs, others, TargetLengths::any);
+    says([&] { evaluate(problem.network, paired, {.threads = 2}); });
+  }
 }
 
 }  // namespace

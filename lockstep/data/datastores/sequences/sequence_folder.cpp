@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "lockstep/base/counted.h"
@@ -88,6 +90,36 @@ Array sequence_of_numpy(const std::string& path) {
   return sequence;
 }
 
+// Words that stand for a value that is missing.
+bool is_missing_value(const std::string& cell) {
+  std::string word;
+  for (const char c : cell) {
+    if (c != ' ' && c != '"')
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  const auto words = {"", "na", "n/a", "nan", "null", "none", "-", "?"};
+  return std::ranges::find(words, word) != words.end();
+}
+
+// A step that is missing would move all later ones.
+void refuse_gaps(const std::string& path, const Datastore& rows,
+                 const std::vector<std::string>& columns) {
+  if (!columns.empty() && std::ranges::all_of(columns, is_missing_value)) {
+    refuse_folder(path + " line 1 has `" + columns[0] + "` instead of numbers",
+                  "give each step its values, or leave it out of the file");
+  }
+  int64_t before = 0;
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const int64_t line = std::stoll(rows.name(i).substr(std::string("line ").size()));
+    if (i > 0 && line > before + 1) {
+      refuse_folder(
+          path + " line " + std::to_string(before + 1) + " is empty, but more steps follow",
+          "give each step its values, or remove the line");
+    }
+    before = line;
+  }
+}
+
 // The rows of a table as the steps of a sequence.
 Array sequence_of(const std::string& path, std::vector<std::string>& columns) {
   if (is_numpy_name(path)) return sequence_of_numpy(path);
@@ -96,6 +128,7 @@ Array sequence_of(const std::string& path, std::vector<std::string>& columns) {
   const ValueSpec spec = rows->spec().inputs.at(0);
   if (rows->size() == 0) refuse_folder(path + " has names of columns, but no steps");
   columns = spec.columns;
+  refuse_gaps(path, *rows, columns);
   Array sequence{{rows->size(), spec.shape[0]}, {}};
   sequence.values.reserve(static_cast<size_t>(sequence.shape.elements()));
   for (int64_t i = 0; i < rows->size(); ++i) {

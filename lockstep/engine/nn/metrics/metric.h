@@ -170,7 +170,7 @@ int64_t predicted_class(std::span<const float> scores);
 // Whether a built-in metric is a share of observations, which is displayed in percent.
 bool metric_is_share(const std::string& metric);
 
-// ---- Sequences of tokens that were read, beside those that are right ----
+// ---- Sequences of tokens that were read, compared with those that are right ----
 
 // The fewest tokens to insert, delete or replace that turn one sequence into the other (Levenshtein
 // 1966; MATLAB's editDistance). Thread-safe.
