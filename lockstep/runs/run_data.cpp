@@ -192,6 +192,12 @@ void refuse_options_of_images(const JobData& data) {
   if (data.labels != JobData().labels) refuse("labels");
   if (!data.label_column.empty()) refuse("label_column");
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
+  for (const auto* names : {&data.train, &data.validation, &data.test}) {
+    if (names->size() <= 1) continue;
+    throw InvalidArgument("[data] a text is one file or one folder, received a list of " +
+                              std::to_string(names->size()),
+                          "put the files into one folder");
+  }
 }
 
 // The parts of a text: validation and test are its last tokens, or texts of their own.

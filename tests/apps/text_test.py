@@ -83,6 +83,12 @@ class Texts(CommandTest):
         self.assertNotIn("(", classes)
         self.assertNotIn("images", classes)
 
+    def test_a_list_of_texts_is_refused(self):
+        self.put("text.txt", SENTENCE * 40)
+        self.put("more.txt", SENTENCE * 40)
+        said = self.refuse("train", self.job(), "--set", 'data.train=["text.txt", "more.txt"]', "--check")
+        self.assertIn("a text is one file or one folder", said)
+
     def test_a_seed_gives_one_text(self):
         self.trained()
         one = self.generate("--seed", "3")
