@@ -1,7 +1,8 @@
 // Reads rows of digits without knowing where each digit is: connectionist temporal classification
 // (CTC). Images of several drawn digits in a row are sequences of columns; a bidirectional LSTM
 // gives scores of ten digits and "blank" for each step, and the loss sums over all alignments of
-// the digits to the steps. A loop of one's own trains it; the number of threads changes no bit.
+// the digits to the steps. The program has its own training loop, whose bits do not depend on the
+// number of threads.
 //
 // usage: digit_rows [ITERATIONS]
 #include <algorithm>
@@ -93,10 +94,13 @@ int main(int argc, char** argv) {
   };
   constexpr int64_t kMiniBatch = 32;
   AdamState state;
+  double first = 0, last = 0;  // losses
   for (int64_t iteration = 1; iteration <= iterations; ++iteration) {
     const Rows rows = rows_of(*parts[0], /*seed=*/1, (iteration - 1) * kMiniBatch, kMiniBatch);
     const auto step = sharded_value_and_gradient(
         loss, {rows.x, rows.lengths, rows.digits, rows.counts}, group, iteration);
+    last = step.value;
+    if (iteration == 1) first = last;
     const double rate = iteration < iterations * 3 / 4 ? 0.003 : 0.0005;
     adam_update(network, step.gradients, state, {.learning_rate = rate});
     if (iteration % 100 == 0 || iteration == iterations) {
@@ -107,5 +111,6 @@ int main(int argc, char** argv) {
   const double errors = error_rate(network, *parts[1], 500);
   std::printf("character error rate %.1f %%, digest %s\n", 100 * errors,
               network_digest(network).to_string().c_str());
-  return iterations < 1500 || errors < 0.05 ? 0 : 1;
+  // After a few iterations the network does not read yet, but its loss has fallen.
+  return (iterations < 1500 ? last < first / 2 : errors < 0.05) ? 0 : 1;
 }

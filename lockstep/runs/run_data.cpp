@@ -192,18 +192,12 @@ void refuse_options_of_images(const JobData& data) {
   if (data.labels != JobData().labels) refuse("labels");
   if (!data.label_column.empty()) refuse("label_column");
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
-  for (const auto* names : {&data.train, &data.validation, &data.test}) {
-    if (names->size() <= 1) continue;
-    throw InvalidArgument("[data] a text is one file or one folder, received a list of " +
-                              std::to_string(names->size()),
-                          "put the files into one folder");
-  }
 }
 
-// The parts of a text: validation and test are its last tokens, or texts of their own.
+// The parts of a text. Validation and test data are the end of the text, or other texts.
 RunData open_text_data(const Job& job, const TableColumns& columns) {
   refuse_options_of_images(job.data);
-  const TextFiles text = read_text_files(job.data.train.at(0));
+  const TextFiles text = read_text_files(only_text(job.data.train));
   const Vocabulary vocabulary =
       columns.empty() ? learn_vocabulary(text, job.data) : vocabulary_of(job.data.tokens, columns);
   check_vocabulary(build_network(job), vocabulary);
@@ -227,7 +221,7 @@ RunData open_text_data(const Job& job, const TableColumns& columns) {
   };
   const auto other = [&](const std::vector<std::string>& names) -> DatastorePtr {
     if (names.empty()) return nullptr;
-    return windows(tokens_of(read_text_files(names[0]), vocabulary));
+    return windows(tokens_of(read_text_files(only_text(names)), vocabulary));
   };
   RunData data;
   data.test =

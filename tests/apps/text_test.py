@@ -87,7 +87,7 @@ class Texts(CommandTest):
         self.put("text.txt", SENTENCE * 40)
         self.put("more.txt", SENTENCE * 40)
         said = self.refuse("train", self.job(), "--set", 'data.train=["text.txt", "more.txt"]', "--check")
-        self.assertIn("a text is one file or one folder", said)
+        self.assertIn("a text is one .txt file or one folder", said)
 
     def test_a_seed_gives_one_text(self):
         self.trained()

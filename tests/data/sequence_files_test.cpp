@@ -212,8 +212,10 @@ TEST(SequenceFolder, StepsThatAreMissingAreRefused) {
   };
   expect_says(refusal("1\n2\n\n4\n"), "a/1.csv line 3 is empty");
   expect_says(refusal("1\r\n\r\n4\r\n"), "a/1.csv line 2 is empty");
-  expect_says(refusal("NA\n2\n3\n"), "a/1.csv line 1 has `NA`");
-  expect_says(refusal("\"null\",NA\n2,1\n3,1\n"), "line 1 has `null`");
+  for (const char* const first : {"NA", "inf", "-nan", "#N/A", "1e999", "0x1", "\"1,000\""}) {
+    expect_says(refusal(std::string(first) + "\n2\n3\n"), "a/1.csv has `");
+  }
+  expect_says(refusal("\"null\",NA\n2,1\n3,1\n"), "a/1.csv has `null`");
   for (const char* const good : {"1\n2\n4\n", "\n1\n2\n4\n\n\n", "x\n1\n2\n4\n", "x\n\n1\n2\n4"}) {
     folder.write("a/1.csv", bytes_of_text(good));
     EXPECT_EQ(sequence_folder(folder.path)->steps(0, 0), 3) << good;

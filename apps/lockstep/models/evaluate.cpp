@@ -65,12 +65,6 @@ class Readable {
   std::vector<UnreadableImage> skipped_;
 };
 
-const std::string& only_text(const std::vector<std::string>& names) {
-  if (names.size() == 1) return names[0];
-  throw InvalidArgument("[evaluate] a text is one .txt file or one folder, received " +
-                        std::to_string(names.size()) + " names");
-}
-
 int evaluate_command(const EvaluateArguments& a) {
   const ArchivesProgress archives(a.json);
   const auto begin = std::chrono::steady_clock::now();

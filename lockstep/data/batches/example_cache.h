@@ -254,6 +254,10 @@ struct CachedTargets {
   const CachedValue* value = nullptr;
 
   explicit operator bool() const { return cache != nullptr; }
+  // The number of steps of an example's target, which must be a sequence (ExampleCache::steps()).
+  int64_t steps(int64_t index) const {
+    return cache->steps(index, value == cache->target() ? cache->inputs().size() : 0);
+  }
 };
 
 // `targets`: the other cache, or null. Throws InvalidArgument if the examples have

@@ -59,9 +59,8 @@ void check_start(const MiniBatchQueueOptions& options, int64_t per_epoch, int64_
 void check_targets(const ExampleCache& cache, const MiniBatchQueueOptions& options) {
   const CachedTargets targets = targets_of(cache, options.targets.get());
   if (options.sequence_length == 0 || !targets || !targets.value->sequence) return;
-  const size_t number = targets.value == cache.target() ? cache.inputs().size() : 0;
   for (int64_t i = 0; i < cache.size(); ++i) {
-    const int64_t steps = targets.cache->steps(i, number);
+    const int64_t steps = targets.steps(i);
     bool fits = false;
     for (size_t k = 0; k < cache.inputs().size(); ++k) {
       fits = fits || (cache.inputs()[k].sequence && cache.steps(i, k) == steps);

@@ -133,12 +133,11 @@ bool MiniBatchRows::size_sequences(MiniBatch& batch, size_t i) const {
   const bool input = i < cache_.inputs().size();
   const bool target = !input && targets_ && i == cache_.inputs().size();
   if (!(input ? cache_.inputs()[i].sequence : target && targets_.value->sequence)) return false;
-  const ExampleCache& cache = input ? cache_ : *targets_.cache;
-  const size_t number = input ? i : targets_.value == cache.target() ? cache.inputs().size() : 0;
   std::vector<int64_t> lengths;
   lengths.reserve(batch.observations.size());
   for (const int64_t observation : batch.observations) {
-    lengths.push_back(piece_of(batch, cache.steps(observation, number)).count);
+    const int64_t steps = input ? cache_.steps(observation, i) : targets_.steps(observation);
+    lengths.push_back(piece_of(batch, steps).count);
   }
   batch.arrays[i].resize(lengths);
   return true;

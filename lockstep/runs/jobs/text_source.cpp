@@ -11,6 +11,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/storage/s3_files.h"
+#include "lockstep/train/evaluation/evaluation.h"
 
 namespace lockstep {
 namespace {
@@ -64,14 +65,6 @@ class NamedTokens final : public Tokens {
   std::string name_;
 };
 
-int64_t vocabulary_size(const Network& network) {
-  const auto description = network.to_json();
-  for (const auto& layer : description["layers"]) {
-    if (layer["type"] == "token_input") return layer["vocabulary"].get<int64_t>();
-  }
-  return 0;
-}
-
 }  // namespace
 
 bool takes_text(const Network& network) {
@@ -81,6 +74,13 @@ bool takes_text(const Network& network) {
   if (inputs.size() == 1) return true;
   throw InvalidArgument("[text] the network has tokens and further inputs, which files cannot give",
                         "a program can: combine() of token_windows() and other datastores");
+}
+
+const std::string& only_text(const std::vector<std::string>& names) {
+  if (names.size() == 1) return names[0];
+  throw InvalidArgument("[text] a text is one .txt file or one folder, received " +
+                            std::to_string(names.size()) + " names",
+                        "put the files into one folder");
 }
 
 TextFiles read_text_files(const std::string& path) {
@@ -156,7 +156,7 @@ Vocabulary vocabulary_of(const Model& model) {
 }
 
 void check_vocabulary(const Network& network, const Vocabulary& vocabulary) {
-  const int64_t room = vocabulary_size(network);
+  const int64_t room = input_tokens(network);
   if (room >= vocabulary.size()) return;
   throw InvalidArgument("[text] the text has " + counted(vocabulary.size(), "token") + " (" +
                             std::string(name_of(vocabulary.units())) +

@@ -19,6 +19,9 @@ inline constexpr int64_t default_text_window = 256;
 // Whether the network's input is tokens. Throws InvalidArgument for tokens next to other inputs.
 bool takes_text(const Network& network);
 
+// The only one of these names. Throws InvalidArgument for others than one.
+const std::string& only_text(const std::vector<std::string>& names);
+
 // A text that has been read: one file, or all .txt files of a folder and the folders in it, in the
 // bytewise order of their paths, one after another.
 struct TextFiles {

@@ -71,10 +71,8 @@ void EvaluatedBatches::number_steps(const LoweredNetwork& lowered) {
     offsets_.push_back(offsets_.back() + data_.images->steps(i, k));
   }
   if (!targets_ || !targets_.value->sequence) return;
-  const ExampleCache& cache = *targets_.cache;
-  const size_t target = targets_.value == cache.target() ? cache.inputs().size() : 0;
   for (int64_t i = 0; i < observations(); ++i) {
-    const int64_t steps = data_.images->steps(i, k), wanted = cache.steps(i, target);
+    const int64_t steps = data_.images->steps(i, k), wanted = targets_.steps(i);
     if (steps == wanted) continue;
     throw InvalidArgument("[evaluate] " + data_.images->store()->name(i) + " has " +
                               counted(steps, "step") + ", but " + std::to_string(wanted) +

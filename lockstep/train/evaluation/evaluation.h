@@ -22,7 +22,8 @@ struct Evaluation {
   double accuracy = 0;  // NaN if targets are images
   std::vector<MetricValue> metrics = {};
   std::optional<ConfusionMatrix> confusion = {};  // if requested
-  std::string examples = "images";  // what was evaluated: "images", "rows", "observations"
+  std::string examples =
+      "images";  // what was evaluated: "images", "sequences", "rows", "observations"
 };
 
 struct EvaluationOptions {
@@ -45,8 +46,13 @@ struct EvaluationOptions {
 Evaluation evaluate(Network& network, const DatastorePtr& data,
                     const EvaluationOptions& options = {});
 
-// Outputs (n x output of the network, row-major) for each observation, computed in the same way.
+// Outputs (n x output of the network, row-major) for each observation, computed in the same way. Of
+// outputs by step, n is the number of valid steps of all observations, one observation after
+// another.
 Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options = {});
+
+// The number of different tokens that a network's input takes; 0: it does not take tokens.
+int64_t input_tokens(const Network& network);
 
 struct GenerateOptions {
   int64_t length = 256;    // the most tokens to generate
@@ -62,9 +68,9 @@ struct GenerateOptions {
 // a network with one input of tokens and a result by step (the last layer is softmax) gives after
 // the tokens before it. Token i is a function of network, prompt, options and i alone, with the
 // same bits on any number of threads; of equally likely tokens the first counts as likelier.
-// `token` is called with each one and returns whether to go on. If the text has more than
-// options.context tokens, the network sees the last ones, as a text of its own. The tokens of the
-// prompt are not among the results. Throws InvalidArgument for a network that does not fit, a
+// `token` is called with each one and returns whether to go on. Of a text with more than
+// options.context tokens, the network sees the last ones, from position 0 on. The results do not
+// contain the prompt. Throws InvalidArgument for a network that does not fit, a
 // prompt without tokens or with tokens outside the vocabulary, and options outside their ranges.
 std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
                               const GenerateOptions& options = {},

@@ -30,15 +30,6 @@ void check_generate_options(const GenerateOptions& options) {
   }
 }
 
-// The number of tokens that the network's input takes.
-int64_t input_tokens(const Network& network) {
-  const auto description = network.to_json();
-  for (const auto& layer : description["layers"]) {
-    if (layer["type"] == TokenInputOptions::kType) return layer["vocabulary"].get<int64_t>();
-  }
-  return 0;
-}
-
 void check_generator(const Network& network) {
   const std::vector<NetworkValue> inputs = network.inputs(), outputs = network.outputs();
   if (inputs.size() != 1 || inputs[0].type != DType::i32) {
@@ -122,6 +113,14 @@ int32_t drawn_token(const std::vector<float>& probabilities, const GenerateOptio
 }
 
 }  // namespace
+
+int64_t input_tokens(const Network& network) {
+  const auto description = network.to_json();
+  for (const auto& layer : description["layers"]) {
+    if (layer["type"] == TokenInputOptions::kType) return layer["vocabulary"].get<int64_t>();
+  }
+  return 0;
+}
 
 std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
                               const GenerateOptions& options,

@@ -207,9 +207,9 @@ class Estimate {
 
 MemoryEstimate estimate_memory(const Network& network, const TrainingData& data,
                                const TrainingOptions& options, const DatastorePtr& test) {
-  TrainingOptions resolved = options.resolved();
-  if (options.shards.size == 0) resolved.shards.size = default_shard_size(network, Device());
-  return Estimate(network, data, resolved, test).all();
+  TrainingOptions placed = options;
+  set_shard_size(network, Device(), placed);
+  return Estimate(network, data, placed.resolved(), test).all();
 }
 
 }  // namespace lockstep

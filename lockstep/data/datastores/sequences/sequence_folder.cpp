@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
@@ -90,22 +91,29 @@ Array sequence_of_numpy(const std::string& path) {
   return sequence;
 }
 
-// Words that stand for a value that is missing.
-bool is_missing_value(const std::string& cell) {
+// Whether a cell holds a value, or stands for one that is missing, in whatever notation: `NA`,
+// `#N/A`, `-nan`, `1e999`, `0x1`, `1,000`. Then it is not the name of a column.
+bool is_value(const std::string& cell) {
   std::string word;
   for (const char c : cell) {
     if (c != ' ' && c != '"')
       word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
-  const auto words = {"", "na", "n/a", "nan", "null", "none", "-", "?"};
-  return std::ranges::find(words, word) != words.end();
+  const auto missing = {"", "na", "n/a", "null", "none", "-", "?"};
+  if (word.starts_with("#n") || std::ranges::find(missing, word) != missing.end()) return true;
+  char* end = nullptr;
+  std::strtod(word.c_str(), &end);
+  return *end == '\0' || word.find_first_not_of("0123456789.,+-") == std::string::npos;
 }
 
 // A step that is missing would move all later ones.
 void refuse_gaps(const std::string& path, const Datastore& rows,
                  const std::vector<std::string>& columns) {
-  if (!columns.empty() && std::ranges::all_of(columns, is_missing_value)) {
-    refuse_folder(path + " line 1 has `" + columns[0] + "` instead of numbers",
+  const auto value = std::ranges::find_if(columns, is_value);
+  if (value != columns.end()) {
+    refuse_folder(path + " has `" + *value +
+                      "` in its first line, which is neither a number nor the "
+                      "name of a column",
                   "give each step its values, or leave it out of the file");
   }
   int64_t before = 0;

@@ -97,38 +97,35 @@ struct TileSums {
 
   template <int rows>
   static HWY_INLINE void load(const float* from, V (&tile)[rows][vectors]) {
-    const D d;
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v, from += kLanesOfVector) tile[r][v] = hn::Load(d, from);
-    }
+    each<rows>([&](int r, int v, int64_t at)
+                   __attribute__((always_inline)) { tile[r][v] = hn::Load(D(), from + at); });
   }
   template <int rows>
   static HWY_INLINE void store(const V (&tile)[rows][vectors], float* to) {
-    const D d;
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v, to += kLanesOfVector) hn::Store(tile[r][v], d, to);
-    }
+    each<rows>([&](int r, int v, int64_t at)
+                   __attribute__((always_inline)) { hn::Store(tile[r][v], D(), to + at); });
   }
-
   // tile = sums in memory + tile
   template <int rows>
   static HWY_INLINE void add_before(const float* from, V (&tile)[rows][vectors]) {
-    const D d;
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v, from += kLanesOfVector) {
-        tile[r][v] = hn::Add(hn::Load(d, from), tile[r][v]);
-      }
-    }
+    each<rows>([&](int r, int v, int64_t at) __attribute__((always_inline)) {
+      tile[r][v] = hn::Add(hn::Load(D(), from + at), tile[r][v]);
+    });
   }
 
   HWY_ALIGN float block[kTile];  // of the rows of a block until now
   HWY_ALIGN float leaf[kTile];   // of the blocks before it
+
+ private:
+  // Calls body with each row and vector, and their place in memory.
+  template <int rows, class Body>
+  static HWY_INLINE void each(const Body& body) {
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) body(r, v, (r * vectors + v) * kLanesOfVector);
+    }
+  }
 };
 
 // The tree's sums of one tile of at most kLeafRows rows that wait for their siblings.
