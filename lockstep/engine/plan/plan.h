@@ -107,8 +107,10 @@ class Plan {
   std::unique_ptr<State> state_;
 };
 
-// A plan with its own memory on the plan's device. Not thread-safe. The run shares ownership of the
-// plan. The parameters and the states must outlive the run.
+struct PlanMemory;  // runs_in_turn.h
+
+// A plan with its own memory on the plan's device, or with memory that it shares. Not thread-safe.
+// The run shares ownership of the plan. The parameters and the states must outlive the run.
 //
 // On a device other than the CPU, a run has its own stream. forward(), backward() and the copying
 // functions add work to it without waiting. Results can be read after synchronize(). Each run waits
@@ -117,10 +119,11 @@ class Plan {
 // recording if the device supports recordings.
 class PlanRun {
  public:
-  // `states`, by slot: row-major f32 memory on the plan's device, which the plan reads. Throws
-  // InvalidArgument if the parameters are on another device.
+  // `states`, by slot: row-major f32 memory on the plan's device, which the plan reads. `memory`:
+  // for runs in turn, with at least sizes_of(plan); null: its own. Throws InvalidArgument if the
+  // parameters are on another device.
   PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
-          const std::vector<const float*>& states);
+          const std::vector<const float*>& states, std::shared_ptr<PlanMemory> memory = {});
   ~PlanRun();
   PlanRun(PlanRun&&) noexcept;
 

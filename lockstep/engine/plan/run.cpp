@@ -9,6 +9,7 @@
 #include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/engine/plan/device_step.h"
+#include "lockstep/engine/plan/runs_in_turn.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +25,7 @@ struct Phase {
 struct PlanRun::State {
   std::shared_ptr<const Plan> plan;
   DeviceMemory* device = nullptr;  // null: the CPU
-  Memory arena, scratch, gradients;
+  std::shared_ptr<PlanMemory> memory;
   std::unique_ptr<DeviceStream> stream;
   std::unique_ptr<DeviceStep> device_step;
   Phase forward, backward;
@@ -43,11 +44,6 @@ struct PlanRun::State {
 
   void* address(int buffer) const {
     return buffer < 0 ? nullptr : addresses[static_cast<size_t>(buffer)];
-  }
-
-  // Returns memory filled with zeros, so that padding that kernels never write is defined.
-  Memory zeros(size_t bytes) const {
-    return allocate_zeros(std::max<size_t>(bytes, 64), plan->state().device);
   }
 
   // Returns the buffer that is copied to or from the host. Throws InvalidArgument if `bytes` is not
@@ -81,7 +77,7 @@ struct PlanRun::State {
   void run_poisoned(const Phase& phase, const StepInfo& step, PassWatch* watch,
                     const BackwardResults& results) const {
     const Plan::State& p = plan->state();
-    if (phase.first > 0) fill_with_poison(gradients.data(), p.gradient_layout.bytes);
+    if (phase.first > 0) fill_with_poison(memory->gradients.data(), p.gradient_layout.bytes);
     for (size_t i = phase.first; i < phase.end; ++i) {
       if (!serves(i, results)) continue;
       for (size_t b = 0; b < p.buffers.size(); ++b) {
@@ -92,7 +88,7 @@ struct PlanRun::State {
           fill_with_poison(addresses[b], buffer.spec.bytes());
         }
       }
-      fill_with_poison(scratch.data(), p.scratch_bytes);
+      fill_with_poison(memory->scratch.data(), p.scratch_bytes);
       const std::vector<std::byte> before = all_bytes();
       steps[i](step);
       require_only_writes_changed(i, before);
@@ -104,9 +100,9 @@ struct PlanRun::State {
   std::vector<std::byte> all_bytes() const {
     const Plan::State& p = plan->state();
     std::vector<std::byte> bytes(p.arena_bytes + p.gradient_layout.bytes);
-    if (p.arena_bytes > 0) std::memcpy(bytes.data(), arena.data(), p.arena_bytes);
+    if (p.arena_bytes > 0) std::memcpy(bytes.data(), memory->arena.data(), p.arena_bytes);
     if (p.gradient_layout.bytes > 0) {
-      std::memcpy(bytes.data() + p.arena_bytes, gradients.data(), p.gradient_layout.bytes);
+      std::memcpy(bytes.data() + p.arena_bytes, memory->gradients.data(), p.gradient_layout.bytes);
     }
     return bytes;
   }
@@ -168,7 +164,7 @@ struct PlanRun::State {
 };
 
 PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
-                 const std::vector<const float*>& states)
+                 const std::vector<const float*>& states, std::shared_ptr<PlanMemory> memory)
     : state_(std::make_unique<State>()) {
   const Plan::State& p = plan->state();
   // Other streams may use the packed parameters too, so their memory comes from the default stream.
@@ -181,9 +177,7 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
                               ", but the plan runs on " + to_string(p.device),
                           "move them, or compile the plan for " + to_string(parameters.device()));
   }
-  s.arena = s.zeros(p.arena_bytes);
-  s.scratch = s.zeros(p.scratch_bytes);
-  s.gradients = s.zeros(p.gradient_layout.bytes);
+  s.memory = memory ? std::move(memory) : std::make_shared<PlanMemory>(sizes_of(*s.plan), p.device);
   if (!p.device.is_cpu()) {
     s.device = &memory_of(p.device);
     s.device->activate();
@@ -199,7 +193,7 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
   for (const auto& b : p.buffers) {
     switch (b.place) {
       case PlanBuffer::Place::arena:
-        s.addresses.push_back(s.arena.as<std::byte>() + b.offset);
+        s.addresses.push_back(s.memory->arena.as<std::byte>() + b.offset);
         break;
       case PlanBuffer::Place::parameter:
         s.addresses.push_back(parameters.address(b.slot, b.spec));
@@ -209,7 +203,7 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
         break;
       case PlanBuffer::Place::gradient: {
         const auto& entry = p.gradient_layout.entries[static_cast<size_t>(b.slot)];
-        s.addresses.push_back(s.gradients.as<std::byte>() + entry.offset);
+        s.addresses.push_back(s.memory->gradients.as<std::byte>() + entry.offset);
         break;
       }
     }
@@ -227,7 +221,7 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
     std::vector<void*> reads, writes;
     for (int b : step.reads) reads.push_back(s.address(b));
     for (int b : step.writes) writes.push_back(s.address(b));
-    kernels::PassMemory where{reads, writes, s.scratch.data()};
+    kernels::PassMemory where{reads, writes, s.memory->scratch.data()};
     if (s.device) {
       where.stream = s.stream->get();
       where.device_step = s.device_step->address();
@@ -280,7 +274,7 @@ const float* PlanRun::total_output_gradient(int i) const {
       state_->address(state_->plan->state().total_output_gradients.at(static_cast<size_t>(i))));
 }
 
-std::byte* PlanRun::gradients() const { return state_->gradients.as<std::byte>(); }
+std::byte* PlanRun::gradients() const { return state_->memory->gradients.as<std::byte>(); }
 
 void PlanRun::keep(size_t sum, int64_t first, std::span<const kernels::ShardLeaf> leaves,
                    void* kept) const {

@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// What the network made of the observations of a batch, row by row.
+// What the network made of the observations of a batch: scores and targets of its outputs one after
+// another (EvaluatedBatches::outputs_of()), losses by observation.
 struct ComputedBatch {
   IndexRange observations;
   int thread = 0;                  // of the pool, which has computed it or waited for it

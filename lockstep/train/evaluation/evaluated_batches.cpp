@@ -1,8 +1,12 @@
 #include "lockstep/train/evaluation/evaluated_batches.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/counted.h"
@@ -13,6 +17,35 @@
 #include "lockstep/train/programs/shard.h"
 
 namespace lockstep {
+
+namespace {
+
+// Rows of a part whose sequences have room for `steps` steps: few of long ones, so that the memory
+// of a part does not grow with its steps.
+int64_t rows_of_part(int64_t steps) {
+  constexpr int64_t short_steps = 512;
+  return steps <= short_steps ? 16 : 4;
+}
+
+}  // namespace
+
+// All inputs have the same power of two, because pairs of powers would be many plans.
+ShardShape evaluated_shape(const std::vector<int64_t>& lengths,
+                           const std::vector<int64_t>& longest) {
+  constexpr int64_t least = 8;
+  int64_t own = least, most = 1;
+  for (size_t k = 0; k < longest.size(); ++k) {
+    if (longest[k] > 0) own = std::max(own, lengths[k]);
+  }
+  const auto level = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(own)));
+  ShardShape shape;
+  for (const int64_t of_all : longest) {
+    shape.steps.push_back(of_all > 0 ? std::min(level, steps_capacity(of_all)) : 0);
+    most = std::max(most, shape.steps.back());
+  }
+  shape.rows = rows_of_part(most);
+  return shape;
+}
 
 EvaluatedBatches::EvaluatedBatches(Network& network, EvaluatedData data, int threads)
     : network_(network),
@@ -30,7 +63,8 @@ EvaluatedBatches::EvaluatedBatches(Network& network, EvaluatedData data, int thr
     against_ = Against::labels;
   }
   measure_sequences();
-  const LoweredNetwork lowered = lower(kChunk);
+  const LoweredNetwork lowered =
+      lower(in_parts() ? evaluated_shape(longest_, longest_) : ShardShape{size_});
   output_ = network.outputs().at(0).shape;
   if (lowered.output_lengths.at(0) >= 0) number_steps(lowered);
   if (on_cpu()) return;
@@ -45,7 +79,6 @@ std::vector<std::string> EvaluatedBatches::classes() const {
   return (data_.targets ? data_.targets : data_.images)->store()->classes();
 }
 
-// One plan has room for the longest sequence.
 void EvaluatedBatches::measure_sequences() {
   const std::vector<NetworkValue> inputs = network_.inputs();
   if (std::ranges::none_of(inputs, &NetworkValue::sequence)) return;
@@ -54,9 +87,44 @@ void EvaluatedBatches::measure_sequences() {
     for (int64_t i = 0; inputs[k].sequence && i < observations(); ++i) {
       longest = std::max(longest, data_.images->steps(i, k));
     }
-    steps_.push_back(inputs[k].sequence ? steps_capacity(longest) : 0);
+    longest_.push_back(inputs[k].sequence ? std::max<int64_t>(longest, 1) : 0);
     lengths_ += inputs[k].sequence ? 1 : 0;
   }
+}
+
+ShardShape EvaluatedBatches::shape_of(int64_t observation) const {
+  std::vector<int64_t> lengths;
+  for (size_t k = 0; k < longest_.size(); ++k) {
+    lengths.push_back(longest_[k] > 0 ? data_.images->steps(observation, k) : 0);
+  }
+  return evaluated_shape(lengths, longest_);
+}
+
+std::vector<ShardShape> EvaluatedBatches::shapes() const {
+  std::set<ShardShape> found;
+  if (!in_parts()) found.insert({size_});
+  for (int64_t i = 0; in_parts() && i < observations(); ++i) found.insert(shape_of(i));
+  return {found.begin(), found.end()};
+}
+
+std::vector<EvaluatedPart> EvaluatedBatches::parts(const IndexRange& observations) const {
+  std::map<ShardShape, std::vector<int64_t>> by_shape;
+  for (int64_t i = observations.first; i < observations.end(); ++i) {
+    by_shape[in_parts() ? shape_of(i) : ShardShape{size_}].push_back(i);
+  }
+  std::vector<EvaluatedPart> found;
+  for (const auto& [shape, all] : by_shape) {
+    const auto rows = static_cast<size_t>(shape.rows);
+    for (size_t first = 0; first < all.size(); first += rows) {
+      const auto some = std::span(all).subspan(first, std::min(rows, all.size() - first));
+      found.push_back({shape, {some.begin(), some.end()}});
+    }
+  }
+  return found;
+}
+
+int64_t EvaluatedBatches::outputs_together(const ShardShape& shape) const {
+  return by_step() ? shape.steps[steps_input_] : 1;
 }
 
 void EvaluatedBatches::number_steps(const LoweredNetwork& lowered) {
@@ -65,7 +133,7 @@ void EvaluatedBatches::number_steps(const LoweredNetwork& lowered) {
     throw Unsupported("[evaluate] the steps of the network's output are not those of an input");
   }
   const auto k = static_cast<size_t>(of - lowered.input_lengths.begin());
-  steps_of_output_ = steps_[k];
+  steps_input_ = k;
   offsets_.push_back(0);
   for (int64_t i = 0; i < observations(); ++i) {
     offsets_.push_back(offsets_.back() + data_.images->steps(i, k));
@@ -109,9 +177,9 @@ int64_t EvaluatedBatches::rows_of_chunk(int64_t chunk) const {
   return std::min(kChunk, observations() - chunk * kChunk);
 }
 
-LoweredNetwork EvaluatedBatches::lower(int64_t rows) const {
+LoweredNetwork EvaluatedBatches::lower(const ShardShape& shape) const {
   LoweredNetwork lowered = network_.lower(
-      rows, {.training = false, .inputs = data_.images->input_types(), .steps = steps_});
+      shape.rows, {.training = false, .inputs = data_.images->input_types(), .steps = shape.steps});
   const LoweredValue scores{lowered.outputs.at(0), lowered.output_lengths.at(0)};
   lowered.graph.mark_output(scores.value);
   if (plans_have_loss()) {
@@ -120,25 +188,26 @@ LoweredNetwork EvaluatedBatches::lower(int64_t rows) const {
   return lowered;
 }
 
-size_t EvaluatedBatches::wanted_bytes() const {
-  const auto outputs = static_cast<size_t>(outputs_together());
+size_t EvaluatedBatches::wanted_bytes(const ShardShape& shape) const {
+  const auto outputs = static_cast<size_t>(outputs_together(shape));
   return against_ == Against::images
              ? outputs * static_cast<size_t>(output_.elements()) * sizeof(float)
              : outputs * sizeof(int32_t);
 }
 
-void EvaluatedBatches::clear_padding(const std::vector<uint8_t*>& to, void* wanted,
-                                     int64_t rows) const {
+void EvaluatedBatches::clear_padding(const std::vector<uint8_t*>& to, void* wanted, int64_t rows,
+                                     const ShardShape& shape) const {
   const auto clear = [&](void* memory, size_t bytes) {
     std::memset(static_cast<uint8_t*>(memory) + static_cast<size_t>(rows) * bytes, 0,
-                static_cast<size_t>(size_ - rows) * bytes);
+                static_cast<size_t>(shape.rows - rows) * bytes);
   };
   for (size_t k = 0; k < data_.images->inputs().size(); ++k) {
-    const size_t steps = steps_.empty() || steps_[k] == 0 ? 1 : static_cast<size_t>(steps_[k]);
+    const bool sequence = k < shape.steps.size() && shape.steps[k] > 0;
+    const size_t steps = sequence ? static_cast<size_t>(shape.steps[k]) : 1;
     clear(to[k], steps * data_.images->inputs()[k].bytes);
   }
   for (size_t k = data_.images->inputs().size(); k < to.size(); ++k) clear(to[k], sizeof(int32_t));
-  if (against_ != Against::nothing) clear(wanted, wanted_bytes());
+  if (against_ != Against::nothing) clear(wanted, wanted_bytes(shape));
 }
 
 void EvaluatedBatches::expect(const IndexRange& observations) const {
@@ -149,32 +218,38 @@ void EvaluatedBatches::expect(const IndexRange& observations) const {
 
 void EvaluatedBatches::fill_rows(const std::vector<uint8_t*>& to, void* wanted,
                                  const IndexRange& rows, int64_t first, int thread) {
-  auto& memory = scratch_[static_cast<size_t>(thread)];
+  const ShardShape shape{size_};
   for (int64_t i = rows.first; i < rows.end(); ++i) {
-    const uint8_t* const example = data_.images->get(first + i, memory);
-    for (size_t k = 0; k < data_.images->inputs().size(); ++k) {
-      const CachedValue& input = data_.images->inputs()[k];
-      if (input.sequence) {
-        fill_sequence(k, i, example, to);
-        continue;
-      }
-      uint8_t* const row = to[k] + static_cast<size_t>(i) * input.bytes;
-      std::memcpy(row, example + input.offset, input.bytes);
-      if (input.kind == ValueKind::array) continue;
-      add_noise(data_.noise, data_.seed, fixed_noise_epoch, first + i, row,
-                static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
+    fill_row(to, wanted, i, first + i, shape, thread);
+  }
+}
+
+void EvaluatedBatches::fill_row(const std::vector<uint8_t*>& to, void* wanted, int64_t row,
+                                int64_t observation, const ShardShape& shape, int thread) {
+  auto& memory = scratch_[static_cast<size_t>(thread)];
+  const uint8_t* const example = data_.images->get(observation, memory);
+  for (size_t k = 0; k < data_.images->inputs().size(); ++k) {
+    const CachedValue& input = data_.images->inputs()[k];
+    if (input.sequence) {
+      fill_sequence(k, row, example, shape, to);
+      continue;
     }
-    if (against_ != Against::nothing && by_step()) {
-      fill_wanted_steps(i, example, first + i, wanted);
-    } else if (against_ == Against::labels) {
-      static_cast<int32_t*>(wanted)[i] = static_cast<int32_t>(data_.images->label(first + i));
-    } else if (against_ == Against::images) {
-      float* const row = static_cast<float*>(wanted) + i * targets_.value->elements();
-      if (targets_.cache == data_.images.get()) {
-        copy_target(*targets_.value, example, row);
-      } else {
-        copy_target(targets_, first + i, memory, row);
-      }
+    uint8_t* const at = to[k] + static_cast<size_t>(row) * input.bytes;
+    std::memcpy(at, example + input.offset, input.bytes);
+    if (input.kind == ValueKind::array) continue;
+    add_noise(data_.noise, data_.seed, fixed_noise_epoch, observation, at,
+              static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
+  }
+  if (against_ != Against::nothing && by_step()) {
+    fill_wanted_steps(row, example, observation, shape, wanted);
+  } else if (against_ == Against::labels) {
+    static_cast<int32_t*>(wanted)[row] = static_cast<int32_t>(data_.images->label(observation));
+  } else if (against_ == Against::images) {
+    float* const at = static_cast<float*>(wanted) + row * targets_.value->elements();
+    if (targets_.cache == data_.images.get()) {
+      copy_target(*targets_.value, example, at);
+    } else {
+      copy_target(targets_, observation, memory, at);
     }
   }
 }
@@ -191,30 +266,33 @@ void copy_steps(const ExampleCache::Steps& steps, size_t bytes, int64_t room, ui
 }  // namespace
 
 void EvaluatedBatches::fill_sequence(size_t k, int64_t row, const uint8_t* example,
+                                     const ShardShape& shape,
                                      const std::vector<uint8_t*>& to) const {
   const CachedValue& input = data_.images->inputs()[k];
   const ExampleCache::Steps steps = data_.images->steps_in(input, example);
-  const size_t room = static_cast<size_t>(steps_[k]) * input.bytes;
-  copy_steps(steps, input.bytes, steps_[k], to[k] + static_cast<size_t>(row) * room);
+  const size_t room = static_cast<size_t>(shape.steps[k]) * input.bytes;
+  copy_steps(steps, input.bytes, shape.steps[k], to[k] + static_cast<size_t>(row) * room);
   size_t lengths = data_.images->inputs().size();
-  for (size_t before = 0; before < k; ++before) lengths += steps_[before] > 0 ? 1 : 0;
+  for (size_t before = 0; before < k; ++before) lengths += shape.steps[before] > 0 ? 1 : 0;
   reinterpret_cast<int32_t*>(to[lengths])[row] = static_cast<int32_t>(steps.count);
 }
 
 void EvaluatedBatches::fill_wanted_steps(int64_t row, const uint8_t* example, int64_t observation,
-                                         void* wanted) const {
+                                         const ShardShape& shape, void* wanted) const {
   std::vector<uint8_t> scratch;
   if (targets_.cache != data_.images.get()) example = targets_.cache->get(observation, scratch);
   const ExampleCache::Steps steps = targets_.cache->steps_in(*targets_.value, example);
-  copy_steps(steps, targets_.value->bytes, steps_of_output_,
-             static_cast<uint8_t*>(wanted) + static_cast<size_t>(row) * wanted_bytes());
+  copy_steps(steps, targets_.value->bytes, outputs_together(shape),
+             static_cast<uint8_t*>(wanted) + static_cast<size_t>(row) * wanted_bytes(shape));
 }
 
 void EvaluatedBatches::fill(const std::vector<uint8_t*>& to, void* wanted,
-                            const IndexRange& observations, int thread) {
-  clear_padding(to, wanted, observations.count);
-  expect(observations);
-  fill_rows(to, wanted, {0, observations.count}, observations.first, thread);
+                            const EvaluatedPart& part, int thread) {
+  const auto rows = static_cast<int64_t>(part.observations.size());
+  clear_padding(to, wanted, rows, part.shape);
+  for (int64_t i = 0; i < rows; ++i) {
+    fill_row(to, wanted, i, part.observations[static_cast<size_t>(i)], part.shape, thread);
+  }
 }
 
 std::vector<float> EvaluatedBatches::custom_losses(const IndexRange& observations, int thread) {
@@ -232,7 +310,8 @@ std::vector<float> EvaluatedBatches::custom_losses(const IndexRange& observation
         output_.elements() == elements ? batch_shape(size_, output_) : Shape{size_, elements};
     compared = Tensor(shape, DType::f32);
   }
-  fill(to, compared.raw(), observations, thread);
+  expect(observations);
+  fill(to, compared.raw(), parts(observations).at(0), thread);
   tensors.push_back(compared);
   for (Tensor& tensor : tensors) tensor = tensor.to(network_.device());
   return evaluate_loss(network_, data_.loss.function, tensors);

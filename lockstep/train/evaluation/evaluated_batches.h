@@ -15,6 +15,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_data.h"
+#include "lockstep/train/programs/shard_plans.h"
 
 namespace lockstep {
 
@@ -37,8 +38,22 @@ struct EvaluatedData {
 // network has an output for each step, these are labels and values of steps.
 enum class Against { labels, images, nothing };
 
-// Observations in batches of a fixed size, the last one padded. Functions of observations and rows
-// may be called by several threads of the pool, each with its own number.
+// The shape of the plan for an observation with these lengths. `longest` of all observations, by
+// input; 0: not a sequence, whose length does not matter. A function of the observation's own
+// lengths (and of the longest of all, beyond which no plan has room), so that its plan does not
+// depend on its neighbors; one for each power of two between the lengths.
+ShardShape evaluated_shape(const std::vector<int64_t>& lengths,
+                           const std::vector<int64_t>& longest);
+
+// Observations of a batch that a plan of this shape computes together. Rows after them are padding.
+struct EvaluatedPart {
+  ShardShape shape;
+  std::vector<int64_t> observations;
+};
+
+// Observations in batches of a fixed size, the last one padded. Sequences of a batch are computed
+// in parts by their lengths, so that a long one costs the others nothing. Functions of observations
+// and rows may be called by several threads of the pool, each with its own number.
 class EvaluatedBatches {
  public:
   // The size of batches on the CPU. On other devices the network sets a multiple of it. Metrics
@@ -64,8 +79,6 @@ class EvaluatedBatches {
   bool by_step() const { return !offsets_.empty(); }
   IndexRange outputs_of(const IndexRange& observations) const;
   int64_t outputs() const { return outputs_of({0, observations()}).count; }
-  // Outputs of a computed batch are this many for each observation, valid or not.
-  int64_t outputs_together() const { return by_step() ? steps_of_output_ : 1; }
   // The label of an observation, or those of its steps. `memory` holds them if need be.
   std::span<const int32_t> labels_of(int64_t observation, std::vector<int32_t>& memory) const;
   int64_t size() const { return size_; }  // observations of a batch
@@ -75,21 +88,31 @@ class EvaluatedBatches {
   int64_t chunks_of_batch() const { return size_ / kChunk; }
   int64_t rows_of_chunk(int64_t chunk) const;
 
-  // The network for batches of `rows` rows, with its loss if plans compute it.
-  LoweredNetwork lower(int64_t rows) const;
+  // Whether batches are computed in parts: those of sequences, on the CPU. Others are one part.
+  bool in_parts() const { return lengths_ > 0; }
+  std::vector<EvaluatedPart> parts(const IndexRange& observations) const;
+  // The shapes of all parts.
+  std::vector<ShardShape> shapes() const;
+  // Outputs of a row of such a part, valid or not.
+  int64_t outputs_together(const ShardShape& shape) const;
+
+  // The network for batches or parts of this shape, with its loss if plans compute it.
+  LoweredNetwork lower(const ShardShape& shape) const;
   bool plans_have_loss() const { return against_ != Against::nothing && !data_.loss; }
   // Number of the plans' input for labels or targets. Those before it are the inputs, then the
   // lengths of those that are sequences.
   int target_input() const { return static_cast<int>(data_.images->inputs().size()) + lengths_; }
   // Bytes of an observation's label or target, with all steps of the plan.
-  size_t wanted_bytes() const;
+  size_t wanted_bytes(const ShardShape& shape) const;
 
-  // Fills a batch. `to`: its inputs; `wanted`: its labels or targets, if there are any.
-  void fill(const std::vector<uint8_t*>& to, void* wanted, const IndexRange& observations,
-            int thread);
-  // The same in parts: fills the rows after the first `rows` with zeros, tells the cache what will
-  // be read, and fills some rows of a batch that begins with observation `first`.
-  void clear_padding(const std::vector<uint8_t*>& to, void* wanted, int64_t rows) const;
+  // Fills a part. `to`: its inputs; `wanted`: its labels or targets, if there are any.
+  void fill(const std::vector<uint8_t*>& to, void* wanted, const EvaluatedPart& part, int thread);
+  // Of a batch that is one part the same in steps: fills the rows after the first `rows` with
+  // zeros, tells the cache what will be read, and fills some rows of a batch that begins with
+  // observation `first`.
+  void clear_padding(const std::vector<uint8_t*>& to, void* wanted, int64_t rows) const {
+    clear_padding(to, wanted, rows, {size_});
+  }
   void expect(const IndexRange& observations) const;
   void fill_rows(const std::vector<uint8_t*>& to, void* wanted, const IndexRange& rows,
                  int64_t first, int thread);
@@ -104,17 +127,23 @@ class EvaluatedBatches {
   Against against_ = Against::nothing;
   void measure_sequences();
   void number_steps(const LoweredNetwork& lowered);
-  void fill_sequence(size_t input, int64_t row, const uint8_t* example,
+  ShardShape shape_of(int64_t observation) const;
+  void clear_padding(const std::vector<uint8_t*>& to, void* wanted, int64_t rows,
+                     const ShardShape& shape) const;
+  void fill_row(const std::vector<uint8_t*>& to, void* wanted, int64_t row, int64_t observation,
+                const ShardShape& shape, int thread);
+  void fill_sequence(size_t input, int64_t row, const uint8_t* example, const ShardShape& shape,
                      const std::vector<uint8_t*>& to) const;
   void fill_wanted_steps(int64_t row, const uint8_t* example, int64_t observation,
-                         void* wanted) const;
+                         const ShardShape& shape, void* wanted) const;
 
   int64_t size_ = kChunk;
   Shape output_;
-  // Of sequences: the steps of each input in plans, and how many inputs have lengths.
-  std::vector<int64_t> steps_;
+  // Of sequences: the steps of the longest by input (0: not a sequence), how many inputs have
+  // lengths, and the input whose steps the output has.
+  std::vector<int64_t> longest_;
   int lengths_ = 0;
-  int64_t steps_of_output_ = 1;
+  size_t steps_input_ = 0;
   std::vector<int64_t> offsets_;  // of outputs by step: those of each observation, then the end
   std::vector<std::vector<uint8_t>> scratch_;  // by thread
 };

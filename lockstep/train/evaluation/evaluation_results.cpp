@@ -70,30 +70,16 @@ void EvaluationResults::measure(int64_t chunk, const float* scores, const float*
   if (targets) k.targets.assign(targets, targets + count);
 }
 
-const float* EvaluationResults::valid(const IndexRange& rows, const float* values,
-                                      std::vector<float>& memory) const {
-  if (!batches_.by_step() || values == nullptr) return values;
-  const int64_t width = batches_.output().elements();
-  memory.clear();
-  for (int64_t i = rows.first; i < rows.end(); ++i) {
-    memory.insert(memory.end(), values, values + batches_.outputs_of({i, 1}).count * width);
-    values += batches_.outputs_together() * width;
-  }
-  return memory.data();
-}
-
 void EvaluationResults::take(const ComputedBatch& batch, float* outputs) {
-  const auto& [rows, thread, computed, losses_of_plan, wanted] = batch;
+  const auto& [rows, thread, scores, losses_of_plan, targets] = batch;
   const bool compares = batches_.against() != Against::nothing;
   const int64_t width = batches_.output().elements();
   const float* losses = losses_of_plan;
-  std::vector<float> custom, valid_scores, valid_targets;
+  std::vector<float> custom;
   if (batches_.data().loss && compares) {
     custom = batches_.custom_losses(rows, thread);
     losses = custom.data();
   }
-  const float* const scores = valid(rows, computed, valid_scores);
-  const float* const targets = valid(rows, wanted, valid_targets);
   const IndexRange all = batches_.outputs_of(rows);
   for (int64_t i = 0; compares && i < rows.count; ++i) {
     losses_to_[static_cast<size_t>(rows.first + i)] = static_cast<double>(losses[i]);

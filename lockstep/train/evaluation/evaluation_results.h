@@ -60,8 +60,6 @@ class EvaluationResults {
   };
 
   IndexRange observations_of(int64_t chunk) const;
-  // Of outputs by step only the valid ones, in `memory`; other values are returned as they are.
-  const float* valid(const IndexRange& rows, const float* values, std::vector<float>& memory) const;
   std::vector<ScoredObservation> observations(int64_t chunk, const float* scores,
                                               const float* targets) const;
   void measure(int64_t chunk, const float* scores, const float* targets);

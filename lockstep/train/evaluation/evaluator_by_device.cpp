@@ -28,10 +28,10 @@ class EvaluatorByDevice final : public BatchEvaluator {
       options.precision = data.precision;
       if (data.choice) choice.emplace(*data.choice);
     }
-    const auto plan = std::make_shared<Plan>(batches.lower(batches.size()).graph,
+    const auto plan = std::make_shared<Plan>(batches.lower({batches.size()}).graph,
                                              network.parameter_shapes(), options, network.device());
     BatchRow row;
-    if (batches.against() != Against::nothing) row.wanted = batches.wanted_bytes();
+    if (batches.against() != Against::nothing) row.wanted = batches.wanted_bytes({batches.size()});
     row.losses = batches.plans_have_loss();
     row.scores = static_cast<size_t>(batches.output().elements()) * sizeof(float);
     for (const CachedValue& input : data.images->inputs()) row.inputs.push_back(input.bytes);

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/engine/plan/plan.h"
+#include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/evaluation/batch_evaluator.h"
 
 namespace lockstep {
@@ -11,20 +13,27 @@ namespace {
 
 constexpr int kScores = 0, kLosses = 1;  // outputs of the plans
 
+// What the parts of a batch have made of its observations, in their order.
+struct Gathered {
+  std::vector<float> scores, losses, targets;
+};
+
 class EvaluatorByThreads final : public BatchEvaluator {
  public:
   EvaluatorByThreads(EvaluatedBatches& batches, ThreadPool& pool, bool targets)
       : batches_(batches),
         pool_(pool),
         gives_targets_(targets && batches.against() == Against::images),
-        targets_(static_cast<size_t>(pool.size())) {
+        gathered_(static_cast<size_t>(pool.size())) {
     Network& network = batches.network();
-    const auto plan =
-        std::make_shared<Plan>(batches.lower(batches.size()).graph, network.parameter_shapes(),
-                               PlanOptions{}, network.device());
+    for (const ShardShape& shape : batches.shapes()) {
+      plans_[shape] = std::make_shared<const Plan>(
+          batches.lower(shape).graph, network.parameter_shapes(), PlanOptions{}, network.device());
+    }
     const int64_t most = std::max<int64_t>(batches.count(), 1);
     for (int64_t t = 0; t < std::min<int64_t>(pool.size(), most); ++t) {
-      runs_.emplace_back(plan, network.packed(), network.state_pointers());
+      runs_.emplace_back(network.packed(), network.state_pointers());
+      for (const auto& [shape, plan] : plans_) runs_.back().add(plan);
     }
   }
 
@@ -51,41 +60,87 @@ class EvaluatorByThreads final : public BatchEvaluator {
  private:
   void compute(const IndexRange& observations, int thread, const ArithmeticMode& mode,
                const Take& take) {
-    PlanRun& run = runs_[static_cast<size_t>(thread)];
+    Gathered& gathered = gathered_[static_cast<size_t>(thread)];
     ComputedBatch computed{.observations = observations, .thread = thread};
+    batches_.expect(observations);
+    if (batches_.in_parts()) make_room(observations, gathered);
+    for (const EvaluatedPart& part : batches_.parts(observations)) {
+      PlanRun& run = runs_[static_cast<size_t>(thread)].of(*plans_.at(part.shape));
+      fill(run, part, observations, thread);
+      run.forward({});
+      mode.check();
+      if (batches_.in_parts()) {
+        gather(run, part, observations, gathered);
+        continue;
+      }
+      computed.scores = run.output(kScores);
+      if (batches_.plans_have_loss()) computed.losses = run.output(kLosses);
+    }
+    if (batches_.in_parts()) {
+      computed.scores = gathered.scores.data();
+      if (batches_.plans_have_loss()) computed.losses = gathered.losses.data();
+    }
+    if (gives_targets_) computed.targets = gathered.targets.data();
+    take(computed);
+  }
+
+  void make_room(const IndexRange& observations, Gathered& gathered) const {
+    const auto width = static_cast<size_t>(batches_.output().elements());
+    const auto outputs = static_cast<size_t>(batches_.outputs_of(observations).count);
+    gathered.scores.resize(outputs * width);
+    gathered.losses.resize(static_cast<size_t>(observations.count));
+    if (gives_targets_) gathered.targets.resize(outputs * width);
+  }
+
+  void fill(PlanRun& run, const EvaluatedPart& part, const IndexRange& observations, int thread) {
     std::vector<std::byte> unused;  // labels or targets, where only the user's loss reads them
     void* wanted = nullptr;
     if (batches_.plans_have_loss()) {
       wanted = run.input(batches_.target_input());
     } else if (batches_.against() != Against::nothing) {
-      unused.resize(static_cast<size_t>(batches_.size()) * batches_.wanted_bytes());
+      unused.resize(static_cast<size_t>(part.shape.rows) * batches_.wanted_bytes(part.shape));
       wanted = unused.data();
     }
     std::vector<uint8_t*> to;
     for (int k = 0; k < batches_.target_input(); ++k) {
       to.push_back(static_cast<uint8_t*>(run.input(k)));
     }
-    batches_.fill(to, wanted, observations, thread);
-    if (gives_targets_) {
-      // The run may reuse its inputs' memory.
-      auto& copy = targets_[static_cast<size_t>(thread)];
-      const auto* const from = static_cast<const float*>(wanted);
-      copy.assign(from, from + observations.count * batches_.outputs_together() *
-                                   batches_.output().elements());
-      computed.targets = copy.data();
+    batches_.fill(to, wanted, part, thread);
+    if (!gives_targets_) return;
+    // The run may reuse its inputs' memory.
+    std::vector<float>& targets = gathered_[static_cast<size_t>(thread)].targets;
+    const auto* const from = static_cast<const float*>(wanted);
+    if (batches_.in_parts()) return copy_valid(from, part, observations, targets);
+    targets.assign(from, from + observations.count * batches_.output().elements());
+  }
+
+  void gather(const PlanRun& run, const EvaluatedPart& part, const IndexRange& observations,
+              Gathered& gathered) const {
+    copy_valid(run.output(kScores), part, observations, gathered.scores);
+    for (size_t i = 0; batches_.plans_have_loss() && i < part.observations.size(); ++i) {
+      gathered.losses[static_cast<size_t>(part.observations[i] - observations.first)] =
+          run.output(kLosses)[i];
     }
-    run.forward({});
-    mode.check();
-    computed.scores = run.output(kScores);
-    if (batches_.plans_have_loss()) computed.losses = run.output(kLosses);
-    take(computed);
+  }
+
+  // Copies the valid outputs of a part's rows to their places among those of the batch.
+  void copy_valid(const float* from, const EvaluatedPart& part, const IndexRange& observations,
+                  std::vector<float>& to) const {
+    const int64_t width = batches_.output().elements();
+    const int64_t first = batches_.outputs_of(observations).first;
+    for (const int64_t i : part.observations) {
+      const IndexRange own = batches_.outputs_of({i, 1});
+      std::copy_n(from, own.count * width, to.data() + (own.first - first) * width);
+      from += batches_.outputs_together(part.shape) * width;
+    }
   }
 
   EvaluatedBatches& batches_;
   ThreadPool& pool_;
   const bool gives_targets_;
-  std::vector<PlanRun> runs_;                // by thread
-  std::vector<std::vector<float>> targets_;  // of a batch, by thread
+  std::map<ShardShape, std::shared_ptr<const Plan>> plans_;
+  std::vector<RunsInTurn> runs_;    // by thread
+  std::vector<Gathered> gathered_;  // by thread
 };
 
 }  // namespace

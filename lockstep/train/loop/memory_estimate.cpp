@@ -11,6 +11,7 @@
 #include "lockstep/engine/nn/metrics/confusion_matrix.h"
 #include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/plan/compile.h"
+#include "lockstep/train/evaluation/evaluated_batches.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/optimizer/solver.h"
@@ -42,13 +43,36 @@ size_t packed_bytes(const std::vector<std::shared_ptr<const Plan>>& plans) {
   return bytes;
 }
 
-// The most steps of an input, as far as they are known without reading; at least 1.
-int64_t longest_sequence(const Datastore& data, size_t input) {
-  int64_t most = 1;
+// The lengths of an input that is a sequence, as far as they are known without reading.
+struct Lengths {
+  std::vector<int64_t> all;
+  int64_t longest = 0;  // 0: not a sequence
+  double mean = 1;
+};
+
+Lengths lengths_of(const Datastore& data, size_t input) {
+  Lengths found{.all = {}, .longest = 1};
+  double sum = 0;
   for (int64_t i = 0; i < data.size(); ++i) {
-    most = std::max(most, data.steps(i, input).value_or(0));
+    found.all.push_back(data.steps(i, input).value_or(1));
+    found.longest = std::max(found.longest, found.all.back());
+    sum += static_cast<double>(found.all.back());
   }
-  return most;
+  if (data.size() > 0) found.mean = std::max(1.0, sum / static_cast<double>(data.size()));
+  return found;
+}
+
+// Of the network's inputs, in order.
+std::vector<Lengths> lengths_of(const Network& network, const Datastore& data) {
+  std::vector<Lengths> found;
+  for (const size_t from : check_inputs(network, data)) {
+    found.push_back(data.spec().inputs[from].sequence ? lengths_of(data, from) : Lengths());
+  }
+  return found;
+}
+
+bool any_sequence(const std::vector<Lengths>& inputs) {
+  return std::ranges::any_of(inputs, [](const Lengths& input) { return input.longest > 0; });
 }
 
 // The data that all parts of an estimate share.
@@ -66,22 +90,15 @@ class Estimate {
     const std::vector<ValueSpec> inputs = data.training->spec().inputs;
     for (const size_t from : check_inputs(network, *data.training)) {
       types_.push_back(inputs[from].kind == ValueKind::image ? DType::u8 : DType::f32);
-      longest_.push_back(inputs[from].sequence ? longest_sequence(*data.training, from) : 0);
     }
-    const bool sequences = std::ranges::any_of(longest_, [](int64_t steps) { return steps > 0; });
+    inputs_ = lengths_of(network, *data.training);
     ShardPlans plans(network, Device{}, options.precision.dtype(), types_);
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
-      ShardShape shape{*size};
-      for (size_t k = 0; sequences && k < longest_.size(); ++k) {
-        const int64_t cut = options.data.sequence_length;
-        const int64_t steps = cut > 0 ? std::min(longest_[k], cut) : longest_[k];
-        shape.steps.push_back(steps > 0 ? steps_capacity(steps) : 0);
-      }
-      plans_.push_back(plans.plan(shape));
+      plans_.push_back(plans.plan(largest_shape(*size)));
     }
-    if (plans.shards_together()) bundles_ = bundle_bytes(plans);
+    if (plans.shards_together()) measure_bundles(plans);
     for (const auto& [name, shape] : network.value_shapes()) {
       values_ += static_cast<size_t>(shape.elements()) * sizeof(float);
     }
@@ -96,13 +113,14 @@ class Estimate {
     const size_t best = options_.validation.output_network == OutputNetwork::best ? values_ : 0;
     estimate.values = values_ + packed_bytes(plans_) + solver + best + row_states_;
     estimate.gradients = gradients();
-    size_t passes = 0;
+    size_t passes = 0, arena = bundle_arena_;
     for (const auto& plan : plans_) {
-      estimate.shards += plan->arena_bytes() * threads_;
-      passes += plan->passes().size();
+      arena = std::max(arena, plan->arena_bytes());
+      passes += plan->passes().size() * shapes_of_shards();
     }
-    // Rows that shards leave, for the sum and its exchange, and those of an epoch's beginning.
-    estimate.shards += bundles_ + 3 * row_states_;
+    // Plans of all shapes share the memory of a thread. Then rows that shards leave, for the sum
+    // and its exchange, and those of an epoch's beginning.
+    estimate.shards = arena * threads_ + kept_ + 3 * row_states_ + batches(data_.validation);
     estimate.images = caches() + mini_batches();
     // The checkpoint's bytes exist in addition to the values. The model is saved later and is
     // smaller.
@@ -110,41 +128,86 @@ class Estimate {
     const auto listed = static_cast<size_t>(data_.training->size() +
                                             (data_.validation ? data_.validation->size() : 0));
     estimate.program = kProgram + passes * kPass + listed * 200;
-    estimate.evaluation = evaluation(data_.validation) + evaluation(test_);
+    estimate.evaluation = evaluation(data_.validation) + evaluation(test_) +
+                          batches(data_.validation) + batches(test_);
     return estimate;
   }
 
  private:
   int64_t shards() const { return static_cast<int64_t>(ranges_.size()); }
 
-  // Memory of shards that are computed together: of the threads, and of the rows that are kept.
-  size_t bundle_bytes(ShardPlans& plans) const {
+  // The shape of shards of `rows` rows with the longest sequences.
+  ShardShape largest_shape(int64_t rows) const {
+    ShardShape shape{rows};
+    for (size_t k = 0; any_sequence(inputs_) && k < inputs_.size(); ++k) {
+      const int64_t cut = options_.data.sequence_length, longest = inputs_[k].longest;
+      const int64_t steps = cut > 0 ? std::min(longest, cut) : longest;
+      shape.steps.push_back(steps > 0 ? steps_capacity(steps) : 0);
+    }
+    return shape;
+  }
+
+  // The most shapes that shards of one number of rows have.
+  size_t shapes_of_shards() const {
+    std::set<std::vector<int64_t>> found;
+    const int64_t cut = options_.data.sequence_length;
+    for (int64_t i = 0; any_sequence(inputs_) && i < data_.training->size(); ++i) {
+      std::vector<int64_t> steps;
+      for (const Lengths& input : inputs_) {
+        if (input.longest == 0) continue;
+        const int64_t own = input.all[static_cast<size_t>(i)];
+        steps.push_back(steps_capacity(cut > 0 ? std::min(own, cut) : own));
+      }
+      found.insert(std::move(steps));
+    }
+    return std::max<size_t>(found.size(), 1);
+  }
+
+  // What evaluations of `store` compute with: the memory of the largest part on each thread.
+  size_t batches(const DatastorePtr& store) const {
+    if (!store || store->size() == 0) return 0;
+    const std::vector<Lengths> inputs = lengths_of(network_, *store);
+    std::vector<int64_t> longest;
+    for (const Lengths& input : inputs) longest.push_back(input.longest);
+    constexpr int64_t rows = EvaluatedBatches::kChunk;
+    const ShardShape shape =
+        any_sequence(inputs) ? evaluated_shape(longest, longest) : ShardShape{rows};
+    LoweredNetwork lowered =
+        network_.lower(shape.rows, {.training = false, .inputs = types_, .steps = shape.steps});
+    for (const int output : lowered.outputs) lowered.graph.mark_output(output);
+    const Plan plan(lowered.graph, network_.parameter_shapes(), PlanOptions{});
+    const int64_t threads = std::min(options_.threads, (store->size() + rows - 1) / rows);
+    return plan.arena_bytes() * static_cast<size_t>(threads);
+  }
+
+  // Of shards that are computed together: the memory of a thread, and of the rows that are kept.
+  void measure_bundles(ShardPlans& plans) {
     const auto bundles =
         cut_into_bundles({0, shards()}, ranges_.front().count, static_cast<int>(threads_));
     const auto plan = plans.plan_of_bundle(bundles.front().count * ranges_.front().count);
-    size_t bytes = plan->arena_bytes() * threads_;
+    bundle_arena_ = plan->arena_bytes();
     std::vector<kernels::ShardLeaf> leaves;
     for (const IndexRange& range : ranges_) leaves.push_back({.rows = range.count});
-    for (const PlanShardSum& sum : plan->shard_sums()) bytes += sum.sum.kept_bytes(leaves);
-    return bytes;
+    for (const PlanShardSum& sum : plan->shard_sums()) kept_ += sum.sum.kept_bytes(leaves);
   }
 
-  // Gradients of each thread and shard size, the sum with its slices, and subtrees that wait.
+  // Gradients of each thread, the sum with its slices, and subtrees that wait.
   size_t gradients() const {
     const size_t one = plans_.front()->gradient_layout().bytes;
     const auto waiting = std::min<size_t>(
         ranges_.size() / 2, static_cast<size_t>(std::bit_width(ranges_.size())) + threads_);
-    return one * (threads_ * plans_.size() + 3 + waiting) + parameters_;
+    return one * (threads_ + 3 + waiting) + parameters_;
   }
 
+  // Of a mean observation.
   size_t observation_bytes() const {
     const std::vector<Shape> shapes = network_.input_shapes();
-    size_t bytes = 0;
+    double bytes = 0;
     for (size_t k = 0; k < shapes.size(); ++k) {
-      const auto steps = static_cast<size_t>(std::max<int64_t>(longest_[k], 1));
-      bytes += steps * static_cast<size_t>(shapes[k].elements()) * size_of(types_[k]);
+      const auto step = static_cast<size_t>(shapes[k].elements()) * size_of(types_[k]);
+      bytes += inputs_[k].mean * static_cast<double>(step);
     }
-    return bytes;
+    return static_cast<size_t>(bytes);
   }
   // Targets that are images are floats in mini-batches.
   size_t target_bytes(bool cached) const {
@@ -195,12 +258,12 @@ class Estimate {
   const TrainingData& data_;
   const DatastorePtr test_;
   const TrainingOptions& options_;
-  std::vector<DType> types_;                        // of the inputs
-  std::vector<int64_t> longest_;                    // by input: the steps of sequences, else 0
+  std::vector<DType> types_;  // of the inputs
+  std::vector<Lengths> inputs_;
   const std::vector<IndexRange> ranges_;            // of a full mini-batch
   const size_t threads_;                            // compute threads
   std::vector<std::shared_ptr<const Plan>> plans_;  // largest shards first
-  size_t values_ = 0, parameters_ = 0, row_states_ = 0, bundles_ = 0;
+  size_t values_ = 0, parameters_ = 0, row_states_ = 0, bundle_arena_ = 0, kept_ = 0;
 };
 
 }  // namespace

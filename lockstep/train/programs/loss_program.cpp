@@ -110,25 +110,26 @@ void LossProgram::prepare_shards() {
 
 void LossProgram::add_runs(Runs& all, const ShardShape& shape, int threads,
                            const std::shared_ptr<const Plan>& plan) {
-  std::vector<ThreadRun>& runs = all[shape];
-  if (runs.size() >= static_cast<size_t>(threads)) return;
-  while (runs.size() < static_cast<size_t>(threads)) {
-    runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers())});
-    // The loss of a mini-batch is a sum until the one division at the root.
-    std::fill_n(runs.back().plan.output_gradient(ShardPlans::kLosses), shape.rows,
-                static_cast<float>(loss_scale_));
+  ShapeRuns& runs = all.try_emplace(shape, ShapeRuns{plan}).first->second;
+  if (runs.calls.size() >= static_cast<size_t>(threads)) return;
+  while (threads_.size() < static_cast<size_t>(threads)) {
+    threads_.emplace_back(network_.packed(), network_.state_pointers());
+  }
+  for (; runs.calls.size() < static_cast<size_t>(threads); runs.calls.push_back(0)) {
+    threads_[runs.calls.size()].add(plan);
   }
   if (profile_) profile_->open(*plan);
 }
 
 ShardGradients LossProgram::compute(const ShardTask& task) {
   const ShardShape shape = shard_shape(plans_, arrays_, task.rows);
-  ThreadRun& own = runs_.at(shape)[static_cast<size_t>(task.worker)];
   ThreadTimer charge(profile_, task.worker);
   charge(&StepAccounts::waiting);
-  run(own, {task.iteration, task.shard, shape, {&task.rows, 1}, {&task.summary, 1}, task.worker},
-      charge);
-  return {own.plan.gradients(), nullptr};
+  const PlanRun& own =
+      run(runs_.at(shape),
+          {task.iteration, task.shard, shape, {&task.rows, 1}, {&task.summary, 1}, task.worker},
+          charge);
+  return {own.gradients(), nullptr};
 }
 
 void LossProgram::prepare_bundles(const ShardBundles& work, int threads) {
@@ -138,7 +139,10 @@ void LossProgram::prepare_bundles(const ShardBundles& work, int threads) {
     for (int64_t i = 0; i < bundle.count; ++i) {
       rows += work.rows[static_cast<size_t>(bundle.first - work.shards.first + i)].count;
     }
-    if (bundle_runs_[{rows}].size() >= static_cast<size_t>(threads)) continue;
+    const auto known = bundle_runs_.find({rows});
+    if (known != bundle_runs_.end() && known->second.calls.size() >= static_cast<size_t>(threads)) {
+      continue;
+    }
     const auto plan = plans_.plan_of_bundle(rows);
     add_runs(bundle_runs_, {rows}, threads, plan);
     make_sums(*plan);
@@ -171,14 +175,13 @@ void LossProgram::compute_bundle(size_t bundle, int thread) {
   const auto rows = std::span(work_->rows).subspan(at, count);
   const int64_t first = rows.front().first;
   const ShardShape shape{rows.back().end() - first};
-  ThreadRun& own = bundle_runs_.at(shape)[static_cast<size_t>(thread)];
   ThreadTimer charge(profile_, thread);
   charge(&StepAccounts::waiting);
-  run(own,
-      {work_->iteration, shards.first, shape, rows, std::span(work_->summaries).subspan(at, count),
-       thread},
-      charge);
-  sums_->keep(own.plan, first - work_->rows.front().first);
+  const PlanRun& own = run(bundle_runs_.at(shape),
+                           {work_->iteration, shards.first, shape, rows,
+                            std::span(work_->summaries).subspan(at, count), thread},
+                           charge);
+  sums_->keep(own, first - work_->rows.front().first);
   if (profile_) profile_->profiler.charge(thread, keeping_);
 }
 
@@ -199,9 +202,9 @@ void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
   sums_->compute(piece, thread, charging);
 }
 
-void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
-  PlanRun& run = own.plan;
-  ++own.calls;
+PlanRun& LossProgram::run(ShapeRuns& of, const Task& task, ThreadTimer& charge) {
+  PlanRun& run = threads_[static_cast<size_t>(task.thread)].of(*of.plan);
+  ++of.calls[static_cast<size_t>(task.thread)];
   const IndexRange rows{task.rows.front().first, task.rows.back().end() - task.rows.front().first};
   for (size_t k = 0; k < arrays_.size(); ++k) {
     const int sequence = plans_.arrays()[k].sequence;
@@ -217,9 +220,10 @@ void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
     fail_point("backward", task.iteration, task.shard + static_cast<int64_t>(i));
   }
   run.backward(step, charge.watch(run.plan()));
+  return run;
 }
 
-// Writes the summaries, and the output gradients if classes have weights.
+// The loss of a mini-batch is a sum until the one division at the root.
 void LossProgram::summarize(PlanRun& run, const Task& task) const {
   const int32_t* const labels = this->labels();
   const float* loss = run.output(ShardPlans::kLosses);
@@ -233,9 +237,8 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
       double weight = 1;
       if (!class_weights_.empty()) {
         weight = static_cast<double>(class_weights_[static_cast<size_t>(labels[row])]);
-        *output_gradient = static_cast<float>(weight * loss_scale_);
       }
-      ++output_gradient;
+      *output_gradient++ = static_cast<float>(weight * loss_scale_);
       summary.add(weight * static_cast<double>(*loss++), row);
     }
     summary.terms = rows.count;
@@ -278,16 +281,15 @@ void LossProgram::count_steps(const Task& task, const float* scores, ShardSummar
 
 void LossProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
   for (Runs* all : {&runs_, &bundle_runs_}) {
-    for (auto& [rows, runs] : *all) {
+    for (auto& [shape, runs] : *all) {
       std::vector<PlanRun*> plans;
       double calls = 0;
-      for (ThreadRun& run : runs) {
-        plans.push_back(&run.plan);
-        calls += static_cast<double>(run.calls);
+      for (size_t thread = 0; thread < runs.calls.size(); ++thread) {
+        plans.push_back(&threads_[thread].of(*runs.plan));
+        calls += static_cast<double>(runs.calls[thread]);
       }
-      const Plan& plan = runs.front().plan.plan();
-      floors.add(profile_->passes.at(&plan), calls,
-                 lockstep::time_passes(pool, plan, plans, {seed_, 1, 0}));
+      floors.add(profile_->passes.at(runs.plan.get()), calls,
+                 lockstep::time_passes(pool, *runs.plan, plans, {seed_, 1, 0}));
     }
   }
   if (sums_) time_sums(pool, floors);

@@ -11,6 +11,7 @@
 
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/profile/step_profile.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
@@ -83,7 +84,7 @@ class BuiltInLossProgram : public MiniBatchProgram {
   const std::vector<ImageMap>* maps_ = nullptr;
 };
 
-// Computes on the CPU. Each plan run belongs to one thread.
+// Computes on the CPU. The runs of plans of all shapes by one thread share its memory.
 class LossProgram final : public BuiltInLossProgram, private BundledProgram {
  public:
   // See BuiltInLossProgram. The profile must stay alive.
@@ -98,11 +99,12 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void time_passes(ThreadPool& pool, PassFloors& floors) override;
 
  private:
-  struct ThreadRun {
-    PlanRun plan;
-    int64_t calls = 0;  // times that it was computed
+  // The plan of a shape, and how often each of its threads has computed it.
+  struct ShapeRuns {
+    std::shared_ptr<const Plan> plan;
+    std::vector<int64_t> calls = {};
   };
-  using Runs = std::map<ShardShape, std::vector<ThreadRun>>;  // then by thread
+  using Runs = std::map<ShardShape, ShapeRuns>;
 
   // Consecutive shards, with the shape of their plan, their rows and places for their summaries.
   struct Task {
@@ -126,7 +128,9 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void make_sums(const Plan& plan);
   void add_runs(Runs& runs, const ShardShape& shape, int threads,
                 const std::shared_ptr<const Plan>& plan);
-  void run(ThreadRun& own, const Task& task, ThreadTimer& charge);
+  // Returns the thread's run, with the results.
+  PlanRun& run(ShapeRuns& of, const Task& task, ThreadTimer& charge);
+  // Writes the summaries and the output gradients.
   void summarize(PlanRun& run, const Task& task) const;
   // The valid steps, and those that are classified right.
   void count_steps(const Task& task, const float* scores, ShardSummary& summary) const;
@@ -135,6 +139,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   StepProfile* const profile_;
   std::map<ShardShape, int> wanted_;  // threads that compute such shards one by one
   Runs runs_, bundle_runs_;
+  std::vector<RunsInTurn> threads_;
   const ShardBundles* work_ = nullptr;
   std::optional<ShardSums> sums_;
   std::atomic<bool> sums_used_{false};  // by use_gradients()
