@@ -83,10 +83,13 @@ class Pointwise final : public FloatOp {
         return negate(d * sin(x));
       case Opcode::tan:
         return d * (square(y) + 1);
-      case Opcode::tanh:
-        // 1 - y^2 without cancellation.
-        return d * (applied(make_pointwise(Opcode::sigmoid), {x * 2}) *
-                    applied(make_pointwise(Opcode::sigmoid), {x * -2}) * 4);
+      case Opcode::tanh: {
+        // 1 - y^2 without cancellation. Near 0 as it stands, because its own derivative, -2 y (1 -
+        // y^2), would be a difference of nearly equal sigmoids there.
+        const Value far = applied(make_pointwise(Opcode::sigmoid), {x * 2}) *
+                          applied(make_pointwise(Opcode::sigmoid), {x * -2}) * 4;
+        return d * where(less(square(y), 0.5), 1 - square(y), far);
+      }
       case Opcode::erf:
         return d * (exp(negate(square(x))) * (2 * inv_root_pi));
       case Opcode::erfc:
