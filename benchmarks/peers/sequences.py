@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Whole training steps of networks of sequences beside PyTorch, two threads each.
+"""Whole training steps of networks of sequences beside PyTorch, two threads each, and texts that a GPT
+generates.
 
 Lockstep: trainings by benchmarks/train/sequences.cpp, with shuffling, metrics and receipts. PyTorch:
 sequences_step.py, in each way that it has. Short runs alternate; the figures are medians over the
@@ -25,13 +26,17 @@ NETWORKS = {"small": ("lstm", 100, 2, 12, 7, 29, 27),
             "lstm-256": ("lstm", 256, 1, 64, 50, 50, 256),
             "gru": ("gru", 256, 1, 64, 50, 50, 128),
             "ragged": ("lstm", 128, 1, 32, 5, 500, 64),
-            "gpt": ("gpt", 384, 6, 96, 256, 256, 16)}
+            "gpt": ("gpt", 384, 6, 96, 256, 256, 16),
+            "generate": ("generate", 128, 4, 96, 64, 64, 1),
+            "generate-384": ("generate", 384, 6, 96, 256, 256, 1)}
 
 
 def title(name):
     kind, units, directions, channels, shortest, longest, rows = NETWORKS[name]
     if kind == "gpt":
         return f"{name}: {directions} blocks of {units} channels, context {longest}, mini-batch {rows}"
+    if kind == "generate":
+        return f"{name}: a text of {longest} tokens by {directions} blocks of {units} channels"
     lengths = f"{shortest} steps" if shortest == longest else f"{shortest} to {longest} steps"
     return (f"{name}: {'bidirectional ' if directions == 2 else ''}{kind.upper()} of {units} units, "
             f"{channels} channels, {lengths}, mini-batch {rows}")
@@ -49,7 +54,7 @@ def run(arguments):
 def measure(name, options):
     network = NETWORKS[name]
     peer = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sequences_step.py")
-    ways = ["eager", "compiled"] if network[0] == "gpt" else ["packed", "padded", "compiled"]
+    ways = ["eager", "compiled"] if network[0] in ("gpt", "generate") else ["packed", "padded", "compiled"]
     ways = [way for way in ways if way not in options.without]
     calls = {("Lockstep",): [options.program, *network, THREADS, options.seconds]}
     for python in options.python:

@@ -4,7 +4,8 @@ this with the Python that has PyTorch. The networks, data and solver of benchmar
 Recurrent networks in three ways: packed sequences; padded to the longest of the mini-batch, where
 steps behind the end of a sequence are computed, too, and the last valid step is gathered; padded
 and compiled. (Padded, the backward direction begins in the padding: other results, the same work.)
-The GPT as it comes, and compiled; attention is scaled_dot_product_attention.
+The GPT as it comes, and compiled; attention is scaled_dot_product_attention. generate: texts by a GPT
+of which each token is computed once, with the keys and values of earlier ones kept.
 
 usage: sequences_step.py KIND UNITS DIRECTIONS CHANNELS SHORTEST LONGEST MINI_BATCH THREADS SECONDS WAY
 """
@@ -50,11 +51,14 @@ class Block(nn.Module):
         self.inward, self.outward = nn.Linear(units, 3 * units), nn.Linear(units, units)
         self.up, self.down = nn.Linear(units, 4 * units), nn.Linear(4 * units, units)
 
-    def forward(self, x):
+    def forward(self, x, kept=None, at=0):
         n, t, c = x.shape
         q, k, v = (u.view(n, t, self.heads, c // self.heads).transpose(1, 2)
                    for u in self.inward(self.before(x)).split(c, 2))
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if kept is not None:  # t is 1
+            kept[0][:, :, at:at + 1], kept[1][:, :, at:at + 1] = k, v
+            k, v = kept[0][:, :, :at + 1], kept[1][:, :, :at + 1]
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=kept is None)
         x = x + self.outward(y.transpose(1, 2).reshape(n, t, c))
         return x + self.down(functional.gelu(self.up(self.between(x))))
 
@@ -69,6 +73,40 @@ class Gpt(nn.Module):
     def forward(self, x):
         h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
         return self.head(self.norm(self.blocks(h)))
+
+
+    def next_scores(self, token, at, kept):
+        h = self.tokens(token) + self.positions.weight[at]
+        for block, own in zip(self.blocks, kept):
+            h = block(h, own, at)
+        return self.head(self.norm(h))
+
+
+@torch.inference_mode()
+def generate(model, units, longest):
+    heads = model.blocks[0].heads
+    kept = [torch.empty(2, 1, heads, longest, units // heads) for _ in model.blocks]
+    token = torch.tensor([[1]])
+    for at in range(longest - 1):
+        scores = model.next_scores(token, at, kept)[:, -1]
+        token = torch.multinomial(functional.softmax(scores, -1), 1)
+
+
+def print_result(times, processor):
+    print(json.dumps({"version": torch.__version__, "seconds": statistics.median(times),
+                      "processor": processor / len(times),
+                      "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                      "iterations": len(times)}))
+
+
+def measure_texts(model, units, longest, seconds):
+    generate(model, units, longest)
+    times, begin, before = [], time.perf_counter(), time.process_time()
+    while len(times) < 3 or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        generate(model, units, longest)
+        times.append(time.perf_counter() - start)
+    print_result(times, time.process_time() - before)
 
 
 def recurrent_batches(channels, shortest, longest, mini_batch):
@@ -97,6 +135,12 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+    if kind == "generate":
+        model = Gpt(units, directions, channels, longest).eval()
+        if way == "compiled":
+            model.next_scores = torch.compile(model.next_scores, dynamic=True)
+        measure_texts(model, units, longest, seconds)
+        return
     if kind == "gpt":
         model = Gpt(units, directions, channels, longest)
         batches = gpt_batches(channels, longest, mini_batch)
@@ -124,10 +168,7 @@ def main():
         start = time.perf_counter()
         step(*batches[len(times) % len(batches)])
         times.append(time.perf_counter() - start)
-    print(json.dumps({"version": torch.__version__, "seconds": statistics.median(times),
-                      "processor": (time.process_time() - before) / len(times),
-                      "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-                      "iterations": len(times)}))
+    print_result(times, time.process_time() - before)
 
 
 if __name__ == "__main__":

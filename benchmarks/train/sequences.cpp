@@ -2,10 +2,10 @@
 // mean processor seconds, and the MiB that the process has had resident at most. Adam, fp32, random
 // data. benchmarks/peers/sequences.py runs it beside PyTorch.
 //
-// usage: sequences lstm|gru|gpt UNITS DIRECTIONS CHANNELS SHORTEST LONGEST MINI_BATCH THREADS
-// SECONDS
-//                  [SHARD_SIZE]
+// usage: sequences lstm|gru|gpt|generate UNITS DIRECTIONS CHANNELS SHORTEST LONGEST MINI_BATCH
+//                  THREADS SECONDS [SHARD_SIZE]
 //   gpt: UNITS channels, DIRECTIONS blocks of 64 channels a head, CHANNELS tokens
+//   generate: texts of LONGEST tokens by such a network instead of trainings, one thread
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include "lockstep/data/datastores/text/text.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/train/evaluation/evaluation.h"
 #include "lockstep/train/trainer.h"
 
 namespace {
@@ -131,6 +132,35 @@ DatastorePtr data_of(const Row& row) {
   return sequence_datastore(std::move(sequences), {.labels = std::move(labels)});
 }
 
+void print_result(double seconds, double processor, size_t count) {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  std::printf("{\"seconds\": %.6g, \"processor\": %.6g, \"mib\": %.1f, \"iterations\": %zu}\n",
+              seconds, processor, static_cast<double>(used.ru_maxrss) / 1024, count);
+}
+
+void measure_texts(const Row& row, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  Network network = gpt_network(row);
+  network.initialize(1);
+  const std::vector<int32_t> prompt{1};
+  const auto make = [&](uint64_t seed) {
+    generate(network, prompt, {.length = row.longest - 1, .seed = seed});
+  };
+  make(0);
+  std::vector<double> times;
+  const double before = processor_seconds();
+  const auto begin = Clock::now();
+  while (times.size() < 3 || Clock::now() - begin < std::chrono::duration<double>(seconds)) {
+    const auto start = Clock::now();
+    make(times.size() + 1);
+    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  const double processor = (processor_seconds() - before) / static_cast<double>(times.size());
+  std::ranges::sort(times);
+  print_result(times[times.size() / 2], processor, times.size());
+}
+
 void measure(const Row& row, int64_t threads, double seconds, int64_t shard_size) {
   Network network = row.kind == "gpt" ? gpt_network(row) : recurrent_network(row);
   network.initialize(1);
@@ -149,28 +179,28 @@ void measure(const Row& row, int64_t threads, double seconds, int64_t shard_size
   control.observers = {&times};
   control.stop = [&] { return times.over(seconds); };
   train(network, {.training = data_of(row)}, options, control);
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  std::printf("{\"seconds\": %.6g, \"processor\": %.6g, \"mib\": %.1f, \"iterations\": %zu}\n",
-              times.median(), times.processor(), static_cast<double>(used.ru_maxrss) / 1024,
-              times.count());
+  print_result(times.median(), times.processor(), times.count());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string kind = argc == 10 || argc == 11 ? argv[1] : "";
-  if (kind != "lstm" && kind != "gru" && kind != "gpt") {
+  if (kind != "lstm" && kind != "gru" && kind != "gpt" && kind != "generate") {
     std::fprintf(stderr,
-                 "usage: %s lstm|gru|gpt UNITS DIRECTIONS CHANNELS SHORTEST LONGEST "
+                 "usage: %s lstm|gru|gpt|generate UNITS DIRECTIONS CHANNELS SHORTEST LONGEST "
                  "MINI_BATCH THREADS SECONDS [SHARD_SIZE]\n",
                  argv[0]);
     return 2;
   }
   const auto number = [&](int i) { return int64_t{std::atoll(argv[i])}; };
   try {
-    measure({kind, number(2), number(3), number(4), number(5), number(6), number(7)}, number(8),
-            std::atof(argv[9]), argc == 11 ? number(10) : 0);
+    const Row row{kind, number(2), number(3), number(4), number(5), number(6), number(7)};
+    if (kind == "generate") {
+      measure_texts(row, std::atof(argv[9]));
+    } else {
+      measure(row, number(8), std::atof(argv[9]), argc == 11 ? number(10) : 0);
+    }
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
     return 1;

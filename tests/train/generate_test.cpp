@@ -126,6 +126,66 @@ TEST(Generate, SeesTheLastTokensOfTheContextAlone) {
   }
 }
 
+// Each token from the probabilities that predict() gives for what the network sees.
+GeneratedTokens by_definition(Network& network, GeneratedTokens text, int64_t most,
+                              int64_t length) {
+  auto begin = std::max<int64_t>(0, std::ssize(text) - most);
+  GeneratedTokens made;
+  for (int64_t i = 0; i < length; ++i) {
+    if (std::ssize(text) - begin > most) begin = std::ssize(text) - (most + 1) / 2;
+    const auto seen = std::span<const int32_t>(text).subspan(static_cast<size_t>(begin));
+    const auto steps = static_cast<int64_t>(seen.size());
+    const Tensor scores = network.predict(Tensor::from(seen, Shape{1, steps})).to_row_major();
+    const int64_t classes = scores.shape().elements() / steps;
+    const float* last = scores.data<float>() + classes * (steps - 1);
+    made.push_back(static_cast<int32_t>(std::max_element(last, last + classes) - last));
+    text.push_back(made.back());
+  }
+  return made;
+}
+
+TEST(Generate, ComputesEachTokenOnceAndGivesTheSameText) {
+  const auto network_of = [](std::initializer_list<LayerPtr> middle) {
+    Network network;
+    network.add(token_input({.vocabulary = 9}));
+    network.add(embedding({.vocabulary = 9, .units = 8, .weights_initializer = "he"}));
+    for (const LayerPtr& layer : middle) network.add(layer);
+    network.add(fully_connected({.units = 9, .weights_initializer = "he"}));
+    network.add(softmax());
+    network.initialize(3);
+    return network;
+  };
+  const auto block = [] { return transformer_block({.heads = 2, .causal = true}); };
+  Network limited = network_of({position_embedding({.positions = 7}), block(), block()});
+  Network unlimited = network_of({block()}), recurrent = network_of({lstm({.units = 9})});
+  Network whole = network_of({lstm({.units = 5, .bidirectional = true})});
+  GeneratedTokens prompt{1, 8, 0, 4, 4, 2}, longer;
+  for (int32_t i = 0; i < 150; ++i) longer.push_back(i * i % 9);
+  constexpr int64_t all = 1000;
+  const GenerateOptions plain{.length = 90, .temperature = 0};
+  GenerateOptions of_five = plain;
+  of_five.context = 5;
+  for (const GeneratedTokens& begin : {prompt, longer, GeneratedTokens{3}}) {
+    EXPECT_EQ(generate(limited, begin, plain), by_definition(limited, begin, 7, 90));
+    EXPECT_EQ(generate(unlimited, begin, plain), by_definition(unlimited, begin, all, 90));
+    EXPECT_EQ(generate(recurrent, begin, plain), by_definition(recurrent, begin, all, 90));
+    for (Network* const network : {&limited, &unlimited, &recurrent, &whole}) {
+      EXPECT_EQ(generate(*network, begin, of_five), by_definition(*network, begin, 5, 90));
+    }
+  }
+  // Sequences that were begun before go on after it, with parameters that changed.
+  const Tensor piece = Tensor::from(std::vector<int32_t>{1, 2}, {1, 2});
+  recurrent.predict_and_update(piece);
+  Network copy = recurrent.clone();
+  generate(recurrent, prompt, plain);
+  EXPECT_EQ(recurrent.predict_and_update(piece).to_vector(),
+            copy.predict_and_update(piece).to_vector());
+  const Tensor& changed = recurrent.parameters()[0].value;
+  std::fill_n(changed.data<float>(), changed.shape().elements(), 0.25f);
+  EXPECT_NE(recurrent.predict_and_update(piece).to_vector(),
+            copy.predict_and_update(piece).to_vector());
+}
+
 TEST(Generate, RefusesWhatCannotBe) {
   Network network = network_of_shares({0.5f, 0.5f});
   const auto message = [&](const GeneratedTokens& prompt, const GenerateOptions& options) {

@@ -105,8 +105,9 @@ void add_generate(Commands& commands) {
   Subcommand sub = commands.add(
       "generate", "Continue a text with a network that has learned one",
       "Prints the prompt and what follows, token by token. The text depends on the model, the "
-      "prompt, the options and the seed alone. The network sees the last tokens of the text, as "
-      "many as it has positions, or as the training's examples had.",
+      "prompt, the options and the seed alone. The network sees at most as many tokens as it has "
+      "positions, or as the training's examples had; when it has seen as many, it goes on from the "
+      "last half of them.",
       {{"lockstep generate runs/gpt-1 --prompt \"Once upon\"", "256 tokens"},
        {"lockstep generate runs/gpt-1 --prompt A --temperature 0.8 --top-k 20 --seed 3",
         "another text, from likelier tokens"},
@@ -138,9 +139,10 @@ void add_generate(Commands& commands) {
       .type_name("P")
       .share();
   sub.add_option("--seed", a->seed, "Seed of the draws (default: 0)").type_name("N").not_negative();
-  sub.add_option("--context", a->context,
-                 "The last tokens of the text that the network sees (default: its positions, or "
-                 "the length of the training's examples)")
+  sub.add_option(
+         "--context", a->context,
+         "The most tokens of the text that the network sees (default: its positions, or the "
+         "length of the training's examples)")
       .type_name("N")
       .not_negative();
   sub.add_flag("--json", a->json, "Print one JSON object with prompt, text and tokens at the end");

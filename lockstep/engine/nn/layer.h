@@ -112,6 +112,14 @@ class LayerBuilder : private ValueBuilder {
   // sequences calls this, and then keeps what it needs of earlier steps in states by row, or
   // throws. One that does neither is refused in such networks.
   bool in_pieces();
+  // In such a network: how many earlier steps the observations have had, n numbers of i32.
+  Value earlier_steps();
+  // The steps of `x`, n x steps x ..., after those that it had in earlier pieces: n x capacity x
+  // ..., of which the first earlier_steps() + lengths() are valid. They are kept for the pieces
+  // that follow.
+  Value with_earlier_steps(const std::string& name, const Value& x);
+  // No observation may have more steps than these in all its pieces.
+  void limit_steps(int64_t most);
   // The lengths of the result, if they are not those of the first input that is a sequence.
   // Undefined: the result is not a sequence. Without this call, it is one if it has a dimension of
   // steps like that input, and not fewer dimensions.

@@ -68,7 +68,7 @@ const std::string& LayerBuilder::name() const { return target_.lowering.name; }
 
 bool LayerBuilder::in_pieces() {
   asked_for_pieces_ = true;
-  return target_.lowering.in_pieces;
+  return target_.lowering.earlier >= 0;
 }
 
 TensorSpec LayerBuilder::spec_of(int value) const {
@@ -271,6 +271,59 @@ void LayerBuilder::carry(Value state, Value next) {
   first[found - by_row_.begin()].output = value;
 }
 
+Value LayerBuilder::earlier_steps() {
+  if (!in_pieces()) {
+    refuse_layer(target_.where, "asks for earlier steps, but the network does not run in pieces",
+                 "ask in_pieces() first");
+  }
+  return value({target_.lowering.earlier, false, -1});
+}
+
+Value LayerBuilder::with_earlier_steps(const std::string& name, const Value& x) {
+  refuse_by_step("keeping steps");
+  const Value before = ops::expand_dims(ops::astype(earlier_steps(), DType::f32), 1);
+  const LayerLowering& to = target_.lowering;
+  const Shape shape = x.shape();
+  const int64_t n = shape[0], steps = shape[1], room = to.capacity + steps;
+  // Positions are whole numbers of f32.
+  if (n * room > int64_t{1} << 24) {
+    refuse_layer(target_.where, "cannot keep " + std::to_string(to.capacity) + " steps of " +
+                                    std::to_string(n) + " observations");
+  }
+  if (target_.declared) {
+    target_.declared->steps.push_back({name, shape_of_dims({}, shape.dims(), 2), 0});
+  }
+  const Shape kept = shape_of_dims({n, to.capacity}, shape.dims(), 2);
+  Value earlier;
+  if (to.carries) {
+    const int input = to.graph.add_input(kept, DType::f32);
+    to.carries->push_back({this->name() + "." + name,
+                           to.graph.values()[static_cast<size_t>(input)].slot, number_of(x), true});
+    earlier = value({input, false, -1});
+  } else {
+    earlier = ops::full_like(Value(this, 0), kept, 0);
+  }
+  by_row_.push_back({name, earlier.number(), true});
+  note("keep steps " + name, {x});
+  const Value both = ops::concat({earlier, x}, 1);
+  const auto count = [&](int64_t end) { return ops::arange(before, 0, static_cast<double>(end)); };
+  const Value step = count(to.capacity);
+  const Value from_piece = ops::minimum(step - before, static_cast<double>(steps - 1)) +
+                           static_cast<double>(to.capacity);
+  const Value row = ops::expand_dims(count(n) * static_cast<double>(room), 1);
+  const Value at = ops::where(ops::less(step, before), step, from_piece) + row;
+  const Value all = ops::reshaped(both, steps_together(both.shape()));
+  const Value taken =
+      ops::take(all, ops::reshaped(ops::astype(at, DType::i32), Shape{n * to.capacity}), 0);
+  return ops::reshaped(taken, steps_apart(taken.shape(), n));
+}
+
+void LayerBuilder::limit_steps(int64_t most) {
+  if (target_.declared) {
+    target_.declared->most_steps = std::min(target_.declared->most_steps, most);
+  }
+}
+
 void LayerBuilder::check_carried() const {
   for (const ByRow& known : by_row_) {
     if (known.carried) continue;
@@ -334,10 +387,11 @@ struct LayerBuild {
       values.push_back({graph.add_input(shape, in.type), -1});
       if (in.sequence) values.back().lengths = graph.add_input({in.shape[0]}, DType::i32);
     }
+    const int earlier = in_pieces ? graph.add_input({1}, DType::i32) : -1;
     const LayerBuilder::Target target{
         layer.type(),
         {graph, name, true, declared.parameters, declared.states, declared.row_states, 0, 0,
-         statistics, nullptr, false, in_pieces},
+         statistics, nullptr, false, earlier, kStepsForQuestions},
         &declared};
     LayerBuild build{layer, target, values};
     const LoweredValue result = build.run();
@@ -361,10 +415,12 @@ struct LayerBuild {
         again.back().lengths = apart.add_input(to.graph.shape(in.lengths), DType::i32);
       }
     }
+    const int earlier =
+        to.earlier < 0 ? -1 : apart.add_input(to.graph.shape(to.earlier), DType::i32);
     const LayerLowering other{
-        apart,         to.name,     to.training, to.parameters, to.states,
-        to.row_states, 0,           0,           unused,        to.carries ? &carries : nullptr,
-        to.sequence,   to.in_pieces};
+        apart,         to.name, to.training, to.parameters, to.states,
+        to.row_states, 0,       0,           unused,        to.carries ? &carries : nullptr,
+        to.sequence,   earlier, to.capacity};
     const LayerBuilder::Target first{to.name, other}, second{to.name, to};
     LayerBuild one{layer, first, again, to.sequence}, two{layer, second, inputs, to.sequence};
     one.run();
@@ -403,7 +459,7 @@ struct LayerBuild {
     Value result = layer.build(builder, values);
     builder.note("result", {result});
     builder.check_carried();
-    if (any && target.lowering.in_pieces) check_pieces(builder);
+    if (any && target.lowering.earlier >= 0) check_pieces(builder);
     notes = std::move(builder.notes_);
     if (!any) return {builder.number_of(result), -1};
     const int64_t n = graph.shape(first->value)[0];

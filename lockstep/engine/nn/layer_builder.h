@@ -1,6 +1,7 @@
 // How the layers of a network are built: to learn what they declare, and to lower them to a graph.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ struct LayerValue {
 struct DeclaredLayer {
   std::vector<ParameterSpec> parameters;
   std::vector<StateSpec> states, row_states;  // shapes of the latter: of a row
+  std::vector<StateSpec> steps;               // that are kept of earlier pieces; shapes: of a step
+  int64_t most_steps = std::numeric_limits<int64_t>::max();  // LayerBuilder::limit_steps()
   LayerValue result;
 };
 
@@ -52,8 +55,11 @@ struct LayerLowering {
   std::vector<MovingStatistics>& statistics;  // receives the rules of states, in training
   // Receives the states by row, named "<layer>.<name>". Null: they are constants.
   std::vector<Carry>* carries = nullptr;
-  bool sequence = false;   // the layer's result is a sequence
-  bool in_pieces = false;  // LayerBuilder::in_pieces()
+  bool sequence = false;  // the layer's result is a sequence
+  // In a network that runs piece by piece: the value of the numbers of earlier steps, and the most
+  // steps of an observation in all its pieces. -1: it does not.
+  int earlier = -1;
+  int64_t capacity = 0;
 };
 
 // Adds a layer to a graph and returns its result. Throws InvalidArgument if the layer requests what

@@ -28,6 +28,9 @@ struct Carry {
   std::string name;  // "<layer>.<state>"
   int input = 0;     // number of the graph's input
   int output = -1;   // a value; mark_carries(): number of the output
+  // The input holds earlier steps, n x capacity x ..., and the output those of the piece, which
+  // follow them.
+  bool appends = false;
 };
 
 // A value of a lowered network.
@@ -47,6 +50,7 @@ struct LoweredNetwork {
   // Only in training mode. mean_output and variance_output are values until mark_statistics().
   std::vector<MovingStatistics> statistics;
   std::vector<Carry> carries;  // only with LoweringOptions::carry, with values as outputs
+  int earlier = -1;  // number of the graph's input for the numbers of earlier steps, n of i32
 
   // The numbers of the graph's inputs for lengths, in the order of the inputs that are sequences.
   std::vector<int> length_inputs() const;
@@ -70,8 +74,10 @@ struct LoweringOptions {
   // Empty: a few, for questions that do not depend on it.
   std::vector<int64_t> steps = {};
   // The network runs piece by piece: recurrent layers have states by row, whatever their fields
-  // say.
+  // say. Layers that keep steps have room for `capacity` steps of each observation, those of the
+  // piece included.
   bool in_pieces = false;
+  int64_t capacity = 0;
 };
 
 // What Network::forward() and forward_all() of a thread may do. Later ones are stricter.

@@ -101,10 +101,13 @@ struct TableColumns {
   friend bool operator==(const TableColumns&, const TableColumns&) = default;
 };
 
+class FixedParameters;
+class OwnPieces;
 class PackedParameters;
 struct LoweredNetwork;
 struct LoweringOptions;
 struct NetworkPlan;
+struct PieceStates;
 
 class Network {
  public:
@@ -236,20 +239,24 @@ class Network {
   Tensor predict(const Tensor& input, const Tensor& lengths);
 
   // Predicts the next piece of each sequence, of one step or more, and keeps the states of its
-  // recurrent layers for the piece that follows in the next call, whether or not they have
-  // carry_state. Results have the bits of predict() of the whole sequences, whatever the sizes of
-  // the pieces and the other rows; a result by sequence (output = "last") is that of the steps
-  // until now. A length of 0: this sequence has no step in this piece, and its state stays.
-  // Independent of make_row_states(); clone() copies what is kept. Not thread-safe. Throws
-  // InvalidArgument if the input does not fit or is not a sequence, for another number of sequences
-  // than in the call before, in losses of shards, and for networks with layers that need later
-  // steps (bidirectional ones, a convolution that is not causal, pooling) or keep no earlier ones
-  // (attention, positions, a causal convolution), all of which it names.
+  // recurrent layers, whether or not they have carry_state, and what causal attention and
+  // convolutions need, for the piece that follows in the next call. Results have the bits of
+  // predict() of the whole sequences, whatever the sizes of the pieces and the other rows (after
+  // convolutions up to rounding); a result by sequence (output = "last") is that of the steps until
+  // now. A length of 0: this sequence has no step in this piece, and its state stays. Independent
+  // of make_row_states(); clone() copies what is kept. Not thread-safe. Throws InvalidArgument if
+  // the input does not fit or is not a sequence, for another number of sequences than in the call
+  // before, for more steps in all than position_embedding has positions, in losses of shards, and
+  // for networks with layers that need later steps (bidirectional ones, attention and convolutions
+  // that are not causal, pooling), which it names.
   Tensor predict_and_update(const Tensor& input);
   Tensor predict_and_update(const Tensor& input, const Tensor& lengths);
   // The next call of predict_and_update() begins new sequences, any number of them. So does
   // initialize().
   void reset_state();
+  // The most steps that a sequence may have in all its pieces: of layers that have no limit, the
+  // largest number; 0: the network cannot run piece by piece.
+  int64_t most_steps_in_pieces() const;
 
   // For trainers. lower() returns the ops for `n` observations, packed() the copies of parameters
   // that plans read. Slots of parameters and states are indices into parameters() and state().
@@ -273,9 +280,14 @@ class Network {
   // Returns the compiled network, which is compiled on first use.
   std::shared_ptr<NetworkPlan> plan_for(int64_t n, const LoweringOptions& options, DType precision,
                                         bool gradients);
-  // Runs a group of pieces of sequences, whose states are these rows of `states`.
+  // Runs a group of pieces of sequences, whose states are these rows of `states`, and updates them,
+  // but for the numbers of steps.
   Tensor run_pieces(const Tensor& input, const Tensor& lengths, std::span<const int64_t> rows,
-                    const std::vector<RowState>& states);
+                    const PieceStates& states);
+  // Makes the copies of parameters that plans read agree with them.
+  void refresh_packed();
+  friend class FixedParameters;
+  friend class OwnPieces;
   std::unique_ptr<State> state_;
 };
 

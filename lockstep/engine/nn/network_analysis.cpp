@@ -78,6 +78,8 @@ NetworkAnalysis Network::State::analyze(bool in_pieces) const {
   a.parameters.resize(n);
   a.states.resize(n);
   a.row_states.resize(n);
+  a.steps.resize(n);
+  a.most_steps.resize(n, std::numeric_limits<int64_t>::max());
   if (n == 0) {
     a.problems.push_back({"", "the network has no layers"});
     return a;
@@ -154,6 +156,8 @@ NetworkAnalysis Network::State::analyze(bool in_pieces) const {
       a.parameters[i] = std::move(declared.parameters);
       a.states[i] = std::move(declared.states);
       a.row_states[i] = std::move(declared.row_states);
+      a.steps[i] = std::move(declared.steps);
+      a.most_steps[i] = declared.most_steps;
       a.outputs[i] = declared.result;
     } catch (const InvalidArgument& e) {
       std::string received;

@@ -63,6 +63,8 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
       out.input_lengths.push_back(found->second.lengths);
     }
   }
+  const int earlier = options.in_pieces ? out.graph.add_input({n}, DType::i32) : -1;
+  if (earlier >= 0) out.earlier = out.graph.values()[static_cast<size_t>(earlier)].slot;
   for (size_t i : a.order) {
     const LayerNode& node = state_->layers[i];
     if (!needed[i]) continue;
@@ -77,7 +79,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
         *node.layer,
         {out.graph, node.name, options.training, a.parameters[owns], a.states[owns],
          a.row_states[owns], slots.first_parameter, slots.first_state, out.statistics,
-         options.carry ? &out.carries : nullptr, a.outputs[i].sequence, options.in_pieces},
+         options.carry ? &out.carries : nullptr, a.outputs[i].sequence, earlier, options.capacity},
         inputs);
   }
   for (size_t i : results) {

@@ -125,6 +125,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   for (const int64_t steps : options.steps) key += " " + std::to_string(steps);
   for (const auto& name : options.outputs) key += " " + name;
   if (options.carry) key += options.in_pieces ? " pieces" : " carry";
+  if (options.in_pieces) key += " of " + std::to_string(options.capacity);
   const MutexLock lock(state_->mutex);
   auto& plans = state_->plans;
   const auto cached =
@@ -154,6 +155,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   made->statistics = lowered.mark_statistics();
   made->carries = lowered.mark_carries();
   made->lengths = lowered.length_inputs();
+  made->earlier = lowered.earlier;
   made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
   const size_t most = options.steps.empty() ? State::kMostPlans : State::kMostPlansOfSequences;
   while (plans.size() >= most) plans.pop_back();

@@ -7,6 +7,7 @@
 #include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/nn/predictions/pieces.h"
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/engine/plan/recorded_gradients.h"
 
@@ -26,6 +27,7 @@ struct NetworkPlan {
   std::vector<MovingStatistics> statistics;
   std::vector<Carry> carries;
   std::vector<int> lengths;  // numbers of the inputs for lengths
+  int earlier = -1;          // number of the input for the numbers of earlier steps; -1: none
   Mutex mutex;
   std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
   std::vector<Shape> outputs;  // shapes with all observations
@@ -52,14 +54,9 @@ struct NetworkAnalysis {
   std::vector<LayerValue> outputs;                     // by layer
   std::vector<std::vector<ParameterSpec>> parameters;  // by layer
   std::vector<std::vector<StateSpec>> states, row_states;
-  std::vector<size_t> output_layers;  // layers that no other layer reads
-};
-
-// What predict_and_update() keeps between its calls.
-struct PieceStates {
-  int64_t rows = 0;       // sequences that have begun; 0: none
-  bool sequence = false;  // whether the result is one
-  std::vector<RowState> states;
+  std::vector<std::vector<StateSpec>> steps;  // that are kept in pieces, by layer
+  std::vector<int64_t> most_steps;            // of an observation in pieces, by layer
+  std::vector<size_t> output_layers;          // layers that no other layer reads
 };
 
 std::vector<RowState> copies_of(const std::vector<RowState>& states);
@@ -82,6 +79,7 @@ struct Network::State {
   PieceStates pieces;
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns the values
   std::shared_ptr<PackedParameters> packed;  // tapes may keep it longer than the network
+  bool fixed = false;                        // by FixedParameters
   Mutex mutex;
   // Most recently used first.
   std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans
@@ -100,6 +98,8 @@ struct Network::State {
   NetworkAnalysis analyze(bool in_pieces = false) const;
   // States by row for a number of rows, all at their initial values.
   std::vector<RowState> made_states(const NetworkAnalysis& analysis, int64_t rows) const;
+  // Throws InvalidArgument if the network cannot run in pieces.
+  PieceStates begun_pieces(int64_t rows) const;
   // Throws InternalError if it does not exist.
   const RowState& row_state(const std::string& name) const;
   // Gives parameters and states their names and sizes, without memory. Returns the initial value of

@@ -624,6 +624,9 @@ struct AttentionParams {
   int64_t heads = 1;
   // Query i sees keys 0 to i, also where there are more keys than queries (PyTorch: upper left).
   bool causal = false;
+  // With causal: the last valid query sees all valid keys, the one before it one less, and so on
+  // (PyTorch: lower right), as in generation step by step.
+  bool from_end = false;
   std::optional<double> scale = std::nullopt;  // by default 1 / sqrt(channels of a head)
   // The probability with which a query's weight for a key becomes 0; others are divided by 1 -
   // probability. A function of (step.seed, layer, step.iteration, position in the mini-batch, head,
@@ -636,8 +639,8 @@ struct AttentionParams {
 // heads and so on, and y[i] = sum over keys j of softmax(scale * queries[i] . keys[j]) * values[j].
 // PyTorch's scaled_dot_product_attention. queries: n x tq x c; keys: n x tk x c; values: n x tk x
 // cv; result: n x tq x cv. Lengths of keys and queries; undefined: all steps are valid. A result is
-// 0 for queries that are not valid, and where no key is. No matrix of queries by keys is in memory.
-// Throws InvalidArgument for shapes and settings that do not fit. Thread-safe.
+// 0 for queries that are not valid, and where no key is seen. No matrix of queries by keys is in
+// memory. Throws InvalidArgument for shapes and settings that do not fit. Thread-safe.
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                  const Tensor& key_lengths = {}, const Tensor& query_lengths = {},
                  const AttentionParams& params = {}, const StepInfo& step = {});

@@ -56,7 +56,7 @@ int64_t input_tokens(const Network& network);
 
 struct GenerateOptions {
   int64_t length = 256;    // the most tokens to generate
-  int64_t context = 0;     // the last tokens that the network sees; 0: all
+  int64_t context = 0;     // the most tokens that the network sees; 0: all
   double temperature = 1;  // probabilities to the power of 1 / temperature; 0: the likeliest token
   int64_t top_k = 0;       // only the k likeliest tokens; 0: all
   // Only the likeliest tokens, as few as have this probability together (of those of top_k).
@@ -68,10 +68,13 @@ struct GenerateOptions {
 // a network with one input of tokens and a result by step (the last layer is softmax) gives after
 // the tokens before it. Token i is a function of network, prompt, options and i alone, with the
 // same bits on any number of threads; of equally likely tokens the first counts as likelier.
-// `token` is called with each one and returns whether to go on. Of a text with more than
-// options.context tokens, the network sees the last ones, from position 0 on. The results do not
-// contain the prompt. Throws InvalidArgument for a network that does not fit, a
-// prompt without tokens or with tokens outside the vocabulary, and options outside their ranges.
+// `token` is called with each one and returns whether to go on; it must not change the network.
+// The network sees the text, of a long prompt the last options.context tokens, from position 0 on.
+// When it has seen as many as that, or as position_embedding has positions, it goes on from the
+// last half of them. A network that runs piece by piece (Network::predict_and_update()) computes
+// each token once; others compute all that they see for each token. The results do not contain the
+// prompt. Throws InvalidArgument for a network that does not fit, a prompt without tokens or with
+// tokens outside the vocabulary, and options outside their ranges.
 std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
                               const GenerateOptions& options = {},
                               const std::function<bool(int32_t)>& token = {});

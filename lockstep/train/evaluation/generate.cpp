@@ -1,5 +1,6 @@
 // Drawing tokens from a network's probabilities.
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/kernels/elementwise/double_functions.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/predictions/pieces.h"
 #include "lockstep/train/evaluation/evaluation.h"
 
 namespace lockstep {
@@ -58,15 +60,64 @@ void check_prompt(std::span<const int32_t> prompt, int64_t tokens) {
   }
 }
 
-// The probabilities after the last of these tokens.
-std::vector<float> next_probabilities(Network& network, std::span<const int32_t> tokens) {
-  const auto steps = static_cast<int64_t>(tokens.size());
-  const Tensor scores = network.predict(Tensor::from(tokens, Shape{1, steps})).to({});
-  const int64_t classes = scores.shape().elements() / steps;
-  const Tensor plain = scores.to_row_major();
+// The scores of the last step of a text.
+std::vector<float> last_scores(const Tensor& all) {
+  const int64_t steps = all.shape()[1], classes = all.shape().elements() / steps;
+  const Tensor plain = all.to({}).to_row_major();
   const float* const last = plain.data<float>() + (steps - 1) * classes;
   return {last, last + classes};
 }
+
+// A text as a network sees it.
+class SeenText {
+ public:
+  SeenText(Network& network, std::span<const int32_t> prompt, int64_t context)
+      : network_(network),
+        fixed_(network),
+        pieces_(network),
+        text_(prompt.begin(), prompt.end()),
+        in_pieces_(network.most_steps_in_pieces() > 0),
+        most_(std::numeric_limits<int64_t>::max()) {
+    if (context > 0) most_ = context;
+    if (in_pieces_) most_ = std::min(most_, network.most_steps_in_pieces());
+    begin_ = ran_ = std::max<int64_t>(0, size() - most_);
+  }
+
+  void add(int32_t token) { text_.push_back(token); }
+  // The probabilities of the next token.
+  std::vector<float> probabilities() {
+    if (size() - begin_ > most_) {
+      begin_ = ran_ = size() - (most_ + 1) / 2;
+      network_.reset_state();
+    }
+    if (!in_pieces_) return last_scores(network_.predict(tokens(begin_, size())));
+    // A long prompt in several pieces, so that the same plans serve prompts of all lengths.
+    for (; size() - ran_ > kPiece; ran_ += kPiece) {
+      network_.predict_and_update(tokens(ran_, ran_ + kPiece));
+    }
+    const Tensor scores = network_.predict_and_update(tokens(ran_, size()));
+    ran_ = size();
+    return last_scores(scores);
+  }
+
+ private:
+  static constexpr int64_t kPiece = 64;
+
+  int64_t size() const { return std::ssize(text_); }
+  Tensor tokens(int64_t first, int64_t end) const {
+    return Tensor::from(
+        std::span(text_).subspan(static_cast<size_t>(first), static_cast<size_t>(end - first)),
+        Shape{1, end - first});
+  }
+
+  Network& network_;
+  const FixedParameters fixed_;
+  const OwnPieces pieces_;
+  std::vector<int32_t> text_;
+  const bool in_pieces_;
+  int64_t most_;                 // tokens that the network may see
+  int64_t begin_ = 0, ran_ = 0;  // the first token that it sees, and the first that it has not seen
+};
 
 // The tokens from the likeliest on, of equal ones the first; those that cannot come are left out.
 std::vector<int32_t> likeliest_first(const std::vector<float>& probabilities) {
@@ -129,17 +180,14 @@ std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
   check_generate_options(options);
   check_generator(network);
   check_prompt(prompt, input_tokens(network));
-  std::vector<int32_t> text(prompt.begin(), prompt.end()), made;
+  SeenText text(network, prompt, options.context);
+  std::vector<int32_t> made;
   for (int64_t i = 0; i < options.length; ++i) {
-    const auto seen = options.context == 0
-                          ? text.size()
-                          : std::min(text.size(), static_cast<size_t>(options.context));
-    const auto probabilities = next_probabilities(network, std::span(text).last(seen));
     const RandomStream stream(
         {.seed = options.seed, .use = RandomUse::draw, .a = static_cast<uint64_t>(i)});
-    text.push_back(drawn_token(probabilities, options, stream.uniform(0)));
-    made.push_back(text.back());
-    if (token && !token(text.back())) break;
+    made.push_back(drawn_token(text.probabilities(), options, stream.uniform(0)));
+    text.add(made.back());
+    if (token && !token(made.back())) break;
   }
   return made;
 }

@@ -238,6 +238,7 @@ TEST(CudaKernels, Attention) {
     std::vector<int32_t> key_lengths = {}, query_lengths = {};
     bool causal = false;
     double dropout = 0;
+    bool from_end = false;
   } all[] = {{1, 1, 1, 1, 1, 1},
              {2, 5, 7, 2, 3, 4},
              {3, 6, 6, 1, 4, 4, {0, 6, 3}, {0, 6, 3}, true},
@@ -245,7 +246,9 @@ TEST(CudaKernels, Attention) {
              {2, 3, 5, 2, 4, 2, {}, {2, 0}, true},
              {2, 4, 300, 1, 5, 150, {300, 130}, {}, false, 0.3},
              {1, 150, 20, 2, 4, 3, {}, {140}, false, 0.5},
-             {1, 135, 135, 1, 2, 3, {}, {}, true, 0.5}};
+             {1, 135, 135, 1, 2, 3, {}, {}, true, 0.5},
+             {4, 5, 9, 2, 4, 3, {9, 5, 3, 0}, {5, 2, 5, 4}, true, 0, true},
+             {2, 140, 300, 1, 4, 4, {}, {}, true, 0.5, true}};
   for (const auto& one : all) {
     SCOPED_TRACE(std::to_string(one.queries) + " queries of " + std::to_string(one.size));
     const AttentionProblem p{plain({one.n, one.queries, one.heads * one.size}),
@@ -253,6 +256,7 @@ TEST(CudaKernels, Attention) {
                              plain({one.n, one.keys, one.heads * one.value_size}),
                              one.heads,
                              one.causal,
+                             one.from_end,
                              0.7,
                              one.dropout,
                              77,

@@ -18,6 +18,7 @@ struct Sequences {
   std::optional<double> scale = std::nullopt;
   StepInfo step = {};
   uint64_t layer = 77;
+  bool from_end = false;
 };
 
 // Plain loops over all pairs.
@@ -93,8 +94,11 @@ class AttentionReference {
       const int64_t keys = length(s_.key_lengths, row, s_.tk);
       if (keys == 0) continue;
       for (int64_t h = 0; h < s_.heads; ++h) {
-        for (int64_t i = 0; i < length(s_.query_lengths, row, s_.tq); ++i) {
-          std::vector<double> p(static_cast<size_t>(s_.causal ? std::min(keys, i + 1) : keys));
+        const int64_t queries = length(s_.query_lengths, row, s_.tq);
+        for (int64_t i = 0; i < queries; ++i) {
+          const int64_t last = s_.from_end ? keys - queries + i : i;
+          if (s_.causal && last < 0) continue;
+          std::vector<double> p(static_cast<size_t>(s_.causal ? std::min(keys, last + 1) : keys));
           for (size_t j = 0; j < p.size(); ++j) {
             for (int64_t c = 0; c < s_.size; ++c) {
               p[j] += q_[at(row, i, h, c, s_.tq)] * scale() *
@@ -120,6 +124,7 @@ Case attention_case(std::string name, const Sequences& s, double size_of_scores 
   c.name = std::move(name);
   c.op = ops::make_attention({.heads = s.heads,
                               .causal = s.causal,
+                              .from_end = s.from_end,
                               .scale = s.scale,
                               .dropout = s.dropout,
                               .layer = s.layer},
@@ -175,6 +180,15 @@ std::vector<Case> attention_cases() {
   cases.push_back(
       attention_case("causal_dropout_of_blocks",
                      {1, 100, 100, 2, 1, 2, {}, {}, true, 0.5, {}, {~uint64_t{0}, 4, 1}}));
+  cases.push_back(attention_case("from_end", {2, 3, 7, 2, 4, 3, {}, {}, true, 0, {}, {}, 7, true}));
+  cases.push_back(attention_case(
+      "from_end_lengths",
+      {5, 4, 8, 2, 3, 3, {8, 4, 2, 0, 5}, {3, 4, 4, 2, 0}, true, 0, {}, {}, 7, true}));
+  cases.push_back(attention_case(
+      "from_end_blocks",
+      {2, 60, 130, 1, 3, 2, {130, 97}, {60, 49}, true, 0.3, {}, {5, 2, 9}, 7, true}));
+  cases.push_back(
+      attention_case("from_end_late", {1, 40, 200, 1, 3, 2, {}, {}, true, 0, {}, {}, 7, true}));
   cases.push_back(attention_case("scale", {2, 5, 6, 2, 3, 2, {}, {}, false, 0, -1.5}));
   // Scores of hundreds: most weights are 0.
   cases.push_back(attention_case("large_scores", {2, 20, 110, 1, 8, 4}, 300));

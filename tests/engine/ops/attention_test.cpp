@@ -55,9 +55,10 @@ struct Lengths {
 
 // The bits of the result and of all gradients at valid steps. Others have NaN in all operands, also
 // in the output gradient.
-std::vector<std::string> bits_of(const Lengths& lengths, int64_t room, bool causal,
-                                 double dropout) {
-  const ops::AttentionParams params{.heads = 2, .causal = causal, .dropout = dropout, .layer = 5};
+std::vector<std::string> bits_of(const Lengths& lengths, int64_t room, bool causal, double dropout,
+                                 bool from_end = false) {
+  const ops::AttentionParams params{
+      .heads = 2, .causal = causal, .from_end = from_end, .dropout = dropout, .layer = 5};
   const Tensor q = in_room(lengths.queries, room, 2 * 12, 1),
                k = in_room(lengths.keys, room, 24, 11);
   const Tensor v = in_room(lengths.keys, room, 2 * 7, 21);
@@ -86,6 +87,10 @@ TEST(AttentionBits, DependOnValidStepsAlone) {
         for (const int64_t room : {131, 144, 300}) {
           EXPECT_EQ(bits_of(lengths, room, causal, dropout), least) << room;
         }
+        if (!causal) continue;
+        const auto from_end = bits_of(lengths, 130, true, dropout, true);
+        EXPECT_EQ(bits_of(lengths, 300, true, dropout, true), from_end);
+        EXPECT_EQ(from_end == least, lengths.keys == lengths.queries);
       }
     }
   }
@@ -99,13 +104,36 @@ TEST(AttentionBits, OfAQueryDoNotDependOnOtherQueries) {
   EXPECT_EQ(all[1].substr(0, some[1].size()), some[1]);
 }
 
+// The last queries of a sequence have the results that they have among all queries.
+TEST(AttentionBits, FromTheEndAreThoseOfTheWholeSequence) {
+  constexpr int32_t steps = 150, channels = 2 * 12;
+  const Tensor q = in_room({steps}, steps, channels, 1), k = in_room({steps}, steps, channels, 2);
+  const Tensor v = in_room({steps}, steps, 2 * 7, 3);
+  const auto whole = ops::attention(q, k, v, {}, {}, {.heads = 2, .causal = true}).to_vector();
+  const ops::AttentionParams params{.heads = 2, .causal = true, .from_end = true};
+  for (const int64_t until : {1, 47, 48, 49, 96, 97, 150}) {
+    for (const int64_t some : {1, 2, 48, 60}) {
+      if (some > until) continue;
+      const Tensor last = ops::slice(q, {{}, {until - some, until}});
+      const auto y =
+          ops::attention(last, k, v, of_lengths({static_cast<int32_t>(until)}), {}, params)
+              .to_vector();
+      EXPECT_TRUE(std::equal(y.begin(), y.end(), whole.begin() + (until - some) * 2 * 7))
+          << some << " of " << until;
+    }
+  }
+}
+
 TEST(AttentionBits, AreTheSameOnEveryInstructionSet) {
   const std::vector<int32_t> lengths{130, 96, 1, 17};
   const auto best = bits_of({lengths, lengths}, 130, true, 0.25);
+  const Lengths few{{5, 60, 1, 3}, lengths};
+  const auto few_best = bits_of(few, 130, true, 0, true);
   int others = 0;
   for (int64_t all = hwy::SupportedTargets() & HWY_TARGETS; all != 0; all &= all - 1) {
     const Target only(all & -all);
     EXPECT_EQ(bits_of({lengths, lengths}, 130, true, 0.25), best) << hwy::TargetName(all & -all);
+    EXPECT_EQ(bits_of(few, 130, true, 0, true), few_best) << hwy::TargetName(all & -all);
     ++others;
   }
   EXPECT_GT(others, 1);
@@ -150,6 +178,8 @@ TEST(Attention, RefusesWhatDoesNotFit) {
                  {"[attention]", "3 heads", "2x3x4"});
   expect_refusal([&] { ops::attention(x, x, x, {}, {}, {.heads = 0}); },
                  {"[attention]", "heads", "received 0"});
+  expect_refusal([&] { ops::attention(x, x, x, {}, {}, {.from_end = true}); },
+                 {"[attention]", "from_end", "causal"});
   expect_refusal([&] { ops::attention(x, x, x, {}, {}, {.dropout = 1}); },
                  {"[attention]", "dropout", "received 1"});
   expect_refusal([&] { ops::attention(x, x, x, {}, {}, {.scale = NAN}); },

@@ -16,18 +16,21 @@ namespace lockstep::kernels {
 // value_size), and i32 lengths of n elements: of keys if `key_lengths`, then of queries if
 // `query_lengths`. Lengths outside of 0 to the number of steps are moved to the nearest of these.
 // Steps from the length on are not read. Output: n x tq x heads * value_size: 0 for queries
-// that are not valid, and where there are no valid keys. `causal`: query i sees keys 0 to i. One
-// backward pass gives the gradients of queries, keys and values, 0 at steps that are not valid.
+// that are not valid, and where there are no valid keys. `causal`: query i sees keys 0 to i; with
+// `from_end` the last valid query sees all valid keys, the one before it one less, and so on, and a
+// query that sees none has the result 0. One backward pass gives the gradients of queries, keys and
+// values, 0 at steps that are not valid.
 //
-// The bits of a result depend on the valid steps alone, not on tq and tk. On the CPU a product of a
+// The bits of a result depend on the valid steps alone, not on tq and tk, and with `from_end` not
+// on how many queries there are. On the CPU a product of a
 // query and a key is one sum from the first element to the last, by fma. Keys are taken in blocks
 // of kKeyBlock; a sum over keys is a sum from the first to the last key of a block by fma, and the
 // sums of blocks are added in order. Sums over queries have the same order with blocks of
-// kQueryBlock.
+// kQueryBlock, counted from the query that sees the first key alone.
 struct AttentionProblem {
   TensorSpec queries, keys, values;
   int64_t heads = 1;
-  bool causal = false;
+  bool causal = false, from_end = false;  // the latter with the former
   double scale = 1;
   double dropout = 0;  // the probability
   uint64_t layer = 0;  // key_from_text(the layer's name)

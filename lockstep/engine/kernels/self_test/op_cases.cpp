@@ -417,32 +417,40 @@ void add_attention(std::vector<TestCase>& to, const Table& table) {
     int64_t n, queries, keys, heads, size, value_size;
     bool lengths = false, causal = false, large = false;
     double dropout = 0;
+    bool from_end = false;
   } rows[] = {{1, 1, 1, 1, 1, 1},
               {3, 5, 7, 2, 3, 4, true},
               {3, 140, 140, 1, 5, 9, true, true},
               {2, 40, 300, 2, 8, 130, false, false, false, 0.3},
               {2, 33, 33, 3, 64, 64, true, true, false, 0.5},
+              {4, 7, 130, 2, 8, 8, true, true, false, 0, true},
               {4, 256, 256, 6, 64, 64, true, true, true}};
   for (const auto& row : rows) {
-    std::vector<int32_t> lengths;
-    for (int64_t i = 0; i < row.n; ++i) lengths.push_back(static_cast<int32_t>(row.keys * i / 2));
+    std::vector<int32_t> lengths, of_queries;
+    for (int64_t i = 0; i < row.n; ++i) {
+      lengths.push_back(static_cast<int32_t>(row.keys * i / 2));
+      of_queries.push_back(static_cast<int32_t>(row.queries - i));
+    }
     Values given;
     if (row.lengths) given[{Kind::input, 3}] = bytes_of(lengths);
+    if (row.from_end) given[{Kind::input, 4}] = bytes_of(of_queries);
     add(
         to, table, "attention", {Shape{row.n, row.queries, row.heads * row.size}, row.large},
         std::to_string(row.keys) + " keys, " + std::to_string(row.heads) + " heads" +
-            (row.causal ? ", causal" : "") + (row.dropout > 0 ? ", dropout" : ""),
+            (row.causal ? ", causal" : "") + (row.from_end ? " from the end" : "") +
+            (row.dropout > 0 ? ", dropout" : ""),
         [row](const Specs& spec) {
           return AttentionProblem{spec({row.n, row.queries, row.heads * row.size}),
                                   spec({row.n, row.keys, row.heads * row.size}),
                                   spec({row.n, row.keys, row.heads * row.value_size}),
                                   row.heads,
                                   row.causal,
+                                  row.from_end,
                                   0.5,
                                   row.dropout,
                                   77,
                                   row.lengths,
-                                  false};
+                                  row.from_end};
         },
         {.error = kSums}, [given] { return given; }, false);
   }

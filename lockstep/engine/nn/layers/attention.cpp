@@ -41,8 +41,13 @@ struct PositionEmbedding : PositionEmbeddingOptions {
                                 std::to_string(positions) + " positions",
                             "raise `positions`, or cut the sequences");
     }
+    Value at = ops::arange(x, 0, static_cast<double>(steps));
+    if (layer.in_pieces()) {
+      layer.limit_steps(positions);
+      at = ops::expand_dims(ops::astype(layer.earlier_steps(), DType::f32), 1) + at;
+    }
     // Valid steps without a position become NaN, which a training reports.
-    const Value at = ops::astype(ops::arange(x, 0, static_cast<double>(steps)), DType::i32);
+    at = ops::astype(at, DType::i32);
     const Value valid = ops::expand_dims(ops::step_mask(layer.lengths(x), steps), 2);
     return ops::where(valid, x + ops::embedding(weights, at), x);
   }
@@ -83,18 +88,31 @@ struct AttentionSettings {
 };
 
 // Queries, keys and values by one product, attention, and the projection of its result.
-Value attended(LayerBuilder& layer, const Value& x, const Value& lengths,
+Value attended(LayerBuilder& layer, const std::string& type, const Value& x, const Value& lengths,
                const AttentionSettings& o, const std::string& prefix) {
   const int64_t channels = x.shape()[2];
   if (channels % o.heads != 0) {
-    throw InvalidArgument("[self_attention] " + std::to_string(o.heads) + " heads do not divide " +
+    throw InvalidArgument("[" + type + "] " + std::to_string(o.heads) + " heads do not divide " +
                           std::to_string(channels) + " channels");
   }
   const Value all = dense(layer, prefix + "in", x, 3 * channels, o.bias);
-  const std::vector<Value> parts = ops::split(all, 3, 2);
-  const Value y = ops::attention(parts[0], parts[1], parts[2], lengths, lengths,
+  std::vector<Value> parts = ops::split(all, 3, 2);
+  Value key_lengths = lengths;
+  if (layer.in_pieces()) {
+    if (!o.causal) {
+      throw InvalidArgument("[" + type + "] needs later steps than those of a piece",
+                            "causal = true has a result in each piece; predict() takes whole "
+                            "sequences");
+    }
+    parts[1] = layer.with_earlier_steps(prefix + "keys", parts[1]);
+    parts[2] = layer.with_earlier_steps(prefix + "values", parts[2]);
+    const auto count = [](const Value& steps) { return ops::astype(steps, DType::f32); };
+    key_lengths = ops::astype(count(layer.earlier_steps()) + count(lengths), DType::i32);
+  }
+  const Value y = ops::attention(parts[0], parts[1], parts[2], key_lengths, lengths,
                                  {.heads = o.heads,
                                   .causal = o.causal,
+                                  .from_end = layer.in_pieces(),
                                   .dropout = layer.training() ? o.dropout : 0,
                                   .layer = key_from_text(layer.name() + prefix)});
   return dense(layer, prefix + "out", y, channels, o.bias);
@@ -112,8 +130,8 @@ Value sequence_lengths(LayerBuilder& layer, const char* type, const Value& x) {
 struct SelfAttention : SelfAttentionOptions {
   static constexpr bool kTakesSequences = true;
   Value build(LayerBuilder& layer, Value x) const {
-    return attended(layer, x, sequence_lengths(layer, kType, x), {heads, causal, bias, dropout},
-                    "");
+    return attended(layer, kType, x, sequence_lengths(layer, kType, x),
+                    {heads, causal, bias, dropout}, "");
   }
 };
 
@@ -134,7 +152,7 @@ struct TransformerBlock : TransformerBlockOptions {
   Value build(LayerBuilder& layer, Value x) const {
     const Value lengths = sequence_lengths(layer, kType, x);
     const int64_t channels = x.shape()[2];
-    Value branch = attended(layer, normalized(layer, "attention_norm", x), lengths,
+    Value branch = attended(layer, kType, normalized(layer, "attention_norm", x), lengths,
                             {heads, causal, true, dropout}, "attention_");
     x = x + dropped(layer, "attention", branch);
     branch = dense(layer, "expand", normalized(layer, "feed_forward_norm", x),

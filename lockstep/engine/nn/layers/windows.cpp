@@ -5,6 +5,7 @@
 #include "lockstep/engine/nn/layers/registry.h"
 #include "lockstep/engine/nn/layers/weights.h"
 #include "lockstep/engine/ops/networks/window.h"
+#include "lockstep/engine/ops/views.h"
 
 namespace lockstep {
 namespace {
@@ -74,6 +75,26 @@ Value convolved(const TransposedConvolution2dOptions& o, Value x, const Weights&
 template <class Options>
 constexpr bool kOverSteps = std::is_same_v<Options, Convolution1dOptions>;
 
+// x with the `back` steps before it in earlier pieces, zeros before the first step.
+Value after_earlier(LayerBuilder& layer, const Value& x, const Value& lengths, int64_t back) {
+  const int64_t n = x.shape()[0], steps = back + x.shape()[1], channels = x.shape()[2];
+  const Value before = layer.row_state("earlier", Shape{back, channels});
+  const Value all = ops::concat({before, x}, 1);
+  // The last valid ones: rows of all steps together, whose numbers are whole numbers of f32.
+  if (n * steps > int64_t{1} << 24) {
+    throw InvalidArgument("[convolution1d] cannot keep " + std::to_string(back) +
+                          " steps of a piece of " + std::to_string(steps - back));
+  }
+  const Value length = ops::expand_dims(ops::astype(lengths, DType::f32), 1);
+  const Value row = ops::expand_dims(ops::arange(length, 0, static_cast<double>(n)), 1);
+  const Value at =
+      row * static_cast<double>(steps) + length + ops::arange(length, 0, static_cast<double>(back));
+  const Value last = ops::take(ops::reshaped(all, Shape{n * steps, channels}),
+                               ops::reshaped(ops::astype(at, DType::i32), Shape{n * back}), 0);
+  layer.carry(before, ops::reshaped(last, Shape{n, back, channels}));
+  return all;
+}
+
 // A convolution along the steps of a sequence (n x steps x channels), with as many steps in its
 // result. Steps after the end count as zeros.
 Value convolved_steps(LayerBuilder& layer, const Convolution1dOptions& o, const Value& x,
@@ -83,20 +104,26 @@ Value convolved_steps(LayerBuilder& layer, const Convolution1dOptions& o, const 
         "[convolution1d] sequences of different lengths need steps of channels, a stride of 1, and "
         "padding \"same\" or causal = true");
   }
-  if (layer.in_pieces()) {
-    throw InvalidArgument(o.causal
-                              ? "[convolution1d] keeps no steps from piece to piece"
-                              : "[convolution1d] padding \"same\" needs later steps than those "
-                                "of a piece",
-                          "predict() takes whole sequences");
+  const int64_t back = (o.kernel - 1) * o.dilation;
+  const bool in_pieces = layer.in_pieces() && back > 0;
+  if (in_pieces && !o.causal) {
+    throw InvalidArgument(
+        "[convolution1d] padding \"same\" needs later steps than those of a piece",
+        "causal = true has a result in each piece; predict() takes whole sequences");
   }
   const int64_t channels = x.shape()[2];
   const int64_t fan_in = channels / o.groups * o.kernel, fan_out = o.filters / o.groups * o.kernel;
   const Weights w = declare_weights(layer, o, Shape{o.filters, channels / o.groups, o.kernel},
                                     o.filters, fan_in, fan_out);
   const Value valid = ops::expand_dims(ops::step_mask(lengths, x.shape()[1]), 2);
-  const Value by_channel = ops::permute_dims(ops::where(valid, x, 0), {0, 2, 1});
-  return ops::permute_dims(convolved(o, by_channel, w), {0, 2, 1});
+  Value from = ops::where(valid, x, 0);
+  Convolution1dOptions own = o;
+  if (in_pieces) {
+    from = after_earlier(layer, from, lengths, back);
+    own.causal = false;
+    own.padding = {};
+  }
+  return ops::permute_dims(convolved(own, ops::permute_dims(from, {0, 2, 1}), w), {0, 2, 1});
 }
 
 template <class Options>

@@ -34,10 +34,11 @@ class Attention final : public Op {
                           std::span<const TensorSpec> in) const override {
     const int64_t size = in[0].shape[2] / params_.heads;
     return kernels::compile(
-        table, kernels::AttentionProblem{
-                   in[0].plain(), in[1].plain(), in[2].plain(), params_.heads, params_.causal,
-                   params_.scale.value_or(1 / std::sqrt(static_cast<double>(size))),
-                   params_.dropout, params_.layer, key_lengths_, query_lengths_});
+        table,
+        kernels::AttentionProblem{in[0].plain(), in[1].plain(), in[2].plain(), params_.heads,
+                                  params_.causal, params_.from_end,
+                                  params_.scale.value_or(1 / std::sqrt(static_cast<double>(size))),
+                                  params_.dropout, params_.layer, key_lengths_, query_lengths_});
   }
   bool draws_random_numbers() const override { return params_.dropout > 0; }
   std::vector<Value> decomposed(std::span<const Value> in) const override;
@@ -74,11 +75,21 @@ class Attention final : public Op {
     if (key_lengths_) also(reshaped(step_mask(in[3], tk), Shape{n, 1, 1, tk}));
     if (query_lengths_) also(reshaped(step_mask(in.back(), tq), Shape{n, 1, tq, 1}));
     if (params_.causal) {
-      const Value i = reshaped(arange(in[0], 0, static_cast<double>(tq)), Shape{1, 1, tq, 1});
+      Value i = reshaped(arange(in[0], 0, static_cast<double>(tq)), Shape{1, 1, tq, 1});
+      if (params_.from_end) i = i + reshaped(first_key_of_last(in), Shape{n, 1, 1, 1});
       const Value j = reshaped(arange(in[0], 0, static_cast<double>(tk)), Shape{1, 1, 1, tk});
       also(less_equal(j, i));
     }
     return seen;
+  }
+  // With from_end: the last key that query 0 sees, which may lie before the first one, by row.
+  Value first_key_of_last(std::span<const Value> in) const {
+    const auto valid = [&](bool given, const Value* lengths, const Shape& x) {
+      if (!given) return full_like(in[0], Shape{x[0]}, static_cast<double>(x[1]));
+      return clip(astype(*lengths, DType::f32), 0, static_cast<double>(x[1]));
+    };
+    return valid(key_lengths_, &in[3], in[1].shape()) -
+           valid(query_lengths_, &in.back(), in[0].shape());
   }
   // What probabilities are multiplied with, n x heads x tq x tk. The op itself shows it: where all
   // keys weigh the same, and value j is a row of zeros with a one at j, dropped ones are 0.
@@ -132,6 +143,10 @@ std::vector<Value> Attention::decomposed(std::span<const Value> in) const {
 }
 
 void check_attention(const AttentionParams& p) {
+  if (p.from_end && !p.causal) {
+    throw InvalidArgument("[attention] from_end says which keys a query sees, but causal is false",
+                          "set causal = true, too");
+  }
   if (p.heads < 1 || p.heads > kernels::kMostHeads) {
     throw InvalidArgument(fmt::format("[attention] expected 1 to {} heads, received {}",
                                       kernels::kMostHeads, p.heads));

@@ -9,10 +9,14 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
+struct LengthsOfRows {
+  const int32_t *keys, *queries;  // null: all are valid
+};
+
 // Sizes and settings, and what follows from them for a head.
 struct AttentionSizes {
   int64_t rows, queries, keys, heads, size, value_size;
-  bool causal;
+  bool causal, from_end;
   float scale;
   bool drops;
   uint64_t layer;
@@ -27,6 +31,7 @@ struct AttentionSizes {
         size(p.size()),
         value_size(p.value_size()),
         causal(p.causal),
+        from_end(p.causal && p.from_end),
         scale(static_cast<float>(p.scale)),
         drops(p.dropout > 0),
         layer(p.layer),
@@ -52,52 +57,64 @@ struct AttentionSizes {
     return lengths ? std::clamp<int64_t>(lengths[row], 0, steps) : steps;
   }
 
-  // Calls use(head, row, number of the head) for all heads of a row.
+  // Valid steps of a row, and how many of the first queries see no key. Without a query that sees a
+  // key there are none of either.
+  struct Valid {
+    int64_t queries = 0, keys = 0, blind = 0;
+  };
+  Valid valid_of(const LengthsOfRows& lengths, int64_t row) const {
+    Valid found{.queries = valid(lengths.queries, row, queries),
+                .keys = valid(lengths.keys, row, keys)};
+    if (found.queries == 0 || found.keys == 0) return {};
+    if (from_end) found.blind = std::max<int64_t>(0, found.queries - found.keys);
+    return found;
+  }
+
+  // Calls use(head) for all heads of a row, without the queries that see no key.
   template <class Use>
-  void each_head(const StepInfo& step, int64_t row, int64_t valid_queries, int64_t valid_keys,
-                 const Use& use) const {
+  void each_head(const StepInfo& step, int64_t row, const Valid& valid, const Use& use) const {
     const auto stream = random(step, row);
-    AttentionHead head{.queries = valid_queries,
-                       .keys = valid_keys,
+    const int64_t sees = valid.queries - valid.blind;
+    AttentionHead head{.queries = sees,
+                       .keys = valid.keys,
                        .size = size,
                        .value_size = value_size,
                        .stride = heads * size,
                        .value_stride = heads * value_size,
                        .causal = causal,
+                       .first_query = from_end ? valid.keys - sees : 0,
                        .scale = scale,
                        .random = stream ? &*stream : nullptr,
+                       .first_number = valid.blind,
                        .least = least,
                        .kept_factor = kept_factor};
     for (head.number = 0; head.number < heads; ++head.number) use(head);
   }
 };
 
-// The steps of a row that have no result are zeros.
-void clear_from(float* row, int64_t first, int64_t steps, int64_t of_step) {
-  std::fill(row + first * of_step, row + steps * of_step, 0.0f);
+// The steps of a row that have no result are zeros: all but [first, end).
+void clear_outside(float* row, int64_t first, int64_t end, int64_t steps, int64_t of_step) {
+  std::fill(row, row + first * of_step, 0.0f);
+  std::fill(row + end * of_step, row + steps * of_step, 0.0f);
 }
-
-struct LengthsOfRows {
-  const int32_t *keys, *queries;  // null: all are valid
-};
 
 void attention_of_rows(const AttentionSizes& s, void* const* r, const LengthsOfRows& lengths,
                        float* y, KeptOfQuery* kept, void* scratch, const StepInfo& step) {
   for (int64_t row = 0; row < s.rows; ++row) {
-    const int64_t keys = s.valid(lengths.keys, row, s.keys);
-    const int64_t queries = keys == 0 ? 0 : s.valid(lengths.queries, row, s.queries);
-    const float* const q = in(r, 0) + row * s.of_queries();
+    const AttentionSizes::Valid valid = s.valid_of(lengths, row);
+    const float* const q = in(r, 0) + row * s.of_queries() + valid.blind * s.heads * s.size;
     const float* const k = in(r, 1) + row * s.of_keys();
     const float* const v = in(r, 2) + row * s.of_values();
-    float* const to = y + row * s.of_results();
+    float* const results = y + row * s.of_results();
     KeptOfQuery* const of = kept + row * s.heads * s.queries;
-    clear_from(to, queries, s.queries, s.heads * s.value_size);
+    clear_outside(results, valid.blind, valid.queries, s.queries, s.heads * s.value_size);
     std::fill_n(of, s.heads * s.queries, KeptOfQuery{0, 0});
-    if (queries == 0) continue;
-    s.each_head(step, row, queries, keys, [&](const AttentionHead& head) {
+    if (valid.queries == 0) continue;
+    float* const to = results + valid.blind * s.heads * s.value_size;
+    s.each_head(step, row, valid, [&](const AttentionHead& head) {
       const int64_t at = head.number * s.size, value = head.number * s.value_size;
-      attention_forward(head, q + at, k + at, v + value, to + value, of + head.number * s.queries,
-                        scratch);
+      attention_forward(head, q + at, k + at, v + value, to + value,
+                        of + head.number * s.queries + valid.blind, scratch);
     });
   }
 }
@@ -106,26 +123,28 @@ void attention_gradients_of_rows(const AttentionSizes& s, void* const* r, void* 
                                  const LengthsOfRows& lengths, void* scratch,
                                  const StepInfo& step) {
   for (int64_t row = 0; row < s.rows; ++row) {
-    const int64_t all_keys = s.valid(lengths.keys, row, s.keys);
-    const int64_t queries = all_keys == 0 ? 0 : s.valid(lengths.queries, row, s.queries);
+    AttentionSizes::Valid valid = s.valid_of(lengths, row);
     // Keys that a query sees.
-    const int64_t keys = s.causal ? std::min(all_keys, queries) : queries == 0 ? 0 : all_keys;
+    if (s.causal && !s.from_end) valid.keys = std::min(valid.keys, valid.queries);
     float* const dq = out(w, 0) + row * s.of_queries();
     float* const dk = out(w, 1) + row * s.of_keys();
     float* const dv = out(w, 2) + row * s.of_values();
-    clear_from(dq, queries, s.queries, s.heads * s.size);
-    clear_from(dk, keys, s.keys, s.heads * s.size);
-    clear_from(dv, keys, s.keys, s.heads * s.value_size);
-    if (queries == 0) continue;
-    s.each_head(step, row, queries, keys, [&](const AttentionHead& head) {
+    clear_outside(dq, valid.blind, valid.queries, s.queries, s.heads * s.size);
+    clear_outside(dk, 0, valid.keys, s.keys, s.heads * s.size);
+    clear_outside(dv, 0, valid.keys, s.keys, s.heads * s.value_size);
+    if (valid.queries == 0) continue;
+    s.each_head(step, row, valid, [&](const AttentionHead& head) {
       const int64_t at = head.number * s.size, value = head.number * s.value_size;
-      const int64_t key = row * s.of_keys() + at, query = row * s.of_queries() + at;
-      const int64_t result = row * s.of_results() + value;
-      const auto* const kept = in<KeptOfQuery>(r, 5) + (row * s.heads + head.number) * s.queries;
-      attention_backward(head,
-                         {in(r, 0) + query, in(r, 1) + key, in(r, 2) + row * s.of_values() + value,
-                          in(r, 3) + result, in(r, 4) + result, kept, dq + at, dk + at, dv + value},
-                         scratch);
+      const int64_t first = valid.blind * s.heads * s.size + at;
+      const int64_t key = row * s.of_keys() + at, query = row * s.of_queries() + first;
+      const int64_t result = row * s.of_results() + valid.blind * s.heads * s.value_size + value;
+      const auto* const kept =
+          in<KeptOfQuery>(r, 5) + (row * s.heads + head.number) * s.queries + valid.blind;
+      attention_backward(
+          head,
+          {in(r, 0) + query, in(r, 1) + key, in(r, 2) + row * s.of_values() + value,
+           in(r, 3) + result, in(r, 4) + result, kept, dq + first, dk + at, dv + value},
+          scratch);
     });
   }
 }

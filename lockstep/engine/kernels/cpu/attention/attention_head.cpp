@@ -78,7 +78,8 @@ struct BackwardMemory {
         dq(parts.part(kQueryBlock * s.columns)) {}
 };
 
-// The steps of a block of queries and a block of keys, and which keys each query sees.
+// The steps of a block of queries and a block of keys, and which keys each query sees. Queries are
+// numbered by the last key that they see, if causal.
 struct Blocks {
   int64_t first_query, queries, first_key, keys;
   bool causal;
@@ -112,7 +113,8 @@ class Dropped {
 
   bool any() const { return head_.random != nullptr; }
   void draw(int64_t query) {
-    head_.random->blocks(block_of_dropped(head_.number, b_.first_query + query, b_.first_key),
+    const int64_t number = head_.first_number + b_.first_query - head_.first_query + query;
+    head_.random->blocks(block_of_dropped(head_.number, number, b_.first_key),
                          static_cast<size_t>((b_.seen(query) + 3) / 4), words_);
   }
   // x times the factor of kept elements, or 0.
@@ -219,6 +221,11 @@ void forward_of_block(const AttentionHead& head, const HeadSizes& s, const Forwa
   }
 }
 
+// The queries of the block that begins with this one. Blocks end at multiples of kQueryBlock.
+int64_t queries_of_block(const AttentionHead& head, int64_t first) {
+  return std::min(kQueryBlock - (head.first_query + first) % kQueryBlock, head.queries - first);
+}
+
 void forward_of_head(const AttentionHead& head, const float* q, const float* k, const float* v,
                      float* y, KeptOfQuery* kept, void* scratch) {
   const HeadSizes s(head.keys, head.size, head.value_size);
@@ -231,11 +238,11 @@ void forward_of_head(const AttentionHead& head, const float* q, const float* k, 
                  std::min(kKeyBlock, head.keys - key), s.value_size, kKeyBlock,
                  m.v + key * s.value_columns);
   }
-  for (int64_t first = 0; first < head.queries; first += kQueryBlock) {
-    const int64_t queries = std::min(kQueryBlock, head.queries - first);
+  for (int64_t first = 0, queries = 0; first < head.queries; first += queries) {
+    queries = queries_of_block(head, first);
     copy_rows(q + first * head.stride, head.stride, queries, s.size, head.scale, m.q);
     RunningSums sums;
-    forward_of_block(head, s, m, first, queries, sums);
+    forward_of_block(head, s, m, head.first_query + first, queries, sums);
     for (int64_t i = 0; i < queries; ++i) {
       const float factor = 1 / sums.total[i];
       kept[first + i] = {sums.largest[i], factor};
@@ -267,8 +274,9 @@ class BackwardOfHead {
     }
     std::fill_n(m_.dk, s_.blocks * kKeyBlock * s_.columns, 0.0f);
     std::fill_n(m_.dv, s_.blocks * kKeyBlock * s_.value_columns, 0.0f);
-    for (int64_t first = 0; first < head_.queries; first += kQueryBlock) {
-      of_queries(first, std::min(kQueryBlock, head_.queries - first));
+    for (int64_t first = 0, queries = 0; first < head_.queries; first += queries) {
+      queries = queries_of_block(head_, first);
+      of_queries(first, queries);
     }
     for (int64_t j = 0; j < head_.keys; ++j) {
       scaled_row(m_.dk + j * s_.columns, 1, s_.size, at_.dk + j * head_.stride);
@@ -288,20 +296,22 @@ class BackwardOfHead {
       dot_[i] = dot(y + i * head_.value_stride, dy + i * head_.value_stride, s_.value_size);
     }
     std::fill_n(m_.dq, kQueryBlock * s_.columns, 0.0f);
-    const int64_t keys = head_.causal ? std::min(head_.keys, first + queries) : head_.keys;
+    const int64_t number = head_.first_query + first;
+    const int64_t keys = head_.causal ? std::min(head_.keys, number + queries) : head_.keys;
     for (int64_t key = 0; key < keys; key += kKeyBlock) {
-      of_blocks({first, queries, key, std::min(kKeyBlock, head_.keys - key), head_.causal});
+      const Blocks b{number, queries, key, std::min(kKeyBlock, head_.keys - key), head_.causal};
+      of_blocks(b, at_.kept + first);
     }
     for (int64_t i = 0; i < queries; ++i) {
       scaled_row(m_.dq + i * s_.columns, head_.scale, s_.size, at_.dq + (first + i) * head_.stride);
     }
   }
 
-  void of_blocks(const Blocks& b) {
+  void of_blocks(const Blocks& b, const KeptOfQuery* kept) {
     scores_of(b, m_.q, m_.k_across + b.first_key * s_.size, s_.size, m_.p);
     scores_of(b, m_.dy, m_.v_across + b.first_key * s_.value_size, s_.value_size, m_.ds);
     Dropped dropped(head_, b);
-    for (int64_t i = 0; i < b.queries; ++i) of_query(b, i, dropped);
+    for (int64_t i = 0; i < b.queries; ++i) of_query(b, i, kept[i], dropped);
     const auto seeing = [&](int64_t group, int64_t) {
       const int64_t first = b.first_to_see(group);
       return TermRange{first, b.queries - first};
@@ -322,14 +332,13 @@ class BackwardOfHead {
 
   // From the scores and the gradients of probabilities of a query: the probabilities that weighed
   // values, and the gradients of scores.
-  HWY_INLINE void of_query(const Blocks& b, int64_t i, Dropped& dropped) {
+  HWY_INLINE void of_query(const Blocks& b, int64_t i, const KeptOfQuery& kept, Dropped& dropped) {
     const D d;
     float *const p = m_.p + i * kKeyBlock, *const ds = m_.ds + i * kKeyBlock;
     const int64_t seen = b.seen(i), width = panels_of(seen) * kPanel;
     std::fill(p + seen, p + width, -std::numeric_limits<float>::infinity());
     std::fill(ds + seen, ds + width, 0.0f);
     if (dropped.any()) dropped.draw(i);
-    const KeptOfQuery& kept = at_.kept[b.first_query + i];
     const V largest = hn::Set(d, kept.largest), dot = hn::Set(d, dot_[i]);
     // The factor of kept elements is in that of the forward pass, too.
     const V factor = hn::Set(d, kept.factor);
@@ -340,7 +349,9 @@ class BackwardOfHead {
       hn::StoreU(dropped.any() ? dropped.applied(e, j) : e, d, p + j);
       hn::StoreU(hn::Mul(e, hn::Sub(dp, dot)), d, ds + j);
     }
-    const int64_t all = panels_of(b.seen_by_group(i / kGroup)) * kPanel;
+    // Groups of queries and groups of keys read zeros where the query sees nothing.
+    const int64_t read = std::max(b.seen_by_group(i / kGroup), groups_of(seen) * kGroup);
+    const int64_t all = panels_of(read) * kPanel;
     std::fill(p + width, p + all, 0.0f);
     std::fill(ds + width, ds + all, 0.0f);
   }

@@ -15,11 +15,12 @@ struct AttentionHead {
   int64_t size = 0, value_size = 0;      // elements of a query and key, and of a value
   int64_t stride = 0, value_stride = 0;  // elements from a step to the next one
   bool causal = false;
+  int64_t first_query = 0;  // if causal: query i sees keys 0 to first_query + i
   float scale = 1;
   // Without dropout, `random` is null.
   const RandomStream* random = nullptr;
-  int64_t number = 0;  // of the head, for random numbers
-  uint32_t least = 0;  // a smaller random word drops its element
+  int64_t number = 0, first_number = 0;  // of the head and query 0, for random numbers
+  uint32_t least = 0;                    // a smaller random word drops its element
   float kept_factor = 1;
 };
 

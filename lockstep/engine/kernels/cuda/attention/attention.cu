@@ -18,7 +18,7 @@ constexpr int kChunk = 128;
 // The problem and its operands. A block of threads computes a query, or a key, of a head.
 struct Attention {
   int64_t rows, queries, keys, heads, size, value_size;
-  bool causal, drops;
+  bool causal, from_end, drops;
   float scale, kept_factor;
   uint64_t layer, threshold;
   const float *q, *k, *v;
@@ -33,6 +33,10 @@ struct Attention {
   __device__ int64_t valid_keys(int64_t row) const { return valid(key_lengths, row, keys); }
   __device__ int64_t valid_queries(int64_t row) const {
     return valid_keys(row) == 0 ? 0 : valid(query_lengths, row, queries);
+  }
+  // If causal, query i of a row sees keys 0 to i plus this.
+  __device__ int64_t first_query(int64_t row) const {
+    return from_end ? valid_keys(row) - valid_queries(row) : 0;
   }
 };
 
@@ -62,10 +66,10 @@ struct Head {
   }
   __device__ int64_t of_kept(int64_t i) const { return (row * a.heads + head) * a.queries + i; }
 
-  // Keys that query i sees.
+  // Keys that query i sees: none or less than none for one that is blind.
   __device__ int64_t seen(int64_t i) const {
-    const int64_t all = a.valid_keys(row);
-    return a.causal && i + 1 < all ? i + 1 : all;
+    const int64_t all = a.valid_keys(row), until = a.first_query(row) + i + 1;
+    return a.causal && until < all ? until : all;
   }
   static __device__ float dot(const float* x, const float* y, int64_t count, float factor) {
     float sum = 0;
@@ -130,12 +134,12 @@ __global__ void attention_forward(Attention a, float* y, KeptOfQuery* kept) {
   const WeightedRows result{y + at.of_result(at.step), a.value_size};
   result.clear();
   KeptOfQuery& of = kept[at.of_kept(at.step)];
-  if (at.step >= a.valid_queries(at.row)) {
+  const int64_t seen = at.seen(at.step);
+  if (at.step >= a.valid_queries(at.row) || seen <= 0) {
     if (threadIdx.x == 0) of = {0, 0};
     return;
   }
   auto* const weights = shared_memory<float>();
-  const int64_t seen = at.seen(at.step);
   const KeptOfQuery found = kept_of(at, seen, weights);
   if (threadIdx.x == 0) of = found;
   for (int64_t first = 0; first < seen; first += kChunk) {
@@ -200,7 +204,8 @@ __global__ void attention_of_keys(Attention a, AttentionGradients g, float* dk, 
   if (at.step >= a.valid_keys(at.row)) return;
   auto *const weights = shared_memory<float>(), *const slopes = weights + kChunk;
   const int64_t queries = a.valid_queries(at.row);
-  for (int64_t first = a.causal ? at.step : 0; first < queries; first += kChunk) {
+  const int64_t sees = a.causal ? at.step - a.first_query(at.row) : 0;
+  for (int64_t first = sees > 0 ? sees : 0; first < queries; first += kChunk) {
     const int64_t count = queries - first < kChunk ? queries - first : kChunk;
     const int64_t i = first + threadIdx.x;
     if (i < queries) {
@@ -226,6 +231,7 @@ Attention sizes_of(const AttentionProblem& p) {
   a.size = p.size();
   a.value_size = p.value_size();
   a.causal = p.causal;
+  a.from_end = p.causal && p.from_end;
   a.drops = p.dropout > 0;
   a.scale = static_cast<float>(p.scale);
   a.kept_factor = static_cast<float>(1 / (1 - p.dropout));
