@@ -110,10 +110,10 @@ void check_class_names(const Datastore& data, const std::vector<std::string>& cl
 }
 
 void check_loss(const Network& network, const TrainingData& data, const TrainingOptions& options) {
-  if (has_sequences(network)) {
-    throw Unsupported("[training] train() does not compute the loss " + data.loss.name +
-                          " of the data for sequences",
-                      "write it as an expression, or a loop with sharded_value_and_gradient()");
+  if (data.loss.by_step && !has_sequences(network)) {
+    throw InvalidArgument("[training] the loss " + data.loss.name +
+                              " of the data is by step, but no input of the network is a sequence",
+                          "leave out TrainingLoss::by_step: it has one value for each observation");
   }
   if (data.loss.name.empty()) {
     throw InvalidArgument("[training] the loss of the data has no name",

@@ -51,10 +51,15 @@ void RunsInTurn::make_again(const PlanSizes& sizes) {
   plans_ = plans;
 }
 
-PlanRun& RunsInTurn::of(const Plan& plan) {
+PlanRun* RunsInTurn::find(const Plan& plan) {
   const auto found = std::ranges::find(plans_, &plan, &std::shared_ptr<const Plan>::get);
-  if (found == plans_.end()) throw Error("[plan] there is not a run of this plan");
-  return runs_[static_cast<size_t>(found - plans_.begin())];
+  return found == plans_.end() ? nullptr : &runs_[static_cast<size_t>(found - plans_.begin())];
+}
+
+PlanRun& RunsInTurn::of(const Plan& plan) {
+  PlanRun* const run = find(plan);
+  if (run == nullptr) throw Error("[plan] there is not a run of this plan");
+  return *run;
 }
 
 }  // namespace lockstep

@@ -40,8 +40,9 @@ class RunsInTurn {
   // Makes a run of the plan, unless there is one. Makes all runs again if the memory has to grow,
   // so references to them become invalid. Throws OutOfMemory; then there are no runs.
   void add(const std::shared_ptr<const Plan>& plan);
-  // The run of a plan that was added.
+  // The run of a plan that was added. find(): null if it was not.
   PlanRun& of(const Plan& plan);
+  PlanRun* find(const Plan& plan);
   // Of the memory that the runs share.
   size_t bytes() const { return sizes_.all(); }
 

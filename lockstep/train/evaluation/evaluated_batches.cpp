@@ -67,6 +67,7 @@ EvaluatedBatches::EvaluatedBatches(Network& network, EvaluatedData data, int thr
       lower(in_parts() ? evaluated_shape(longest_, longest_) : ShardShape{size_});
   output_ = network.outputs().at(0).shape;
   if (lowered.output_lengths.at(0) >= 0) number_steps(lowered);
+  check_custom_targets();
   if (on_cpu()) return;
   // Of the network alone: neither the type of its inputs nor a loss changes the batches.
   const std::vector<DType> inputs(data_.images->inputs().size(), DType::f32);
@@ -295,26 +296,73 @@ void EvaluatedBatches::fill(const std::vector<uint8_t*>& to, void* wanted,
   }
 }
 
+int64_t EvaluatedBatches::loss_terms() const {
+  if (!data_.loss) return outputs();
+  if (!data_.loss.by_step) return observations();
+  if (by_step()) return outputs();
+  const auto first = std::ranges::find_if(longest_, [](int64_t steps) { return steps > 0; });
+  const auto k = static_cast<size_t>(first - longest_.begin());
+  int64_t steps = 0;
+  for (int64_t i = 0; i < observations(); ++i) steps += data_.images->steps(i, k);
+  return steps;
+}
+
+void EvaluatedBatches::check_custom_targets() const {
+  const bool targets_by_step = targets_ && targets_.value->sequence;
+  if (!data_.loss || !data_.compares || targets_by_step == by_step()) return;
+  throw Unsupported(
+      "[evaluate] a loss of the user cannot be evaluated where " +
+          std::string(by_step() ? "the network gives a result for each step, but the data has one "
+                                  "label or target for each sequence"
+                                : "the data has a label or target for each step, but the network "
+                                  "gives one result for each sequence"),
+      "end the network in a layer whose results fit, or train without validation data");
+}
+
 std::vector<float> EvaluatedBatches::custom_losses(const IndexRange& observations, int thread) {
-  std::vector<Tensor> tensors;
-  std::vector<uint8_t*> to;
-  const std::vector<Shape> shapes = network_.input_shapes();
-  for (size_t k = 0; k < shapes.size(); ++k) {
-    tensors.emplace_back(batch_shape(size_, shapes[k]), data_.images->inputs()[k].dtype());
-    to.push_back(static_cast<uint8_t*>(tensors.back().raw()));
+  expect(observations);
+  std::vector<float> all(static_cast<size_t>(observations.count));
+  for (const EvaluatedPart& part : parts(observations)) {
+    const std::vector<float> some = custom_losses(part, thread);
+    for (size_t i = 0; i < part.observations.size(); ++i) {
+      all[static_cast<size_t>(part.observations[i] - observations.first)] = some[i];
+    }
   }
-  Tensor compared(Shape{size_}, DType::i32);
+  return all;
+}
+
+std::vector<float> EvaluatedBatches::custom_losses(const EvaluatedPart& part, int thread) {
+  const int64_t rows = part.shape.rows;
+  const std::vector<NetworkValue> inputs = network_.inputs();
+  std::vector<Tensor> tensors, lengths(inputs.size() + 1);
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const Shape shape = inputs[k].sequence
+                            ? shape_of_dims({rows, part.shape.steps[k]}, inputs[k].shape.dims(), 0)
+                            : batch_shape(rows, inputs[k].shape);
+    tensors.emplace_back(shape, data_.images->inputs()[k].dtype());
+    if (inputs[k].sequence) lengths[k] = Tensor(Shape{rows}, DType::i32);
+  }
+  // Of an output.
+  Shape each;
   if (against_ == Against::images) {
     const int64_t elements = targets_.value->elements();
-    const Shape shape =
-        output_.elements() == elements ? batch_shape(size_, output_) : Shape{size_, elements};
-    compared = Tensor(shape, DType::f32);
+    each = output_.elements() == elements ? output_ : Shape{elements};
   }
-  expect(observations);
-  fill(to, compared.raw(), parts(observations).at(0), thread);
-  tensors.push_back(compared);
+  const std::vector<int64_t> all =
+      by_step() ? std::vector{rows, outputs_together(part.shape)} : std::vector{rows};
+  tensors.emplace_back(shape_of_dims(all, each.dims(), 0),
+                       against_ == Against::images ? DType::f32 : DType::i32);
+  std::vector<uint8_t*> to;
+  for (const auto* const list : {&tensors, &lengths}) {
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const Tensor& tensor = (*list)[k];
+      if (tensor.defined()) to.push_back(static_cast<uint8_t*>(tensor.raw()));
+    }
+  }
+  fill(to, tensors.back().raw(), part, thread);
+  if (by_step()) lengths.back() = lengths[steps_input_];
   for (Tensor& tensor : tensors) tensor = tensor.to(network_.device());
-  return evaluate_loss(network_, data_.loss.function, tensors);
+  return evaluate_loss(network_, data_.loss, tensors, in_parts() ? lengths : std::vector<Tensor>());
 }
 
 }  // namespace lockstep

@@ -81,6 +81,8 @@ class EvaluatedBatches {
   int64_t outputs() const { return outputs_of({0, observations()}).count; }
   // The label of an observation, or those of its steps. `memory` holds them if need be.
   std::span<const int32_t> labels_of(int64_t observation, std::vector<int32_t>& memory) const;
+  // Losses of observations, summed, are divided by this number.
+  int64_t loss_terms() const;
   int64_t size() const { return size_; }  // observations of a batch
   int64_t count() const { return (observations() + size_ - 1) / size_; }
   IndexRange rows(int64_t batch) const;
@@ -117,7 +119,7 @@ class EvaluatedBatches {
   void fill_rows(const std::vector<uint8_t*>& to, void* wanted, const IndexRange& rows,
                  int64_t first, int thread);
 
-  // The user's loss of a batch with these observations.
+  // The user's loss of each observation: the function's value, or the sum over the valid steps.
   std::vector<float> custom_losses(const IndexRange& observations, int thread);
 
  private:
@@ -127,6 +129,8 @@ class EvaluatedBatches {
   Against against_ = Against::nothing;
   void measure_sequences();
   void number_steps(const LoweredNetwork& lowered);
+  void check_custom_targets() const;
+  std::vector<float> custom_losses(const EvaluatedPart& part, int thread);
   ShardShape shape_of(int64_t observation) const;
   void clear_padding(const std::vector<uint8_t*>& to, void* wanted, int64_t rows,
                      const ShardShape& shape) const;

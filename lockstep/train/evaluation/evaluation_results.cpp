@@ -127,7 +127,7 @@ Evaluation EvaluationResults::summarize() {
   if (labeled && measures_.confusion) result.confusion.emplace(batches_.classes());
   if (n == 0) return result;
   if (batches_.against() != Against::nothing) {
-    result.loss = tree_sum(losses_) / static_cast<double>(batches_.outputs());
+    result.loss = tree_sum(losses_) / static_cast<double>(batches_.loss_terms());
   }
   if (!labeled) return result;
   int64_t right = 0;

@@ -22,10 +22,19 @@ using ShardLoss = std::function<Tensor(Shard&)>;
 // inputs (u8 images, f32 arrays), shard[1] the labels (i32) or the targets (f32), and
 // shard.forward(shard[0]) the network's outputs. With k inputs, shard[0] to shard[k - 1] have them
 // and shard[k] the labels or targets. Several threads call it at once.
+//
+// Sequences are rows x steps x ..., with room for the longest of the shard and zeros after the ends
+// of the others; shard.lengths(i) has the valid steps of each row of shard[i].
+// shard.forward(shard[0]) knows them.
 struct TrainingLoss {
   ShardLoss function = {};  // empty: the network's loss
   // Names the loss in checkpoints and receipts: a training resumes only with a loss of its name.
   std::string name = {};
+  // Of sequences: the function returns a value for each step (rows x steps). Those after the ends
+  // do not count, and the loss is the mean over the valid steps of the whole mini-batch (of the
+  // targets where these are sequences, else of the first input that is one). Else it returns one
+  // for each row, and the loss is the mean over the rows.
+  bool by_step = false;
 
   explicit operator bool() const { return static_cast<bool>(function); }
 };

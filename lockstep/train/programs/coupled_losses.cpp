@@ -68,7 +68,7 @@ void FunctionProgram::refuse_coupled(const Shard::State& of) {
     state.summary = &summary;
     state.rows = rows;
     Shard shard(state);
-    return (*loss_)(shard).to_vector();
+    return state.losses_of(*loss_, shard).to_vector();
   };
   const auto others_differ = [](const std::vector<float>& a, const std::vector<float>& b) {
     return std::memcmp(a.data() + 1, b.data() + 1, (a.size() - 1) * sizeof(float)) != 0;

@@ -1,5 +1,8 @@
 #include "lockstep/train/programs/function_loss_program.h"
 
+#include <map>
+#include <utility>
+
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/input/targets.h"
@@ -18,44 +21,70 @@ FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions
                 .precision = options.precision.dtype(),
                 .choice = {options.deterministic, options.precision.type == Precision::tf32},
                 .loss_scale = options.precision.scale_of_losses(),
-                .loss = loss.name},
+                .loss = loss.name,
+                .by_step = loss.by_step},
                profile) {
   program_.expect_inputs(inputs);
 }
 
 void FunctionLossProgram::set_batch(const MiniBatch& batch) {
   const int64_t n = batch.size();
-  const std::vector<Shape> shapes = network_.input_shapes();
-  const std::vector<std::string> names = network_.input_names();
-  // These are views, because the mini-batch stays alive until the iteration has begun.
+  const std::vector<NetworkValue> inputs = network_.inputs();
+  // These are views, because the mini-batch stays alive until the iteration has begun. Of sequences
+  // the lengths are copied.
   std::vector<Tensor> tensors;
+  std::map<size_t, RaggedTensor> ragged;
   const auto add = [&](const RowArray& array, const Shape& shape) {
-    tensors.push_back(Tensor::view(const_cast<std::byte*>(array.bytes.data()),
-                                   {shape, array.type, nullptr}, nullptr));
+    if (!array.ragged()) {
+      tensors.push_back(Tensor::view(const_cast<std::byte*>(array.bytes.data()),
+                                     {shape, array.type, nullptr}, nullptr));
+      return;
+    }
+    const RowsOf rows{array.bytes.data(), array.row_bytes(), array.offsets.data()};
+    const Tensor lengths(Shape{n}, DType::i32);
+    for (int64_t i = 0; i < n; ++i) {
+      lengths.data<int32_t>()[i] = static_cast<int32_t>(rows.length(i));
+    }
+    ragged[tensors.size()] = {rows, shape, array.type};
+    tensors.push_back(lengths);
   };
-  for (size_t k = 0; k < shapes.size(); ++k) {
-    const Shape shape = batch_shape(n, shapes[k]);
+  for (size_t k = 0; k < inputs.size(); ++k) {
     const RowArray* const array = k < batch.arrays.size() ? &batch.arrays[k] : nullptr;
-    if (array && array->type == inputs_.at(k) &&
-        array->tensor_spec().shape.elements() == shape.elements()) {
+    const bool sequence = inputs[k].sequence;
+    const DType type = sequence ? inputs[k].type : inputs_.at(k);
+    const Shape shape = sequence ? inputs[k].shape : batch_shape(n, inputs[k].shape);
+    const int64_t elements = array == nullptr  ? 0
+                             : array->ragged() ? array->shape.elements()
+                                               : array->tensor_spec().shape.elements();
+    if (array && array->type == type && array->ragged() == sequence &&
+        elements == shape.elements()) {
       add(*array, shape);
       continue;
     }
-    throw InvalidArgument("[training] the network's input `" + names[k] + "` needs " +
-                          TensorSpec{shape, inputs_.at(k), nullptr}.to_string() +
-                          ", but the mini-batch has " +
-                          (array ? array->tensor_spec().to_string() : "nothing"));
+    throw InvalidArgument(
+        "[training] the network's input `" + inputs[k].name + "` needs " +
+        (sequence ? inputs[k].to_string() : TensorSpec{shape, type, nullptr}.to_string()) +
+        ", but the mini-batch has " +
+        (!array            ? "nothing"
+         : array->ragged() ? "sequences"
+                           : array->tensor_spec().to_string()));
   }
-  const RowArray* const targets = array_after(batch, shapes.size(), "targets");
-  const RowArray* const labels = array_after(batch, shapes.size(), "labels");
+  const RowArray* const targets = array_after(batch, inputs.size(), "targets");
+  const RowArray* const labels = array_after(batch, inputs.size(), "labels");
   if (targets == nullptr && labels == nullptr) {
     throw InvalidArgument("[training] the mini-batch has neither labels nor targets");
   }
   const RowArray& wanted = targets ? *targets : *labels;
-  const Shape each = wanted.tensor_spec().shape;
-  const Shape output = batch_shape(n, network_.output_shapes().at(0));
-  add(wanted, targets && output.elements() == each.elements() ? output : each);
-  program_.set_batch(tensors, loss_.function, batch.rows_begin());
+  if (wanted.ragged()) {
+    const NetworkValue result = network_.outputs().at(0);
+    const bool fits = targets && result.shape.elements() == wanted.shape.elements();
+    add(wanted, fits ? result.shape : wanted.shape);
+  } else {
+    const Shape each = wanted.tensor_spec().shape;
+    const Shape output = batch_shape(n, network_.output_shapes().at(0));
+    add(wanted, targets && output.elements() == each.elements() ? output : each);
+  }
+  program_.set_batch(tensors, loss_.function, batch.rows_begin(), std::move(ragged));
 }
 
 ShardGradients FunctionLossProgram::compute(const ShardTask& task) {
@@ -68,15 +97,15 @@ ShardGradients FunctionLossProgram::compute(const ShardTask& task) {
                         "return one value for each row (no ops::mean or ops::sum)");
 }
 
-void FunctionLossProgram::report(std::span<const IndexRange> shards, const SummaryOf&,
+void FunctionLossProgram::report(std::span<const IndexRange>, const SummaryOf&,
                                  IterationOutcome& outcome) const {
   std::vector<double> losses;
   for (const FunctionSummary& summary : program_.summaries()) {
     losses.push_back(summary.loss);
+    outcome.terms += summary.terms;
     outcome.not_finite.add(summary.not_finite, summary.last_not_finite);
   }
   outcome.loss_sum = tree_sum(losses);
-  outcome.terms = shards.back().end();
 }
 
 void FunctionLossProgram::follow_statistics(std::span<const IndexRange>, const SummaryOf&,

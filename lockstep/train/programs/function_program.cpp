@@ -12,13 +12,14 @@
 #include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/nn/normalized_values.h"
+#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/op_makers.h"
-#include "lockstep/engine/ops/outside_index.h"
 #include "lockstep/train/programs/shard_state.h"
 
 namespace lockstep {
 namespace {
 
+using shards::check_losses;
 using shards::refuse;
 using shards::row_major;
 
@@ -42,41 +43,6 @@ void fill_unreached(const GradientLayout& layout, const std::vector<bool>& reach
     if (reached[p]) continue;
     const GradientLayout::Entry& entry = layout.entries[p];
     eager_zero(all.device(), static_cast<std::byte*>(all.raw()) + entry.offset, entry.spec.bytes());
-  }
-}
-
-// Throws InvalidArgument unless a loss function returned one value, or one for each row. Returns
-// whether it is one value for all rows.
-bool check_losses(const Tensor& losses, const IndexRange& range, size_t shards) {
-  const bool defined = losses.defined() && losses.dtype() == DType::f32;
-  const int64_t count = defined ? losses.shape().elements() : 0;
-  const bool whole = count == 1 && range.count != 1;
-  if (whole && shards > 1) {
-    refuse("the loss of a shard of " + std::to_string(range.count) +
-               " observations is one value; losses across observations are accepted only if the "
-               "mini-batch is one shard, but it has " +
-               std::to_string(shards),
-           "return one value for each observation (no ops::mean or ops::sum), or set shard_size to "
-           "the size of the mini-batch");
-  }
-  if (!whole && count != range.count) {
-    refuse("expected a loss of " + std::to_string(range.count) +
-           " values, one f32 for each observation of the shard, received " +
-           (losses.defined() ? losses.spec().to_string() : "an undefined tensor"));
-  }
-  return whole;
-}
-
-// Calls a loss. An index of the mini-batch's that is outside of an axis gets its observation.
-Tensor losses_of(const ShardLoss& loss, Shard& shard) {
-  try {
-    return loss(shard);
-  } catch (const ops::OutsideIndex& e) {
-    if (e.rows() != shard.size()) throw;
-    throw InvalidArgument("[sharded_value_and_gradient] observation " +
-                              std::to_string(shard.first() + e.row()) +
-                              " of the mini-batch: " + e.what(),
-                          e.hint());
   }
 }
 
@@ -110,8 +76,8 @@ FunctionProgram::FunctionProgram(Network& network, const FunctionProgramOptions&
                                  StepProfile* profile)
     : network_(network), options_(options), profile_(profile) {}
 
-void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss,
-                                bool fresh) {
+void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss, bool fresh,
+                                std::map<size_t, RaggedTensor> ragged) {
   if (batch.empty()) refuse("the mini-batch has no tensors");
   const Device device = network_.device();
   for (size_t i = 0; i < batch.size(); ++i) {
@@ -131,6 +97,7 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
   finished_ = present_ = (present_ + 1) % kIterationSlots;
   present().batch.clear();
   for (size_t i = 0; i < batch.size(); ++i) present().batch.push_back(upload(batch[i], i));
+  present().ragged = std::move(ragged);
   loss_ = &loss;
   loss_type_ = type_of(loss);
   bundled_loss_ = &bundled_losses_[*loss_type_];
@@ -140,6 +107,27 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
   refuse("the mini-batch has " + std::to_string(rows()) +
              " observations, but the network's states by row are made for " + std::to_string(made),
          "call make_row_states(rows) with the largest number of observations");
+}
+
+// Sequences have room for the longest of the shard.
+void FunctionProgram::take_rows(const Iteration& it, Shard::State& state) {
+  std::vector<Tensor> lengths;
+  for (size_t i = 0; i < it.batch.size(); ++i) {
+    const auto found = it.ragged.find(i);
+    if (found == it.ragged.end()) {
+      state.rows.push_back(rows_of(it.batch[i], state.range));
+      continue;
+    }
+    const RaggedTensor& ragged = found->second;
+    const int64_t steps = steps_capacity(ragged.rows.longest(state.range));
+    const Tensor padded(shape_of_dims({state.range.count, steps}, ragged.step.dims(), 0),
+                        ragged.type);
+    ragged.rows.copy(state.range, steps, padded.raw());
+    state.rows.push_back(padded);
+    state.lengths.push_back(i);
+    lengths.push_back(rows_of(it.batch[i], state.range));
+  }
+  state.rows.insert(state.rows.end(), lengths.begin(), lengths.end());
 }
 
 // Returns the tensor on the network's device, without waiting for earlier work.
@@ -315,8 +303,9 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
       .rows = {},
       .parameters = Tensor::view(&nowhere, flat, nullptr, device),
       .used = {},
-      .in_bundle = in_bundle};
-  for (const Tensor& t : it.batch) state.rows.push_back(rows_of(t, task.rows));
+      .in_bundle = in_bundle,
+      .by_step = options_.by_step};
+  take_rows(it, state);
   if (it.summaries.size() > 1) refuse_coupled(state);
   // Only the shard's own runs carry states by row.
   const LimitedForward limit(ForwardLimit::carry_refused);
@@ -325,7 +314,8 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
   tape.watch(state.parameters);
   tape.watch(parameters);
   Shard shard(state);
-  const Tensor losses = losses_of(*loss_, shard);
+  const Tensor losses = state.losses_of(*loss_, shard);
+  summary.terms = state.terms();
   summary.whole = check_losses(losses, task.rows, it.summaries.size());
   if (readings) {
     const Tensor plain = row_major(losses);
@@ -399,29 +389,16 @@ void FunctionProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
       double calls = 0;
       for (Worker& worker : workers_) {
         const auto found = worker.runs.find(&made);
-        if (found == worker.runs.end() || found->second.empty()) continue;
-        runs.push_back(found->second.front().get());
+        PlanRun* run = worker.turns.empty() ? nullptr : worker.turns.front().find(*made.plan);
+        if (found != worker.runs.end() && !found->second.empty()) run = found->second.front().get();
+        if (run == nullptr) continue;
+        runs.push_back(run);
         calls += static_cast<double>(worker.calls[&made]);
       }
       floors.add(accounts->second, calls,
                  lockstep::time_passes(pool, *made.plan, runs, {options_.seed, 1, 0}));
     }
   }
-}
-
-std::vector<float> evaluate_loss(Network& network, const ShardLoss& loss,
-                                 const std::vector<Tensor>& batch) {
-  Shard::State state{.network = network,
-                     .range = {0, batch.at(0).shape()[0]},
-                     .step = {},
-                     .rows = batch,
-                     .parameters = {},
-                     .used = {}};
-  Shard shard(state);
-  const LimitedForward limit(ForwardLimit::carry_refused);
-  const Tensor losses = loss(shard);
-  check_losses(losses, state.range, 2);
-  return losses.to_vector();
 }
 
 }  // namespace lockstep

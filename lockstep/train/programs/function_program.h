@@ -22,6 +22,7 @@
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/plan/recorded_gradients.h"
+#include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/profile/step_profile.h"
 #include "lockstep/train/programs/device_readings.h"
 #include "lockstep/train/programs/shard.h"
@@ -61,6 +62,7 @@ struct ForwardStatistics {
 // The results of a shard other than its gradients.
 struct FunctionSummary {
   double loss = 0;     // sum over the rows
+  int64_t terms = 0;   // rows, or valid steps of a loss by step
   bool whole = false;  // one value for all rows
   // Row numbers in the mini-batch of the first and the last non-finite loss; -1: there is none.
   int64_t not_finite = -1, last_not_finite = -1;
@@ -69,7 +71,7 @@ struct FunctionSummary {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(loss, whole, not_finite, last_not_finite, found, runs);
+    archive(loss, terms, whole, not_finite, last_not_finite, found, runs);
   }
 };
 
@@ -79,6 +81,15 @@ struct FunctionProgramOptions {
   kernels::Choice choice = {};  // of a device's algorithms
   double loss_scale = 1;        // the gradients are multiplied by it
   std::string loss = {};        // names the loss in errors
+  bool by_step = false;         // see TrainingLoss
+};
+
+// A tensor of a mini-batch whose rows are sequences. Each shard gets its rows with room for its
+// longest one.
+struct RaggedTensor {
+  RowsOf rows;
+  Shape step;
+  DType type = DType::f32;
 };
 
 // On a device, each worker has its own stream for the eager work of losses (EagerStream), in
@@ -99,8 +110,10 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   // row-major, and lie on the CPU or on the network's device. The loss must stay alive until the
   // iteration has begun. `fresh`: states by row begin with their initial values. Throws
   // InvalidArgument for tensors that do not fit together, and for more rows than the network's
-  // states by row are made for.
-  void set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss, bool fresh = false);
+  // states by row are made for. `ragged`: the values of tensors that are sequences, by number, in
+  // place of which `batch` has the lengths. Their memory must stay valid as the loss.
+  void set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss, bool fresh = false,
+                 std::map<size_t, RaggedTensor> ragged = {});
   // For prepare(): the types of the network's inputs. Otherwise each one has the type of the
   // mini-batch's first tensor.
   void expect_inputs(std::vector<DType> types) { expected_ = std::move(types); }
@@ -155,6 +168,9 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   struct Worker {
     std::unique_ptr<StreamForEager> stream;  // null on the CPU
     std::map<const ShardPlan*, std::vector<std::unique_ptr<PlanRun>>> runs;
+    // Of sequences on the CPU, whose plans are many: the first run of each shard, the second one
+    // and so on. Plans of all shapes share the memory of each.
+    std::deque<RunsInTurn> turns;
     std::map<const ShardPlan*, int64_t> calls;  // forward runs, for a profiler
     Tensor gradients;                           // of the last shard
   };
@@ -173,6 +189,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   struct Iteration {
     int64_t number = 0;
     std::vector<Tensor> batch;
+    std::map<size_t, RaggedTensor> ragged;         // by tensor
     std::vector<std::unique_ptr<Pinned>> uploads;  // by tensor; what the device copies `batch` from
     std::vector<size_t> upload_bytes;
     std::vector<FunctionSummary> summaries;
@@ -198,6 +215,8 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
     return const_cast<FunctionProgram*>(this)->iterations_[place_of(task)].summary_of(task);
   }
   Tensor upload(const Tensor& tensor, size_t i);
+  // Gives a shard its rows of all tensors.
+  static void take_rows(const Iteration& it, Shard::State& state);
   // All lambdas of one place in a program have one type.
   using LossType = std::pair<std::type_index, std::uintptr_t>;
   static LossType type_of(const ShardLoss& loss);

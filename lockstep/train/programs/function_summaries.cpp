@@ -61,6 +61,7 @@ void FunctionProgram::follow_statistics(const std::function<float*(int k)>& stat
     for (size_t r = 0; same && r < first.size(); ++r) {
       ForwardStatistics::Key key = summaries()[j].runs[r].key;
       key.n = first[r].key.n;
+      key.steps = first[r].key.steps;  // there is room for the longest sequence of each shard
       same = key == first[r].key && summaries()[j].runs[r].values.size() == first[r].values.size();
     }
     if (!same) {

@@ -1,6 +1,7 @@
 #include "lockstep/train/programs/shard.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "lockstep/engine/kernels/backends/functions.h"
@@ -17,11 +18,43 @@ int64_t Shard::size() const { return state_.range.count; }
 const StepInfo& Shard::step() const { return state_.step; }
 
 const Tensor& Shard::operator[](size_t i) const {
-  if (i >= state_.rows.size()) {
-    refuse("the mini-batch has " + std::to_string(state_.rows.size()) + " tensors, but number " +
+  if (i >= state_.tensors()) {
+    refuse("the mini-batch has " + std::to_string(state_.tensors()) + " tensors, but number " +
            std::to_string(i) + " is requested");
   }
   return state_.rows[i];
+}
+
+const Tensor& Shard::lengths(size_t i) const {
+  const std::optional<size_t> at = (*this)[i].defined() ? state_.lengths_at(i) : std::nullopt;
+  if (!at) {
+    refuse("tensor " + std::to_string(i) + " of the mini-batch is not a sequence with lengths",
+           "in a loop of your own, the lengths are a tensor of the mini-batch like others");
+  }
+  return state_.rows[*at];
+}
+
+// The lengths of the inputs that are sequences: those that the caller gives, or those of the
+// shard's tensors.
+std::vector<Tensor> Shard::State::lengths_of(const std::vector<Tensor>& inputs,
+                                             const ShardForwardOptions& options) const {
+  if (!options.lengths.empty() || lengths.empty()) return options.lengths;
+  std::vector<Tensor> found;
+  const std::vector<NetworkValue> values = network.inputs();
+  for (size_t k = 0; k < std::min(values.size(), inputs.size()); ++k) {
+    if (!values[k].sequence) continue;
+    std::optional<size_t> at;
+    for (size_t i = 0; i < tensors() && !at; ++i) {
+      if (rows[i].id() == inputs[k].id()) at = lengths_at(i);
+    }
+    if (!at) {
+      refuse("forward() cannot know the lengths of the input `" + values[k].name +
+                 "`, which is not a tensor of the mini-batch as it is",
+             "pass them: .lengths = {shard.lengths(0)}");
+    }
+    found.push_back(rows[*at]);
+  }
+  return found;
 }
 
 Tensor Shard::forward(const Tensor& input, const ShardForwardOptions& options) {
@@ -95,6 +128,24 @@ std::vector<RecordedRun::RowsRead> Shard::State::read_rows(const std::vector<Car
   return read;
 }
 
+PlanRun& Shard::State::next_run(const FunctionProgram::ShardPlan& plan, bool lasting) {
+  if (lasting && network.device().is_cpu() && !plan.lengths.empty()) {
+    std::deque<RunsInTurn>& turns = worker->turns;
+    if (in_turn == turns.size()) turns.emplace_back(network.packed(), network.state_pointers());
+    RunsInTurn& turn = turns[in_turn++];
+    turn.add(plan.plan);
+    return turn.of(*plan.plan);
+  }
+  auto& runs = worker->runs[&plan];
+  const size_t number = used[&plan]++;
+  if (runs.size() == number) {
+    const kernels::ThreadChoice settings(program->options_.choice);
+    runs.push_back(
+        std::make_unique<PlanRun>(plan.plan, network.packed(), network.state_pointers()));
+  }
+  return *runs[number];
+}
+
 std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                                        const ShardForwardOptions& options) {
   State& s = state_;
@@ -104,7 +155,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                                         .record = false,
                                         .carry = false,
                                         .outputs = options.outputs,
-                                        .lengths = options.lengths});
+                                        .lengths = s.lengths_of(inputs, options)});
   }
   ThreadTimer& charge = *s.charge;
   charge(&StepAccounts::losses);
@@ -116,7 +167,8 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   const bool carry = options.training && !s.is_trial && !network.row_states().empty();
   ForwardStatistics::Key key{n, training, carry, differentiable, {}, options.outputs, {}};
   for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
-  const std::vector<Tensor> lengths = network.sequence_lengths(inputs, options.lengths);
+  const std::vector<Tensor> lengths =
+      network.sequence_lengths(inputs, s.lengths_of(inputs, options));
   key.steps = steps_of(inputs, !lengths.empty());
   const bool only_for_trial = only_predicts || (s.is_trial && !network.row_states().empty());
   using Use = FunctionProgram::Use;
@@ -125,14 +177,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                            : s.program->is_branch(s, key) ? Use::bundles
                                                           : Use::shards);
   if (plan.refused) std::rethrow_exception(plan.refused);
-  auto& runs = s.worker->runs[&plan];
-  const size_t number = s.used[&plan]++;
-  if (runs.size() == number) {
-    const kernels::ThreadChoice settings(s.program->options_.choice);
-    runs.push_back(
-        std::make_unique<PlanRun>(plan.plan, network.packed(), network.state_pointers()));
-  }
-  PlanRun* const run = runs[number].get();
+  PlanRun* const run = &s.next_run(plan, !only_for_trial);
   charge(&StepAccounts::plans);
   if (s.program->profile_ && !s.is_trial) ++s.worker->calls[&plan];
   std::vector<RecordedRun::RowsRead> rows = s.read_rows(plan.carries, n);

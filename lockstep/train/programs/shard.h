@@ -16,7 +16,8 @@ struct ShardForwardOptions {
   bool training = true;  // dropout on, batch statistics used and followed
   // Layers whose outputs are returned instead of those of the output layers, by name.
   std::vector<std::string> outputs = {};
-  // The shard's lengths of each input that is a sequence, as for Network::forward().
+  // The shard's lengths of each input that is a sequence, as for Network::forward(). Empty: those
+  // of the shard's own tensors (Shard::lengths()), or whole tensors in loops of users.
   std::vector<Tensor> lengths = {};
 };
 
@@ -32,6 +33,10 @@ class Shard {
   // InvalidArgument if the mini-batch has no tensor `i`.
   const Tensor& operator[](size_t i) const;
 
+  // Where train() calls a loss of the user: the valid steps of the rows of tensor `i` (i32). Throws
+  // InvalidArgument if that is not a sequence.
+  const Tensor& lengths(size_t i) const;
+
   // Same as Network::forward() and forward_all(), but uses plans compiled for shards. May be called
   // several times, with the same calls in every shard.
   Tensor forward(const Tensor& input, const ShardForwardOptions& options = {});
@@ -43,7 +48,8 @@ class Shard {
  private:
   struct State;
   friend class FunctionProgram;
-  friend std::vector<float> evaluate_loss(Network&, const ShardLoss&, const std::vector<Tensor>&);
+  friend std::vector<float> evaluate_loss(Network&, const TrainingLoss&, const std::vector<Tensor>&,
+                                          const std::vector<Tensor>&);
   explicit Shard(State& state) : state_(state) {}
   State& state_;
 };
@@ -53,5 +59,10 @@ class Shard {
 // does not have one value for each row.
 std::vector<float> evaluate_loss(Network& network, const ShardLoss& loss,
                                  const std::vector<Tensor>& batch);
+// The same with the lengths of each tensor of the mini-batch that is a sequence (others: an
+// undefined tensor). The value of a row is a sum over its valid steps if the loss is by step.
+std::vector<float> evaluate_loss(Network& network, const TrainingLoss& loss,
+                                 const std::vector<Tensor>& batch,
+                                 const std::vector<Tensor>& lengths);
 
 }  // namespace lockstep
