@@ -234,6 +234,43 @@ RunData open_text_data(const Job& job, const TableColumns& columns) {
   return data;
 }
 
+// The parts of texts with classes. Validation and test data are a share of each class, or others.
+RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
+  refuse_options_of_images(job.data);
+  if (job.data.window_stride != 0) {
+    throw InvalidArgument("[data] window_stride is for networks that learn the next token",
+                          "of a text with a class, the first window_length tokens are used");
+  }
+  const LabeledTexts texts = read_labeled_texts(job.data.train, true);
+  const Vocabulary vocabulary = columns.empty() ? learn_vocabulary(texts.files, job.data)
+                                                : vocabulary_of(job.data.tokens, columns);
+  check_vocabulary(build_network(job), vocabulary);
+  const DatastorePtr all = labeled_texts(texts, vocabulary, job.data.window_length);
+  RunData data;
+  data.columns = columns.empty() ? columns_of(*all) : columns;
+  const auto part = [&](const std::vector<std::string>& names, const DatastorePtr& share,
+                        double fraction, const char* field) -> DatastorePtr {
+    if (!names.empty()) {
+      return labeled_texts(read_labeled_texts(names, true), vocabulary, job.data.window_length,
+                           all->classes());
+    }
+    if (fraction <= 0) return nullptr;
+    if (share->size() > 0) return share;
+    throw InvalidArgument("[data] " + std::string(field) + " leaves no text of the " +
+                          std::to_string(all->size()) + " of " + all->describe());
+  };
+  const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
+                                      static_cast<uint64_t>(job.training.seed));
+  data.validation =
+      part(job.data.validation, parts[0], job.data.validation_fraction, "validation_fraction");
+  data.test = part(job.data.test, parts[1], job.data.test_fraction, "test_fraction");
+  data.training = parts[2];
+  if (data.training->size() == 0) {
+    throw InvalidArgument("[data] splitting leaves no text of " + all->describe());
+  }
+  return data;
+}
+
 struct KeptData {
   std::string key;
   RunData data;
@@ -258,7 +295,10 @@ std::string data_key(const Job& job, const TableColumns& columns) {
 
 RunData open_new_data(const Job& job, const std::function<bool()>& stop,
                       const TableColumns& columns) {
-  if (takes_text(build_network(job))) return open_text_data(job, columns);
+  if (const Network network = build_network(job); takes_text(network)) {
+    return classifies_texts(network) ? open_labeled_texts(job, columns)
+                                     : open_text_data(job, columns);
+  }
   RunData data;
   Opener opener(job, stop, columns, data.skipped);
   const bool labels = job.data.targets.empty();

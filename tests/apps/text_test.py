@@ -32,6 +32,25 @@ mini_batch_size = 8
 max_epochs = {epochs}
 {more}"""
 
+CLASSES = """
+[data]
+train = "{train}"
+{data}
+[network]
+layers = [
+  {{ type = "token_input", vocabulary = {tokens} }},
+  {{ type = "embedding", vocabulary = {tokens}, units = 8 }},
+  {{ type = "lstm", units = 8, output = "last" }},
+  {{ type = "fully_connected", units = 2 }},
+  {{ type = "softmax" }},
+]
+[training]
+solver = "adam"
+initial_learning_rate = 0.03
+mini_batch_size = 6
+max_epochs = 20
+"""
+
 SENTENCE = "the cat sat on the mat, and the dog saw it.\n"
 
 
@@ -49,13 +68,17 @@ class Texts(CommandTest):
 
     def put(self, name, text):
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
     def succeed(self, *arguments):
         done = subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stderr.decode())
         return done.stdout.decode()
+
+    def run_command(self, *arguments):
+        return subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, timeout=300, check=False,
+                              text=True)
 
     def refuse(self, *arguments):
         done = subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, timeout=300, check=False)
@@ -193,6 +216,96 @@ class Texts(CommandTest):
         self.assertIn("has no text", self.refuse("train", job, "--set", "data.train=empty", "--check"))
         self.assertIn("does not exist", self.refuse("train", job, "--set", "data.train=missing.txt", "--check"))
         self.assertIn("each part needs two", self.refuse("train", job, "--set", "validation_fraction=0.01", "--check"))
+
+    def classifier(self, train="reviews", data="", tokens=40, name="classes.toml"):
+        (self.folder / name).write_text(CLASSES.format(train=train, data=data, tokens=tokens), encoding="utf-8")
+        return name
+
+    def put_reviews(self, folder="reviews"):
+        """24 texts of two classes, as a folder and as lines of JSON."""
+        lines = []
+        for i in range(12):
+            for label, word in (("bad", "awful"), ("good", "fine")):
+                text = "it was " * (1 + i % 3) + word + " indeed\n"
+                (self.folder / folder / label).mkdir(parents=True, exist_ok=True)
+                (self.folder / folder / label / f"{i:02}.txt").write_text(text, encoding="utf-8")
+                lines.append(json.dumps({"label": label, "text": text, "stars": i}))
+        self.put(folder + ".jsonl", "\n".join(lines) + "\n\n")
+        return lines
+
+    def test_texts_with_classes_are_learned(self):
+        self.put_reviews()
+        for train in ("reviews", "reviews.jsonl"):
+            job = self.classifier(train, 'tokens = "words"\nmax_tokens = 10\nvalidation_fraction = 0.25', tokens=10)
+            out = "run_" + train
+            self.succeed("train", job, "--out", out, "--quiet")
+            for data in ("reviews", "reviews.jsonl"):
+                result = json.loads(self.succeed("evaluate", out, data, "--json"))
+                self.assertEqual((result["observations"], result["accuracy"]), (24, 1.0), result)
+        self.put("new/deep/a.txt", b"it was fine")
+        self.put("new.jsonl", '{"text": "it was awful"}\n\n{"text": "zebras was fine"}\n')
+        said = self.run_command("predict", "run_reviews", "new", "new.jsonl")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        rows = said.stdout.splitlines()
+        for name, label in (("a.txt", "good"), ("new.jsonl line 1", "bad"), ("new.jsonl line 3", "good")):
+            row = [row for row in rows if name in row]
+            self.assertEqual(len(row), 1, said.stdout)
+            self.assertIn(label, row[0])
+        self.assertIn("not in the vocabulary (words)", said.stderr)
+        self.assertIn("1 of the", said.stderr)
+        # A text decides alone: the neighbors change no score.
+        alone, both = (json.loads(self.succeed("predict", "run_reviews", *names, "--json"))["predictions"]
+                       for names in (["new"], ["new", "new.jsonl"]))
+        self.assertEqual((len(alone), len(both)), (1, 3))
+        self.assertEqual(alone[0], both[0])
+        self.assertIn("does not give a probability for each of its tokens by step",
+                      self.refuse("generate", "run_reviews", "--prompt", "it"))
+
+    def test_what_is_cut_and_padded_is_said_and_changes_nothing(self):
+        self.put_reviews()
+        job = self.classifier("reviews", 'tokens = "bytes"\nwindow_length = 18', tokens=256)
+        said = self.run_command("train", job, "--out", "short")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        # "it was it was awful indeed\n" has 27 bytes, the shortest text 19 ("it was fine indeed\n").
+        self.assertIn("24 texts of", said.stdout + said.stderr)
+        self.assertIn("cut to the first 18 tokens (window_length)", said.stdout + said.stderr)
+        self.put("a.jsonl", json.dumps({"text": "it was fine indeed"}))
+        self.put("b.jsonl", json.dumps({"text": "it was fine indeed, and far longer than that"}))
+        scores = [self.succeed("predict", "short", name) for name in ("a.jsonl", "b.jsonl")]
+        self.assertEqual(scores[0].replace("a.jsonl", ""), scores[1].replace("b.jsonl", ""))
+
+    def test_texts_with_classes_that_are_wrong_are_refused(self):
+        lines = self.put_reviews()
+        job = self.classifier("reviews.jsonl")
+
+        def refused(text):
+            self.put("bad.jsonl", "\n".join(lines[:2]) + "\n" + text)
+            return self.refuse("train", job, "--set", "data.train=bad.jsonl", "--check")
+
+        for text, message in (
+                ('{"text": "a"}', "bad.jsonl line 3 has no key `label`"),
+                ('{"txt": "a", "label": "b"}', "bad.jsonl line 3 has no key `text`"),
+                ('{"text": 7, "label": "b"}', "bad.jsonl line 3: `text` is not a text"),
+                ('{"text": "a", "label": [1]}', "bad.jsonl line 3: `label` is not a text or an integer"),
+                ('{"text": "a", "label": ""}', "bad.jsonl line 3: `label` is empty"),
+                ('{"text": "", "label": "b"}', "bad.jsonl line 3: empty"),
+                ('{"text": "a", "text": "c", "label": "b"}', "bad.jsonl line 3: "),
+                ('["a"]', "bad.jsonl line 3 is not a JSON object"),
+                ('{"text": "a"', "bad.jsonl line 3: ")):
+            self.assertIn(message, refused(text))
+        self.put("other.jsonl", '{"text": "a", "label": "goo"}')
+        unknown = self.refuse("train", job, "--set", "data.validation=other.jsonl", "--check")
+        self.assertIn("other.jsonl line 1 has the class `goo`, which is not among the 2 classes", unknown)
+        self.assertIn("good", unknown)
+        self.put("reviews/bad/x.txt", "")
+        self.assertIn("x.txt: empty", self.refuse("train", job, "--set", "data.train=reviews", "--check"))
+        (self.folder / "reviews/bad/x.txt").write_text(" \n \n", encoding="utf-8")
+        self.put("reviews/loose.txt", "a")
+        self.assertIn("loose.txt is not in a folder of a class",
+                      self.refuse("train", job, "--set", "data.train=reviews", "--check"))
+        self.assertIn("loose.txt has no classes",
+                      self.refuse("train", job, "--set", "data.train=reviews/loose.txt", "--check"))
+        self.assertIn("window_stride is for", self.refuse("train", job, "--set", "window_stride=2", "--check"))
 
     def test_a_model_of_other_data_has_no_text(self):
         self.put("rows.csv", "a,b,kind\n" + "1,2,x\n2,1,y\n" * 20)

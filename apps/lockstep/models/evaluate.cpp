@@ -82,7 +82,7 @@ int evaluate_command(const EvaluateArguments& a) {
       .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
   std::vector<DatastorePtr> inputs =
-      takes_text(model.network) ? std::vector{open_text(only_text(names), model)}
+      takes_text(model.network) ? std::vector{open_texts(names, true, model)}
                                 : open_inputs(names, folder,
                                               {.label_column = a.label_column,
                                                .header = before.header && !a.no_header,

@@ -317,7 +317,7 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
 
 DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
   const Network& network = model.network;
-  if (takes_text(network)) return open_text(only_text(a.files), model);
+  if (takes_text(network)) return open_texts(a.files, false, model);
   if (network.inputs().at(0).sequence) return sequence_files(a.files);
   if (a.files.size() == 1 && is_table(a)) {
     return csv_datastore(a.files[0], table_options(a, network, 0));

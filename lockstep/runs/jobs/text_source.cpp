@@ -164,11 +164,16 @@ void check_vocabulary(const Network& network, const Vocabulary& vocabulary) {
                         "set its vocabulary = " + std::to_string(vocabulary.size()));
 }
 
-DatastorePtr open_text(const std::string& path, const Model& model) {
+DatastorePtr open_texts(const std::vector<std::string>& paths, bool labeled, const Model& model) {
   const Vocabulary vocabulary = vocabulary_of(model);
-  const int64_t length = model.preparation.window_length;
-  return token_windows(tokens_of(read_text_files(path), vocabulary), vocabulary,
-                       {.length = length > 0 ? length : default_text_window});
+  const int64_t given = model.preparation.window_length;
+  const int64_t length = given > 0 ? given : default_text_window;
+  if (classifies_texts(model.network)) {
+    return labeled_texts(read_labeled_texts(paths, labeled), vocabulary, length,
+                         labeled ? model.classes : std::vector<std::string>());
+  }
+  return token_windows(tokens_of(read_text_files(only_text(paths)), vocabulary), vocabulary,
+                       {.length = length});
 }
 
 }  // namespace lockstep

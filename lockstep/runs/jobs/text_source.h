@@ -1,4 +1,5 @@
-// Texts of job files and of the command: a network whose input is tokens learns the next token.
+// Texts of job files and of the command: a network whose input is tokens learns the next token, or,
+// if its output is not a sequence, the classes of texts.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,30 @@ Vocabulary vocabulary_of(const Model& model);
 // Throws InvalidArgument if the network's input has too few tokens for the vocabulary.
 void check_vocabulary(const Network& network, const Vocabulary& vocabulary);
 
-// A text for a model, in windows as its training had them. Throws what the functions above throw.
-DatastorePtr open_text(const std::string& path, const Model& model);
+// Whether a network that takes text gives one output for each text.
+bool classifies_texts(const Network& network);
+
+// Texts with the names of their classes, each an observation.
+struct LabeledTexts {
+  TextFiles files;                  // a path for each text, with the line of a .jsonl file
+  std::vector<std::string> labels;  // "" without labels
+};
+// Reads a folder with a folder of .txt files for each class, or a .jsonl file, which has an object
+// with the keys `text` and `label` on each line; of several, one after another. Without labels,
+// .txt files count, too, also outside folders of classes, and `label` is not needed. Throws
+// DataError, naming file, line and key, for what is not such data and for texts that are empty;
+// FileError.
+LabeledTexts read_labeled_texts(const std::vector<std::string>& paths, bool labeled);
+
+// Their first `most` tokens as sequences with labels. `classes` are those of a training, or empty:
+// those of the texts, in bytewise order. The datastore's notices count the texts that are cut and
+// the unknown tokens. Throws what tokens_of() throws, and DataError, naming the text, for one
+// without tokens or with a label that is not among the classes.
+DatastorePtr labeled_texts(const LabeledTexts& texts, const Vocabulary& vocabulary, int64_t most,
+                           std::vector<std::string> classes = {});
+
+// Texts for a model as its training had them: in windows, or each with its class. `labeled`:
+// whether texts of classes have labels. Throws what the functions above throw.
+DatastorePtr open_texts(const std::vector<std::string>& paths, bool labeled, const Model& model);
 
 }  // namespace lockstep
