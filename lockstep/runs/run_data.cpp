@@ -182,10 +182,21 @@ TableColumns columns_of(const Datastore& training) {
   return columns.empty() ? TableColumns() : columns;
 }
 
-void refuse_options_of_images(const JobData& data) {
-  const auto refuse = [](const char* field) {
-    throw InvalidArgument("[data] " + std::string(field) + " is not for texts");
-  };
+[[noreturn]] void refuse_option(const char* field, const char* what) {
+  throw InvalidArgument("[data] " + std::string(field) + " is not for " + what);
+}
+
+// Of what is not a text.
+void refuse_options_of_texts(const JobData& data, const char* what) {
+  const JobData plain;
+  if (data.tokens != plain.tokens) refuse_option("tokens", what);
+  if (data.max_tokens != plain.max_tokens) refuse_option("max_tokens", what);
+  if (data.window_length != plain.window_length) refuse_option("window_length", what);
+  if (data.window_stride != plain.window_stride) refuse_option("window_stride", what);
+}
+
+void refuse_options_of_images(const JobData& data, const char* what) {
+  const auto refuse = [&](const char* field) { refuse_option(field, what); };
   if (!data.targets.empty()) refuse("targets");
   if (data.resize) refuse("resize");
   if (data.crop != "none") refuse("crop");
@@ -194,9 +205,14 @@ void refuse_options_of_images(const JobData& data) {
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
 }
 
+bool takes_only_sequences(const Network& network) {
+  return std::ranges::all_of(network.inputs(), &NetworkValue::sequence);
+}
+
 // The parts of a text. Validation and test data are the end of the text, or other texts.
 RunData open_text_data(const Job& job, const TableColumns& columns) {
-  refuse_options_of_images(job.data);
+  refuse_options_of_images(job.data, "texts");
+  if (job.data.header != JobData().header) refuse_option("header", "texts");
   const TextFiles text = read_text_files(only_text(job.data.train));
   const Vocabulary vocabulary =
       columns.empty() ? learn_vocabulary(text, job.data) : vocabulary_of(job.data.tokens, columns);
@@ -295,10 +311,14 @@ std::string data_key(const Job& job, const TableColumns& columns) {
 
 RunData open_new_data(const Job& job, const std::function<bool()>& stop,
                       const TableColumns& columns) {
-  if (const Network network = build_network(job); takes_text(network)) {
-    return classifies_texts(network) ? open_labeled_texts(job, columns)
-                                     : open_text_data(job, columns);
+  const Network built = build_network(job);
+  if (takes_text(built)) {
+    return classifies_texts(built) ? open_labeled_texts(job, columns)
+                                   : open_text_data(job, columns);
   }
+  const bool sequences = takes_only_sequences(built);
+  refuse_options_of_texts(job.data, sequences ? "sequences of numbers" : "images and tables");
+  if (sequences) refuse_options_of_images(job.data, "sequences");
   RunData data;
   Opener opener(job, stop, columns, data.skipped);
   const bool labels = job.data.targets.empty();

@@ -222,6 +222,54 @@ TEST(SequenceFolder, StepsThatAreMissingAreRefused) {
   }
 }
 
+// pandas names columns 0, 1, ...: that line became a step.
+TEST(SequenceFolder, NumbersThatMayBeNamesAreRefused) {
+  const TemporaryFolder folder;
+  folder.write("a/1.csv", bytes_of_text("0,1,2\n5,6,7\n"));
+  expect_says(message_of<DataError>([&] { sequence_folder(folder.path); }),
+              "a/1.csv begins with the numbers 0 to 2");
+  EXPECT_THROW(sequence_files({folder.path + "/a/1.csv"}), DataError);
+  EXPECT_EQ(sequence_folder(folder.path, {.header = false})->steps(0), 2);
+  EXPECT_EQ(sequence_files({folder.path}, false)->steps(0), 2);
+  for (const char* const good : {"0\n1\n", "0,2\n1,1\n", "x,y\n0,1\n1,1\n", "1,0\n0,1\n"}) {
+    folder.write("a/1.csv", bytes_of_text(good));
+    EXPECT_EQ(sequence_folder(folder.path)->steps(0), 2) << good;
+  }
+  // Without names there is no name.
+  folder.write("a/1.csv", bytes_of_text("x,y\n0,1\n"));
+  expect_says(message_of<DataError>([&] { sequence_folder(folder.path, {.header = false}); }),
+              "a/1.csv line 1");
+}
+
+// What is not read is said; deeper folders belong to the class above them.
+TEST(SequenceFolder, NothingIsLeftOutSilently) {
+  const TemporaryFolder folder;
+  folder.write("a/1.csv", bytes_of_text(",x\n0,1\n1,2\n"));
+  folder.write("a/old/2.csv", bytes_of_text(",x\n0,3\n"));
+  folder.write("a/old/older/3.csv", bytes_of_text(",x\n0,3\n"));
+  folder.write("a/old/.hidden/4.csv", bytes_of_text("q"));
+  folder.write("a/old/notes.txt", bytes_of_text("q"));
+  folder.write("b/1.csv", bytes_of_text(",x\n0,3\n"));
+  const DatastorePtr labeled = sequence_folder(folder.path);
+  EXPECT_EQ(testing::names_of(*labeled),
+            (std::vector<std::string>{"a/1.csv", "a/old/2.csv", "a/old/older/3.csv", "b/1.csv"}));
+  EXPECT_EQ(labeled->label(2), 0);
+  for (const DatastorePtr& store : {labeled, sequence_files({folder.path})}) {
+    EXPECT_EQ(store->size(), 4);
+    EXPECT_EQ(store->spec().inputs.at(0).shape, Shape{1});
+    const std::vector<std::string> notices = store->notices();
+    ASSERT_EQ(notices.size(), 2u);
+    EXPECT_EQ(notices[0], "1 file of " + folder.path + " is left out: .txt");
+    expect_says(notices[1], "its first column has no name");
+    expect_says(notices[1], "the same in 3 more files");
+  }
+  const TemporaryFolder parts;
+  parts.write("train/1.csv", bytes_of_text("1\n"));
+  parts.write("Test/1.csv", bytes_of_text("1\n"));
+  expect_says(message_of<DataError>([&] { sequence_folder(parts.path); }),
+              "holds Test and train: parts of a data set, not classes");
+}
+
 TEST(SequenceFolder, ReadsTheSharedTestData) {
   const char* const root = std::getenv("LOCKSTEP_TEST_DATA");
   const std::string path = root == nullptr ? "" : std::string(root) + "/japanese_vowels/train";

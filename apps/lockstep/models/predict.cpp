@@ -292,7 +292,8 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   if (a.files.size() != count) {
     throw InvalidArgument(fmt::format("[predict] the network has {} inputs, received {} FILES",
                                       count, a.files.size()),
-                          "give one image, folder of images or .csv file for each input, in order");
+                          "give one image, sequence, folder of these or .csv file for each input, "
+                          "in order");
   }
   if (a.crop) {
     throw InvalidArgument("[predict] --crop is for networks with one input", "use --resize");
@@ -300,7 +301,15 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   const bool by_name = storage::files_of(a.files[0]).is_folder(a.files[0]);
   std::vector<DatastorePtr> inputs;
   for (const std::string& file : a.files) {
-    if (is_table_name(file)) {
+    if (network.inputs().at(inputs.size()).sequence) {
+      const bool folder = local_files().is_folder(file);
+      const bool header = a.before.header && !a.no_header;
+      DatastorePtr sequences = folder ? sequence_folder(file, {.labeled = false, .header = header})
+                                      : sequence_files({file}, header);
+      const bool matched = folder && by_name && !inputs.empty();
+      inputs.push_back(matched ? match_by_name(*inputs[0], std::move(sequences))
+                               : std::move(sequences));
+    } else if (is_table_name(file)) {
       inputs.push_back(csv_datastore(file, table_options(a, network, inputs.size())));
     } else if (storage::files_of(file).is_folder(file)) {
       DatastorePtr images = image_folder(
@@ -318,7 +327,14 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
 DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
   const Network& network = model.network;
   if (takes_text(network)) return open_texts(a.files, false, model);
-  if (network.inputs().at(0).sequence) return sequence_files(a.files);
+  if (network.inputs().at(0).sequence) {
+    if (!a.label_column.empty()) {
+      throw InvalidArgument(
+          "[predict] --label-column is for one .csv file of features, but the "
+          "network's input is a sequence");
+    }
+    return sequence_files(a.files, a.before.header && !a.no_header);
+  }
   if (a.files.size() == 1 && is_table(a)) {
     return csv_datastore(a.files[0], table_options(a, network, 0));
   }
@@ -376,7 +392,8 @@ int predict_command(const PredictArguments& given) {
 void add_predict(Commands& commands) {
   auto a = std::make_shared<PredictArguments>();
   Subcommand sub = commands.add(
-      "predict", "Classes of images or rows, one line each: file, class, score; or output images",
+      "predict",
+      "Classes of images, rows or sequences, one line each: file, class, score; or output images",
       "Columns are separated by tabs. The output images of image-to-image networks are written as "
       "PNG files to the folder --out, other outputs with spatial or time axes (maps, sequences) as "
       "NumPy arrays. Vectors that are not scores of the classes are printed in full.",
@@ -391,7 +408,8 @@ void add_predict(Commands& commands) {
       .type_name("MODEL");
   sub.add_option("files", a->files,
                  "Images, or folders of images; or one .csv file of features, whose columns are "
-                 "matched by name; for a network with several inputs: one of these for each input")
+                 "matched by name; of sequences: .csv, .tsv, .npy and .npz files, or folders of "
+                 "them; for a network with several inputs: one of these for each input")
       .required()
       .type_name("FILES");
   sub.add_option("--label-column", a->label_column,

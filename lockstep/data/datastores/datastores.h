@@ -80,19 +80,24 @@ struct SequenceFolderOptions {
   // Each folder in `path` is a class, with the files of its sequences. False: all files in `path`
   // and in its folders are sequences of one class, "".
   bool labeled = true;
+  // The first line of a table may have the names of its columns. False: it is a step.
+  bool header = true;
 };
 
-// The sequences of a folder: a .csv or .tsv file for each, with a line for each step and a column
-// for each channel; the first line may have their names. Or an array of NumPy, .npy or .npz, steps
-// x channels (see read_numpy()). Tables are read as csv_datastore() reads them. All files are read
-// once, during this call, and kept in memory. Classes and files are sorted bytewise; hidden
-// files are left out, and notices() counts others. Throws FileError if the folder is missing or a
-// file cannot be read. Throws DataError, naming file, line and column, for contents that
-// csv_datastore() refuses, for files without steps or with other columns than the first, for files
-// outside the folders of classes, and for a folder without sequences. Thread-safe.
+// The sequences of a folder and of the folders below: a .csv or .tsv file for each, with a line for
+// each step and a column for each channel; the first line may have their names. Or an array of
+// NumPy, .npy or .npz, steps x channels (see read_numpy()). Tables are read as csv_datastore()
+// reads them. All files are read once, during this call, and kept in memory. The first folder below
+// `path` is the class. Classes and files are sorted bytewise; hidden files and folders are left
+// out, and notices() counts others. Throws FileError if the folder is missing or a file cannot be
+// read. Throws DataError, naming file, line and column, for contents that csv_datastore() refuses,
+// for files without steps or with other columns than the first, for a first line 0, 1, ..., which
+// may be a step or the names that pandas gives, for files outside the folders of classes, for
+// folders that hold parts of a data set (`train`, `test`, ...) in place of classes, and for a
+// folder without sequences. Thread-safe.
 DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOptions& options = {});
 // The same for these files, and for all files of folders among them, without labels.
-DatastorePtr sequence_files(const std::vector<std::string>& paths);
+DatastorePtr sequence_files(const std::vector<std::string>& paths, bool header = true);
 
 // ---- Images in a folder ----
 

@@ -40,25 +40,6 @@ std::string_view class_of(std::string_view relative, std::string_view root_name,
   return folders;
 }
 
-// "a", "a and b", "a, b and c"
-std::string enumerated(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
-    text += names[i];
-  }
-  return text;
-}
-
-bool names_part_of_data(std::string name) {
-  for (char& c : name) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  constexpr std::string_view parts[] = {"train", "training",   "test", "testing", "val",
-                                        "valid", "validation", "dev",  "eval",    "evaluation"};
-  return std::find(std::begin(parts), std::end(parts), name) != std::end(parts);
-}
-
 // "2 .txt, 1 no extension"
 std::string counted_extensions(const FolderContents& contents) {
   std::string found;
@@ -125,7 +106,29 @@ std::string left_out(const FolderContents& contents) {
                                                      : "convert the images to PNG");
 }
 
+bool names_part_of_data(std::string name) {
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  constexpr std::string_view parts[] = {"train", "training",   "test", "testing", "val",
+                                        "valid", "validation", "dev",  "eval",    "evaluation"};
+  return std::find(std::begin(parts), std::end(parts), name) != std::end(parts);
+}
+
 }  // namespace
+
+std::string enumerated(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
+    text += names[i];
+  }
+  return text;
+}
+
+bool are_parts_of_data(const std::vector<std::string>& classes) {
+  return std::ranges::all_of(classes, names_part_of_data);
+}
 
 FolderLabels folder_labels(const std::string& name) {
   if (name == "first") return FolderLabels::first;
@@ -275,7 +278,7 @@ void ImageListing::check_labels(const ImageFolderOptions& options) const {
   if (options.labels == FolderLabels::first &&
       std::none_of(names_.begin(), names_.end(),
                    [](const std::string& name) { return folders_of(name).empty(); }) &&
-      std::all_of(classes_.begin(), classes_.end(), names_part_of_data)) {
+      are_parts_of_data(classes_)) {
     throw DataError(
         "[image_folder] " + root_ + " holds " + enumerated(classes_) +
             ": parts of a data set, not classes",

@@ -123,4 +123,9 @@ bool holds_shards(const std::string& folder, const FolderContents& contents);
 // image_folder() for an address "s3://bucket/prefix", whose objects are images or such archives.
 DatastorePtr image_objects(const std::string& address, const ImageFolderOptions& options);
 
+// "a", "a and b", "a, b and c"
+std::string enumerated(const std::vector<std::string>& names);
+// Whether all classes are called as the parts of a data set are: `train`, `test`, ....
+bool are_parts_of_data(const std::vector<std::string>& classes);
+
 }  // namespace lockstep

@@ -173,19 +173,25 @@ DatastorePtr open_table(const std::string& name, const TableOptions& tables, siz
 }
 
 // A folder with a table for each sequence.
-DatastorePtr open_sequences(const std::string& name, bool labeled, const TableOptions& tables) {
+DatastorePtr open_sequences(const std::string& name, const ImageFolderOptions& options,
+                            const TableOptions& tables) {
   check_name(name);
   if (storage::is_address(name) || name == builtin_digits_name || is_table_file(name)) {
     throw InvalidArgument("[data] the network's input is a sequence, but " + name +
                               " is not a folder of this machine",
-                          "use a folder with one .csv file for each sequence, in folders with the "
-                          "names of their classes");
+                          "use a folder with one .csv, .tsv, .npy or .npz file for each sequence, "
+                          "in folders with the names of their classes");
   }
   if (!tables.label_column.empty()) {
     throw InvalidArgument("[data] the label column `" + tables.label_column +
                           "` is for tables, but " + name + " has a class for each sequence");
   }
-  return sequence_folder(name, {.labeled = labeled});
+  if (options.labels != FolderLabels::first) {
+    throw InvalidArgument(
+        "[data] labels by other folders than the first are for folders of images, but " + name +
+        " has sequences");
+  }
+  return sequence_folder(name, {.labeled = options.labeled, .header = tables.header});
 }
 
 }  // namespace
@@ -264,13 +270,12 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
   const auto is_sequence = [&](size_t i) {
     return i < tables.sequences.size() && tables.sequences[i];
   };
-  std::vector<DatastorePtr> stores{is_sequence(0)
-                                       ? open_sequences(names[0], options.labeled, tables)
-                                       : open_data(names[0], options, tables)};
+  std::vector<DatastorePtr> stores{is_sequence(0) ? open_sequences(names[0], options, tables)
+                                                  : open_data(names[0], options, tables)};
   options.labeled = false;  // the first has the labels
   for (size_t i = 1; i < names.size(); ++i) {
     if (is_sequence(i)) {
-      stores.push_back(match_by_name(*stores[0], open_sequences(names[i], false, tables)));
+      stores.push_back(match_by_name(*stores[0], open_sequences(names[i], options, tables)));
       continue;
     }
     const bool rows = is_table_file(names[i]);

@@ -11,6 +11,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/sequences/numpy_file.h"
 
 namespace lockstep {
@@ -23,23 +24,26 @@ struct SequenceFile {
 };
 
 struct FoundFiles {
-  std::vector<SequenceFile> files;
-  std::map<std::string, int64_t> others;  // number of other files by extension
-  std::vector<std::string> empty;         // class folders without files
+  std::vector<SequenceFile> files = {};
+  std::map<std::string, int64_t> others = {};  // number of other files by extension
+  std::vector<std::string> empty = {};         // class folders without files
 };
 
 [[noreturn]] void refuse_folder(const std::string& what, const std::string& hint = {}) {
   throw DataError("[sequence_folder] " + what, hint);
 }
 
-// Takes the tables and arrays of one folder; hidden files are left out.
+// Takes the tables and arrays of one folder, and of those below if it has a class; hidden ones are
+// left out.
 void take_files(const std::string& root, const std::string& folder, const std::string& label,
                 FoundFiles& found) {
   const std::string path = folder.empty() ? root : join_path(root, folder);
   for (const std::string& file : local_files().list(path)) {
-    if (file.starts_with('.') || local_files().is_folder(join_path(path, file))) continue;
+    if (file.starts_with('.')) continue;
     const std::string name = folder.empty() ? file : folder + '/' + file;
-    if (is_table_name(file) || is_numpy_name(file)) {
+    if (local_files().is_folder(join_path(path, file))) {
+      if (!folder.empty()) take_files(root, name, label, found);
+    } else if (is_table_name(file) || is_numpy_name(file)) {
       found.files.push_back({name, label});
     } else {
       const size_t dot = file.find_last_of('.');
@@ -66,6 +70,10 @@ FoundFiles files_of_folder(const std::string& root, bool labeled) {
     refuse_folder(
         root + " has sequences outside the folders of classes, such as " + found.files.front().name,
         "put each file into a folder with the name of its class");
+  }
+  if (labeled && !folders.empty() && are_parts_of_data(folders)) {
+    refuse_folder(root + " holds " + enumerated(folders) + ": parts of a data set, not classes",
+                  "name one of them, such as " + join_path(root, folders[0]));
   }
   for (const std::string& folder : folders) {
     const size_t before = found.files.size();
@@ -128,15 +136,31 @@ void refuse_gaps(const std::string& path, const Datastore& rows,
   }
 }
 
-// The rows of a table as the steps of a sequence.
-Array sequence_of(const std::string& path, std::vector<std::string>& columns) {
+// Data frames of pandas have the names 0, 1, ..., which look like a step.
+void refuse_numbered_columns(const std::string& path, const Array& first) {
+  if (first.values.size() < 2) return;
+  for (size_t i = 0; i < first.values.size(); ++i) {
+    if (first.values[i] != static_cast<float>(i)) return;
+  }
+  const std::string last = std::to_string(first.values.size() - 1);
+  refuse_folder(path + " begins with the numbers 0 to " + last +
+                    ", which may be names of columns, as pandas writes them, or a step",
+                "if they are a step, say so: header = false in [data], or --no-header; if not, "
+                "write the file without names (to_csv(header=False)) or with others");
+}
+
+// The rows of a table as the steps of a sequence. Notes of its reading are added to `notices`.
+Array sequence_of(const std::string& path, bool header, std::vector<std::string>& columns,
+                  std::vector<std::string>& notices) {
   if (is_numpy_name(path)) return sequence_of_numpy(path);
   const DatastorePtr rows =
-      csv_datastore(path, {.labeled = false, .header = false, .find_header = true});
+      csv_datastore(path, {.labeled = false, .header = false, .find_header = header});
   const ValueSpec spec = rows->spec().inputs.at(0);
   if (rows->size() == 0) refuse_folder(path + " has names of columns, but no steps");
   columns = spec.columns;
   refuse_gaps(path, *rows, columns);
+  if (columns.empty() && header) refuse_numbered_columns(path, read_array(*rows, 0));
+  for (std::string& note : rows->notices()) notices.push_back(std::move(note));
   Array sequence{{rows->size(), spec.shape[0]}, {}};
   sequence.values.reserve(static_cast<size_t>(sequence.shape.elements()));
   for (int64_t i = 0; i < rows->size(); ++i) {
@@ -185,10 +209,10 @@ std::string text_of(const std::vector<std::string>& columns) {
 namespace {
 
 // Reads the files, whose names are relative to `root`.
-DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> files,
+DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> files, bool header,
                             std::vector<std::string> notices) {
   std::vector<Array> sequences;
-  std::vector<std::string> columns;
+  std::vector<std::string> columns, of_tables;
   bool named = false;  // whether `columns` are those of a table
   ImageLabels labels;
   std::set<std::string> classes;
@@ -197,7 +221,7 @@ DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> f
   for (const SequenceFile& file : files) {
     std::vector<std::string> own;
     const std::string whole = root.empty() ? file.name : join_path(root, file.name);
-    sequences.push_back(sequence_of(whole, own));
+    sequences.push_back(sequence_of(whole, header, own, of_tables));
     if (columns.empty() && !named) columns = own;
     named |= !is_numpy_name(whole);  // a table has names, or says that there are none
     const Shape step = sequences.back().shape.without_batch();
@@ -212,11 +236,32 @@ DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> f
     }
     labels.labels.push_back(std::distance(classes.begin(), classes.find(file.label)));
   }
+  // The same is true of most files.
+  if (!of_tables.empty()) notices.push_back(of_tables.front());
+  if (of_tables.size() > 1) {
+    notices.back() += "; the same in " + counted(std::ssize(of_tables) - 1, "more file");
+  }
   const std::string description =
       root.empty() ? counted(static_cast<int64_t>(files.size()), "file") : "folder " + root;
   return std::make_shared<SequenceFolder>(
       sequence_datastore(std::move(sequences), std::move(labels)), description, std::move(files),
       std::move(columns), std::move(notices));
+}
+
+}  // namespace
+
+namespace {
+
+// What was left out of a folder.
+void add_notices(const FoundFiles& found, const std::string& path,
+                 std::vector<std::string>& notices) {
+  for (const auto& [extension, count] : found.others) {
+    notices.push_back(counted(count, "file") + " of " + path + " " + (count == 1 ? "is" : "are") +
+                      " left out: " + (extension.empty() ? "without an extension" : extension));
+  }
+  for (const std::string& folder : found.empty) {
+    notices.push_back("the folder " + folder + " of " + path + " has no sequences");
+  }
 }
 
 }  // namespace
@@ -238,29 +283,26 @@ DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOption
     for (SequenceFile& file : found.files) file.label.clear();
   }
   std::vector<std::string> notices;
-  for (const auto& [extension, count] : found.others) {
-    notices.push_back(counted(count, "file") + " of " + path + " " + (count == 1 ? "is" : "are") +
-                      " left out: " + (extension.empty() ? "without an extension" : extension));
-  }
-  for (const std::string& folder : found.empty) {
-    notices.push_back("the folder " + folder + " of " + path + " has no sequences");
-  }
-  return read_sequences(path, std::move(found.files), std::move(notices));
+  add_notices(found, path, notices);
+  return read_sequences(path, std::move(found.files), options.header, std::move(notices));
 }
 
-DatastorePtr sequence_files(const std::vector<std::string>& paths) {
+DatastorePtr sequence_files(const std::vector<std::string>& paths, bool header) {
   std::vector<SequenceFile> files;
+  std::vector<std::string> notices;
   for (const std::string& path : paths) {
     if (!local_files().is_folder(path)) {
       files.push_back({path, ""});
       continue;
     }
-    for (const SequenceFile& file : files_of_folder(path, false).files) {
+    const FoundFiles found = files_of_folder(path, false);
+    add_notices(found, path, notices);
+    for (const SequenceFile& file : found.files) {
       files.push_back({join_path(path, file.name), ""});
     }
   }
   if (files.empty()) refuse_folder("there are no sequences among the files");
-  return read_sequences("", std::move(files), {});
+  return read_sequences("", std::move(files), header, std::move(notices));
 }
 
 }  // namespace lockstep
