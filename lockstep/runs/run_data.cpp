@@ -205,14 +205,18 @@ void refuse_options_of_images(const JobData& data, const char* what) {
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
 }
 
+void refuse_options_of_others(const JobData& data) {
+  refuse_options_of_images(data, "texts");
+  if (data.header != JobData().header) refuse_option("header", "texts");
+}
+
 bool takes_only_sequences(const Network& network) {
   return std::ranges::all_of(network.inputs(), &NetworkValue::sequence);
 }
 
 // The parts of a text. Validation and test data are the end of the text, or other texts.
 RunData open_text_data(const Job& job, const TableColumns& columns) {
-  refuse_options_of_images(job.data, "texts");
-  if (job.data.header != JobData().header) refuse_option("header", "texts");
+  refuse_options_of_others(job.data);
   const TextFiles text = read_text_files(only_text(job.data.train));
   const Vocabulary vocabulary =
       columns.empty() ? learn_vocabulary(text, job.data) : vocabulary_of(job.data.tokens, columns);
@@ -252,7 +256,7 @@ RunData open_text_data(const Job& job, const TableColumns& columns) {
 
 // The parts of texts with classes. Validation and test data are a share of each class, or others.
 RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
-  refuse_options_of_images(job.data);
+  refuse_options_of_others(job.data);
   if (job.data.window_stride != 0) {
     throw InvalidArgument("[data] window_stride is for networks that learn the next token",
                           "of a text with a class, the first window_length tokens are used");

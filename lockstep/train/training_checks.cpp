@@ -30,13 +30,13 @@ bool has_sequences(const Network& network) {
 
 // Compiles a shard of one observation. Throws Unsupported where the device cannot compute it.
 void try_shard(const Network& network, Device device, DType precision, const TrainingLoss& loss) {
-  if (has_sequences(network)) {
-    throw Unsupported("[training] networks with sequences as inputs are trained on the CPU only",
-                      "set device = \"cpu\"");
-  }
   if (!loss) {
     ShardPlans(network, device, precision).plan(1);
     return;
+  }
+  if (has_sequences(network)) {
+    throw Unsupported("[training] sequences are trained with losses of the user on the CPU only",
+                      "set device = \"cpu\", or write the loss as an expression");
   }
   const std::vector<DType> inputs(network.input_shapes().size(), DType::u8);
   LoweredNetwork lowered = network.lower(1, {.training = true, .inputs = inputs});

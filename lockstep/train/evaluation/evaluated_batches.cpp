@@ -68,7 +68,7 @@ EvaluatedBatches::EvaluatedBatches(Network& network, EvaluatedData data, int thr
   output_ = network.outputs().at(0).shape;
   if (lowered.output_lengths.at(0) >= 0) number_steps(lowered);
   check_custom_targets();
-  if (on_cpu()) return;
+  if (on_cpu() || in_parts()) return;
   // Of the network alone: neither the type of its inputs nor a loss changes the batches.
   const std::vector<DType> inputs(data_.images->inputs().size(), DType::f32);
   size_ = DeviceBatches::rows_for(

@@ -90,7 +90,7 @@ class EvaluatedBatches {
   int64_t chunks_of_batch() const { return size_ / kChunk; }
   int64_t rows_of_chunk(int64_t chunk) const;
 
-  // Whether batches are computed in parts: those of sequences, on the CPU. Others are one part.
+  // Whether batches are computed in parts: those of sequences. Others are one part.
   bool in_parts() const { return lengths_ > 0; }
   std::vector<EvaluatedPart> parts(const IndexRange& observations) const;
   // The shapes of all parts.

@@ -1,4 +1,5 @@
 #include <deque>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -6,10 +7,25 @@
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/train/evaluation/batch_evaluator.h"
 #include "lockstep/train/evaluation/device_batches.h"
+#include "lockstep/train/evaluation/gathered_batch.h"
 #include "lockstep/train/step/shards.h"
 
 namespace lockstep {
 namespace {
+
+// The plan for batches or parts of a shape.
+std::shared_ptr<const Plan> plan_for(const EvaluatedBatches& batches, const ShardShape& shape) {
+  const EvaluatedData& data = batches.data();
+  const Network& network = batches.network();
+  PlanOptions options;
+  std::optional<kernels::ThreadChoice> choice;
+  if (!data.loss) {  // the user's loss computes with f32
+    options.precision = data.precision;
+    if (data.choice) choice.emplace(*data.choice);
+  }
+  return std::make_shared<const Plan>(batches.lower(shape).graph, network.parameter_shapes(),
+                                      options, network.device());
+}
 
 // Rows that a thread copies at a time to memory that is sent to a device.
 constexpr int64_t kCopiedRows = 32;
@@ -22,14 +38,7 @@ class EvaluatorByDevice final : public BatchEvaluator {
         gives_targets_(targets && batches.against() == Against::images) {
     Network& network = batches.network();
     const EvaluatedData& data = batches.data();
-    PlanOptions options;
-    std::optional<kernels::ThreadChoice> choice;
-    if (!data.loss) {  // the user's loss computes with f32
-      options.precision = data.precision;
-      if (data.choice) choice.emplace(*data.choice);
-    }
-    const auto plan = std::make_shared<Plan>(batches.lower({batches.size()}).graph,
-                                             network.parameter_shapes(), options, network.device());
+    const auto plan = plan_for(batches, {batches.size()});
     BatchRow row;
     if (batches.against() != Against::nothing) row.wanted = batches.wanted_bytes({batches.size()});
     row.losses = batches.plans_have_loss();
@@ -93,10 +102,87 @@ class EvaluatorByDevice final : public BatchEvaluator {
   std::optional<DeviceBatches> device_;
 };
 
+// Sequences, part by part.
+class SequencesByDevice final : public BatchEvaluator {
+ public:
+  SequencesByDevice(EvaluatedBatches& batches, bool targets)
+      : batches_(batches),
+        gives_targets_(targets && batches.against() == Against::images),
+        memory_(memory_of(batches.network().device())) {
+    Network& network = batches.network();
+    for (const ShardShape& shape : batches.shapes()) {
+      runs_.emplace(shape,
+                    PlanRun(plan_for(batches, shape), network.packed(), network.state_pointers()));
+    }
+  }
+
+  void compute(const Next& next, const Take& take) override {
+    const ArithmeticMode mode;
+    while (const std::optional<int64_t> batch = next()) {
+      const IndexRange observations = batches_.rows(*batch);
+      batches_.expect(observations);
+      gathered_.begin(batches_, observations, gives_targets_);
+      for (const EvaluatedPart& part : batches_.parts(observations)) compute(part);
+      take(gathered_.result(0));
+    }
+  }
+
+  int64_t together() const override { return 1; }
+
+ private:
+  void compute(const EvaluatedPart& part) {
+    PlanRun& run = runs_.at(part.shape);
+    fill(run, part);
+    memory_.activate();
+    memory_.follow(run.stream(), memory_.default_stream());
+    run.forward({});
+    const int64_t rows = part.shape.rows, outputs = rows * batches_.outputs_together(part.shape);
+    scores_.resize(static_cast<size_t>(outputs * batches_.output().elements()));
+    run.get_output(0, scores_.data(), scores_.size() * sizeof(float));
+    if (batches_.plans_have_loss()) {
+      losses_.resize(static_cast<size_t>(rows));
+      run.get_output(1, losses_.data(), losses_.size() * sizeof(float));
+    }
+    run.synchronize();
+    gathered_.take(part, scores_.data(), losses_.data());
+  }
+
+  void fill(PlanRun& run, const EvaluatedPart& part) {
+    const auto inputs = static_cast<size_t>(batches_.target_input());
+    sent_.resize(inputs + 1);
+    std::vector<uint8_t*> to;
+    for (size_t k = 0; k < inputs; ++k) {
+      sent_[k].resize(run.input_bytes(static_cast<int>(k)));
+      to.push_back(sent_[k].data());
+    }
+    std::vector<uint8_t>& wanted = sent_.back();
+    if (batches_.against() != Against::nothing) {
+      wanted.resize(static_cast<size_t>(part.shape.rows) * batches_.wanted_bytes(part.shape));
+    }
+    batches_.fill(to, wanted.data(), part, 0);
+    gathered_.take_targets(part, reinterpret_cast<const float*>(wanted.data()));
+    for (size_t k = 0; k < sent_.size(); ++k) {
+      const auto i = static_cast<int>(k);
+      if (k == inputs && !batches_.plans_have_loss()) break;
+      if (run.reads_input(i)) run.set_input(i, sent_[k].data(), sent_[k].size());
+    }
+    run.synchronize();  // the next part fills the same memory
+  }
+
+  EvaluatedBatches& batches_;
+  const bool gives_targets_;
+  DeviceMemory& memory_;
+  std::map<ShardShape, PlanRun> runs_;
+  GatheredBatch gathered_;
+  std::vector<std::vector<uint8_t>> sent_;  // inputs, then labels or targets
+  std::vector<float> scores_, losses_;
+};
+
 }  // namespace
 
 std::unique_ptr<BatchEvaluator> evaluator_by_device(EvaluatedBatches& batches, ThreadPool& pool,
                                                     bool targets) {
+  if (batches.in_parts()) return std::make_unique<SequencesByDevice>(batches, targets);
   return std::make_unique<EvaluatorByDevice>(batches, pool, targets);
 }
 

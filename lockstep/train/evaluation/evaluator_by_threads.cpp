@@ -7,16 +7,12 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/evaluation/batch_evaluator.h"
+#include "lockstep/train/evaluation/gathered_batch.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kScores = 0, kLosses = 1;  // outputs of the plans
-
-// What the parts of a batch have made of its observations, in their order.
-struct Gathered {
-  std::vector<float> scores, losses, targets;
-};
 
 class EvaluatorByThreads final : public BatchEvaluator {
  public:
@@ -24,7 +20,8 @@ class EvaluatorByThreads final : public BatchEvaluator {
       : batches_(batches),
         pool_(pool),
         gives_targets_(targets && batches.against() == Against::images),
-        gathered_(static_cast<size_t>(pool.size())) {
+        gathered_(static_cast<size_t>(pool.size())),
+        targets_(static_cast<size_t>(pool.size())) {
     Network& network = batches.network();
     for (const ShardShape& shape : batches.shapes()) {
       plans_[shape] = std::make_shared<const Plan>(
@@ -60,36 +57,26 @@ class EvaluatorByThreads final : public BatchEvaluator {
  private:
   void compute(const IndexRange& observations, int thread, const ArithmeticMode& mode,
                const Take& take) {
-    Gathered& gathered = gathered_[static_cast<size_t>(thread)];
+    GatheredBatch& gathered = gathered_[static_cast<size_t>(thread)];
     ComputedBatch computed{.observations = observations, .thread = thread};
     batches_.expect(observations);
-    if (batches_.in_parts()) make_room(observations, gathered);
+    if (batches_.in_parts()) gathered.begin(batches_, observations, gives_targets_);
     for (const EvaluatedPart& part : batches_.parts(observations)) {
       PlanRun& run = runs_[static_cast<size_t>(thread)].of(*plans_.at(part.shape));
       fill(run, part, observations, thread);
       run.forward({});
       mode.check();
       if (batches_.in_parts()) {
-        gather(run, part, observations, gathered);
+        gathered.take(part, run.output(kScores),
+                      batches_.plans_have_loss() ? run.output(kLosses) : nullptr);
         continue;
       }
       computed.scores = run.output(kScores);
       if (batches_.plans_have_loss()) computed.losses = run.output(kLosses);
     }
-    if (batches_.in_parts()) {
-      computed.scores = gathered.scores.data();
-      if (batches_.plans_have_loss()) computed.losses = gathered.losses.data();
-    }
-    if (gives_targets_) computed.targets = gathered.targets.data();
+    if (batches_.in_parts()) return take(gathered.result(thread));
+    if (gives_targets_) computed.targets = targets_[static_cast<size_t>(thread)].data();
     take(computed);
-  }
-
-  void make_room(const IndexRange& observations, Gathered& gathered) const {
-    const auto width = static_cast<size_t>(batches_.output().elements());
-    const auto outputs = static_cast<size_t>(batches_.outputs_of(observations).count);
-    gathered.scores.resize(outputs * width);
-    gathered.losses.resize(static_cast<size_t>(observations.count));
-    if (gives_targets_) gathered.targets.resize(outputs * width);
   }
 
   void fill(PlanRun& run, const EvaluatedPart& part, const IndexRange& observations, int thread) {
@@ -108,39 +95,21 @@ class EvaluatorByThreads final : public BatchEvaluator {
     batches_.fill(to, wanted, part, thread);
     if (!gives_targets_) return;
     // The run may reuse its inputs' memory.
-    std::vector<float>& targets = gathered_[static_cast<size_t>(thread)].targets;
     const auto* const from = static_cast<const float*>(wanted);
-    if (batches_.in_parts()) return copy_valid(from, part, observations, targets);
-    targets.assign(from, from + observations.count * batches_.output().elements());
-  }
-
-  void gather(const PlanRun& run, const EvaluatedPart& part, const IndexRange& observations,
-              Gathered& gathered) const {
-    copy_valid(run.output(kScores), part, observations, gathered.scores);
-    for (size_t i = 0; batches_.plans_have_loss() && i < part.observations.size(); ++i) {
-      gathered.losses[static_cast<size_t>(part.observations[i] - observations.first)] =
-          run.output(kLosses)[i];
+    if (batches_.in_parts()) {
+      return gathered_[static_cast<size_t>(thread)].take_targets(part, from);
     }
-  }
-
-  // Copies the valid outputs of a part's rows to their places among those of the batch.
-  void copy_valid(const float* from, const EvaluatedPart& part, const IndexRange& observations,
-                  std::vector<float>& to) const {
-    const int64_t width = batches_.output().elements();
-    const int64_t first = batches_.outputs_of(observations).first;
-    for (const int64_t i : part.observations) {
-      const IndexRange own = batches_.outputs_of({i, 1});
-      std::copy_n(from, own.count * width, to.data() + (own.first - first) * width);
-      from += batches_.outputs_together(part.shape) * width;
-    }
+    targets_[static_cast<size_t>(thread)].assign(
+        from, from + observations.count * batches_.output().elements());
   }
 
   EvaluatedBatches& batches_;
   ThreadPool& pool_;
   const bool gives_targets_;
   std::map<ShardShape, std::shared_ptr<const Plan>> plans_;
-  std::vector<RunsInTurn> runs_;    // by thread
-  std::vector<Gathered> gathered_;  // by thread
+  std::vector<RunsInTurn> runs_;             // by thread
+  std::vector<GatheredBatch> gathered_;      // by thread
+  std::vector<std::vector<float>> targets_;  // by thread, of batches that are one part
 };
 
 }  // namespace

@@ -20,17 +20,24 @@ DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& op
       memory_(memory_of(device_)),
       augments_(std::count(inputs.begin(), inputs.end(), DType::u8) > 0 &&
                 functions_.augment_images != nullptr),
-      iteration_(std::move(iteration)) {}
+      iteration_(std::move(iteration)) {
+  // A recording has fixed shapes, which sequences of different lengths do not have.
+  if (std::ranges::any_of(network.inputs(), &NetworkValue::sequence)) iteration_->never_whole();
+}
 
 void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers) {
   for (const IndexRange& shard : shards) {
-    std::vector<StreamRun>& runs = runs_[shard.count];
+    // Algorithms are chosen when plans are compiled.
+    const kernels::ThreadChoice settings(choice_);
+    // Before the first mini-batch no lengths are known.
+    if (arrays_.empty() || !plans_.sequences()) {
+      plans_.plan(shard.count);
+      if (plans_.sequences()) continue;
+    }
+    const ShardShape shape = shard_shape(plans_, arrays_, shard);
+    std::vector<StreamRun>& runs = runs_[shape];
     if (runs.size() >= static_cast<size_t>(workers)) continue;
-    const std::shared_ptr<const Plan> plan = [&] {
-      // Algorithms are chosen when plans are compiled.
-      const kernels::ThreadChoice settings(choice_);
-      return plans_.plan(shard.count);
-    }();
+    const std::shared_ptr<const Plan> plan = plans_.plan(shape);
     // The loss of a mini-batch stays a sum until the root divides it once.
     const std::vector<float> ones(static_cast<size_t>(shard.count),
                                   static_cast<float>(loss_scale_));
@@ -42,19 +49,41 @@ void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers)
   }
 }
 
+ShardStaging DeviceLossProgram::staging(int64_t rows) const {
+  ShardShape shape{rows};
+  if (plans_.sequences()) {
+    shape.steps = shard_shape(plans_, arrays_, {0, batch_rows_}).steps;  // none has more
+  }
+  return ShardExchange(plans_, shape).bytes;
+}
+
+ShardShape DeviceLossProgram::sent_shape(const ShardTask& task) const {
+  ShardShape shape{task.rows.count};
+  if (!plans_.sequences()) return shape;
+  shape.steps.resize(plans_.inputs());
+  std::memcpy(shape.steps.data(), task.sent, shape.steps.size() * sizeof(int64_t));
+  return shape;
+}
+
 bool DeviceLossProgram::augmented(const ShardPlans::Array& array) const {
   return !maps_->empty() && array.type == DType::u8;
 }
 
 // Fills the memory that is sent: images or arrays, targets, weights, the step.
-void DeviceLossProgram::fill(const ShardTask& task, const ShardExchange& at) const {
+void DeviceLossProgram::fill(const ShardTask& task, const ShardShape& shape,
+                             const ShardExchange& at) const {
   const auto rows = static_cast<size_t>(task.rows.count);
   const auto first = static_cast<size_t>(task.rows.first);
   std::byte* const host = task.sent;
+  if (!shape.steps.empty()) {
+    std::memcpy(host + at.shape, shape.steps.data(), shape.steps.size() * sizeof(int64_t));
+  }
   for (size_t k = 0; k < arrays_.size(); ++k) {
-    const size_t bytes = rows * arrays_[k].row_bytes;
-    std::memcpy(host + at.arrays[k], arrays_[k].at(task.rows.first), bytes);
+    const int sequence = plans_.arrays()[k].sequence;
+    const int64_t steps = sequence < 0 ? 0 : shape.steps[static_cast<size_t>(sequence)];
+    arrays_[k].copy(task.rows, steps, host + at.arrays[k]);
     if (!augmented(plans_.arrays()[k])) continue;
+    const size_t bytes = rows * arrays_[k].row_bytes;
     std::memcpy(host + at.arrays[k] + round_up(bytes), maps_->data() + first,
                 rows * sizeof maps_->front());
   }
@@ -72,6 +101,7 @@ void DeviceLossProgram::fill(const ShardTask& task, const ShardExchange& at) con
 
 const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own,
                                                                   const ShardTask& task,
+                                                                  const ShardShape& shape,
                                                                   const ShardExchange& at) {
   const auto [found, made] = own.exchanges.try_emplace({task.sent_there, task.returned_there});
   Exchange& exchange = found->second;
@@ -87,12 +117,12 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
   const auto rows = static_cast<size_t>(task.rows.count);
   for (size_t k = 0; k < plans_.arrays().size(); ++k) {
     const ShardPlans::Array& array = plans_.arrays()[k];
-    const size_t bytes = rows * array.bytes();
     void* const to = run.input(static_cast<int>(k));
     if (!augmented(array)) {
-      to_plan(at.arrays[k], to, bytes);
+      to_plan(at.arrays[k], to, run.input_bytes(static_cast<int>(k)));
       continue;
     }
+    const size_t bytes = rows * array.bytes();
     const std::byte* const from = task.sent_there + at.arrays[k];
     exchange.images.push_back({reinterpret_cast<const uint8_t*>(from),
                                reinterpret_cast<const ImageMap*>(from + round_up(bytes)),
@@ -105,8 +135,10 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
   to_plan(at.step, run.step(), sizeof(StepInfo));
   from_plan(run.output(ShardPlans::kLosses), at.losses, rows * sizeof(float));
   if (plans_.labeled()) {
+    const int sequence = plans_.output_sequence();
+    const int64_t steps = sequence < 0 ? 1 : shape.steps[static_cast<size_t>(sequence)];
     from_plan(run.output(ShardPlans::kScores), at.scores,
-              rows * static_cast<size_t>(plans_.outputs()) * sizeof(float));
+              rows * static_cast<size_t>(plans_.outputs() * steps) * sizeof(float));
   }
   size_t offset = at.statistics;
   for (const MovingStatistics& of : plans_.statistics()) {
@@ -133,11 +165,12 @@ void DeviceLossProgram::add_inputs(const PlanRun& run, const Exchange& exchange)
 }
 
 ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
-  StreamRun& own = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
+  const ShardShape shape = shard_shape(plans_, arrays_, task.rows);
+  StreamRun& own = runs_.at(shape)[static_cast<size_t>(task.worker)];
   PlanRun& run = own.plan;
-  const ShardExchange at(plans_, task.rows.count);
-  fill(task, at);
-  const Exchange& exchange = exchange_of(own, task, at);
+  const ShardExchange at(plans_, shape);
+  fill(task, shape, at);
+  const Exchange& exchange = exchange_of(own, task, shape, at);
   if (augments_ && exchange.images.empty() != maps_->empty()) {
     throw InternalError("[training] mini-batches with and without maps of images");
   }
@@ -165,7 +198,8 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
 }
 
 void DeviceLossProgram::complete(const ShardTask& task) {
-  const ShardExchange at(plans_, task.rows.count);
+  const ShardShape shape = sent_shape(task);
+  const ShardExchange at(plans_, shape);
   const auto* const loss = reinterpret_cast<const float*>(task.returned + at.losses);
   const auto* const weight = reinterpret_cast<const float*>(task.sent + at.weights);
   ShardSummary summary;
@@ -174,7 +208,9 @@ void DeviceLossProgram::complete(const ShardTask& task) {
     const float factor = class_weights_.empty() ? 1 : weight[i] / static_cast<float>(loss_scale_);
     summary.add(static_cast<double>(factor) * static_cast<double>(loss[i]), task.rows.first + i);
   }
-  if (plans_.labeled()) {
+  if (plans_.output_sequence() >= 0) {
+    count_steps(task, shape, at, summary);
+  } else if (plans_.labeled()) {
     summary.correct = count_correct(reinterpret_cast<const float*>(task.returned + at.scores),
                                     reinterpret_cast<const int32_t*>(task.sent + at.arrays.back()),
                                     task.rows.count, plans_.outputs());
@@ -182,6 +218,24 @@ void DeviceLossProgram::complete(const ShardTask& task) {
   std::memset(task.summary, 0, summary_bytes());  // a smaller shard leaves fewer rows
   std::memcpy(task.summary, &summary, sizeof summary);
   std::memcpy(task.summary + sizeof summary, task.returned + at.statistics, at.statistic_bytes);
+}
+
+void DeviceLossProgram::count_steps(const ShardTask& task, const ShardShape& shape,
+                                    const ShardExchange& at, ShardSummary& summary) const {
+  const int sequence = plans_.output_sequence();
+  size_t lengths_at = plans_.inputs();  // the array of their lengths
+  while (plans_.arrays()[lengths_at].sequence != sequence) ++lengths_at;
+  const auto* const lengths = reinterpret_cast<const int32_t*>(task.sent + at.arrays[lengths_at]);
+  const auto* scores = reinterpret_cast<const float*>(task.returned + at.scores);
+  const auto* labels = reinterpret_cast<const int32_t*>(task.sent + at.arrays.back());
+  const int64_t steps = shape.steps[static_cast<size_t>(sequence)];
+  summary.terms = 0;
+  for (int64_t i = 0; i < task.rows.count; ++i) {
+    summary.terms += lengths[i];
+    if (!plans_.labeled()) continue;
+    summary.correct += count_correct(scores + i * steps * plans_.outputs(), labels + i * steps,
+                                     lengths[i], plans_.outputs());
+  }
 }
 
 void DeviceLossProgram::wait() {

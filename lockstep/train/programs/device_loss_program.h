@@ -27,7 +27,7 @@ class DeviceLossProgram final : public BuiltInLossProgram {
   bool augments() const override { return augments_; }
 
   void prepare(std::span<const IndexRange> shards, int workers) override;
-  ShardStaging staging(int64_t rows) const override { return ShardExchange(plans_, rows).bytes; }
+  ShardStaging staging(int64_t rows) const override;
   ShardGradients compute(const ShardTask& task) override;
   void complete(const ShardTask& task) override;
   void wait() override;
@@ -40,15 +40,21 @@ class DeviceLossProgram final : public BuiltInLossProgram {
     PieceList inputs, results;
     std::vector<kernels::AugmentImages> images;
   };
-  // A run for shards of one size. Each stream has several, which it uses in turn.
+  // A run for shards of one shape. Each stream has several, which it uses in turn.
   struct StreamRun {
     PlanRun plan;
     std::map<std::pair<std::byte*, std::byte*>, Exchange> exchanges;  // by the shard's memory
   };
 
   bool augmented(const ShardPlans::Array& array) const;
-  void fill(const ShardTask& task, const ShardExchange& at) const;
-  const Exchange& exchange_of(StreamRun& run, const ShardTask& task, const ShardExchange& at);
+  // Of a shard that was sent: the mini-batch may be another one by now.
+  ShardShape sent_shape(const ShardTask& task) const;
+  // Adds the valid steps, and those that are classified right.
+  void count_steps(const ShardTask& task, const ShardShape& shape, const ShardExchange& at,
+                   ShardSummary& summary) const;
+  void fill(const ShardTask& task, const ShardShape& shape, const ShardExchange& at) const;
+  const Exchange& exchange_of(StreamRun& run, const ShardTask& task, const ShardShape& shape,
+                              const ShardExchange& at);
   void add_inputs(const PlanRun& run, const Exchange& exchange) const;
 
   const Device device_;
@@ -57,7 +63,7 @@ class DeviceLossProgram final : public BuiltInLossProgram {
   DeviceMemory& memory_;
   const bool augments_;
   const std::shared_ptr<DeviceIteration> iteration_;
-  std::map<int64_t, std::vector<StreamRun>> runs_;  // by size, then by stream
+  std::map<ShardShape, std::vector<StreamRun>> runs_;  // by shape, then by stream
 };
 
 }  // namespace lockstep

@@ -78,6 +78,7 @@ void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
     arrays_[plans_.first_carry() + k] = carried_.read(k);
   }
   maps_ = &batch.maps;
+  batch_rows_ = batch.size();
 }
 
 Digest BuiltInLossProgram::summary_digest(const ShardTask& task) const {

@@ -59,8 +59,9 @@ class BuiltInLossProgram : public MiniBatchProgram {
     return shard_summary_bytes(plans_.statistic_elements() +
                                plans_.most_rows() * plans_.carried_elements());
   }
-  // What an iteration carries, the next one reads.
-  bool runs_ahead() const final { return plans_.carries().empty(); }
+  // What an iteration carries, the next one reads. A mean over steps is divided by their number,
+  // which the summaries have.
+  bool runs_ahead() const final { return plans_.carries().empty() && plans_.output_sequence() < 0; }
   Digest summary_digest(const ShardTask& task) const final;
   double loss_of(const ShardTask& task) const final;
 
@@ -82,6 +83,7 @@ class BuiltInLossProgram : public MiniBatchProgram {
   CarriedRows carried_;
   bool fresh_ = false;  // states by row are read at their initial values
   const std::vector<ImageMap>* maps_ = nullptr;
+  int64_t batch_rows_ = 0;  // of the mini-batch
 };
 
 // Computes on the CPU. The runs of plans of all shapes by one thread share its memory.

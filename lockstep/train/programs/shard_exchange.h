@@ -16,7 +16,9 @@ namespace lockstep {
 // Offsets of all parts of one shard, one part after the other: of those that the host sends, and of
 // those that the device returns.
 struct ShardExchange {
-  // Sent: the arrays of the plan, each of images followed by its maps, and the rest.
+  // Sent: of sequences the shape of the plan (steps by input), the arrays of the plan, each of
+  // images followed by its maps, and the rest.
+  size_t shape = 0;
   std::vector<size_t> arrays;
   size_t weights = 0, step = 0;
   // Returned. What the rows leave in states by row follows the statistics.
@@ -24,15 +26,22 @@ struct ShardExchange {
   ShardStaging bytes;
 
   // Each part takes round_up(bytes). The maps of images begin at this distance after the images.
-  ShardExchange(const ShardPlans& plans, int64_t rows) {
-    const auto n = static_cast<size_t>(rows), outputs = static_cast<size_t>(plans.outputs());
+  ShardExchange(const ShardPlans& plans, const ShardShape& of) {
+    const auto n = static_cast<size_t>(of.rows);
+    // Steps of a sequence, 1 of other values.
+    const auto steps = [&](int sequence) {
+      return sequence < 0 ? 1 : static_cast<size_t>(of.steps[static_cast<size_t>(sequence)]);
+    };
+    const auto outputs = static_cast<size_t>(plans.outputs()) * steps(plans.output_sequence());
     const auto place = [](size_t& block, size_t size) {
       const size_t at = block;
       block += round_up(size);
       return at;
     };
+    shape = place(bytes.sent, of.steps.size() * sizeof(int64_t));
     for (const ShardPlans::Array& array : plans.arrays()) {
-      arrays.push_back(place(bytes.sent, n * array.bytes()));
+      const bool values = array.kind == ShardPlans::Array::Kind::values;
+      arrays.push_back(place(bytes.sent, n * array.bytes() * (values ? steps(array.sequence) : 1)));
       if (array.type == DType::u8) place(bytes.sent, n * sizeof(ImageMap));
     }
     weights = place(bytes.sent, n * sizeof(float));
@@ -40,7 +49,7 @@ struct ShardExchange {
     losses = place(bytes.returned, n * sizeof(float));
     scores = place(bytes.returned, plans.labeled() ? n * outputs * sizeof(float) : 0);
     statistic_bytes = sizeof(float) * static_cast<size_t>(plans.statistic_elements() +
-                                                          rows * plans.carried_elements());
+                                                          of.rows * plans.carried_elements());
     statistics = place(bytes.returned, statistic_bytes);
   }
 };
