@@ -260,8 +260,7 @@ TEST(SequenceFolder, NothingIsLeftOutSilently) {
     const std::vector<std::string> notices = store->notices();
     ASSERT_EQ(notices.size(), 2u);
     EXPECT_EQ(notices[0], "1 file of " + folder.path + " is left out: .txt");
-    expect_says(notices[1], "its first column has no name");
-    expect_says(notices[1], "the same in 3 more files");
+    expect_says(notices[1], "in 4 files: its first column has no name");
   }
   const TemporaryFolder parts;
   parts.write("train/1.csv", bytes_of_text("1\n"));

@@ -149,9 +149,17 @@ void refuse_numbered_columns(const std::string& path, const Array& first) {
                 "write the file without names (to_csv(header=False)) or with others");
 }
 
+// Notes of reading tables, without the names of these, and in how many.
+using TableNotes = std::map<std::string, int64_t>;
+
+std::string without(const std::string& path, std::string note) {
+  const std::string prefix = "file " + path + ": ";
+  return note.starts_with(prefix) ? note.substr(prefix.size()) : note;
+}
+
 // The rows of a table as the steps of a sequence. Notes of its reading are added to `notices`.
 Array sequence_of(const std::string& path, bool header, std::vector<std::string>& columns,
-                  std::vector<std::string>& notices) {
+                  TableNotes& notices) {
   if (is_numpy_name(path)) return sequence_of_numpy(path);
   const DatastorePtr rows =
       csv_datastore(path, {.labeled = false, .header = false, .find_header = header});
@@ -160,7 +168,7 @@ Array sequence_of(const std::string& path, bool header, std::vector<std::string>
   columns = spec.columns;
   refuse_gaps(path, *rows, columns);
   if (columns.empty() && header) refuse_numbered_columns(path, read_array(*rows, 0));
-  for (std::string& note : rows->notices()) notices.push_back(std::move(note));
+  for (const std::string& note : rows->notices()) ++notices[without(path, note)];
   Array sequence{{rows->size(), spec.shape[0]}, {}};
   sequence.values.reserve(static_cast<size_t>(sequence.shape.elements()));
   for (int64_t i = 0; i < rows->size(); ++i) {
@@ -212,7 +220,8 @@ namespace {
 DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> files, bool header,
                             std::vector<std::string> notices) {
   std::vector<Array> sequences;
-  std::vector<std::string> columns, of_tables;
+  std::vector<std::string> columns;
+  TableNotes of_tables;
   bool named = false;  // whether `columns` are those of a table
   ImageLabels labels;
   std::set<std::string> classes;
@@ -236,10 +245,8 @@ DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> f
     }
     labels.labels.push_back(std::distance(classes.begin(), classes.find(file.label)));
   }
-  // The same is true of most files.
-  if (!of_tables.empty()) notices.push_back(of_tables.front());
-  if (of_tables.size() > 1) {
-    notices.back() += "; the same in " + counted(std::ssize(of_tables) - 1, "more file");
+  for (const auto& [note, count] : of_tables) {
+    notices.push_back("in " + counted(count, "file") + ": " + note);
   }
   const std::string description =
       root.empty() ? counted(static_cast<int64_t>(files.size()), "file") : "folder " + root;
