@@ -74,7 +74,6 @@ class Gpt(nn.Module):
         h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
         return self.head(self.norm(self.blocks(h)))
 
-
     def next_scores(self, token, at, kept):
         h = self.tokens(token) + self.positions.weight[at]
         for block, own in zip(self.blocks, kept):

@@ -50,7 +50,7 @@ shuffle = "every-epoch"
 
 
 def torch_loss(path, seed, iterations):
-    """In a process of its own."""
+    """The loss that PyTorch reaches."""
     import torch
     from torch import nn
     from torch.nn import functional

@@ -186,7 +186,7 @@ TableColumns columns_of(const Datastore& training) {
   throw InvalidArgument("[data] " + std::string(field) + " is not for " + what);
 }
 
-// Of what is not a text.
+// Keys for texts where there is other data.
 void refuse_options_of_texts(const JobData& data, const char* what) {
   const JobData plain;
   if (data.tokens != plain.tokens) refuse_option("tokens", what);
@@ -195,6 +195,7 @@ void refuse_options_of_texts(const JobData& data, const char* what) {
   if (data.window_stride != plain.window_stride) refuse_option("window_stride", what);
 }
 
+// Keys for images and tables where there is other data.
 void refuse_options_of_images(const JobData& data, const char* what) {
   const auto refuse = [&](const char* field) { refuse_option(field, what); };
   if (!data.targets.empty()) refuse("targets");
@@ -205,7 +206,7 @@ void refuse_options_of_images(const JobData& data, const char* what) {
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
 }
 
-void refuse_options_of_others(const JobData& data) {
+void check_options_of_texts(const JobData& data) {
   refuse_options_of_images(data, "texts");
   if (data.header != JobData().header) refuse_option("header", "texts");
 }
@@ -216,7 +217,7 @@ bool takes_only_sequences(const Network& network) {
 
 // The parts of a text. Validation and test data are the end of the text, or other texts.
 RunData open_text_data(const Job& job, const TableColumns& columns) {
-  refuse_options_of_others(job.data);
+  check_options_of_texts(job.data);
   const TextFiles text = read_text_files(only_text(job.data.train));
   const Vocabulary vocabulary =
       columns.empty() ? learn_vocabulary(text, job.data) : vocabulary_of(job.data.tokens, columns);
@@ -256,7 +257,7 @@ RunData open_text_data(const Job& job, const TableColumns& columns) {
 
 // The parts of texts with classes. Validation and test data are a share of each class, or others.
 RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
-  refuse_options_of_others(job.data);
+  check_options_of_texts(job.data);
   if (job.data.window_stride != 0) {
     throw InvalidArgument("[data] window_stride is for networks that learn the next token",
                           "of a text with a class, the first window_length tokens are used");

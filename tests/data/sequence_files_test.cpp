@@ -262,6 +262,8 @@ TEST(SequenceFolder, NothingIsLeftOutSilently) {
     EXPECT_EQ(notices[0], "1 file of " + folder.path + " is left out: .txt");
     expect_says(notices[1], "in 4 files: its first column has no name");
   }
+  std::filesystem::create_directory_symlink(folder.path + "/a", folder.path + "/a/old/again");
+  expect_says(message_of<DataError>([&] { sequence_folder(folder.path); }), "more than 32 folders");
   const TemporaryFolder parts;
   parts.write("train/1.csv", bytes_of_text("1\n"));
   parts.write("Test/1.csv", bytes_of_text("1\n"));

@@ -27,6 +27,7 @@
 #include "tests/train/law_problem.h"
 #include "tests/train/recovery.h"
 #include "tests/train/same_history.h"
+#include "tests/train/signals.h"
 #include "tests/train/support.h"
 
 namespace lockstep::cut_training {
@@ -36,38 +37,18 @@ using testing::message_of;
 
 constexpr int64_t kSequences = 64, kChannels = 3;
 
-int64_t steps_of(int64_t i) { return 1 + i * 13 % 29; }
-
-Array signal(int64_t i, int64_t steps, int64_t channels) {
-  Array one{{steps, channels}, {}};
-  for (int64_t k = 0; k < one.shape.elements(); ++k) {
-    one.values.push_back(0.1f * static_cast<float>((k * 7 + i * 5) % 23) - 1);
-  }
-  return one;
-}
-
 DatastorePtr signals(int64_t channels = kChannels) {
-  std::vector<Array> all;
-  for (int64_t i = 0; i < kSequences; ++i) all.push_back(signal(i, steps_of(i), channels));
-  return sequence_datastore(std::move(all));
+  return sequence_datastore(testing::signals(kSequences, channels));
 }
 
 DatastorePtr tagged() {
-  StepLabels labels{.classes = {"a", "b", "c", "d"}};
-  for (int64_t i = 0; i < kSequences; ++i) {
-    labels.labels.emplace_back();
-    for (int64_t t = 0; t < steps_of(i); ++t) {
-      labels.labels.back().push_back(static_cast<int32_t>((i + t * t) % 4));
-    }
-  }
-  return with_targets(signals(), step_labels(labels));
+  return with_targets(signals(), step_labels(testing::signal_tags(kSequences)));
 }
 
 // Targets are the running means.
 DatastorePtr averaged(int64_t channels = kChannels) {
   std::vector<Array> targets;
-  for (int64_t i = 0; i < kSequences; ++i) {
-    const Array one = signal(i, steps_of(i), channels);
+  for (const Array& one : testing::signals(kSequences, channels)) {
     Array target{{one.shape[0], 1}, {}};
     float sum = 0;
     for (int64_t t = 0; t < one.shape[0]; ++t) {

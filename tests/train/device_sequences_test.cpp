@@ -12,6 +12,7 @@
 #include "lockstep/train/trainer.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/device_runs.h"
+#include "tests/train/signals.h"
 #include "tests/train/support.h"
 
 namespace lockstep::device_sequences {
@@ -20,22 +21,9 @@ namespace {
 using devicetest::FakeDevice;
 using testing::expect_same;
 using testing::Outcome;
+using testing::signals;
 
 constexpr int64_t kSequences = 52, kChannels = 3;
-
-int64_t steps_of(int64_t i) { return 1 + i * 13 % 29; }
-
-std::vector<Array> signals(int64_t channels) {
-  std::vector<Array> all;
-  for (int64_t i = 0; i < kSequences; ++i) {
-    Array one{{steps_of(i), channels}, {}};
-    for (int64_t k = 0; k < one.shape.elements(); ++k) {
-      one.values.push_back(0.1f * static_cast<float>((k * 7 + i * 5) % 23) - 1);
-    }
-    all.push_back(std::move(one));
-  }
-  return all;
-}
 
 enum class Kind { classes, classes_of_steps, values_of_steps, values, text };
 
@@ -50,10 +38,11 @@ DatastorePtr data_of(Kind kind) {
   if (kind == Kind::classes) {
     std::vector<int64_t> labels;
     for (int64_t i = 0; i < kSequences; ++i) labels.push_back(i % 3);
-    return sequence_datastore(signals(kChannels), {.labels = std::move(labels)});
+    return sequence_datastore(signals(kSequences, kChannels), {.labels = std::move(labels)});
   }
-  const DatastorePtr inputs = sequence_datastore(signals(kChannels));
-  if (kind == Kind::values_of_steps) return with_targets(inputs, sequence_datastore(signals(2)));
+  const DatastorePtr inputs = sequence_datastore(signals(kSequences, kChannels));
+  if (kind == Kind::values_of_steps)
+    return with_targets(inputs, sequence_datastore(signals(kSequences, 2)));
   if (kind == Kind::values) {
     ArrayBlock targets{kSequences, {2}, {}};
     for (int64_t i = 0; i < 2 * kSequences; ++i) {
@@ -61,14 +50,7 @@ DatastorePtr data_of(Kind kind) {
     }
     return with_targets(inputs, array_datastore(targets));
   }
-  StepLabels labels{.classes = {"a", "b", "c", "d"}};
-  for (int64_t i = 0; i < kSequences; ++i) {
-    labels.labels.emplace_back();
-    for (int64_t t = 0; t < steps_of(i); ++t) {
-      labels.labels.back().push_back(static_cast<int32_t>((i + t * t) % 4));
-    }
-  }
-  return with_targets(inputs, step_labels(labels));
+  return with_targets(inputs, step_labels(testing::signal_tags(kSequences)));
 }
 
 Network network_of(Kind kind) {

@@ -16,6 +16,7 @@
 #include "tests/data/support.h"
 #include "tests/train/law_problem.h"
 #include "tests/train/same_history.h"
+#include "tests/train/signals.h"
 #include "tests/train/support.h"
 
 namespace lockstep::sequence_losses {
@@ -26,19 +27,7 @@ using testing::message_of;
 
 constexpr int64_t kSequences = 47, kChannels = 2;
 
-int64_t steps_of(int64_t i) { return 1 + i * 13 % 29; }
-
-std::vector<Array> signals() {
-  std::vector<Array> all;
-  for (int64_t i = 0; i < kSequences; ++i) {
-    Array one{{steps_of(i), kChannels}, {}};
-    for (int64_t k = 0; k < one.shape.elements(); ++k) {
-      one.values.push_back(0.1f * static_cast<float>((k * 7 + i * 5) % 23) - 1);
-    }
-    all.push_back(std::move(one));
-  }
-  return all;
-}
+std::vector<Array> inputs() { return testing::signals(kSequences, kChannels); }
 
 enum class Kind { classifier, tagger, regression };
 
@@ -46,27 +35,21 @@ DatastorePtr data_of(Kind kind) {
   if (kind == Kind::classifier) {
     std::vector<int64_t> labels;
     for (int64_t i = 0; i < kSequences; ++i) labels.push_back(i * 3 % 4);
-    return sequence_datastore(signals(), {.labels = labels});
+    return sequence_datastore(inputs(), {.labels = labels});
   }
   if (kind == Kind::tagger) {
-    StepLabels tags{.classes = {"a", "b", "c", "d"}};
-    for (int64_t i = 0; i < kSequences; ++i) {
-      tags.labels.emplace_back();
-      for (int64_t t = 0; t < steps_of(i); ++t) {
-        tags.labels.back().push_back(static_cast<int32_t>((i + t * t) % 4));
-      }
-    }
-    return with_targets(sequence_datastore(signals()), step_labels(tags));
+    return with_targets(sequence_datastore(inputs()),
+                        step_labels(testing::signal_tags(kSequences)));
   }
   std::vector<Array> targets;
-  for (const Array& one : signals()) {
+  for (const Array& one : inputs()) {
     Array target{{one.shape[0], 1}, {}};
     for (int64_t t = 0; t < one.shape[0]; ++t) {
       target.values.push_back(0.5f * one.values[static_cast<size_t>(t * kChannels)] + 0.3f);
     }
     targets.push_back(std::move(target));
   }
-  return with_targets(sequence_datastore(signals()), sequence_datastore(std::move(targets)));
+  return with_targets(sequence_datastore(inputs()), sequence_datastore(std::move(targets)));
 }
 
 // Both directions: what the ends are changes every step.
@@ -201,7 +184,7 @@ TEST(SequenceLosses, AreMeansOverTheValidStepsOfTheMiniBatch) {
   options.solver.initial_learning_rate = 1e-12;
   const auto by_hand = [&](const std::vector<int64_t>& of) {
     double sum = 0, steps = 0;
-    const std::vector<Array> all = signals();
+    const std::vector<Array> all = inputs();
     for (const int64_t i : of) {
       const Array& one = all[static_cast<size_t>(i)];
       const std::vector<float> y =

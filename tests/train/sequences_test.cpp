@@ -17,6 +17,7 @@
 #include "tests/train/law_problem.h"
 #include "tests/train/recovery.h"
 #include "tests/train/same_history.h"
+#include "tests/train/signals.h"
 #include "tests/train/support.h"
 
 namespace lockstep::sequence_training {
@@ -49,19 +50,7 @@ struct Total {
 
 constexpr int64_t kChannels = 3, kSequences = 83;
 
-int64_t steps_of_sequence(int64_t i) { return 1 + i * 13 % 29; }
-
-std::vector<Array> sequences() {
-  std::vector<Array> all;
-  for (int64_t i = 0; i < kSequences; ++i) {
-    Array one{{steps_of_sequence(i), kChannels}, {}};
-    for (int64_t k = 0; k < one.shape.elements(); ++k) {
-      one.values.push_back(0.1f * static_cast<float>((k * 7 + i * 5) % 23) - 1);
-    }
-    all.push_back(std::move(one));
-  }
-  return all;
-}
+std::vector<Array> sequences() { return testing::signals(kSequences, kChannels); }
 
 enum class Kind { classifier, tagger, regression };
 
@@ -90,14 +79,8 @@ DatastorePtr data_of(Kind kind) {
     return sequence_datastore(sequences(), {.labels = labels});
   }
   if (kind == Kind::tagger) {
-    StepLabels labels{.classes = {"a", "b", "c", "d"}};
-    for (int64_t i = 0; i < kSequences; ++i) {
-      labels.labels.emplace_back();
-      for (int64_t t = 0; t < steps_of_sequence(i); ++t) {
-        labels.labels.back().push_back(static_cast<int32_t>((i + t * t) % 4));
-      }
-    }
-    return with_targets(sequence_datastore(sequences()), step_labels(labels));
+    return with_targets(sequence_datastore(sequences()),
+                        step_labels(testing::signal_tags(kSequences)));
   }
   std::vector<Array> targets;
   for (const Array& one : sequences()) {

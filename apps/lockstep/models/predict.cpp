@@ -285,6 +285,9 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
   }
 }
 
+// Whether the first line of a sequence's table may have names, as in the training.
+bool may_have_header(const PredictArguments& a) { return a.before.header && !a.no_header; }
+
 // For a network with several inputs: one argument for each. Folders next to a folder are matched by
 // name.
 DatastorePtr open_several(const PredictArguments& a, const Network& network) {
@@ -303,9 +306,9 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   for (const std::string& file : a.files) {
     if (network.inputs().at(inputs.size()).sequence) {
       const bool folder = local_files().is_folder(file);
-      const bool header = a.before.header && !a.no_header;
-      DatastorePtr sequences = folder ? sequence_folder(file, {.labeled = false, .header = header})
-                                      : sequence_files({file}, header);
+      DatastorePtr sequences =
+          folder ? sequence_folder(file, {.labeled = false, .header = may_have_header(a)})
+                 : sequence_files({file}, may_have_header(a));
       const bool matched = folder && by_name && !inputs.empty();
       inputs.push_back(matched ? match_by_name(*inputs[0], std::move(sequences))
                                : std::move(sequences));
@@ -333,7 +336,7 @@ DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
           "[predict] --label-column is for one .csv file of features, but the "
           "network's input is a sequence");
     }
-    return sequence_files(a.files, a.before.header && !a.no_header);
+    return sequence_files(a.files, may_have_header(a));
   }
   if (a.files.size() == 1 && is_table(a)) {
     return csv_datastore(a.files[0], table_options(a, network, 0));

@@ -112,13 +112,15 @@ class LayerBuilder : private ValueBuilder {
   // sequences calls this, and then keeps what it needs of earlier steps in states by row, or
   // throws. One that does neither is refused in such networks.
   bool in_pieces();
-  // In such a network: how many earlier steps the observations have had, n numbers of i32.
+  // The following need in_pieces(), and throw InvalidArgument elsewhere. earlier_steps(): how many
+  // earlier steps the observations have had, n numbers of i32.
   Value earlier_steps();
-  // The steps of `x`, n x steps x ..., after those that it had in earlier pieces: n x capacity x
-  // ..., of which the first earlier_steps() + lengths() are valid. They are kept for the pieces
-  // that follow.
+  // The steps of `x` (n x steps x ..., f32) after those that it had in earlier pieces: n x capacity
+  // x ..., of which the first earlier_steps() + lengths() are valid. They are kept, by the name,
+  // for the pieces that follow. The capacity grows with the longest observation.
   Value with_earlier_steps(const std::string& name, const Value& x);
-  // No observation may have more steps than these in all its pieces.
+  // No observation may have more than `most` steps in all its pieces; predict_and_update() throws
+  // InvalidArgument, naming the layer, for more.
   void limit_steps(int64_t most);
   // The lengths of the result, if they are not those of the first input that is a sequence.
   // Undefined: the result is not a sequence. Without this call, it is one if it has a dimension of
@@ -150,6 +152,7 @@ class LayerBuilder : private ValueBuilder {
   void follow(StateRule rule, Value state, Value value, double momentum);
   // Throws unless each state by row is carried.
   void check_carried() const;
+  void require_pieces(const char* what);
   // Throws if the layer is applied to each step of a sequence.
   void refuse_by_step(const char* what) const;
   void note(const std::string& what, const std::vector<Value>& values);

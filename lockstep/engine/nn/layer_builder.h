@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/engine/nn/layer.h"
@@ -61,6 +62,19 @@ struct LayerLowering {
   int earlier = -1;
   int64_t capacity = 0;
 };
+
+// The graph that a build extends. In a build that declares, `declared` receives its requests.
+struct LayerBuilder::Target {
+  std::string_view where;  // in errors: the layer's type; of a network's layer, its name
+  LayerLowering lowering;
+  DeclaredLayer* declared = nullptr;
+};
+
+// Throws InvalidArgument about a layer of this type or name.
+[[noreturn]] void refuse_layer(std::string_view type, const std::string& what,
+                               const std::string& hint = {});
+inline constexpr const char* why_builds_agree =
+    "build() may depend only on the layer's fields and the shape of an observation";
 
 // Adds a layer to a graph and returns its result. Throws InvalidArgument if the layer requests what
 // it has not declared, or if two builds differ.

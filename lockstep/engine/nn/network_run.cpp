@@ -207,11 +207,14 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   const std::shared_ptr<NetworkRun> lent = lend_run(mine, packed(), state_->states);
   const std::shared_ptr<PlanRun> run(lent, lent->run.get());
   const ArithmeticMode mode;
-  // Digests of a device's parameters require a copy to the host, so they are computed only if
-  // necessary.
+  // A recorded gradient compares them with those of its own time.
   std::vector<Digest> digests;
-  if (record || device().is_cpu()) digests = packed().digests();
-  packed().refresh(digests);
+  if (record) {
+    digests = packed().digests();
+    packed().refresh(digests);
+  } else {
+    refresh_packed();
+  }
   std::vector<RecordedRun::RowsRead> rows;
   for (size_t k = 0; k < lengths.size(); ++k) rows.push_back({mine->lengths[k], lengths[k]});
   for (const Carry& carry : mine->carries) {

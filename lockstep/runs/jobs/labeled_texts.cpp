@@ -10,8 +10,8 @@
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/described.h"
 #include "lockstep/runs/jobs/text_source.h"
 #include "lockstep/storage/s3_files.h"
 
@@ -20,33 +20,6 @@ namespace {
 
 constexpr const char* kTextKey = "text";
 constexpr const char* kLabelKey = "label";
-
-// Tokens of texts, with the names of the texts.
-class LabeledTextStore final : public DatastoreWrapper {
- public:
-  LabeledTextStore(DatastorePtr tokens, TextFiles files, std::vector<std::string> columns,
-                   std::vector<std::string> notices)
-      : DatastoreWrapper(std::move(tokens)),
-        source_(std::move(files.source)),
-        names_(std::move(files.paths)),
-        columns_(std::move(columns)),
-        notices_(std::move(notices)) {}
-  ExampleSpec spec() const override {
-    ExampleSpec spec = wrapped().spec();
-    spec.inputs[0].columns = columns_;
-    return spec;
-  }
-  std::string name(int64_t index) const override {
-    wrapped().name(index);  // throws for an index out of range
-    return names_[static_cast<size_t>(index)];
-  }
-  std::string describe() const override { return source_; }
-  std::vector<std::string> notices() const override { return notices_; }
-
- private:
-  std::string source_;
-  std::vector<std::string> names_, columns_, notices_;
-};
 
 // The value of a key as text: a text, or for labels also an integer.
 std::string value_of(const nlohmann::json& object, const char* key, bool integers,
@@ -191,9 +164,12 @@ DatastorePtr labeled_texts(const LabeledTexts& texts, const Vocabulary& vocabula
                       " not in the vocabulary (" + std::string(name_of(vocabulary.units())) + ")");
   }
   const bool bytes = vocabulary.units() == TextUnits::bytes;
-  return std::make_shared<LabeledTextStore>(
-      sequence_datastore(std::move(sequences), std::move(labels)), texts.files,
-      bytes ? std::vector<std::string>() : vocabulary.tokens(), std::move(notices));
+  return std::make_shared<Described>(
+      sequence_datastore(std::move(sequences), std::move(labels)),
+      Described::Description{.source = texts.files.source,
+                             .names = texts.files.paths,
+                             .columns = bytes ? std::vector<std::string>() : vocabulary.tokens(),
+                             .notices = std::move(notices)});
 }
 
 }  // namespace lockstep

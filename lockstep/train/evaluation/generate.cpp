@@ -76,10 +76,10 @@ class SeenText {
         fixed_(network),
         pieces_(network),
         text_(prompt.begin(), prompt.end()),
-        in_pieces_(network.most_steps_in_pieces() > 0),
-        most_(std::numeric_limits<int64_t>::max()) {
-    if (context > 0) most_ = context;
-    if (in_pieces_) most_ = std::min(most_, network.most_steps_in_pieces());
+        most_(network.most_steps_in_pieces()),
+        in_pieces_(most_ > 0) {
+    if (!in_pieces_) most_ = std::numeric_limits<int64_t>::max();
+    if (context > 0) most_ = std::min(most_, context);
     begin_ = ran_ = std::max<int64_t>(0, size() - most_);
   }
 
@@ -114,8 +114,8 @@ class SeenText {
   const FixedParameters fixed_;
   const OwnPieces pieces_;
   std::vector<int32_t> text_;
+  int64_t most_;  // tokens that the network may see
   const bool in_pieces_;
-  int64_t most_;                 // tokens that the network may see
   int64_t begin_ = 0, ran_ = 0;  // the first token that it sees, and the first that it has not seen
 };
 

@@ -42,7 +42,8 @@ class DeviceIteration {
   // add work to the default stream, which a recording would include.
   void* stream() const { return stream_.get(); }
 
-  // From now on no iteration is whole, because the host takes part in updates.
+  // From now on no iteration is whole, because the host takes part in updates, or because the work
+  // of iterations over equally many observations differs.
   void never_whole() { possible_ = false; }
   // Whether an iteration over this many observations can be whole: the device records, and has not
   // failed to record it.

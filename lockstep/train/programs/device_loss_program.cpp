@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/alignment.h"
@@ -61,7 +62,8 @@ ShardShape DeviceLossProgram::sent_shape(const ShardTask& task) const {
   ShardShape shape{task.rows.count};
   if (!plans_.sequences()) return shape;
   shape.steps.resize(plans_.inputs());
-  std::memcpy(shape.steps.data(), task.sent, shape.steps.size() * sizeof(int64_t));
+  std::memcpy(shape.steps.data(), task.sent + ShardExchange::kShape,
+              shape.steps.size() * sizeof(int64_t));
   return shape;
 }
 
@@ -76,12 +78,11 @@ void DeviceLossProgram::fill(const ShardTask& task, const ShardShape& shape,
   const auto first = static_cast<size_t>(task.rows.first);
   std::byte* const host = task.sent;
   if (!shape.steps.empty()) {
-    std::memcpy(host + at.shape, shape.steps.data(), shape.steps.size() * sizeof(int64_t));
+    std::memcpy(host + ShardExchange::kShape, shape.steps.data(),
+                shape.steps.size() * sizeof(int64_t));
   }
   for (size_t k = 0; k < arrays_.size(); ++k) {
-    const int sequence = plans_.arrays()[k].sequence;
-    const int64_t steps = sequence < 0 ? 0 : shape.steps[static_cast<size_t>(sequence)];
-    arrays_[k].copy(task.rows, steps, host + at.arrays[k]);
+    arrays_[k].copy(task.rows, shape.steps_of(plans_.arrays()[k].sequence), host + at.arrays[k]);
     if (!augmented(plans_.arrays()[k])) continue;
     const size_t bytes = rows * arrays_[k].row_bytes;
     std::memcpy(host + at.arrays[k] + round_up(bytes), maps_->data() + first,
@@ -135,10 +136,9 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
   to_plan(at.step, run.step(), sizeof(StepInfo));
   from_plan(run.output(ShardPlans::kLosses), at.losses, rows * sizeof(float));
   if (plans_.labeled()) {
-    const int sequence = plans_.output_sequence();
-    const int64_t steps = sequence < 0 ? 1 : shape.steps[static_cast<size_t>(sequence)];
+    const int64_t outputs = plans_.outputs() * shape.steps_of(plans_.output_sequence());
     from_plan(run.output(ShardPlans::kScores), at.scores,
-              rows * static_cast<size_t>(plans_.outputs() * steps) * sizeof(float));
+              rows * static_cast<size_t>(outputs) * sizeof(float));
   }
   size_t offset = at.statistics;
   for (const MovingStatistics& of : plans_.statistics()) {
@@ -222,17 +222,17 @@ void DeviceLossProgram::complete(const ShardTask& task) {
 
 void DeviceLossProgram::count_steps(const ShardTask& task, const ShardShape& shape,
                                     const ShardExchange& at, ShardSummary& summary) const {
-  const int sequence = plans_.output_sequence();
-  size_t lengths_at = plans_.inputs();  // the array of their lengths
-  while (plans_.arrays()[lengths_at].sequence != sequence) ++lengths_at;
-  const auto* const lengths = reinterpret_cast<const int32_t*>(task.sent + at.arrays[lengths_at]);
+  const auto found = std::ranges::find_if(plans_.arrays(), [&](const auto& array) {
+    return array.kind == ShardPlans::Array::Kind::lengths &&
+           array.sequence == plans_.output_sequence();
+  });
+  const auto number = static_cast<size_t>(found - plans_.arrays().begin());
+  const auto* const lengths = reinterpret_cast<const int32_t*>(task.sent + at.arrays[number]);
   const auto* scores = reinterpret_cast<const float*>(task.returned + at.scores);
   const auto* labels = reinterpret_cast<const int32_t*>(task.sent + at.arrays.back());
-  const int64_t steps = shape.steps[static_cast<size_t>(sequence)];
-  summary.terms = 0;
-  for (int64_t i = 0; i < task.rows.count; ++i) {
-    summary.terms += lengths[i];
-    if (!plans_.labeled()) continue;
+  const int64_t steps = shape.steps_of(plans_.output_sequence());
+  summary.terms = std::accumulate(lengths, lengths + task.rows.count, int64_t{0});
+  for (int64_t i = 0; plans_.labeled() && i < task.rows.count; ++i) {
     summary.correct += count_correct(scores + i * steps * plans_.outputs(), labels + i * steps,
                                      lengths[i], plans_.outputs());
   }

@@ -208,8 +208,7 @@ PlanRun& LossProgram::run(ShapeRuns& of, const Task& task, ThreadTimer& charge) 
   ++of.calls[static_cast<size_t>(task.thread)];
   const IndexRange rows{task.rows.front().first, task.rows.back().end() - task.rows.front().first};
   for (size_t k = 0; k < arrays_.size(); ++k) {
-    const int sequence = plans_.arrays()[k].sequence;
-    const int64_t steps = sequence < 0 ? 0 : task.shape.steps[static_cast<size_t>(sequence)];
+    const int64_t steps = task.shape.steps_of(plans_.arrays()[k].sequence);
     arrays_[k].copy(rows, steps, run.input(static_cast<int>(k)));
   }
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
@@ -269,7 +268,7 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
 void LossProgram::count_steps(const Task& task, const float* scores, ShardSummary& summary) const {
   const RowsOf& targets = arrays_.back();
   const IndexRange& rows = task.rows.front();
-  const int64_t steps = task.shape.steps[static_cast<size_t>(plans_.output_sequence())];
+  const int64_t steps = task.shape.steps_of(plans_.output_sequence());
   summary.terms = 0;
   for (int64_t i = rows.first; i < rows.end(); ++i, scores += steps * plans_.outputs()) {
     const int64_t own = targets.length(i);

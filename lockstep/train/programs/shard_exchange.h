@@ -18,7 +18,7 @@ namespace lockstep {
 struct ShardExchange {
   // Sent: of sequences the shape of the plan (steps by input), the arrays of the plan, each of
   // images followed by its maps, and the rest.
-  size_t shape = 0;
+  static constexpr size_t kShape = 0;
   std::vector<size_t> arrays;
   size_t weights = 0, step = 0;
   // Returned. What the rows leave in states by row follows the statistics.
@@ -28,17 +28,14 @@ struct ShardExchange {
   // Each part takes round_up(bytes). The maps of images begin at this distance after the images.
   ShardExchange(const ShardPlans& plans, const ShardShape& of) {
     const auto n = static_cast<size_t>(of.rows);
-    // Steps of a sequence, 1 of other values.
-    const auto steps = [&](int sequence) {
-      return sequence < 0 ? 1 : static_cast<size_t>(of.steps[static_cast<size_t>(sequence)]);
-    };
+    const auto steps = [&](int sequence) { return static_cast<size_t>(of.steps_of(sequence)); };
     const auto outputs = static_cast<size_t>(plans.outputs()) * steps(plans.output_sequence());
     const auto place = [](size_t& block, size_t size) {
       const size_t at = block;
       block += round_up(size);
       return at;
     };
-    shape = place(bytes.sent, of.steps.size() * sizeof(int64_t));
+    place(bytes.sent, of.steps.size() * sizeof(int64_t));
     for (const ShardPlans::Array& array : plans.arrays()) {
       const bool values = array.kind == ShardPlans::Array::Kind::values;
       arrays.push_back(place(bytes.sent, n * array.bytes() * (values ? steps(array.sequence) : 1)));

@@ -23,6 +23,10 @@ struct ShardShape {
   // if no input is a sequence.
   std::vector<int64_t> steps = {};
 
+  // Steps of the values of an array (ShardPlans::Array::sequence), 1 if it is not a sequence.
+  int64_t steps_of(int sequence) const {
+    return sequence < 0 ? 1 : steps.at(static_cast<size_t>(sequence));
+  }
   auto operator<=>(const ShardShape&) const = default;
 };
 

@@ -9,8 +9,8 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
-#include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/described.h"
 #include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/sequences/numpy_file.h"
 
@@ -24,25 +24,32 @@ struct SequenceFile {
 };
 
 struct FoundFiles {
-  std::vector<SequenceFile> files = {};
-  std::map<std::string, int64_t> others = {};  // number of other files by extension
-  std::vector<std::string> empty = {};         // class folders without files
+  std::vector<SequenceFile> files;
+  std::map<std::string, int64_t> others;  // number of other files by extension
+  std::vector<std::string> empty;         // class folders without files
 };
 
 [[noreturn]] void refuse_folder(const std::string& what, const std::string& hint = {}) {
   throw DataError("[sequence_folder] " + what, hint);
 }
 
+// Folders in folders of classes. More are a link to a folder that contains it.
+constexpr int kMostDepth = 32;
+
 // Takes the tables and arrays of one folder, and of those below if it has a class; hidden ones are
 // left out.
 void take_files(const std::string& root, const std::string& folder, const std::string& label,
-                FoundFiles& found) {
+                FoundFiles& found, int depth = 0) {
   const std::string path = folder.empty() ? root : join_path(root, folder);
+  if (depth > kMostDepth) {
+    refuse_folder(path + " lies in more than " + std::to_string(kMostDepth) + " folders",
+                  "a link to a folder that contains it has no end");
+  }
   for (const std::string& file : local_files().list(path)) {
     if (file.starts_with('.')) continue;
     const std::string name = folder.empty() ? file : folder + '/' + file;
     if (local_files().is_folder(join_path(path, file))) {
-      if (!folder.empty()) take_files(root, name, label, found);
+      if (!folder.empty()) take_files(root, name, label, found, depth + 1);
     } else if (is_table_name(file) || is_numpy_name(file)) {
       found.files.push_back({name, label});
     } else {
@@ -178,43 +185,11 @@ Array sequence_of(const std::string& path, bool header, std::vector<std::string>
   return sequence;
 }
 
-// Sequences with the names of their files.
-class SequenceFolder final : public DatastoreWrapper {
- public:
-  SequenceFolder(DatastorePtr sequences, std::string description, std::vector<SequenceFile> files,
-                 std::vector<std::string> columns, std::vector<std::string> notices)
-      : DatastoreWrapper(std::move(sequences)),
-        description_(std::move(description)),
-        files_(std::move(files)),
-        columns_(std::move(columns)),
-        notices_(std::move(notices)) {}
-  ExampleSpec spec() const override {
-    ExampleSpec spec = wrapped().spec();
-    spec.inputs[0].columns = columns_;
-    return spec;
-  }
-  std::string name(int64_t index) const override {
-    wrapped().name(index);  // throws for an index out of range
-    return files_[static_cast<size_t>(index)].name;
-  }
-  std::string describe() const override { return description_; }
-  std::vector<std::string> notices() const override { return notices_; }
-
- private:
-  std::string description_;
-  std::vector<SequenceFile> files_;
-  std::vector<std::string> columns_, notices_;
-};
-
 std::string text_of(const std::vector<std::string>& columns) {
   std::string text;
   for (const std::string& column : columns) text += (text.empty() ? "" : ", ") + column;
   return text.empty() ? "none" : text;
 }
-
-}  // namespace
-
-namespace {
 
 // Reads the files, whose names are relative to `root`.
 DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> files, bool header,
@@ -248,16 +223,16 @@ DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> f
   for (const auto& [note, count] : of_tables) {
     notices.push_back("in " + counted(count, "file") + ": " + note);
   }
-  const std::string description =
-      root.empty() ? counted(static_cast<int64_t>(files.size()), "file") : "folder " + root;
-  return std::make_shared<SequenceFolder>(
-      sequence_datastore(std::move(sequences), std::move(labels)), description, std::move(files),
-      std::move(columns), std::move(notices));
+  std::vector<std::string> names;
+  for (const SequenceFile& file : files) names.push_back(file.name);
+  return std::make_shared<Described>(
+      sequence_datastore(std::move(sequences), std::move(labels)),
+      Described::Description{
+          .source = root.empty() ? counted(std::ssize(files), "file") : "folder " + root,
+          .names = std::move(names),
+          .columns = std::move(columns),
+          .notices = std::move(notices)});
 }
-
-}  // namespace
-
-namespace {
 
 // What was left out of a folder.
 void add_notices(const FoundFiles& found, const std::string& path,

@@ -22,11 +22,11 @@ namespace lockstep::kernels {
 // values, 0 at steps that are not valid.
 //
 // The bits of a result depend on the valid steps alone, not on tq and tk, and with `from_end` not
-// on how many queries there are. On the CPU a product of a
-// query and a key is one sum from the first element to the last, by fma. Keys are taken in blocks
-// of kKeyBlock; a sum over keys is a sum from the first to the last key of a block by fma, and the
-// sums of blocks are added in order. Sums over queries have the same order with blocks of
-// kQueryBlock, counted from the query that sees the first key alone.
+// on how many queries there are. On the CPU a product of a query and a key is one sum from the
+// first element to the last, by fma. Keys are taken in blocks of kKeyBlock; a sum over keys is a
+// sum from the first to the last key of a block by fma, and the sums of blocks are added in order.
+// Sums over queries have the same order with blocks of kQueryBlock, counted from the query that
+// sees the first key alone.
 struct AttentionProblem {
   TensorSpec queries, keys, values;
   int64_t heads = 1;

@@ -4,8 +4,8 @@
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
 #include "lockstep/engine/nn/layers/weights.h"
+#include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/networks/window.h"
-#include "lockstep/engine/ops/views.h"
 
 namespace lockstep {
 namespace {
@@ -77,21 +77,11 @@ constexpr bool kOverSteps = std::is_same_v<Options, Convolution1dOptions>;
 
 // x with the `back` steps before it in earlier pieces, zeros before the first step.
 Value after_earlier(LayerBuilder& layer, const Value& x, const Value& lengths, int64_t back) {
-  const int64_t n = x.shape()[0], steps = back + x.shape()[1], channels = x.shape()[2];
-  const Value before = layer.row_state("earlier", Shape{back, channels});
+  const Value before = layer.row_state("earlier", Shape{back, x.shape()[2]});
   const Value all = ops::concat({before, x}, 1);
-  // The last valid ones: rows of all steps together, whose numbers are whole numbers of f32.
-  if (n * steps > int64_t{1} << 24) {
-    throw InvalidArgument("[convolution1d] cannot keep " + std::to_string(back) +
-                          " steps of a piece of " + std::to_string(steps - back));
-  }
   const Value length = ops::expand_dims(ops::astype(lengths, DType::f32), 1);
-  const Value row = ops::expand_dims(ops::arange(length, 0, static_cast<double>(n)), 1);
-  const Value at =
-      row * static_cast<double>(steps) + length + ops::arange(length, 0, static_cast<double>(back));
-  const Value last = ops::take(ops::reshaped(all, Shape{n * steps, channels}),
-                               ops::reshaped(ops::astype(at, DType::i32), Shape{n * back}), 0);
-  layer.carry(before, ops::reshaped(last, Shape{n, back, channels}));
+  const Value last = length + ops::arange(length, 0, static_cast<double>(back));
+  layer.carry(before, ops::chosen_steps(all, last));
   return all;
 }
 

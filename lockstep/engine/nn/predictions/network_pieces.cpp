@@ -28,7 +28,7 @@ void copy_state_rows(const Tensor& all, const Tensor& group, std::span<const int
   }
 }
 
-// Fills an input of a plan, whose memory is `rows` long, with the earlier steps of a group.
+// Fills an input of a plan, n x capacity x ..., with the earlier steps of a group.
 void give_steps(PlanRun& run, int input, const KeptSteps& kept, const PieceStates& states,
                 std::span<const int64_t> rows) {
   const int64_t step = kept.step.elements(), each = states.capacity * step;
@@ -93,11 +93,9 @@ PieceStates Network::State::begun_pieces(int64_t rows) const {
   begun.sequence = analysis.outputs.at(analysis.output_layers.at(0)).sequence;
   begun.states = made_states(analysis, rows);
   begun.steps.assign(static_cast<size_t>(rows), 0);
-  begun.capacity = kStepsForQuestions;  // of no importance where nothing is kept
   for (const size_t i : analysis.order) {
     for (const StateSpec& spec : analysis.steps[i]) {
       begun.kept.push_back({layers[i].name + "." + spec.name, spec.shape, {}});
-      begun.capacity = 0;
     }
     if (analysis.most_steps[i] >= begun.most_steps) continue;
     begun.most_steps = analysis.most_steps[i];

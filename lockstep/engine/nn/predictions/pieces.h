@@ -19,14 +19,15 @@ struct KeptSteps {
   Tensor values;  // rows x capacity x step, f32 on the CPU, of which the earlier steps are valid
 };
 
-// What predict_and_update() keeps between its calls. Copies share the memory of kept steps.
+// What predict_and_update() keeps between its calls. Copies share the memory of kept steps. Not
+// thread-safe.
 struct PieceStates {
   int64_t rows = 0;       // sequences that have begun; 0: none
   bool sequence = false;  // whether the result is one
   std::vector<RowState> states;
   std::vector<int64_t> steps;  // that each sequence has had
   std::vector<KeptSteps> kept;
-  int64_t capacity = 0;
+  int64_t capacity = 0;  // steps for which `kept` has room
   // The most steps of a sequence, and the layer for which this holds.
   int64_t most_steps = std::numeric_limits<int64_t>::max();
   std::string limited_by;
@@ -36,7 +37,7 @@ struct PieceStates {
   PieceStates clone() const;
 };
 
-// While it exists, nothing may change the network's parameters: predictions do not look for
+// During its lifetime nothing may change the network's parameters: predictions do not look for
 // changes, which takes as long as reading all parameters. Not thread-safe.
 class FixedParameters {
  public:
@@ -50,8 +51,8 @@ class FixedParameters {
   const bool before_;
 };
 
-// While it exists, Network::predict_and_update() continues sequences of its own, afterwards those
-// that it has continued before. Not thread-safe.
+// Puts the sequences of Network::predict_and_update() aside during its lifetime: the next call
+// begins new ones, and the destructor brings the earlier ones back. Not thread-safe.
 class OwnPieces {
  public:
   explicit OwnPieces(Network& network);

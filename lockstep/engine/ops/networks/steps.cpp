@@ -106,6 +106,23 @@ T last_step(const T& x, const Same<T>& lengths) {
 }
 LOCKSTEP_INSTANTIATE_2(last_step)
 
+Value chosen_steps(const Value& x, const Value& at) {
+  const Shape shape = x.shape();
+  const int64_t n = shape[0], steps = shape[1];
+  if (n * steps > kernels::kMostSteps) {
+    throw InvalidArgument(
+        fmt::format("[steps] cannot choose steps of {}: more than 2^24 in all", shape.to_string()));
+  }
+  const Value row = expand_dims(arange(at, 0, static_cast<double>(n)), 1);
+  const Value place = reshaped(astype(row * static_cast<double>(steps) + at, DType::i32),
+                               Shape{at.shape().elements()});
+  std::vector<int64_t> together = shape.dims(), apart = together;
+  together.erase(together.begin());
+  together[0] = n * steps;
+  apart[1] = at.shape()[1];
+  return reshaped(take(reshaped(x, Shape(together)), place, 0), Shape(apart));
+}
+
 template <Operand T>
 T mean_over_steps(const T& x, const Same<T>& lengths) {
   return named("mean_over_steps", [&] {

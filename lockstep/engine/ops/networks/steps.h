@@ -18,4 +18,8 @@ void check_lengths(std::string_view op, const Tensor& lengths, const Shape& x,
 void check_lengths(std::string_view op, const Value& lengths, const Shape& x,
                    std::string_view what = "length");
 
+// Chosen steps of x, n x t x ...: n x k x ... at the steps `at`, n x k whole numbers of f32 from 0
+// to t - 1. Throws InvalidArgument if n * t is above 2^24, from where f32 does not count.
+Value chosen_steps(const Value& x, const Value& at);
+
 }  // namespace lockstep::ops
