@@ -177,9 +177,11 @@ void check_job(const Job& job, const std::string& initial_model) {
                        (read > 0 ? ", of which " + format_count(read) + " were read" : "")},
       {"validation", examples(plan.data.validation)},
       {"test", examples(plan.data.test)},
-      {"classes", plan.classes.empty() ? "none: the targets are images"
-                                       : format_count(static_cast<int64_t>(plan.classes.size())) +
-                                             ": " + classes_text(plan)},
+      {"classes",
+       plan.classes.empty()
+           ? has_image_inputs(*plan.data.training) ? "none: the targets are images"
+                                                   : "none: the targets are numbers"
+           : format_count(static_cast<int64_t>(plan.classes.size())) + ": " + classes_text(plan)},
       {"parameters", format_count(plan.network.parameter_elements())},
       {"iterations", fmt::format("{} in {} epochs", format_count(iterations),
                                  format_count((iterations - 1) / plan.iterations_per_epoch + 1))},

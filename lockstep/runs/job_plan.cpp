@@ -16,6 +16,7 @@
 #include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/step/shard_sizes.h"
 
 namespace lockstep {
@@ -99,7 +100,7 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
       .data = open_run_data(job, options.stop, chosen ? options.columns : initial->values.columns),
       .network = build_network(job)};
   const RunData& data = plan.data;
-  if (!data.training_targets) {
+  if (learns_labels(*data.training, data.training_targets)) {
     plan.classes = data.training->classes();
     check_outputs(plan.network, plan.classes);
   }

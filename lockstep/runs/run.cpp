@@ -245,7 +245,7 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
                                .noise = job.noise,
                                .seed = static_cast<uint64_t>(job.training.seed),
                                .metrics = job.training.validation.metrics,
-                               .confusion = !data.training_targets};
+                               .confusion = learns_labels(*data.training, data.training_targets)};
   const auto evaluate_network = [&] {
     nlohmann::ordered_json confusion, predictions;
     const auto measure = [&](const char* part, const DatastorePtr& images,

@@ -13,6 +13,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/jobs/sequence_source.h"
 #include "lockstep/runs/jobs/text_source.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
@@ -26,27 +27,35 @@ void require_images(const DatastorePtr& store, const char* what, const Datastore
                         std::to_string(all->size()) + " of " + all->describe());
 }
 
+SequenceTargets targets_of(const JobData& data) {
+  return {
+      .label_column = data.label_column, .columns = data.target_columns, .targets = data.targets};
+}
+
 // Opens the folders of a job, without unreadable images if the job skips them.
 class Opener {
  public:
   Opener(const Job& job, const std::function<bool()>& stop, const TableColumns& columns,
          std::vector<UnreadableImage>& skipped)
       : job_(job),
+        network_(build_network(job)),
         tables_{.label_column = job.data.label_column,
                 .header = job.data.header,
                 .columns = columns,
-                .sequences = sequence_inputs(build_network(job))},
+                .sequences = sequence_inputs(network_)},
         skip_(job.data.bad_images == "skip"),
         threads_(static_cast<int>(job.training.resolved().threads)),
         stop_(stop),
-        skipped_(skipped) {}
+        skipped_(skipped) {
+    if (tables_.sequences.at(0)) tables_.targets = step_targets(targets_of(job.data), network_);
+  }
 
   // Images of a network with several inputs are resized here, each to its input.
   DatastorePtr open(const std::vector<std::string>& names, bool allow_empty_folders) {
     std::vector<DatastorePtr> inputs =
         open_inputs(names, folder_options(allow_empty_folders), tables_);
     if (inputs.size() > 1 && job_.data.resize) {
-      inputs = resized_inputs(std::move(inputs), build_network(job_));
+      inputs = resized_inputs(std::move(inputs), network_);
     }
     const DatastorePtr store = join_inputs(std::move(inputs));
     return skip_ ? readable(store, names[0]).store : store;
@@ -63,8 +72,16 @@ class Opener {
     return found.store;
   }
 
-  // For what is opened from now on.
-  void use(const TableColumns& columns) { tables_.columns = columns; }
+  // Sequences with targets of other files.
+  DatastorePtr with_targets_of(DatastorePtr sequences, const std::string& name) {
+    return with_other_targets(std::move(sequences), name, tables_.header, network_);
+  }
+
+  // For what is opened from now on: the columns and classes of the training.
+  void use(const TableColumns& columns, const std::vector<std::string>& classes) {
+    tables_.columns = columns;
+    if (!tables_.targets.label_column.empty()) tables_.targets.classes = classes;
+  }
 
  private:
   ImageFolderOptions folder_options(bool allow_empty_folders) const {
@@ -84,6 +101,7 @@ class Opener {
   }
 
   const Job& job_;
+  const Network network_;
   TableOptions tables_;
   bool skip_;
   int threads_;
@@ -179,6 +197,7 @@ TableColumns columns_of(const Datastore& training) {
   TableColumns columns;
   for (const ValueSpec& input : spec.inputs) columns.inputs.push_back(input.columns);
   columns.label = spec.label_column;
+  if (spec.target) columns.target = spec.target->columns;
   return columns.empty() ? TableColumns() : columns;
 }
 
@@ -198,21 +217,18 @@ void refuse_options_of_texts(const JobData& data, const char* what) {
 // Keys for images and tables where there is other data.
 void refuse_options_of_images(const JobData& data, const char* what) {
   const auto refuse = [&](const char* field) { refuse_option(field, what); };
-  if (!data.targets.empty()) refuse("targets");
   if (data.resize) refuse("resize");
   if (data.crop != "none") refuse("crop");
   if (data.labels != JobData().labels) refuse("labels");
-  if (!data.label_column.empty()) refuse("label_column");
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
 }
 
 void check_options_of_texts(const JobData& data) {
   refuse_options_of_images(data, "texts");
+  if (!data.targets.empty()) refuse_option("targets", "texts");
+  if (!data.label_column.empty()) refuse_option("label_column", "texts");
+  if (!data.target_columns.empty()) refuse_option("target_columns", "texts");
   if (data.header != JobData().header) refuse_option("header", "texts");
-}
-
-bool takes_only_sequences(const Network& network) {
-  return std::ranges::all_of(network.inputs(), &NetworkValue::sequence);
 }
 
 // The parts of a text. Validation and test data are the end of the text, or other texts.
@@ -323,18 +339,23 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   }
   const bool sequences = takes_only_sequences(built);
   refuse_options_of_texts(job.data, sequences ? "sequences of numbers" : "images and tables");
-  if (sequences) refuse_options_of_images(job.data, "sequences");
+  if (sequences) {
+    refuse_options_of_images(job.data, "sequences");
+  } else if (!job.data.target_columns.empty()) {
+    refuse_option("target_columns", "images and tables");
+  }
   RunData data;
   Opener opener(job, stop, columns, data.skipped);
   const bool labels = job.data.targets.empty();
-  const DatastorePtr all = opener.open(job.data.train, !labels);
+  DatastorePtr all = opener.open(job.data.train, !labels);
+  if (sequences) all = opener.with_targets_of(std::move(all), job.data.targets);
   if (job.data.resize) check_images(*all, "data.resize");
   if (job.data.crop != "none") check_images(*all, "data.crop");
   if (labels) require_class_folders(*all);
   if (labels && !data.skipped.empty()) check_classes_left(*all);
   data.training = all;
   data.columns = columns.empty() ? columns_of(*all) : columns;
-  opener.use(data.columns);
+  opener.use(data.columns, all->classes());
   if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {
     const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
                                         static_cast<uint64_t>(job.training.seed));
@@ -349,13 +370,16 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
     data.training = parts[2];
     require_images(data.training, "splitting", all);
   }
-  const auto open_part = [&](const std::vector<std::string>& names) {
-    const DatastorePtr store = opener.open(names, true);
-    return labels ? with_classes(store, all->classes()) : store;
+  const auto open_part = [&](const std::vector<std::string>& names, const std::string& targets) {
+    DatastorePtr store = opener.open(names, true);
+    if (sequences) store = opener.with_targets_of(std::move(store), targets);
+    return labels ? with_classes(std::move(store), all->classes()) : store;
   };
-  if (!job.data.validation.empty()) data.validation = open_part(job.data.validation);
-  if (!job.data.test.empty()) data.test = open_part(job.data.test);
-  add_targets(data, job.data, opener);
+  if (!job.data.validation.empty()) {
+    data.validation = open_part(job.data.validation, job.data.validation_targets);
+  }
+  if (!job.data.test.empty()) data.test = open_part(job.data.test, job.data.test_targets);
+  if (!sequences) add_targets(data, job.data, opener);
   if (job.data.resize) resize_images(data, build_network(job));
   if (job.data.crop != "none") {
     crop_images(data, build_network(job), job.data.crop == "random");
@@ -400,13 +424,20 @@ RunData open_run_data(const Job& job, const std::function<bool()>& stop,
 
 Preparation preparation_of(const Job& job) {
   const JobData& data = job.data;
-  const bool text = takes_text(build_network(job));
+  const Network network = build_network(job);
+  const bool text = takes_text(network);
+  const auto targets = [&]() -> std::string {
+    if (!data.target_columns.empty()) return "columns";
+    const bool kept = data.targets == targets_next_step || data.targets == image_targets_inputs;
+    return kept && takes_only_sequences(network) ? data.targets : "";
+  };
   return {.resize = data.resize,
           .crop = data.crop != "none",
           .labels = data.labels,
           .header = data.header,
           .tokens = text ? data.tokens : "",
-          .window_length = text ? data.window_length : 0};
+          .window_length = text ? data.window_length : 0,
+          .targets = targets()};
 }
 
 std::vector<std::string> notices_of(const RunData& data) {

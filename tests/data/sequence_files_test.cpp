@@ -230,7 +230,7 @@ TEST(SequenceFolder, NumbersThatMayBeNamesAreRefused) {
               "a/1.csv begins with the numbers 0 to 2");
   EXPECT_THROW(sequence_files({folder.path + "/a/1.csv"}), DataError);
   EXPECT_EQ(sequence_folder(folder.path, {.header = false})->steps(0), 2);
-  EXPECT_EQ(sequence_files({folder.path}, false)->steps(0), 2);
+  EXPECT_EQ(sequence_files({folder.path}, {.header = false})->steps(0), 2);
   for (const char* const good : {"0\n1\n", "0,2\n1,1\n", "x,y\n0,1\n1,1\n", "1,0\n0,1\n"}) {
     folder.write("a/1.csv", bytes_of_text(good));
     EXPECT_EQ(sequence_folder(folder.path)->steps(0), 2) << good;

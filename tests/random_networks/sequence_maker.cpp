@@ -156,7 +156,8 @@ class SequenceMaker {
   bool add(Json layer, const std::vector<size_t>& from) {
     const std::string type = layer["type"];
     // One channel, normalized, is a constant.
-    if (type == "layer_normalization" && values_[from[0]].channels == 1) return false;
+    const bool over_channels = type == "layer_normalization" || type == "transformer_block";
+    if (over_channels && values_[from[0]].channels == 1) return false;
     layer["name"] = "layer_" + std::to_string(layers_.size());
     layer["inputs"] = Json::array();
     for (const size_t i : from) layer["inputs"].push_back(values_[i].name);

@@ -76,7 +76,11 @@ def attention(layer, x, lengths, p, prefix=""):
             if layer["causal"]:
                 later = torch.ones(length, length, dtype=torch.bool).triu(1)
                 scores = scores.masked_fill(later, -float("inf"))
-            y = (torch.softmax(scores, 2) @ parts[2]).transpose(0, 1).reshape(length, -1)
+            # Divided after the product, as kernels that go key by key do: where one key has all
+            # the weight, gradients of its score are differences of equal numbers.
+            weights = torch.exp(scores - scores.detach().amax(2, keepdim=True))
+            y = (weights @ parts[2]) / weights.sum(2, keepdim=True)
+            y = y.transpose(0, 1).reshape(length, -1)
             one = torch.cat([y, one[length:]])
         rows.append(one)
     return functional.linear(torch.stack(rows), p(prefix + "out_weights"), p(prefix + "out_bias"))

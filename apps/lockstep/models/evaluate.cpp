@@ -17,6 +17,7 @@
 #include "lockstep/report/charts.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/jobs/sequence_source.h"
 #include "lockstep/runs/jobs/text_source.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/trainer.h"
@@ -65,6 +66,33 @@ class Readable {
   std::vector<UnreadableImage> skipped_;
 };
 
+// The targets of a network whose inputs are sequences of numbers: those that are given, or that it
+// was trained with.
+class SequencesOfModel {
+ public:
+  SequencesOfModel(const Model& model, const EvaluateArguments& a) : model_(model) {
+    if (takes_text(model.network) || !takes_only_sequences(model.network)) return;
+    targets_ = targets_of_model(model, {.label_column = a.label_column, .targets = a.targets});
+  }
+  bool have_targets() const { return targets_.any(); }
+  StepTargets by_step() const {
+    if (!targets_.any()) return {};
+    StepTargets targets = step_targets(targets_, model_.network);
+    if (!targets.label_column.empty()) targets.classes = model_.classes;
+    return targets;
+  }
+  DatastorePtr with_other(DatastorePtr sequences, bool header) const {
+    const std::string& name = targets_.targets;
+    const bool folder = name != image_targets_inputs && name != targets_next_step;
+    return with_other_targets(std::move(sequences), folder ? resolve_data_path(name, ".") : name,
+                              header, model_.network);
+  }
+
+ private:
+  const Model& model_;
+  SequenceTargets targets_;
+};
+
 int evaluate_command(const EvaluateArguments& a) {
   const ArchivesProgress archives(a.json);
   const auto begin = std::chrono::steady_clock::now();
@@ -75,20 +103,22 @@ int evaluate_command(const EvaluateArguments& a) {
   const bool skip = a.bad_images == "skip";
   const Preparation& before = model.preparation;
   const Fitting fit = fitting_of(model, a.resize, a.crop);
+  const SequencesOfModel sequences(model, a);
   const ImageFolderOptions folder{
       .labels = folder_labels(a.labels.empty() ? before.labels : a.labels),
-      .labeled = a.targets.empty(),
+      .labeled = a.targets.empty() && !sequences.have_targets(),
       .allow_empty_folders = true,
       .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
-  std::vector<DatastorePtr> inputs =
-      takes_text(model.network) ? std::vector{open_texts(names, true, model)}
-                                : open_inputs(names, folder,
-                                              {.label_column = a.label_column,
-                                               .header = before.header && !a.no_header,
-                                               .columns = columns,
-                                               .find_header = !a.no_header,
-                                               .sequences = sequence_inputs(model.network)});
+  std::vector<DatastorePtr> inputs = takes_text(model.network)
+                                         ? std::vector{open_texts(names, true, model)}
+                                         : open_inputs(names, folder,
+                                                       {.label_column = a.label_column,
+                                                        .header = before.header && !a.no_header,
+                                                        .columns = columns,
+                                                        .find_header = !a.no_header,
+                                                        .sequences = sequence_inputs(model.network),
+                                                        .targets = sequences.by_step()});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
@@ -96,6 +126,7 @@ int evaluate_command(const EvaluateArguments& a) {
   if (several && fit.resize) inputs = resized_inputs(std::move(inputs), model.network);
   Readable readable(a.threads, skip);
   DatastorePtr data = readable.of(join_inputs(std::move(inputs)), names[0]).store;
+  data = sequences.with_other(std::move(data), before.header && !a.no_header);
   if (!model.classes.empty()) data = with_classes(data, model.classes);
   Notes notes;
   EvaluationOptions options{.threads = a.threads,
@@ -105,7 +136,9 @@ int evaluate_command(const EvaluateArguments& a) {
                             .confusion = a.confusion,
                             .notice = notes.printer()};
   note_missing_names(model, *data);
-  if (a.targets == image_targets_inputs) {
+  if (sequences.have_targets()) {
+    // They are in the data.
+  } else if (a.targets == image_targets_inputs) {
     options.targets = data;
   } else if (!a.targets.empty()) {
     const std::string name = resolve_data_path(a.targets, ".");
@@ -188,7 +221,8 @@ void add_evaluate(Commands& commands) {
       .type_name("NAME");
   add_no_header(sub, a->no_header);
   sub.add_option("--targets", a->targets,
-                 "Image to image: folder of the target images, or \"inputs\"")
+                 "Image to image: folder of the target images, or \"inputs\"; of sequences also "
+                 "\"next_step\" (default: as in the training)")
       .type_name("DATA");
   sub.add_option("--salt-and-pepper", a->noise.salt_and_pepper,
                  "Fraction of input elements that are set to 0 or 255")

@@ -20,6 +20,7 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/engine/nn/loss.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/text_source.h"
 #include "lockstep/storage/object_store.h"
@@ -43,11 +44,13 @@ struct PredictArguments {
 
 bool is_table(const PredictArguments& a) { return is_table_name(a.files[0]); }
 
+TableOptions tables_of(const PredictArguments& a, const Network& network) {
+  return {a.label_column, a.before.header && !a.no_header, network.columns(), !a.no_header};
+}
+
 // How file number `input` of the arguments is read. Labels are ignored.
 CsvOptions table_options(const PredictArguments& a, const Network& network, size_t input) {
-  const TableOptions tables{a.label_column, a.before.header && !a.no_header, network.columns(),
-                            !a.no_header};
-  return csv_options(tables, input, input == 0 && !a.label_column.empty());
+  return csv_options(tables_of(a, network), input, input == 0 && !a.label_column.empty());
 }
 
 // Observations that cannot be read become zeros, so that the others are predicted all the same.
@@ -285,9 +288,6 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
   }
 }
 
-// Whether the first line of a sequence's table may have names, as in the training.
-bool may_have_header(const PredictArguments& a) { return a.before.header && !a.no_header; }
-
 // For a network with several inputs: one argument for each. Folders next to a folder are matched by
 // name.
 DatastorePtr open_several(const PredictArguments& a, const Network& network) {
@@ -306,9 +306,10 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   for (const std::string& file : a.files) {
     if (network.inputs().at(inputs.size()).sequence) {
       const bool folder = local_files().is_folder(file);
+      const SequenceFolderOptions options =
+          sequence_options(tables_of(a, network), inputs.size(), false);
       DatastorePtr sequences =
-          folder ? sequence_folder(file, {.labeled = false, .header = may_have_header(a)})
-                 : sequence_files({file}, may_have_header(a));
+          folder ? sequence_folder(file, options) : sequence_files({file}, options);
       const bool matched = folder && by_name && !inputs.empty();
       inputs.push_back(matched ? match_by_name(*inputs[0], std::move(sequences))
                                : std::move(sequences));
@@ -336,7 +337,7 @@ DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
           "[predict] --label-column is for one .csv file of features, but the "
           "network's input is a sequence");
     }
-    return sequence_files(a.files, may_have_header(a));
+    return sequence_files(a.files, sequence_options(tables_of(a, network), 0, false));
   }
   if (a.files.size() == 1 && is_table(a)) {
     return csv_datastore(a.files[0], table_options(a, network, 0));
@@ -378,9 +379,10 @@ int predict_command(const PredictArguments& given) {
   const Shape shape = model.network.output_shapes().at(0);
   const auto outputs = static_cast<size_t>(shape.elements());
   const bool classes = model.classes.size() == outputs;
+  const bool unnamed = model.classes.empty() && takes_labels(model.network.loss());
   if (a.arrays || (shape.rank() > 1 && shape.elements() > shape[0] && !classes)) {
     write_outputs(a, shape, *tolerant, values);
-  } else if (model.classes.empty() || classes) {
+  } else if (unnamed || classes) {
     print_classes(a, model, *tolerant, values);
   } else {
     print_values(a, model.network, *tolerant, outputs, values);

@@ -76,12 +76,30 @@ DatastorePtr step_labels(StepLabels labels);
 
 // ---- Sequences in a folder ----
 
+// Targets by step that the files of sequences have themselves. At most one of the three.
+struct StepTargets {
+  std::string label_column = {};          // the class of each step: any text
+  std::vector<std::string> columns = {};  // numbers of each step, which are not inputs then
+  bool next_step = false;                 // the values of the next step; the last one has no input
+  std::vector<std::string> classes = {};  // of label_column, in this order; empty: those of the
+                                          // files, sorted bytewise
+
+  bool numbers() const { return next_step || !columns.empty(); }
+  bool any() const { return numbers() || !label_column.empty(); }
+  std::string describe() const;  // "columns force, torque"
+};
+
 struct SequenceFolderOptions {
-  // Each folder in `path` is a class, with the files of its sequences. False: all files in `path`
-  // and in its folders are sequences of one class, "".
+  // Each folder in `path` is a class, with the files of its sequences. False, or with `targets`:
+  // all files in `path` and in its folders are sequences of one class, "".
   bool labeled = true;
   // The first line of a table may have the names of its columns. False: it is a step.
   bool header = true;
+  StepTargets targets = {};
+  // Columns of a training, as in CsvOptions: the classes and numbers of its steps. They are left
+  // out, with a notice, of files whose steps have no such targets.
+  std::string known_label = {};
+  std::vector<std::string> known_targets = {};
 };
 
 // The sequences of a folder and of the folders below: a .csv or .tsv file for each, with a line for
@@ -93,11 +111,14 @@ struct SequenceFolderOptions {
 // read. Throws DataError, naming file, line and column, for contents that csv_datastore() refuses,
 // for files without steps or with other columns than the first, for a first line 0, 1, ..., which
 // may be a step or the names that pandas gives, for files outside the folders of classes, for
-// folders that hold parts of a data set (`train`, `test`, ...) in place of classes, and for a
-// folder without sequences. Thread-safe.
+// folders that hold parts of a data set (`train`, `test`, ...) in place of classes, for a folder
+// without sequences, for columns of targets that a file has not, for a class that is not among
+// `classes`, and for one step without a next one. Throws InvalidArgument for targets in two ways.
+// Thread-safe.
 DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOptions& options = {});
-// The same for these files, and for all files of folders among them, without labels.
-DatastorePtr sequence_files(const std::vector<std::string>& paths, bool header = true);
+// The same for these files, and for all files of folders among them; all are of one class, "".
+DatastorePtr sequence_files(const std::vector<std::string>& paths,
+                            const SequenceFolderOptions& options = {});
 
 // ---- Images in a folder ----
 

@@ -13,10 +13,11 @@ namespace lockstep {
 class Described final : public DatastoreWrapper {
  public:
   struct Description {
-    std::string source;                // describe(): "folder /data/waves"
-    std::vector<std::string> names;    // of the observations: files, lines
-    std::vector<std::string> columns;  // of the first input
-    std::vector<std::string> notices;
+    std::string source;                     // describe(): "folder /data/waves"
+    std::vector<std::string> names;         // of the observations: files, lines
+    std::vector<std::string> columns = {};  // of the first input
+    std::string label_column = {};          // see ExampleSpec
+    std::vector<std::string> notices = {};
   };
 
   Described(DatastorePtr store, Description description)
@@ -24,6 +25,7 @@ class Described final : public DatastoreWrapper {
   ExampleSpec spec() const override {
     ExampleSpec spec = wrapped().spec();
     spec.inputs[0].columns = of_.columns;
+    spec.label_column = of_.label_column;
     return spec;
   }
   std::string name(int64_t index) const override {

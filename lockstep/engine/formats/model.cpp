@@ -74,6 +74,7 @@ json to_json(const Preparation& p) {
   if (!p.header) fields["header"] = false;
   if (!p.tokens.empty()) fields["tokens"] = p.tokens;
   if (p.window_length > 0) fields["window_length"] = p.window_length;
+  if (!p.targets.empty()) fields["targets"] = p.targets;
   return fields;
 }
 
@@ -89,6 +90,9 @@ Preparation preparation_of(const json& fields, const std::string& path) {
       p.header = false;
     } else if (key == "tokens" && (value == "bytes" || value == "characters" || value == "words")) {
       p.tokens = value.get<std::string>();
+    } else if (key == "targets" &&
+               (value == "columns" || value == "next_step" || value == "inputs")) {
+      p.targets = value.get<std::string>();
     } else if (key == "window_length" && value.is_number_integer() && value > 0 &&
                value <= most_window) {
       p.window_length = value.get<int64_t>();

@@ -23,6 +23,9 @@ struct Preparation {
   // tokens of an example. The vocabulary is in Network::columns().
   std::string tokens = {};
   int64_t window_length = 0;
+  // Of sequences: what the targets of a step are, "columns" of the table (Network::columns() has
+  // their names), the "next_step", the "inputs"; "": labels, or others.
+  std::string targets = {};
 
   friend bool operator==(const Preparation&, const Preparation&) = default;
 };

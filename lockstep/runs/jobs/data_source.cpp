@@ -174,7 +174,7 @@ DatastorePtr open_table(const std::string& name, const TableOptions& tables, siz
 
 // A folder with a table for each sequence.
 DatastorePtr open_sequences(const std::string& name, const ImageFolderOptions& options,
-                            const TableOptions& tables) {
+                            const TableOptions& tables, size_t input) {
   check_name(name);
   if (storage::is_address(name) || name == builtin_digits_name || is_table_file(name)) {
     throw InvalidArgument("[data] the network's input is a sequence, but " + name +
@@ -182,16 +182,12 @@ DatastorePtr open_sequences(const std::string& name, const ImageFolderOptions& o
                           "use a folder with one .csv, .tsv, .npy or .npz file for each sequence, "
                           "in folders with the names of their classes");
   }
-  if (!tables.label_column.empty()) {
-    throw InvalidArgument("[data] the label column `" + tables.label_column +
-                          "` is for tables, but " + name + " has a class for each sequence");
-  }
   if (options.labels != FolderLabels::first) {
     throw InvalidArgument(
         "[data] labels by other folders than the first are for folders of images, but " + name +
         " has sequences");
   }
-  return sequence_folder(name, {.labeled = options.labeled, .header = tables.header});
+  return sequence_folder(name, sequence_options(tables, input, options.labeled));
 }
 
 }  // namespace
@@ -200,6 +196,15 @@ std::vector<bool> sequence_inputs(const Network& network) {
   std::vector<bool> sequences;
   for (const NetworkValue& input : network.inputs()) sequences.push_back(input.sequence);
   return sequences;
+}
+
+SequenceFolderOptions sequence_options(const TableOptions& tables, size_t input, bool labeled) {
+  SequenceFolderOptions options{.labeled = labeled, .header = tables.header};
+  if (input > 0) return options;
+  options.targets = tables.targets;
+  options.known_label = tables.columns.label;
+  options.known_targets = tables.columns.target;
+  return options;
 }
 
 CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled) {
@@ -270,12 +275,12 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
   const auto is_sequence = [&](size_t i) {
     return i < tables.sequences.size() && tables.sequences[i];
   };
-  std::vector<DatastorePtr> stores{is_sequence(0) ? open_sequences(names[0], options, tables)
+  std::vector<DatastorePtr> stores{is_sequence(0) ? open_sequences(names[0], options, tables, 0)
                                                   : open_data(names[0], options, tables)};
   options.labeled = false;  // the first has the labels
   for (size_t i = 1; i < names.size(); ++i) {
     if (is_sequence(i)) {
-      stores.push_back(match_by_name(*stores[0], open_sequences(names[i], options, tables)));
+      stores.push_back(match_by_name(*stores[0], open_sequences(names[i], options, tables, i)));
       continue;
     }
     const bool rows = is_table_file(names[i]);

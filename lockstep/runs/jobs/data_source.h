@@ -11,8 +11,10 @@
 namespace lockstep {
 
 inline constexpr const char* builtin_digits_name = "builtin:digits";
-// The name for the images themselves as the targets of an image-to-image network.
+// The name for the images or sequences themselves as targets.
 inline constexpr const char* image_targets_inputs = "inputs";
+// The name for the next step of a sequence as the target of each step.
+inline constexpr const char* targets_next_step = "next_step";
 
 // The absolute path of a folder or CSV file that a job file in the folder `folder` names. The path
 // is relative to `folder`. If nothing exists there, it is relative to the folder LOCKSTEP_DATA, if
@@ -31,6 +33,8 @@ struct TableOptions {
   // For each input of the network, whether it is a sequence: a name is then a folder with a table
   // for each (sequence_folder()). Empty: none is.
   std::vector<bool> sequences = {};
+  // The targets by step of the first input, if it is a sequence.
+  StepTargets targets = {};
 };
 
 // Which inputs of a network are sequences, for TableOptions.
@@ -56,6 +60,9 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
 // throw, and Unsupported for tables.
 DatastorePtr open_target_images(const Datastore& inputs, const std::string& name,
                                 ImageFolderOptions options = {.allow_empty_folders = true});
+
+// What sequence_folder() needs for input number `input` of a network.
+SequenceFolderOptions sequence_options(const TableOptions& tables, size_t input, bool labeled);
 
 // What csv_datastore() needs for input number `input` of a network, with or without labels.
 CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled);

@@ -141,9 +141,9 @@ void resolve_inputs(JobData& data, const DataPlaces& places) {
 
 // Makes the paths of targets absolute. Each part of the data has its own targets.
 void resolve_targets(JobData& data, const DataPlaces& places) {
-  if (data.targets == image_targets_inputs) {
+  if (data.targets == image_targets_inputs || data.targets == targets_next_step) {
     for (std::string* own : {&data.validation_targets, &data.test_targets}) {
-      if (own->empty()) *own = image_targets_inputs;
+      if (own->empty()) *own = data.targets;
     }
   }
   const std::tuple<const char*, std::string*, const std::vector<std::string>*> parts[] = {
@@ -151,13 +151,14 @@ void resolve_targets(JobData& data, const DataPlaces& places) {
       {"validation_targets", &data.validation_targets, &data.validation},
       {"test_targets", &data.test_targets, &data.test}};
   for (const auto& [field, targets, images] : parts) {
-    if (*targets != image_targets_inputs) *targets = places.resolve(field, *targets);
+    const bool named = *targets == image_targets_inputs || *targets == targets_next_step;
+    if (!named) *targets = places.resolve(field, *targets);
     if (data.targets.empty() && !targets->empty()) {
       throw InvalidArgument("[data] " + std::string(field) + " are given, but no targets to train");
     }
     if (!data.targets.empty() && targets->empty() && !images->empty()) {
       throw InvalidArgument("[data] " + std::string(field) + " are missing",
-                            "a folder with images of the same names, or \"inputs\"");
+                            "a folder with files of the same names, or \"inputs\"");
     }
   }
 }
@@ -288,14 +289,18 @@ void JobData::visit(FieldVisitor& v) {
          "folders that name the class of an image: the \"first\" below the data's folder, the "
          "\"nearest\" to the image, or the whole \"path\"",
          {"first", "nearest", "path"});
-  v.text("label_column", label_column, "label column of .csv files; \"\": the last");
+  v.text("label_column", label_column,
+         "label column of .csv files; \"\": the last; of sequences: the class of each step");
+  visit_names(v, "target_columns", target_columns,
+              "sequences: columns with the numbers that each step is to give");
   v.flag("header", header,
          "the first line of .csv files names the columns; false: it is a row, and columns are "
          "matched by position");
   v.text("targets", targets,
-         "image to image: folder of the target images, or \"inputs\"; \"\": labels");
-  v.text("validation_targets", validation_targets, "the same, for the validation images");
-  v.text("test_targets", test_targets, "the same, for the test images");
+         "image to image, and sequences: folder with a target for each, of the same name, or "
+         "\"inputs\"; for sequences also \"next_step\"; \"\": labels");
+  v.text("validation_targets", validation_targets, "the same, for the validation data");
+  v.text("test_targets", test_targets, "the same, for the test data");
   v.flag("resize", resize, "resize images to the network's input and output");
   v.text("crop", crop,
          "crop images to the network's input: at their \"center\", or at \"random\" positions in "

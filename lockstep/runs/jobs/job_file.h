@@ -47,12 +47,15 @@ struct JobData {
   std::string labels = "first";
   // For .csv files: the column with the labels. "": the last column.
   std::string label_column;
+  // Of sequences: the columns with the numbers that each step is to give.
+  std::vector<std::string> target_columns;
   bool header = true;  // the first line of .csv files names the columns
   // Shares of each label's training images, used if there is no folder for that part.
   double validation_fraction = 0;
   double test_fraction = 0;
-  // Image to image: the desired output for each image. "": the network learns labels instead;
-  // "inputs": the images themselves (without noise); else a folder with images of the same names.
+  // The desired output for each image or sequence. "": the network learns labels instead;
+  // "inputs": the images (without noise) or sequences themselves; "next_step": for each step of a
+  // sequence the values of the next one; else a folder with files of the same names.
   std::string targets, validation_targets, test_targets;
   // Resizes images to the size of the network's input, and targets to the size of its output.
   bool resize = false;

@@ -23,6 +23,7 @@
 #include "lockstep/runs/sweeps/record.h"
 #include "lockstep/runs/sweeps/trial_recorder.h"
 #include "lockstep/runs/sweeps/worker_slots.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/workers/pool_workers.h"
 
 namespace lockstep {
@@ -404,7 +405,7 @@ class JobSweep {
     EvaluationOptions how{.noise = job.noise,
                           .seed = static_cast<uint64_t>(job.training.seed),
                           .metrics = job.training.validation.metrics,
-                          .confusion = !data.training_targets};
+                          .confusion = learns_labels(*data.training, data.training_targets)};
     ordered_json confusion;
     if (data.test) {
       how.targets = data.test_targets;

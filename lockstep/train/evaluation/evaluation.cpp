@@ -54,7 +54,7 @@ Evaluation evaluate(Network& network, const DatastorePtr& given,
   const auto problem = metric_problem(network, *data, options.targets);
   if (options.confusion && !learns_labels(*data, options.targets)) {
     throw InvalidArgument(
-        "[evaluate] a confusion matrix needs classes, but the targets are images");
+        "[evaluate] a confusion matrix needs classes, but the targets are images or numbers");
   }
   Evaluation result = evaluate(
       network, data, options,

@@ -43,7 +43,7 @@ TableColumns columns_of(const Network& network, const Datastore& data,
       target->columns.size() == static_cast<size_t>(outputs[0].elements())) {
     columns.target = target->columns;
   }
-  if (!target) columns.label = spec.label_column;
+  if (!target || target->type == DType::i32) columns.label = spec.label_column;
   return columns.empty() ? TableColumns() : columns;
 }
 

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
@@ -9,10 +7,12 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/suggest.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/described.h"
 #include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/sequences/numpy_file.h"
+#include "lockstep/data/datastores/sequences/sequence_table.h"
 
 namespace lockstep {
 namespace {
@@ -29,10 +29,6 @@ struct FoundFiles {
   std::vector<std::string> empty;         // class folders without files
 };
 
-[[noreturn]] void refuse_folder(const std::string& what, const std::string& hint = {}) {
-  throw DataError("[sequence_folder] " + what, hint);
-}
-
 // Folders in folders of classes. More are a link to a folder that contains it.
 constexpr int kMostDepth = 32;
 
@@ -42,8 +38,8 @@ void take_files(const std::string& root, const std::string& folder, const std::s
                 FoundFiles& found, int depth = 0) {
   const std::string path = folder.empty() ? root : join_path(root, folder);
   if (depth > kMostDepth) {
-    refuse_folder(path + " lies in more than " + std::to_string(kMostDepth) + " folders",
-                  "a link to a folder that contains it has no end");
+    refuse_sequences(path + " lies in more than " + std::to_string(kMostDepth) + " folders",
+                     "a link to a folder that contains it has no end");
   }
   for (const std::string& file : local_files().list(path)) {
     if (file.starts_with('.')) continue;
@@ -74,13 +70,13 @@ FoundFiles files_of_folder(const std::string& root, bool labeled) {
   std::sort(folders.begin(), folders.end());
   take_files(root, "", "", found);
   if (labeled && !found.files.empty()) {
-    refuse_folder(
+    refuse_sequences(
         root + " has sequences outside the folders of classes, such as " + found.files.front().name,
         "put each file into a folder with the name of its class");
   }
   if (labeled && !folders.empty() && are_parts_of_data(folders)) {
-    refuse_folder(root + " holds " + enumerated(folders) + ": parts of a data set, not classes",
-                  "name one of them, such as " + join_path(root, folders[0]));
+    refuse_sequences(root + " holds " + enumerated(folders) + ": parts of a data set, not classes",
+                     "name one of them, such as " + join_path(root, folders[0]));
   }
   for (const std::string& folder : folders) {
     const size_t before = found.files.size();
@@ -92,146 +88,136 @@ FoundFiles files_of_folder(const std::string& root, bool labeled) {
   return found;
 }
 
-// An array of NumPy, steps x channels; that of one dimension has one channel.
-Array sequence_of_numpy(const std::string& path) {
-  Array sequence = read_numpy(local_files().read(path), path);
-  const Shape shape = sequence.shape;
-  if (shape.rank() == 0) {
-    refuse_folder(path + " is a single number", "a sequence is steps x channels");
-  }
-  if (shape.elements() == 0) {
-    refuse_folder(path + " has the shape " + shape.to_string() + ", so no steps or no channels");
-  }
-  if (shape.rank() == 1) sequence.shape = Shape{shape[0], 1};
-  return sequence;
-}
-
-// Whether a cell holds a value, or stands for one that is missing, in whatever notation: `NA`,
-// `#N/A`, `-nan`, `1e999`, `0x1`, `1,000`. Then it is not the name of a column.
-bool is_value(const std::string& cell) {
-  std::string word;
-  for (const char c : cell) {
-    if (c != ' ' && c != '"')
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  const auto missing = {"", "na", "n/a", "null", "none", "-", "?"};
-  if (word.starts_with("#n") || std::ranges::find(missing, word) != missing.end()) return true;
-  char* end = nullptr;
-  std::strtod(word.c_str(), &end);
-  return *end == '\0' || word.find_first_not_of("0123456789.,+-") == std::string::npos;
-}
-
-// A step that is missing would move all later ones.
-void refuse_gaps(const std::string& path, const Datastore& rows,
-                 const std::vector<std::string>& columns) {
-  const auto value = std::ranges::find_if(columns, is_value);
-  if (value != columns.end()) {
-    refuse_folder(path + " has `" + *value +
-                      "` in its first line, which is neither a number nor the "
-                      "name of a column",
-                  "give each step its values, or leave it out of the file");
-  }
-  int64_t before = 0;
-  for (int64_t i = 0; i < rows.size(); ++i) {
-    const int64_t line = std::stoll(rows.name(i).substr(std::string("line ").size()));
-    if (i > 0 && line > before + 1) {
-      refuse_folder(
-          path + " line " + std::to_string(before + 1) + " is empty, but more steps follow",
-          "give each step its values, or remove the line");
-    }
-    before = line;
-  }
-}
-
-// Data frames of pandas have the names 0, 1, ..., which look like a step.
-void refuse_numbered_columns(const std::string& path, const Array& first) {
-  if (first.values.size() < 2) return;
-  for (size_t i = 0; i < first.values.size(); ++i) {
-    if (first.values[i] != static_cast<float>(i)) return;
-  }
-  const std::string last = std::to_string(first.values.size() - 1);
-  refuse_folder(path + " begins with the numbers 0 to " + last +
-                    ", which may be names of columns, as pandas writes them, or a step",
-                "if they are a step, say so: header = false in [data], or --no-header; if not, "
-                "write the file without names (to_csv(header=False)) or with others");
-}
-
-// Notes of reading tables, without the names of these, and in how many.
-using TableNotes = std::map<std::string, int64_t>;
-
-std::string without(const std::string& path, std::string note) {
-  const std::string prefix = "file " + path + ": ";
-  return note.starts_with(prefix) ? note.substr(prefix.size()) : note;
-}
-
-// The rows of a table as the steps of a sequence. Notes of its reading are added to `notices`.
-Array sequence_of(const std::string& path, bool header, std::vector<std::string>& columns,
-                  TableNotes& notices) {
-  if (is_numpy_name(path)) return sequence_of_numpy(path);
-  const DatastorePtr rows =
-      csv_datastore(path, {.labeled = false, .header = false, .find_header = header});
-  const ValueSpec spec = rows->spec().inputs.at(0);
-  if (rows->size() == 0) refuse_folder(path + " has names of columns, but no steps");
-  columns = spec.columns;
-  refuse_gaps(path, *rows, columns);
-  if (columns.empty() && header) refuse_numbered_columns(path, read_array(*rows, 0));
-  for (const std::string& note : rows->notices()) ++notices[without(path, note)];
-  Array sequence{{rows->size(), spec.shape[0]}, {}};
-  sequence.values.reserve(static_cast<size_t>(sequence.shape.elements()));
-  for (int64_t i = 0; i < rows->size(); ++i) {
-    const Array one = read_array(*rows, i);
-    sequence.values.insert(sequence.values.end(), one.values.begin(), one.values.end());
-  }
-  return sequence;
-}
-
 std::string text_of(const std::vector<std::string>& columns) {
   std::string text;
   for (const std::string& column : columns) text += (text.empty() ? "" : ", ") + column;
   return text.empty() ? "none" : text;
 }
 
-// Reads the files, whose names are relative to `root`.
-DatastorePtr read_sequences(const std::string& root, std::vector<SequenceFile> files, bool header,
-                            std::vector<std::string> notices) {
-  std::vector<Array> sequences;
-  std::vector<std::string> columns;
-  TableNotes of_tables;
-  bool named = false;  // whether `columns` are those of a table
-  ImageLabels labels;
-  std::set<std::string> classes;
-  for (const SequenceFile& file : files) classes.insert(file.label);
-  labels.classes.assign(classes.begin(), classes.end());
-  for (const SequenceFile& file : files) {
-    std::vector<std::string> own;
-    const std::string whole = root.empty() ? file.name : join_path(root, file.name);
-    sequences.push_back(sequence_of(whole, header, own, of_tables));
-    if (columns.empty() && !named) columns = own;
-    named |= !is_numpy_name(whole);  // a table has names, or says that there are none
-    const Shape step = sequences.back().shape.without_batch();
-    const Shape first = sequences.front().shape.without_batch();
+// What the files of a folder have, in their order.
+class Reading {
+ public:
+  // The names of the files are relative to `root`.
+  Reading(std::string root, const SequenceFolderOptions& options)
+      : root_(std::move(root)), options_(options) {}
+
+  void read(const SequenceFile& file) {
+    const std::string whole = root_.empty() ? file.name : join_path(root_, file.name);
+    SequenceTable table = read_sequence_table(whole, options_, of_tables_);
+    check(whole, table);
+    first_ = first_.empty() ? file.name : first_;
+    names_.push_back(file.name);
+    folders_.push_back(file.label);
+    sequences_.push_back(std::move(table.steps));
+    if (options_.targets.numbers()) targets_.push_back(std::move(table.targets));
+    labels_.push_back(std::move(table.labels));
+  }
+
+  DatastorePtr finish(std::vector<std::string> notices) {
+    for (const auto& [note, count] : of_tables_) {
+      notices.push_back("in " + counted(count, "file") + ": " + note);
+    }
+    const std::string source =
+        root_.empty() ? counted(std::ssize(names_), "file") : "folder " + root_;
+    DatastorePtr inputs = std::make_shared<Described>(
+        sequence_datastore(std::move(sequences_), folder_labels_of()),
+        Described::Description{.source = source,
+                               .names = names_,
+                               .columns = columns_,
+                               .label_column = options_.targets.label_column,
+                               .notices = std::move(notices)});
+    if (!options_.targets.any()) return inputs;
+    const bool labels = !options_.targets.label_column.empty();
+    DatastorePtr targets =
+        labels ? step_labels(classes_of_steps()) : sequence_datastore(std::move(targets_));
+    return with_targets(
+        std::move(inputs),
+        std::make_shared<Described>(
+            std::move(targets),
+            Described::Description{
+                .source = options_.targets.describe(),
+                .names = names_,
+                .columns = options_.targets.next_step ? columns_ : options_.targets.columns}));
+  }
+
+ private:
+  // All files have the same columns.
+  void check(const std::string& whole, const SequenceTable& table) {
+    const bool array = is_numpy_name(whole);
+    if (columns_.empty() && !named_) columns_ = table.columns;
+    named_ |= !array;  // a table has names, or says that there are none
+    if (sequences_.empty()) return;
+    const Shape step = table.steps.shape.without_batch();
+    const Shape first = sequences_.front().shape.without_batch();
     if (step != first) {
-      refuse_folder(whole + " has steps of " + step.to_string() + ", but those of " +
-                    files.front().name + " are of " + first.to_string());
+      refuse_sequences(whole + " has steps of " + step.to_string() + ", but those of " + first_ +
+                       " are of " + first.to_string());
     }
-    if (own != columns && !is_numpy_name(whole)) {
-      refuse_folder(whole + " has the columns " + text_of(own) + ", but " + files.front().name +
-                    " has " + text_of(columns));
+    if (table.columns != columns_ && !array) {
+      refuse_sequences(whole + " has the columns " + text_of(table.columns) + ", but " + first_ +
+                       " has " + text_of(columns_));
     }
-    labels.labels.push_back(std::distance(classes.begin(), classes.find(file.label)));
   }
-  for (const auto& [note, count] : of_tables) {
-    notices.push_back("in " + counted(count, "file") + ": " + note);
+
+  ImageLabels folder_labels_of() const {
+    const std::set<std::string> classes(folders_.begin(), folders_.end());
+    ImageLabels labels{.classes = {classes.begin(), classes.end()}};
+    for (const std::string& folder : folders_) {
+      labels.labels.push_back(std::distance(classes.begin(), classes.find(folder)));
+    }
+    return labels;
   }
-  std::vector<std::string> names;
-  for (const SequenceFile& file : files) names.push_back(file.name);
-  return std::make_shared<Described>(
-      sequence_datastore(std::move(sequences), std::move(labels)),
-      Described::Description{
-          .source = root.empty() ? counted(std::ssize(files), "file") : "folder " + root,
-          .names = std::move(names),
-          .columns = std::move(columns),
-          .notices = std::move(notices)});
+
+  StepLabels classes_of_steps() const {
+    StepLabels labels{.classes = options_.targets.classes};
+    if (labels.classes.empty()) {
+      std::set<std::string> all;
+      for (const auto& steps : labels_) all.insert(steps.begin(), steps.end());
+      labels.classes.assign(all.begin(), all.end());
+    }
+    std::map<std::string, int32_t> indices;
+    for (const std::string& name : labels.classes) {
+      indices.emplace(name, static_cast<int32_t>(indices.size()));
+    }
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      std::vector<int32_t>& steps = labels.labels.emplace_back();
+      for (const std::string& name : labels_[i]) {
+        const auto found = indices.find(name);
+        if (found == indices.end()) {
+          refuse_sequences(names_[i] + ", step " + std::to_string(steps.size() + 1) +
+                               ": the class `" + name + "` is not among the " +
+                               counted(std::ssize(labels.classes), "class", "classes") +
+                               " of the training",
+                           suggest(name, labels.classes));
+        }
+        steps.push_back(found->second);
+      }
+    }
+    return labels;
+  }
+
+  const std::string root_;
+  const SequenceFolderOptions& options_;
+  TableNotes of_tables_;
+  std::string first_;  // the first file
+  std::vector<std::string> names_, folders_;
+  std::vector<Array> sequences_, targets_;
+  std::vector<std::vector<std::string>> labels_;  // of each step
+  std::vector<std::string> columns_;
+  bool named_ = false;  // whether `columns_` are those of a table
+};
+
+DatastorePtr read_sequences(const std::string& root, const std::vector<SequenceFile>& files,
+                            const SequenceFolderOptions& options,
+                            std::vector<std::string> notices) {
+  const StepTargets& targets = options.targets;
+  if (!targets.label_column.empty() + !targets.columns.empty() + targets.next_step > 1) {
+    throw InvalidArgument("[sequence_folder] targets by step are given in two ways",
+                          "a column of classes, columns of numbers, or the next step");
+  }
+  Reading reading(root, options);
+  for (const SequenceFile& file : files) reading.read(file);
+  return reading.finish(std::move(notices));
 }
 
 // What was left out of a folder.
@@ -248,28 +234,36 @@ void add_notices(const FoundFiles& found, const std::string& path,
 
 }  // namespace
 
+std::string StepTargets::describe() const {
+  if (!label_column.empty()) return "column `" + label_column + "`";
+  if (next_step) return "next step";
+  return (columns.size() == 1 ? "column " : "columns ") + enumerated(columns);
+}
+
 DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOptions& options) {
-  FoundFiles found = files_of_folder(path, options.labeled);
+  const bool labeled = options.labeled && !options.targets.any();
+  FoundFiles found = files_of_folder(path, labeled);
   if (found.files.empty()) {
     std::string others;
     for (const auto& [extension, count] : found.others) {
       others += (others.empty() ? ": " : ", ") + std::to_string(count) + " " +
                 (extension.empty() ? "without an extension" : extension);
     }
-    refuse_folder(
+    refuse_sequences(
         path + " has no sequences" + others,
         "a sequence is a .csv or .tsv file with a line for each step, or a .npy or .npz file" +
-            std::string(options.labeled ? ", in a folder with the name of its class" : ""));
+            std::string(labeled ? ", in a folder with the name of its class" : ""));
   }
-  if (!options.labeled) {
+  if (!labeled) {
     for (SequenceFile& file : found.files) file.label.clear();
   }
   std::vector<std::string> notices;
   add_notices(found, path, notices);
-  return read_sequences(path, std::move(found.files), options.header, std::move(notices));
+  return read_sequences(path, found.files, options, std::move(notices));
 }
 
-DatastorePtr sequence_files(const std::vector<std::string>& paths, bool header) {
+DatastorePtr sequence_files(const std::vector<std::string>& paths,
+                            const SequenceFolderOptions& options) {
   std::vector<SequenceFile> files;
   std::vector<std::string> notices;
   for (const std::string& path : paths) {
@@ -283,8 +277,8 @@ DatastorePtr sequence_files(const std::vector<std::string>& paths, bool header) 
       files.push_back({join_path(path, file.name), ""});
     }
   }
-  if (files.empty()) refuse_folder("there are no sequences among the files");
-  return read_sequences("", std::move(files), header, std::move(notices));
+  if (files.empty()) refuse_sequences("there are no sequences among the files");
+  return read_sequences("", files, options, std::move(notices));
 }
 
 }  // namespace lockstep
