@@ -13,10 +13,12 @@
 #include "lockstep/base/text.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/runs/folders/run_state.h"
+#include "lockstep/runs/jobs/initial_network.h"
 #include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/step/shard_sizes.h"
 
 namespace lockstep {
@@ -81,20 +83,26 @@ struct InitialValues {
   NetworkValues values = {};
 };
 
-std::optional<InitialValues> initial_values(const std::string& model) {
+// `any`: also of a file that is not a model.
+std::optional<InitialValues> initial_values(const std::string& model, bool any) {
   if (model.empty()) return std::nullopt;
   FileSystem& files = storage::files_of(model);
   InitialValues initial{.path = model_path(files, model)};
   const std::vector<std::byte> bytes = files.read(initial.path);
   initial.digest = digest_of(bytes.data(), bytes.size()).to_string();
-  initial.values = network_values(files, initial.path);
+  initial.values = network_values(files, initial.path, any);
   require_finite(initial.values.tensors, initial.path);
   return initial;
 }
 
 JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
-  const std::optional<InitialValues> initial = initial_values(options.initial_model);
-  const bool chosen = !options.columns.empty() || !initial;
+  if (!options.initial_model.empty() && !job.from.empty()) {
+    throw InvalidArgument("[network] from and --initial-model cannot both be given");
+  }
+  const bool fits = !job.from.empty();
+  const std::optional<InitialValues> initial =
+      initial_values(fits ? job.from : options.initial_model, fits);
+  const bool chosen = !options.columns.empty() || !initial || fits;
   JobPlan plan{
       .job = job,
       .data = open_run_data(job, options.stop, chosen ? options.columns : initial->values.columns),
@@ -115,7 +123,11 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   if (initial) {
     plan.initial_model = initial->digest;
     plan.initial_model_checked = initial->values.checked;
-    if (options.values == JobValues::made) {
+    if (fits) {
+      const bool sizes = options.values != JobValues::made;
+      plan.from = take_values(plan.network, initial->values.tensors, initial->path, sizes)
+                      .describe(initial->path);
+    } else if (options.values == JobValues::made) {
       set_values(plan.network, initial->values.tensors, initial->path);
     } else {
       check_values(plan.network, initial->values.tensors, initial->path);
@@ -167,6 +179,7 @@ std::vector<std::string> JobPlan::own_notices() const {
                   ", which is not that of the numbers: a table gives weights by name");
   }
   std::string inputs, following;
+  if (!from.empty()) all.push_back(from);
   const auto add = [](std::string& list, const std::string& name) {
     list += (list.empty() ? "`" : ", `") + name + "`";
   };
@@ -174,9 +187,11 @@ std::vector<std::string> JobPlan::own_notices() const {
   const auto description = network.to_json();
   for (const auto& layer : description["layers"]) {
     const auto name = layer["name"].get<std::string>();
-    if (layer.value("normalization", "none") != "none") add(inputs, name);
-    if (std::find(frozen.begin(), frozen.end(), name) != frozen.end() &&
-        layer.value("statistics", "") == "batch") {
+    if (layer.value("normalization", "none") != "none" &&
+        layer.value("normalization", "none") != "kept") {
+      add(inputs, name);
+    }
+    if (is_frozen(name + ".value", frozen) && layer.value("statistics", "") == "batch") {
       add(following, name);
     }
   }

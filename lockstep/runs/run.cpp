@@ -172,7 +172,9 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   for (const std::string& text : plan.own_notices()) notice(text);
   Teller teller(plan.data, notice);
   control.observers.push_back(&teller);
-  if (!plan.initial_model_checked) notice(no_digest_text(options.initial_model));
+  if (!plan.initial_model_checked) {
+    notice(no_digest_text(plan.job.from.empty() ? options.initial_model : plan.job.from));
+  }
   control.checkpoint_folder = folder.file("checkpoints");
   control.observation_list = folder.file("observations");
   control.files = &folder.files();
@@ -329,9 +331,10 @@ std::string initial_model_of(const std::string& folder) {
 void require_same_initial_model(const JobPlan& plan, const RunOptions& options) {
   const std::string noted = run_initial_model_digest(local_files(), options.folder);
   if (plan.initial_model.empty() || noted.empty() || plan.initial_model == noted) return;
-  throw FileError("[run] " + options.initial_model + " has changed since the run in " +
-                      options.folder + " began",
-                  "name the original with --initial-model");
+  const bool from = !plan.job.from.empty();
+  throw FileError("[run] " + (from ? plan.job.from : options.initial_model) +
+                      " has changed since the run in " + options.folder + " began",
+                  from ? "put the original back" : "name the original with --initial-model");
 }
 
 // A continued run has the columns with which it began.
@@ -370,7 +373,9 @@ RunResult run_job(const Job& job, const RunOptions& wanted) {
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
   if (!plan.initial_model.empty()) {
     extra["initial_model"] = plan.initial_model;
-    extra["initial_model_file"] = settled_path(options.initial_model);
+    if (plan.job.from.empty()) {
+      extra["initial_model_file"] = settled_path(options.initial_model);
+    }
   }
   if (!plan.network.columns().empty()) extra["columns"] = plan.network.columns().to_json();
   const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);

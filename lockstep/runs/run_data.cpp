@@ -42,7 +42,11 @@ class Opener {
         tables_{.label_column = job.data.label_column,
                 .header = job.data.header,
                 .columns = columns,
-                .sequences = sequence_inputs(network_)},
+                .sequences = sequence_inputs(network_),
+                .target_columns = job.data.target_columns,
+                .categories = job.data.categories,
+                .ignored_columns = job.data.ignored_columns,
+                .missing = missing_values(job.data.missing)},
         skip_(job.data.bad_images == "skip"),
         threads_(static_cast<int>(job.training.resolved().threads)),
         stop_(stop),
@@ -65,6 +69,7 @@ class Opener {
   // left out too.
   DatastorePtr open_targets(DatastorePtr& images, const std::string& name) {
     if (!images || name == image_targets_inputs) return images;
+    if (is_table_file(name)) return open_target_table(*images, name, job_.data.target_columns);
     const DatastorePtr targets = open_target_images(*images, name, folder_options(true));
     if (!skip_) return targets;
     const ReadableImages found = readable(targets, name);
@@ -174,8 +179,9 @@ void crop_images(RunData& data, const Network& network, bool random) {
   const auto inputs = network.input_shapes(), outputs = network.output_shapes();
   if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // the trainer refuses it
   const int64_t height = inputs[0][1], width = inputs[0][2];
-  if (data.training_targets && (outputs.size() != 1 || outputs[0].rank() != 3 ||
-                                outputs[0][1] != height || outputs[0][2] != width)) {
+  const bool to_images = data.training_targets && has_image_inputs(*data.training_targets);
+  if (to_images && (outputs.size() != 1 || outputs[0].rank() != 3 || outputs[0][1] != height ||
+                    outputs[0][2] != width)) {
     throw InvalidArgument(
         "[data] crop: the network's output images have another size than its input",
         "resize images and targets instead");
@@ -183,7 +189,7 @@ void crop_images(RunData& data, const Network& network, bool random) {
   const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
     const bool same = images == targets;
     if (images) images = center_cropped(images, height, width);
-    if (targets) targets = same ? images : center_cropped(targets, height, width);
+    if (targets && to_images) targets = same ? images : center_cropped(targets, height, width);
   };
   data.random_crop = random;
   if (!random) part(data.training, data.training_targets);
@@ -198,6 +204,7 @@ TableColumns columns_of(const Datastore& training) {
   for (const ValueSpec& input : spec.inputs) columns.inputs.push_back(input.columns);
   columns.label = spec.label_column;
   if (spec.target) columns.target = spec.target->columns;
+  columns.means = spec.means;
   return columns.empty() ? TableColumns() : columns;
 }
 
@@ -214,6 +221,12 @@ void refuse_options_of_texts(const JobData& data, const char* what) {
   if (data.window_stride != plain.window_stride) refuse_option("window_stride", what);
 }
 
+void refuse_options_of_tables(const JobData& data, const char* what) {
+  if (!data.categories.empty()) refuse_option("categories", what);
+  if (!data.ignored_columns.empty()) refuse_option("ignored_columns", what);
+  if (data.missing != JobData().missing) refuse_option("missing", what);
+}
+
 // Keys for images and tables where there is other data.
 void refuse_options_of_images(const JobData& data, const char* what) {
   const auto refuse = [&](const char* field) { refuse_option(field, what); };
@@ -221,6 +234,18 @@ void refuse_options_of_images(const JobData& data, const char* what) {
   if (data.crop != "none") refuse("crop");
   if (data.labels != JobData().labels) refuse("labels");
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
+  refuse_options_of_tables(data, what);
+}
+
+// Keys of tables must have one.
+void check_options_of_tables(const JobData& data) {
+  const bool inputs = std::ranges::any_of(data.train, is_table_file);
+  if (!inputs) refuse_options_of_tables(data, "images");
+  if (!data.target_columns.empty() && !is_table_file(data.train[0]) &&
+      !is_table_file(data.targets)) {
+    throw InvalidArgument("[data] target_columns needs a table",
+                          "set targets to a .csv file whose first column has the images' names");
+  }
 }
 
 void check_options_of_texts(const JobData& data) {
@@ -341,8 +366,8 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   refuse_options_of_texts(job.data, sequences ? "sequences of numbers" : "images and tables");
   if (sequences) {
     refuse_options_of_images(job.data, "sequences");
-  } else if (!job.data.target_columns.empty()) {
-    refuse_option("target_columns", "images and tables");
+  } else {
+    check_options_of_tables(job.data);
   }
   RunData data;
   Opener opener(job, stop, columns, data.skipped);
@@ -427,7 +452,7 @@ Preparation preparation_of(const Job& job) {
   const Network network = build_network(job);
   const bool text = takes_text(network);
   const auto targets = [&]() -> std::string {
-    if (!data.target_columns.empty()) return "columns";
+    if (!data.target_columns.empty() && data.targets.empty()) return "columns";
     const bool kept = data.targets == targets_next_step || data.targets == image_targets_inputs;
     return kept && takes_only_sequences(network) ? data.targets : "";
   };
@@ -437,7 +462,10 @@ Preparation preparation_of(const Job& job) {
           .header = data.header,
           .tokens = text ? data.tokens : "",
           .window_length = text ? data.window_length : 0,
-          .targets = targets()};
+          .targets = targets(),
+          .categories = data.categories,
+          .ignored_columns = data.ignored_columns,
+          .missing = data.missing};
 }
 
 std::vector<std::string> notices_of(const RunData& data) {

@@ -93,6 +93,13 @@ class SequencesOfModel {
   SequenceTargets targets_;
 };
 
+// The columns of a table with the numbers that its network learned.
+std::vector<std::string> target_columns_of(const Model& model, const EvaluateArguments& a) {
+  const bool given = !a.targets.empty() || !a.label_column.empty();
+  if (given || model.preparation.targets != "columns") return {};
+  return model.network.columns().target;
+}
+
 int evaluate_command(const EvaluateArguments& a) {
   const ArchivesProgress archives(a.json);
   const auto begin = std::chrono::steady_clock::now();
@@ -110,15 +117,19 @@ int evaluate_command(const EvaluateArguments& a) {
       .allow_empty_folders = true,
       .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
-  std::vector<DatastorePtr> inputs = takes_text(model.network)
-                                         ? std::vector{open_texts(names, true, model)}
-                                         : open_inputs(names, folder,
-                                                       {.label_column = a.label_column,
-                                                        .header = before.header && !a.no_header,
-                                                        .columns = columns,
-                                                        .find_header = !a.no_header,
-                                                        .sequences = sequence_inputs(model.network),
-                                                        .targets = sequences.by_step()});
+  std::vector<DatastorePtr> inputs =
+      takes_text(model.network) ? std::vector{open_texts(names, true, model)}
+                                : open_inputs(names, folder,
+                                              {.label_column = a.label_column,
+                                               .header = before.header && !a.no_header,
+                                               .columns = columns,
+                                               .find_header = !a.no_header,
+                                               .sequences = sequence_inputs(model.network),
+                                               .targets = sequences.by_step(),
+                                               .target_columns = target_columns_of(model, a),
+                                               .categories = before.categories,
+                                               .ignored_columns = before.ignored_columns,
+                                               .missing = missing_values(before.missing)});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
@@ -140,6 +151,8 @@ int evaluate_command(const EvaluateArguments& a) {
     // They are in the data.
   } else if (a.targets == image_targets_inputs) {
     options.targets = data;
+  } else if (is_table_file(resolve_data_path(a.targets, "."))) {
+    options.targets = open_target_table(*data, resolve_data_path(a.targets, "."), columns.target);
   } else if (!a.targets.empty()) {
     const std::string name = resolve_data_path(a.targets, ".");
     const ReadableImages targets = readable.of(
@@ -150,7 +163,8 @@ int evaluate_command(const EvaluateArguments& a) {
     options.targets = targets.store;
   } else if (!takes_labels(model.network.loss()) && has_image_inputs(*data)) {
     throw InvalidArgument("[evaluate] the network outputs images, not labels",
-                          "set --targets to the folder of the target images, or to \"inputs\"");
+                          "set --targets to the folder of the target images, a .csv file, or "
+                          "\"inputs\"");
   }
   if (a.resize || a.crop) check_images(*data, a.crop ? "--crop" : "--resize");
   if ((fit.resize || fit.crop) && has_image_inputs(*data)) {
@@ -221,8 +235,9 @@ void add_evaluate(Commands& commands) {
       .type_name("NAME");
   add_no_header(sub, a->no_header);
   sub.add_option("--targets", a->targets,
-                 "Image to image: folder of the target images, or \"inputs\"; of sequences also "
-                 "\"next_step\" (default: as in the training)")
+                 "Image to image: folder of the target images, or \"inputs\"; numbers: a .csv file "
+                 "whose first column has the images' names; of sequences also \"next_step\" "
+                 "(default: as in the training)")
       .type_name("DATA");
   sub.add_option("--salt-and-pepper", a->noise.salt_and_pepper,
                  "Fraction of input elements that are set to 0 or 255")

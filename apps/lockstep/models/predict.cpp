@@ -45,7 +45,13 @@ struct PredictArguments {
 bool is_table(const PredictArguments& a) { return is_table_name(a.files[0]); }
 
 TableOptions tables_of(const PredictArguments& a, const Network& network) {
-  return {a.label_column, a.before.header && !a.no_header, network.columns(), !a.no_header};
+  return {.label_column = a.label_column,
+          .header = a.before.header && !a.no_header,
+          .columns = network.columns(),
+          .find_header = !a.no_header,
+          .categories = a.before.categories,
+          .ignored_columns = a.before.ignored_columns,
+          .missing = missing_values(a.before.missing)};
 }
 
 // How file number `input` of the arguments is read. Labels are ignored.

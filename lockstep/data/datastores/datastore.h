@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,6 +94,8 @@ struct ExampleSpec {
   std::vector<ValueSpec> inputs = {ValueSpec{}};
   std::optional<ValueSpec> target = {};  // nothing: a class label
   std::string label_column = {};         // the column of a table with the labels; "": no name
+  // Of columns of a table: what stands for values that are missing (MissingValues).
+  std::map<std::string, float> means = {};
 
   friend bool operator==(const ExampleSpec&, const ExampleSpec&) = default;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -160,6 +161,13 @@ DatastorePtr image_folder(const std::string& path, ImageFolderOptions options = 
 
 // ---- Vectors of features from a CSV file ----
 
+// What stands for a value that is missing (an empty field, `NA`, `NaN`, `null`, `?`, ...).
+enum class MissingValues : uint8_t {
+  refuse,  // nothing: an error
+  mean,    // the mean of the column; of categories one more, "missing"
+  flag     // the same, and one more feature, `column=missing`, is 1 where a number is missing
+};
+
 struct CsvOptions {
   std::string label_column = {};  // name of the column; "": known_label, or else the last column
   bool labeled = true;  // false: all columns are features, and all rows belong to one class, ""
@@ -171,6 +179,18 @@ struct CsvOptions {
   // Names of columns that are numbers are accepted if they are the known ones.
   std::string known_label = {};
   std::vector<std::string> known_columns = {};
+  // The same for the targets of a training, and for ExampleSpec::means.
+  std::vector<std::string> known_targets = {};
+  std::map<std::string, float> known_means = {};
+  // Numbers to learn in place of labels: these columns, in this order (ExampleSpec::target). They
+  // are not features.
+  std::vector<std::string> target_columns = {};
+  // Columns of texts, at most 1,000 different ones each. Each text becomes a feature,
+  // `column=text`, that is 1 in its rows and 0 in others, in bytewise order. Those of a training
+  // (`known_columns`) are kept: a row with another text has zeros, and notices() says so.
+  std::vector<std::string> categories = {};
+  std::vector<std::string> ignored_columns = {};  // neither features nor targets
+  MissingValues missing = MissingValues::refuse;  // of features
 };
 
 // The rows of a table as one-dimensional arrays, in the order of the file. The label column
@@ -191,7 +211,8 @@ struct CsvOptions {
 // this call. Throws FileError if it cannot be read. Throws DataError, naming file, line and column,
 // for invalid contents: no lines, numbers instead of names, columns without a name or with equal
 // names, a row with another number of columns, an invalid number or one beyond f32, both decimal
-// points and commas, commas that may all separate thousands (1,234), an empty label.
+// points and commas, commas that may all separate thousands (1,234), an empty label or target,
+// columns of the options that are not there.
 // Thread-safe.
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options = {});
 // The same for another file system than the local one.

@@ -75,7 +75,15 @@ json to_json(const Preparation& p) {
   if (!p.tokens.empty()) fields["tokens"] = p.tokens;
   if (p.window_length > 0) fields["window_length"] = p.window_length;
   if (!p.targets.empty()) fields["targets"] = p.targets;
+  if (!p.categories.empty()) fields["categories"] = p.categories;
+  if (!p.ignored_columns.empty()) fields["ignored_columns"] = p.ignored_columns;
+  if (p.missing != usual.missing) fields["missing"] = p.missing;
   return fields;
+}
+
+bool is_list_of_texts(const json& value) {
+  return value.is_array() &&
+         std::ranges::all_of(value, [](const json& entry) { return entry.is_string(); });
 }
 
 Preparation preparation_of(const json& fields, const std::string& path) {
@@ -93,6 +101,11 @@ Preparation preparation_of(const json& fields, const std::string& path) {
     } else if (key == "targets" &&
                (value == "columns" || value == "next_step" || value == "inputs")) {
       p.targets = value.get<std::string>();
+    } else if (key == "missing" && (value == "mean" || value == "flag")) {
+      p.missing = value.get<std::string>();
+    } else if ((key == "categories" || key == "ignored_columns") && is_list_of_texts(value)) {
+      (key == "categories" ? p.categories : p.ignored_columns) =
+          value.get<std::vector<std::string>>();
     } else if (key == "window_length" && value.is_number_integer() && value > 0 &&
                value <= most_window) {
       p.window_length = value.get<int64_t>();

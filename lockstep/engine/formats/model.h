@@ -11,6 +11,9 @@ namespace lockstep {
 
 class FileSystem;
 
+// The name of the model in the folder of a run.
+inline constexpr const char* run_model_name = "model.safetensors";
+
 // How the data of a training were read, so that others can be read alike. The defaults are those of
 // job files.
 struct Preparation {
@@ -23,9 +26,13 @@ struct Preparation {
   // tokens of an example. The vocabulary is in Network::columns().
   std::string tokens = {};
   int64_t window_length = 0;
-  // Of sequences: what the targets of a step are, "columns" of the table (Network::columns() has
-  // their names), the "next_step", the "inputs"; "": labels, or others.
+  // What the targets are: "columns" of the table (Network::columns() has their names), of sequences
+  // also the "next_step" or the "inputs"; "": labels, or others.
   std::string targets = {};
+  // Of tables: columns of texts, those that are left out, and whether missing values are filled in
+  // ("refuse", "mean", "flag"; see MissingValues).
+  std::vector<std::string> categories = {}, ignored_columns = {};
+  std::string missing = "refuse";
 
   friend bool operator==(const Preparation&, const Preparation&) = default;
 };

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -89,8 +90,9 @@ struct ForwardOptions {
 struct TableColumns {
   // For each input layer, in order: the names of its elements; empty: they have no names.
   std::vector<std::vector<std::string>> inputs = {};
-  std::vector<std::string> target = {};  // the same, of targets that are arrays
-  std::string label = {};                // the column with the classes; "": it has no name
+  std::vector<std::string> target = {};     // the same, of targets that are arrays
+  std::string label = {};                   // the column with the classes; "": it has no name
+  std::map<std::string, float> means = {};  // what stands for missing values, by column
 
   bool empty() const;  // there is no name
   // {"inputs": [["length", "width"]], "target": [], "label": "kind"}

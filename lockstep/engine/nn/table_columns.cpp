@@ -37,17 +37,21 @@ bool TableColumns::empty() const {
 }
 
 nlohmann::ordered_json TableColumns::to_json() const {
-  return {{"inputs", inputs}, {"target", target}, {"label", label}};
+  nlohmann::ordered_json object{{"inputs", inputs}, {"target", target}, {"label", label}};
+  if (!means.empty()) object["means"] = means;
+  return object;
 }
 
 TableColumns TableColumns::from_json(const nlohmann::json& object) {
   try {
     return {object.at("inputs").get<std::vector<std::vector<std::string>>>(),
             object.at("target").get<std::vector<std::string>>(),
-            object.at("label").get<std::string>()};
+            object.at("label").get<std::string>(),
+            object.value("means", std::map<std::string, float>())};
   } catch (const nlohmann::json::exception&) {
     throw InvalidArgument(
-        "[columns] expected the fields `inputs` (lists of names), `target` (names) and `label`");
+        "[columns] expected the fields `inputs` (lists of names), `target` (names), `label` and, "
+        "if there are some, `means` (numbers by name)");
   }
 }
 

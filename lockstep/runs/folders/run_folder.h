@@ -26,6 +26,7 @@
 
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/file_lock.h"
+#include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/folders/run_state.h"
 
@@ -33,7 +34,6 @@ namespace lockstep {
 
 struct Job;  // jobs/job_file.h
 
-inline constexpr const char* run_model_name = "model.safetensors";
 inline constexpr const char* run_state_name = "state.json";
 inline constexpr const char* run_lock_name = "lock";
 // A folder that contains one of these files holds a run.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <map>
 
 #include "lockstep/base/counted.h"
@@ -14,6 +15,7 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/tables/column_match.h"
+#include "lockstep/data/datastores/tables/table_text.h"
 #include "lockstep/data/images/image_format.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/storage/object_store.h"
@@ -159,10 +161,14 @@ void check_name(const std::string& name) {
   }
 }
 
-bool is_table_file(const std::string& name) {
-  if (!is_table_name(name)) return false;
-  FileSystem& files = storage::files_of(name);
-  return files.exists(name) && !files.is_folder(name);
+// The name of a table's first column.
+std::string first_column(FileSystem& files, const std::string& name) {
+  const std::vector<std::byte> bytes = files.read(name);
+  std::string storage;
+  TableRecords records(name, table_text(bytes, name, storage));
+  std::vector<std::string> fields;
+  if (!records.next(fields)) throw DataError("[data] " + name + " is empty");
+  return fields[0];
 }
 
 DatastorePtr open_table(const std::string& name, const TableOptions& tables, size_t input) {
@@ -192,6 +198,19 @@ DatastorePtr open_sequences(const std::string& name, const ImageFolderOptions& o
 
 }  // namespace
 
+bool is_table_file(const std::string& name) {
+  if (!is_table_name(name)) return false;
+  FileSystem& files = storage::files_of(name);
+  return files.exists(name) && !files.is_folder(name);
+}
+
+MissingValues missing_values(const std::string& name) {
+  for (size_t i = 0; i < std::size(missing_values_names); ++i) {
+    if (name == missing_values_names[i]) return static_cast<MissingValues>(i);
+  }
+  throw InvalidArgument("[data] missing cannot be `" + name + "`", "refuse, mean or flag");
+}
+
 std::vector<bool> sequence_inputs(const Network& network) {
   std::vector<bool> sequences;
   for (const NetworkValue& input : network.inputs()) sequences.push_back(input.sequence);
@@ -213,6 +232,16 @@ CsvOptions csv_options(const TableOptions& tables, size_t input, bool labeled) {
   if (labeled) options.label_column = tables.label_column;
   if (input == 0) options.known_label = tables.columns.label;
   if (input < tables.columns.inputs.size()) options.known_columns = tables.columns.inputs[input];
+  options.known_means = tables.columns.means;
+  options.missing = tables.missing;
+  if (input > 0) return options;
+  options.known_targets = tables.columns.target;
+  options.categories = tables.categories;
+  options.ignored_columns = tables.ignored_columns;
+  if (!tables.target_columns.empty()) {
+    options.labeled = false;
+    options.target_columns = tables.target_columns;
+  }
   return options;
 }
 
@@ -299,13 +328,46 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
 
 DatastorePtr open_target_images(const Datastore& inputs, const std::string& name,
                                 ImageFolderOptions options) {
-  if (is_table_file(name)) {
-    throw Unsupported(
-        "[data] the targets " + name + " are a table: regression from a table is not supported",
-        "targets are a folder of images with the names of the inputs; a program can "
-        "give numbers as targets (TrainingData::training_targets)");
-  }
   return match_by_name(inputs, open_data(name, options));
+}
+
+DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
+                               const std::vector<std::string>& columns) {
+  FileSystem& files = storage::files_of(name);
+  const std::string first = first_column(files, name);
+  // The names are read as if they were labels.
+  CsvOptions options{.label_column = first};
+  DatastorePtr rows = csv_datastore(files, name, options);
+  if (!columns.empty()) {
+    const std::vector<std::string> all = rows->spec().inputs[0].columns;
+    for (const std::string& column : columns) {
+      if (std::ranges::find(all, column) != all.end()) continue;
+      throw DataError("[data] the targets " + name + " have no column `" + column + "`",
+                      suggest(column, all));
+    }
+    std::ranges::copy_if(all, std::back_inserter(options.ignored_columns), [&](const auto& column) {
+      return std::ranges::find(columns, column) == columns.end();
+    });
+    rows = with_columns(csv_datastore(files, name, options), 0, columns);
+  }
+  std::map<std::string, int64_t> indices;
+  for (int64_t i = 0; i < rows->size(); ++i) {
+    const std::string& key = rows->classes()[static_cast<size_t>(rows->label(i))];
+    if (indices.emplace(key, i).second) continue;
+    throw DataError("[data] the targets " + name + " have two rows for `" + key + "`");
+  }
+  std::vector<int64_t> wanted;
+  for (int64_t i = 0; i < inputs.size(); ++i) {
+    const std::string whole = inputs.name(i);
+    auto found = indices.find(whole);
+    if (found == indices.end()) found = indices.find(whole.substr(0, whole.find_last_of('.')));
+    if (found == indices.end()) {
+      throw DataError("[data] " + whole + " of " + inputs.describe() + " has no row in " + name,
+                      "the column `" + first + "` has the paths in the folder");
+    }
+    wanted.push_back(found->second);
+  }
+  return subset(std::move(rows), std::move(wanted));
 }
 
 DatastorePtr join_inputs(std::vector<DatastorePtr> stores) {

@@ -35,7 +35,14 @@ struct TableOptions {
   std::vector<bool> sequences = {};
   // The targets by step of the first input, if it is a sequence.
   StepTargets targets = {};
+  // Of tables: see CsvOptions.
+  std::vector<std::string> target_columns = {}, categories = {}, ignored_columns = {};
+  MissingValues missing = MissingValues::refuse;
 };
+
+// By the names that job files use. Throws InvalidArgument for another name.
+MissingValues missing_values(const std::string& name);
+inline constexpr const char* missing_values_names[] = {"refuse", "mean", "flag"};
 
 // Which inputs of a network are sequences, for TableOptions.
 std::vector<bool> sequence_inputs(const Network& network);
@@ -57,9 +64,18 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
                                       const TableOptions& tables = {});
 
 // Opens images as targets of `inputs`, by their names. Throws what open_data() and match_by_name()
-// throw, and Unsupported for tables.
+// throw.
 DatastorePtr open_target_images(const Datastore& inputs, const std::string& name,
                                 ImageFolderOptions options = {.allow_empty_folders = true});
+
+// Whether a name is that of a table, which exists.
+bool is_table_file(const std::string& name);
+
+// Opens a table whose first column has the names of `inputs`, with or without their extension.
+// `columns` are its targets, in this order; empty: all other ones. Throws what csv_datastore()
+// throws, and DataError, naming it, for an input without a row or with two of them.
+DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
+                               const std::vector<std::string>& columns);
 
 // What sequence_folder() needs for input number `input` of a network.
 SequenceFolderOptions sequence_options(const TableOptions& tables, size_t input, bool labeled);

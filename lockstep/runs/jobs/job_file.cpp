@@ -16,10 +16,12 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/expression.h"
+#include "lockstep/runs/jobs/initial_network.h"
 #include "lockstep/runs/jobs/job_keys.h"
 #include "lockstep/runs/jobs/job_source.h"
 #include "lockstep/runs/jobs/layer_groups.h"
 #include "lockstep/runs/jobs/sweep_table.h"
+#include "lockstep/storage/object_store.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +55,21 @@ std::vector<FieldInfo> network_fields() {
       {"input", "table", "none",
        "height, width and channels: short for a first layer image_input with the name \"input\""},
       {"layers", "list of layers and groups", "required",
-       "in order; the input of each is the layer before it"}};
+       "in order; the input of each is the layer before it; with `from` those of the model"},
+      {"from", "text", "none",
+       "begins with the values of a model, as far as names and shapes fit: the folder of a run, a "
+       "model file, or a safetensors file of PyTorch"},
+      {"replace", "list of layers and groups", "none",
+       "with `from`: new layers in place of the model's last ones"},
+      {"replace_from", "text", "the last layer with parameters",
+       "the first layer of the model that is replaced"},
+      {"learning_rate_factors", "table", "none",
+       "learning_rate_factor of layers by names or patterns: { \"stage1*\" = 0.1 }"},
+      {"layer_decay", "number", "1",
+       "multiplies the learning_rate_factor of each layer with parameters once for each such layer "
+       "after it"},
+      {"keep_statistics", "list of texts", "none",
+       "names or patterns of batch normalizations and inputs that keep the statistics they have"}};
   std::string loss = Network().loss();
   lister.text("loss", loss,
               "cross_entropy, mean_squared_error, or an expression of output and target (below)",
@@ -76,8 +92,11 @@ std::vector<std::string> names_of(const std::vector<FieldInfo>& fields) {
   return names;
 }
 
+// Reads [network]. The model of `from` is that of a path which `resolve` makes absolute.
 ordered_json read_network(const json& tree, const JobSource& source,
-                          const FieldReader::Expression& expression) {
+                          const FieldReader::Expression& expression,
+                          const std::function<std::string(const std::string&)>& resolve,
+                          std::string& from) {
   if (!tree.contains("network")) {
     throw InvalidArgument("[network] is missing", "describe it in a table [network] with `layers`");
   }
@@ -89,12 +108,33 @@ ordered_json read_network(const json& tree, const JobSource& source,
       throw InvalidArgument("[network] unknown field '" + key + "'", suggest(key, known));
     }
   }
+  const auto expanded = [&](const json& table, const std::string& field) {
+    return expand_layers(table, expression, max_job_layers, [&](std::string pointer) {
+      pointer.replace(0, std::string("/network/layers").size(), "/network/" + field);
+      const auto line = source.lines.find(pointer);
+      return line == source.lines.end() ? std::string() : "line " + std::to_string(line->second);
+    });
+  };
+  if (network.contains("from")) {
+    if (!network["from"].is_string()) throw InvalidArgument("[network] from must be text");
+    from = resolve(network["from"].get<std::string>());
+  }
   json resolved;
-  resolved["layers"] = expand_layers(network, expression, max_job_layers, [&](const auto& pointer) {
-    const auto line = source.lines.find(pointer);
-    return line == source.lines.end() ? std::string() : "line " + std::to_string(line->second);
-  });
-  if (network.contains("loss")) resolved["loss"] = network["loss"];
+  if (!from.empty() && !network.contains("layers")) {
+    resolved =
+        changed_network(model_network(from), network, [&](const json& layers, const char* field) {
+          return expanded(json{{"layers", layers}}, field);
+        });
+  } else {
+    for (const char* field : {"replace", "replace_from"}) {
+      if (!network.contains(field)) continue;
+      throw InvalidArgument("[network] " + std::string(field) +
+                            " needs the layers of a model: `from` without `layers`");
+    }
+    resolved["layers"] = expanded(network, "layers");
+    if (network.contains("loss")) resolved["loss"] = network["loss"];
+  }
+  change_layers(resolved["layers"], network);
   const Network built = Network::from_json(resolved);
   built.check();
   return built.to_json();
@@ -107,6 +147,11 @@ class DataPlaces {
   explicit DataPlaces(const std::string& job) : beside_(folder_of(job)) {}
   // Records that a setting has set the field at `pointer`, for example "/data/train".
   void note_setting(const std::string& pointer) { set_.insert(pointer); }
+  // The path of a model.
+  std::string resolve_from(const std::string& path) const {
+    const bool set = set_.contains("/network/from");
+    return storage::is_address(path) ? path : resolve_data_path(path, set ? "." : beside_);
+  }
   std::string resolve(const std::string& field, const std::string& path) const {
     return resolve_data_path(path, set_.contains("/data/" + field) ? "." : beside_);
   }
@@ -261,7 +306,9 @@ Job read_tree(JobSource& source, const std::string& path,
   }
   resolve_inputs(job.data, places);
   resolve_targets(job.data, places);
-  job.network = std::make_shared<const ordered_json>(read_network(tree, source, expression));
+  const auto resolve = [&](const std::string& name) { return places.resolve_from(name); };
+  job.network = std::make_shared<const ordered_json>(
+      read_network(tree, source, expression, resolve, job.from));
   job.variables = variables.values();
   if (!path.ends_with(".json")) job.given = given_fields(tree);
   return job;
@@ -292,7 +339,15 @@ void JobData::visit(FieldVisitor& v) {
   v.text("label_column", label_column,
          "label column of .csv files; \"\": the last; of sequences: the class of each step");
   visit_names(v, "target_columns", target_columns,
-              "sequences: columns with the numbers that each step is to give");
+              "columns with the numbers that each row is to give, or each step of a sequence; in "
+              "place of labels");
+  visit_names(v, "categories", categories,
+              "tables: columns of texts; each text becomes a feature that is 0 or 1");
+  visit_names(v, "ignored_columns", ignored_columns, "tables: columns that are left out");
+  v.text("missing", missing,
+         "tables: missing values of features are an error (\"refuse\"), the \"mean\" of the "
+         "column, or that and a \"flag\" as a further feature",
+         {"refuse", "mean", "flag"});
   v.flag("header", header,
          "the first line of .csv files names the columns; false: it is a row, and columns are "
          "matched by position");
@@ -358,6 +413,7 @@ ordered_json Job::resolved() const {
   write("augmentation", [&](FieldVisitor& v) { copy.augmentation.visit(v); });
   write("noise", [&](FieldVisitor& v) { copy.noise.visit(v); });
   object["network"] = network ? *network : ordered_json();
+  if (!from.empty()) object["network"]["from"] = from;
   write("training", [&](FieldVisitor& v) { visit_training(copy, v); });
   if (!validation_frequency_given) {  // plan_job() decides
     object["training"].erase("validation_frequency");

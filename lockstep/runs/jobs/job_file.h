@@ -47,9 +47,12 @@ struct JobData {
   std::string labels = "first";
   // For .csv files: the column with the labels. "": the last column.
   std::string label_column;
-  // Of sequences: the columns with the numbers that each step is to give.
+  // The columns with the numbers that each row, or step of a sequence, is to give.
   std::vector<std::string> target_columns;
-  bool header = true;  // the first line of .csv files names the columns
+  // Of tables: columns of texts, and columns that are left out.
+  std::vector<std::string> categories, ignored_columns;
+  std::string missing = "refuse";  // see MissingValues
+  bool header = true;              // the first line of .csv files names the columns
   // Shares of each label's training images, used if there is no folder for that part.
   double validation_fraction = 0;
   double test_fraction = 0;
@@ -90,6 +93,9 @@ struct Job {
   JobData data;  // paths are absolute
   Augmentation augmentation;
   InputNoise noise;
+  // The model whose values the network begins with, as far as they fit: a file, or the folder of a
+  // run; an absolute path. "": it begins with random values.
+  std::string from;
   // Resolved: for Network::from_json(), with all fields. Null only before a job is read.
   std::shared_ptr<const nlohmann::ordered_json> network;
   TrainingOptions training;

@@ -1,6 +1,7 @@
 #include "lockstep/runs/jobs/network_values.h"
 
 #include <map>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/model.h"
@@ -18,10 +19,14 @@ std::vector<NamedTensor> values_of(const Network& network) {
 
 }  // namespace
 
-NetworkValues network_values(FileSystem& files, const std::string& path) {
+NetworkValues network_values(FileSystem& files, const std::string& path, bool any) {
   std::vector<std::byte> bytes = files.read(path);
   NetworkValues values;
-  if (is_checkpoint(read_safetensors(bytes, path))) {
+  SafetensorsFile file = read_safetensors(bytes, path);
+  if (any && !is_checkpoint(file) && !file.metadata.contains("lockstep.network")) {
+    return {std::move(file.tensors), false, {}};
+  }
+  if (is_checkpoint(file)) {
     values.tensors = checkpoint_values(files, path, &values.columns);
     return values;
   }

@@ -17,8 +17,9 @@ struct NetworkValues {
   TableColumns columns = {};  // of the tables that the network learned from
 };
 
-// Reads a model file or a checkpoint. Thread-safe. Throws FileError, DataError.
-NetworkValues network_values(FileSystem& files, const std::string& path);
+// Reads a model file or a checkpoint. `any`: also the tensors of another safetensors file.
+// Thread-safe. Throws FileError, DataError.
+NetworkValues network_values(FileSystem& files, const std::string& path, bool any = false);
 
 // Throws DataError naming `path` and the first tensor (f32) with an infinite value or NaN.
 void require_finite(const std::vector<NamedTensor>& values, const std::string& path);

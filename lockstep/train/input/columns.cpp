@@ -44,6 +44,7 @@ TableColumns columns_of(const Network& network, const Datastore& data,
     columns.target = target->columns;
   }
   if (!target || target->type == DType::i32) columns.label = spec.label_column;
+  columns.means = spec.means;
   return columns.empty() ? TableColumns() : columns;
 }
 

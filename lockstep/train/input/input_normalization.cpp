@@ -29,6 +29,7 @@ void set_input(Network& network, const LayerNode& node,
                const std::vector<ChannelSummary>& channels) {
   const auto fields = write_layer(*node.layer);
   const std::string how = fields.value("normalization", "none");
+  if (how == "kept") return;
   const Tensor offsets = network.state_value(node.name + ".offset"),
                factors = network.state_value(node.name + ".factor");
   if (offsets.shape().elements() != static_cast<int64_t>(channels.size())) {

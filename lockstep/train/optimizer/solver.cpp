@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/pattern.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/functions.h"
@@ -18,14 +19,16 @@ namespace lockstep {
 
 bool is_frozen(const std::string& parameter, const std::vector<std::string>& frozen) {
   const std::string layer = parameter.substr(0, parameter.rfind('.'));
-  return std::find(frozen.begin(), frozen.end(), layer) != frozen.end();
+  return std::ranges::any_of(
+      frozen, [&](const std::string& pattern) { return matches_pattern(layer, pattern); });
 }
 
 void check_frozen(const Network& network, const std::vector<std::string>& frozen) {
   std::vector<std::string> names;
   for (const auto& layer : network.layers()) names.push_back(layer.name);
   for (const auto& name : frozen) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const auto matches = [&](const std::string& layer) { return matches_pattern(layer, name); };
+    if (std::ranges::any_of(names, matches)) continue;
     throw InvalidArgument("[training] freeze contains `" + name + "`, which is not a layer",
                           suggest(name, names));
   }

@@ -85,7 +85,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
       "a table by class name",
       {.min = 0, .max = 1e30});
   v.texts("freeze", freeze,
-          "names of layers whose parameters are frozen; the statistics of batch_normalization "
+          "layers whose parameters are frozen, by names or patterns such as `stage1*`; the "
+          "statistics of batch_normalization "
           "follow, unless the layer has statistics = \"moving\"");
   v.number("l2", solver.l2,
            "L2 regularization (weight decay), multiplied by the parameter's factor", {.min = 0});

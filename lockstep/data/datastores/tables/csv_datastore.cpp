@@ -1,10 +1,14 @@
 #include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
@@ -28,7 +32,8 @@ constexpr const char* no_names_hint =
 class CsvRows final : public DatastoreWrapper {
  public:
   CsvRows(DatastorePtr store, std::string path, std::vector<int64_t> lines,
-          std::vector<std::string> columns, std::string label, std::vector<std::string> notices)
+          std::vector<std::string> columns, std::string label, std::map<std::string, float> means,
+          std::vector<std::string> notices)
       : DatastoreWrapper(std::move(store)),
         path_(std::move(path)),
         lines_(std::move(lines)),
@@ -36,6 +41,7 @@ class CsvRows final : public DatastoreWrapper {
         notices_(std::move(notices)) {
     spec_.inputs[0].columns = std::move(columns);
     spec_.label_column = std::move(label);
+    spec_.means = std::move(means);
   }
   ExampleSpec spec() const override { return spec_; }
   std::string name(int64_t index) const override {
@@ -92,46 +98,110 @@ class CsvReading {
            (may_have_commas() && parse_comma_number(text, comma, why));
   }
 
-  // Which columns are features, and which one has the labels.
+  // What the columns are.
   void choose_columns() {
+    roles_.assign(count_, Role::feature);
     leave_out_index();
     check_names();
-    const auto place_of = [&](const std::string& name) -> std::optional<size_t> {
-      const auto found = std::find(columns_.begin(), columns_.end(), name);
-      if (name.empty() || found == columns_.end()) return std::nullopt;
-      return static_cast<size_t>(found - columns_.begin());
-    };
-    const std::optional<size_t> known = place_of(options_.known_label);
-    if (!options_.labeled) {
-      if (known && columns_read() > 1) {
-        ignored_ = known;
-        notices_.push_back("file " + path_ + ": the column `" + columns_[*known] +
-                           "` has the labels and is left out");
-      }
-      return;
+    check_ways();
+    for (const std::string& name : options_.ignored_columns) {
+      // A file for a trained network need not have it.
+      if (!options_.known_columns.empty() && !place_of(name)) continue;
+      roles_[place(name, "ignored_columns")] = Role::left_out;
     }
-    if (columns_read() < 2) {
+    for (const std::string& name : options_.categories) {
+      roles_[place(name, "categories")] = Role::category;
+    }
+    if (options_.target_columns.empty()) {
+      choose_label();
+    } else {
+      for (const std::string& name : options_.target_columns) {
+        const size_t c = place(name, "target_columns");
+        if (roles_[c] == Role::target) records_.refuse(": `" + name + "` is a target twice");
+        roles_[c] = Role::target;
+        targets_.push_back(c);
+      }
+    }
+    leave_out_known();
+    if (features() == 0) {
+      records_.refuse(": no column is left for features",
+                      count_ == 1 ? "fields are separated by commas, semicolons or tabs" : "");
+    }
+  }
+
+  void choose_label() {
+    if (!options_.labeled) return;
+    if (features() < 2) {
       records_.refuse(": there is one column, so labels without features",
                       "fields are separated by commas, semicolons or tabs");
     }
-    if (options_.label_column.empty()) {
-      label_ = known ? *known : count_ - 1;
-      if (!known && !options_.known_label.empty()) {
+    if (!options_.label_column.empty()) {
+      label_ = place(options_.label_column, "the label column");
+    } else if (const std::optional<size_t> known = place_of(options_.known_label)) {
+      label_ = known;
+    } else {
+      label_ = count_ - 1;
+      while (!is_feature(*label_)) --*label_;  // one that is not left out
+      if (!options_.known_label.empty()) {
         notices_.push_back("file " + path_ + ": the labels are those of its last column, `" +
-                           columns_.back() + "`; in the training they were in `" +
+                           columns_[*label_] + "`; in the training they were in `" +
                            options_.known_label + "`");
       }
-      return;
     }
-    label_ = place_of(options_.label_column);
-    if (!label_) {
-      records_.refuse(": there is no column `" + options_.label_column + "`",
-                      suggest(options_.label_column, named_columns()));
+    roles_[*label_] = Role::label;
+  }
+
+  // What a training learned, of which a file to predict may have some.
+  void leave_out_known() {
+    const auto leave_out = [&](const std::string& name, const char* what) {
+      const std::optional<size_t> c = place_of(name);
+      if (!c || !is_feature(*c) || features() < 2) return;
+      roles_[*c] = Role::left_out;
+      notices_.push_back("file " + path_ + ": the column `" + name + "` has " + what +
+                         " and is left out");
+    };
+    if (!options_.labeled) leave_out(options_.known_label, "the labels");
+    if (!options_.target_columns.empty()) return;
+    for (const std::string& name : options_.known_targets) leave_out(name, "targets");
+  }
+
+  // Targets are numbers or labels, and a column has one use.
+  void check_ways() const {
+    if (options_.target_columns.empty()) return;
+    if (!options_.label_column.empty()) {
+      throw InvalidArgument("[csv_datastore] the label column `" + options_.label_column +
+                                "` and target columns are both given",
+                            "a network learns labels or numbers");
     }
+  }
+
+  std::optional<size_t> place_of(const std::string& name) const {
+    const auto found = std::find(columns_.begin(), columns_.end(), name);
+    if (name.empty() || found == columns_.end()) return std::nullopt;
+    return static_cast<size_t>(found - columns_.begin());
+  }
+  // `what`: the option that names the column.
+  size_t place(const std::string& name, const char* what) const {
+    const std::optional<size_t> c = place_of(name);
+    if (!c) {
+      records_.refuse(": there is no column `" + name + "` (" + what + ")",
+                      suggest(name, named_columns()));
+    }
+    if (roles_[*c] != Role::feature) {
+      records_.refuse(": the column `" + name + "` (" + what + ") has another use already");
+    }
+    return *c;
   }
 
   // The same for a file without names.
   void choose_places() {
+    roles_.assign(count_, Role::feature);
+    for (const auto* names :
+         {&options_.target_columns, &options_.categories, &options_.ignored_columns}) {
+      if (names->empty()) continue;
+      records_.refuse(": there is no column `" + names->front() +
+                      "`, because the file is read as one without names of columns");
+    }
     if (!options_.labeled) return;
     if (!options_.label_column.empty()) {
       records_.refuse(": there is no column `" + options_.label_column +
@@ -140,12 +210,14 @@ class CsvReading {
     }
     if (count_ < 2) records_.refuse(": there is one column, so labels without features");
     label_ = count_ - 1;
+    roles_[*label_] = Role::label;
   }
 
   // Data frames are written with a first column without a name: the names or numbers of the rows.
   void leave_out_index() {
     if (count_ < 2 || !columns_.front().empty()) return;
     index_ = 0;
+    roles_[0] = Role::left_out;
     notices_.push_back("file " + path_ +
                        ": its first column has no name, as the index of a data frame, and is left "
                        "out; give it a name to use it");
@@ -185,9 +257,15 @@ class CsvReading {
     return {columns_.begin() + (index_ ? 1 : 0), columns_.end()};
   }
 
-  // Columns that are read: features and labels.
-  size_t columns_read() const { return count_ - (index_ ? 1 : 0) - (ignored_ ? 1 : 0); }
-  bool is_feature(size_t c) const { return c != label_ && c != ignored_ && c != index_; }
+  bool is_feature(size_t c) const {
+    return roles_[c] == Role::feature || roles_[c] == Role::category;
+  }
+  // Columns that are features.
+  size_t features() const {
+    size_t count = 0;
+    for (size_t c = 0; c < count_; ++c) count += is_feature(c) ? 1 : 0;
+    return count;
+  }
 
   std::string where(size_t c) const {
     return ", column " + std::to_string(c + 1) +
@@ -201,16 +279,56 @@ class CsvReading {
     }
     lines_.push_back(records_.line());
     for (size_t c = 0; c < count_; ++c) {
-      if (c == label_) {
-        if (fields[c].empty()) records_.refuse(where(c) + "the label is missing");
-        ++classes_[fields[c]];
-        names_.push_back(std::move(fields[c]));
+      std::string& field = fields[c];
+      switch (roles_[c]) {
+        case Role::label:
+          if (field.empty()) records_.refuse(where(c) + "the label is missing");
+          ++classes_[field];
+          names_.push_back(std::move(field));
+          break;
+        case Role::category:
+          texts_[c].push_back(text_of(field, c));
+          break;
+        case Role::feature:
+          numbers_[c].push_back(feature_of(field, c));
+          break;
+        case Role::target:
+          if (is_missing(field)) records_.refuse(where(c) + "the target is missing");
+          numbers_[c].push_back(number_of(field, c));
+          break;
+        case Role::left_out:
+          break;
       }
-      if (!is_feature(c)) continue;
-      if (fields[c].empty()) records_.refuse(where(c) + "a number is missing");
-      values_.push_back(number_of(fields[c], c));
     }
     ++rows_;
+  }
+
+  // As the common programs write a value that is not there.
+  static bool is_missing(std::string field) {
+    for (char& c : field) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const auto words = {"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "?"};
+    return std::ranges::find(words, field) != words.end();
+  }
+
+  // NaN stands for one that is missing.
+  float feature_of(const std::string& field, size_t c) {
+    if (options_.missing != MissingValues::refuse && is_missing(field)) {
+      return std::numeric_limits<float>::quiet_NaN();
+    }
+    if (field.empty()) {
+      records_.refuse(where(c) + "a number is missing",
+                      columns_.empty() ? "" : "missing = \"mean\" or \"flag\" fills it in");
+    }
+    return number_of(field, c);
+  }
+
+  std::string text_of(std::string& field, size_t c) {
+    if (!is_missing(field)) return std::move(field);
+    if (options_.missing == MissingValues::refuse) {
+      records_.refuse(where(c) + "the category is missing",
+                      "missing = \"mean\" or \"flag\" makes it a category");
+    }
+    return kMissing;
   }
 
   // A number, whose comma or point is remembered: a table has one kind.
@@ -228,13 +346,21 @@ class CsvReading {
       return number.value;
     }
     if (!parse_table_number(field, value, why)) {
-      records_.refuse(where(c) + shown_field(field) + " " + why,
-                      comma ? "decimal commas are read where semicolons or tabs separate the "
-                              "fields; here numbers have decimal points"
-                            : "");
+      records_.refuse(where(c) + shown_field(field) + " " + why, hint_of_number(field, comma));
     }
     if (field.find('.') != std::string::npos) remember(points_, commas_, field, c);
     return value;
+  }
+
+  std::string hint_of_number(const std::string& field, bool comma) const {
+    if (comma) {
+      return "decimal commas are read where semicolons or tabs separate the fields; here numbers "
+             "have decimal points";
+    }
+    if (columns_.empty()) return "";
+    return is_missing(field) ? "missing = \"mean\" or \"flag\" fills it in"
+                             : "a column of texts can be one of the `categories`, or of the "
+                               "`ignored_columns`";
   }
 
   // The first number with a kind of decimal sign.
@@ -267,7 +393,7 @@ class CsvReading {
   void check_first_line() const {
     if (!header_ || !label_) return;
     for (size_t c = 0; c < count_; ++c) {
-      if (is_feature(c) && !is_number(columns_[c])) return;
+      if (roles_[c] == Role::feature && !is_number(columns_[c])) return;
     }
     if (!classes_.contains(columns_[*label_])) return;
     throw DataError("[csv_datastore] " + path_ +
@@ -289,17 +415,118 @@ class CsvReading {
       labels.classes.push_back(name);
     }
     for (const std::string& name : names_) labels.labels.push_back(numbers.at(name));
-    std::vector<std::string> features;
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      if (is_feature(c)) features.push_back(columns_[c]);
+    for (size_t c = 0; c < count_; ++c) {
+      if (roles_[c] == Role::feature) add_numbers(c);
+      if (roles_[c] == Role::category) add_category(c);
     }
-    const size_t width = columns_read() - (label_ ? 1 : 0);
-    ArrayBlock block{rows_, {static_cast<int64_t>(width)}, std::move(values_)};
+    DatastorePtr rows = array_datastore(
+        ArrayBlock{rows_, {std::ssize(features_)}, by_row(features_)}, std::move(labels));
     const bool named = label_ && !columns_.empty();
-    return std::make_shared<CsvRows>(array_datastore(std::move(block), std::move(labels)), path_,
-                                     std::move(lines_), std::move(features),
-                                     named ? columns_[*label_] : "", std::move(notices_));
+    std::vector<std::string> names = columns_.empty() ? std::vector<std::string>() : feature_names_;
+    rows = std::make_shared<CsvRows>(std::move(rows), path_, lines_, std::move(names),
+                                     named ? columns_[*label_] : "", std::move(means_),
+                                     std::move(notices_));
+    if (targets_.empty()) return rows;
+    std::vector<std::vector<float>> values;
+    for (const size_t c : targets_) values.push_back(std::move(numbers_[c]));
+    DatastorePtr targets = array_datastore(ArrayBlock{rows_, {std::ssize(values)}, by_row(values)});
+    return with_targets(
+        std::move(rows),
+        std::make_shared<CsvRows>(std::move(targets), path_, lines_, options_.target_columns, "",
+                                  std::map<std::string, float>(), std::vector<std::string>()));
   }
+
+  // Row after row from columns.
+  std::vector<float> by_row(const std::vector<std::vector<float>>& columns) const {
+    std::vector<float> values;
+    values.reserve(columns.size() * static_cast<size_t>(rows_));
+    for (size_t i = 0; i < static_cast<size_t>(rows_); ++i) {
+      for (const std::vector<float>& column : columns) values.push_back(column[i]);
+    }
+    return values;
+  }
+
+  void add_feature(std::string name, std::vector<float> values) {
+    feature_names_.push_back(std::move(name));
+    features_.push_back(std::move(values));
+  }
+  bool is_known(const std::string& feature) const {
+    return std::ranges::find(options_.known_columns, feature) != options_.known_columns.end();
+  }
+
+  // A column of numbers. Missing ones get the mean, and a feature that says so.
+  void add_numbers(size_t c) {
+    std::vector<float> values = std::move(numbers_[c]), flags(values.size(), 0);
+    const std::string name = columns_.empty() ? "" : columns_[c];
+    int64_t missing = 0;
+    double sum = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const bool gone = std::isnan(values[i]);
+      flags[i] = gone ? 1 : 0;
+      missing += gone ? 1 : 0;
+      sum += gone ? 0 : static_cast<double>(values[i]);
+    }
+    const std::string flag = name + "=" + kMissing;
+    const bool trained = !options_.known_columns.empty();
+    const bool flagged =
+        options_.missing == MissingValues::flag && (trained ? is_known(flag) : missing > 0);
+    if (options_.missing != MissingValues::refuse) {
+      const auto known = options_.known_means.find(name);
+      const bool all = missing == rows_;
+      if (known == options_.known_means.end() && all) {
+        records_.refuse(where(c) + "all values are missing",
+                        "leave the column out: ignored_columns");
+      }
+      const float mean = known != options_.known_means.end()
+                             ? known->second
+                             : static_cast<float>(sum / static_cast<double>(rows_ - missing));
+      for (float& value : values) value = std::isnan(value) ? mean : value;
+      if (!name.empty()) means_[name] = mean;
+      if (missing > 0) {
+        notices_.push_back("file " + path_ + ": " + counted(missing, "value") + " of `" + name +
+                           "` missing and filled in with the mean");
+      }
+    }
+    add_feature(name, std::move(values));
+    if (flagged) add_feature(flag, std::move(flags));
+  }
+
+  // A feature for each text of a column, 1 where the row has it.
+  void add_category(size_t c) {
+    const std::vector<std::string>& texts = texts_[c];
+    const std::string prefix = columns_[c] + "=";
+    std::set<std::string> values;
+    for (const std::string& known : options_.known_columns) {
+      if (known.starts_with(prefix)) values.insert(known.substr(prefix.size()));
+    }
+    const bool trained = !options_.known_columns.empty();
+    if (!trained) values.insert(texts.begin(), texts.end());
+    if (values.size() > kMostCategories) {
+      records_.refuse(where(c) + "there are " + std::to_string(values.size()) +
+                          " different texts, at most " + std::to_string(kMostCategories) +
+                          " can be categories",
+                      "leave the column out: ignored_columns");
+    }
+    std::map<std::string, int64_t> unknown;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (!values.contains(texts[i])) ++unknown[texts[i]];
+    }
+    for (const auto& [text, count] : unknown) {
+      notices_.push_back("file " + path_ + ": " + counted(count, "row") + " with `" + prefix +
+                         text + "`, which the training did not have: all its categories are 0");
+    }
+    for (const std::string& value : values) {
+      std::vector<float> ones;
+      for (const std::string& text : texts) ones.push_back(text == value ? 1.0f : 0.0f);
+      add_feature(prefix + value, std::move(ones));
+    }
+  }
+
+  static constexpr const char* kMissing = "missing";
+  static constexpr size_t kMostCategories = 1000;
+
+  // The use of a column.
+  enum class Role : uint8_t { feature, category, label, target, left_out };
 
   const std::string& path_;
   const CsvOptions& options_;
@@ -307,12 +534,18 @@ class CsvReading {
   TableRecords records_;
   std::vector<std::string> columns_;  // empty: they have no names
   size_t count_ = 0;                  // of columns
-  std::optional<size_t> index_, label_, ignored_;
+  std::vector<Role> roles_;           // of each column
+  std::optional<size_t> index_, label_;
+  std::vector<size_t> targets_;  // in the order of the options
   std::vector<std::string> notices_;
   FirstNumber commas_, points_;
   bool commas_certain_ = false;  // one of them is not a separator of thousands
   int64_t rows_ = 0;
-  std::vector<float> values_;
+  std::map<size_t, std::vector<float>> numbers_;      // of features and targets, by column
+  std::map<size_t, std::vector<std::string>> texts_;  // of categories
+  std::vector<std::vector<float>> features_;
+  std::vector<std::string> feature_names_;
+  std::map<std::string, float> means_;
   std::vector<int64_t> lines_;
   std::vector<std::string> names_;          // of the rows' classes
   std::map<std::string, int64_t> classes_;  // with their rows

@@ -9,7 +9,7 @@ namespace {
 
 void visit_normalization(FieldVisitor& v, std::string& normalization, const char* help) {
   v.text("normalization", normalization, help,
-         {"none", "zero-center", "z-score", "rescale-zero-one", "rescale-symmetric"});
+         {"none", "zero-center", "z-score", "rescale-zero-one", "rescale-symmetric", "kept"});
 }
 
 Shape shape_of(const ImageInputOptions& o) { return {o.channels, o.height, o.width}; }
@@ -64,15 +64,17 @@ void ImageInputOptions::visit(FieldVisitor& v) {
   v.integer("width", width, "width in pixels", {.min = 1, .max = 1 << 14, .required = true});
   v.integer("channels", channels, "values per pixel: 1 grayscale, 3 RGB",
             {.min = 1, .max = 1 << 14, .required = true});
-  visit_normalization(
-      v, normalization,
-      "of each channel (pixels are 0 to 255), with statistics of the training data");
+  visit_normalization(v, normalization,
+                      "of each channel (pixels are 0 to 255), with statistics of the training "
+                      "data; kept: by those it has");
 }
 
 void FeatureInputOptions::visit(FieldVisitor& v) {
   v.integer("features", features, "number of features",
             {.min = 1, .max = int64_t{1} << 31, .required = true});
-  visit_normalization(v, normalization, "of each feature, with statistics of the training data");
+  visit_normalization(
+      v, normalization,
+      "of each feature, with statistics of the training data; kept: by those it has");
 }
 
 void SequenceInputOptions::visit(FieldVisitor& v) {
@@ -81,7 +83,9 @@ void SequenceInputOptions::visit(FieldVisitor& v) {
             "time steps per sequence, whose data is channels x length; 0: sequences of different "
             "lengths, whose data is steps x channels",
             {.max = 1 << 24});
-  visit_normalization(v, normalization, "of each channel, with statistics of the training data");
+  visit_normalization(
+      v, normalization,
+      "of each channel, with statistics of the training data; kept: by those it has");
 }
 
 void Image3dInputOptions::visit(FieldVisitor& v) {
@@ -89,7 +93,9 @@ void Image3dInputOptions::visit(FieldVisitor& v) {
   v.integer("height", height, "height in voxels", extent);
   v.integer("width", width, "width in voxels", extent);
   v.integer("channels", channels, "values per voxel", extent);
-  visit_normalization(v, normalization, "of each channel, with statistics of the training data");
+  visit_normalization(
+      v, normalization,
+      "of each channel, with statistics of the training data; kept: by those it has");
 }
 
 void TokenInputOptions::visit(FieldVisitor& v) {

@@ -1,4 +1,4 @@
-#include "lockstep/engine/nn/normalized_values.h"
+#include "lockstep/engine/nn/layers/normalized_values.h"
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/lowering.h"

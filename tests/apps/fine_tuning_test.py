@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Trainings that begin with the network of another one: [network] from.
+
+usage: fine_tuning_test.py PATH_OF_LOCKSTEP [unittest options]
+"""
+
+import json
+import struct
+import subprocess
+import unittest
+
+from support import COMMAND, CommandTest
+
+FIRST = """
+[data]
+train = "kinds"
+[network]
+input = {{ height = 8, width = 8, channels = 1, normalization = "z-score" }}
+layers = [
+  {{ type = "convolution2d", filters = 4, kernel = 3, name = "stem/conv" }},
+  {{ type = "batch_normalization", name = "stem/norm" }},
+  {{ type = "relu" }},
+  {{ type = "fully_connected", units = {units}, name = "head" }},
+  {{ type = "softmax" }},
+]
+[training]
+initial_learning_rate = 0.05
+mini_batch_size = 12
+max_epochs = 4
+"""
+
+SECOND = """
+[data]
+train = "kinds"
+[network]
+from = "{model}"
+{network}
+[training]
+initial_learning_rate = 0.05
+mini_batch_size = 12
+max_epochs = {epochs}
+{training}
+"""
+
+
+def tensors_of(path):
+    """The tensors of a safetensors file as lists of bytes, and its header."""
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    metadata = header.pop("__metadata__", {})
+    body = data[8 + length:]
+    return {name: body[t["data_offsets"][0]:t["data_offsets"][1]] for name, t in header.items()}, header, metadata
+
+
+def write_tensors(path, tensors):
+    """A safetensors file of name: (shape, bytes), without metadata."""
+    header, body = {}, b""
+    for name, (shape, data) in tensors.items():
+        kind = "I64" if not shape and len(data) == 8 else "F32"
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+class FineTuning(CommandTest):
+    def put(self, name, data):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+
+    def kinds(self, count):
+        for kind in range(count):
+            for i in range(12):
+                pixels = bytes((37 * kind * x + 11 * y + 5 * i) % 256 for y in range(8) for x in range(8))
+                self.put(f"kinds/{kind}/{i}.pgm", b"P5 8 8 255\n" + pixels)
+
+    def run_command(self, *arguments):
+        return subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, timeout=300, check=False,
+                              text=True)
+
+    def succeed(self, *arguments):
+        done = self.run_command(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def refuse(self, network, training="", model="run", **more):
+        job = self.second(network, training=training, model=model, **more)
+        done = self.run_command("train", job, "--check")
+        self.assertIn(done.returncode, (1, 2), done.stdout)
+        return done.stderr
+
+    def first(self):
+        self.kinds(3)
+        self.put("first.toml", FIRST.format(units=3))
+        self.succeed("train", "first.toml", "--out", "run", "--quiet")
+        self.kinds(5)
+
+    def second(self, network="", training="", epochs=1, model="run", name="second.toml"):
+        self.put(name, SECOND.format(network=network, training=training, epochs=epochs, model=model))
+        return name
+
+    def values(self, run):
+        return tensors_of(self.folder / run / "model.safetensors")[0]
+
+    HEAD = 'replace = [{ type = "fully_connected", units = 5 }, { type = "softmax" }]'
+
+    def test_a_new_head(self):
+        self.first()
+        job = self.second(self.HEAD, training='freeze = "stem*"')
+        done = self.succeed("train", job, "--out", "tuned")
+        self.assertIn("the network begins with", done.stderr)
+        self.assertIn("not taken: head.bias, head.weights", done.stderr)
+        before, after = self.values("run"), self.values("tuned")
+        self.assertEqual(before["stem/conv.weights"], after["stem/conv.weights"])
+        self.assertEqual(before["stem/norm.scale"], after["stem/norm.scale"])
+        self.assertNotIn("head.weights", after)
+        self.assertEqual(len(after["fully_connected.weights"]), 5 * 4 * 36 * 4)
+        # Whatever reads the run knows its network.
+        self.succeed("evaluate", "tuned", "kinds")
+        self.assertIn("fully_connected", self.succeed("summary", "tuned").stdout)
+
+    def test_what_fits_is_taken(self):
+        self.first()
+        layers = FIRST.split("[network]")[1].split("[training]")[0].format(units=5)
+        done = self.succeed("train", self.second(layers, epochs=0 + 1), "--out", "tuned")
+        self.assertIn("new: head.weights (5x144, there 3x144), head.bias (5, there 3)", done.stderr.replace(" x ", "x"))
+
+    def test_statistics_are_kept_or_computed(self):
+        self.first()
+        self.succeed("train", self.second(self.HEAD), "--out", "new")
+        kept = self.second(self.HEAD + '\nkeep_statistics = ["*"]', name="kept.toml")
+        done = self.succeed("train", kept, "--out", "kept")
+        self.assertNotIn("statistics of this training", done.stderr)
+        before, new, after = self.values("run"), self.values("new"), self.values("kept")
+        for name in ("stem/norm.mean", "stem/norm.variance", "input.offset", "input.factor"):
+            self.assertEqual(before[name], after[name], name)
+            self.assertNotEqual(before[name], new[name], name)
+
+    def test_rates_by_pattern_and_depth(self):
+        self.first()
+
+        def factors(network):
+            self.second(self.HEAD + "\n" + network)
+            run = "rates-" + str(len(list(self.folder.iterdir())))
+            self.succeed("train", "second.toml", "--out", run, "--quiet")
+            layers = json.loads((self.folder / run / "job.json").read_text(encoding="utf-8"))["network"]["layers"]
+            return [layer["learning_rate_factor"] for layer in layers if "learning_rate_factor" in layer]
+
+        self.assertEqual(factors('learning_rate_factors = { "stem*" = 0.1 }'), [0.1, 0.1, 1])
+        self.assertEqual(factors("layer_decay = 0.5"), [0.25, 0.5, 1])
+        self.assertEqual(factors('layer_decay = 0.5\nlearning_rate_factors = { "stem/c*" = 4 }'), [1, 0.5, 1])
+
+    def test_a_run_goes_on(self):
+        self.first()
+        job = self.second(self.HEAD, epochs=4, training="checkpoint_frequency = 2")
+        whole = json.loads(self.succeed("train", job, "--out", "whole", "--json", "--quiet").stdout)
+        self.succeed("train", job, "--out", "part", "--quiet", "--set", "max_epochs=2")
+        done = self.succeed("train", job, "--out", "part", "--resume", "--json", "--quiet")
+        self.assertEqual(json.loads(done.stdout)["digest"], whole["digest"])
+        digests = {json.loads(self.succeed("train", job, "--out", f"t{n}", "--json", "--quiet", "--set",
+                                           f"threads={n}").stdout)["digest"] for n in (1, 5)}
+        self.assertEqual(digests, {whole["digest"]})
+        done = self.succeed("train", job, "--out", "two", "--json", "--quiet", "--set", "workers=2")
+        self.assertEqual(json.loads(done.stdout)["digest"], whole["digest"])
+
+    def test_tensors_of_pytorch(self):
+        """Names of PyTorch are those of layers, with its words for values."""
+        self.first()
+        tensors, header, _ = tensors_of(self.folder / "run/model.safetensors")
+        names = {"stem/conv.weights": "stem/conv.weight", "stem/conv.bias": "stem/conv.bias",
+                 "stem/norm.scale": "stem/norm.weight", "stem/norm.shift": "stem/norm.bias",
+                 "stem/norm.mean": "stem/norm.running_mean", "stem/norm.variance": "stem/norm.running_var"}
+        torch = {new: (header[old]["shape"], tensors[old]) for old, new in names.items()}
+        torch["stem/norm.num_batches_tracked"] = ([], bytes(8))
+        write_tensors(self.folder / "torch.safetensors", torch)
+        layers = FIRST.split("[network]")[1].split("[training]")[0].format(units=5)
+        job = self.second(layers, model="torch.safetensors", training='freeze = "stem*"')
+        done = self.succeed("train", job, "--out", "tuned")
+        self.assertIn("begins with 6 values", done.stderr)
+        self.assertEqual(self.values("tuned")["stem/conv.weights"], tensors["stem/conv.weights"])
+        self.assertIn("no description of a network", self.refuse("", model="torch.safetensors"))
+
+    def test_what_does_not_fit_is_refused(self):
+        self.first()
+        self.assertIn("no layer `haed`", self.refuse(self.HEAD + '\nreplace_from = "haed"'))
+        self.assertIn("the input cannot be replaced", self.refuse(self.HEAD + '\nreplace_from = "input"'))
+        named = 'replace = [{ type = "fully_connected", units = 5, name = "head" }, { type = "softmax" }]'
+        self.assertIn("the model has a layer `head`, too", self.refuse(named))
+        self.assertIn("no layer with parameters has a name", self.refuse('learning_rate_factors = { "x*" = 1 }'))
+        self.assertIn("layer_decay", self.refuse("layer_decay = 2"))
+        self.assertIn("keep_statistics", self.refuse('keep_statistics = "head"'))
+        self.assertIn("freeze contains `nothing*`", self.refuse(self.HEAD, training='freeze = "nothing*"'))
+        self.assertIn("nowhere", self.refuse(self.HEAD, model="nowhere"))
+        self.assertIn("5 classes", self.refuse(""))
+        self.put("first.toml", FIRST.format(units=3).replace("layers = [", 'replace_from = "x"\nlayers = ['))
+        done = self.run_command("train", "first.toml", "--check")
+        self.assertIn("replace_from needs the layers of a model", done.stderr)
+        done = self.run_command("train", self.second(self.HEAD), "--initial-model", "run", "--check")
+        self.assertIn("cannot both be given", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Numbers as targets: columns of tables, and tables next to images.
+
+usage: table_targets_test.py PATH_OF_LOCKSTEP [unittest options]
+"""
+
+import json
+import math
+import random
+import subprocess
+import unittest
+
+from support import COMMAND, CommandTest
+
+JOB = """
+[data]
+train = "{train}"
+{data}
+[network]
+loss = "{loss}"
+layers = [
+  {{ type = "feature_input", features = {features} }},
+  {{ type = "fully_connected", units = {units} }},
+{end}]
+[training]
+solver = "adam"
+initial_learning_rate = 0.1
+mini_batch_size = 20
+max_epochs = {epochs}
+{training}
+"""
+
+IMAGES = """
+[data]
+train = "photos"
+targets = "{targets}"
+{data}
+[network]
+loss = "mean_squared_error"
+input = {{ height = 4, width = 5, channels = 1 }}
+layers = [{{ type = "fully_connected", units = {units} }}]
+[training]
+solver = "adam"
+initial_learning_rate = 0.02
+mini_batch_size = 10
+max_epochs = 60
+"""
+
+
+class TableTargets(CommandTest):
+    def put(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(text, bytes):
+            path.write_bytes(text)
+        else:
+            path.write_text(text, encoding="utf-8")
+
+    def table(self, name="houses.csv", rows=200, order=("id", "rooms", "age", "city", "price"), seed=1, values=None):
+        """Houses whose price is a linear function of rooms, age and city."""
+        dice = random.Random(seed)
+        lines = [",".join(order)]
+        for i in range(rows):
+            row = {"id": f"house {i}", "rooms": dice.randint(1, 9), "age": round(dice.uniform(0, 90), 2),
+                   "city": dice.choice(["Oslo", "Bergen", "Bodo"])}
+            row["price"] = 2 * row["rooms"] - 0.1 * row["age"] + {"Oslo": 5, "Bergen": 1, "Bodo": -3}[row["city"]]
+            row["double"] = 2 * row["price"]
+            row.update((values or (lambda i, row: {}))(i, row))
+            lines.append(",".join(str(row[column]) for column in order))
+        self.put(name, "\n".join(lines) + "\n")
+
+    def job(self, data="", features=5, units=1, end="", epochs=60, loss="mean_squared_error", train="houses.csv",
+            training="", name="job.toml"):
+        text = JOB.format(train=train, data=data, features=features, units=units, end=end, epochs=epochs, loss=loss,
+                          training=training)
+        self.put(name, text)
+        return name
+
+    def houses(self, more="", **options):
+        return self.job('target_columns = "price"\ncategories = "city"\nignored_columns = "id"\n' + more, **options)
+
+    def run_command(self, *arguments):
+        return subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, timeout=300, check=False,
+                              text=True)
+
+    def succeed(self, *arguments):
+        done = self.run_command(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def refuse(self, *arguments):
+        done = self.run_command(*arguments)
+        self.assertIn(done.returncode, (1, 2), done.stdout)
+        return done.stderr
+
+    def evaluated(self, *arguments):
+        return json.loads(self.succeed("evaluate", "run", *arguments, "--json"))
+
+    def predicted(self, *arguments):
+        found = json.loads(self.succeed("predict", "run", *arguments, "--json"))["predictions"]
+        return [entry["outputs"] for entry in found]
+
+    def test_a_column_is_learned(self):
+        self.table()
+        self.assertIn("none: the targets are numbers", self.succeed("train", self.houses(), "--check"))
+        self.succeed("train", self.houses("validation_fraction = 0.2", training='metrics = "rmse"'), "--out", "run")
+        # Columns in another order, without the one that is left out.
+        self.table("test.csv", 50, ("price", "city", "age", "rooms"), seed=2)
+        result = self.evaluated("test.csv", "--metrics", "rmse,mae")
+        self.assertLess(result["metrics"]["rmse"], 0.3)
+        lines = (self.folder / "test.csv").read_text(encoding="utf-8").splitlines()[1:]
+        errors = [float(line.split(",")[0]) - got[0] for line, got in zip(lines, self.predicted("test.csv"))]
+        self.assertEqual(len(errors), 50)
+        rmse = math.sqrt(sum(error * error for error in errors) / len(errors))
+        self.assertAlmostEqual(result["metrics"]["rmse"], rmse, places=4)
+        # The target need not be there, and counts for nothing if it is.
+        self.table("bare.csv", 50, ("rooms", "age", "city"), seed=2)
+        self.assertEqual(self.predicted("bare.csv"), self.predicted("test.csv"))
+        said = self.run_command("predict", "run", "test.csv").stderr
+        self.assertIn("the column `price` has targets and is left out", said)
+        self.assertIn("there is no column `price`", self.refuse("evaluate", "run", "bare.csv"))
+
+    def test_several_columns_are_learned_in_their_order(self):
+        self.table(order=("double", "rooms", "age", "price"))
+        self.succeed("train", self.job('target_columns = ["price", "double"]', features=2, units=2), "--out", "run")
+        self.table("test.csv", 20, ("price", "age", "double", "rooms"), seed=3)
+        for price, double in self.predicted("test.csv"):
+            self.assertAlmostEqual(double / price if abs(price) > 3 else 2, 2, delta=0.5)
+        loss = self.evaluated("test.csv")["loss"]
+        self.assertEqual(self.evaluated("test.csv")["loss"], loss)
+
+    def test_categories_are_those_of_the_training(self):
+        self.table()
+        self.succeed("train", self.houses(epochs=1), "--out", "run")
+        self.put("one.csv", "rooms,age,city\n3,20,Oslo\n")
+        self.put("two.csv", "city,rooms,age\nBodo,3,20\nOslo,3,20\n")
+        self.assertEqual(self.predicted("one.csv")[0], self.predicted("two.csv")[1])
+        self.put("new.csv", "rooms,age,city\n3,20,Rome\n")
+        said = self.run_command("predict", "run", "new.csv").stderr
+        self.assertIn("`city=Rome`, which the training did not have", said)
+        said = self.refuse("train", self.houses(features=3), "--check")
+        self.assertIn("5", said)
+        said = self.refuse("train", self.job('target_columns = "price"\nignored_columns = "id"'), "--check")
+        self.assertIn("(city)", said)
+        self.assertIn("`categories`", said)
+
+    def test_missing_values(self):
+        def gaps(i, row):
+            return {"age": ""} if i == 3 else {"age": "NA"} if i == 5 else {}
+
+        self.table(values=gaps)
+        said = self.refuse("train", self.houses(), "--check")
+        self.assertIn("line 5, column 3 (age): a number is missing", said)
+        self.assertIn('missing = "mean"', said)
+        done = self.run_command("train", self.houses('missing = "mean"', epochs=3), "--out", "run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 values of `age` missing and filled in with the mean", done.stderr)
+        ages = [line.split(",")[2] for line in (self.folder / "houses.csv").read_text(encoding="utf-8").splitlines()]
+        ages = [float(age) for age in ages[1:] if age not in ("", "NA")]
+        mean = sum(ages) / len(ages)
+        # Also in other files the mean is that of the training.
+        self.put("gap.csv", "rooms,age,city\n3,,Oslo\n3,80,Oslo\n")
+        self.put("full.csv", f"rooms,age,city\n3,{mean!r},Oslo\n3,80,Oslo\n")
+        for (one,), (other,) in zip(self.predicted("gap.csv"), self.predicted("full.csv")):
+            self.assertAlmostEqual(one, other, places=5)
+        self.assertIn("5 ", self.refuse("train", self.houses('missing = "flag"'), "--check"))
+        self.succeed("train", self.houses('missing = "flag"', features=6, epochs=3), "--out", "flagged")
+        self.assertEqual(len(self.succeed("predict", "flagged", "full.csv").splitlines()), 2)
+        self.table("test.csv", 9, ("price", "rooms", "age", "city"), values=lambda i, row: {"price": ""} if i else {})
+        self.assertIn("line 3, column 1 (price): the target is missing", self.refuse("evaluate", "run", "test.csv"))
+
+    def test_several_classes_at_once(self):
+        def kinds(i, row):
+            return {"big": int(row["rooms"] > 5), "old": int(row["age"] > 45)}
+
+        self.table(order=("rooms", "age", "big", "old"), values=kinds)
+        loss = "binary_cross_entropy_with_logits(output, target)"
+        self.succeed("train", self.job('target_columns = ["big", "old"]', features=2, units=2, loss=loss), "--out",
+                     "run")
+        lines = (self.folder / "houses.csv").read_text(encoding="utf-8").splitlines()[1:]
+        right = sum((big > 0) == (line.split(",")[2] == "1") for line, (big, old) in zip(
+            lines, self.predicted("houses.csv")))
+        self.assertGreater(right, 0.9 * len(lines))
+
+    def test_images_have_rows(self):
+        lines = ["file,light,half"]
+        for i in range(40):
+            value = 6 * i
+            self.put(f"photos/{i % 3}/{i:02}.pgm", b"P5 5 4 255\n" + bytes([value]) * 20)
+            lines.append(f"{i % 3}/{i:02}{'.pgm' if i % 2 else ''},{value / 100},{value / 200}")
+        random.Random(1).shuffle(lines[1:])
+        self.put("light.csv", "\n".join(lines) + "\n")
+        self.put("job.toml", IMAGES.format(targets="light.csv", data='target_columns = "light"\n'
+                                           'validation_fraction = 0.2', units=1))
+        self.succeed("train", "job.toml", "--out", "run")
+        result = self.evaluated("photos", "--targets", "light.csv", "--metrics", "rmse")
+        self.assertLess(result["metrics"]["rmse"], 0.1)
+        value = json.loads(self.succeed("predict", "run", "photos/1/13.pgm", "--json"))["predictions"][0]["outputs"][0]
+        self.assertAlmostEqual(value, 0.78, delta=0.2)
+        self.put("job.toml", IMAGES.format(targets="light.csv", data="", units=2))
+        self.succeed("train", "job.toml", "--check")
+        self.put("job.toml", IMAGES.format(targets="light.csv", data='target_columns = "lihgt"', units=1))
+        said = self.refuse("train", "job.toml", "--check")
+        self.assertIn("no column `lihgt`", said)
+        self.assertIn("`light`", said)
+        self.put("job.toml", IMAGES.format(targets="light.csv", data="", units=2))
+        self.put("light.csv", "\n".join(lines + [lines[1]]) + "\n")
+        self.assertIn("two rows for `0/00`", self.refuse("train", "job.toml", "--check"))
+        self.put("light.csv", "\n".join(lines[:30]) + "\n")
+        self.assertIn("has no row in", self.refuse("train", "job.toml", "--check"))
+
+    def test_what_does_not_fit_is_refused(self):
+        self.table()
+        cases = [('target_columns = "prise"', "no column `prise`"),
+                 ('target_columns = "price"\nlabel_column = "city"', "both given"),
+                 ('target_columns = "price"\ncategories = ["city", "city"]', "another use already"),
+                 ('target_columns = "price"\nignored_columns = "price"', "another use already"),
+                 ('target_columns = ["price", "price"]', "another use already"),
+                 ('target_columns = "price"\nheader = false', "numbers"),
+                 ('target_columns = ["price"]\nignored_columns = ["rooms", "age", "city", "id"]', "no column is left"),
+                 ('target_columns = "price"\nmissing = "maen"', "maen")]
+        for data, expected in cases[:5] + cases[6:]:
+            self.assertIn(expected, self.refuse("train", self.job(data), "--check"), data)
+        self.put("photos/a/1.pgm", b"P5 5 4 255\n" + bytes(20))
+        self.put("job.toml", IMAGES.format(targets="", data='target_columns = "price"', units=1))
+        self.assertIn("target_columns needs a table", self.refuse("train", "job.toml", "--check"))
+        self.put("job.toml", IMAGES.format(targets="", data='categories = "price"', units=1))
+        self.assertIn("categories is not for images", self.refuse("train", "job.toml", "--check"))
+
+    def test_one_digest(self):
+        self.table(values=lambda i, row: {"age": ""} if i % 9 == 0 else {})
+        digests = set()
+        for threads in (1, 2, 5):
+            job = self.houses('missing = "flag"\nvalidation_fraction = 0.25', features=6, epochs=3,
+                              training=f"threads = {threads}")
+            done = self.succeed("train", job, "--out", f"run{threads}", "--json", "--quiet")
+            digests.add(json.loads(done)["digest"])
+        self.assertEqual(len(digests), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
