@@ -11,10 +11,10 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/job_file.h"
-#include "lockstep/runs/jobs/sequence_source.h"
-#include "lockstep/runs/jobs/text_source.h"
+#include "lockstep/runs/sources/data_source.h"
+#include "lockstep/runs/sources/sequence_source.h"
+#include "lockstep/runs/sources/text_source.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
 
@@ -260,8 +260,9 @@ void check_options_of_texts(const JobData& data) {
 RunData open_text_data(const Job& job, const TableColumns& columns) {
   check_options_of_texts(job.data);
   const TextFiles text = read_text_files(only_text(job.data.train));
-  const Vocabulary vocabulary =
-      columns.empty() ? learn_vocabulary(text, job.data) : vocabulary_of(job.data.tokens, columns);
+  const Vocabulary vocabulary = columns.empty()
+                                    ? learn_vocabulary(text, job.data.tokens, job.data.max_tokens)
+                                    : vocabulary_of(job.data.tokens, columns);
   check_vocabulary(build_network(job), vocabulary);
   const TokensPtr all = tokens_of(text, vocabulary);
   const auto windows = [&](const TokensPtr& tokens) {
@@ -304,8 +305,9 @@ RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
                           "of a text with a class, the first window_length tokens are used");
   }
   const LabeledTexts texts = read_labeled_texts(job.data.train, true);
-  const Vocabulary vocabulary = columns.empty() ? learn_vocabulary(texts.files, job.data)
-                                                : vocabulary_of(job.data.tokens, columns);
+  const Vocabulary vocabulary =
+      columns.empty() ? learn_vocabulary(texts.files, job.data.tokens, job.data.max_tokens)
+                      : vocabulary_of(job.data.tokens, columns);
   check_vocabulary(build_network(job), vocabulary);
   const DatastorePtr all = labeled_texts(texts, vocabulary, job.data.window_length);
   RunData data;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "lockstep/data/datastores/datastores.h"
-#include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/runs/sources/data_source.h"
 #include "tests/runs/support.h"
 
 namespace lockstep::testing {

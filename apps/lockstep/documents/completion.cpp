@@ -10,8 +10,8 @@
 #include "apps/lockstep/documents/reference.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/architectures/architectures.h"
-#include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/sources/data_source.h"
 
 namespace lockstep::command {
 namespace {

@@ -16,9 +16,9 @@
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/report/charts.h"
 #include "lockstep/report/progress.h"
-#include "lockstep/runs/jobs/data_source.h"
-#include "lockstep/runs/jobs/sequence_source.h"
-#include "lockstep/runs/jobs/text_source.h"
+#include "lockstep/runs/sources/data_source.h"
+#include "lockstep/runs/sources/sequence_source.h"
+#include "lockstep/runs/sources/text_source.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/trainer.h"
 

@@ -5,7 +5,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
-#include "lockstep/runs/jobs/text_source.h"
+#include "lockstep/runs/sources/text_source.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/evaluation/evaluation.h"
 

@@ -14,13 +14,13 @@
 #include "lockstep/base/text.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/expression.h"
 #include "lockstep/runs/jobs/initial_network.h"
 #include "lockstep/runs/jobs/job_keys.h"
 #include "lockstep/runs/jobs/job_source.h"
 #include "lockstep/runs/jobs/layer_groups.h"
 #include "lockstep/runs/jobs/sweep_table.h"
+#include "lockstep/runs/sources/data_source.h"
 #include "lockstep/storage/object_store.h"
 
 namespace lockstep {

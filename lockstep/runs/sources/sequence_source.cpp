@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/sequence_source.h"
+#include "lockstep/runs/sources/sequence_source.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/described.h"
 #include "lockstep/engine/nn/loss.h"
-#include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/sources/data_source.h"
 
 namespace lockstep {
 namespace {

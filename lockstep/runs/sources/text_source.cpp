@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/text_source.h"
+#include "lockstep/runs/sources/text_source.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/evaluation/evaluation.h"
 
@@ -125,16 +124,15 @@ TokensPtr part_of(TokensPtr tokens, int64_t first, int64_t count) {
   return std::make_shared<NamedTokens>(std::move(tokens), first, count, std::move(name));
 }
 
-Vocabulary learn_vocabulary(const TextFiles& text, const JobData& job) {
-  const TextUnits units = units_named(job.tokens);
+Vocabulary learn_vocabulary(const TextFiles& text, const std::string& name, int64_t most) {
+  const TextUnits units = units_named(name);
   // All tokens are unknown to this one, so it refuses only what is not UTF-8, by file and place.
   if (units != TextUnits::bytes) tokens_of(text, Vocabulary::of({"<unknown>"}, units, true));
   const bool empty =
       std::all_of(text.texts.begin(), text.texts.end(), [](const auto& t) { return t.empty(); });
   if (empty) throw DataError("[text] " + text.source + " is empty");
   const std::vector<std::string_view> texts(text.texts.begin(), text.texts.end());
-  return Vocabulary::learn(texts,
-                           {.units = units, .most = job.max_tokens, .unknown = job.max_tokens > 0});
+  return Vocabulary::learn(texts, {.units = units, .most = most, .unknown = most > 0});
 }
 
 Vocabulary vocabulary_of(const std::string& units, const TableColumns& columns) {

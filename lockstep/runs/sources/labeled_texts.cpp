@@ -12,7 +12,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/described.h"
-#include "lockstep/runs/jobs/text_source.h"
+#include "lockstep/runs/sources/text_source.h"
 #include "lockstep/storage/s3_files.h"
 
 namespace lockstep {

@@ -12,8 +12,6 @@
 
 namespace lockstep {
 
-struct JobData;  // job_file.h
-
 // The length of windows if neither the job nor the command gives one.
 inline constexpr int64_t default_text_window = 256;
 
@@ -39,9 +37,10 @@ TokensPtr tokens_of(const TextFiles& text, const Vocabulary& vocabulary);
 // Tokens [first, first + count) of others, which must be there.
 TokensPtr part_of(TokensPtr tokens, int64_t first, int64_t count);
 
-// The vocabulary of job.tokens and job.max_tokens, learned from the text. Throws what tokens_of()
+// The vocabulary of these units ("bytes", "characters", "words") with at most `most` tokens (0: all
+// of the text), learned from the text. Throws InvalidArgument for other units, and what tokens_of()
 // and Vocabulary::learn() throw.
-Vocabulary learn_vocabulary(const TextFiles& text, const JobData& job);
+Vocabulary learn_vocabulary(const TextFiles& text, const std::string& units, int64_t most);
 
 // The vocabulary whose tokens are the columns of a text's input: those of bytes have none. Throws
 // InvalidArgument for units that do not exist, and what Vocabulary::of() throws.

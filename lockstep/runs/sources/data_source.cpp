@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/sources/data_source.h"
 
 #include <algorithm>
 #include <cstdlib>
