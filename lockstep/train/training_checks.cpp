@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/engine/kernels/backends/functions.h"
@@ -147,7 +148,8 @@ void check_lengths_of(const Network& network, const TrainingOptions& options) {
                               output.name + "`), so pieces have no targets",
                           "leave sequence_length out, or learn targets by step");
   }
-  if (const std::string layer = layer_that_pieces_change(network); !layer.empty()) {
+  const int64_t length = options.data.sequence_length;
+  if (const std::string layer = layer_that_pieces_change(network, length); !layer.empty()) {
     throw InvalidArgument(
         why + "the layer `" + layer + "` has other results for pieces than for whole sequences",
         "lstm, gru and rnn with carry_state = true, not bidirectional, and layers "
@@ -207,7 +209,7 @@ void check_training(const Network& network, const TrainingData& data,
       throw InvalidArgument(
           "[training] class_weights must have " +
           (targets ? "no entries where there are targets"
-                   : "an entry for each of the " + std::to_string(classes) + " classes") +
+                   : "an entry for each of the " + counted(classes, "class", "classes")) +
           ", received " + std::to_string(options.class_weights.size()));
     }
   }

@@ -361,6 +361,30 @@ struct RunningSum {
   Value build(LayerBuilder&, Value x) const { return ops::cumsum(x, 1); }
 };
 
+// What was `back` steps earlier.
+struct StepsBack {
+  int64_t back = 20;
+  static constexpr const char* kType = "steps_back";
+  static constexpr const char* kHelp = "an earlier step";
+  static constexpr bool kTakesSequences = true;
+  void visit(FieldVisitor& v) { v.integer("back", back, "steps"); }
+  Value build(LayerBuilder&, Value x) const {
+    return ops::slice(ops::pad(x, {{}, {back, 0}, {}}), {{}, {0, x.shape()[1]}});
+  }
+};
+
+// Nothing but a limit of steps.
+struct FewSteps {
+  static constexpr const char* kType = "few_steps";
+  static constexpr const char* kHelp = "at most 40 steps";
+  static constexpr bool kTakesSequences = true;
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder&, Value x) const {
+    if (x.shape()[1] > 40) throw InvalidArgument("more than 40 steps");
+    return x;
+  }
+};
+
 std::string refusal(std::vector<LayerPtr> layers, const DatastorePtr& data = averaged()) {
   Network network;
   network.add(sequence_input({.channels = kChannels, .normalization = "none"}));
@@ -411,13 +435,39 @@ TEST(CutSequencesTraining, TokensAndInitialValuesThatAreZeroAreSeenThrough) {
     network.add(embedding({.vocabulary = 9, .units = 4}));
     for (const LayerPtr& layer : layers) network.add(layer);
     network.initialize_sizes();
-    return layer_that_pieces_change(network);
+    return layer_that_pieces_change(network, 8);
   };
   EXPECT_EQ(
       named({lstm({.units = 4, .carry_state = true}), fully_connected({.units = 9}), softmax()}),
       "");
   EXPECT_EQ(named({position_embedding({.positions = 64})}), "position_embedding_1");
   EXPECT_EQ(named({lstm({.units = 4, .weights_initializer = "zeros"})}), "lstm_1");
+}
+
+// They see nothing of earlier pieces in the first steps of a sequence, which alone were tried.
+TEST(CutSequencesTraining, LayersThatLookFarBackAreNamed) {
+  const auto named = [](const std::vector<LayerPtr>& layers, int64_t sequence_length = 8) {
+    Network network;
+    network.add(sequence_input({.channels = 2, .normalization = "none"}));
+    for (const LayerPtr& layer : layers) network.add(layer);
+    network.initialize_sizes();
+    return layer_that_pieces_change(network, sequence_length);
+  };
+  const LayerPtr state = lstm({.units = 2, .carry_state = true});
+  const auto filter = [](int64_t dilation) {
+    return convolution1d({.filters = 2, .kernel = 2, .dilation = dilation, .causal = true});
+  };
+  EXPECT_EQ(named({state, filter(40)}), "convolution1d_1");
+  EXPECT_EQ(named({state, filter(3000)}), "convolution1d_1");
+  EXPECT_EQ(named({filter(9), state}), "convolution1d_1");
+  EXPECT_EQ(named({state, custom_layer(StepsBack{20})}), "steps_back_1");
+  EXPECT_EQ(named({state, custom_layer(StepsBack{94})}), "steps_back_1");
+  EXPECT_EQ(named({state, custom_layer(StepsBack{300})}, 128), "steps_back_1");
+  EXPECT_EQ(named({state, gru({.units = 2, .carry_state = true}), relu()}), "");
+  // A limit of steps is not a reason to refuse a layer, and hides no other one.
+  EXPECT_EQ(named({custom_layer(FewSteps{}), state}), "");
+  EXPECT_EQ(named({custom_layer(FewSteps{}), state, custom_layer(StepsBack{20})}), "steps_back_1");
+  EXPECT_EQ(named({position_embedding({.positions = 3})}), "position_embedding_1");
 }
 
 // ---- Like lengths ----

@@ -3,20 +3,52 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
 namespace {
 
-// Two sequences; the second one ends before the last piece. No channel count of a layer can pass
-// for a number of steps, because both kinds of runs would then have it.
-constexpr int64_t kProbeRows = 2, kProbeSteps = 11, kProbePiece = 4, kProbePieces = 3;
-constexpr int64_t kProbeLengths[kProbeRows] = {11, 7};
+// Two sequences in three pieces. The first one is a step short of them, the second one ends in the
+// second piece. No channel count of a layer can pass for a number of steps, because both kinds of
+// runs would then have it. What lies up to steps() - 1 steps back, or ahead, is in another piece.
+struct Probe {
+  int64_t piece = 4;
+
+  int64_t steps() const { return 3 * piece - 1; }
+  int64_t length(int64_t row) const { return row == 0 ? steps() : 2 * piece - 1; }
+};
+constexpr int64_t kProbeRows = 2, kProbePieces = 3;
 constexpr uint64_t kProbeSeed = 49;
+
+// Pieces of the longest probe. A probe takes as long as some updates with as many steps, so the
+// trained pieces set its length up to a bound only; what a layer states counts further.
+constexpr int64_t kLeastLongPiece = 32, kMostTrainedPiece = 128, kMostStatedPiece = 4096;
+
+int64_t whole_number(const nlohmann::ordered_json& layer, const char* field) {
+  const auto found = layer.find(field);
+  return found != layer.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
+// The piece of a probe in which all steps that one layer sees lie as far as its options say: the
+// windows of filters, along steps that are left out between them.
+Probe long_probe(const Network& network, int64_t sequence_length) {
+  int64_t reach = 0;
+  const nlohmann::ordered_json description = network.to_json();
+  for (const nlohmann::ordered_json& layer : description["layers"]) {
+    for (const char* size : {"kernel", "pool"}) {
+      const int64_t apart = std::max<int64_t>(1, whole_number(layer, "dilation"));
+      reach = std::max(reach, (whole_number(layer, size) - 1) * apart);
+    }
+  }
+  const int64_t stated = std::min(reach / 2 + 1, kMostStatedPiece);
+  return {std::max({kLeastLongPiece, std::min(sequence_length, kMostTrainedPiece), stated})};
+}
 
 // Without values: those of `network` may have only their sizes.
 Network same_layers(const Network& network) {
@@ -57,11 +89,12 @@ struct ProbeInputs {
   std::vector<Tensor> values, lengths;
 };
 
-ProbeInputs probe_inputs(const Network& network, int64_t first, int64_t count) {
+ProbeInputs probe_inputs(const Network& network, const Probe& probe, int64_t first, int64_t count) {
   ProbeInputs made;
   std::vector<int32_t> lengths;
-  for (const int64_t length : kProbeLengths) {
-    lengths.push_back(static_cast<int32_t>(std::clamp<int64_t>(length - first, 0, count)));
+  for (int64_t row = 0; row < kProbeRows; ++row) {
+    lengths.push_back(
+        static_cast<int32_t>(std::clamp<int64_t>(probe.length(row) - first, 0, count)));
   }
   uint64_t number = 1000;
   for (const NetworkValue& input : network.inputs()) {
@@ -73,7 +106,7 @@ ProbeInputs probe_inputs(const Network& network, int64_t first, int64_t count) {
     const int64_t each = input.shape.elements(), steps = input.sequence ? count : 1;
     for (int64_t row = 0, at = 0; row < kProbeRows; ++row) {
       for (int64_t t = 0; t < steps; ++t) {
-        const int64_t step = row * kProbeSteps + (input.sequence ? first + t : 0);
+        const int64_t step = row * probe.steps() + (input.sequence ? first + t : 0);
         for (int64_t i = 0; i < each; ++i, ++at) {
           const double drawn = stream.uniform(static_cast<uint64_t>(step * each + i));
           const bool valid = !input.sequence || t < lengths[static_cast<size_t>(row)];
@@ -94,12 +127,12 @@ ProbeInputs probe_inputs(const Network& network, int64_t first, int64_t count) {
 }
 
 bool values_differ(float a, float b, float scale) {
-  if (std::isnan(a) && std::isnan(b)) return false;
+  if (a == b || (std::isnan(a) && std::isnan(b))) return false;
   return !(std::fabs(a - b) <= 1e-3f * scale);
 }
 
 // Whether results for a piece are other than those of its steps in the whole sequence.
-bool piece_differs(const Tensor& whole, const Tensor& piece, int64_t first) {
+bool piece_differs(const Probe& probe, const Tensor& whole, const Tensor& piece, int64_t first) {
   const std::vector<float> a = whole.to_vector(), b = piece.to_vector();
   float scale = 1e-6f;
   for (const float value : a)
@@ -112,47 +145,73 @@ bool piece_differs(const Tensor& whole, const Tensor& piece, int64_t first) {
   }
   const Shape& x = whole.shape();
   const Shape& y = piece.shape();
-  if (x.rank() < 2 || x.rank() != y.rank() || x[1] != kProbeSteps || y[1] != kProbePiece)
+  if (x.rank() < 2 || x.rank() != y.rank() || x[1] != probe.steps() || y[1] != probe.piece)
     return true;
-  const int64_t each = x.elements() / (kProbeRows * kProbeSteps);
+  const int64_t each = x.elements() / (kProbeRows * probe.steps());
   for (int64_t row = 0; row < kProbeRows; ++row) {
-    const int64_t valid = std::clamp<int64_t>(kProbeLengths[row] - first, 0, kProbePiece);
+    const int64_t valid = std::clamp<int64_t>(probe.length(row) - first, 0, probe.piece);
     for (int64_t i = 0; i < valid * each; ++i) {
-      const auto at = static_cast<size_t>((row * kProbeSteps + first) * each + i);
-      const auto own = static_cast<size_t>(row * kProbePiece * each + i);
+      const auto at = static_cast<size_t>((row * probe.steps() + first) * each + i);
+      const auto own = static_cast<size_t>(row * probe.piece * each + i);
       if (values_differ(a[at], b[own], scale)) return true;
     }
   }
   return false;
 }
 
-}  // namespace
-
-std::string layer_that_pieces_change(const Network& network) {
-  Network copy = same_layers(network);
-  disturb_values(copy);
+// The first layer whose results for the pieces differ from those for the whole sequence.
+std::string layer_that_differs(Network& network, const Probe& probe) {
   std::vector<std::string> names;
-  for (const LayerNode& node : copy.layers()) names.push_back(node.name);
+  for (const LayerNode& node : network.layers()) names.push_back(node.name);
   const auto run = [&](int64_t first, int64_t count) {
-    const ProbeInputs inputs = probe_inputs(copy, first, count);
-    return copy.forward_all(inputs.values,
-                            {.record = false, .outputs = names, .lengths = inputs.lengths});
+    const ProbeInputs inputs = probe_inputs(network, probe, first, count);
+    return network.forward_all(inputs.values,
+                               {.record = false, .outputs = names, .lengths = inputs.lengths});
   };
-  const std::vector<Tensor> whole = run(0, kProbeSteps);
-  copy.make_row_states(kProbeRows);
+  const std::vector<Tensor> whole = run(0, probe.steps());
+  network.make_row_states(kProbeRows);
   std::set<std::string> others;
   for (int64_t p = 0; p < kProbePieces; ++p) {
-    const std::vector<Tensor> piece = run(p * kProbePiece, kProbePiece);
+    const std::vector<Tensor> piece = run(p * probe.piece, probe.piece);
     for (size_t k = 0; k < names.size(); ++k) {
-      if (piece_differs(whole[k], piece[k], p * kProbePiece)) others.insert(names[k]);
+      if (piece_differs(probe, whole[k], piece[k], p * probe.piece)) others.insert(names[k]);
     }
   }
-  for (const LayerNode& node : copy.layers()) {
+  for (const LayerNode& node : network.layers()) {
     const bool first = std::ranges::none_of(
         node.inputs, [&](const std::string& input) { return others.contains(input); });
     if (others.contains(node.name) && first) return node.name;
   }
   return {};
+}
+
+}  // namespace
+
+std::string layer_that_pieces_change(const Network& network, int64_t sequence_length) {
+  const auto tried = [&](const Probe& probe) {
+    Network copy = same_layers(network);
+    disturb_values(copy);
+    return layer_that_differs(copy, probe);
+  };
+  // Most layers that cannot be cut show it at once, and some have a limit of steps.
+  std::string layer;
+  for (Probe probe;; probe.piece /= 2) {
+    try {
+      layer = tried(probe);
+      break;
+    } catch (const InvalidArgument&) {
+      if (probe.piece == 1) throw;
+    }
+  }
+  Probe longer = long_probe(network, sequence_length);
+  while (layer.empty() && longer.piece > Probe().piece) {
+    try {
+      return tried(longer);
+    } catch (const InvalidArgument&) {
+      longer.piece /= 2;
+    }
+  }
+  return layer;
 }
 
 }  // namespace lockstep
