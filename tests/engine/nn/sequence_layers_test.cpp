@@ -219,5 +219,23 @@ TEST(SequenceLayers, RefuseWhatDoesNotFit) {
   expect_says(problem({token_input({.vocabulary = 5}), gru({.units = 2})}), "expected a sequence");
 }
 
+TEST(SequenceLayers, PoolingNeedsAFixedLength) {
+  const auto expect_refused = [](const LayerPtr& input, const LayerPtr& layer,
+                                 const std::string& type) {
+    Network network;
+    network.add(input);
+    network.add(layer, "pool");
+    const std::string message = message_of<InvalidArgument>([&] { network.check(); });
+    expect_says(message, "pool: [" + type + "] takes sequences of one fixed length only");
+    expect_says(message, "give sequence_input its `length`");
+    expect_says(message, "global_average_pooling1d");
+  };
+  expect_refused(three_channels(), max_pooling1d({}), "max_pooling1d");
+  expect_refused(three_channels(), average_pooling1d({}), "average_pooling1d");
+  expect_refused(feature_input({.features = 3}), max_pooling1d({}), "max_pooling1d");
+  Network fixed{sequence_input({.channels = 3, .length = 8}), max_pooling1d({.stride = 2})};
+  EXPECT_EQ(fixed.output_shapes().at(0), (Shape{3, 4}));
+}
+
 }  // namespace
 }  // namespace lockstep

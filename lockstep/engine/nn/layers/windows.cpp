@@ -1,4 +1,5 @@
 // Layers that slide a window along one, two or three axes: convolutions and pooling.
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/custom_layer.h"
 #include "lockstep/engine/nn/layers.h"
@@ -47,8 +48,8 @@ template <class Options>
 void check_groups(const Options& o, int64_t channels) {
   if (channels % o.groups == 0 && o.filters % o.groups == 0) return;
   throw InvalidArgument("[" + std::string(Options::kType) + "] " + std::to_string(o.groups) +
-                        " groups do not divide " + std::to_string(channels) + " channels and " +
-                        std::to_string(o.filters) + " filters");
+                        " groups do not divide " + counted(channels, "channel") + " and " +
+                        counted(o.filters, "filter"));
 }
 
 Value convolved(const Convolution1dOptions& o, Value x, const Weights& w) {
@@ -196,6 +197,22 @@ Value pooled(const GlobalAveragePooling3dOptions&, Value x) {
   return ops::global_average_pooling3d(x);
 }
 
+// A window along steps has as many results for a sequence as its length says. A vector is an
+// observation, or a step of a sequence without a fixed length.
+template <class Options>
+void check_fixed_length(const Value& x) {
+  if constexpr (requires(Options o) { int64_t{o.pool}; }) {
+    if (x.shape().rank() != 2) return;
+    throw InvalidArgument(
+        std::string("[") + Options::kType +
+            "] takes sequences of one fixed length only (channels x length), received vectors of " +
+            std::to_string(x.shape()[1]) + ", or a sequence without a length, step by step",
+        "give sequence_input its `length`; sequences of different lengths are pooled by "
+        "global_average_pooling1d, last_step or lstm(output = \"last\"), and combined step by "
+        "step by convolution1d with padding = \"same\" or causal = true");
+  }
+}
+
 template <class Options>
 struct Pooling : Options {
   static constexpr bool kTakesSequences = std::is_same_v<Options, GlobalAveragePooling1dOptions>;
@@ -208,6 +225,7 @@ struct Pooling : Options {
       }
       return ops::mean_over_steps(x, lengths);
     }
+    check_fixed_length<Options>(x);
     return pooled(*this, x);
   }
 };
