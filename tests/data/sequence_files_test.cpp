@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
@@ -132,6 +133,43 @@ TEST(NumpyFile, WhatIsNotReadIsNamed) {
   }
 }
 
+// f32 has integers of 24 bits; others were rounded without a word.
+TEST(NumpyFile, IntegersThatWouldBeRoundedAreRefused) {
+  const auto refusal = [](const std::string& type, const std::string& elements) {
+    return numpy_refusal(npy(type, "(2, 2)", elements));
+  };
+  expect_says(refusal("<i8", raw_elements<int64_t>({1, 2, 3, (1 << 24) + 1})),
+              "[numpy] f.npy has 16777217 at [1, 1], which f32 cannot hold");
+  expect_says(refusal("<i8", raw_elements<int64_t>({1, -(1 << 24) - 1, 3, 4})),
+              "has -16777217 at [0, 1]");
+  expect_says(refusal("<i8", raw_elements<int64_t>({1, 2, 1700000000123, 4})),
+              "has 1700000000123 at [1, 0]");
+  const auto most = std::numeric_limits<uint64_t>::max();
+  expect_says(refusal("<u8", raw_elements<uint64_t>({most, 2, 3, 4})),
+              "has 18446744073709551615 at [0, 0]");
+  expect_says(refusal("<i8", raw_elements<int64_t>({1, 2, std::numeric_limits<int64_t>::max(), 4})),
+              "has 9223372036854775807 at [1, 0]");
+  expect_says(refusal("<i4", raw_elements<int32_t>({1, 2, 3, 33554435})), "has 33554435 at [1, 1]");
+  expect_says(refusal("<u4", raw_elements<uint32_t>({4294967295u, 2, 3, 4})), "has 4294967295 at");
+  expect_says(refusal(">i4", std::string("\0\0\0\1\1\0\0\1\0\0\0\1\0\0\0\1", 16)),
+              "has 16777217 at [0, 1]");
+  expect_says(
+      numpy_refusal(npy("<i8", "(2, 2)", raw_elements<int64_t>({1, 16777217, 3, 4}), "True")),
+      "has 16777217 at [1, 0]");
+  // Those that f32 has, however large.
+  const auto read = [](const std::string& type, const std::string& elements) {
+    return read_numpy(npy(type, "(4,)", elements), "f.npy").values;
+  };
+  const auto least = std::numeric_limits<int64_t>::min();
+  EXPECT_EQ(read("<i8", raw_elements<int64_t>({1 << 24, -(1 << 24), least, 0xFFFFFFll << 39})),
+            (std::vector<float>{0x1p24f, -0x1p24f, -0x1p63f, 0xFFFFFFp39f}));
+  EXPECT_EQ(
+      read("<u8", raw_elements<uint64_t>({0, uint64_t{1} << 63, 0xFFFFFFull << 40, 16777218})),
+      (std::vector<float>{0, 0x1p63f, 0xFFFFFFp40f, 16777218}));
+  EXPECT_EQ(read("<u4", raw_elements<uint32_t>({0x80000000u, 0xFFFFFF00u, 7, 16777215})),
+            (std::vector<float>{0x1p31f, 4294967040.0f, 7, 16777215}));
+}
+
 TEST(NumpyFile, DamagedArchivesAreRefused) {
   const std::vector<std::byte> whole = from_hex(kNpz);
   for (size_t kept = 1; kept < whole.size(); ++kept) {
@@ -191,8 +229,16 @@ TEST(SequenceFolder, BadFilesAreNamed) {
   };
   EXPECT_THROW(sequence_folder(folder.path + "/nothing"), FileError);
   expect_says(refusal("b/2.csv", bytes_of_text("x,y\n1,2\n3,nan\n")), "line 3, column 2 (y)");
-  expect_says(refusal("b/2.csv", bytes_of_text("x,y\n1,2\n3\n")), "line 3 has 1 columns");
+  expect_says(refusal("b/2.csv", bytes_of_text("x,y\n1,2\n3\n")), "line 3 has 1 column, but");
   expect_says(refusal("b/2.csv", bytes_of_text("x,y\n1,\n")), "a number is missing");
+  // Also later ones, and without names.
+  expect_says(refusal("b/2.csv", bytes_of_text("1,2\n3,4\n,6\n")), "line 3, column 1");
+  expect_says(refusal("b/2.csv", bytes_of_text("1,2\n3,4\n5,NaN\n")), "line 3, column 2");
+  expect_says(refusal("b/2.csv", bytes_of_text("1,2\n3,-inf\n")), "line 2, column 2");
+  expect_says(refusal("b/2.csv", bytes_of_text("1,2\n3,4\n5,NA\n")), "line 3, column 2");
+  expect_says(refusal("b/2.csv", bytes_of_text("1,2\n3,4\nx,y\n5,6\n")), "line 3, column 1");
+  expect_says(refusal("b/2.csv", bytes_of_text("1,2\n3,1e39\n")), "line 2, column 2");
+  expect_says(refusal("b/2.tsv", bytes_of_text("x\ty\n1\t2\n3\t \n")), "line 3, column 2 (y)");
   expect_says(refusal("b/2.csv", bytes_of_text("1,2,3\n4,5,6\n")),
               "has steps of 3, but those of a/1.csv are of 2");
   expect_says(refusal("b/2.npy", npy("<f4", "(0, 2)", "")), "so no steps or no channels");
@@ -269,6 +315,19 @@ TEST(SequenceFolder, NothingIsLeftOutSilently) {
   parts.write("Test/1.csv", bytes_of_text("1\n"));
   expect_says(message_of<DataError>([&] { sequence_folder(parts.path); }),
               "holds Test and train: parts of a data set, not classes");
+}
+
+// They were read as CSV.
+TEST(SequenceFolder, FilesOfOtherKindsAreNotSequences) {
+  const TemporaryFolder folder;
+  folder.write("notes.txt", bytes_of_text("1,2\n3,4\n"));
+  folder.write("1.csv", bytes_of_text("1,2\n3,4\n"));
+  expect_says(message_of<DataError>([&] {
+                sequence_files({folder.path + "/1.csv", folder.path + "/notes.txt"});
+              }),
+              "/notes.txt is not a sequence");
+  EXPECT_THROW(sequence_files({folder.path + "/missing.txt"}), FileError);
+  EXPECT_EQ(sequence_files({folder.path + "/1.csv"})->steps(0), 2);
 }
 
 TEST(SequenceFolder, ReadsTheSharedTestData) {

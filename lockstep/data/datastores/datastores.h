@@ -118,6 +118,7 @@ struct SequenceFolderOptions {
 // Thread-safe.
 DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOptions& options = {});
 // The same for these files, and for all files of folders among them; all are of one class, "".
+// Throws DataError also for files with other extensions.
 DatastorePtr sequence_files(const std::vector<std::string>& paths,
                             const SequenceFolderOptions& options = {});
 

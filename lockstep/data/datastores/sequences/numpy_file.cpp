@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/crc.h"
 #include "lockstep/base/error.h"
 
@@ -118,13 +119,18 @@ float half_to_float(uint16_t half) {
 }
 
 template <class T>
-double number_at(const char* from, bool swapped) {
+T bits_at(const char* from, bool swapped) {
   unsigned char bytes[sizeof(T)];
   std::memcpy(bytes, from, sizeof(T));
   if (swapped) std::reverse(bytes, bytes + sizeof(T));
   T value;
   std::memcpy(&value, bytes, sizeof(T));
-  return static_cast<double>(value);
+  return value;
+}
+
+template <class T>
+double number_at(const char* from, bool swapped) {
+  return static_cast<double>(bits_at<T>(from, swapped));
 }
 
 double element_at(const NumpyHeader& header, const char* from) {
@@ -146,6 +152,27 @@ double element_at(const NumpyHeader& header, const char* from) {
     default:
       return is_signed ? number_at<int64_t>(from, swapped) : number_at<uint64_t>(from, swapped);
   }
+}
+
+// Whether f32 holds an integer with this magnitude: 24 bits from its highest to its lowest.
+bool fits_f32(uint64_t magnitude) {
+  constexpr int kBits = 24;
+  return magnitude == 0 || std::bit_width(magnitude) - std::countr_zero(magnitude) <= kBits;
+}
+
+// An integer of 4 or 8 bytes that f32 does not hold, as text; else "".
+std::string rounded_integer(const NumpyHeader& header, const char* from) {
+  if (header.kind == 'f' || header.width < 4) return {};
+  const bool swapped = header.order == '>', is_signed = header.kind == 'i';
+  if (header.width == 4 || is_signed) {
+    const int64_t value = header.width == 8 ? bits_at<int64_t>(from, swapped)
+                          : is_signed       ? bits_at<int32_t>(from, swapped)
+                                            : int64_t{bits_at<uint32_t>(from, swapped)};
+    const auto bits = static_cast<uint64_t>(value);
+    return fits_f32(value < 0 ? 0 - bits : bits) ? "" : std::to_string(value);
+  }
+  const auto value = bits_at<uint64_t>(from, swapped);
+  return fits_f32(value) ? "" : std::to_string(value);
 }
 
 // "[3, 0]"
@@ -182,13 +209,20 @@ Array array_of(const NumpyBytes& file, const NumpyHeader& header, std::string_vi
   const int64_t count = array.shape.elements();
   if (data.size() / header.width != static_cast<size_t>(count) || data.size() % header.width != 0) {
     file.refuse("has " + std::to_string(data.size()) + " bytes of elements, but its shape " +
-                array.shape.to_string() + " has " + std::to_string(count) + " elements of " +
+                array.shape.to_string() + " has " + counted(count, "element") + " of " +
                 std::to_string(header.width));
   }
   array.values.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     const int64_t from = header.columns_first ? column_major(array.shape, i) : i;
-    const double value = element_at(header, data.data() + static_cast<size_t>(from) * header.width);
+    const char* const at = data.data() + static_cast<size_t>(from) * header.width;
+    if (const std::string integer = rounded_integer(header, at); !integer.empty()) {
+      file.refuse("has " + integer + " at " + place_of_element(array.shape, i) +
+                      ", which f32 cannot hold: its integers are exact up to 16777216",
+                  "subtract an offset, or round with astype(\"float32\") before numpy.save(); "
+                  "elements count from 0");
+    }
+    const double value = element_at(header, at);
     if (!(std::abs(value) < kTooLarge)) {
       file.refuse("has " + std::string(std::isnan(value) ? "NaN" : std::to_string(value)) + " at " +
                       place_of_element(array.shape, i) +

@@ -11,6 +11,7 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/described.h"
 #include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/datastores/other_files.h"
 #include "lockstep/data/datastores/sequences/numpy_file.h"
 #include "lockstep/data/datastores/sequences/sequence_table.h"
 
@@ -25,9 +26,12 @@ struct SequenceFile {
 
 struct FoundFiles {
   std::vector<SequenceFile> files;
-  std::map<std::string, int64_t> others;  // number of other files by extension
-  std::vector<std::string> empty;         // class folders without files
+  OtherFiles others;
+  std::vector<std::string> empty;  // class folders without files
 };
+
+constexpr const char* kSequence =
+    "a sequence is a .csv or .tsv file with a line for each step, or a .npy or .npz file";
 
 // Folders in folders of classes. More are a link to a folder that contains it.
 constexpr int kMostDepth = 32;
@@ -49,8 +53,7 @@ void take_files(const std::string& root, const std::string& folder, const std::s
     } else if (is_table_name(file) || is_numpy_name(file)) {
       found.files.push_back({name, label});
     } else {
-      const size_t dot = file.find_last_of('.');
-      ++found.others[dot == std::string::npos ? "" : file.substr(dot)];
+      found.others.add(file);
     }
   }
 }
@@ -223,10 +226,7 @@ DatastorePtr read_sequences(const std::string& root, const std::vector<SequenceF
 // What was left out of a folder.
 void add_notices(const FoundFiles& found, const std::string& path,
                  std::vector<std::string>& notices) {
-  for (const auto& [extension, count] : found.others) {
-    notices.push_back(counted(count, "file") + " of " + path + " " + (count == 1 ? "is" : "are") +
-                      " left out: " + (extension.empty() ? "without an extension" : extension));
-  }
+  for (std::string& notice : found.others.notices(path)) notices.push_back(std::move(notice));
   for (const std::string& folder : found.empty) {
     notices.push_back("the folder " + folder + " of " + path + " has no sequences");
   }
@@ -244,15 +244,9 @@ DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOption
   const bool labeled = options.labeled && !options.targets.any();
   FoundFiles found = files_of_folder(path, labeled);
   if (found.files.empty()) {
-    std::string others;
-    for (const auto& [extension, count] : found.others) {
-      others += (others.empty() ? ": " : ", ") + std::to_string(count) + " " +
-                (extension.empty() ? "without an extension" : extension);
-    }
     refuse_sequences(
-        path + " has no sequences" + others,
-        "a sequence is a .csv or .tsv file with a line for each step, or a .npy or .npz file" +
-            std::string(labeled ? ", in a folder with the name of its class" : ""));
+        path + " has no sequences" + found.others.counts(),
+        std::string(kSequence) + (labeled ? ", in a folder with the name of its class" : ""));
   }
   if (!labeled) {
     for (SequenceFile& file : found.files) file.label.clear();
@@ -268,6 +262,10 @@ DatastorePtr sequence_files(const std::vector<std::string>& paths,
   std::vector<std::string> notices;
   for (const std::string& path : paths) {
     if (!local_files().is_folder(path)) {
+      if (!is_table_name(path) && !is_numpy_name(path) && local_files().exists(path)) {
+        refuse_sequences(path + " is not a sequence",
+                         std::string(kSequence) + ", or a folder of these");
+      }
       files.push_back({path, ""});
       continue;
     }
