@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/command.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/text.h"
 #include "lockstep/runs/run_data.h"
@@ -41,6 +42,19 @@ Fitting fitting_of(const Model& model, bool resize, bool crop) {
 void add_bad_images(Subcommand& sub, std::string& bad_images, const std::string& help) {
   Option option = sub.add_option("--bad-images", bad_images, help);
   one_of(option, {"stop", "skip"});
+}
+
+void add_text_column(Subcommand& sub, std::string& column) {
+  sub.add_option("--text-column", column,
+                 "Key of the texts in .jsonl files (default: that of the training)")
+      .type_name("NAME");
+}
+
+void refuse_text_column(const char* command) {
+  throw InvalidArgument(std::string("[") + command +
+                            "] --text-column is for .jsonl files, but the network's input is not "
+                            "text",
+                        "leave it out");
 }
 
 std::function<void(const std::string&)> Notes::printer() {

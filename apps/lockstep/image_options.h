@@ -1,4 +1,4 @@
-// Options of commands that read images, and what they tell of them.
+// Options of commands that read images and texts, and what they tell of them.
 #pragma once
 
 #include <functional>
@@ -16,6 +16,11 @@ namespace lockstep::command {
 // --labels and --bad-images, as in [data] of a job. `usual` says what holds without the option.
 void add_labels(Subcommand& sub, std::string& labels, const std::string& usual = "first");
 void add_bad_images(Subcommand& sub, std::string& bad_images, const std::string& help);
+
+// --text-column, for commands that read texts.
+void add_text_column(Subcommand& sub, std::string& column);
+// Throws InvalidArgument: a network whose input is not text has none.
+[[noreturn]] void refuse_text_column(const char* command);
 
 // Whether images get the size of the network's input, by the options of a command, or else as in
 // the training of the model.

@@ -219,6 +219,7 @@ void refuse_options_of_texts(const JobData& data, const char* what) {
   if (data.max_tokens != plain.max_tokens) refuse_option("max_tokens", what);
   if (data.window_length != plain.window_length) refuse_option("window_length", what);
   if (data.window_stride != plain.window_stride) refuse_option("window_stride", what);
+  if (!data.text_column.empty()) refuse_option("text_column", what);
 }
 
 void refuse_options_of_tables(const JobData& data, const char* what) {
@@ -248,10 +249,14 @@ void check_options_of_tables(const JobData& data) {
   }
 }
 
+void refuse_columns(const JobData& data, const char* what) {
+  if (!data.label_column.empty()) refuse_option("label_column", what);
+  if (!data.text_column.empty()) refuse_option("text_column", what);
+}
+
 void check_options_of_texts(const JobData& data) {
   refuse_options_of_images(data, "texts");
   if (!data.targets.empty()) refuse_option("targets", "texts");
-  if (!data.label_column.empty()) refuse_option("label_column", "texts");
   if (!data.target_columns.empty()) refuse_option("target_columns", "texts");
   if (data.header != JobData().header) refuse_option("header", "texts");
 }
@@ -259,15 +264,16 @@ void check_options_of_texts(const JobData& data) {
 // The parts of a text. Validation and test data are the end of the text, or other texts.
 RunData open_text_data(const Job& job, const TableColumns& columns) {
   check_options_of_texts(job.data);
+  refuse_columns(job.data, "texts without classes");
   const TextFiles text = read_text_files(only_text(job.data.train));
   const Vocabulary vocabulary = columns.empty()
                                     ? learn_vocabulary(text, job.data.tokens, job.data.max_tokens)
                                     : vocabulary_of(job.data.tokens, columns);
   check_vocabulary(build_network(job), vocabulary);
   const TokensPtr all = tokens_of(text, vocabulary);
-  const auto windows = [&](const TokensPtr& tokens) {
-    return token_windows(tokens, vocabulary,
-                         {.length = job.data.window_length, .stride = job.data.window_stride});
+  const auto windows = [&](const TextFiles& from, const TokensPtr& tokens) {
+    return windows_of(from, tokens, vocabulary,
+                      {.length = job.data.window_length, .stride = job.data.window_stride});
   };
   // The last tokens of what is left, without one part the next.
   int64_t left = all->size();
@@ -280,11 +286,12 @@ RunData open_text_data(const Job& job, const TableColumns& columns) {
                             "each part needs two");
     }
     left -= count;
-    return windows(part_of(all, left, count));
+    return windows(text, part_of(all, left, count));
   };
   const auto other = [&](const std::vector<std::string>& names) -> DatastorePtr {
     if (names.empty()) return nullptr;
-    return windows(tokens_of(read_text_files(only_text(names)), vocabulary));
+    const TextFiles apart = read_text_files(only_text(names));
+    return windows(apart, tokens_of(apart, vocabulary));
   };
   RunData data;
   data.test =
@@ -292,9 +299,19 @@ RunData open_text_data(const Job& job, const TableColumns& columns) {
   data.validation = job.data.validation.empty()
                         ? cut(job.data.validation_fraction, "validation_fraction")
                         : other(job.data.validation);
-  data.training = windows(part_of(all, 0, left));
+  data.training = windows(text, part_of(all, 0, left));
   data.columns = columns.empty() ? columns_of(*data.training) : columns;
   return data;
+}
+
+// The keys of .jsonl files, of which there must be one if keys are given.
+TextColumns text_columns_of(const JobData& data) {
+  bool lines = false;
+  for (const auto& names : {data.train, data.validation, data.test}) {
+    lines |= std::ranges::any_of(names, is_json_lines_name);
+  }
+  if (!lines) refuse_columns(data, "folders of texts, whose folders name the classes");
+  return {.text = data.text_column, .label = data.label_column};
 }
 
 // The parts of texts with classes. Validation and test data are a share of each class, or others.
@@ -304,7 +321,8 @@ RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
     throw InvalidArgument("[data] window_stride is for networks that learn the next token",
                           "of a text with a class, the first window_length tokens are used");
   }
-  const LabeledTexts texts = read_labeled_texts(job.data.train, true);
+  const TextColumns keys = text_columns_of(job.data);
+  const LabeledTexts texts = read_labeled_texts(job.data.train, true, keys);
   const Vocabulary vocabulary =
       columns.empty() ? learn_vocabulary(texts.files, job.data.tokens, job.data.max_tokens)
                       : vocabulary_of(job.data.tokens, columns);
@@ -315,8 +333,8 @@ RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
   const auto part = [&](const std::vector<std::string>& names, const DatastorePtr& share,
                         double fraction, const char* field) -> DatastorePtr {
     if (!names.empty()) {
-      return labeled_texts(read_labeled_texts(names, true), vocabulary, job.data.window_length,
-                           all->classes());
+      return labeled_texts(read_labeled_texts(names, true, keys), vocabulary,
+                           job.data.window_length, all->classes());
     }
     if (fraction <= 0) return nullptr;
     if (share->size() > 0) return share;
@@ -452,7 +470,7 @@ RunData open_run_data(const Job& job, const std::function<bool()>& stop,
 Preparation preparation_of(const Job& job) {
   const JobData& data = job.data;
   const Network network = build_network(job);
-  const bool text = takes_text(network);
+  const bool text = takes_text(network), classes = text && classifies_texts(network);
   const auto targets = [&]() -> std::string {
     if (!data.target_columns.empty() && data.targets.empty()) return "columns";
     const bool kept = data.targets == targets_next_step || data.targets == image_targets_inputs;
@@ -464,6 +482,8 @@ Preparation preparation_of(const Job& job) {
           .header = data.header,
           .tokens = text ? data.tokens : "",
           .window_length = text ? data.window_length : 0,
+          .text_column = classes ? data.text_column : "",
+          .label_column = classes ? data.label_column : "",
           .targets = targets(),
           .categories = data.categories,
           .ignored_columns = data.ignored_columns,

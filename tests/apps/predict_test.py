@@ -122,6 +122,14 @@ mini_batch_size = 20
             self.assertNotEqual(self.works("predict", name, "digits").stdout,
                                 self.works("predict", name, "digits", other).stdout)
 
+    def test_a_table_is_not_an_image(self):
+        self.model(3, ["a", "b", "c"], dense=True)
+        (self.folder / "rows.csv").write_text("a,b\n1,2\n")
+        for files in (["rows.csv"], ["a.pgm", "rows.csv"]):
+            done = self.run_command("predict", "model.safetensors", *files)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("the model takes images, received the table rows.csv", done.stderr)
+
     def test_maps_are_arrays(self):
         for classes in ((), ("sky", "sea")):
             self.model(2, classes)

@@ -51,6 +51,31 @@ mini_batch_size = 6
 max_epochs = 20
 """
 
+ROWS = """
+[data]
+train = "rows.csv"
+[network]
+layers = [{ type = "feature_input", features = 2 }, { type = "fully_connected", units = 2 }, { type = "softmax" }]
+[training]
+max_epochs = 1
+mini_batch_size = 10
+"""
+
+WAVES = """
+[data]
+train = "waves"
+[network]
+layers = [
+  { type = "sequence_input", channels = 2 },
+  { type = "lstm", units = 4, output = "last" },
+  { type = "fully_connected", units = 2 },
+  { type = "softmax" },
+]
+[training]
+max_epochs = 1
+mini_batch_size = 4
+"""
+
 SENTENCE = "the cat sat on the mat, and the dog saw it.\n"
 
 
@@ -307,17 +332,153 @@ class Texts(CommandTest):
                       self.refuse("train", job, "--set", "data.train=reviews/loose.txt", "--check"))
         self.assertIn("window_stride is for", self.refuse("train", job, "--set", "window_stride=2", "--check"))
 
+    def test_keys_of_lines_are_named_in_the_job(self):
+        lines = [json.loads(line) for line in self.put_reviews()]
+        other = [json.dumps({"body": line["text"], "kind": line["label"], "text": 7}) for line in lines]
+        self.put("other.jsonl", "\n".join(other))
+        usual = 'tokens = "words"\nmax_tokens = 10\nvalidation_fraction = 0.25\n'
+        self.succeed("train", self.classifier("reviews.jsonl", usual, 10), "--out", "run_usual", "--quiet")
+        named = self.classifier("other.jsonl", usual + 'text_column = "body"\nlabel_column = "kind"', 10)
+        self.succeed("train", named, "--out", "run_named", "--quiet")
+        usual_end, named_end = (json.loads((self.folder / run / "receipt.jsonl").read_text().splitlines()[-1])
+                                for run in ("run_usual", "run_named"))
+        self.assertEqual(usual_end["loss"], named_end["loss"])
+        # The model remembers them.
+        result = json.loads(self.succeed("evaluate", "run_named", "other.jsonl", "--json"))
+        self.assertEqual((result["observations"], result["accuracy"]), (24, 1.0), result)
+        self.put("new.jsonl", '{"body": "it was awful"}\n{"body": "it was fine"}\n')
+        rows = self.succeed("predict", "run_named", "new.jsonl").splitlines()
+        self.assertEqual([row.split("\t")[1] for row in rows], ["bad", "good"])
+        # Data with other keys than those of the training.
+        result = json.loads(self.succeed("evaluate", "run_named", "reviews.jsonl", "--text-column", "text",
+                                         "--label-column", "label", "--json"))
+        self.assertEqual(result["accuracy"], 1.0)
+        self.assertEqual(rows[0].split("\t")[1:], self.succeed(
+            "predict", "run_usual", "new.jsonl", "--text-column", "body").splitlines()[0].split("\t")[1:])
+        said = self.refuse("evaluate", "run_named", "reviews.jsonl")
+        self.assertIn("reviews.jsonl line 1 has no key `body`, but `label`, `stars`, `text`", said)
+        self.assertIn("text_column in [data], or --text-column", said)
+        said = self.refuse("train", named, "--set", "label_column=stars", "--check")
+        self.assertIn("other.jsonl line 1 has no key `stars`, but `body`, `kind`, `text`", said)
+        self.assertIn("label_column in [data]", said)
+        said = self.refuse("train", named, "--set", "text_column=text", "--check")
+        self.assertIn("other.jsonl line 1: `text` is not a text", said)
+        many = json.dumps({f"key{i:02}": 1 for i in range(40)})
+        self.put("many.jsonl", many)
+        self.assertIn("`key11` and 28 more", self.refuse("predict", "run_named", "many.jsonl"))
+        self.put("none.jsonl", "{}")
+        self.assertIn("has no key `body`, but none at all", self.refuse("predict", "run_named", "none.jsonl"))
+
+    def test_keys_of_lines_where_there_are_none_are_refused(self):
+        self.put_reviews()
+        job = self.classifier("reviews")
+        self.assertIn("label_column is not for folders of texts",
+                      self.refuse("train", job, "--set", "label_column=kind", "--check"))
+        self.assertIn("text_column is not for folders of texts",
+                      self.refuse("train", job, "--set", "text_column=body", "--check"))
+        self.succeed("train", job, "--set", "text_column=text", "--set", "data.validation=reviews.jsonl", "--check")
+        self.put("text.txt", SENTENCE * 40)
+        self.assertIn("text_column is not for texts without classes",
+                      self.refuse("train", self.job(), "--set", "text_column=body", "--check"))
+        self.succeed("train", job, "--out", "run", "--quiet")
+        self.assertIn("--text-column is for .jsonl files, but there is none",
+                      self.refuse("evaluate", "run", "reviews", "--text-column", "body"))
+        self.assertIn("--label-column is for one .csv file",
+                      self.refuse("predict", "run", "reviews", "--label-column", "kind"))
+
+    def test_files_that_are_not_read_are_said(self):
+        """A .jsonl file in a folder of texts was left out without a word."""
+        self.put_reviews()
+        for name in ("reviews/more.jsonl", "reviews/good/more.jsonl", "reviews/bad/LICENSE", "reviews/.hidden"):
+            self.put(name, '{"text": "a", "label": "b"}')
+        self.put("reviews/mixed/a.jsonl", "{}")
+        job = self.classifier("reviews", 'tokens = "words"\nmax_tokens = 10', tokens=10)
+        expected = (f"3 files of {self.folder}/reviews are left out: .jsonl",
+                    f"1 file of {self.folder}/reviews is left out: without an extension",
+                    f"the folder mixed of {self.folder}/reviews has no texts")
+        done = self.run_command("train", job, "--out", "run")
+        for text in expected:
+            self.assertEqual((done.stdout + done.stderr).count(text), 1, (text, done.stdout + done.stderr))
+        done = self.run_command("evaluate", "run", "reviews")
+        for text in expected:
+            self.assertEqual(done.stderr.count(text), 1, (text, done.stderr))
+        self.assertIn("are left out: .jsonl", self.run_command("predict", "run", "reviews").stderr)
+        # A text without classes.
+        self.put("texts/a.txt", SENTENCE * 40)
+        self.put("texts/b/c.jsonl", "{}")
+        plain = self.job(train="texts", tokens=len(set(SENTENCE)))
+        for arguments in (("train", plain, "--out", "plain", "--set", "validation_fraction=0.2"),
+                          ("evaluate", "plain", "texts")):
+            done = self.run_command(*arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((done.stdout + done.stderr).count("texts is left out: .jsonl"), 1,
+                             done.stdout + done.stderr)
+        self.put("lines/a.jsonl", "{}")
+        said = self.refuse("train", job, "--set", "data.train=lines", "--check")
+        self.assertIn("lines has no text: 1 .jsonl", said)
+        self.assertIn("named itself", said)
+
+    def test_one_digest_of_classified_texts(self):
+        """The law, for folders of texts by class: threads and workers change no bit."""
+        self.put_reviews()
+        body = {"lstm": '{ type = "lstm", units = 8, output = "last" },',
+                "attention": '{ type = "transformer_block", heads = 2 },\n{ type = "global_average_pooling1d" },'}
+        for name, layers in body.items():
+            job = self.classifier("reviews", 'tokens = "words"\nmax_tokens = 10\nvalidation_fraction = 0.25', 10)
+            text = (self.folder / job).read_text().replace('{ type = "lstm", units = 8, output = "last" },', layers)
+            (self.folder / job).write_text(text.replace("max_epochs = 20", "max_epochs = 3\nshard_size = 1"))
+
+            def ended(*options):
+                out = name + "_" + "_".join(options).replace("=", "_").replace("--", "")
+                self.succeed("train", job, "--out", out, "--quiet", *options)
+                return ((self.folder / out / "model.safetensors").read_bytes(),
+                        [json.loads(line)["digest"]
+                         for line in (self.folder / out / "receipt.jsonl").read_text().splitlines()[-1:]],
+                        json.loads(self.succeed("evaluate", out, "reviews", "--json", "--threads",
+                                                str(len(out) % 3 + 1)))["loss"])
+
+            one = ended("--threads", "1")
+            self.assertNotEqual(ended("--threads", "1", "--set", "seed=1"), one)
+            for options in (("--threads", "2"), ("--threads", "5"), ("--workers", "2"), ("--workers", "3"),
+                            ("--workers", "2", "--threads", "3")):
+                self.assertEqual(ended(*options), one, (name, options))
+
+    def test_files_of_other_kinds_are_refused(self):
+        """They were read as images or CSV files."""
+        self.put("rows.csv", "a,b,kind\n" + "1,2,x\n2,1,y\n" * 20)
+        self.put("rows.toml", ROWS)
+        self.succeed("train", "rows.toml", "--out", "rows", "--quiet")
+        for label in "xy":
+            for i in range(6):
+                self.put(f"waves/{label}/{i}.csv", "".join(f"{t * i},{ord(label)}\n" for t in range(4 + i)))
+        self.put("waves.toml", WAVES)
+        self.succeed("train", "waves.toml", "--out", "waves_run", "--quiet")
+        self.put("notes.txt", "hello, world\n")
+        self.assertIn("the model takes rows of a table, received notes.txt",
+                      self.refuse("predict", "rows", "notes.txt"))
+        self.assertIn("one .csv or .tsv file", self.refuse("predict", "rows", "waves"))
+        self.assertIn("received 2 files", self.refuse("predict", "rows", "rows.csv", "rows.csv"))
+        said = self.refuse("predict", "waves_run", "notes.txt")
+        self.assertIn("notes.txt is not a sequence", said)
+        self.assertIn(".csv or .tsv file with a line for each step, or a .npy or .npz file", said)
+        self.assertIn("--text-column is for .jsonl files",
+                      self.refuse("predict", "rows", "rows.csv", "--text-column", "a"))
+        self.assertIn("--text-column is for .jsonl files",
+                      self.refuse("evaluate", "waves_run", "waves", "--text-column", "a"))
+        self.assertIn("text_column is not for images and tables",
+                      self.refuse("train", "rows.toml", "--set", "text_column=a", "--check"))
+        self.assertIn("text_column is not for sequences",
+                      self.refuse("train", "waves.toml", "--set", "text_column=a", "--check"))
+
+    def test_help_names_sequences_and_texts(self):
+        for command in ("predict", "evaluate"):
+            said = " ".join(self.succeed(command, "--help").split())
+            for text in ("sequences", ".npz", ".jsonl", ".txt"):
+                self.assertIn(text, said, command)
+
     def test_a_model_of_other_data_has_no_text(self):
         self.put("rows.csv", "a,b,kind\n" + "1,2,x\n2,1,y\n" * 20)
-        self.put("rows.toml", """
-[data]
-train = "rows.csv"
-[network]
-layers = [{ type = "feature_input", features = 2 }, { type = "fully_connected", units = 2 }, { type = "softmax" }]
-[training]
-max_epochs = 1
-mini_batch_size = 10
-""")
+        self.put("rows.toml", ROWS)
         self.succeed("train", "rows.toml", "--out", "rows", "--quiet")
         self.assertIn("no vocabulary", self.refuse("generate", "rows", "--prompt", "a"))
 

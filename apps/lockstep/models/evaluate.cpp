@@ -26,7 +26,7 @@ namespace lockstep::command {
 namespace {
 
 struct EvaluateArguments {
-  std::string model, label_column, targets, labels, bad_images = "stop";
+  std::string model, label_column, text_column, targets, labels, bad_images = "stop";
   std::vector<std::string> data;  // one for each input of the network
   InputNoise noise;
   int64_t seed = 0;
@@ -117,19 +117,22 @@ int evaluate_command(const EvaluateArguments& a) {
       .allow_empty_folders = true,
       .list_unreadable = skip};
   const TableColumns& columns = model.network.columns();
+  if (!a.text_column.empty() && !takes_text(model.network)) refuse_text_column("evaluate");
   std::vector<DatastorePtr> inputs =
-      takes_text(model.network) ? std::vector{open_texts(names, true, model)}
-                                : open_inputs(names, folder,
-                                              {.label_column = a.label_column,
-                                               .header = before.header && !a.no_header,
-                                               .columns = columns,
-                                               .find_header = !a.no_header,
-                                               .sequences = sequence_inputs(model.network),
-                                               .targets = sequences.by_step(),
-                                               .target_columns = target_columns_of(model, a),
-                                               .categories = before.categories,
-                                               .ignored_columns = before.ignored_columns,
-                                               .missing = missing_values(before.missing)});
+      takes_text(model.network)
+          ? std::vector{open_texts(names, true, model,
+                                   {.text = a.text_column, .label = a.label_column})}
+          : open_inputs(names, folder,
+                        {.label_column = a.label_column,
+                         .header = before.header && !a.no_header,
+                         .columns = columns,
+                         .find_header = !a.no_header,
+                         .sequences = sequence_inputs(model.network),
+                         .targets = sequences.by_step(),
+                         .target_columns = target_columns_of(model, a),
+                         .categories = before.categories,
+                         .ignored_columns = before.ignored_columns,
+                         .missing = missing_values(before.missing)});
   const bool several = inputs.size() > 1;
   if (several && a.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
@@ -210,13 +213,17 @@ int evaluate_command(const EvaluateArguments& a) {
 void add_evaluate(Commands& commands) {
   auto a = std::make_shared<EvaluateArguments>();
   Subcommand sub = commands.add(
-      "evaluate", "Accuracy and loss of a model on labeled images, or loss against other images",
-      "Every image counts once, so the result does not depend on threads or on the order of the "
-      "images.",
+      "evaluate",
+      "Accuracy and loss of a model on labeled images, rows, sequences or texts, or loss against "
+      "other images",
+      "Every observation counts once, so the result does not depend on threads or on the order of "
+      "the observations. Sequences are taken whole.",
       {{"lockstep evaluate runs/digits-1 builtin:digits", "the model of a run on all digits"},
        {"lockstep evaluate model.safetensors flowers/test --crop --json", "for programs"},
        {"lockstep evaluate runs/scenes-1 photos/test measured.csv", "a network with two inputs"},
+       {"lockstep evaluate runs/waves-1 waves/test", "a folder of sequences for each class"},
        {"lockstep evaluate runs/gpt-1 other.txt --metrics perplexity", "a network of texts"},
+       {"lockstep evaluate runs/reviews-1 other.jsonl", "texts with classes"},
        {"lockstep evaluate denoiser.safetensors images --targets inputs --salt-and-pepper 0.1",
         "the quality of noise removal"}},
       [a] { return evaluate_command(*a); });
@@ -225,14 +232,19 @@ void add_evaluate(Commands& commands) {
       .type_name("MODEL");
   sub.add_option(
          "data", a->data,
-         "Folder with one folder of images for each class, a .csv file, or builtin:digits; one "
-         "for each input of the network; for a network that learned a text: a .txt file or a "
-         "folder of them. The columns of a .csv file are matched by name")
+         "Folder with one folder of images for each class, a .csv file, or builtin:digits; of "
+         "sequences: a folder with one folder of .csv, .tsv, .npy and .npz files for each class; "
+         "of "
+         "texts: a .txt file or a folder of them, or, with classes, a folder with one folder of "
+         ".txt files for each class or a .jsonl file; one of these for each input of the network. "
+         "The columns of a .csv file are matched by name")
       .required()
       .type_name("DATA");
   sub.add_option("--label-column", a->label_column,
-                 "Label column of a .csv file (default: that of the training, else the last)")
+                 "Label column of a .csv file (default: that of the training, else the last), or "
+                 "the key of the labels in .jsonl files (default: that of the training)")
       .type_name("NAME");
+  add_text_column(sub, a->text_column);
   add_no_header(sub, a->no_header);
   sub.add_option("--targets", a->targets,
                  "Image to image: folder of the target images, or \"inputs\"; numbers: a .csv file "

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/command.h"
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/runs/sources/text_source.h"
@@ -35,8 +36,8 @@ int64_t context_for(const Model& model, int64_t wanted) {
   const int64_t positions = positions_of(model.network);
   if (wanted == 0) return positions > 0 ? positions : model.preparation.window_length;
   if (positions == 0 || wanted <= positions) return wanted;
-  throw InvalidArgument("[generate] the network has " + std::to_string(positions) +
-                            " positions, so it cannot see " + std::to_string(wanted) + " tokens",
+  throw InvalidArgument("[generate] the network has " + counted(positions, "position") +
+                            ", so it cannot see " + counted(wanted, "token"),
                         "set --context to at most " + std::to_string(positions));
 }
 

@@ -14,6 +14,7 @@
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/image_options.h"
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
@@ -34,7 +35,7 @@ namespace {
 struct PredictArguments {
   std::string model;
   std::vector<std::string> files;
-  std::string out, label_column, bad_images = "stop";
+  std::string out, label_column, text_column, bad_images = "stop";
   bool resize = false, crop = false, no_header = false;
   Preparation before = {};  // of the model
   int top = 1;
@@ -334,9 +335,34 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   return join_inputs(std::move(inputs));
 }
 
+// Names of files that cannot be what the network's input takes.
+void check_kind(const PredictArguments& a, const Network& network) {
+  const size_t axes = network.inputs().at(0).shape.rank();
+  const std::string received =
+      a.files.size() == 1 ? a.files[0] : counted(std::ssize(a.files), "file");
+  const auto found =
+      std::ranges::find_if(a.files, [](const auto& file) { return is_table_name(file); });
+  if (axes == 3 && found != a.files.end()) {
+    throw InvalidArgument("[predict] the model takes images, received the table " + *found,
+                          "give images, or folders of images");
+  }
+  if (axes == 1 && !(a.files.size() == 1 && is_table(a))) {
+    throw InvalidArgument("[predict] the model takes rows of a table, received " + received,
+                          "give one .csv or .tsv file, with a row for each observation");
+  }
+}
+
 DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
   const Network& network = model.network;
-  if (takes_text(network)) return open_texts(a.files, false, model);
+  if (!a.text_column.empty() && !takes_text(network)) refuse_text_column("predict");
+  if (takes_text(network)) {
+    if (!a.label_column.empty()) {
+      throw InvalidArgument(
+          "[predict] --label-column is for one .csv file of features, but the "
+          "network's input is text, whose labels are not read");
+    }
+    return open_texts(a.files, false, model, {.text = a.text_column, .label = {}});
+  }
   if (network.inputs().at(0).sequence) {
     if (!a.label_column.empty()) {
       throw InvalidArgument(
@@ -345,12 +371,12 @@ DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
     }
     return sequence_files(a.files, sequence_options(tables_of(a, network), 0, false));
   }
-  if (a.files.size() == 1 && is_table(a)) {
-    return csv_datastore(a.files[0], table_options(a, network, 0));
-  }
-  if (!a.label_column.empty()) {
+  const bool table = a.files.size() == 1 && is_table(a);
+  if (!a.label_column.empty() && !table) {
     throw InvalidArgument("[predict] --label-column is for one .csv file");
   }
+  check_kind(a, network);
+  if (table) return csv_datastore(a.files[0], table_options(a, network, 0));
   return image_files(a.files, /*list_unreadable=*/true);
 }
 
@@ -404,7 +430,8 @@ void add_predict(Commands& commands) {
   auto a = std::make_shared<PredictArguments>();
   Subcommand sub = commands.add(
       "predict",
-      "Classes of images, rows or sequences, one line each: file, class, score; or output images",
+      "Classes of images, rows, sequences or texts, one line each: file, class, score; or output "
+      "images",
       "Columns are separated by tabs. The output images of image-to-image networks are written as "
       "PNG files to the folder --out, other outputs with spatial or time axes (maps, sequences) as "
       "NumPy arrays. Vectors that are not scores of the classes are printed in full.",
@@ -412,6 +439,8 @@ void add_predict(Commands& commands) {
        {"lockstep predict runs/digits-1 images --top 3",
         "all images of a folder, three classes each"},
        {"lockstep predict runs/iris-1 measured.csv", "all rows of a file of features"},
+       {"lockstep predict runs/waves-1 1.csv 2.npy", "two sequences"},
+       {"lockstep predict runs/reviews-1 new.txt more.jsonl", "texts"},
        {"lockstep predict denoiser.safetensors noisy --out clean", "output images"}},
       [a] { return predict_command(*a); });
   sub.add_option("model", a->model, "Model file, or the folder of a run")
@@ -420,13 +449,15 @@ void add_predict(Commands& commands) {
   sub.add_option("files", a->files,
                  "Images, or folders of images; or one .csv file of features, whose columns are "
                  "matched by name; of sequences: .csv, .tsv, .npy and .npz files, or folders of "
-                 "them; for a network with several inputs: one of these for each input")
+                 "them; of texts: .txt files, folders of them, and .jsonl files, whose lines need "
+                 "no labels; for a network with several inputs: one of these for each input")
       .required()
       .type_name("FILES");
   sub.add_option("--label-column", a->label_column,
                  "Label column of a .csv file that has labels; it is ignored, as is that of the "
                  "training")
       .type_name("NAME");
+  add_text_column(sub, a->text_column);
   add_no_header(sub, a->no_header);
   sub.add_option("--out", a->out, "Folder or address for output images (PNG) and arrays (.npy)")
       .type_name("DIR")

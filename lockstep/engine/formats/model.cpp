@@ -78,6 +78,8 @@ json to_json(const Preparation& p) {
   if (!p.categories.empty()) fields["categories"] = p.categories;
   if (!p.ignored_columns.empty()) fields["ignored_columns"] = p.ignored_columns;
   if (p.missing != usual.missing) fields["missing"] = p.missing;
+  if (!p.text_column.empty()) fields["text_column"] = p.text_column;
+  if (!p.label_column.empty()) fields["label_column"] = p.label_column;
   return fields;
 }
 
@@ -109,6 +111,9 @@ Preparation preparation_of(const json& fields, const std::string& path) {
     } else if (key == "window_length" && value.is_number_integer() && value > 0 &&
                value <= most_window) {
       p.window_length = value.get<int64_t>();
+    } else if ((key == "text_column" || key == "label_column") && value.is_string() &&
+               !value.get_ref<const std::string&>().empty()) {
+      (key == "text_column" ? p.text_column : p.label_column) = value.get<std::string>();
     } else {
       damaged_model(path,
                     "its preparation has an entry " + key.substr(0, 40) + " = " +

@@ -26,6 +26,8 @@ struct Preparation {
   // tokens of an example. The vocabulary is in Network::columns().
   std::string tokens = {};
   int64_t window_length = 0;
+  // Keys of texts and labels in .jsonl files. "": `text` and `label`.
+  std::string text_column = {}, label_column = {};
   // What the targets are: "columns" of the table (Network::columns() has their names), of sequences
   // also the "next_step" or the "inputs"; "": labels, or others.
   std::string targets = {};

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/job_file.h"
@@ -53,7 +54,7 @@ std::string difference(const ordered_json& here, const ordered_json& there, cons
     return "";
   }
   if (here.is_array() && there.is_array()) {
-    return at + ": " + std::to_string(there.size()) + " entries there, " +
+    return at + ": " + counted(there.size(), "entry", "entries") + " there, " +
            std::to_string(here.size()) + " here";
   }
   return at + ": " + shown(there) + " there, " + shown(here) + " here";

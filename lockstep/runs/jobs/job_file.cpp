@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/numeric/arithmetic.h"
@@ -168,8 +169,8 @@ void resolve_inputs(JobData& data, const DataPlaces& places) {
   for (const auto& [field, names] : parts) {
     const std::string where = "[data] " + std::string(field);
     if (!names->empty() && names->size() != data.train.size()) {
-      throw InvalidArgument(where + " names " + std::to_string(names->size()) +
-                                " inputs, but train names " + std::to_string(data.train.size()),
+      throw InvalidArgument(where + " names " + counted(names->size(), "input") +
+                                ", but train names " + std::to_string(data.train.size()),
                             "give one folder or .csv file for each input of the network");
     }
     for (std::string& name : *names) {
@@ -328,7 +329,9 @@ void JobData::visit(FieldVisitor& v) {
   visit_names(
       v, "train", train,
       "folder of training images with a folder for each class, a .csv file, or \"builtin:digits\"; "
-      "for tokens: a .txt file, or a folder of them; for several inputs: one for each, of which "
+      "for tokens: a .txt file, or a folder of them; for classes of texts: a folder with a folder "
+      "of .txt files for each class, or a .jsonl file; for sequences: a folder with a folder of "
+      ".csv, .tsv, .npy or .npz files for each class; for several inputs: one for each, of which "
       "the first has the labels");
   visit_names(v, "validation", validation, "the same, for validation during training");
   visit_names(v, "test", test, "the same, for the test after training");
@@ -337,7 +340,9 @@ void JobData::visit(FieldVisitor& v) {
          "\"nearest\" to the image, or the whole \"path\"",
          {"first", "nearest", "path"});
   v.text("label_column", label_column,
-         "label column of .csv files; \"\": the last; of sequences: the class of each step");
+         "label column of .csv files; \"\": the last; of sequences: the class of each step; of "
+         ".jsonl files of texts: the key of the labels; \"\": \"label\"");
+  v.text("text_column", text_column, "key of the texts in .jsonl files; \"\": \"text\"");
   visit_names(v, "target_columns", target_columns,
               "columns with the numbers that each row is to give, or each step of a sequence; in "
               "place of labels");

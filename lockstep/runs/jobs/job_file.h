@@ -45,8 +45,9 @@ struct JobData {
   std::vector<std::string> test;        // the same, or none
   // For folders of images: which folders name the class of an image (see FolderLabels).
   std::string labels = "first";
-  // For .csv files: the column with the labels. "": the last column.
-  std::string label_column;
+  // For .csv files: the column with the labels. "": the last column. For .jsonl files of texts with
+  // classes: the keys of label and text. "": "label" and "text".
+  std::string label_column, text_column;
   // The columns with the numbers that each row, or step of a sequence, is to give.
   std::vector<std::string> target_columns;
   // Of tables: columns of texts, and columns that are left out.

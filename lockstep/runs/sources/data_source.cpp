@@ -106,7 +106,7 @@ class Files : public Datastore {
   }
   const std::vector<std::string>& classes() const override { return classes_; }
   std::string name(int64_t index) const override { return path(index); }
-  std::string describe() const override { return std::to_string(paths_.size()) + " files"; }
+  std::string describe() const override { return counted(std::ssize(paths_), "file"); }
   std::vector<std::string> notices() const override {
     std::vector<std::string> all = notices_of(folders_);
     if (std::string text = oriented_.notice(*this); !text.empty()) all.push_back(std::move(text));
@@ -316,9 +316,8 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
     DatastorePtr more = rows ? open_table(names[i], tables, i) : open_data(names[i], options);
     if (!rows && !is_table_file(names[0])) more = match_by_name(*stores[0], std::move(more));
     if (more->size() != stores[0]->size()) {
-      throw InvalidArgument("[data] " + names[i] + " has " + std::to_string(more->size()) +
-                                " observations, but " + names[0] + " has " +
-                                std::to_string(stores[0]->size()),
+      throw InvalidArgument("[data] " + names[i] + " has " + counted(more->size(), "observation") +
+                                ", but " + names[0] + " has " + std::to_string(stores[0]->size()),
                             "each input needs one for every observation, in the same order");
     }
     stores.push_back(std::move(more));

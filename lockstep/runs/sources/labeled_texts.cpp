@@ -10,6 +10,7 @@
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/described.h"
 #include "lockstep/runs/sources/text_source.h"
@@ -18,35 +19,34 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kTextKey = "text";
-constexpr const char* kLabelKey = "label";
+// Reads the lines of a .jsonl file.
+class JsonLines {
+ public:
+  JsonLines(const std::string& path, const TextColumns& columns)
+      : path_(path),
+        text_(columns.text.empty() ? "text" : columns.text),
+        label_(columns.label.empty() ? "label" : columns.label) {}
 
-// The value of a key as text: a text, or for labels also an integer.
-std::string value_of(const nlohmann::json& object, const char* key, bool integers,
-                     const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) {
-    std::vector<std::string> keys;
-    for (const auto& item : object.items()) keys.push_back(item.key());
-    throw DataError("[text] " + where + " has no key `" + key + "`", suggest(key, keys));
+  void take(bool labeled, LabeledTexts& texts) const {
+    const std::string all = read_text(storage::files_of(path_), path_);
+    std::string_view left = all;
+    constexpr std::string_view mark = "\xEF\xBB\xBF";
+    if (left.starts_with(mark)) left.remove_prefix(mark.size());
+    for (int64_t number = 1; !left.empty(); ++number) {
+      const size_t end = left.find('\n');
+      const std::string_view line = left.substr(0, end);
+      left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
+      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      const std::string where = path_ + " line " + std::to_string(number);
+      const nlohmann::json object = object_of(line, where);
+      texts.files.texts.push_back(text_of(object, where));
+      texts.labels.push_back(labeled ? label_of(object, where) : "");
+      texts.files.paths.push_back(where);
+    }
   }
-  if (found->is_string()) return found->get<std::string>();
-  if (integers && found->is_number_integer()) return found->dump();
-  throw DataError("[text] " + where + ": `" + key + "` is not a text" +
-                  (integers ? " or an integer" : ""));
-}
 
-void take_lines(const std::string& path, bool labeled, LabeledTexts& texts) {
-  const std::string all = read_text(storage::files_of(path), path);
-  std::string_view left = all;
-  constexpr std::string_view mark = "\xEF\xBB\xBF";
-  if (left.starts_with(mark)) left.remove_prefix(mark.size());
-  for (int64_t number = 1; !left.empty(); ++number) {
-    const size_t end = left.find('\n');
-    const std::string_view line = left.substr(0, end);
-    left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string where = path + " line " + std::to_string(number);
+ private:
+  static nlohmann::json object_of(std::string_view line, const std::string& where) {
     nlohmann::json object;
     try {
       object = parse_json<nlohmann::json>(line, {.unique_keys = true});
@@ -54,17 +54,68 @@ void take_lines(const std::string& path, bool labeled, LabeledTexts& texts) {
       throw DataError("[text] " + where + ": " + error.what());
     }
     if (!object.is_object()) throw DataError("[text] " + where + " is not a JSON object");
-    texts.files.texts.push_back(value_of(object, kTextKey, false, where));
-    texts.labels.push_back(labeled ? value_of(object, kLabelKey, true, where) : "");
-    if (labeled && texts.labels.back().empty()) {
-      throw DataError("[text] " + where + ": `" + kLabelKey + "` is empty");
+    return object;
+  }
+
+  static const nlohmann::json& value_of(const nlohmann::json& object, const std::string& key,
+                                        const char* column, const std::string& where) {
+    if (const auto found = object.find(key); found != object.end()) return *found;
+    constexpr size_t kMost = 12, kLongest = 40;
+    std::string keys;
+    size_t count = 0;
+    for (const auto& item : object.items()) {
+      if (count++ < kMost) {
+        keys += (keys.empty() ? "`" : ", `") + printable(item.key().substr(0, kLongest)) + "`";
+      }
     }
-    texts.files.paths.push_back(where);
+    if (count > kMost) keys += " and " + std::to_string(count - kMost) + " more";
+    const std::string name(column);
+    throw DataError("[text] " + where + " has no key `" + key + "`, but " +
+                        (keys.empty() ? "none at all" : keys),
+                    "name the key: " + name + "_column in [data], or --" + name + "-column");
+  }
+
+  std::string text_of(const nlohmann::json& object, const std::string& where) const {
+    const nlohmann::json& value = value_of(object, text_, "text", where);
+    if (value.is_string()) return value.get<std::string>();
+    throw DataError("[text] " + where + ": `" + text_ + "` is not a text");
+  }
+
+  std::string label_of(const nlohmann::json& object, const std::string& where) const {
+    const nlohmann::json& value = value_of(object, label_, "label", where);
+    if (value.is_number_integer()) return value.dump();
+    if (!value.is_string()) {
+      throw DataError("[text] " + where + ": `" + label_ + "` is not a text or an integer");
+    }
+    std::string label = value.get<std::string>();
+    if (label.empty()) throw DataError("[text] " + where + ": `" + label_ + "` is empty");
+    return label;
+  }
+
+  const std::string& path_;
+  const std::string text_, label_;
+};
+
+// Folders of classes without a text, which are then not classes.
+void note_empty_folders(const std::string& path, const TextFiles& read,
+                        std::vector<std::string>& notices) {
+  FileSystem& files = storage::files_of(path);
+  if (!files.is_folder(path)) return;
+  std::vector<std::string> names = files.list(path);
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    if (name.starts_with('.') || !files.is_folder(join_path(path, name))) continue;
+    const std::string begin = join_path(path, name) + "/";
+    if (std::ranges::none_of(read.paths, [&](const auto& p) { return p.starts_with(begin); })) {
+      notices.push_back("the folder " + name + " of " + path + " has no texts");
+    }
   }
 }
 
 void take_files(const std::string& path, bool labeled, LabeledTexts& texts) {
   TextFiles read = read_text_files(path);
+  for (std::string& notice : read.others.notices(path)) texts.notices.push_back(std::move(notice));
+  if (labeled) note_empty_folders(path, read, texts.notices);
   const size_t root = path.size() + (path.ends_with('/') ? 0 : 1);
   for (size_t i = 0; i < read.paths.size(); ++i) {
     std::string label;
@@ -111,14 +162,17 @@ bool classifies_texts(const Network& network) {
   return !outputs.empty() && !outputs[0].sequence;
 }
 
-LabeledTexts read_labeled_texts(const std::vector<std::string>& paths, bool labeled) {
+bool is_json_lines_name(const std::string& name) { return name.ends_with(".jsonl"); }
+
+LabeledTexts read_labeled_texts(const std::vector<std::string>& paths, bool labeled,
+                                const TextColumns& columns) {
   if (paths.empty()) throw InvalidArgument("[text] no texts given");
   LabeledTexts texts;
   for (const std::string& path : paths) {
     texts.files.source += (texts.files.source.empty() ? "" : ", ") + path;
     FileSystem& files = storage::files_of(path);
-    if (path.ends_with(".jsonl") && files.exists(path) && !files.is_folder(path)) {
-      take_lines(path, labeled, texts);
+    if (is_json_lines_name(path) && files.exists(path) && !files.is_folder(path)) {
+      JsonLines(path, columns).take(labeled, texts);
     } else if (labeled && files.exists(path) && !files.is_folder(path)) {
       throw DataError("[text] " + path + " has no classes",
                       "use a folder with a folder of .txt files for each class, or a .jsonl file");
@@ -152,7 +206,7 @@ DatastorePtr labeled_texts(const LabeledTexts& texts, const Vocabulary& vocabula
     all += steps;
     sequences.push_back({{steps}, std::move(tokens)});
   }
-  std::vector<std::string> notices;
+  std::vector<std::string> notices = texts.notices;
   if (long_ones > 0) {
     notices.push_back(counted(long_ones, "text") + " of " + texts.files.source +
                       (long_ones == 1 ? " is" : " are") + " cut to the first " +

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/evaluation/evaluation.h"
 
@@ -29,8 +30,7 @@ TextUnits units_named(const std::string& name) {
   throw InvalidArgument("[text] tokens cannot be `" + name + "`", suggest(name, known));
 }
 
-void find_texts(FileSystem& files, const std::string& folder, int depth,
-                std::vector<std::string>& found) {
+void find_texts(FileSystem& files, const std::string& folder, int depth, TextFiles& found) {
   if (depth > kDeepestTextFolder) {
     throw DataError("[text] " + folder + " has folders in folders, more than " +
                         std::to_string(kDeepestTextFolder) + " deep",
@@ -42,7 +42,9 @@ void find_texts(FileSystem& files, const std::string& folder, int depth,
     if (files.is_folder(path)) {
       find_texts(files, path, depth + 1, found);
     } else if (is_text_name(name)) {
-      found.push_back(path);
+      found.paths.push_back(path);
+    } else {
+      found.others.add(name);
     }
   }
 }
@@ -64,6 +66,16 @@ class NamedTokens final : public Tokens {
   std::string name_;
 };
 
+class Noted final : public DatastoreWrapper {
+ public:
+  Noted(DatastorePtr store, std::vector<std::string> notices)
+      : DatastoreWrapper(std::move(store)), notices_(std::move(notices)) {}
+  std::vector<std::string> notices() const override { return notices_; }
+
+ private:
+  const std::vector<std::string> notices_;
+};
+
 }  // namespace
 
 bool takes_text(const Network& network) {
@@ -77,20 +89,23 @@ bool takes_text(const Network& network) {
 
 const std::string& only_text(const std::vector<std::string>& names) {
   if (names.size() == 1) return names[0];
-  throw InvalidArgument("[text] a text is one .txt file or one folder, received " +
-                            std::to_string(names.size()) + " names",
-                        "put the files into one folder");
+  throw InvalidArgument(
+      "[text] a text is one .txt file or one folder, received " + counted(names.size(), "name"),
+      "put the files into one folder");
 }
 
 TextFiles read_text_files(const std::string& path) {
   FileSystem& files = storage::files_of(path);
-  TextFiles text{.source = path, .paths = {}, .texts = {}};
+  TextFiles text{.source = path, .paths = {}, .texts = {}, .others = {}};
   if (files.is_folder(path)) {
-    find_texts(files, path, 0, text.paths);
+    find_texts(files, path, 0, text);
     std::sort(text.paths.begin(), text.paths.end());
     if (text.paths.empty()) {
-      throw DataError("[text] " + path + " has no text",
-                      "a text is a .txt file, also in a folder of the folder");
+      throw DataError("[text] " + path + " has no text" + text.others.counts(),
+                      std::string("a text is a .txt file, also in a folder of the folder") +
+                          (text.others.has(".jsonl")
+                               ? "; texts with classes may also be a .jsonl file, named itself"
+                               : ""));
     }
   } else if (!files.exists(path)) {
     throw DataError("[text] " + path + " does not exist",
@@ -162,16 +177,38 @@ void check_vocabulary(const Network& network, const Vocabulary& vocabulary) {
                         "set its vocabulary = " + std::to_string(vocabulary.size()));
 }
 
-DatastorePtr open_texts(const std::vector<std::string>& paths, bool labeled, const Model& model) {
+DatastorePtr windows_of(const TextFiles& text, const TokensPtr& tokens,
+                        const Vocabulary& vocabulary, const TokenWindowOptions& options) {
+  DatastorePtr windows = token_windows(tokens, vocabulary, options);
+  std::vector<std::string> notices = text.others.notices(text.source);
+  if (notices.empty()) return windows;
+  return std::make_shared<Noted>(std::move(windows), std::move(notices));
+}
+
+DatastorePtr open_texts(const std::vector<std::string>& paths, bool labeled, const Model& model,
+                        const TextColumns& columns) {
   const Vocabulary vocabulary = vocabulary_of(model);
   const int64_t given = model.preparation.window_length;
   const int64_t length = given > 0 ? given : default_text_window;
-  if (classifies_texts(model.network)) {
-    return labeled_texts(read_labeled_texts(paths, labeled), vocabulary, length,
+  const bool classifies = classifies_texts(model.network);
+  if ((!columns.text.empty() || !columns.label.empty()) &&
+      !(classifies && std::ranges::any_of(paths, is_json_lines_name))) {
+    throw InvalidArgument(std::string("[text] ") +
+                              (columns.text.empty() ? "--label-column" : "--text-column") +
+                              " is for .jsonl files" +
+                              (classifies ? ", but there is none"
+                                          : " of texts with classes, which the model has not"),
+                          "leave it out");
+  }
+  if (classifies) {
+    const Preparation& before = model.preparation;
+    const TextColumns keys{.text = columns.text.empty() ? before.text_column : columns.text,
+                           .label = columns.label.empty() ? before.label_column : columns.label};
+    return labeled_texts(read_labeled_texts(paths, labeled, keys), vocabulary, length,
                          labeled ? model.classes : std::vector<std::string>());
   }
-  return token_windows(tokens_of(read_text_files(only_text(paths)), vocabulary), vocabulary,
-                       {.length = length});
+  const TextFiles text = read_text_files(only_text(paths));
+  return windows_of(text, tokens_of(text, vocabulary), vocabulary, {.length = length});
 }
 
 }  // namespace lockstep

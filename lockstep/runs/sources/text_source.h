@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/datastores/other_files.h"
 #include "lockstep/data/datastores/text/text.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/network.h"
@@ -26,6 +27,7 @@ const std::string& only_text(const std::vector<std::string>& names);
 struct TextFiles {
   std::string source;
   std::vector<std::string> paths, texts;  // of each file
+  OtherFiles others;                      // of a folder, without hidden ones
 };
 // Throws DataError if there is no text, and for other files than .txt; FileError.
 TextFiles read_text_files(const std::string& path);
@@ -56,27 +58,43 @@ void check_vocabulary(const Network& network, const Vocabulary& vocabulary);
 // Whether a network that takes text gives one output for each text.
 bool classifies_texts(const Network& network);
 
+// The keys of .jsonl files. "": `text` and `label`.
+struct TextColumns {
+  std::string text = {}, label = {};
+};
+
 // Texts with the names of their classes, each an observation.
 struct LabeledTexts {
-  TextFiles files;                  // a path for each text, with the line of a .jsonl file
-  std::vector<std::string> labels;  // "" without labels
+  TextFiles files;                   // a path for each text, with the line of a .jsonl file
+  std::vector<std::string> labels;   // "" without labels
+  std::vector<std::string> notices;  // of what was left out of folders
 };
 // Reads a folder with a folder of .txt files for each class, or a .jsonl file, which has an object
-// with the keys `text` and `label` on each line; of several, one after another. Without labels,
-// .txt files count, too, also outside folders of classes, and `label` is not needed. Throws
-// DataError, naming file, line and key, for what is not such data and for texts that are empty;
+// with the keys of text and label on each line; of several, one after another. Without labels, .txt
+// files count, too, also outside folders of classes, and the key of labels is not needed. Throws
+// DataError, naming file, line and keys, for what is not such data and for texts that are empty;
 // FileError.
-LabeledTexts read_labeled_texts(const std::vector<std::string>& paths, bool labeled);
+LabeledTexts read_labeled_texts(const std::vector<std::string>& paths, bool labeled,
+                                const TextColumns& columns = {});
+
+// Windows of a text: token_windows(), with notices of what was left out of its folder.
+DatastorePtr windows_of(const TextFiles& text, const TokensPtr& tokens,
+                        const Vocabulary& vocabulary, const TokenWindowOptions& options);
 
 // Their first `most` tokens as sequences with labels. `classes` are those of a training, or empty:
-// those of the texts, in bytewise order. The datastore's notices count the texts that are cut and
-// the unknown tokens. Throws what tokens_of() throws, and DataError, naming the text, for one
-// without tokens or with a label that is not among the classes.
+// those of the texts, in bytewise order. The datastore's notices count the texts that are cut, the
+// unknown tokens, and files that were left out. Throws what tokens_of() throws, and DataError,
+// naming the text, for one without tokens or with a label that is not among the classes.
 DatastorePtr labeled_texts(const LabeledTexts& texts, const Vocabulary& vocabulary, int64_t most,
                            std::vector<std::string> classes = {});
 
 // Texts for a model as its training had them: in windows, or each with its class. `labeled`:
-// whether texts of classes have labels. Throws what the functions above throw.
-DatastorePtr open_texts(const std::vector<std::string>& paths, bool labeled, const Model& model);
+// whether texts of classes have labels. A key of `columns` replaces that of the training. Throws
+// what the functions above throw, and InvalidArgument for keys where there are no .jsonl files.
+DatastorePtr open_texts(const std::vector<std::string>& paths, bool labeled, const Model& model,
+                        const TextColumns& columns = {});
+
+// Whether a name is that of a file with a JSON object on each line.
+bool is_json_lines_name(const std::string& name);
 
 }  // namespace lockstep

@@ -63,7 +63,10 @@ TEST_F(ModelFile, KeepsHowATextWasReadAndItsVocabulary) {
   network.initialize(0);
   const std::vector<std::string> tokens{"<unknown>", "b", "\xC3\xA4"};
   network.set_columns({.inputs = {tokens}});
-  const Preparation text{.tokens = "characters", .window_length = 64};
+  const Preparation text{.tokens = "characters",
+                         .window_length = 64,
+                         .text_column = "body",
+                         .label_column = "sta\"rs"};
   save_model(local_files(), path, network, tokens, text);
   const Model model = load_model(local_files(), path);
   EXPECT_EQ(model.preparation, text);
