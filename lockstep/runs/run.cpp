@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/memory_room.h"
@@ -121,7 +122,7 @@ std::string stop_reason(const Job& job, const RunOptions& options, const Trainin
     return "stop_after = " + std::to_string(options.stop_after);
   }
   if (options.stop_after_epochs > 0) {
-    return "it was to pause after " + std::to_string(options.stop_after_epochs) + " epochs";
+    return "it was to pause after " + counted(options.stop_after_epochs, "epoch");
   }
   return "max_time = " + nlohmann::json(job.training.max_time).dump() + " s has passed";
 }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/optimizer/updates.h"
@@ -82,7 +83,7 @@ ordered_json description_of(const LoopPart& part) {
   for (const auto& [name, tensors] : solver.arrays) {
     if (tensors->size() == (updated ? parameters : 0)) continue;
     throw InvalidArgument("[loop] `" + name + "` in the state of " + solver.solver + " is of " +
-                          std::to_string(tensors->size()) + " parameters, but the network of the " +
+                          counted(tensors->size(), "parameter") + ", but the network of the " +
                           "part " + part.name + " has " + std::to_string(parameters));
   }
   object["updated"] = updated;
@@ -124,7 +125,7 @@ void check_loop(const std::string& path, const std::vector<LoopPart>& parts,
       refuse_file(path,
                   "the part " + part.name + " was saved " +
                       (rows == 0 ? "without states by row"
-                                 : "with states by row for " + std::to_string(rows) + " rows") +
+                                 : "with states by row for " + counted(rows, "row")) +
                       ", but they are made for " + std::to_string(made),
                   "call make_row_states() with the same number, or leave it to load_loop()");
     }

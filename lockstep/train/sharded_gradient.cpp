@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/thread_pool.h"
@@ -120,14 +121,14 @@ struct ShardGroup::State {
     }
     if (members == nullptr) {
       if (options.loads.size() <= 1) return;
-      refuse_options("loads has " + std::to_string(options.loads.size()) +
-                     " entries, and this process is not a member of a group");
+      refuse_options("loads has " + counted(options.loads.size(), "entry", "entries") +
+                     ", and this process is not a member of a group");
     }
     std::vector<double> loads = options.loads;
     if (loads.empty()) loads.assign(static_cast<size_t>(members->size()), 1);
     if (loads.size() != static_cast<size_t>(members->size())) {
-      refuse_options("loads has " + std::to_string(loads.size()) + " entries, but the group has " +
-                     std::to_string(members->size()) + " members");
+      refuse_options("loads has " + counted(loads.size(), "entry", "entries") +
+                     ", but the group has " + counted(members->size(), "member"));
     }
     executor->join(borrowed(*members), loads, limit);
   }
@@ -191,9 +192,9 @@ void ShardGroup::State::compare_calls(int64_t rows, int64_t iteration) {
     const auto theirs = decode<std::vector<uint64_t>>(all[r]);
     throw InvalidArgument("[sharded_value_and_gradient] member " + std::to_string(r) +
                               " of the group calls for iteration " + std::to_string(theirs.at(1)) +
-                              " with " + std::to_string(theirs.at(0)) +
-                              " observations, but this one for iteration " +
-                              std::to_string(iteration) + " with " + std::to_string(rows) +
+                              " with " + counted(theirs.at(0), "observation") +
+                              ", but this one for iteration " + std::to_string(iteration) +
+                              " with " + std::to_string(rows) +
                               ", or the networks or options differ",
                           "all members must use the same mini-batches, options and networks");
   }

@@ -143,7 +143,7 @@ initial_learning_rate = 0.01
         self.assertIn("--crop is for networks with one input",
                       self.run_command("predict", "one", "digits", "measured.csv", "--crop").stderr)
         (self.folder / "short.csv").write_text("first,second\n1,2\n")
-        self.assertIn("short.csv has 1 observations, but digits has 200",
+        self.assertIn("short.csv has 1 observation, but digits has 200",
                       self.run_command("evaluate", "one", "digits", "short.csv").stderr.replace(
                           str(self.folder) + "/", ""))
 

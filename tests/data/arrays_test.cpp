@@ -85,7 +85,7 @@ TEST(Arrays, WhatCannotBeIsRefused) {
   expect_says(refusal({1, {0, 3}, {}}), "no elements");
   expect_says(refusal({2, {2}, {1, 2, 3, std::nanf("")}}), "observation 1: element 1 is nan");
   expect_says(refusal({1, {1}, {std::numeric_limits<float>::infinity()}}), "element 0 is inf");
-  expect_says(refusal({2, {1}, {1, 2}}, {.labels = {1}}), "1 labels for 2 arrays of 1");
+  expect_says(refusal({2, {1}, {1, 2}}, {.labels = {1}}), "1 label for 2 arrays of 1");
   expect_says(refusal({1, {1}, {1}}, {.labels = {5}, .classes = {"a"}}), "observation 0 has the");
   expect_says(message_of<InvalidArgument>([] { array_datastore(Tensor::zeros({3})); }), "f32 of 3");
   expect_says(message_of<InvalidArgument>([] {

@@ -197,6 +197,7 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal("\r\n \n"), " is empty");
   EXPECT_EQ(refusal("x,kind\n"), " names columns, but has no rows");
   EXPECT_EQ(refusal("x,y,kind\n1,2,a\n1,a\n"), " line 3 has 2 columns, but the first line names 3");
+  EXPECT_EQ(refusal("x,y,kind\n1\n"), " line 2 has 1 column, but the first line names 3");
   EXPECT_EQ(refusal("x,kind\n1,a,\n"), " line 2 has 3 columns, but the first line names 2");
   EXPECT_EQ(refusal("x,y,kind\n1,wide,a\n"), " line 2, column 2 (y): `wide` is not a number");
   EXPECT_EQ(refusal("x,y,kind\n1,2 3,a\n"), " line 2, column 2 (y): `2 3` is not a number");

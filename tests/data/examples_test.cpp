@@ -133,7 +133,10 @@ TEST(Examples, WhatCannotBeCombinedIsRefused) {
               "11 observations (11 arrays of 3 in memory) for 12 observations (memory)");
   expect_says(refusal([&] { combine({images}); }), "two or more");
   expect_says(refusal([&] { combine({images, nullptr}); }), "null");
-  expect_says(refusal([&] { combine({images, vectors()}, {"a"}); }), "1 names for 2 inputs");
+  expect_says(refusal([&] {
+                combine({images, vectors()}, {"a"});
+              }),
+              "received 1 name for 2 inputs");
   expect_says(refusal([&] { combine({images, vectors()}, {"a", "a"}); }), "the same name");
   expect_says(refusal([&] {
                 combine({images, with_targets(images, vectors())});

@@ -116,8 +116,7 @@ TEST_F(SeveralInputs, WhatDoesNotFitIsRefusedByName) {
   EXPECT_CONTAINS(message({"crop=center"}), "[data] crop is for networks with one input");
   EXPECT_CONTAINS(message({"data.train=[\"digits\", \"small\", \"none.csv\"]"}), "none.csv");
   write("features.csv", "first,second\n1,2\n");
-  EXPECT_CONTAINS(message({}),
-                  "features.csv has 1 observations, but " + folder + "/digits has 100");
+  EXPECT_CONTAINS(message({}), "features.csv has 1 observation, but " + folder + "/digits has 100");
 }
 
 TEST_F(SeveralInputs, ExamplesWithAnUnreadableInputAreLeftOut) {

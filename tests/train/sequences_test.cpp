@@ -234,6 +234,26 @@ TEST(SequenceTraining, RefusesWhatDoesNotFit) {
                        "steps");
 }
 
+// The message was about shapes of arrays.
+TEST(SequenceTraining, LabelsByStepAsTargetsOfTheirOwnAreRefused) {
+  const DatastorePtr labels = step_labels(testing::signal_tags(kSequences));
+  const auto expect_refused = [](const std::function<void()>& use) {
+    const std::string message = message_of<InvalidArgument>(use);
+    testing::expect_says(message, "labels by step (");
+    testing::expect_says(message, "cannot be targets of their own");
+  };
+  TrainingProblem tagger = problem_of(Kind::tagger);
+  const DatastorePtr inputs = sequence_datastore(testing::signals(kSequences, kChannels));
+  const TrainingData apart{.training = inputs, .training_targets = labels};
+  expect_refused([&] { train(tagger.network, apart, sequence_options(1)); });
+  TrainingData validated = tagger.data;
+  validated.validation = inputs;
+  validated.validation_targets = labels;
+  expect_refused([&] { train(tagger.network, validated, sequence_options(1)); });
+  tagger.network.initialize(1);
+  expect_refused([&] { evaluate(tagger.network, inputs, {.targets = labels}); });
+}
+
 // Targets by step of other lengths were read outside their memory, or compared with zeros.
 TEST(SequenceTraining, TargetsOfOtherLengthsAreRefusedInEvaluations) {
   for (const int64_t more : {-1, 1, 2, 40}) {

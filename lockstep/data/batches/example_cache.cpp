@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/os/shared_memory.h"
@@ -104,7 +105,7 @@ void ExampleCache::place_values(const CachedShapes& shapes) {
   if (shapes.inputs.size() != spec.inputs.size() ||
       (!shapes.from.empty() && shapes.from.size() != shapes.inputs.size()) ||
       (shapes.target && !spec.target)) {
-    throw InvalidArgument("[example cache] " + std::to_string(shapes.inputs.size()) + " inputs " +
+    throw InvalidArgument("[example cache] " + counted(shapes.inputs.size(), "input") + " " +
                           (shapes.target ? "with" : "without") + " targets are expected, but " +
                           store_->describe() + " has " + std::to_string(spec.inputs.size()) +
                           (spec.target ? " with targets" : " without targets"));
@@ -268,7 +269,7 @@ void ExampleCache::check_array(int64_t index, const CachedValue& value,
   if (shape.rank() < 1 || shape.without_batch() != value.shape || shape[0] < 1 ||
       shape.elements() != array.elements()) {
     throw DataError("[example cache] " + named(index) + " is " + shape.to_string() + " with " +
-                    std::to_string(array.elements()) + " elements, expected one or more steps of " +
+                    counted(array.elements(), "element") + ", expected one or more steps of " +
                     value.shape.to_string());
   }
   keep_steps(value, index, shape[0]);
@@ -298,7 +299,7 @@ Example ExampleCache::load(int64_t index, Digest* content) const {
   take_content(index, example.content, content);
   if (example.inputs.size() != inputs_.size()) {
     throw DataError("[example cache] " + named(index) + " has " +
-                    std::to_string(example.inputs.size()) + " inputs, expected " +
+                    counted(example.inputs.size(), "input") + ", expected " +
                     std::to_string(inputs_.size()));
   }
   for (const CachedValue& input : inputs_) check_value(index, input, example);

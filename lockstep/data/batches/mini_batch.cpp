@@ -64,15 +64,14 @@ void MiniBatch::check() const {
           "a preprocess function that changes the number of rows must change all arrays alike");
     }
     if (array.rows < 0) {
-      throw InvalidArgument("[mini-batch] `" + array.name + "` has " + std::to_string(array.rows) +
-                            " rows");
+      throw InvalidArgument("[mini-batch] `" + array.name + "` has " + counted(array.rows, "row"));
     }
     const std::vector<int64_t>& offsets = array.offsets;
     if (array.ragged() &&
         (static_cast<int64_t>(offsets.size()) != array.rows + 1 || offsets.front() != 0 ||
          !std::is_sorted(offsets.begin(), offsets.end()))) {
       throw InvalidArgument("[mini-batch] the offsets of `" + array.name + "` are not " +
-                            std::to_string(array.rows + 1) + " numbers from 0 that never decrease");
+                            counted(array.rows + 1, "number") + " from 0 that never decrease");
     }
     const int64_t entries = array.ragged() ? offsets.back() : array.rows;
     const size_t wanted = static_cast<size_t>(entries) * array.row_bytes();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/data/batches/queue_check.h"
@@ -81,8 +82,8 @@ std::shared_ptr<const ExampleCache> MiniBatchRows::cache_of(const DatastorePtr& 
 void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions& options) {
   const CachedTargets targets = targets_of(cache, options.targets.get());
   require_in_queue(!targets || targets.cache->size() == cache.size(),
-                   "there are " + std::to_string(targets ? targets.cache->size() : 0) +
-                       " targets for " + std::to_string(cache.size()) + " observations");
+                   "received " + counted(targets ? targets.cache->size() : 0, "target") + " for " +
+                       counted(cache.size(), "observation"));
   if (!cache.has_images()) {
     if (options.augmentation.any()) check_images(*cache.store(), "augmentation");
     if (options.noise.any()) check_images(*cache.store(), "noise");
@@ -176,7 +177,7 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
     const IndexRange piece = piece_of(batch, steps.count);
     if (piece.count != array.offsets[i + 1] - array.offsets[i]) {
       throw DataError("[mini-batch queue] " + cache.store()->name(observation) + " has " +
-                      std::to_string(piece.count) + " steps, and its datastore announces " +
+                      counted(piece.count, "step") + ", and its datastore announces " +
                       std::to_string(array.offsets[i + 1] - array.offsets[i]));
     }
     if (piece.count == 0) return;

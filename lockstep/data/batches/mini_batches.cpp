@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
@@ -40,8 +41,8 @@ void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
         std::string(name) + " is " + std::to_string(value) + ", but must be 0 to 2^31");
   }
   require_in_queue(per_epoch > 0,
-                   "a mini-batch of " + std::to_string(options.mini_batch_size) +
-                       " observations is larger than the data (" + std::to_string(n) +
+                   "a mini-batch of " + counted(options.mini_batch_size, "observation") +
+                       " is larger than the data (" + std::to_string(n) +
                        ") and partial mini-batches are dropped, so an epoch would be empty",
                    "choose a mini_batch_size of at most " + std::to_string(n) +
                        " or keep the last, partial mini-batch");
@@ -59,8 +60,8 @@ void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
 
 Tensor one_hot(std::span<const int32_t> labels, int64_t classes) {
   if (classes < 1) {
-    throw InvalidArgument("[one_hot] " + std::to_string(classes) +
-                          " classes: at least one is required");
+    throw InvalidArgument("[one_hot] " + counted(classes, "class", "classes") +
+                          ": at least one is required");
   }
   const auto n = static_cast<int64_t>(labels.size());
   Tensor rows = Tensor::zeros({n, classes});
@@ -69,8 +70,8 @@ Tensor one_hot(std::span<const int32_t> labels, int64_t classes) {
     const int64_t label = labels[static_cast<size_t>(i)];
     if (label < 0 || label >= classes) {
       throw InvalidArgument("[one_hot] label " + std::to_string(label) + " at index " +
-                            std::to_string(i) + ", but there are " + std::to_string(classes) +
-                            " classes, counted from 0");
+                            std::to_string(i) + ", but there are " +
+                            counted(classes, "class", "classes") + ", counted from 0");
     }
     values[i * classes + label] = 1;
   }

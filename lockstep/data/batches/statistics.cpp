@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/example_cache.h"
@@ -53,8 +54,8 @@ void ChannelStatistics::add(const uint8_t* data, int64_t pixels) {
 
 void ChannelStatistics::merge(const ChannelStatistics& other) {
   if (other.channels() != channels()) {
-    throw InvalidArgument("[statistics] cannot merge " + std::to_string(other.channels()) +
-                          " channels into " + std::to_string(channels()));
+    throw InvalidArgument("[statistics] cannot merge " + counted(other.channels(), "channel") +
+                          " into " + std::to_string(channels()));
   }
   for (size_t c = 0; c < sum.size(); ++c) {
     add_checked(sum[c], other.sum[c]);

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/data/batches/example_values.h"
@@ -100,8 +101,8 @@ void ExampleCache::keep_steps(const CachedValue& value, int64_t index, int64_t s
   int64_t before = 0;
   const bool known = !kept_steps(value, index).compare_exchange_strong(before, steps);
   if (!known || before == steps) return;
-  throw DataError("[example cache] " + named(index) + " has " + std::to_string(steps) +
-                      " steps, but had " + std::to_string(before) + " before",
+  throw DataError("[example cache] " + named(index) + " has " + counted(steps, "step") +
+                      ", but had " + std::to_string(before) + " before",
                   "a run's data must not change until the run has ended");
 }
 

@@ -20,7 +20,7 @@ void check_sizes(const char* where, const Datastore& one, const Datastore& other
   if (one.size() == other.size()) return;
   throw InvalidArgument("[" + std::string(where) + "] there are " + std::to_string(other.size()) +
                             " " + what + " (" + other.describe() + ") for " +
-                            std::to_string(one.size()) + " observations (" + one.describe() + ")",
+                            counted(one.size(), "observation") + " (" + one.describe() + ")",
                         "example i of each belong together: select them with subset()");
 }
 
@@ -49,8 +49,8 @@ class Combined final : public DatastoreWrapper {
     from_.emplace_back(stores_[0].get(), stores_[0]->spec().inputs.size());  // the target
     if (inputs.empty()) return;
     if (inputs.size() != spec_.inputs.size()) {
-      throw InvalidArgument("[combine] there are " + std::to_string(inputs.size()) + " names for " +
-                            std::to_string(spec_.inputs.size()) + " inputs");
+      throw InvalidArgument("[combine] received " + counted(inputs.size(), "name") + " for " +
+                            counted(spec_.inputs.size(), "input"));
     }
     if (std::set<std::string>(inputs.begin(), inputs.end()).size() != inputs.size()) {
       throw InvalidArgument("[combine] two inputs have the same name");

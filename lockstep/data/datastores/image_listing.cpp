@@ -97,7 +97,7 @@ std::string left_out(const FolderContents& contents) {
   for (const auto& [extension, count] : contents.others) files += count;
   std::string message =
       "[image_folder] " + root + " holds no JPEG, PNG, WebP, GIF, BMP or PNM image: found " +
-      std::to_string(contents.folders) + " folders and " + std::to_string(files) + " other files";
+      counted(contents.folders, "folder") + " and " + std::to_string(files) + " other files";
   const std::string found = counted_extensions(contents);
   if (!found.empty()) message += " (" + found + ")";
   if (!contents.unread.empty() || !contents.hidden.empty()) message += "; " + left_out(contents);
@@ -286,7 +286,7 @@ void ImageListing::check_labels(const ImageFolderOptions& options) const {
             "; or let the folder that contains an image be its class: " + nearest_option);
   }
   if (class_files_ > 0 && classes_.size() == 1) {
-    throw DataError("[image_folder] all " + std::to_string(size()) + " images of " + root_ +
+    throw DataError("[image_folder] all " + counted(size(), "image") + " of " + root_ +
                         " would be one class, but there are " + std::to_string(class_files_) +
                         " .cls files, which hold the classes of images (WebDataset)",
                     "classes are learned from folders: put the images of each class into a folder "

@@ -1,6 +1,7 @@
 // Builds of layers: to learn what they declare, and into a graph.
 #include <algorithm>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/ops.h"
@@ -80,10 +81,9 @@ struct LayerBuild {
     const Shape& shape = to.graph.shape(result.value);
     const int64_t n = to.graph.shape(inputs[0].value)[0];
     if (shape.rank() < 1 || shape[0] != n) {
-      refuse_layer(
-          to.name,
-          "build() gives " + shape.to_string() + " for " + std::to_string(n) + " observations",
-          "the first dimension of the result counts observations");
+      refuse_layer(to.name,
+                   "build() gives " + shape.to_string() + " for " + counted(n, "observation"),
+                   "the first dimension of the result counts observations");
     }
     return result;
   }
@@ -116,7 +116,7 @@ struct LayerBuild {
       const Shape shape = builder.spec_of(builder.position_of(result)).shape;
       if (shape.rank() < 1 || shape[0] != n * graph.shape(first->value)[1]) {
         refuse_layer(target.where, "build() gives " + shape.to_string() + " for " +
-                                       std::to_string(n * graph.shape(first->value)[1]) + " steps");
+                                       counted(n * graph.shape(first->value)[1], "step"));
       }
       result = ops::reshaped(result, steps_apart(shape, n));
       return {builder.number_of(result), first->lengths};

@@ -117,11 +117,11 @@ NetworkAnalysis Network::State::analyze(bool in_pieces) const {
     const int count = static_cast<int>(node.inputs.size());
     if (count < node.layer->least_inputs() || count > node.layer->most_inputs()) {
       const int least = node.layer->least_inputs(), most = node.layer->most_inputs();
+      const bool over = count > most && most > least;
       a.problems.push_back(
-          {node.name, count > most && most > least
-                          ? fmt::format("takes at most {} inputs, has {}", most, count)
-                          : fmt::format("takes {}{} inputs, has {}", least,
-                                        most > least ? " or more" : "", count)});
+          {node.name,
+           fmt::format("takes {}{}{} input{}, has {}", over ? "at most " : "", over ? most : least,
+                       !over && most > least ? " or more" : "", most > 1 ? "s" : "", count)});
       sound[i] = false;
     }
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/network_state.h"
@@ -161,7 +162,7 @@ std::vector<Tensor> Network::sequence_lengths(std::span<const Tensor> inputs,
     const Tensor& lengths = given[all.size()];
     if (lengths.dtype() != DType::i32 || !(lengths.shape() == Shape{n})) {
       throw InvalidArgument("[network] the lengths of the input `" + node.name + "` must be " +
-                            std::to_string(n) + " numbers of i32, received " +
+                            counted(n, "number") + " of i32, received " +
                             lengths.spec().to_string());
     }
     const Tensor host = lengths.to({});
@@ -169,14 +170,14 @@ std::vector<Tensor> Network::sequence_lengths(std::span<const Tensor> inputs,
       const int32_t length = host.data<int32_t>()[i];
       if (length >= 0 && length <= steps) continue;
       throw InvalidArgument("[network] observation " + std::to_string(i + 1) + " of the input `" +
-                            node.name + "` has " + std::to_string(steps) +
-                            " steps, but its length is given as " + std::to_string(length));
+                            node.name + "` has " + counted(steps, "step") +
+                            ", but its length is given as " + std::to_string(length));
     }
     all.push_back(lengths.to(device()));
   }
   if (!given.empty() && all.size() != given.size()) {
-    throw InvalidArgument("[network] received the lengths of " + std::to_string(given.size()) +
-                          " inputs, but the network has another number of sequences as inputs");
+    throw InvalidArgument("[network] received the lengths of " + counted(given.size(), "input") +
+                          ", but the network has another number of sequences as inputs");
   }
   return all;
 }
@@ -184,8 +185,8 @@ std::vector<Tensor> Network::sequence_lengths(std::span<const Tensor> inputs,
 int64_t Network::check_inputs(std::span<const Tensor> inputs) const {
   const std::vector<NetworkValue> wanted = this->inputs();
   if (inputs.size() != wanted.size()) {
-    throw InvalidArgument("[network] takes " + std::to_string(wanted.size()) +
-                          " inputs, received " + std::to_string(inputs.size()));
+    throw InvalidArgument("[network] takes " + counted(wanted.size(), "input") + ", received " +
+                          std::to_string(inputs.size()));
   }
   int64_t n = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/engine/nn/network.h"
@@ -15,9 +16,8 @@ void check_column_names(const std::vector<std::string>& names, const std::string
                         int64_t elements) {
   if (names.empty()) return;
   if (static_cast<int64_t>(names.size()) != elements) {
-    throw InvalidArgument("[columns] " + what + " has " + std::to_string(elements) +
-                          " elements, received " + std::to_string(names.size()) +
-                          " names of columns");
+    throw InvalidArgument("[columns] " + what + " has " + counted(elements, "element") +
+                          ", received " + counted(names.size(), "name") + " of columns");
   }
   for (const std::string& name : names) {
     if (name.empty()) throw InvalidArgument("[columns] a column of " + what + " has no name");
@@ -60,9 +60,8 @@ const TableColumns& Network::columns() const { return state_->columns; }
 void Network::set_columns(TableColumns columns) {
   const std::vector<Shape> shapes = input_shapes();
   if (!columns.inputs.empty() && columns.inputs.size() != shapes.size()) {
-    throw InvalidArgument("[columns] the network has " + std::to_string(shapes.size()) +
-                          " inputs, received the columns of " +
-                          std::to_string(columns.inputs.size()));
+    throw InvalidArgument("[columns] the network has " + counted(shapes.size(), "input") +
+                          ", received the columns of " + std::to_string(columns.inputs.size()));
   }
   const std::vector<NetworkValue> values = inputs();
   for (size_t i = 0; i < columns.inputs.size(); ++i) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
@@ -48,12 +49,12 @@ class FullyConnected final : public FloatOp {
     }
     if (w.rank() != 2 || w[0] < 1 || w[1] != x.elements() / x[0]) {
       throw InvalidArgument("[fully_connected] an observation has " +
-                            std::to_string(x.elements() / x[0]) +
-                            " elements, which do not fit the weights" + received);
+                            counted(x.elements() / x[0], "element") +
+                            ", which do not fit the weights" + received);
     }
     if (bias_ && !(in[2] == Shape{w[0]})) {
-      throw InvalidArgument("[fully_connected] expected a bias of " + std::to_string(w[0]) +
-                            " elements, received " + in[2].to_string());
+      throw InvalidArgument("[fully_connected] expected a bias of " + counted(w[0], "element") +
+                            ", received " + in[2].to_string());
     }
     return {Shape{x[0], w[0]}};
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/kept_op.h"
 #include "lockstep/engine/kernels/shapes/arange.h"
@@ -58,7 +59,7 @@ class Reshape final : public Reshaping {
     const int64_t given = x.without_batch().elements(), wanted = observation_.elements();
     if (given != wanted) {
       throw InvalidArgument("[reshape] " + observation_.to_string() + " has " +
-                            std::to_string(wanted) + " elements, but an observation has " +
+                            counted(wanted, "element") + ", but an observation has " +
                             std::to_string(given) + " (input " + x.to_string() + ")");
     }
     return batch_shape(x[0], observation_);

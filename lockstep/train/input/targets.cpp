@@ -207,10 +207,9 @@ std::vector<size_t> check_inputs(const Network& network, const Datastore& data) 
     refuse_single(layers, spec.inputs[0], data);
   }
   if (layers.size() != spec.inputs.size()) {
-    throw InvalidArgument("[training] the network has " + std::to_string(layers.size()) +
-                          " inputs (" + text_of(layers) + "), but the examples of " +
-                          data.describe() + " have " + std::to_string(spec.inputs.size()) + ": " +
-                          text_of(spec));
+    throw InvalidArgument("[training] the network has " + counted(layers.size(), "input") + " (" +
+                          text_of(layers) + "), but the examples of " + data.describe() + " have " +
+                          std::to_string(spec.inputs.size()) + ": " + text_of(spec));
   }
   const std::vector<size_t> from = match_names(layers, spec, data);
   for (size_t k = 0; k < layers.size(); ++k) {
@@ -237,6 +236,12 @@ std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& 
   if (spec.inputs.size() != 1 || spec.target) {
     throw InvalidArgument("[training] a target is one image or array, but the examples of " +
                           targets->describe() + " have several inputs or targets");
+  }
+  if (spec.inputs[0].type == DType::i32) {
+    throw InvalidArgument("[training] labels by step (" + targets->describe() +
+                              ") cannot be targets of their own, only parts of the examples",
+                          "put them into the examples: with_targets(sequences, step_labels(...)) "
+                          "as the training data, and no targets next to it");
   }
   return spec.inputs[0];
 }
@@ -316,9 +321,9 @@ std::shared_ptr<const ExampleCache> target_cache_for(
     const std::shared_ptr<const ExampleCache>& inputs, size_t budget_bytes) {
   if (!targets) return nullptr;
   if (targets->size() != inputs->size()) {
-    throw InvalidArgument("[training] there are " + std::to_string(targets->size()) + " targets (" +
-                          targets->describe() + ") for " + std::to_string(inputs->size()) +
-                          " observations (" + inputs->store()->describe() + ")");
+    throw InvalidArgument("[training] received " + counted(targets->size(), "target") + " (" +
+                          targets->describe() + ") for " + counted(inputs->size(), "observation") +
+                          " (" + inputs->store()->describe() + ")");
   }
   const std::optional<ValueSpec> spec = target_spec(*inputs->store(), targets);
   const Shape shape = network.output_shapes().at(0);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/functions.h"
@@ -127,8 +128,8 @@ NotFinite describe(const Named& named) {
   const std::string layer = named.tensor.substr(0, dot), tensor = named.tensor.substr(dot + 1);
   const std::string place = "`" + tensor + "` of layer `" + layer + "`";
   return {(named.kind == Kind::solver ? "the solver's `" + named.array + "` for " + place : place) +
-              " has " + std::to_string(bad) + " of " + std::to_string(values.size()) +
-              " values that are not finite",
+              " has " + std::to_string(bad) + " of " + counted(values.size(), "value") +
+              " that are not finite",
           hint_for(named.kind)};
 }
 

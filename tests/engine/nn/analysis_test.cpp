@@ -158,7 +158,7 @@ TEST(Analyze, TheWrongNumberOfInputsIsNamed) {
   expect_problem(one, "sum", {"2 or more", "has 1"});
   Network two{image()};
   two.add(relu(), "rectify", {"image_input_1", "image_input_1"});
-  expect_problem(two, "rectify", {"takes 1 inputs", "has 2"});
+  expect_problem(two, "rectify", {"takes 1 input,", "has 2"});
   Network zero{image()};
   zero.add(image(), "second", {"image_input_1"});
   expect_problem(zero, "second", {"takes 0 inputs", "has 1"});

@@ -409,7 +409,7 @@ TEST(NetworkRun, InputsThatDoNotFitAreNamed) {
     const std::string text = error_of(inputs);
     EXPECT_NE(text.find(word), std::string::npos) << text;
   };
-  expect({}, "takes 1 inputs, received 0");
+  expect({}, "takes 1 input, received 0");
   expect({pixels({2, 3, 8, 8}, 1), pixels({2, 3, 8, 8}, 1)}, "received 2");
   expect({pixels({2, 1, 8, 8}, 1)}, "2x1x8x8");
   expect({pixels({3, 8, 8}, 1)}, "3x8x8");

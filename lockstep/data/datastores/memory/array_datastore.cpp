@@ -1,6 +1,7 @@
 #include <cmath>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/memory/in_memory.h"
@@ -118,7 +119,7 @@ DatastorePtr array_datastore(ImageBlock block, ImageLabels labels) {
   if (block.count < 0 || block.pixels.size() % bytes != 0 ||
       block.pixels.size() / bytes != static_cast<uint64_t>(block.count)) {
     refuse("a block of " + std::to_string(block.pixels.size()) + " bytes for " +
-           std::to_string(block.count) + " images of " + std::to_string(bytes));
+           counted(block.count, "image") + " of " + std::to_string(bytes));
   }
   return std::make_shared<Block>(std::move(block), std::move(labels));
 }
@@ -131,7 +132,7 @@ DatastorePtr array_datastore(ArrayBlock block, ImageLabels labels) {
   if (block.count < 0 || block.values.size() % elements != 0 ||
       block.values.size() / elements != static_cast<size_t>(block.count)) {
     refuse("a block of " + std::to_string(block.values.size()) + " floats for " +
-           std::to_string(block.count) + " arrays of " + block.shape.to_string());
+           counted(block.count, "array") + " of " + block.shape.to_string());
   }
   for (size_t i = 0; i < block.values.size(); ++i) {
     if (std::isfinite(block.values[i])) continue;

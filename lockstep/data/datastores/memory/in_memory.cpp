@@ -22,12 +22,12 @@ InMemory::InMemory(std::string where, int64_t size, ImageLabels labels,
   if (given.empty()) {
     if (classes.empty()) classes.emplace_back();
     if (size > 0 && classes.size() > 1) {
-      refuse(std::to_string(classes.size()) + " classes, but no labels");
+      refuse(counted(classes.size(), "class", "classes") + ", but no labels");
     }
     given.assign(static_cast<size_t>(size), 0);
   }
   if (static_cast<int64_t>(given.size()) != size) {
-    refuse(std::to_string(given.size()) + " labels for " + std::to_string(size) + " " + kind_);
+    refuse(counted(given.size(), "label") + " for " + std::to_string(size) + " " + kind_);
   }
   if (classes.empty()) name_classes();
   if (std::set<std::string>(classes.begin(), classes.end()).size() != classes.size()) {

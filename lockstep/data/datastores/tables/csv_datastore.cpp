@@ -274,7 +274,7 @@ class CsvReading {
 
   void take(std::vector<std::string>& fields) {
     if (fields.size() != count_) {
-      records_.refuse(" has " + std::to_string(fields.size()) + " columns, but the first line " +
+      records_.refuse(" has " + counted(fields.size(), "column") + ", but the first line " +
                       (columns_.empty() ? "has " : "names ") + std::to_string(count_));
     }
     lines_.push_back(records_.line());

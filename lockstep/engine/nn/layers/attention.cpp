@@ -1,4 +1,5 @@
 // Embeddings, attention and what transformers are made of.
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/custom_layer.h"
@@ -38,7 +39,7 @@ struct PositionEmbedding : PositionEmbeddingOptions {
                          x.shape()[2], weights_l2_factor, weights_learning_rate_factor});
     if (steps > steps_capacity(positions)) {
       throw InvalidArgument("[position_embedding] a sequence has more steps than the " +
-                                std::to_string(positions) + " positions",
+                                counted(positions, "position"),
                             "raise `positions`, or cut the sequences");
     }
     Value at = ops::arange(x, 0, static_cast<double>(steps));
@@ -93,7 +94,7 @@ Value attended(LayerBuilder& layer, const std::string& type, const Value& x, con
   const int64_t channels = x.shape()[2];
   if (channels % o.heads != 0) {
     throw InvalidArgument("[" + type + "] " + std::to_string(o.heads) + " heads do not divide " +
-                          std::to_string(channels) + " channels");
+                          counted(channels, "channel"));
   }
   const Value all = dense(layer, prefix + "in", x, 3 * channels, o.bias);
   std::vector<Value> parts = ops::split(all, 3, 2);

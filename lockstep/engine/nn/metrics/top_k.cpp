@@ -1,5 +1,6 @@
 #include <string>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/metrics/registry.h"
 #include "lockstep/engine/nn/metrics/scores.h"
@@ -17,7 +18,7 @@ struct TopK {
     const auto classes = static_cast<int64_t>(problem.classes.size());
     if (k <= classes) return;
     throw InvalidArgument("[metrics] top-" + std::to_string(k) + " needs at least " +
-                          std::to_string(k) + " classes, there " +
+                          counted(k, "class", "classes") + ", there " +
                           (classes == 1 ? "is 1" : "are " + std::to_string(classes)));
   }
   void accumulate(const ScoredObservation& o) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/nn/network_state.h"
@@ -139,8 +140,9 @@ Tensor Network::predict_and_update(const Tensor& input, const Tensor& lengths) {
   const Tensor known = sequence_lengths(one, {lengths}).at(0);
   PieceStates next = state_->pieces;
   if (next.rows != 0 && next.rows != n) {
-    throw InvalidArgument("[network] predict_and_update() continues " + std::to_string(next.rows) +
-                              " sequences, received pieces of " + std::to_string(n),
+    throw InvalidArgument("[network] predict_and_update() continues " +
+                              counted(next.rows, "sequence") + ", received pieces of " +
+                              std::to_string(n),
                           "reset_state() begins with others; a sequence without a step in this "
                           "piece has the length 0");
   }
@@ -153,7 +155,7 @@ Tensor Network::predict_and_update(const Tensor& input, const Tensor& lengths) {
     after[row] += host.data<int32_t>()[row];
     if (after[row] <= next.most_steps) continue;
     throw InvalidArgument("[network] with this piece sequence " + std::to_string(row + 1) +
-                              " has " + std::to_string(after[row]) + " steps, but the layer `" +
+                              " has " + counted(after[row], "step") + ", but the layer `" +
                               next.limited_by + "` has room for " + std::to_string(next.most_steps),
                           "reset_state() begins with other sequences");
   }

@@ -1,6 +1,7 @@
 // Convolutions.
 #include "lockstep/engine/ops/networks/convolution.h"
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
@@ -45,8 +46,8 @@ class Convolution final : public FloatOp {
                             received);
     }
     if (bias_ && !(in[2] == Shape{w[0]})) {
-      throw InvalidArgument(where + "expected a bias of " + std::to_string(w[0]) +
-                            " elements, received " + in[2].to_string());
+      throw InvalidArgument(where + "expected a bias of " + counted(w[0], "element") +
+                            ", received " + in[2].to_string());
     }
     return {slid_over(x, w[0], window_for(x, w))};
   }
@@ -152,7 +153,7 @@ class TransposedConvolution2d final : public FloatOp {
     const int64_t filters = w[1] * groups;
     if (bias_ && !(in[2] == Shape{filters})) {
       throw InvalidArgument("[transposed_convolution2d] expected a bias of " +
-                            std::to_string(filters) + " elements, received " + in[2].to_string());
+                            counted(filters, "element") + ", received " + in[2].to_string());
     }
     return {result(x, w, window_for(x, w))};
   }

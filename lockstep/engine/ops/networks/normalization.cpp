@@ -1,6 +1,7 @@
 // Normalization.
 #include <cmath>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/images/normalize_images.h"
@@ -39,7 +40,7 @@ class BatchNormalization final : public FloatOp {
     for (size_t i = 1; i < in.size(); ++i) {
       if (!(in[i] == channels)) {
         throw InvalidArgument("[batch_normalization] scale, shift and statistics need " +
-                              std::to_string(x[1]) + " elements, received " + in[i].to_string());
+                              counted(x[1], "element") + ", received " + in[i].to_string());
       }
     }
     Shape y = x;
@@ -186,14 +187,14 @@ class GroupNormalization final : public FloatOp {
           x.to_string());
     }
     if (x[1] % groups_in(x) != 0) {
-      throw InvalidArgument("[group_normalization] " + std::to_string(x[1]) +
-                            " channels cannot be cut into " + std::to_string(groups_) +
-                            " groups of one size (input " + x.to_string() + ")");
+      throw InvalidArgument("[group_normalization] " + counted(x[1], "channel") +
+                            " cannot be cut into " + counted(groups_, "group") +
+                            " of one size (input " + x.to_string() + ")");
     }
     for (size_t i = 1; i < in.size(); ++i) {
       if (!(in[i] == Shape{x[1]})) {
-        throw InvalidArgument("[group_normalization] scale and shift need " + std::to_string(x[1]) +
-                              " elements, received " + in[i].to_string());
+        throw InvalidArgument("[group_normalization] scale and shift need " +
+                              counted(x[1], "element") + ", received " + in[i].to_string());
       }
     }
     return {x};
@@ -265,8 +266,8 @@ class NormalizeImages final : public Op {
     }
     for (size_t i = 1; i < 3; ++i) {
       if (!(in[i].shape == Shape{x[1]})) {
-        throw InvalidArgument("[normalize_images] offset and factor need " + std::to_string(x[1]) +
-                              " elements, received " + in[i].shape.to_string());
+        throw InvalidArgument("[normalize_images] offset and factor need " +
+                              counted(x[1], "element") + ", received " + in[i].shape.to_string());
       }
     }
     if (in[0].dtype != DType::u8) check_floats(*this, in.first(1));
