@@ -66,7 +66,8 @@ endfunction()
 # without need: loops with either are not vectorized. The bits do not differ.
 function(lockstep_set_loop_flags)
   set(sources ${ARGN})
-  list(FILTER sources INCLUDE REGEX "/kernels/cpu/(solvers|elementwise|losses)/")
+  list(FILTER sources INCLUDE REGEX
+       "/kernels/cpu/(solvers|elementwise|losses)/|/data/images/augment_sequence")
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS
                                                     "-fno-math-errno;-fno-trapping-math")
 endfunction()

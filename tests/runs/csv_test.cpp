@@ -79,7 +79,7 @@ TEST_F(CsvJob, WhatDoesNotFitIsRefused) {
   EXPECT_CONTAINS(message({"label_column=kind", "data.train=not.csv"}), "does not exist");
   EXPECT_CONTAINS(message({"resize=true"}), "[data.resize] is for images");
   EXPECT_CONTAINS(message({"crop=center"}), "[data.crop] is for images");
-  EXPECT_CONTAINS(message({"translate_x=2"}), "[augmentation] is for images");
+  EXPECT_CONTAINS(message({"translate_x=2"}), "[augmentation] translate_x is for images");
   EXPECT_CONTAINS(message({"salt_and_pepper=0.1"}), "[noise] is for images");
   EXPECT_EQ(plan_job(job({"bad_images=skip"})).data.training->size(), 96);
   write("flowers.csv", "kind,length,width,more\na,1,2,3\nb,1,2,3\nc,1,2,3\na,2,2,2\nb,1,1,x\n");

@@ -294,7 +294,7 @@ TEST(Vectors, WhatDoesNotFitIsRefused) {
   expect_says(refusal({as_arrays(some_digits(60), {28, 28})}), "one input of 28x28 for");
   TrainingData data{vectors};
   data.augmentation.reflect_x = true;
-  expect_says(refusal(data), "[augmentation] is for images");
+  expect_says(refusal(data), "[augmentation] reflect_x is for images");
   data = {vectors};
   data.noise.salt_and_pepper = 0.1;
   expect_says(refusal(data), "[noise] is for images");

@@ -35,8 +35,8 @@ struct MiniBatchQueueOptions {
   // that each mini-batch has sequences of like lengths. Mini-batches are then shuffled. 0: off.
   int64_t group_by_length = 0;
   Augmentation augmentation = {};
-  // False: inputs are returned as read, together with the maps that augment them. Targets are
-  // augmented.
+  // False: images are returned as read, together with the maps that augment them. Targets and
+  // sequences are augmented.
   bool augment_inputs = true;
   InputNoise noise = {};
   // Memory for decoded examples, which is taken as they are read. Examples beyond it are decoded
@@ -46,8 +46,8 @@ struct MiniBatchQueueOptions {
   std::optional<Shape> target_shape = {};
   // For trainers: targets of their own cache, one for each example: the first input of its
   // examples. May be the cache of the examples itself. Targets that are images are augmented like
-  // the images, without noise. Targets that are arrays of floats stay unchanged. Null: the targets
-  // of the examples, if they have some, otherwise labels only.
+  // the images, without noise. Targets that are arrays or sequences stay unchanged. Null: the
+  // targets of the examples, if they have some, otherwise labels only.
   std::shared_ptr<const ExampleCache> targets = {};
   // Background threads. Up to one for each core while images that fit into the memory are read for
   // the first time, if an earlier process has read them.
@@ -118,8 +118,8 @@ class MiniBatchQueue {
   // range, another number of targets than observations, images or targets of different sizes in an
   // example if images are translated, rotated, scaled, sheared or cut at random, only one of images
   // and targets cut at random, noise without augment_inputs. Throws Unsupported for augmentation or
-  // noise without images, and for a device that cannot be used. first_batch may equal the number of
-  // batches per epoch; the next epoch follows.
+  // noise without images or sequences that it changes, and for a device that cannot be used.
+  // first_batch may equal the number of batches per epoch; the next epoch follows.
   MiniBatchQueue(const DatastorePtr& data, const std::vector<Shape>& inputs,
                  MiniBatchQueueOptions options, int64_t first_epoch = 0, int64_t first_batch = 0);
   // For trainers: the same of a cache, whatever options.cache_bytes is.

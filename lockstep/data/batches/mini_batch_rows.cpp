@@ -46,7 +46,11 @@ void place(const CachedValue& value, const uint8_t* example, const AugmentationD
 }  // namespace
 
 MiniBatchRows::MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOptions& options)
-    : cache_(cache), options_(options), targets_(targets_of(cache, options.targets.get())) {
+    : cache_(cache),
+      options_(options),
+      targets_(targets_of(cache, options.targets.get())),
+      changes_images_(!options.augmentation.image_change().empty()),
+      changes_sequences_(!options.augmentation.sequence_change().empty()) {
   for (const CachedValue& input : cache.inputs()) {
     arrays_.push_back({.name = input.name, .type = input.dtype(), .shape = input.shape});
   }
@@ -84,10 +88,8 @@ void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions
   require_in_queue(!targets || targets.cache->size() == cache.size(),
                    "received " + counted(targets ? targets.cache->size() : 0, "target") + " for " +
                        counted(cache.size(), "observation"));
-  if (!cache.has_images()) {
-    if (options.augmentation.any()) check_images(*cache.store(), "augmentation");
-    if (options.noise.any()) check_images(*cache.store(), "noise");
-  }
+  check_augmentation(*cache.store(), options.augmentation);
+  if (options.noise.any() && !cache.has_images()) check_images(*cache.store(), "noise");
   require_in_queue(options.augment_inputs || !options.noise.any(),
                    "noise needs augmented images, but augment_inputs is off",
                    "set augment_inputs, or remove the noise");
@@ -125,7 +127,7 @@ void MiniBatchRows::begin(MiniBatch& batch) const {
     array.shape = arrays_[i].shape;
     if (!size_sequences(batch, i)) array.resize(n);
   }
-  const bool as_read = options_.augmentation.any() && !options_.augment_inputs;
+  const bool as_read = changes_images_ && !options_.augment_inputs;
   batch.maps.resize(as_read ? static_cast<size_t>(n) : 0);
 }
 
@@ -158,12 +160,26 @@ void MiniBatchRows::label(MiniBatch& batch, int64_t row) const {
   batch.arrays.back().values<int32_t>()[i] = label;
 }
 
+// Augments a row of input `k`, a sequence of `steps` steps of which the mini-batch has a piece.
+void MiniBatchRows::augment_steps(MiniBatch& batch, int64_t row, size_t k, int64_t steps) const {
+  RowArray& array = batch.arrays[k];
+  if (!changes_sequences_ || array.type != DType::f32) return;
+  const auto i = static_cast<size_t>(row);
+  const IndexRange piece = piece_of(batch, steps);
+  const int64_t step = array.shape.elements();
+  const int64_t channels = array.shape.rank() == 0 ? 1 : array.shape[0];
+  const SequencePart part{steps, channels, piece.first, piece.count, step / channels};
+  float* const values = array.values<float>().data() + array.offsets[i] * step;
+  augment_sequence(options_.augmentation, options_.seed, batch.epoch, batch.observations[i], part,
+                   values, static_cast<int64_t>(k));
+}
+
 void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const {
   const auto i = static_cast<size_t>(row);
   const int64_t observation = batch.observations[i];
   const AugmentationDraw drawn =
       draw_augmentation(options_.augmentation, options_.seed, batch.epoch, observation, 0);
-  const AugmentationDraw* const draw = options_.augmentation.any() ? &drawn : nullptr;
+  const AugmentationDraw* const draw = changes_images_ ? &drawn : nullptr;
   if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
   const Window where = cache_.images() == CachedImages::windowed
                            ? draw_window(options_.seed, batch.epoch, observation)
@@ -171,7 +187,7 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   Size2d size;
   const uint8_t* const example = cache_.get(observation, where, scratch, &size);
   const auto place_steps = [&](size_t k, const ExampleCache& cache, const CachedValue& value,
-                               const uint8_t* from) {
+                               const uint8_t* from) -> int64_t {
     RowArray& array = batch.arrays[k];
     const ExampleCache::Steps steps = cache.steps_in(value, from);
     const IndexRange piece = piece_of(batch, steps.count);
@@ -180,10 +196,11 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
                       counted(piece.count, "step") + ", and its datastore announces " +
                       std::to_string(array.offsets[i + 1] - array.offsets[i]));
     }
-    if (piece.count == 0) return;
+    if (piece.count == 0) return steps.count;
     std::memcpy(array.bytes.data() + static_cast<size_t>(array.offsets[i]) * value.bytes,
                 steps.data + static_cast<size_t>(piece.first) * value.bytes,
                 static_cast<size_t>(piece.count) * value.bytes);
+    return steps.count;
   };
   const auto row_of = [&](size_t array) {
     std::byte* const first = batch.arrays[array].bytes.data();
@@ -193,7 +210,8 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   for (size_t k = 0; k < inputs; ++k) {
     const CachedValue& input = cache_.inputs()[k];
     if (input.sequence) {
-      place_steps(k, cache_, input, example);
+      const int64_t steps = place_steps(k, cache_, input, example);
+      augment_steps(batch, row, k, steps);
       continue;
     }
     uint8_t* const to = row_of(k);
@@ -208,7 +226,10 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   Size2d other = size;
   const uint8_t* const from =
       own ? example : targets_.cache->get(observation, where, scratch, &other);
-  if (target.sequence) return place_steps(inputs, *targets_.cache, target, from);
+  if (target.sequence) {
+    place_steps(inputs, *targets_.cache, target, from);
+    return;
+  }
   uint8_t* const to = row_of(inputs);
   const bool image = target.kind == ValueKind::image;
   place(target, from, draw, to + (image ? 3 * target.bytes : 0));

@@ -24,7 +24,7 @@ class MiniBatchRows {
                                                       const std::vector<Shape>& inputs,
                                                       const MiniBatchQueueOptions& options);
 
-  // Throws InvalidArgument and Unsupported for changes of images that cannot work with these data;
+  // Throws InvalidArgument and Unsupported for changes of inputs that cannot work with these data;
   // see MiniBatchQueue.
   static void check(const ExampleCache& cache, const MiniBatchQueueOptions& options);
 
@@ -38,10 +38,12 @@ class MiniBatchRows {
  private:
   bool size_sequences(MiniBatch& batch, size_t i) const;
   IndexRange piece_of(const MiniBatch& batch, int64_t steps) const;
+  void augment_steps(MiniBatch& batch, int64_t row, size_t k, int64_t steps) const;
 
   const ExampleCache& cache_;
   const MiniBatchQueueOptions& options_;
   const CachedTargets targets_;
+  const bool changes_images_, changes_sequences_;
   std::vector<RowArray> arrays_;  // names, types and shapes: inputs, targets, labels
   bool has_labels_ = true;        // the last one
 };

@@ -54,7 +54,7 @@ void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
       options.max_epochs >= 1 && options.max_epochs <= int64_t{1} << 31,
       "max_epochs is " + std::to_string(options.max_epochs) + ", but must be 1 to 2^31");
   // These calls throw for invalid ranges.
-  draw_augmentation(options.augmentation, options.seed, 0, 0);
+  options.augmentation.check();
   add_noise(options.noise, options.seed, 0, 0, nullptr, 0);
 }
 

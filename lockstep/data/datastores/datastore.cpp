@@ -8,6 +8,7 @@
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/images/augmentation.h"
 
 namespace lockstep {
 namespace {
@@ -172,11 +173,28 @@ Array read_array(const Datastore& store, int64_t index) {
   return only_input<Array>(store, index, "an array of floats");
 }
 
-void check_images(const Datastore& store, const std::string& what) {
+void check_images(const Datastore& store, const std::string& what, const std::string& field) {
   const ExampleSpec spec = store.spec();
   const auto is_image = [](const ValueSpec& input) { return input.kind == ValueKind::image; };
   if (std::any_of(spec.inputs.begin(), spec.inputs.end(), is_image)) return;
-  throw Unsupported("[" + what + "] is for images, but the observations (" + store.describe() +
+  throw Unsupported("[" + what + "] " + (field.empty() ? "" : field + " ") +
+                    "is for images, but the observations (" + store.describe() + ") are " +
+                    kinds_of(spec));
+}
+
+void check_augmentation(const Datastore& store, const Augmentation& augmentation) {
+  augmentation.check();
+  const std::string image_change = augmentation.image_change();
+  if (!image_change.empty()) check_images(store, "augmentation", image_change);
+  const std::string change = augmentation.sequence_change();
+  if (change.empty()) return;
+  const ExampleSpec spec = store.spec();
+  const auto fits = [](const ValueSpec& input) {
+    return input.sequence && input.type == DType::f32;
+  };
+  if (std::any_of(spec.inputs.begin(), spec.inputs.end(), fits)) return;
+  throw Unsupported("[augmentation] " + change +
+                    " is for sequences of numbers, but the observations (" + store.describe() +
                     ") are " + kinds_of(spec));
 }
 

@@ -24,6 +24,8 @@
 
 namespace lockstep {
 
+struct Augmentation;
+
 // ---- Examples ----
 
 // Finite floats of one shape, row-major: features, channels x length, channels x depth x height x
@@ -248,9 +250,13 @@ Digest digest_of_image(const Image& image);
 Digest digest_of_array(const Shape& shape, const float* values);
 Digest digest_of_array(const Shape& shape, const int32_t* values);
 
-// Throws Unsupported unless an input is an image: "[augmentation] is for images, ...". `what` is
-// the name in brackets.
-void check_images(const Datastore& store, const std::string& what);
+// Throws Unsupported unless an input is an image: "[noise] is for images, ...". `what` is the name
+// in brackets; `field`, if there is one, follows it: "[augmentation] scale is for images, ...".
+void check_images(const Datastore& store, const std::string& what, const std::string& field = {});
+// Throws Unsupported, naming the field, if images are augmented and no input is an image, or if
+// sequences are augmented and no input is a sequence of floats: "[augmentation] jitter is for
+// sequences of numbers, ...". Throws InvalidArgument as Augmentation::check().
+void check_augmentation(const Datastore& store, const Augmentation& augmentation);
 // Throws Unsupported unless examples are one image with a class label.
 void check_single_images(const Datastore& store, const std::string& what);
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/angle.h"
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/data/images/augment_sequence.h"
 #include "lockstep/data/images/image.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 
@@ -120,15 +121,31 @@ void Augmentation::visit(FieldVisitor& v) {
   v.number_range("shear_y", shear_y,
                  "vertical shear in degrees, right columns down, drawn from [low, high]",
                  shear_rule);
+  visit_sequence_fields(*this, v);
 }
 
-bool Augmentation::any() const { return reflect_x || reflect_y || moves(); }
+void Augmentation::check() const {
+  draw_augmentation(*this, 0, 0, 0);
+  check_sequence_fields(*this);
+}
 
-bool Augmentation::moves() const {
+std::string Augmentation::image_change() const {
   constexpr Size2d no_shift{0, 0};
   constexpr NumberRange no_angle{0, 0}, no_factor{1, 1};
-  return translate_x != no_shift || translate_y != no_shift || rotation != no_angle ||
-         scale != no_factor || shear_x != no_angle || shear_y != no_angle;
+  if (reflect_x) return "reflect_x";
+  if (reflect_y) return "reflect_y";
+  if (translate_x != no_shift) return "translate_x";
+  if (translate_y != no_shift) return "translate_y";
+  if (rotation != no_angle) return "rotation";
+  if (scale != no_factor) return "scale";
+  if (shear_x != no_angle) return "shear_x";
+  return shear_y != no_angle ? "shear_y" : "";
+}
+
+bool Augmentation::moves() const {
+  Augmentation rest = *this;
+  rest.reflect_x = rest.reflect_y = false;
+  return !rest.image_change().empty();
 }
 
 AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t seed, int64_t epoch,

@@ -1,8 +1,9 @@
-// Random changes of images: augmentation of training images, which keeps their label, and noise on
-// inputs, for denoising tasks or for robustness.
+// Random changes of inputs: augmentation of training images and sequences, which keeps their label,
+// and noise on images, for denoising tasks or for robustness.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "lockstep/base/fields.h"
 #include "lockstep/base/numeric/image_map.h"
@@ -11,8 +12,9 @@ namespace lockstep {
 
 struct Image;
 
-// The changes and their ranges. Values are uniformly distributed.
+// The changes and their ranges.
 struct Augmentation {
+  // ---- Images; values are uniformly distributed ----
   bool reflect_x = false;      // mirrored left to right with probability 1/2
   bool reflect_y = false;      // mirrored top to bottom with probability 1/2
   Size2d translate_x{0, 0};    // [low, high] whole pixels to the right, both included
@@ -22,10 +24,32 @@ struct Augmentation {
   NumberRange shear_x{0, 0};   // [low, high] degrees: lower rows go to the right; within 89
   NumberRange shear_y{0, 0};   // [low, high] degrees: columns to the right go down; within 89
 
+  // ---- Sequences of numbers, as the data have them: before the network's normalization ----
+  // Standard deviation of the normal noise that is added to each value. In the units of the data.
+  double jitter = 0;
+  // Each channel of a sequence is multiplied by a factor of its own, which is normal with mean 1
+  // and this standard deviation.
+  double scaling = 0;
+  // Runs of steps that become 0, as SpecAugment has them (Park et al. 2019): `time_masks` of them,
+  // each of 0 to `time_mask` steps, equally likely, at a place that is equally likely. None is
+  // longer than the sequence, or than `time_mask_fraction` of its steps, rounded down.
+  int64_t time_mask = 0;
+  int64_t time_masks = 1;
+  double time_mask_fraction = 1;
+  // The same for channels next to each other, in all steps.
+  int64_t channel_mask = 0;
+  int64_t channel_masks = 1;
+
   void visit(FieldVisitor& v);
+  // Throws InvalidArgument, naming the field, for values out of range, and for fields about masks
+  // without masks.
+  void check() const;
   // Whether any change is possible.
-  bool any() const;
-  // Whether any change other than reflection is possible.
+  bool any() const { return !image_change().empty() || !sequence_change().empty(); }
+  // The name of the first field that changes images, or sequences; "" if none does.
+  std::string image_change() const;
+  std::string sequence_change() const;
+  // Whether any change of images other than reflection is possible.
   bool moves() const;
   friend bool operator==(const Augmentation&, const Augmentation&) = default;
 };
@@ -66,6 +90,26 @@ void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* de
 // The same for channels x height x width bytes.
 void augment_planes_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
                          const AugmentationDraw& draw, uint8_t* destination);
+
+// The steps [first, first + count) of a sequence.
+struct SequencePart {
+  int64_t steps = 0;     // of the whole sequence
+  int64_t channels = 1;  // of a step
+  int64_t first = 0, count = 0;
+  int64_t each = 1;  // values of a channel in a step, one after another: such as rows x columns
+};
+
+// Changes a part of a sequence in place, as the whole sequence is changed, for one use of one input
+// of an observation. `values` has count x channels x each floats, those of the part. They are
+// multiplied by factors, noise is added (each in double and rounded), and masks become 0. A
+// function of its arguments only (RandomUse::augment, key a = epoch, b = index in the listing, c =
+// 2^63 + 4 input + 0 for noise, 1 for factors, 2 for masks of steps, 3 for masks of channels), so a
+// disabled change does not affect the others. Changed values that are subnormal become 0. Throws
+// InvalidArgument as Augmentation::check() for the fields of sequences, and for a part that is not
+// in its sequence. Thread-safe.
+void augment_sequence(const Augmentation& augmentation, uint64_t seed, int64_t epoch,
+                      int64_t index_in_listing, const SequencePart& part, float* values,
+                      int64_t input = 0);
 
 // Noise for inputs, never for targets. Training draws it again in every epoch. Validation and tests
 // draw it once.

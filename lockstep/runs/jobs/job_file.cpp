@@ -390,7 +390,9 @@ std::vector<JobTable> job_tables() {
   Job job;
   return {
       {"data", "The data sets.", fields_of([&](FieldVisitor& v) { job.data.visit(v); })},
-      {"augmentation", "Random changes of training images, drawn again for each use of an image.",
+      {"augmentation",
+       "Random changes of training images, and of training sequences of numbers, drawn again for "
+       "each use. Those of sequences are `jitter` and what follows.",
        fields_of([&](FieldVisitor& v) { job.augmentation.visit(v); })},
       {"noise", "Noise on the inputs of image-to-image networks.",
        fields_of([&](FieldVisitor& v) { job.noise.visit(v); })},

@@ -257,7 +257,7 @@ const std::vector<std::string>& learned_classes(const Datastore& data,
 }
 
 void check_changes(const TrainingData& data) {
-  if (data.augmentation.any()) check_images(*data.training, "augmentation");
+  check_augmentation(*data.training, data.augmentation);
   if (data.noise.any()) check_images(*data.training, "noise");
   if (data.random_crop) check_images(*data.training, "random crop");
 }

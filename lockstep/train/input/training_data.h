@@ -43,7 +43,7 @@ struct TrainingData {
   // Examples of a network with several inputs have as many; see combine().
   DatastorePtr training;
   DatastorePtr validation = {};    // null: no validation
-  Augmentation augmentation = {};  // for training images only
+  Augmentation augmentation = {};  // for training images and sequences only
   // The desired outputs, images or arrays, in the order of the examples. May be the same datastores
   // as the inputs. Null: the network learns the targets of the examples, if they have some (see
   // with_targets()), or their labels.
