@@ -34,9 +34,39 @@ void add_labels(Subcommand& sub, std::string& labels, const std::string& usual) 
   one_of(option, {"first", "nearest", "path"});
 }
 
-Fitting fitting_of(const Model& model, bool resize, bool crop) {
-  if (resize || crop) return {resize, crop};
-  return {model.preparation.resize, model.preparation.crop};
+void add_fitting(Subcommand& sub, Fitting& given, const std::string& resized) {
+  const Option resize = sub.add_flag(
+      "--resize", given.resize, "Resize images to " + resized + ", also if the training did not");
+  sub.add_flag("--crop", given.crop,
+               "Crop images at their center to the network's input, also if the training did not")
+      .excludes(resize);
+  sub.add_option("--resize-shorter", given.resize_shorter,
+                 "Pixels of the shorter side to which images are resized before they are cropped; "
+                 "0: not resized (default: as in the training)")
+      .type_name("N")
+      .not_negative()
+      .excludes(resize);
+}
+
+Fitting fitting_of(const Model& model, const Fitting& given) {
+  const Preparation& before = model.preparation;
+  if (given.resize) return {.resize = true};
+  Fitting fit{before.resize && !given.crop, before.crop || given.crop, before.resize_shorter};
+  if (given.resize_shorter < 0) return fit;
+  if (!fit.crop) {
+    throw InvalidArgument("--resize-shorter is for images that are cropped afterwards",
+                          "add --crop, or use --resize alone");
+  }
+  fit.resize_shorter = given.resize_shorter;
+  return fit;
+}
+
+DatastorePtr fitted(DatastorePtr images, const std::vector<Shape>& sizes, const Fitting& fit) {
+  if (sizes.size() != 1 || sizes[0].rank() != 3) return images;
+  const int64_t height = sizes[0][1], width = sizes[0][2];
+  if (!fit.crop) return resized(std::move(images), height, width);
+  if (fit.resize_shorter > 0) images = shorter_resized(std::move(images), fit.resize_shorter);
+  return center_cropped(std::move(images), height, width);
 }
 
 void add_bad_images(Subcommand& sub, std::string& bad_images, const std::string& help) {

@@ -22,12 +22,21 @@ void add_text_column(Subcommand& sub, std::string& column);
 // Throws InvalidArgument: a network whose input is not text has none.
 [[noreturn]] void refuse_text_column(const char* command);
 
-// Whether images get the size of the network's input, by the options of a command, or else as in
-// the training of the model.
+// How images get the size of the network's input (see Preparation), by the options of a command, or
+// else as in the training of the model.
 struct Fitting {
   bool resize = false, crop = false;
+  int64_t resize_shorter = 0;
+
+  bool any() const { return resize || crop; }
 };
-Fitting fitting_of(const Model& model, bool resize, bool crop);
+// --resize, --resize-shorter and --crop. -1: resize_shorter was not given.
+inline constexpr Fitting no_fitting{.resize_shorter = -1};
+void add_fitting(Subcommand& sub, Fitting& given, const std::string& resized);
+// Throws InvalidArgument for --resize-shorter where images are not cropped.
+Fitting fitting_of(const Model& model, const Fitting& given);
+// Images that `fit` gives the size of the only shape; others if that is not the shape of images.
+DatastorePtr fitted(DatastorePtr images, const std::vector<Shape>& sizes, const Fitting& fit);
 
 // Adds to an error about one image how to go on without it.
 inline constexpr const char* skip_hint = "--bad-images skip leaves out what cannot be read";

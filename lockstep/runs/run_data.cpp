@@ -174,8 +174,9 @@ void resize_images(RunData& data, const Network& network) {
   part(data.test, data.test_targets);
 }
 
-// Cuts all images and their targets to the size of the network's input.
-void crop_images(RunData& data, const Network& network, bool random) {
+// Cuts all images and their targets to the size of the network's input, after resizing them if a
+// shorter side is given.
+void crop_images(RunData& data, const Network& network, int64_t shorter, bool random) {
   const auto inputs = network.input_shapes(), outputs = network.output_shapes();
   if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // the trainer refuses it
   const int64_t height = inputs[0][1], width = inputs[0][2];
@@ -186,15 +187,19 @@ void crop_images(RunData& data, const Network& network, bool random) {
         "[data] crop: the network's output images have another size than its input",
         "resize images and targets instead");
   }
-  const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
+  const auto fitted = [&](const DatastorePtr& images, bool cut) {
+    const DatastorePtr sized = shorter > 0 ? shorter_resized(images, shorter) : images;
+    return cut ? center_cropped(sized, height, width) : sized;
+  };
+  const auto part = [&](DatastorePtr& images, DatastorePtr& targets, bool cut) {
     const bool same = images == targets;
-    if (images) images = center_cropped(images, height, width);
-    if (targets && to_images) targets = same ? images : center_cropped(targets, height, width);
+    if (images) images = fitted(images, cut);
+    if (targets && to_images) targets = same ? images : fitted(targets, cut);
   };
   data.random_crop = random;
-  if (!random) part(data.training, data.training_targets);
-  part(data.validation, data.validation_targets);
-  part(data.test, data.test_targets);
+  part(data.training, data.training_targets, !random);
+  part(data.validation, data.validation_targets, true);
+  part(data.test, data.test_targets, true);
 }
 
 // The columns of the training data.
@@ -232,6 +237,7 @@ void refuse_options_of_tables(const JobData& data, const char* what) {
 void refuse_options_of_images(const JobData& data, const char* what) {
   const auto refuse = [&](const char* field) { refuse_option(field, what); };
   if (data.resize) refuse("resize");
+  if (data.resize_shorter > 0) refuse("resize_shorter");
   if (data.crop != "none") refuse("crop");
   if (data.labels != JobData().labels) refuse("labels");
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
@@ -427,7 +433,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   if (!sequences) add_targets(data, job.data, opener);
   if (job.data.resize) resize_images(data, build_network(job));
   if (job.data.crop != "none") {
-    crop_images(data, build_network(job), job.data.crop == "random");
+    crop_images(data, build_network(job), job.data.resize_shorter, job.data.crop == "random");
   }
   return data;
 }
@@ -478,6 +484,7 @@ Preparation preparation_of(const Job& job) {
   };
   return {.resize = data.resize,
           .crop = data.crop != "none",
+          .resize_shorter = data.resize_shorter,
           .labels = data.labels,
           .header = data.header,
           .tokens = text ? data.tokens : "",

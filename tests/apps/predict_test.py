@@ -105,22 +105,30 @@ mini_batch_size = 20
 
     def test_a_model_remembers_how_its_images_were_read(self):
         job = (self.folder / "job.toml").read_text()
-        for how in ("resize = true", 'crop = "random"'):
+        for how in ("resize = true", 'crop = "random"', 'crop = "center"\nresize_shorter = 26'):
             self.write(job.replace("height = 28, width = 28", "height = 20, width = 24")
                        .replace("[data]", "[data]\nlabels = \"nearest\"\n" + how))
             name = how.split()[0]
-            self.works("train", "job.toml", "--quiet", "--out", name, "--set", "max_epochs=1", "--set",
+            run = name + str(len(how))
+            self.works("train", "job.toml", "--quiet", "--out", run, "--set", "max_epochs=1", "--set",
                        "validation_fraction=0", "--set", "test_fraction=0", "--set", "mini_batch_size=5")
-            model = self.folder / name / "model.safetensors"
+            model = self.folder / run / "model.safetensors"
             size = struct.unpack("<Q", model.read_bytes()[:8])[0]
             metadata = json.loads(model.read_bytes()[8:8 + size])["__metadata__"]
-            self.assertEqual(json.loads(metadata["lockstep.preparation"]), {"images": name, "labels": "nearest"})
-            for arguments in (("evaluate", name, "digits"), ("predict", name, "digits", "--top", "3"),
+            self.assertEqual(json.loads(metadata["lockstep.preparation"]), dict(images=name, labels="nearest", **({"resize_shorter": 26} if "26" in how else {})))
+            for arguments in (("evaluate", run, "digits"), ("predict", run, "digits", "--top", "3"),
                               ("predict", model, "digits/7")):
                 self.assertEqual(self.works(*arguments).stdout, self.works(*arguments, "--" + name).stdout)
             other = {"resize": "--crop", "crop": "--resize"}[name]  # an option takes precedence
-            self.assertNotEqual(self.works("predict", name, "digits").stdout,
-                                self.works("predict", name, "digits", other).stdout)
+            self.assertNotEqual(self.works("predict", run, "digits").stdout,
+                                self.works("predict", run, "digits", other).stdout)
+            if name == "crop":
+                side = self.works("predict", run, "digits", "--resize-shorter", "25").stdout
+                self.assertNotEqual(self.works("predict", run, "digits").stdout, side)
+            else:
+                failed = self.run_command("predict", run, "digits", "--resize-shorter", "25")
+                self.assertEqual(failed.returncode, 1)
+                self.assertIn("is for images that are cropped afterwards", failed.stderr)
 
     def test_a_table_is_not_an_image(self):
         self.model(3, ["a", "b", "c"], dense=True)

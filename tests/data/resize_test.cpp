@@ -76,6 +76,40 @@ TEST(Resize, SizesThatCannotBeAreRefused) {
   EXPECT_THROW(resized(nullptr, 4, 4), InvalidArgument);
 }
 
+TEST(Resize, TheShorterSideGivesTheLongerOneAsInTorchvision) {
+  EXPECT_EQ(size_of_shorter(375, 500, 256), (Size2d{256, 341}));  // 341.33
+  EXPECT_EQ(size_of_shorter(500, 375, 256), (Size2d{341, 256}));
+  EXPECT_EQ(size_of_shorter(7, 7, 256), (Size2d{256, 256}));
+  EXPECT_EQ(size_of_shorter(1, 1, 1), (Size2d{1, 1}));
+  EXPECT_EQ(size_of_shorter(1, 3, 5), (Size2d{5, 15}));
+  EXPECT_EQ(size_of_shorter(max_image_side, max_image_side - 1, 3), (Size2d{3, 3}));
+  for (const int64_t side : {int64_t{0}, int64_t{-1}, max_image_side + 1}) {
+    EXPECT_THROW(size_of_shorter(4, 4, side), InvalidArgument);
+    EXPECT_THROW(shorter_resized(std::make_shared<MemoryStore>(1, 4, 4, 1), side), InvalidArgument);
+  }
+  EXPECT_THROW(size_of_shorter(0, 4, 4), InvalidArgument);
+  EXPECT_THROW(shorter_resized(nullptr, 4), InvalidArgument);
+}
+
+TEST(Resize, AStoreOfShorterSidesHasDigestsOfItsOwnAndNamesWhatGetsTooLong) {
+  const auto store = std::make_shared<MemoryStore>(3, 6, 4, 3);
+  store->images[1] = patterned(5, 9, 3, 7);
+  store->images[2] = patterned(1, max_image_side, 1, 7);
+  const DatastorePtr small = shorter_resized(store, 4);
+  EXPECT_EQ(read_image(*small, 0), store->images[0]);  // it has this size already
+  EXPECT_EQ(read_image(*small, 1), resize(store->images[1], 4, 7));
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(small->read(i).content, small->content_digest(i));
+    EXPECT_NE(small->content_digest(i), store->content_digest(i));
+    EXPECT_NE(small->content_digest(i), shorter_resized(store, 3)->content_digest(i));
+    EXPECT_EQ(small->label(i), store->label(i));
+  }
+  EXPECT_EQ(read_image(*center_cropped(small, 4, 4), 1),
+            crop(resize(store->images[1], 4, 7), 4, 4));
+  EXPECT_THROW(read_image(*small, 2), DataError);
+  EXPECT_EQ(read_image(*shorter_resized(store, 1), 2), store->images[2]);
+}
+
 TEST(Resize, AStoreKeepsAllButThePixels) {
   const auto store = std::make_shared<MemoryStore>(5, 6, 4, 3);
   const DatastorePtr small = resized(store, 3, 2);

@@ -243,7 +243,48 @@ TEST_F(Images, CropsFitImagesOfAnySizeToTheNetwork) {
   EXPECT_NE(text("centered/receipt.jsonl"), receipts[0]);
 }
 
+TEST_F(Images, TheShorterSideIsResizedBeforeTheCrop) {
+  const Image small = resize(read_image(*builtin_digits(), 5), 10, 19);  // less than the input
+  const std::vector<std::byte> bytes = encode_png(small);
+  write("digits/0/small.png", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const auto with = [](std::vector<std::string> settings) {
+    settings.emplace_back("data.resize_shorter=25");
+    settings.emplace_back("data.validation=held");
+    return settings;
+  };
+  const RunData center = open(with({"data.crop=center"}));
+  const RunData random = open(with({"data.crop=random"}));
+  EXPECT_TRUE(random.random_crop);
+  const DatastorePtr originals = image_folder(folder + "/digits");
+  ASSERT_EQ(center.training->size(), originals->size());
+  for (int64_t i = 0; i < originals->size(); ++i) {
+    const Image image = read_image(*originals, i);
+    const Image whole = image.height < 28 ? resize(image, 25, 47) : resize(image, 25, 25);
+    EXPECT_EQ(read_image(*random.training, i), whole);
+    EXPECT_EQ(read_image(*center.training, i), crop(whole, 20, 24));
+  }
+  EXPECT_EQ(read_image(*random.validation, 0), read_image(*center.validation, 0));
+  EXPECT_EQ(read_image(*center.validation, 0).width, 24);
+  EXPECT_EQ(preparation_of(job(with({"data.crop=random"}))),
+            (Preparation{.crop = true, .resize_shorter = 25}));
+  std::vector<std::string> receipts;
+  for (const char* speed : {"threads=1", "cache_mib=0", "loader_threads=3"}) {
+    run_job(job(with({"data.crop=random", speed})), into(speed));
+    receipts.push_back(text(std::string(speed) + "/receipt.jsonl"));
+  }
+  EXPECT_EQ(receipts[0], receipts[1]);
+  EXPECT_EQ(receipts[0], receipts[2]);
+  run_job(job(with({"data.crop=random", "data.resize_shorter=26"})), into("other"));
+  EXPECT_NE(text("other/receipt.jsonl"), receipts[0]);
+}
+
 TEST_F(Images, CropsThatCannotBeAreRefused) {
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.resize_shorter=30"}); }),
+                  "[data] resize_shorter is for images that are cropped afterwards");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
+                    job({"data.resize_shorter=-1", "data.crop=center"});
+                  }),
+                  "resize_shorter");
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
                     job({"data.crop=center", "data.resize=true"});
                   }),

@@ -30,17 +30,12 @@ struct EvaluateArguments {
   std::vector<std::string> data;  // one for each input of the network
   InputNoise noise;
   int64_t seed = 0;
-  bool resize = false, crop = false, no_header = false;
+  Fitting fit = no_fitting;
+  bool no_header = false;
   int threads = 0;
   std::vector<std::string> metrics;
   bool confusion = false, json = false;
 };
-
-DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes, bool crop) {
-  if (sizes.size() != 1 || sizes[0].rank() != 3) return images;
-  if (crop) return center_cropped(std::move(images), sizes[0][1], sizes[0][2]);
-  return resized(std::move(images), sizes[0][1], sizes[0][2]);
-}
 
 // Leaves out what cannot be read, if that is wanted.
 class Readable {
@@ -109,7 +104,7 @@ int evaluate_command(const EvaluateArguments& a) {
   for (const std::string& name : a.data) names.push_back(resolve_data_path(name, "."));
   const bool skip = a.bad_images == "skip";
   const Preparation& before = model.preparation;
-  const Fitting fit = fitting_of(model, a.resize, a.crop);
+  const Fitting fit = fitting_of(model, a.fit);
   const SequencesOfModel sequences(model, a);
   const ImageFolderOptions folder{
       .labels = folder_labels(a.labels.empty() ? before.labels : a.labels),
@@ -134,7 +129,7 @@ int evaluate_command(const EvaluateArguments& a) {
                          .ignored_columns = before.ignored_columns,
                          .missing = missing_values(before.missing)});
   const bool several = inputs.size() > 1;
-  if (several && a.crop) {
+  if (several && a.fit.crop) {
     throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
   }
   if (several && fit.resize) inputs = resized_inputs(std::move(inputs), model.network);
@@ -169,11 +164,11 @@ int evaluate_command(const EvaluateArguments& a) {
                           "set --targets to the folder of the target images, a .csv file, or "
                           "\"inputs\"");
   }
-  if (a.resize || a.crop) check_images(*data, a.crop ? "--crop" : "--resize");
-  if ((fit.resize || fit.crop) && has_image_inputs(*data)) {
-    if (!several) data = fitting(data, model.network.input_shapes(), fit.crop);
+  if (a.fit.any()) check_images(*data, a.fit.crop ? "--crop" : "--resize");
+  if (fit.any() && has_image_inputs(*data)) {
+    if (!several) data = fitted(data, model.network.input_shapes(), fit);
     if (options.targets) {
-      options.targets = fitting(options.targets, model.network.output_shapes(), fit.crop);
+      options.targets = fitted(options.targets, model.network.output_shapes(), fit);
     }
   }
   const ReadingProgress reading(a.json);
@@ -256,12 +251,7 @@ void add_evaluate(Commands& commands) {
       .type_name("SHARE")
       .share();
   sub.add_option("--seed", a->seed, "Seed of the noise").type_name("N").not_negative();
-  const Option resize =
-      sub.add_flag("--resize", a->resize,
-                   "Resize images to the network's input and output, also if the training did not");
-  sub.add_flag("--crop", a->crop,
-               "Crop images at their center to the network's input, also if the training did not")
-      .excludes(resize);
+  add_fitting(sub, a->fit, "the network's input and output");
   add_labels(sub, a->labels, "as in the training");
   add_bad_images(sub, a->bad_images,
                  "Unreadable images: stop, or skip and list them (default: stop)");

@@ -36,7 +36,8 @@ struct PredictArguments {
   std::string model;
   std::vector<std::string> files;
   std::string out, label_column, text_column, bad_images = "stop";
-  bool resize = false, crop = false, no_header = false;
+  Fitting fit = no_fitting;
+  bool no_header = false;
   Preparation before = {};  // of the model
   int top = 1;
   int threads = 0;
@@ -305,7 +306,7 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
                           "give one image, sequence, folder of these or .csv file for each input, "
                           "in order");
   }
-  if (a.crop) {
+  if (a.fit.crop) {
     throw InvalidArgument("[predict] --crop is for networks with one input", "use --resize");
   }
   const bool by_name = storage::files_of(a.files[0]).is_folder(a.files[0]);
@@ -331,7 +332,7 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
       inputs.push_back(image_files({file}));
     }
   }
-  if (a.resize || a.before.resize) inputs = resized_inputs(std::move(inputs), network);
+  if (a.fit.resize || a.before.resize) inputs = resized_inputs(std::move(inputs), network);
   return join_inputs(std::move(inputs));
 }
 
@@ -390,14 +391,9 @@ int predict_command(const PredictArguments& given) {
   const bool several = inputs.size() > 1;
   DatastorePtr data = several ? open_several(a, model.network) : open_observations(a, model);
   note_missing_names(model, *data);
-  const Fitting fit = fitting_of(model, a.resize, a.crop);
-  if (!several && (a.resize || a.crop)) check_images(*data, a.crop ? "--crop" : "--resize");
-  if (!several && (fit.resize || fit.crop) && has_image_inputs(*data)) {
-    if (inputs.size() == 1 && inputs[0].rank() == 3) {
-      data = fit.crop ? center_cropped(data, inputs[0][1], inputs[0][2])
-                      : resized(data, inputs[0][1], inputs[0][2]);
-    }
-  }
+  const Fitting fit = fitting_of(model, a.fit);
+  if (!several && a.fit.any()) check_images(*data, a.fit.crop ? "--crop" : "--resize");
+  if (!several && fit.any() && has_image_inputs(*data)) data = fitted(data, inputs, fit);
   const ReadingProgress reading(a.json);
   Notes notes;
   const auto tolerant = std::make_shared<Tolerant>(std::move(data), inputs);
@@ -462,11 +458,7 @@ void add_predict(Commands& commands) {
   sub.add_option("--out", a->out, "Folder or address for output images (PNG) and arrays (.npy)")
       .type_name("DIR")
       .not_empty();
-  const Option resize = sub.add_flag(
-      "--resize", a->resize, "Resize images to the network's input, also if the training did not");
-  sub.add_flag("--crop", a->crop,
-               "Crop images at their center to the network's input, also if the training did not")
-      .excludes(resize);
+  add_fitting(sub, a->fit, "the network's input");
   add_bad_images(sub, a->bad_images,
                  "If images cannot be read, the others are predicted anyway; then: stop with "
                  "an error, or skip: list them only (default: stop)");

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/fields.h"
 #include "lockstep/base/numeric/shape.h"
 #include "lockstep/data/datastores/datastore.h"
 
@@ -248,6 +249,16 @@ Image resize(Image image, int64_t height, int64_t width);
 // Returns the same observations with resized images. Digests of contents are those of the
 // originals. Thread-safe.
 DatastorePtr resized(DatastorePtr store, int64_t height, int64_t width);
+
+// The size of an image whose shorter side becomes `side` pixels; the longer one becomes side * long
+// / short, rounded down. Throws InvalidArgument for a side outside 1 to max_image_side or an empty
+// image. Thread-safe.
+Size2d size_of_shorter(int64_t height, int64_t width, int64_t side);
+
+// Returns the same observations with images of these sizes, which differ; a crop follows. Digests
+// of contents are those of the originals combined with the side. Reading an image whose longer side
+// would exceed max_image_side throws DataError, naming it. Thread-safe.
+DatastorePtr shorter_resized(DatastorePtr store, int64_t side);
 
 // ---- Windows of one size, cut from images ----
 

@@ -86,6 +86,48 @@ class Resized final : public DatastoreWrapper {
   int64_t height_, width_;
 };
 
+class ShorterResized final : public DatastoreWrapper {
+ public:
+  ShorterResized(DatastorePtr store, int64_t side)
+      : DatastoreWrapper(std::move(store)), side_(side) {
+    check_single_images(wrapped(), "resize");
+  }
+
+  Example read(int64_t index) const override {
+    Example example = wrapped().read(index);
+    Image& image = image_in(example, index);
+    const auto [height, width] = size_of_shorter(image.height, image.width, side_);
+    if (std::max(height, width) > max_image_side) {
+      throw DataError("[resize] " + name(index) + " (" + describe() + ") has the size " +
+                          std::to_string(image.height) + " x " + std::to_string(image.width) +
+                          ", which would become " + std::to_string(height) + " x " +
+                          std::to_string(width),
+                      "sides must be at most " + std::to_string(max_image_side));
+    }
+    image = resize(std::move(image), height, width);
+    example.content = of_side(example.content);
+    return example;
+  }
+  // The network's input does not tell this size.
+  Digest content_digest(int64_t index) const override {
+    return of_side(wrapped().content_digest(index));
+  }
+  std::optional<Digest> file_state() const override {
+    return changed_state("shorter side", {side_});
+  }
+
+ private:
+  Digest of_side(const Digest& original) const {
+    Digester digester;
+    digester.add(original);
+    digester.add("shorter side");
+    digester.add(static_cast<uint64_t>(side_));
+    return digester.finish();
+  }
+
+  int64_t side_;
+};
+
 void check_size(int64_t height, int64_t width) {
   if (height >= 1 && width >= 1 && height <= max_image_side && width <= max_image_side) return;
   throw InvalidArgument("[resize] " + std::to_string(height) + " x " + std::to_string(width) +
@@ -114,6 +156,19 @@ Image resize(Image image, int64_t height, int64_t width) {
 DatastorePtr resized(DatastorePtr store, int64_t height, int64_t width) {
   check_size(height, width);
   return std::make_shared<Resized>(std::move(store), height, width);
+}
+
+Size2d size_of_shorter(int64_t height, int64_t width, int64_t side) {
+  check_size(side, side);
+  const int64_t shorter = std::min(height, width), longer = std::max(height, width);
+  if (shorter < 1) throw InvalidArgument("[resize] there are no pixels to resize");
+  const int64_t other = side * longer / shorter;
+  return height <= width ? Size2d{side, other} : Size2d{other, side};
+}
+
+DatastorePtr shorter_resized(DatastorePtr store, int64_t side) {
+  check_size(side, side);
+  return std::make_shared<ShorterResized>(std::move(store), side);
 }
 
 }  // namespace lockstep

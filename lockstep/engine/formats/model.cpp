@@ -27,6 +27,7 @@ constexpr const char* format = "1";
 constexpr int deepest_network = 8;  // nesting of the network's JSON
 constexpr size_t most_layers = 100'000;
 constexpr int64_t most_window = int64_t{1} << 31;  // tokens
+constexpr int64_t most_side = int64_t{1} << 14;    // pixels
 
 [[noreturn]] void damaged_model(const std::string& path, const std::string& what,
                                 const std::string& hint = {}) {
@@ -35,6 +36,10 @@ constexpr int64_t most_window = int64_t{1} << 31;  // tokens
 
 bool is_digest(const std::string& text) {
   return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool is_count(const json& value, int64_t most) {
+  return value.is_number_integer() && value > 0 && value <= most;
 }
 
 // A file whose digest key is damaged must not pass as a file without a digest.
@@ -70,6 +75,7 @@ json to_json(const Preparation& p) {
   const Preparation usual;
   if (p.resize) fields["images"] = "resize";
   if (p.crop) fields["images"] = "crop";
+  if (p.resize_shorter > 0) fields["resize_shorter"] = p.resize_shorter;
   if (p.labels != usual.labels) fields["labels"] = p.labels;
   if (!p.header) fields["header"] = false;
   if (!p.tokens.empty()) fields["tokens"] = p.tokens;
@@ -108,8 +114,9 @@ Preparation preparation_of(const json& fields, const std::string& path) {
     } else if ((key == "categories" || key == "ignored_columns") && is_list_of_texts(value)) {
       (key == "categories" ? p.categories : p.ignored_columns) =
           value.get<std::vector<std::string>>();
-    } else if (key == "window_length" && value.is_number_integer() && value > 0 &&
-               value <= most_window) {
+    } else if (key == "resize_shorter" && is_count(value, most_side)) {
+      p.resize_shorter = value.get<int64_t>();
+    } else if (key == "window_length" && is_count(value, most_window)) {
       p.window_length = value.get<int64_t>();
     } else if ((key == "text_column" || key == "label_column") && value.is_string() &&
                !value.get_ref<const std::string&>().empty()) {

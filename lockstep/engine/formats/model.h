@@ -18,8 +18,10 @@ inline constexpr const char* run_model_name = "model.safetensors";
 // job files.
 struct Preparation {
   // Images of other sizes than the network's input are resized to it (and targets to its output),
-  // or cut to it at their center.
+  // or cut to it at their center, before which their shorter side gets `resize_shorter` pixels, if
+  // that is not 0.
   bool resize = false, crop = false;
+  int64_t resize_shorter = 0;
   std::string labels = "first";  // the folders that name classes: "first", "nearest", "path"
   bool header = true;            // the first line of tables names their columns
   // Of texts: what a token is ("bytes", "characters", "words"; "": no text was read), and the

@@ -294,7 +294,12 @@ Job read_tree(JobSource& source, const std::string& path,
   }
   if (job.data.resize && job.data.crop != "none") {
     throw InvalidArgument("[data] resize and crop cannot both be given",
-                          "resize already changes every image to the size of the network's input");
+                          "resize already changes every image to the size of the network's input; "
+                          "resize_shorter = 256 keeps its proportions before the crop");
+  }
+  if (job.data.resize_shorter > 0 && job.data.crop == "none") {
+    throw InvalidArgument("[data] resize_shorter is for images that are cropped afterwards",
+                          "set crop = \"center\" or \"random\", or use resize = true alone");
   }
   if (!job.data.validation.empty() && job.data.validation_fraction > 0) {
     throw InvalidArgument("[data] validation and validation_fraction cannot both be given");
@@ -362,6 +367,9 @@ void JobData::visit(FieldVisitor& v) {
   v.text("validation_targets", validation_targets, "the same, for the validation data");
   v.text("test_targets", test_targets, "the same, for the test data");
   v.flag("resize", resize, "resize images to the network's input and output");
+  v.integer("resize_shorter", resize_shorter,
+            "pixels of the shorter side to which images are resized before `crop`; 0: not resized",
+            {.min = 0, .max = max_image_side});
   v.text("crop", crop,
          "crop images to the network's input: at their \"center\", or at \"random\" positions in "
          "training",

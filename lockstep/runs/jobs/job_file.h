@@ -63,6 +63,8 @@ struct JobData {
   std::string targets, validation_targets, test_targets;
   // Resizes images to the size of the network's input, and targets to the size of its output.
   bool resize = false;
+  // Pixels that the shorter side of images gets before they are cut; 0: images keep their sizes.
+  int64_t resize_shorter = 0;
   // Cuts images to the size of the network's input instead: "none", "center", or "random" (training
   // images at a random place that changes every epoch, other images at the center). Images must be
   // at least as large as the input.

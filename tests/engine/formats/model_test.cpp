@@ -74,6 +74,23 @@ TEST_F(ModelFile, KeepsHowATextWasReadAndItsVocabulary) {
   EXPECT_THROW(network.set_columns({.inputs = {{"a", "a", "b"}}}), InvalidArgument);
 }
 
+TEST_F(ModelFile, RemembersHowImagesWereRead) {
+  const Network network = small();
+  for (const Preparation& images :
+       {Preparation{.resize = true}, {.crop = true}, {.crop = true, .resize_shorter = 256}}) {
+    save_model(local_files(), path, network, {}, images);
+    EXPECT_EQ(load_model(local_files(), path).preparation, images);
+  }
+  for (const int64_t side : {int64_t{-1}, int64_t{1} << 15}) {
+    save_model(local_files(), path, network, {}, {.crop = true, .resize_shorter = side});
+    if (side < 0) {
+      EXPECT_EQ(load_model(local_files(), path).preparation, Preparation{.crop = true});
+    } else {
+      EXPECT_THROW(load_model(local_files(), path), DataError);
+    }
+  }
+}
+
 TEST_F(ModelFile, LoadsWhatItSaved) {
   Network network = small();
   for (const NetworkState& state : network.state()) {
