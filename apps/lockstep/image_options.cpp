@@ -69,6 +69,17 @@ DatastorePtr fitted(DatastorePtr images, const std::vector<Shape>& sizes, const 
   return center_cropped(std::move(images), height, width);
 }
 
+void add_orientation(Subcommand& sub, std::string& orientation) {
+  Option option = sub.add_option("--orientation", orientation,
+                                 "Images as stored, or turned as their EXIF orientation says "
+                                 "(default: as in the training)");
+  one_of(option, {"stored", "exif"});
+}
+
+bool upright(const Model& model, const std::string& orientation) {
+  return orientation.empty() ? model.preparation.upright : orientation == "exif";
+}
+
 void add_bad_images(Subcommand& sub, std::string& bad_images, const std::string& help) {
   Option option = sub.add_option("--bad-images", bad_images, help);
   one_of(option, {"stop", "skip"});

@@ -38,6 +38,10 @@ Fitting fitting_of(const Model& model, const Fitting& given);
 // Images that `fit` gives the size of the only shape; others if that is not the shape of images.
 DatastorePtr fitted(DatastorePtr images, const std::vector<Shape>& sizes, const Fitting& fit);
 
+// --orientation, and whether images are turned by it, or else as in the training of the model.
+void add_orientation(Subcommand& sub, std::string& orientation);
+bool upright(const Model& model, const std::string& orientation);
+
 // Adds to an error about one image how to go on without it.
 inline constexpr const char* skip_hint = "--bad-images skip leaves out what cannot be read";
 

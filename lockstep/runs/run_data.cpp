@@ -93,7 +93,8 @@ class Opener {
     return {.labels = folder_labels(job_.data.labels),
             .labeled = job_.data.targets.empty(),
             .allow_empty_folders = allow_empty_folders,
-            .list_unreadable = skip_};
+            .list_unreadable = skip_,
+            .upright = job_.data.orientation == "exif"};
   }
 
   ReadableImages readable(const DatastorePtr& store, const std::string& name) {
@@ -240,6 +241,7 @@ void refuse_options_of_images(const JobData& data, const char* what) {
   if (data.resize_shorter > 0) refuse("resize_shorter");
   if (data.crop != "none") refuse("crop");
   if (data.labels != JobData().labels) refuse("labels");
+  if (data.orientation != JobData().orientation) refuse("orientation");
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
   refuse_options_of_tables(data, what);
 }
@@ -485,6 +487,7 @@ Preparation preparation_of(const Job& job) {
   return {.resize = data.resize,
           .crop = data.crop != "none",
           .resize_shorter = data.resize_shorter,
+          .upright = data.orientation == "exif",
           .labels = data.labels,
           .header = data.header,
           .tokens = text ? data.tokens : "",

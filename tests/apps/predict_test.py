@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import unittest
+import zlib
 
 from small_job import table_job
 from support import CommandTest
@@ -137,6 +138,31 @@ mini_batch_size = 20
             done = self.run_command("predict", "model.safetensors", *files)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("the model takes images, received the table rows.csv", done.stderr)
+
+    def test_images_are_turned_by_their_orientation_as_in_the_training(self):
+        exif = b"II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0"
+        chunk = struct.pack(">I", len(exif)) + b"eXIf" + exif + struct.pack(">I", zlib.crc32(b"eXIf" + exif))
+        for image in (self.folder / "digits").rglob("*.png"):
+            turned = self.folder / "turned" / image.relative_to(self.folder / "digits")
+            turned.parent.mkdir(parents=True, exist_ok=True)
+            turned.write_bytes(image.read_bytes()[:33] + chunk + image.read_bytes()[33:])
+        self.works("train", "job.toml", "--quiet", "--out", "by_exif", "--set", "max_epochs=1", "--set",
+                   "validation_fraction=0", "--set", "test_fraction=0", "--set", 'data.orientation="exif"')
+        seen = self.works("predict", "by_exif", "turned")
+        self.assertNotIn("EXIF", seen.stderr)
+        self.assertEqual(seen.stdout, self.works("predict", "by_exif", "turned", "--orientation", "exif").stdout)
+        stored = self.works("predict", "by_exif", "turned", "--orientation", "stored")
+        self.assertIn("have an EXIF orientation, which is ignored", stored.stderr)
+        self.assertEqual(stored.stdout.replace("turned/", "digits/"), self.works("predict", "by_exif", "digits").stdout)
+        self.assertNotEqual(seen.stdout, stored.stdout)
+        evaluated = [self.works("evaluate", "by_exif", "turned", "--json", *more).stdout
+                     for more in ((), ("--orientation", "exif"), ("--orientation", "stored"))]
+        losses = [json.loads(text)["loss"] for text in evaluated]
+        self.assertEqual(losses[0], losses[1])
+        self.assertNotEqual(losses[0], losses[2])
+        failed = self.run_command("predict", "by_exif", "turned", "--orientation", "exfi")
+        self.assertNotEqual(failed.returncode, 0)
+        self.assertIn("did you mean `exif`?", failed.stderr)
 
     def test_maps_are_arrays(self):
         for classes in ((), ("sky", "sea")):

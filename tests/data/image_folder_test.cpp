@@ -201,6 +201,30 @@ TEST(ImageFolder, OrientationsAreCountedWhenImagesAreRead) {
   EXPECT_EQ(all_notices(*combine({store, store})), notice);
 }
 
+TEST(ImageFolder, ImagesAreTurnedByTheirOrientationIfWanted) {
+  const TemporaryFolder folder;
+  const std::string exif(
+      "\xff\xe1\0\x22"
+      "Exif\0\0MM\0*\0\0\0\x8\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0",
+      36);
+  std::vector<std::byte> jpeg = testing::encode_jpeg(patterned(8, 5, 3, 1));
+  const auto* begin = reinterpret_cast<const std::byte*>(exif.data());
+  folder.write("a/0.jpg", jpeg);
+  jpeg.insert(jpeg.begin() + 2, begin, begin + exif.size());
+  folder.write("a/1.jpg", jpeg);
+  const DatastorePtr stored = image_folder(folder.path);
+  const DatastorePtr turned = image_folder(folder.path, {.upright = true});
+  EXPECT_EQ(read_image(*turned, 0), read_image(*stored, 0));
+  EXPECT_EQ(turned->content_digest(0), stored->content_digest(0));
+  EXPECT_EQ(read_image(*turned, 1), upright(read_image(*stored, 1), 6));
+  EXPECT_EQ(read_image(*turned, 1).height, 5);
+  EXPECT_NE(turned->content_digest(1), stored->content_digest(1));
+  for (const int64_t i : {0, 1}) {
+    EXPECT_EQ(turned->read(i).content, turned->content_digest(i));
+  }
+  EXPECT_EQ(all_notices(*turned), "");
+}
+
 TEST(ImageFolder, CanStayInItsOwnFolder) {
   const TemporaryFolder folder;
   const auto png = encode_png(patterned(2, 2, 1, 1));

@@ -427,5 +427,36 @@ TEST(Image, OnlyConsistentImagesAreWritten) {
   EXPECT_THROW(encode_png(patterned(2, 2, 2, 1)), InvalidArgument);
 }
 
+TEST(Image, UprightImagesAreTurnedAsExifSays) {
+  // Where the corners 1 2 / 3 4 of the stored image are to be seen.
+  const Image stored{2, 3, 1, {1, 9, 2, 3, 8, 4}};
+  const auto corners = [](const Image& image) {
+    const auto at = [&](int64_t y, int64_t x) {
+      return image.pixels[static_cast<size_t>(y * image.width + x)];
+    };
+    return std::vector<uint8_t>{at(0, 0), at(0, image.width - 1), at(image.height - 1, 0),
+                                at(image.height - 1, image.width - 1)};
+  };
+  const std::vector<std::vector<uint8_t>> seen{{1, 2, 3, 4}, {2, 1, 4, 3}, {4, 3, 2, 1},
+                                               {3, 4, 1, 2}, {1, 3, 2, 4}, {3, 1, 4, 2},
+                                               {4, 2, 3, 1}, {2, 4, 1, 3}};
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    const Image image = upright(stored, orientation);
+    EXPECT_EQ(image.height, orientation < 5 ? 2 : 3);
+    EXPECT_EQ(image.width, orientation < 5 ? 3 : 2);
+    EXPECT_EQ(corners(image), seen[static_cast<size_t>(orientation - 1)]) << orientation;
+    // The inverse: quarter turns undo each other, all others themselves.
+    const int back = orientation == 6 ? 8 : orientation == 8 ? 6 : orientation;
+    for (const auto& [height, width, channels] :
+         {std::array<int64_t, 3>{1, 1, 1}, {1, 7, 3}, {31, 18, 3}}) {
+      const Image other = patterned(height, width, channels, 2);
+      EXPECT_EQ(upright(upright(other, orientation), back), other);
+    }
+  }
+  for (const int orientation : {0, 9, -1}) {
+    EXPECT_THROW(upright(stored, orientation), InvalidArgument);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -26,7 +26,7 @@ namespace lockstep::command {
 namespace {
 
 struct EvaluateArguments {
-  std::string model, label_column, text_column, targets, labels, bad_images = "stop";
+  std::string model, label_column, text_column, targets, labels, orientation, bad_images = "stop";
   std::vector<std::string> data;  // one for each input of the network
   InputNoise noise;
   int64_t seed = 0;
@@ -110,7 +110,8 @@ int evaluate_command(const EvaluateArguments& a) {
       .labels = folder_labels(a.labels.empty() ? before.labels : a.labels),
       .labeled = a.targets.empty() && !sequences.have_targets(),
       .allow_empty_folders = true,
-      .list_unreadable = skip};
+      .list_unreadable = skip,
+      .upright = upright(model, a.orientation)};
   const TableColumns& columns = model.network.columns();
   if (!a.text_column.empty() && !takes_text(model.network)) refuse_text_column("evaluate");
   std::vector<DatastorePtr> inputs =
@@ -153,10 +154,12 @@ int evaluate_command(const EvaluateArguments& a) {
     options.targets = open_target_table(*data, resolve_data_path(a.targets, "."), columns.target);
   } else if (!a.targets.empty()) {
     const std::string name = resolve_data_path(a.targets, ".");
-    const ReadableImages targets = readable.of(
-        open_target_images(
-            *data, name, {.labeled = false, .allow_empty_folders = true, .list_unreadable = skip}),
-        name);
+    const ReadableImages targets = readable.of(open_target_images(*data, name,
+                                                                  {.labeled = false,
+                                                                   .allow_empty_folders = true,
+                                                                   .list_unreadable = skip,
+                                                                   .upright = folder.upright}),
+                                               name);
     if (!targets.unreadable.empty()) data = subset(data, targets.indices);
     options.targets = targets.store;
   } else if (!takes_labels(model.network.loss()) && has_image_inputs(*data)) {
@@ -252,6 +255,7 @@ void add_evaluate(Commands& commands) {
       .share();
   sub.add_option("--seed", a->seed, "Seed of the noise").type_name("N").not_negative();
   add_fitting(sub, a->fit, "the network's input and output");
+  add_orientation(sub, a->orientation);
   add_labels(sub, a->labels, "as in the training");
   add_bad_images(sub, a->bad_images,
                  "Unreadable images: stop, or skip and list them (default: stop)");

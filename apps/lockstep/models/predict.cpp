@@ -35,7 +35,7 @@ namespace {
 struct PredictArguments {
   std::string model;
   std::vector<std::string> files;
-  std::string out, label_column, text_column, bad_images = "stop";
+  std::string out, label_column, text_column, orientation, bad_images = "stop";
   Fitting fit = no_fitting;
   bool no_header = false;
   Preparation before = {};  // of the model
@@ -298,7 +298,9 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
 
 // For a network with several inputs: one argument for each. Folders next to a folder are matched by
 // name.
-DatastorePtr open_several(const PredictArguments& a, const Network& network) {
+DatastorePtr open_several(const PredictArguments& a, const Model& model) {
+  const Network& network = model.network;
+  const bool turned = upright(model, a.orientation);
   const size_t count = network.input_shapes().size();
   if (a.files.size() != count) {
     throw InvalidArgument(fmt::format("[predict] the network has {} inputs, received {} FILES",
@@ -324,12 +326,14 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
     } else if (is_table_name(file)) {
       inputs.push_back(csv_datastore(file, table_options(a, network, inputs.size())));
     } else if (storage::files_of(file).is_folder(file)) {
-      DatastorePtr images = image_folder(
-          file, {.labeled = false, .allow_empty_folders = true, .list_unreadable = true});
+      DatastorePtr images = image_folder(file, {.labeled = false,
+                                                .allow_empty_folders = true,
+                                                .list_unreadable = true,
+                                                .upright = turned});
       const bool matched = by_name && !inputs.empty();
       inputs.push_back(matched ? match_by_name(*inputs[0], std::move(images)) : std::move(images));
     } else {
-      inputs.push_back(image_files({file}));
+      inputs.push_back(image_files({file}, false, turned));
     }
   }
   if (a.fit.resize || a.before.resize) inputs = resized_inputs(std::move(inputs), network);
@@ -378,7 +382,7 @@ DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
   }
   check_kind(a, network);
   if (table) return csv_datastore(a.files[0], table_options(a, network, 0));
-  return image_files(a.files, /*list_unreadable=*/true);
+  return image_files(a.files, /*list_unreadable=*/true, upright(model, a.orientation));
 }
 
 int predict_command(const PredictArguments& given) {
@@ -389,7 +393,7 @@ int predict_command(const PredictArguments& given) {
   require_finite(model.network, a.model);
   const auto inputs = model.network.input_shapes();
   const bool several = inputs.size() > 1;
-  DatastorePtr data = several ? open_several(a, model.network) : open_observations(a, model);
+  DatastorePtr data = several ? open_several(a, model) : open_observations(a, model);
   note_missing_names(model, *data);
   const Fitting fit = fitting_of(model, a.fit);
   if (!several && a.fit.any()) check_images(*data, a.fit.crop ? "--crop" : "--resize");
@@ -459,6 +463,7 @@ void add_predict(Commands& commands) {
       .type_name("DIR")
       .not_empty();
   add_fitting(sub, a->fit, "the network's input");
+  add_orientation(sub, a->orientation);
   add_bad_images(sub, a->bad_images,
                  "If images cannot be read, the others are predicted anyway; then: stop with "
                  "an error, or skip: list them only (default: stop)");

@@ -147,6 +147,9 @@ struct ImageFolderOptions {
   bool allow_empty_folders = false;
   // Lists names that are not files (broken links, pipes) as well. Reading them throws.
   bool list_unreadable = false;
+  // Turns images as their EXIF orientation says (see upright()). Digests of the contents of those
+  // that are turned are combined with the orientation.
+  bool upright = false;
 };
 
 // All images below `path`: files with a usual extension of a format that decode_image() reads, and
@@ -155,7 +158,8 @@ struct ImageFolderOptions {
 // named by folders (see FolderLabels); images in `path` itself have the class of its last name.
 // Classes and the listing are sorted bytewise, the listing by path relative to `path`. A file is
 // read on each access. Symbolic links are followed, except to a folder that the walk is currently
-// inside (a loop). notices() also counts the images read until now that have an EXIF orientation.
+// inside (a loop). notices() also counts the images read until now that have an EXIF orientation,
+// unless they are turned.
 // Throws FileError if the folder is missing or cannot be read. Throws DataError if it contains no
 // image (the message lists its contents), for an image name that is not a file, and for folders
 // that are not classes (see the options).

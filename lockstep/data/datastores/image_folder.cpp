@@ -139,7 +139,7 @@ class ImageFolder final : public ImageListing {
 
   std::optional<Digest> file_state() const override {
     Digester digester;
-    digester.add("files");
+    digester.add(upright() ? "upright files" : "files");
     const int64_t now = std::time(nullptr);
     for (int64_t i = 0; i < size(); ++i) {
       const std::string file = path(i);

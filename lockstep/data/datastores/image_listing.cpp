@@ -189,6 +189,28 @@ std::string hidden_part(const std::string& relative) {
   return {};
 }
 
+Digest upright_digest(const Digest& digest, int orientation) {
+  if (orientation == 1) return digest;
+  Digester digester;
+  digester.add(digest);
+  digester.add("orientation");
+  digester.add(static_cast<uint64_t>(orientation));
+  return digester.finish();
+}
+
+DecodedFile decode_file(std::span<const std::byte> bytes, const std::string& name,
+                        const Digest& digest, bool turn, int64_t index, OrientedImages& oriented) {
+  DecodedFile result{decode_image(bytes, name), digest};
+  const int orientation = exif_orientation(bytes);
+  if (turn) {
+    result.image = upright(std::move(result.image), orientation);
+    result.content = upright_digest(digest, orientation);
+  } else if (orientation > 1) {
+    oriented.add(index);
+  }
+  return result;
+}
+
 void OrientedImages::add(int64_t index) {
   const MutexLock lock(mutex_);
   indices_.insert(index);
@@ -208,6 +230,7 @@ ImageListing::ImageListing(std::string root, const std::string& root_name, Folde
                            const ImageFolderOptions& options)
     : root_(std::move(root)),
       labeled_(options.labeled),
+      upright_(options.upright),
       oriented_(std::make_unique<OrientedImages>()) {
   if (contents.images.empty()) complain_empty(root_, contents, options);
   if (!options.allow_empty_folders && !contents.empty.empty()) {
@@ -306,7 +329,7 @@ std::vector<std::string> ImageListing::notices() const {
 
 std::vector<std::byte> ImageListing::checked_bytes(int64_t index, Digest& digest) const {
   constexpr int attempts = 3;
-  const ImageFacts* const known = facts(index);
+  const ImageFacts* const known = known_facts(index);
   for (int attempt = 0; attempt < attempts; ++attempt) {
     std::vector<std::byte> encoded = bytes(index, attempt > 0);
     digest = digest_of(encoded.data(), encoded.size());
@@ -316,7 +339,7 @@ std::vector<std::byte> ImageListing::checked_bytes(int64_t index, Digest& digest
                   "upload the images again, or remove the index");
 }
 
-const ImageFacts* ImageListing::facts(int64_t index) const {
+const ImageFacts* ImageListing::known_facts(int64_t index) const {
   const size_t i = check(index);
   return !facts_.empty() && facts_[i].channels > 0 ? &facts_[i] : nullptr;
 }
@@ -325,16 +348,15 @@ Example ImageListing::read(int64_t index) const {
   const std::string file = path(index);
   Digest digest;
   const std::vector<std::byte> encoded = checked_bytes(index, digest);
-  Example example = one_input(decode_image(encoded, file), ClassLabel{label(index)}, digest);
-  if (exif_orientation(encoded) > 1) oriented_->add(index);
-  return example;
+  DecodedFile decoded = decode_file(encoded, file, digest, upright_, index, *oriented_);
+  return one_input(std::move(decoded.image), ClassLabel{label(index)}, decoded.content);
 }
 
 Digest ImageListing::content_digest(int64_t index) const {
   if (const ImageFacts* const known = facts(index)) return known->content;
   Digest digest;
-  checked_bytes(index, digest);
-  return digest;
+  const std::vector<std::byte> encoded = checked_bytes(index, digest);
+  return upright_ ? upright_digest(digest, exif_orientation(encoded)) : digest;
 }
 
 std::string ImageListing::path(int64_t index) const {

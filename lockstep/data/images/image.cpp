@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/build_id.h"
@@ -92,6 +93,34 @@ Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
   }
   if (claims_pnm(bytes)) return detail::decode_pnm(bytes, name);
   refuse_format(bytes, name, recognized);
+}
+
+Image upright(Image image, int orientation) {
+  if (orientation < 1 || orientation > 8) {
+    throw InvalidArgument("[image] there is no EXIF orientation " + std::to_string(orientation),
+                          "orientations are 1 to 8");
+  }
+  if (orientation == 1) return image;
+  // How the stored image becomes the one to be seen: rows and columns exchanged first, then
+  // reversed.
+  const bool exchanged = orientation >= 5;
+  const bool reversed_columns =
+      orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+  const bool reversed_rows =
+      orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+  Image result{exchanged ? image.width : image.height, exchanged ? image.height : image.width,
+               image.channels, std::vector<uint8_t>(image.pixels.size())};
+  const auto channels = static_cast<size_t>(image.channels);
+  uint8_t* to = result.pixels.data();
+  for (int64_t y = 0; y < result.height; ++y) {
+    for (int64_t x = 0; x < result.width; ++x, to += channels) {
+      const int64_t row = reversed_rows ? result.height - 1 - y : y;
+      const int64_t column = reversed_columns ? result.width - 1 - x : x;
+      const int64_t at = exchanged ? column * image.width + row : row * image.width + column;
+      std::memcpy(to, image.pixels.data() + static_cast<size_t>(at) * channels, channels);
+    }
+  }
+  return result;
 }
 
 Image convert_channels(Image image, int64_t channels) {

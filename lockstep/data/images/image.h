@@ -28,7 +28,7 @@ inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
 
 // Decodes `bytes`, a whole image file. The first bytes determine the format. The result has 1
 // channel (gray) or 3 (red, green, blue). Transparency is removed, which shows the colors stored
-// under transparent pixels. Orientation tags are ignored (see exif_orientation()).
+// under transparent pixels. Orientation tags are ignored (see upright()).
 //   PNG: palettes, also gray ones, become RGB. Fewer than 8 bits are expanded; 16-bit values v
 //     become v * 255 / 65535, rounded to nearest. Interlaced rows are put in order. Gamma is
 //     ignored. Compressed data after the pixels are ignored.
@@ -46,6 +46,11 @@ inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
 // for another kind of file, a damaged or truncated one (also if the library would only warn, unless
 // no pixel depends on what it warns of), or an image above the limits. Thread-safe.
 Image decode_image(std::span<const std::byte> bytes, const std::string& name);
+
+// Returns the image as its EXIF orientation (1 to 8, see exif_orientation()) says that it is to be
+// seen: mirrored left to right for 2, 4, 5 and 7, and turned. Throws InvalidArgument for another
+// number. Thread-safe.
+Image upright(Image image, int orientation);
 
 // Converts the image to 1 or 3 channels. 1 -> 3 repeats the channel. 3 -> 1 computes the luma of
 // ITU-R BT.601 in integers: (19595 R + 38470 G + 7471 B + 32768) / 65536. Throws InvalidArgument

@@ -22,6 +22,7 @@ struct Preparation {
   // that is not 0.
   bool resize = false, crop = false;
   int64_t resize_shorter = 0;
+  bool upright = false;          // images are turned as their EXIF orientation says
   std::string labels = "first";  // the folders that name classes: "first", "nearest", "path"
   bool header = true;            // the first line of tables names their columns
   // Of texts: what a token is ("bytes", "characters", "words"; "": no text was read), and the

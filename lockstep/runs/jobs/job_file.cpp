@@ -374,6 +374,8 @@ void JobData::visit(FieldVisitor& v) {
          "crop images to the network's input: at their \"center\", or at \"random\" positions in "
          "training",
          {"none", "center", "random"});
+  v.text("orientation", orientation,
+         "images as \"stored\", or turned as their \"exif\" orientation says", {"stored", "exif"});
   v.text("bad_images", bad_images, "unreadable images: \"stop\" the run, or \"skip\" and list them",
          {"stop", "skip"});
   v.text("tokens", tokens, "texts: what a token is", {"characters", "bytes", "words"});

@@ -69,6 +69,8 @@ struct JobData {
   // images at a random place that changes every epoch, other images at the center). Images must be
   // at least as large as the input.
   std::string crop = "none";
+  // "exif": JPEG, PNG and WebP images are turned as their EXIF orientation says; "stored": none is.
+  std::string orientation = "stored";
   // Images that cannot be read: "stop" ends the run at the first one. "skip" leaves them out of the
   // listing, which requires an additional pass over all images.
   std::string bad_images = "stop";

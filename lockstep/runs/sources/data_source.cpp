@@ -75,6 +75,8 @@ class Named final : public DatastoreWrapper {
 // Single images, and the images of folders, objects or archives, without labels.
 class Files : public Datastore {
  public:
+  explicit Files(bool upright) : upright_(upright) {}
+
   void add(const std::string& path) {
     entries_.push_back({nullptr, 0});
     paths_.push_back(path);
@@ -95,10 +97,9 @@ class Files : public Datastore {
       return example;
     }
     const std::vector<std::byte> bytes = storage::files_of(path(index)).read(path(index));
-    Example example = one_input(decode_image(bytes, path(index)), ClassLabel{0},
-                                digest_of(bytes.data(), bytes.size()));
-    if (exif_orientation(bytes) > 1) oriented_.add(index);
-    return example;
+    DecodedFile decoded = decode_file(bytes, path(index), digest_of(bytes.data(), bytes.size()),
+                                      upright_, index, oriented_);
+    return one_input(std::move(decoded.image), ClassLabel{0}, decoded.content);
   }
   int64_t label(int64_t index) const override {
     path(index);
@@ -124,10 +125,12 @@ class Files : public Datastore {
     const auto& [images, there] = entry(index);
     if (images) return images->content_digest(there);
     const std::vector<std::byte> bytes = storage::files_of(path(index)).read(path(index));
-    return digest_of(bytes.data(), bytes.size());
+    const Digest digest = digest_of(bytes.data(), bytes.size());
+    return upright_ ? upright_digest(digest, exif_orientation(bytes)) : digest;
   }
 
  private:
+  const bool upright_;
   const std::string& path(int64_t index) const {
     if (index < 0 || index >= size()) {
       throw InvalidArgument("[datastore] no observation with index " + std::to_string(index) +
@@ -391,13 +394,15 @@ DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& cl
   return std::make_shared<Relabeled>(std::move(store), classes);
 }
 
-DatastorePtr image_files(const std::vector<std::string>& paths, bool list_unreadable) {
-  auto files = std::make_shared<Files>();
+DatastorePtr image_files(const std::vector<std::string>& paths, bool list_unreadable,
+                         bool upright) {
+  auto files = std::make_shared<Files>(upright);
   for (const std::string& path : paths) {
     if (storage::files_of(path).is_folder(path)) {
       files->add(path, image_folder(path, {.labeled = false,
                                            .allow_empty_folders = true,
-                                           .list_unreadable = list_unreadable}));
+                                           .list_unreadable = list_unreadable,
+                                           .upright = upright}));
     } else {
       files->add(path);
     }

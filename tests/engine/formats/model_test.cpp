@@ -76,8 +76,10 @@ TEST_F(ModelFile, KeepsHowATextWasReadAndItsVocabulary) {
 
 TEST_F(ModelFile, RemembersHowImagesWereRead) {
   const Network network = small();
-  for (const Preparation& images :
-       {Preparation{.resize = true}, {.crop = true}, {.crop = true, .resize_shorter = 256}}) {
+  for (const Preparation& images : {Preparation{.resize = true},
+                                    {.crop = true},
+                                    {.crop = true, .resize_shorter = 256},
+                                    {.upright = true}}) {
     save_model(local_files(), path, network, {}, images);
     EXPECT_EQ(load_model(local_files(), path).preparation, images);
   }
