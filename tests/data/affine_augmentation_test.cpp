@@ -90,7 +90,7 @@ TEST(AffineAugmentation, MapsAndPlanesGiveTheSameBytes) {
         ASSERT_EQ(result, expected_planes);
         result.assign(source.pixels.size(), 77);
         kernels::cpu::augment_image(planes.data(), kernels::planar(channels, 7, 5), map_of(draw),
-                                    result.data());
+                                    {}, result.data());
         ASSERT_EQ(result, expected_planes);
       }
     }

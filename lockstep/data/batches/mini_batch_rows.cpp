@@ -98,6 +98,10 @@ void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions
     if (input.kind == ValueKind::array) continue;
     if (image == nullptr) image = &input;
     require_in_queue(
+        options.augmentation.fill.size() == 1 || input.channels() == 3,
+        "fill has three values, but images have " + std::to_string(input.channels()) + " channel",
+        "give one value");
+    require_in_queue(
         same_size(*image, input) || !options.augmentation.moves(),
         "images are translated, rotated, scaled or sheared, but the images of an example have "
         "different sizes",
@@ -180,6 +184,7 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   const AugmentationDraw drawn =
       draw_augmentation(options_.augmentation, options_.seed, batch.epoch, observation, 0);
   const AugmentationDraw* const draw = changes_images_ ? &drawn : nullptr;
+  const AugmentationDraw moves = drawn.only_moves();
   if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
   const Window where = cache_.images() == CachedImages::windowed
                            ? draw_window(options_.seed, batch.epoch, observation)
@@ -232,7 +237,7 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   }
   uint8_t* const to = row_of(inputs);
   const bool image = target.kind == ValueKind::image;
-  place(target, from, draw, to + (image ? 3 * target.bytes : 0));
+  place(target, from, draw == nullptr ? nullptr : &moves, to + (image ? 3 * target.bytes : 0));
   if (image) pixels_to_floats(reinterpret_cast<float*>(to), target.elements());
   // Targets are cut at the same place, so they must have the size of their images.
   if (own || where.center || !image || size == other) return;

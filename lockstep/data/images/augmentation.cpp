@@ -8,7 +8,9 @@
 #include "lockstep/base/numeric/angle.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/data/images/augment_sequence.h"
+#include "lockstep/data/images/appearance.h"
 #include "lockstep/data/images/image.h"
+#include "lockstep/engine/kernels/elementwise/double_functions.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 
 namespace lockstep {
@@ -30,10 +32,13 @@ int64_t pick(uint32_t bits, const Size2d& range, const char* name) {
 constexpr NumberRangeRule rotation_rule{.min = -360, .max = 360, .symmetric = true};
 constexpr NumberRangeRule scale_rule{.min = 0.01, .max = 100};
 constexpr NumberRangeRule shear_rule{.min = -89, .max = 89, .symmetric = true};
+constexpr NumberRangeRule change_rule{.min = -1, .max = 9, .symmetric = true};
+constexpr NumberRangeRule hue_rule{.min = -0.5, .max = 0.5, .symmetric = true};
+constexpr NumberRangeRule blur_rule{.min = 0, .max = 100};
+constexpr NumberRangeRule area_rule{.min = 0, .max = 1};
+constexpr NumberRangeRule ratio_rule{.min = 0.01, .max = 100};
 
-// Maps 32 random bits to a number in [low, high].
-double pick(uint32_t bits, const NumberRange& range, const NumberRangeRule& rule,
-            const char* name) {
+void check_range(const NumberRange& range, const NumberRangeRule& rule, const char* name) {
   const double low = range[0], high = range[1];
   if (!(low <= high && low >= rule.min && high <= rule.max)) {
     throw InvalidArgument("[augmentation] " + std::string(name) + " is [" + std::to_string(low) +
@@ -41,7 +46,87 @@ double pick(uint32_t bits, const NumberRange& range, const NumberRangeRule& rule
                           "the lower end comes first; both lie within " + std::to_string(rule.min) +
                               " and " + std::to_string(rule.max));
   }
+}
+
+// Maps 32 random bits to a number in [low, high].
+double pick(uint32_t bits, const NumberRange& range, const NumberRangeRule& rule,
+            const char* name) {
+  check_range(range, rule, name);
+  const double low = range[0], high = range[1];
   return std::min(high, std::fma(high - low, bits * 0x1p-32, low));
+}
+
+// Whether something of this probability happens.
+bool happens(uint32_t bits, double probability, const char* name) {
+  if (!(probability >= 0 && probability <= 1)) {
+    throw InvalidArgument("[augmentation] " + std::string(name) + " is " +
+                          std::to_string(probability) + ", but must be between 0 and 1");
+  }
+  return bits < static_cast<uint64_t>(std::ldexp(probability, 32));
+}
+
+// Both factors together must stay within the bounds of one.
+void check_factors(const Augmentation& augmentation, const NumberRange& along, const char* name) {
+  const double least = augmentation.scale[0] * along[0], most = augmentation.scale[1] * along[1];
+  if (least >= scale_rule.min && most <= scale_rule.max) return;
+  throw InvalidArgument("[augmentation] scale and " + std::string(name) + " give factors from " +
+                            std::to_string(least) + " to " + std::to_string(most),
+                        "their product must lie within " + std::to_string(scale_rule.min) +
+                            " and " + std::to_string(scale_rule.max));
+}
+
+std::array<uint8_t, 3> fill_of(const std::vector<int64_t>& fill) {
+  bool valid = fill.size() == 1 || fill.size() == 3;
+  for (const int64_t value : fill) valid &= value >= 0 && value <= 255;
+  if (!valid) {
+    throw InvalidArgument("[augmentation] fill must be one value, or three for color images",
+                          "values are 0 to 255");
+  }
+  std::array<uint8_t, 3> channels{};
+  for (size_t c = 0; c < channels.size(); ++c) {
+    channels[c] = static_cast<uint8_t>(fill[fill.size() == 1 ? 0 : c]);
+  }
+  return channels;
+}
+
+// One of the 24 orders of four things.
+std::array<uint8_t, 4> order_of(uint32_t bits) {
+  auto number = static_cast<size_t>((bits * uint64_t{24}) >> 32);
+  std::array<uint8_t, 4> order{0, 1, 2, 3};
+  for (size_t i = 0; i < 3; ++i) {
+    const size_t left = 4 - i, chosen = i + number % left;
+    std::rotate(order.begin() + i, order.begin() + chosen, order.begin() + chosen + 1);
+    number /= left;
+  }
+  return order;
+}
+
+// Draws of regions: the area is uniformly distributed, and so is the logarithm of the ratio. Each
+// try has a block of the stream.
+RegionDraw draw_region(const RandomStream& stream, uint64_t first_block, const NumberRange& area,
+                       const NumberRange& ratio, const char* area_name, const char* ratio_name) {
+  check_range(area, area_rule, area_name);
+  check_range(ratio, ratio_rule, ratio_name);
+  const double low = kernels::in_double::logarithm(ratio[0]);
+  const double high = kernels::in_double::logarithm(ratio[1]);
+  RegionDraw draw;
+  for (size_t i = 0; i < draw.tries.size(); ++i) {
+    const std::array<uint32_t, 4> words = stream.block(first_block + i);
+    RegionDraw::Try& one = draw.tries[i];
+    one.area = std::min(area[1], std::fma(area[1] - area[0], words[0] * 0x1p-32, area[0]));
+    const double exponent = std::fma(high - low, words[1] * 0x1p-32, low);
+    one.ratio = std::clamp(kernels::in_double::exponential(exponent), ratio[0], ratio[1]);
+    one.row = words[2];
+    one.column = words[3];
+  }
+  return draw;
+}
+
+int64_t rounded(double value) { return static_cast<int64_t>(std::floor(value + 0.5)); }
+
+// The first of `size` positions among `whole`.
+int64_t position(uint32_t share, int64_t whole, int64_t size) {
+  return static_cast<int64_t>((uint64_t{share} * static_cast<uint64_t>(whole - size + 1)) >> 32);
 }
 
 uint64_t eight(const uint8_t* from) {
@@ -107,9 +192,9 @@ void Augmentation::visit(FieldVisitor& v) {
   v.flag("reflect_x", reflect_x, "flip images left to right with probability 0.5");
   v.flag("reflect_y", reflect_y, "flip images top to bottom with probability 0.5");
   v.range("translate_x", translate_x,
-          "horizontal translation in pixels, to the right, drawn from [low, high]; filled with 0");
+          "horizontal translation in pixels, to the right, drawn from [low, high]");
   v.range("translate_y", translate_y,
-          "vertical translation in pixels, down, drawn from [low, high]; filled with 0");
+          "vertical translation in pixels, down, drawn from [low, high]");
   v.number_range("rotation", rotation,
                  "rotation in degrees, counterclockwise about the center, drawn from [low, high]",
                  rotation_rule);
@@ -121,12 +206,52 @@ void Augmentation::visit(FieldVisitor& v) {
   v.number_range("shear_y", shear_y,
                  "vertical shear in degrees, right columns down, drawn from [low, high]",
                  shear_rule);
+  v.number_range("scale_x", scale_x, "further scale factor of the width, drawn from [low, high]",
+                 scale_rule);
+  v.number_range("scale_y", scale_y, "further scale factor of the height, drawn from [low, high]",
+                 scale_rule);
+  v.integers("fill", fill,
+             "value of pixels that come from outside, and of erased ones: one, or one for each "
+             "channel",
+             {.min = 0, .max = 255});
+  v.number_range("brightness", brightness,
+                 "change of brightness: factor 1 + v, v drawn from [low, high]", change_rule);
+  v.number_range("contrast", contrast,
+                 "change of contrast about the mean gray: factor 1 + v, v drawn from [low, high]",
+                 change_rule);
+  v.number_range("saturation", saturation,
+                 "change of saturation: factor 1 + v, v drawn from [low, high]", change_rule);
+  v.number_range("hue", hue,
+                 "change of hue in turns of the circle of colors, drawn from [low, high]",
+                 hue_rule);
+  v.number_range("blur", blur,
+                 "Gaussian blur: standard deviation in pixels, drawn from [low, high]", blur_rule);
+  v.number("blur_probability", blur_probability, "probability that an image is blurred",
+           {.min = 0, .max = 1});
+  v.number("random_erasing", random_erasing,
+           "probability that a rectangle of an image is erased (becomes `fill`)",
+           {.min = 0, .max = 1});
+  v.number_range("erasing_area", erasing_area,
+                 "share of the image that is erased, drawn from [low, high]", area_rule);
+  v.number_range("erasing_ratio", erasing_ratio,
+                 "height over width of what is erased, drawn from [low, high] by its logarithm",
+                 ratio_rule);
   visit_sequence_fields(*this, v);
 }
 
 void Augmentation::check() const {
   draw_augmentation(*this, 0, 0, 0);
   check_sequence_fields(*this);
+}
+
+bool Augmentation::changes_appearance() const {
+  constexpr NumberRange none{0, 0};
+  return brightness != none || contrast != none || saturation != none || hue != none ||
+         (blur != none && blur_probability > 0) || random_erasing > 0;
+}
+
+bool Augmentation::only_maps() const {
+  return !changes_appearance() && fill_of(fill) == std::array<uint8_t, 3>{};
 }
 
 std::string Augmentation::image_change() const {
@@ -139,13 +264,68 @@ std::string Augmentation::image_change() const {
   if (rotation != no_angle) return "rotation";
   if (scale != no_factor) return "scale";
   if (shear_x != no_angle) return "shear_x";
-  return shear_y != no_angle ? "shear_y" : "";
+  if (shear_y != no_angle) return "shear_y";
+  if (scale_x != no_factor) return "scale_x";
+  if (scale_y != no_factor) return "scale_y";
+  if (brightness != no_angle) return "brightness";
+  if (contrast != no_angle) return "contrast";
+  if (saturation != no_angle) return "saturation";
+  if (hue != no_angle) return "hue";
+  if (blur != no_angle && blur_probability > 0) return "blur";
+  return random_erasing > 0 ? "random_erasing" : "";
 }
 
 bool Augmentation::moves() const {
-  Augmentation rest = *this;
-  rest.reflect_x = rest.reflect_y = false;
-  return !rest.image_change().empty();
+  constexpr Size2d no_shift{0, 0};
+  constexpr NumberRange no_angle{0, 0}, no_factor{1, 1};
+  return translate_x != no_shift || translate_y != no_shift || rotation != no_angle ||
+         scale != no_factor || shear_x != no_angle || shear_y != no_angle || scale_x != no_factor ||
+         scale_y != no_factor;
+}
+
+namespace {
+
+void draw_appearance(const Augmentation& augmentation, const RandomStream& stream,
+                     AugmentationDraw& draw) {
+  const double deviation = pick(stream.block(3)[3], augmentation.blur, blur_rule, "blur");
+  if (happens(stream.block(3)[2], augmentation.blur_probability, "blur_probability")) {
+    draw.blur = deviation;
+  }
+  const std::array<uint32_t, 4> colors = stream.block(4);
+  draw.color = {.brightness = pick(colors[0], augmentation.brightness, change_rule, "brightness"),
+                .contrast = pick(colors[1], augmentation.contrast, change_rule, "contrast"),
+                .saturation = pick(colors[2], augmentation.saturation, change_rule, "saturation"),
+                .hue = pick(colors[3], augmentation.hue, hue_rule, "hue")};
+  const std::array<uint32_t, 4> others = stream.block(5);
+  if (draw.color != ColorDraw()) draw.color.order = order_of(others[0]);
+  draw.erases = happens(others[1], augmentation.random_erasing, "random_erasing");
+  constexpr uint64_t kErasing = 32;
+  if (augmentation.random_erasing > 0) {
+    draw.erasing = draw_region(stream, kErasing, augmentation.erasing_area,
+                               augmentation.erasing_ratio, "erasing_area", "erasing_ratio");
+  }
+}
+
+}  // namespace
+
+AugmentationDraw AugmentationDraw::only_moves() const {
+  AugmentationDraw moves = *this;
+  moves.color = {};
+  moves.blur = 0;
+  moves.erases = false;
+  return moves;
+}
+
+std::optional<Region> erased_region(const RegionDraw& draw, int64_t height, int64_t width) {
+  const double pixels = static_cast<double>(height) * static_cast<double>(width);
+  for (const RegionDraw::Try& one : draw.tries) {
+    const int64_t rows = rounded(std::sqrt(pixels * one.area * one.ratio));
+    const int64_t columns = rounded(std::sqrt(pixels * one.area / one.ratio));
+    if (rows >= height || columns >= width) continue;
+    return Region{position(one.row, height, rows), position(one.column, width, columns), rows,
+                  columns};
+  }
+  return std::nullopt;
 }
 
 AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t seed, int64_t epoch,
@@ -157,21 +337,53 @@ AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t se
                              .c = static_cast<uint64_t>(repetition)});
   const std::array<uint32_t, 4> words = stream.block(0);
   const std::array<uint32_t, 4> more = stream.block(1);
-  return {.reflect_x = augmentation.reflect_x && (words[0] >> 31) != 0,
-          .shift_x = pick(words[1], augmentation.translate_x, "translate_x"),
-          .shift_y = pick(words[2], augmentation.translate_y, "translate_y"),
-          .reflect_y = augmentation.reflect_y && (words[3] >> 31) != 0,
-          .rotation = pick(more[0], augmentation.rotation, rotation_rule, "rotation"),
-          .scale = pick(more[1], augmentation.scale, scale_rule, "scale"),
-          .shear_x = pick(more[2], augmentation.shear_x, shear_rule, "shear_x"),
-          .shear_y = pick(more[3], augmentation.shear_y, shear_rule, "shear_y")};
+  AugmentationDraw draw{.reflect_x = augmentation.reflect_x && (words[0] >> 31) != 0,
+                        .shift_x = pick(words[1], augmentation.translate_x, "translate_x"),
+                        .shift_y = pick(words[2], augmentation.translate_y, "translate_y"),
+                        .reflect_y = augmentation.reflect_y && (words[3] >> 31) != 0,
+                        .rotation = pick(more[0], augmentation.rotation, rotation_rule, "rotation"),
+                        .scale = pick(more[1], augmentation.scale, scale_rule, "scale"),
+                        .shear_x = pick(more[2], augmentation.shear_x, shear_rule, "shear_x"),
+                        .shear_y = pick(more[3], augmentation.shear_y, shear_rule, "shear_y")};
+  const std::array<uint32_t, 4> scales = stream.block(3);
+  draw.scale_x = pick(scales[0], augmentation.scale_x, scale_rule, "scale_x");
+  draw.scale_y = pick(scales[1], augmentation.scale_y, scale_rule, "scale_y");
+  check_factors(augmentation, augmentation.scale_x, "scale_x");
+  check_factors(augmentation, augmentation.scale_y, "scale_y");
+  draw.fill = fill_of(augmentation.fill);
+  draw_appearance(augmentation, stream, draw);
+  return draw;
 }
 
 namespace {
 
+// What comes from outside, for each of the interleaved channels.
+class Filler {
+ public:
+  // `first`: the channel of the draw's fill that is the first of `channels`.
+  Filler(const AugmentationDraw& draw, int64_t first, int64_t channels) : channels_(channels) {
+    for (int64_t c = 0; c < channels; ++c)
+      values_.at(static_cast<size_t>(c)) =
+          draw.fill.at(static_cast<size_t>(std::min<int64_t>(first + c, 2)));
+    for (int64_t c = 1; c < channels; ++c) same_ &= values_[static_cast<size_t>(c)] == values_[0];
+  }
+  void operator()(uint8_t* pixels, size_t bytes) const {
+    if (same_) {
+      std::memset(pixels, values_[0], bytes);
+      return;
+    }
+    for (size_t i = 0; i < bytes; ++i) pixels[i] = values_[i % static_cast<size_t>(channels_)];
+  }
+
+ private:
+  int64_t channels_;
+  std::array<uint8_t, 4> values_{};
+  bool same_ = true;
+};
+
 // Applies reflections and shifts by copying pixels.
 void copy_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
-               const AugmentationDraw& draw, uint8_t* destination) {
+               const AugmentationDraw& draw, const Filler& fill, uint8_t* destination) {
   const auto bytes = [channels](int64_t pixels) { return static_cast<size_t>(pixels * channels); };
   const int64_t left = std::clamp<int64_t>(draw.shift_x, 0, width);  // columns that become empty
   const int64_t right = std::clamp<int64_t>(-draw.shift_x, 0, width);
@@ -184,16 +396,16 @@ void copy_into(const uint8_t* source, int64_t height, int64_t width, int64_t cha
     const int64_t offset = draw.shift_y * width + draw.shift_x, pixels = height * width;
     const int64_t begin = std::max<int64_t>(offset, 0), end = pixels + std::min<int64_t>(offset, 0);
     std::memcpy(destination + bytes(begin), source + bytes(begin - offset), bytes(end - begin));
-    std::memset(destination, 0, bytes(top * width));
-    std::memset(destination + bytes(pixels - bottom * width), 0, bytes(bottom * width));
+    fill(destination, bytes(top * width));
+    fill(destination + bytes(pixels - bottom * width), bytes(bottom * width));
     if (columns == width) return;
     for (int64_t y = top; y < height - bottom; ++y) {
-      std::memset(destination + bytes(y * width), 0, bytes(left));
-      std::memset(destination + bytes((y + 1) * width - right), 0, bytes(right));
+      fill(destination + bytes(y * width), bytes(left));
+      fill(destination + bytes((y + 1) * width - right), bytes(right));
     }
     return;
   }
-  if (columns < width || top + bottom > 0) std::memset(destination, 0, bytes(height * width));
+  if (columns < width || top + bottom > 0) fill(destination, bytes(height * width));
   // Source column that is copied to column `left`.
   const int64_t first = draw.reflect_x ? width - 1 - right : right;
   for (int64_t y = top; y < height - bottom; ++y) {
@@ -219,7 +431,8 @@ Inverse inverse_of(const AugmentationDraw& draw) {
   const double tx = tangent_of_degrees(draw.shear_x), ty = tangent_of_degrees(draw.shear_y);
   // The inverse order: scale and rotation first (rows point down), then the shears, then
   // reflections.
-  Inverse m{cosine / draw.scale, -sine / draw.scale, sine / draw.scale, cosine / draw.scale};
+  const double along_x = draw.scale * draw.scale_x, along_y = draw.scale * draw.scale_y;
+  Inverse m{cosine / along_x, -sine / along_y, sine / along_x, cosine / along_y};
   m.yx = std::fma(-ty, m.xx, m.yx);
   m.yy = std::fma(-ty, m.xy, m.yy);
   m.xx = std::fma(-tx, m.yx, m.xx);
@@ -242,9 +455,13 @@ ImageMap map_of(const AugmentationDraw& draw) {
 
 void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
                   const AugmentationDraw& draw, uint8_t* destination) {
-  if (draw.whole_pixels()) return copy_into(source, height, width, channels, draw, destination);
-  kernels::cpu::augment_image(source, kernels::interleaved(channels, height, width), map_of(draw),
-                              destination);
+  const kernels::ImageLayout layout = kernels::interleaved(channels, height, width);
+  if (draw.whole_pixels()) {
+    copy_into(source, height, width, channels, draw, Filler(draw, 0, channels), destination);
+  } else {
+    kernels::cpu::augment_image(source, layout, map_of(draw), draw.fill, destination);
+  }
+  detail::change_appearance(draw, layout, destination);
 }
 
 void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* destination) {
@@ -254,14 +471,16 @@ void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* de
 
 void augment_planes_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
                          const AugmentationDraw& draw, uint8_t* destination) {
-  if (!draw.whole_pixels()) {
-    return kernels::cpu::augment_image(source, kernels::planar(channels, height, width),
-                                       map_of(draw), destination);
+  const kernels::ImageLayout layout = kernels::planar(channels, height, width);
+  if (draw.whole_pixels()) {
+    for (int64_t c = 0; c < channels; ++c) {
+      const int64_t plane = c * height * width;
+      copy_into(source + plane, height, width, 1, draw, Filler(draw, c, 1), destination + plane);
+    }
+  } else {
+    kernels::cpu::augment_image(source, layout, map_of(draw), draw.fill, destination);
   }
-  for (int64_t c = 0; c < channels; ++c) {
-    const int64_t plane = c * height * width;
-    copy_into(source + plane, height, width, 1, draw, destination + plane);
-  }
+  detail::change_appearance(draw, layout, destination);
 }
 
 }  // namespace lockstep

@@ -2,8 +2,11 @@
 // and noise on images, for denoising tasks or for robustness.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/fields.h"
 #include "lockstep/base/numeric/image_map.h"
@@ -23,6 +26,19 @@ struct Augmentation {
   NumberRange scale{1, 1};     // [low, high] factors of both sides, 0.01 to 100
   NumberRange shear_x{0, 0};   // [low, high] degrees: lower rows go to the right; within 89
   NumberRange shear_y{0, 0};   // [low, high] degrees: columns to the right go down; within 89
+  NumberRange scale_x{1, 1};   // [low, high] further factors of the width
+  NumberRange scale_y{1, 1};   // and of the height; scale * scale_x and scale * scale_y are 0.01
+                               // to 100
+  // What moves in from outside, and what is erased: one value, or one for each channel, 0 to 255.
+  std::vector<int64_t> fill{0};
+  // Of the inputs only, as torchvision's ColorJitter: [low, high] changes of the factors 1, from
+  // -1; of the hue [low, high] turns of the circle of colors, within 1/2.
+  NumberRange brightness{0, 0}, contrast{0, 0}, saturation{0, 0}, hue{0, 0};
+  NumberRange blur{0, 0};                // [low, high] standard deviation in pixels, 0 to 100
+  double blur_probability = 0.5;         // of images that are blurred, if `blur` is not 0
+  double random_erasing = 0;             // the probability that a rectangle of an input is erased
+  NumberRange erasing_area{0.02, 0.33};  // [low, high] its share of the image
+  NumberRange erasing_ratio{0.3, 3.3};   // [low, high] its height over its width
 
   // ---- Sequences of numbers, as the data have them: before the network's normalization ----
   // Standard deviation of the normal noise that is added to each value. In the units of the data.
@@ -49,10 +65,43 @@ struct Augmentation {
   // The name of the first field that changes images, or sequences; "" if none does.
   std::string image_change() const;
   std::string sequence_change() const;
-  // Whether any change of images other than reflection is possible.
+  // Whether any change other than reflection is possible that moves pixels.
   bool moves() const;
+  // Whether colors can change, or images be blurred or erased.
+  bool changes_appearance() const;
+  // Whether map_of() describes every possible change.
+  bool only_maps() const;
   friend bool operator==(const Augmentation&, const Augmentation&) = default;
 };
+
+// Values for the colors of one image.
+struct ColorDraw {
+  double brightness = 0, contrast = 0, saturation = 0, hue = 0;  // as in Augmentation
+  std::array<uint8_t, 4> order{0, 1, 2, 3};  // of the four changes, by their numbers above
+
+  friend bool operator==(const ColorDraw&, const ColorDraw&) = default;
+};
+
+// A rectangle of an image, in pixels.
+struct Region {
+  int64_t top = 0, left = 0, height = 0, width = 0;
+  friend bool operator==(const Region&, const Region&) = default;
+};
+
+// Draws for a rectangle in an image of any size: the first of them that fits is taken.
+struct RegionDraw {
+  struct Try {
+    double area = 0, ratio = 1;    // share of the image; a side over the other one
+    uint32_t row = 0, column = 0;  // among the possible positions, in units of 2^-32
+    friend bool operator==(const Try&, const Try&) = default;
+  };
+  std::array<Try, 10> tries{};
+  friend bool operator==(const RegionDraw&, const RegionDraw&) = default;
+};
+
+// The region that torchvision's RandomErasing erases: `ratio` is height over width. Nothing if none
+// of the draws gives one that is lower and narrower than the image. Thread-safe.
+std::optional<Region> erased_region(const RegionDraw& draw, int64_t height, int64_t width);
 
 // The random values for one image.
 struct AugmentationDraw {
@@ -60,30 +109,52 @@ struct AugmentationDraw {
   int64_t shift_x = 0, shift_y = 0;  // pixels right, pixels down
   bool reflect_y = false;
   double rotation = 0, scale = 1, shear_x = 0, shear_y = 0;  // degrees; scale: a factor
+  double scale_x = 1, scale_y = 1;
+  std::array<uint8_t, 3> fill{0, 0, 0};  // for each channel
+  ColorDraw color = {};
+  double blur = 0;      // standard deviation in pixels; 0: not blurred
+  bool erases = false;  // a region is erased
+  RegionDraw erasing = {};
 
-  // Whether every pixel of the result is a pixel of the source, or 0.
-  bool whole_pixels() const { return rotation == 0 && scale == 1 && shear_x == 0 && shear_y == 0; }
+  // Whether every pixel of the result is a pixel of the source, or the fill.
+  bool whole_pixels() const {
+    return rotation == 0 && scale == 1 && shear_x == 0 && shear_y == 0 && scale_x == 1 &&
+           scale_y == 1;
+  }
+  // The moves alone, for images that are targets.
+  AugmentationDraw only_moves() const;
   friend bool operator==(const AugmentationDraw&, const AugmentationDraw&) = default;
 };
 
 // Returns the draw for one use of one observation: a function of its arguments only
 // (RandomUse::augment, key a = epoch, b = index in the listing, c = repetition). Words 0 to 3 are
 // for reflection in x, translation in x and y, and reflection in y; words 4 to 7 for rotation,
-// scale, and shear in x and y. A disabled change does not affect the others. Throws InvalidArgument
-// for a range with low > high or out of bounds. Thread-safe.
+// scale, and shear in x and y. Words 12 to 15 are for scale in x and y, whether the image is
+// blurred, and how much; 16 to 19 for brightness, contrast, saturation and hue; 20 and 21 for their
+// order and whether a region is erased; and of each of the blocks 32 to 41 for a try of its area,
+// ratio, row and column. A disabled change does not affect the others. Throws InvalidArgument for a
+// range with low > high or out of bounds. Thread-safe.
 AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t seed, int64_t epoch,
                                    int64_t index_in_listing, int64_t repetition = 0);
 
 // Returns the map from pixels of the augmented image to the source. Applying it as an affine map
-// gives the same bytes as augment_into(), also for pure reflections and shifts. Thread-safe.
+// gives the same bytes as augment_into(), also for pure reflections and shifts, if the draw fills
+// with 0 and changes no appearance. Thread-safe.
 ImageMap map_of(const AugmentationDraw& draw);
 
 // Writes the augmented image in the same size. The image is reflected about its center, sheared in
 // x, then in y, rotated and scaled, and finally shifted by whole pixels. Pure reflections and
 // shifts copy pixels. All other changes are one affine map: each pixel is interpolated linearly
 // between the four nearest pixels of the source. Positions and weights are integers (2^-8 pixels),
-// so the result is equal on every processor. Pixels from outside the source are 0. `source` and
-// `destination` have height x width x channels bytes and must not overlap. Thread-safe.
+// so the result is equal on every processor. Pixels from outside the source have the fill's values.
+// `source` and `destination` have height x width x channels bytes and must not overlap.
+//
+// Then the appearance changes, in integers (factors and weights in 2^-16), rounded to the nearest
+// byte: the four changes of colors in their order, blur, and the region that is erased. With the
+// factor f = 1 + change, brightness is f v; contrast f v + (1 - f) m with the mean m of the luma
+// (see convert_channels()); saturation f v + (1 - f) luma, and hue a shift in HSV, both of three
+// channels only. Blur is a Gaussian filter of rows, then columns, with ceil(3 deviations) pixels to
+// each side; positions outside are reflected. Thread-safe.
 void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
                   const AugmentationDraw& draw, uint8_t* destination);
 void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* destination);

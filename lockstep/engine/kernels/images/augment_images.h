@@ -2,6 +2,7 @@
 // weights are integers, and CPU and GPU share this code, so every device gives the same bytes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "lockstep/base/numeric/image_map.h"
@@ -53,29 +54,29 @@ LOCKSTEP_HOST_DEVICE inline ImagePlace place_in_source(const ImageMap& m, const 
   return {row >> 8, column >> 8, row & 255, column & 255};
 }
 
-// Linear interpolation. Pixels outside the image count as 0. `plane` is the channel's first
+// Linear interpolation. Pixels outside the image count as `fill`. `plane` is the channel's first
 // element.
 LOCKSTEP_HOST_DEVICE inline uint8_t pixel_at(const uint8_t* plane, const ImageLayout& image,
-                                             const ImagePlace& place) {
+                                             const ImagePlace& place, uint8_t fill = 0) {
   const int64_t row = place.row, column = place.column;
-  if (column < -1 || column >= image.width || row < -1 || row >= image.height) return 0;
+  if (column < -1 || column >= image.width || row < -1 || row >= image.height) return fill;
   const bool in_left = column >= 0, in_right = column + 1 < image.width;
   const bool in_top = row >= 0, in_bottom = row + 1 < image.height;
   const uint8_t* const from = plane + (row * image.width + column) * image.pixel_step;
   const int64_t below = image.width * image.pixel_step;
   const int64_t right = place.right, left = 256 - right, down = place.down, up = 256 - down;
   int64_t sum = 1 << 15;  // the weights add up to 2^16
-  if (in_top && in_left) sum += left * up * from[0];
-  if (in_top && in_right) sum += right * up * from[image.pixel_step];
-  if (in_bottom && in_left) sum += left * down * from[below];
-  if (in_bottom && in_right) sum += right * down * from[below + image.pixel_step];
+  sum += left * up * (in_top && in_left ? from[0] : fill);
+  sum += right * up * (in_top && in_right ? from[image.pixel_step] : fill);
+  sum += left * down * (in_bottom && in_left ? from[below] : fill);
+  sum += right * down * (in_bottom && in_right ? from[below + image.pixel_step] : fill);
   return static_cast<uint8_t>(sum >> 16);
 }
 
 namespace cpu {
-// Transforms one image.
+// Transforms one image. `fill`: the values outside for its channels; later ones have the last.
 void augment_image(const uint8_t* source, const ImageLayout& image, const ImageMap& map,
-                   uint8_t* destination);
+                   const std::array<uint8_t, 3>& fill, uint8_t* destination);
 }  // namespace cpu
 
 }  // namespace lockstep::kernels
