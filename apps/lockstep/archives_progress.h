@@ -8,7 +8,7 @@
 
 #include "lockstep/base/time_limit.h"
 #include "lockstep/data/datastores/datastore.h"
-#include "lockstep/data/datastores/image_shards.h"
+#include "lockstep/data/datastores/images/image_shards.h"
 
 namespace lockstep::command {
 

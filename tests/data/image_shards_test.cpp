@@ -8,7 +8,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastores.h"
-#include "lockstep/data/datastores/image_index.h"
+#include "lockstep/data/datastores/images/image_index.h"
 #include "lockstep/data/datastores/tar.h"
 #include "tests/data/support.h"
 

@@ -1,5 +1,5 @@
 // The index of a listing in a store.
-#include "lockstep/data/datastores/image_index.h"
+#include "lockstep/data/datastores/images/image_index.h"
 
 #include <algorithm>
 #include <cstring>

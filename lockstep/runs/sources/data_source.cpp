@@ -13,7 +13,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
-#include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/datastores/images/image_listing.h"
 #include "lockstep/data/datastores/tables/column_match.h"
 #include "lockstep/data/datastores/tables/table_text.h"
 #include "lockstep/data/images/image_format.h"

@@ -10,7 +10,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/described.h"
-#include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/datastores/images/image_listing.h"
 #include "lockstep/data/datastores/other_files.h"
 #include "lockstep/data/datastores/sequences/numpy_file.h"
 #include "lockstep/data/datastores/sequences/sequence_table.h"

@@ -13,8 +13,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
-#include "lockstep/data/datastores/image_index.h"
-#include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/datastores/images/image_index.h"
+#include "lockstep/data/datastores/images/image_listing.h"
 #include "lockstep/data/images/image_format.h"
 #include "lockstep/storage/object_store.h"
 

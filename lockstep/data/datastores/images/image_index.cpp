@@ -1,4 +1,4 @@
-#include "lockstep/data/datastores/image_index.h"
+#include "lockstep/data/datastores/images/image_index.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "lockstep/data/datastores/image_shards.h"
+#include "lockstep/data/datastores/images/image_shards.h"
 
 #include <fcntl.h>
 #include <unistd.h>

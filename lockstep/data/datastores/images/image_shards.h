@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/datastores/image_index.h"
-#include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/datastores/images/image_index.h"
+#include "lockstep/data/datastores/images/image_listing.h"
 
 namespace lockstep {
 

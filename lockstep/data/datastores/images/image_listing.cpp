@@ -1,4 +1,4 @@
-#include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/datastores/images/image_listing.h"
 
 #include <algorithm>
 #include <iterator>
