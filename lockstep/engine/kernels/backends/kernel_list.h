@@ -24,7 +24,7 @@
 
 // Changes whenever a list or the type of a function in it changes, so that a back end that was
 // built with another list is rejected.
-#define LOCKSTEP_TABLE_VERSION 29
+#define LOCKSTEP_TABLE_VERSION 30
 
 // clang-format off
 #define LOCKSTEP_OP_KERNELS(OP)                                                                    \

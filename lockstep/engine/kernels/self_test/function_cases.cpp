@@ -165,7 +165,7 @@ void add_function(std::vector<TestCase>& to, const std::string& kernel, const st
 
 float* floats_at(void* address) { return static_cast<float*>(address); }
 
-constexpr SgdmUpdate kSgdm{96, 0.05f, 0.9f, 1e-3f};
+constexpr SgdmUpdate kSgdm{96, 0.05f, 0.9f, 1e-3f}, kNesterov{96, 0.05f, 0.9f, 1e-3f, 1};
 constexpr AdamUpdate kAdam{96, 0.05f, 0.9, 0.999, 1.5f, 1e-8f, 1e-3f, 1e-4f};
 constexpr RmspropUpdate kRmsprop{96, 0.05f, 0.9, 1e-8f, 1e-3f};
 
@@ -245,6 +245,11 @@ void add_updates(std::vector<TestCase>& to) {
         to, "sgdm", what, [=] { return arrays_of_update(count, 1, 1, false); },
         [=](const Table& t, const auto& at, void* stream) {
           t.sgdm(floats_at(at[0]), floats_at(at[1]), floats_at(at[2]), count, kSgdm, stream);
+        });
+    add_function(
+        to, "sgdm", what + ", nesterov", [=] { return arrays_of_update(count, 1, 1, false); },
+        [=](const Table& t, const auto& at, void* stream) {
+          t.sgdm(floats_at(at[0]), floats_at(at[1]), floats_at(at[2]), count, kNesterov, stream);
         });
     add_function(
         to, "adam", what, [=] { return arrays_of_update(count, 2, 1, false); },

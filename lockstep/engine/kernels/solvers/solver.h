@@ -15,10 +15,12 @@ namespace lockstep::kernels {
 // The sums of sum_leaves that exist at the same time: more leaves than 2^31 are not possible.
 inline constexpr int kTreeSums = 31;
 
-// g = gradient_sum / observations + l2 * w; v = momentum * v - rate * g; w = w + v.
+// g = gradient_sum / observations + l2 * w; v = momentum * v - rate * g; w = w + v, or with
+// `nesterov` w = w + (momentum * v - rate * g).
 struct SgdmUpdate {
   float observations = 1;  // number of observations in gradient_sum
   float rate = 0, momentum = 0, l2 = 0;
+  int32_t nesterov = 0;  // 1: yes
 };
 
 // g as above; m = beta1 * m + (1 - beta1) * g; s = beta2 * s + (1 - beta2) * g * g;

@@ -9,15 +9,35 @@
 
 namespace lockstep::kernels::cpu {
 
-LOCKSTEP_CLONES void sgdm(float* __restrict w, float* __restrict v,
-                          const float* __restrict gradient_sum, size_t count, const SgdmUpdate& u,
-                          void* /*stream*/) {
+namespace {
+
+LOCKSTEP_CLONES void sgdm_nesterov(float* __restrict w, float* __restrict v,
+                                   const float* __restrict gradient_sum, size_t count,
+                                   const SgdmUpdate& u) {
+  const float observations = u.observations, rate = u.rate, momentum = u.momentum, l2 = u.l2;
+  for (size_t i = 0; i < count; ++i) {
+    const float step = rate * (gradient_sum[i] / observations + l2 * w[i]);
+    v[i] = momentum * v[i] - step;
+    w[i] = w[i] + (momentum * v[i] - step);
+  }
+}
+
+LOCKSTEP_CLONES void sgdm_plain(float* __restrict w, float* __restrict v,
+                                const float* __restrict gradient_sum, size_t count,
+                                const SgdmUpdate& u) {
   const float observations = u.observations, rate = u.rate, momentum = u.momentum, l2 = u.l2;
   for (size_t i = 0; i < count; ++i) {
     const float g = gradient_sum[i] / observations + l2 * w[i];
     v[i] = momentum * v[i] - rate * g;
     w[i] = w[i] + v[i];
   }
+}
+
+}  // namespace
+
+void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u,
+          void* /*stream*/) {
+  (u.nesterov != 0 ? sgdm_nesterov : sgdm_plain)(w, v, gradient_sum, count, u);
 }
 
 LOCKSTEP_CLONES void adam(float* __restrict w, float* __restrict m, float* __restrict s,

@@ -8,9 +8,9 @@ namespace {
 
 __device__ void update_element(float* w, float* v, const float* gradient_sum, int64_t i,
                                const SgdmUpdate& u) {
-  const float g = gradient_sum[i] / u.observations + u.l2 * w[i];
-  v[i] = u.momentum * v[i] - u.rate * g;
-  w[i] = w[i] + v[i];
+  const float step = u.rate * (gradient_sum[i] / u.observations + u.l2 * w[i]);
+  v[i] = u.momentum * v[i] - step;
+  w[i] = w[i] + (u.nesterov != 0 ? u.momentum * v[i] - step : v[i]);
 }
 
 __device__ void update_element(float* w, float* m, float* s, const float* gradient_sum, int64_t i,
