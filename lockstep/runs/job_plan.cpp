@@ -115,6 +115,9 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   if (!job.class_weights.empty()) {
     plan.job.training.class_weights = ordered_weights(job, plan.classes);
   }
+  if (job.balanced_class_weights) {
+    plan.job.training.class_weights = balanced_class_weights(*data.training);
+  }
   if (options.values == JobValues::made) {
     plan.network.initialize(static_cast<uint64_t>(job.training.seed));
   } else {
@@ -169,7 +172,7 @@ std::vector<std::string> JobPlan::notices() const {
 std::vector<std::string> JobPlan::own_notices() const {
   std::vector<std::string> all;
   const std::vector<double>& weights = job.training.class_weights;
-  if (job.class_weights.empty() && numbers_out_of_order(classes) &&
+  if (job.class_weights.empty() && !job.balanced_class_weights && numbers_out_of_order(classes) &&
       std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end()) {
     constexpr size_t shown = 3;
     std::string names;

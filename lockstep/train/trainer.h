@@ -68,7 +68,8 @@ struct TrainingControl {
   int64_t stop_after = 0;
   // A trial: at most three iterations, then a validation, a checkpoint and a stop.
   bool dry_run = false;
-  // Compute iterations again, without validations and output files. Ignores `resume` and the
+  // Compute iterations again, without output files, and without validations unless learning rates
+  // depend on them. Ignores `resume` and the
   // folder.
   std::optional<Replay> replay = {};
   // Called before each iteration: how many of options.threads compute from now on. The bits do not
@@ -108,6 +109,11 @@ struct TrainingResult {
   std::vector<int64_t> shards_by_thread;
   std::vector<WorkerSummary> workers;  // all workers, including lost ones
 };
+
+// For TrainingOptions::class_weights: for each class observations / (classes * observations of the
+// class), where classes without observations do not count and have the weight 1 (scikit-learn's
+// "balanced"). Throws InvalidArgument if the observations have no classes.
+std::vector<double> balanced_class_weights(const Datastore& training);
 
 // Trains `network` (initialized; its input normalization is computed here) in place. Throws
 // InvalidArgument if options, data and network do not fit each other, DataError for images that

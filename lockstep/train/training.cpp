@@ -7,7 +7,9 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/formats/model.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/evaluation/population_statistics.h"
+#include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/state/receipt.h"
 
 namespace lockstep {
@@ -153,6 +155,14 @@ void Training::report_workers() {
   notify([&](TrainingObserver& o) { o.workers(all, position_.iteration); });
 }
 
+double Training::learning_rate(int64_t iteration) const {
+  if (!rates_depend_on_validations(options_)) {
+    return learning_rate_of(options_, iteration, iterations_per_epoch_);
+  }
+  return learning_rate_of(options_, iteration, iterations_per_epoch_,
+                          objective_.of(position_.validations));
+}
+
 int64_t Training::last_to_begin(int64_t next, bool stopping) const {
   if (stopping) return std::max(next, iterations_->begun());
   return control_.stop ? next : due_->next(next);
@@ -234,8 +244,10 @@ void Training::validate() {
                            e.observations, seconds_since(begin),
                            e.metrics};
   position_.validations.push_back(v);
-  if (options_.validation.output_network == OutputNetwork::best && v.loss < best_loss())
+  if (options_.validation.output_network == OutputNetwork::best &&
+      objective_.best(position_.validations) == &position_.validations.back()) {
     keep_best(v);
+  }
   notify([&](TrainingObserver& o) { o.validation(v); });
   evaluated_ = true;
 }
@@ -261,14 +273,23 @@ void Training::refuse_values(const NotFinite& found) const {
 
 void Training::keep_best(const ValidationRecord& v) {
   iterations_->fetch();
+  const AveragesInPlace averages(network_, *solver_);
   position_.best = best_of(network_, v.iteration, v.loss);
 }
 
 void Training::finish_network() {
   result_.network_iteration = position_.iteration;
-  if (result_.stopped || control_.replay || !position_.best) return;
-  result_.network_iteration = position_.best->iteration;
-  set_values(network_, *position_.best);
+  if (result_.stopped || control_.replay) return;
+  if (position_.best) {
+    result_.network_iteration = position_.best->iteration;
+    set_values(network_, *position_.best);
+  } else if (options_.average_decay > 0 && position_.iteration > 0) {
+    const std::vector<Tensor> averages = averages_of(network_, *solver_);
+    for (size_t p = 0; p < averages.size(); ++p) {
+      network_.parameters()[p].value.copy_from(averages[p]);
+    }
+    network_.packed().pack_all();
+  }
 }
 
 bool Training::wants_to_stop() {

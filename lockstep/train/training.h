@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "lockstep/train/input/training_images.h"
 #include "lockstep/train/loop/due_work.h"
 #include "lockstep/train/loop/iterations.h"
+#include "lockstep/train/loop/objective.h"
 #include "lockstep/train/loop/training_end.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/state/checkpoint.h"
@@ -55,9 +55,7 @@ class Training {
 
   IterationsSetup setup();
 
-  double learning_rate(int64_t iteration) const {
-    return learning_rate_of(options_, iteration, iterations_per_epoch_);
-  }
+  double learning_rate(int64_t iteration) const;
 
   // Reads all images once: for the digests of the listings and the statistics of the inputs.
   std::vector<std::vector<ChannelSummary>> read_all();
@@ -104,11 +102,7 @@ class Training {
   [[noreturn]] void refuse_values(const NotFinite& found) const;
 
   bool out_of_patience() const {
-    return patience_ends(position_.validations, options_.validation.patience) > 0;
-  }
-
-  double best_loss() const {
-    return position_.best ? position_.best->loss : std::numeric_limits<double>::infinity();
+    return patience_ends(position_.validations, options_.validation) > 0;
   }
 
   void keep_best(const ValidationRecord& v);
@@ -128,6 +122,7 @@ class Training {
   Network& network_;
   const TrainingData& data_;
   const TrainingOptions options_;
+  const Objective objective_;
   const TrainingControl control_;
   FileSystem& files_;
   ThreadPool pool_;

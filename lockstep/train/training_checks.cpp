@@ -30,9 +30,11 @@ bool has_sequences(const Network& network) {
 }
 
 // Compiles a shard of one observation. Throws Unsupported where the device cannot compute it.
-void try_shard(const Network& network, Device device, DType precision, const TrainingLoss& loss) {
+void try_shard(const Network& network, Device device, const TrainingOptions& given,
+               const TrainingLoss& loss) {
+  const DType precision = given.precision.dtype();
   if (!loss) {
-    ShardPlans(network, device, precision).plan(1);
+    ShardPlans(network, device, precision, {}, given.trained_loss(network.loss())).plan(1);
     return;
   }
   if (has_sequences(network)) {
@@ -57,7 +59,7 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
   return kernels::resolve_device(options.device, [&](Device device) {
     // A GPU's limits are found by compiling a shard of one observation, without an update.
     if (device == Device{}) return;
-    try_shard(network, device, options.precision.dtype(), loss);
+    try_shard(network, device, options, loss);
     kernels::functions_for(device).reorder({Shape{1}, DType::f32, nullptr},
                                            {Shape{1}, DType::f32, nullptr});
     try_updates(device, options);
@@ -127,6 +129,22 @@ void check_loss(const Network& network, const TrainingData& data, const Training
             data.loss.name,
         "weigh the observations in that function");
   }
+  if (options.label_smoothing > 0) {
+    throw InvalidArgument(
+        "[training] label_smoothing is for the network's loss, and the data has the loss " +
+            data.loss.name,
+        "smooth the labels in that function");
+  }
+}
+
+// Whether validations have what they are compared by.
+void check_objective(const TrainingData& data, const TrainingOptions& options) {
+  const std::string& objective = options.validation.objective;
+  const bool labels = learns_labels(*data.training, data.training_targets) && !data.loss;
+  if (objective != "accuracy" || labels) return;
+  throw InvalidArgument("[training] objective = accuracy needs labels to learn" +
+                            (data.loss ? " by the network's own loss" : std::string()),
+                        "\"loss\", or a metric of the data");
 }
 
 // Refuses what cannot be cut into pieces, by name.
@@ -159,6 +177,24 @@ void check_lengths_of(const Network& network, const TrainingOptions& options) {
 
 }  // namespace
 
+std::vector<double> balanced_class_weights(const Datastore& training) {
+  if (training.classes().empty()) {
+    throw InvalidArgument(
+        "[training] class_weights = balanced needs observations with classes, "
+        "but those of " +
+        training.describe() + " have none");
+  }
+  const std::vector<int64_t> counts = count_each_label(training);
+  const auto present = std::count_if(counts.begin(), counts.end(), [](int64_t n) { return n > 0; });
+  std::vector<double> weights;
+  for (const int64_t count : counts) {
+    weights.push_back(count == 0 ? 1.0
+                                 : static_cast<double>(training.size()) /
+                                       static_cast<double>(present * count));
+  }
+  return weights;
+}
+
 void check_training(const Network& network, const TrainingData& data,
                     const TrainingOptions& options) {
   options.check();
@@ -180,6 +216,7 @@ void check_training(const Network& network, const TrainingData& data,
   if (data.loss) {
     check_loss(network, data, options);
   } else {
+    (void)options.trained_loss(network.loss());
     check_fits(network, *data.training, data.training_targets);
   }
   if (data.validation) {
@@ -227,7 +264,8 @@ void check_training(const Network& network, const TrainingData& data,
         kernels::table_for(resolve_training_device(network, options, data.loss)),
         options.precision.dtype());
   }
-  metrics_for(options.validation.metrics, options.validation.custom_metrics,
+  check_objective(data, options);
+  metrics_for(options.resolved().validation.metrics, options.validation.custom_metrics,
               metric_problem(network, *data.training, data.training_targets));
   if (options.batch_normalization_statistics == BatchNormalizationStatistics::population)
     check_population_statistics(network);
@@ -238,7 +276,8 @@ void check_training(const Network& network, const TrainingData& data,
   for (const auto& [field, wanted] :
        {std::pair{"validation_patience", options.validation.patience > 0},
         std::pair{"output_network = best",
-                  options.validation.output_network == OutputNetwork::best}}) {
+                  options.validation.output_network == OutputNetwork::best},
+        std::pair{"the schedule plateau", rates_depend_on_validations(options)}}) {
     if (!wanted || validates) continue;
     throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
                           "set validation images or a validation_fraction");

@@ -22,6 +22,7 @@ Training::Training(Network& network, const TrainingData& data, const TrainingOpt
     : network_(network),
       data_(data),
       options_(options.resolved()),
+      objective_(options_.validation),
       control_(replaying(control)),
       files_(control.files ? *control.files : local_files()),
       pool_(client_threads(options_)),
@@ -87,12 +88,14 @@ void Training::prepare() {
   solver_ = make_solver(network_, options_);
   network_.make_row_states(options_.mini_batch_size, false);
   iterations_per_epoch_ = batches_per_epoch(*images_.training, mini_batches_of(data_, options_));
-  due_.emplace(DueWorkSetup{.options = options_,
-                            .iterations_per_epoch = iterations_per_epoch_,
-                            .validates = images_.validation && !control_.replay,
-                            .saves = !control_.checkpoint_folder.empty(),
-                            .dry_run = control_.dry_run,
-                            .stops_after = control_.stop_after});
+  due_.emplace(DueWorkSetup{
+      .options = options_,
+      .iterations_per_epoch = iterations_per_epoch_,
+      .validates =
+          images_.validation && (!control_.replay || rates_depend_on_validations(options_)),
+      .saves = !control_.checkpoint_folder.empty(),
+      .dry_run = control_.dry_run,
+      .stops_after = control_.stop_after});
   position_.identity = identity_of(network_, data_, options_, listings_, iterations_per_epoch_);
   if (control_.replay || control_.resume) {
     resume();

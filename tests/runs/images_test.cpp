@@ -447,6 +447,19 @@ TEST_F(Images, ClassWeightsMayBeGivenByName) {
       run_job(job({"data.resize=true", "class_weights={2=3, 0=0.5}", "max_epochs=3"}), resumed));
 }
 
+TEST_F(Images, ClassWeightsMayBeBalanced) {
+  const JobPlan plan = plan_job(job({"class_weights=balanced"}));
+  EXPECT_EQ(plan.job.training.class_weights, balanced_class_weights(*plan.training.training));
+  EXPECT_EQ(plan.job.training.class_weights.size(), plan.classes.size());
+  run_job(job({"data.resize=true", "class_weights=balanced"}), into("balanced"));
+  const Job again = read_job(local_files(), folder + "/balanced/job.json");
+  EXPECT_TRUE(again.balanced_class_weights);
+  RunOptions resumed = into("balanced");
+  resumed.resume = true;
+  EXPECT_NO_THROW(
+      run_job(job({"data.resize=true", "class_weights=balanced", "max_epochs=3"}), resumed));
+}
+
 TEST_F(Images, WeightsByPositionOfNumbersThatAreOutOfOrderAreDoubtful) {
   std::filesystem::rename(folder + "/digits/1", folder + "/digits/10");
   const auto notices = [&](const std::string& weights) {

@@ -86,6 +86,16 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   numbers("schedule_power", {-1}, &O::schedule, &ScheduleOptions::power);
   numbers("final_factor", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::final_factor);
   numbers("warmup_factor", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::warmup_factor);
+  numbers("rise_share", {-0.1, 1}, &O::schedule, &ScheduleOptions::rise_share);
+  numbers("first_factor", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::first_factor);
+  numbers("last_factor", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::last_factor);
+  numbers("period_factor", {0.9, -1}, &O::schedule, &ScheduleOptions::period_factor);
+  numbers("plateau_threshold", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::plateau_threshold);
+  integers("plateau_patience", {-1}, &O::schedule, &ScheduleOptions::plateau_patience);
+  integers("plateau_cooldown", {-1}, &O::schedule, &ScheduleOptions::plateau_cooldown);
+  numbers("label_smoothing", {-0.1, 1.1}, &O::label_smoothing);
+  numbers("average_decay", {-0.1, 1}, &O::average_decay);
+  texts("objective", &O::validation, &ValidationOptions::objective);
   numbers("gradient_threshold", {-1}, &O::solver, &SolverOptions::gradient_threshold);
   words("gradient_threshold_method", &O::solver, &SolverOptions::gradient_threshold_method);
   rows.push_back({"class_weights", [](O& o) { o.class_weights = {1, -1}; }});
@@ -252,10 +262,20 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
   const auto schedule = [](const char* name) {
     return [name](O& o) { o.schedule.types = {name}; };
   };
+  const auto base_of_plateau = [=](O& o) {
+    diverging(o);
+    o.schedule.plateau_patience = 0;
+  };
+  const auto plateau = [=](O& o) {
+    base_of_plateau(o);
+    o.schedule.types = {"plateau"};
+  };
   const auto cut = [](O& o) { o.solver.gradient_threshold = 0.01; };
   const std::vector<Row> rows{
       {"solver", Effect::other_result, nothing, [](O& o) { o.solver.type = "adam"; }},
       {"momentum", Effect::other_result, nothing, [](O& o) { o.solver.momentum = 0.8; }},
+      {"nesterov", Effect::other_result, nothing, [](O& o) { o.solver.nesterov = true; }},
+      {"nesterov", Effect::same_digest, adam, [](O& o) { o.solver.nesterov = true; }},
       {"gradient_decay", Effect::other_result, adam, [](O& o) { o.solver.gradient_decay = 0.8; }},
       {"squared_gradient_decay", Effect::other_result, adam,
        [](O& o) { o.solver.squared_gradient_decay = 0.99; }},
@@ -277,6 +297,32 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
        [](O& o) { o.schedule.final_factor = 0.1; }},
       {"warmup_factor", Effect::other_result, schedule("warmup"),
        [](O& o) { o.schedule.warmup_factor = 0.5; }},
+      {"learning_rate_schedule", Effect::other_result, nothing, schedule("one-cycle")},
+      {"learning_rate_schedule", Effect::other_result, nothing, schedule("warm-restarts")},
+      {"learning_rate_schedule", Effect::other_result, base_of_plateau, schedule("plateau")},
+      {"rise_share", Effect::other_result, schedule("one-cycle"),
+       [](O& o) { o.schedule.rise_share = 0.5; }},
+      {"first_factor", Effect::other_result, schedule("one-cycle"),
+       [](O& o) { o.schedule.first_factor = 0.5; }},
+      {"last_factor", Effect::other_result, schedule("one-cycle"),
+       [](O& o) { o.schedule.last_factor = 0.5; }},
+      {"period_factor", Effect::other_result,
+       [](O& o) {
+         o.schedule.types = {"warm-restarts"};
+         o.schedule.drop_period = 1;
+       },
+       [](O& o) { o.schedule.period_factor = 2; }},
+      {"plateau_patience", Effect::other_result, plateau,
+       [](O& o) { o.schedule.plateau_patience = 100; }},
+      {"plateau_cooldown", Effect::other_result, plateau,
+       [](O& o) { o.schedule.plateau_cooldown = 100; }},
+      {"plateau_threshold", Effect::other_result, plateau,
+       [](O& o) { o.schedule.plateau_threshold = 1; }},
+      {"objective", Effect::other_result, plateau,
+       [](O& o) { o.validation.objective = "accuracy"; }},
+      {"objective", Effect::same_digest, nothing, [](O& o) { o.validation.objective = "f1"; }},
+      {"label_smoothing", Effect::other_result, nothing, [](O& o) { o.label_smoothing = 0.1; }},
+      {"average_decay", Effect::other_result, nothing, [](O& o) { o.average_decay = 0.9; }},
       {"gradient_threshold", Effect::other_result, nothing, cut},
       {"gradient_threshold", Effect::same_digest, nothing,
        [](O& o) { o.solver.gradient_threshold = 1e6; }},

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/optimizer/updates.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/options/solver_info.h"
 
@@ -110,6 +111,40 @@ TEST(Solver, AdamFollowsItsFormula) {
     const double square = r.b[i] / (1 - std::pow(beta2, t));
     r.w[i] -= rate * mean / (std::sqrt(square) + options.solver.epsilon);
   });
+}
+
+TEST(Solver, NesterovFollowsItsFormula) {
+  TrainingOptions options;
+  options.solver.momentum = 0.8;
+  options.solver.nesterov = true;
+  options.solver.l2 = 0.1;
+  expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double) {
+    r.a[i] = options.solver.momentum * r.a[i] - rate * g;
+    r.w[i] += options.solver.momentum * r.a[i] - rate * g;
+  });
+}
+
+// torch.optim.SGD([1, -2, 0.5], lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01) of PyTorch
+// 1.13 in fp64, with the gradients [k / 2, -1 / 4, 1 / k] of step k.
+TEST(Solver, NesterovIsThatOfPyTorch) {
+  const Tensor w = Tensor::from(std::vector<float>{1, -2, 0.5f}, Shape{3});
+  SgdmState state;
+  const std::vector<std::vector<double>> expected{
+      {0.9031, -1.9487, 0.30905},
+      {0.67007411, -1.87562747, 0.132057805},
+      {0.26489045819099993, -1.7830523308070001, -0.045541268662833374},
+      {-0.34467505360866302, -1.6730349708277668, -0.22267505452442402},
+      {-1.1873907302141313, -1.5474453274996103, -0.39721336633805571}};
+  for (size_t k = 1; k <= expected.size(); ++k) {
+    const auto step = static_cast<float>(k);
+    const Tensor g = Tensor::from(std::vector<float>{0.5f * step, -0.25f, 1 / step}, Shape{3});
+    sgdm_update(std::vector{w}, std::vector{g}, state,
+                {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true, .l2 = 0.01});
+    const std::vector<float> values = w.to_vector();
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(static_cast<double>(values[i]), expected[k - 1][i], 2e-6) << k << " " << i;
+    }
+  }
 }
 
 TEST(Solver, AdamwDecaysApartFromTheGradient) {

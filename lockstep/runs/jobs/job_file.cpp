@@ -30,6 +30,8 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+constexpr const char* kBalanced = "balanced";  // class_weights
+
 // The fields of [training]: the trainer's options and verbose_frequency.
 void visit_training(Job& job, FieldVisitor& v) {
   job.training.visit(v);
@@ -209,12 +211,14 @@ void resolve_targets(JobData& data, const DataPlaces& places) {
   }
 }
 
-// Moves class_weights from [training] to the job if it is a table of names.
+// Moves class_weights from [training] to the job if it is a table of names, or "balanced".
 void take_class_weights(json& training, const FieldReader::Expression& expression, Job& job) {
   if (!training.is_object() || !training.contains("class_weights")) return;
   const json weights = training["class_weights"];
-  if (!weights.is_object()) return;
+  job.balanced_class_weights = weights == kBalanced;
+  if (!weights.is_object() && !job.balanced_class_weights) return;
   training.erase("class_weights");
+  if (job.balanced_class_weights) return;
   FieldReader reader(weights, "training.class_weights", expression);
   for (const auto& [name, unused] : weights.items()) {
     double weight = 1;
@@ -437,6 +441,7 @@ ordered_json Job::resolved() const {
     object["training"].erase("validation_frequency_unit");
   }
   if (!class_weights.empty()) object["training"]["class_weights"] = class_weights;
+  if (balanced_class_weights) object["training"]["class_weights"] = kBalanced;
   return object;
 }
 

@@ -110,6 +110,8 @@ struct Job {
   // `class_weights` as a table: factors by the names of classes, in place of those of `training`.
   // plan_job() puts them into the order of the classes; classes that are not named have 1.
   std::map<std::string, double> class_weights;
+  // `class_weights = "balanced"`: plan_job() puts in balanced_class_weights() (train/trainer.h).
+  bool balanced_class_weights = false;
   int64_t verbose_frequency = 50;  // iterations between rows of the progress table
   std::string file;                // the file it was read from, for errors; not part of the job
   // The values of [variables], by name. Not part of the job: resolved() contains their effects.

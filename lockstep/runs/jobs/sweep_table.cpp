@@ -317,7 +317,8 @@ void SweepOptions::visit(FieldVisitor& v) {
          {"random", "sobol", "grid"});
   v.text("metric", metric,
          "objective, on the validation data: accuracy, loss or another metric of the job; "
-         "\"\": accuracy, or the loss if there are no labels");
+         "\"\": the job's objective if it names one, else accuracy, or the loss if there are no "
+         "labels");
   v.text("goal", goal, "\"minimize\" or \"maximize\" the metric; \"\": as the metric requires",
          {"", "minimize", "maximize"});
   v.integer("trials", trials, "number of trials; 0: all of a grid", {.min = 0, .max = 100'000});

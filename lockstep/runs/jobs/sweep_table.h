@@ -55,7 +55,8 @@ struct SweepOptions {
   // How "successive-halving" and "hyperband" choose the parameters: "random", "sobol" or "grid".
   std::string draws = "random";
   // What is compared, always of the validation data: "accuracy", "loss" or another metric of the
-  // job. "": the accuracy of networks that learn labels, else the loss.
+  // job. "": the job's objective if it names one, else the accuracy of networks that learn labels,
+  // or the loss.
   std::string metric;
   std::string goal;    // "minimize" or "maximize"; "": by the metric
   int64_t trials = 0;  // 0: all of a grid

@@ -300,8 +300,13 @@ class JobSweep {
                             "give data.validation, or data.validation_fraction");
     }
     const bool labels = data.targets.empty();
+    const auto& given = job.given;
+    if (options_.metric.empty() &&
+        std::find(given.begin(), given.end(), "training.objective") != given.end()) {
+      options_.metric = job.training.validation.objective;
+    }
     if (options_.metric.empty()) options_.metric = labels ? "accuracy" : "loss";
-    std::vector<std::string> known = job.training.validation.metrics;
+    std::vector<std::string> known = job.training.resolved().validation.metrics;
     known.emplace_back("loss");
     if (labels) known.emplace_back("accuracy");
     if (std::find(known.begin(), known.end(), options_.metric) == known.end()) {

@@ -16,6 +16,7 @@
 #include "lockstep/runs/run_data.h"
 #include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/runs/sweeps/continuation.h"
+#include "lockstep/train/loop/objective.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/records/training_start.h"
 
@@ -168,23 +169,18 @@ bool is_about_the_sweep(const Error& error) {
   return std::string(error.what()).find("[sweep]") != std::string::npos;
 }
 
-// The validation of the network that the training would give now: the last one, if none has a loss
-// that is a number.
-const ValidationRecord* counted(const std::vector<ValidationRecord>& all, bool best) {
-  const ValidationRecord* found = nullptr;
-  double least = std::numeric_limits<double>::infinity();
-  for (const ValidationRecord& v : all) {
-    if (!best || !(v.loss < least)) continue;
-    least = v.loss;
-    found = &v;
-  }
+// The validation of the network that the training would give now: the last one, if none has an
+// objective that is a number.
+const ValidationRecord* counted(const std::vector<ValidationRecord>& all,
+                                const ValidationOptions& options) {
+  const bool best = options.output_network == OutputNetwork::best;
+  const ValidationRecord* const found = best ? Objective(options).best(all) : nullptr;
   return found == nullptr && !all.empty() ? &all.back() : found;
 }
 
 void set_results(TrialReport& report, const Job& job, const TrainingResult& training,
                  const std::string& metric) {
-  const ValidationRecord* const v =
-      counted(training.validations, job.training.validation.output_network == OutputNetwork::best);
+  const ValidationRecord* const v = counted(training.validations, job.training.validation);
   if (v == nullptr) {
     throw InvalidArgument("[sweep] the trial has no validation until iteration " +
                               std::to_string(training.last_iteration) +
@@ -230,13 +226,6 @@ LendingOffer::LendingOffer(LentWorkers workers) {
 LendingOffer::~LendingOffer() {
   const MutexLock lock(lent_mutex);
   lent.erase(number_);
-}
-
-bool larger_is_better(const std::string& metric) {
-  for (const char* error : {"loss", "rmse", "mse", "mae", "error"}) {
-    if (metric.find(error) != std::string::npos) return false;
-  }
-  return true;
 }
 
 Job trial_job(const JobTrials& all, const TrialParameters& parameters, int64_t repeat) {

@@ -47,9 +47,6 @@ class LendingOffer {
   uint64_t number_;
 };
 
-// "accuracy" as in `validation.accuracy`: whether larger values are better.
-bool larger_is_better(const std::string& metric);
-
 // The job of a trial. Throws what job_of() throws.
 Job trial_job(const JobTrials& all, const TrialParameters& parameters, int64_t repeat);
 

@@ -17,6 +17,7 @@
 #include "lockstep/train/evaluation/validation.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/loop/make_training_step.h"
+#include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/step_profiler.h"
 #include "lockstep/train/step/shard_check.h"
@@ -208,7 +209,10 @@ IterationOutcome LocalIterations::compute(int64_t iteration, double learning_rat
 
 int64_t LocalIterations::begun() const { return state_->begun; }
 
-Evaluation LocalIterations::validate() { return state_->evaluator->run(); }
+Evaluation LocalIterations::validate() {
+  const AveragesInPlace averages(state_->start->network, state_->start->solver);
+  return state_->evaluator->run();
+}
 
 std::optional<NotFinite> LocalIterations::not_finite() {
   const IterationsStart& start = *state_->start;

@@ -92,7 +92,8 @@ class Estimate {
       types_.push_back(inputs[from].kind == ValueKind::image ? DType::u8 : DType::f32);
     }
     inputs_ = lengths_of(network, *data.training);
-    ShardPlans plans(network, Device{}, options.precision.dtype(), types_);
+    ShardPlans plans(network, Device{}, options.precision.dtype(), types_,
+                     options.trained_loss(network.loss()));
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {

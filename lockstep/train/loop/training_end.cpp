@@ -1,20 +1,24 @@
 #include "lockstep/train/loop/training_end.h"
 
-#include <limits>
+#include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/loop/objective.h"
 #include "lockstep/train/options/options.h"
 
 namespace lockstep {
 
-int64_t patience_ends(const std::vector<ValidationRecord>& validations, int64_t patience) {
-  if (patience == 0) return 0;
+int64_t patience_ends(const std::vector<ValidationRecord>& validations,
+                      const ValidationOptions& options) {
+  if (options.patience == 0) return 0;
+  const Objective objective(options);
   int64_t without = 0;
-  double smallest = std::numeric_limits<double>::infinity();
-  for (const ValidationRecord& v : validations) {
-    without = v.loss < smallest ? 0 : without + 1;
-    if (v.loss < smallest) smallest = v.loss;
-    if (without >= patience) return v.iteration;
+  double best = std::nan("");
+  for (const auto& [iteration, value] : objective.of(validations)) {
+    const bool better = objective.better(value, best);
+    without = better ? 0 : without + 1;
+    if (better) best = value;
+    if (without >= options.patience) return iteration;
   }
   return 0;
 }
@@ -33,7 +37,7 @@ void check_end_not_passed(const TrainingOptions& options, int64_t iterations_per
   check("max_epochs", options.max_epochs, iterations_per_epoch * options.max_epochs);
   check("max_iterations", options.max_iterations, options.max_iterations);
   check("validation_patience", options.validation.patience,
-        patience_ends(validations, options.validation.patience));
+        patience_ends(validations, options.validation));
 }
 
 }  // namespace lockstep

@@ -10,10 +10,13 @@
 namespace lockstep {
 
 struct TrainingOptions;
+struct ValidationOptions;
 
-// Returns the iteration after which `patience` validations in a row had no loss strictly below the
-// smallest loss before them (NaN never is). 0 if there is none or `patience` is 0. Thread-safe.
-int64_t patience_ends(const std::vector<ValidationRecord>& validations, int64_t patience);
+// Returns the iteration after which options.patience validations in a row had no objective that was
+// better than the best one before them (NaN never is). 0 if there is none or the patience is 0.
+// Thread-safe.
+int64_t patience_ends(const std::vector<ValidationRecord>& validations,
+                      const ValidationOptions& options);
 
 // Throws InvalidArgument if the options would have ended a training before `iteration`, with which
 // a checkpoint in `folder` and these validations continues. Thread-safe.

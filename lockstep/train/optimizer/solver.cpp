@@ -10,6 +10,7 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
+#include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/optimizer/gradient_threshold.h"
 #include "lockstep/train/optimizer/updates.h"
 #include "lockstep/train/options/options.h"
@@ -35,6 +36,10 @@ void check_frozen(const Network& network, const std::vector<std::string>& frozen
 }
 
 void try_updates(Device device, const TrainingOptions& options) {
+  if (options.average_decay > 0 && !device.is_cpu()) {
+    throw Unsupported("[training] average_decay is supported only on the CPU",
+                      "set device = \"cpu\"");
+  }
   const kernels::Functions& functions = kernels::functions_for(device);
   void* const queue = default_stream_of(device);
   functions.add(nullptr, nullptr, nullptr, 0, queue);
@@ -55,13 +60,15 @@ void try_updates(Device device, const TrainingOptions& options) {
 
 size_t solver_arrays(const TrainingOptions& options) {
   const SolverInfo* const solver = find_solver(options.solver.type);
-  return solver ? solver->state.size() : 0;
+  return (solver ? solver->state.size() : 0) + (options.average_decay > 0 ? 1 : 0);
 }
 
 std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options) {
   if (!network.initialized()) throw InvalidArgument("[solver] the network is not initialized");
   if (const SolverInfo* const solver = find_solver(options.solver.type)) {
-    return solver->make(network, options.resolved());
+    auto made = solver->make(network, options.resolved());
+    if (options.average_decay == 0) return made;
+    return make_averaged(std::move(made), network, options.average_decay);
   }
   throw InvalidArgument("[training] unknown solver `" + options.solver.type + "`",
                         fmt::format("known solvers: {}", fmt::join(solver_names(), ", ")));

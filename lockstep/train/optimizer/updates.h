@@ -40,6 +40,7 @@ struct RmspropState {
 struct SgdmOptions {
   double learning_rate = 0.01;
   double momentum = 0.9;
+  bool nesterov = false;
   double l2 = 0;
   ThreadPool* pool = nullptr;
 };

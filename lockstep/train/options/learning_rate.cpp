@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -22,6 +23,54 @@ double power(double base, int64_t exponent) {
   return result;
 }
 
+constexpr double kPi = 3.14159265358979323846;
+
+// Along half a cosine, from one value to another.
+double along_cosine(double from, double to, double share) {
+  return to + (from - to) * (1 + std::cos(kPi * share)) / 2;
+}
+
+double one_cycle(const ScheduleOptions& o, const Progress& p) {
+  const double top = o.rise_share * p.length - 1;  // the iteration with the highest rate
+  const double at = std::min(p.done, p.length - 1);
+  if (at <= top) return along_cosine(o.first_factor, 1, top > 0 ? at / top : 1);
+  return along_cosine(1, o.last_factor, (at - top) / (p.length - 1 - top));
+}
+
+double warm_restarts(const ScheduleOptions& o, const Progress& p) {
+  double period = std::max(1.0, p.per_epoch * static_cast<double>(o.drop_period));
+  double at = p.done;
+  if (o.period_factor == 1) at = std::fmod(at, period);
+  for (; at >= period; period *= o.period_factor) at -= period;
+  return along_cosine(1, o.final_factor, at / period);
+}
+
+// `first`, `last`: the iterations after which validations count.
+double plateau(const TrainingOptions& options, double first, double last,
+               std::span<const ObjectiveValue> validations) {
+  const ScheduleOptions& o = options.schedule;
+  const bool larger =
+      larger_is_better(options.validation.objective, options.validation.custom_metrics);
+  const double away = larger ? 1 + o.plateau_threshold : 1 - o.plateau_threshold;
+  double best =
+      larger ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+  double factor = 1;
+  int64_t without = 0, cooldown = 0;
+  for (const ObjectiveValue& v : validations) {
+    const auto after = static_cast<double>(v.iteration);
+    if (after < first || after > last) continue;
+    const bool better = larger ? v.value > best * away : v.value < best * away;
+    without = better ? 0 : without + 1;
+    if (better) best = v.value;
+    if (cooldown > 0) --cooldown, without = 0;
+    if (without <= o.plateau_patience) continue;
+    factor = std::max(factor * o.drop_factor, o.final_factor);
+    cooldown = o.plateau_cooldown;
+    without = 0;
+  }
+  return factor;
+}
+
 // The rate as a multiple of the rate at which the part starts.
 double factor(const std::string& name, const TrainingOptions& o, const Progress& p) {
   const double share = std::min(1.0, p.done / p.length), end = o.schedule.final_factor;
@@ -36,8 +85,9 @@ double factor(const std::string& name, const TrainingOptions& o, const Progress&
     return std::pow(o.schedule.drop_factor, p.done / period);
   }
   if (name == "polynomial") return end + (1 - end) * std::pow(1 - share, o.schedule.power);
+  if (name == "one-cycle") return one_cycle(o.schedule, p);
+  if (name == "warm-restarts") return warm_restarts(o.schedule, p);
   if (name == "cosine") {
-    constexpr double kPi = 3.14159265358979323846;
     return end + (1 - end) * (1 + std::cos(kPi * share)) / 2;
   }
   if (name == "cyclical") {
@@ -64,7 +114,7 @@ double part_length(const TrainingOptions& options, size_t part, double begin, do
 }  // namespace
 
 double learning_rate_of(const TrainingOptions& options, int64_t iteration,
-                        int64_t iterations_per_epoch) {
+                        int64_t iterations_per_epoch, std::span<const ObjectiveValue> validations) {
   if (options.schedule.function) {
     const double rate =
         options.schedule.function({.iteration = iteration,
@@ -80,6 +130,10 @@ double learning_rate_of(const TrainingOptions& options, int64_t iteration,
   const auto per_epoch = static_cast<double>(iterations_per_epoch);
   double rate = options.solver.initial_learning_rate, begin = 0;
   const auto& names = options.schedule.types;
+  const auto multiple = [&](const std::string& name, const Progress& p) {
+    if (name != "plateau") return factor(name, options, p);
+    return plateau(options, begin + 1, begin + p.done, validations);
+  };
   for (size_t i = 0; i < names.size(); ++i) {
     const bool last = i + 1 == names.size();
     const bool bounded = i < options.schedule.epochs.size();
@@ -88,16 +142,23 @@ double learning_rate_of(const TrainingOptions& options, int64_t iteration,
     if (last || done < length) {
       // A last part with an entry in schedule_epochs keeps its final rate afterwards.
       const double at = bounded ? std::min(done, length) : done;
-      return rate * factor(names[i], options, {at, length, per_epoch});
+      return rate * multiple(names[i], {at, length, per_epoch});
     }
-    rate *= factor(names[i], options, {length, length, per_epoch});
+    rate *= multiple(names[i], {length, length, per_epoch});
     begin += length;
   }
   return rate;
 }
 
 bool rates_depend_on_length(const std::string& schedule) {
-  return schedule == "polynomial" || schedule == "cosine" || schedule == "warmup";
+  return schedule == "polynomial" || schedule == "cosine" || schedule == "warmup" ||
+         schedule == "one-cycle";
+}
+
+bool rates_depend_on_validations(const TrainingOptions& options) {
+  const auto& names = options.schedule.types;
+  return !options.schedule.function &&
+         std::find(names.begin(), names.end(), "plateau") != names.end();
 }
 
 std::vector<double> schedule_lengths(const TrainingOptions& options, int64_t iterations_per_epoch) {

@@ -30,6 +30,16 @@ std::vector<std::string> fields_with(FieldEffect effect) {
   return names;
 }
 
+// Whether an objective is a built-in metric that is not computed otherwise.
+bool is_further_metric(const ValidationOptions& options, const std::string& objective) {
+  const auto& names = options.metrics;
+  const auto& own = options.custom_metrics;
+  return objective != "loss" && objective != "accuracy" &&
+         std::find(names.begin(), names.end(), objective) == names.end() &&
+         std::none_of(own.begin(), own.end(),
+                      [&](const MetricPtr& m) { return m && m->name() == objective; });
+}
+
 }  // namespace
 
 void TrainingOptions::visit(FieldVisitor& v) {
@@ -41,6 +51,7 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.text("solver", solver.type, "solver (optimizer), see Solvers", solver_names());
   v.number("momentum", solver.momentum, "sgdm: momentum coefficient",
            {.min = 0, .max = 1, .max_excluded = true});
+  v.flag("nesterov", solver.nesterov, "sgdm: Nesterov momentum");
   v.number("gradient_decay", solver.gradient_decay,
            "adam, adamw: decay rate of the moving average of gradients (beta 1)",
            {.min = 0, .max = 1, .max_excluded = true});
@@ -54,25 +65,47 @@ void TrainingOptions::visit(FieldVisitor& v) {
            "0: the default of the solver, see Solvers", {.min = 0});
   v.texts("learning_rate_schedule", schedule.types,
           "learning rate schedule, or several in sequence",
-          {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup"});
+          {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup",
+           "one-cycle", "warm-restarts", "plateau"});
   v.numbers("schedule_epochs", schedule.epochs,
             "length in epochs of each schedule in a sequence; the last one lasts to the end",
             {.min = 0, .min_excluded = true});
   v.number("drop_factor", schedule.drop_factor,
-           "piecewise, exponential: the rate is multiplied by this in every period",
+           "piecewise, exponential: the rate is multiplied by this in every period; plateau: at "
+           "each plateau",
            {.min = 0, .min_excluded = true});
   v.integer("drop_period", schedule.drop_period,
-            "piecewise, exponential, cyclical: length of a period in epochs",
+            "piecewise, exponential, cyclical, warm-restarts: length of a period in epochs",
             {.min = 1, .max = kMany});
+  v.number("period_factor", schedule.period_factor,
+           "warm-restarts: length of each period as a multiple of the one before", {.min = 1});
   v.number("schedule_power", schedule.power, "polynomial: power of (1 - progress)", {.min = 0});
   v.number("final_factor", schedule.final_factor,
-           "polynomial, cosine, cyclical: the lowest rate as a fraction of the highest",
+           "polynomial, cosine, cyclical, warm-restarts, plateau: the lowest rate as a fraction of "
+           "the highest",
            {.min = 0, .max = 1});
   v.number(
       "warmup_factor", schedule.warmup_factor,
       "warmup: the rate rises from this fraction of the full rate; the first iteration is one step "
       "above it",
       {.min = 0, .max = 1});
+  v.number("rise_share", schedule.rise_share,
+           "one-cycle: fraction of the iterations in which the rate rises",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("first_factor", schedule.first_factor,
+           "one-cycle: the first rate as a fraction of the highest", {.min = 0, .max = 1});
+  v.number("last_factor", schedule.last_factor,
+           "one-cycle: the last rate as a fraction of the highest", {.min = 0, .max = 1});
+  v.integer("plateau_patience", schedule.plateau_patience,
+            "plateau: validations in a row without a better objective that do not reduce the rate "
+            "yet",
+            {.min = 0, .max = kMany});
+  v.integer("plateau_cooldown", schedule.plateau_cooldown,
+            "plateau: validations after a reduction that are not counted",
+            {.min = 0, .max = kMany});
+  v.number("plateau_threshold", schedule.plateau_threshold,
+           "plateau: an objective is better if it differs by more than this fraction of the best",
+           {.min = 0, .max = 1});
   v.number("gradient_threshold", solver.gradient_threshold,
            "gradient clipping: the largest norm or value; 0: no clipping", {.min = 0});
   visit_word(
@@ -82,8 +115,17 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.numbers(
       "class_weights", class_weights,
       "weight of each class in the loss, in the order of the classes; none: 1 each; in a job also "
-      "a table by class name",
+      "a table by class name, or \"balanced\": observations / (classes * observations of the "
+      "class)",
       {.min = 0, .max = 1e30});
+  v.number("label_smoothing", label_smoothing,
+           "cross_entropy: fraction of each label that is divided among all classes; validation "
+           "divides nothing",
+           {.min = 0, .max = 1});
+  v.number("average_decay", average_decay,
+           "decay rate of a moving average of the parameters, which is validated and becomes the "
+           "trained network; 0: off",
+           {.min = 0, .max = 1, .max_excluded = true});
   v.texts("freeze", freeze,
           "layers whose parameters are frozen, by names or patterns such as `stage1*`; the "
           "statistics of batch_normalization "
@@ -112,9 +154,12 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = 1 << 24});
   v.effect(FieldEffect::ending);
   v.integer("validation_patience", validation.patience,
-            "early stopping: validations without a smaller loss before training ends; 0: off",
+            "early stopping: validations without a better objective before training ends; 0: off",
             {.min = 0, .max = kMany});
   v.effect(FieldEffect::result);
+  v.text("objective", validation.objective,
+         "what validations are compared by, for validation_patience, the best network, plateau and "
+         "sweeps: loss, accuracy or another metric");
   visit_word(v, "output_network", validation.output_network,
              "the network to keep: of the last iteration, or of the best validation",
              {"last", "best"});
@@ -240,6 +285,14 @@ void TrainingOptions::check() const {
     throw InvalidArgument("[training] learning_rate_schedule must name a schedule",
                           "\"none\" keeps the rate constant");
   }
+  const auto& types = schedule.types;
+  if (schedule.drop_factor >= 1 &&
+      std::find(types.begin(), types.end(), "plateau") != types.end()) {
+    throw InvalidArgument(
+        "[training] drop_factor must be below 1 with the schedule plateau, "
+        "received " +
+        nlohmann::json(schedule.drop_factor).dump());
+  }
   if (!workers.load.empty()) {
     const auto loaded = std::count_if(workers.load.begin(), workers.load.end(),
                                       [](double load) { return load > 0; });
@@ -272,6 +325,24 @@ void TrainingOptions::check() const {
                           " schedules, except that the last may be omitted; received " +
                           std::to_string(schedule.epochs.size()));
   }
+}
+
+std::string TrainingOptions::trained_loss(const std::string& loss) const {
+  if (label_smoothing == 0) return loss;
+  if (loss != "cross_entropy") {
+    throw InvalidArgument(
+        "[training] label_smoothing is for the loss cross_entropy, but the network's is " + loss,
+        "an expression can have its own: cross_entropy(output, target, label_smoothing=0.1)");
+  }
+  const std::string weights =
+      class_weights.empty() ? "" : fmt::format("weights=[{}], ", fmt::join(class_weights, ", "));
+  return fmt::format("cross_entropy(output, target, {}label_smoothing={})", weights,
+                     label_smoothing);
+}
+
+std::vector<float> TrainingOptions::weights_outside_loss() const {
+  if (label_smoothing > 0) return {};
+  return {class_weights.begin(), class_weights.end()};
 }
 
 std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
@@ -324,6 +395,9 @@ TrainingOptions TrainingOptions::resolved() const {
   r.precision.loss_scale = r.precision.scale_of_losses();
   if (r.shards.size == 0) r.shards.size = r.device.starts_with("cuda") ? 256 : 16;
   r.deterministic = r.deterministic && lockstep::deterministic();
+  if (const std::string& metric = r.validation.objective; is_further_metric(r.validation, metric)) {
+    r.validation.metrics.push_back(metric);
+  }
   if (r.threads == 0) {
     // Divides the processors among the workers of one host. The other hosts are assumed to be like
     // this one.

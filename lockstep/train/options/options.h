@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,7 @@ enum class Precision : uint8_t {
 // The values of the trained network.
 enum class OutputNetwork : uint8_t {
   last,  // of the last iteration
-  best   // of the iteration with the smallest validation loss
+  best   // of the iteration with the best validation, by ValidationOptions::objective
 };
 
 // Statistics for batch normalization in prediction. Validations during the training use moving
@@ -69,7 +70,10 @@ struct SolverOptions {
   std::string type = "sgdm";
   // 0: the solver's default.
   double initial_learning_rate = 0;
-  double momentum = 0.9;        // sgdm
+  double momentum = 0.9;  // sgdm
+  // sgdm: w = w + momentum * v - rate * g with the new v, instead of w = w + v (Sutskever et al.
+  // 2013).
+  bool nesterov = false;
   double gradient_decay = 0.9;  // adam, adamw: beta 1
   // beta 2 of adam and adamw; decay of rmsprop. 0: the solver's default.
   double squared_gradient_decay = 0;
@@ -95,6 +99,12 @@ struct ScheduleOptions {
   // (Smith 2017)
   // "warmup": linearly from warmup_factor times the rate up to the rate; after k of n iterations it
   // has risen by (k + 1) / n of the way
+  // "one-cycle": along half a cosine up to the rate, which it has after rise_share of the part, and
+  // down along another one (Smith, Topin 2018; PyTorch's OneCycleLR without its cycle of momentum)
+  // "warm-restarts": "cosine" in every drop_period epochs; each period lasts period_factor times as
+  // long as the one before (Loshchilov, Hutter 2017)
+  // "plateau": multiplied by drop_factor, down to final_factor times the rate, after more than
+  // plateau_patience validations in a row without a better objective (PyTorch's ReduceLROnPlateau)
   std::vector<std::string> types = {"none"};
   // "schedule_epochs": length of each schedule in epochs, also fractional. The last schedule may
   // have no entry; it then lasts to the end of the training.
@@ -104,6 +114,15 @@ struct ScheduleOptions {
   double power = 1;  // "schedule_power"
   double final_factor = 0;
   double warmup_factor = 0;
+  // one-cycle: the part of its iterations in which the rate rises, and the first and the last rate
+  // as a part of the highest.
+  double rise_share = 0.3;
+  double first_factor = 0.04, last_factor = 4e-6;
+  double period_factor = 1;
+  // plateau: see there. An objective is better if it is so by more than plateau_threshold times the
+  // best one. After a reduction, plateau_cooldown validations do not count.
+  int64_t plateau_patience = 10, plateau_cooldown = 0;
+  double plateau_threshold = 1e-4;
   // Replaces all schedules: returns the rate (>= 0) of an iteration. Only from C++. The rate must
   // depend only on the argument.
   std::function<double(const ScheduleStep&)> function = {};
@@ -165,12 +184,15 @@ struct ValidationOptions {
   // the end by patience and the choice of the best network.
   int64_t frequency = 50;
   FrequencyUnit frequency_unit = FrequencyUnit::iteration;  // "validation_frequency_unit"
-  // "validation_patience": training ends after this many successive validations without a new
-  // smallest loss; 0: never.
+  // What validations are compared by, for patience, the best network and the schedule "plateau":
+  // "loss", "accuracy" or a metric, built-in (which is computed then) or custom.
+  std::string objective = "loss";
+  // "validation_patience": training ends after this many successive validations without a new best
+  // objective; 0: never.
   int64_t patience = 0;
   OutputNetwork output_network = OutputNetwork::last;
   // Computed at every validation in addition to loss and accuracy; see engine/nn/metrics/metric.h
-  // ("top-5", "f1", ...). The result does not depend on them.
+  // ("top-5", "f1", ...). The result does not depend on them. resolved() adds the objective.
   std::vector<std::string> metrics = {};
   // Further metrics that the user implements. Only from C++.
   std::vector<MetricPtr> custom_metrics = {};
@@ -244,6 +266,13 @@ struct TrainingOptions {
   // empty: 1 for each. The sum is divided by the number of observations, not by the sum of weights.
   // Validation uses no weights.
   std::vector<double> class_weights = {};
+  // This part of each label is divided among all classes in the loss cross_entropy, with their
+  // weights (PyTorch's CrossEntropyLoss). Validation divides nothing.
+  double label_smoothing = 0;
+  // Keeps a moving average of the parameters: after every iteration a = decay * a + (1 - decay) *
+  // w, and a = w after the first one. Validations use it, and the trained network has it. States
+  // are those of the network itself. 0: off. Only on the CPU.
+  double average_decay = 0;
   // Names of layers whose parameters do not change. gradient_threshold ignores them. State that
   // follows the mini-batches (statistics of batch normalization) is still updated, except in layers
   // with statistics = "moving".
@@ -275,8 +304,14 @@ struct TrainingOptions {
   void check() const;
   // Returns the options with effective values for all fields whose defaults depend on others:
   // learning rate, beta 2, loss scale, threads and shard size ("auto" counts as the CPU, so
-  // resolve_device() must come first). `deterministic` is false after set_deterministic(false).
+  // resolve_device() must come first), and with the objective among the metrics. `deterministic` is
+  // false after set_deterministic(false).
   TrainingOptions resolved() const;
+  // The loss that a training minimizes with a network's loss: that loss, or the expression with
+  // label_smoothing and class_weights. Throws InvalidArgument where there is no such expression.
+  std::string trained_loss(const std::string& loss) const;
+  // class_weights, unless trained_loss() has them: a smoothed label has the weights of all classes.
+  std::vector<float> weights_outside_loss() const;
 };
 
 // An entry of TrainingWorkerOptions::hosts. The name "" is this machine.
@@ -292,14 +327,25 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options);
 // ---- Learning rate schedules, in double: the rate depends only on the options and the iteration's
 // number. ----
 
+// The objective of a validation after an iteration.
+struct ObjectiveValue {
+  int64_t iteration = 0;
+  double value = 0;
+};
+
 // The rate of an iteration (from 1) of a training with `iterations_per_epoch` (>= 1). `options` are
-// resolved. The schedules in options.schedule.types follow each other. Each lasts for its
+// resolved. `validations`: those so far, for "plateau"; later ones than the iteration do not count.
+// The schedules in options.schedule.types follow each other. Each lasts for its
 // entry in options.schedule.epochs, the last one to the end of the training, and starts from the
 // final rate of the previous one. options.schedule.function, if set, replaces the schedules.
 // Throws InvalidArgument if the function returns a negative or non-finite rate. Thread-safe if the
 // function is.
 double learning_rate_of(const TrainingOptions& options, int64_t iteration,
-                        int64_t iterations_per_epoch);
+                        int64_t iterations_per_epoch,
+                        std::span<const ObjectiveValue> validations = {});
+
+// Whether learning rates depend on validations. Thread-safe.
+bool rates_depend_on_validations(const TrainingOptions& options);
 
 // The lengths, in whole iterations, of those parts of options.schedule.types whose length
 // affects the rates. A last part without an entry in options.schedule.epochs has a length only if

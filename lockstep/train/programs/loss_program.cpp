@@ -66,9 +66,10 @@ BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& 
                                        std::vector<DType> inputs)
     : network_(network),
       seed_(static_cast<uint64_t>(options.seed)),
-      class_weights_(options.class_weights.begin(), options.class_weights.end()),
+      class_weights_(options.weights_outside_loss()),
       loss_scale_(options.precision.scale_of_losses()),
-      plans_(network, options.precision.dtype(), std::move(inputs)) {}
+      plans_(network, network.device(), options.precision.dtype(), std::move(inputs),
+             options.trained_loss(network.loss())) {}
 
 void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
   arrays_ = batch_arrays(batch, plans_);
@@ -234,10 +235,8 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
     auto& summary = *reinterpret_cast<ShardSummary*>(task.summaries[s]);
     summary = {};
     for (int64_t row = rows.first; row < rows.end(); ++row) {
-      double weight = 1;
-      if (!class_weights_.empty()) {
-        weight = static_cast<double>(class_weights_[static_cast<size_t>(labels[row])]);
-      }
+      const double weight =
+          class_weights_.empty() ? 1.0 : double{class_weights_[static_cast<size_t>(labels[row])]};
       *output_gradient++ = static_cast<float>(weight * loss_scale_);
       summary.add(weight * static_cast<double>(*loss++), row);
     }

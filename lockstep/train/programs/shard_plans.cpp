@@ -78,14 +78,12 @@ std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool b
                           "train other networks with a loss of the user or by a custom loop");
   }
   const int scores = lowered.outputs[0];
-  const LossValues loss =
-      add_loss(lowered.graph, network_.loss(), {scores, lowered.output_lengths[0]});
+  const LossValues loss = add_loss(lowered.graph, loss_, {scores, lowered.output_lengths[0]});
   lowered.graph.mark_output(scores);
-  PlanOptions options;
-  options.gradients = true;
-  options.precision = precision_;
-  options.differentiated = {lowered.graph.mark_output(loss.loss)};
-  options.sums_over_shards = bundle;
+  PlanOptions options{.gradients = true,
+                      .differentiated = {lowered.graph.mark_output(loss.loss)},
+                      .precision = precision_,
+                      .sums_over_shards = bundle};
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   statistics_ = lowered.mark_statistics();
   carries_ = lowered.mark_carries();
@@ -116,7 +114,7 @@ void ShardPlans::describe(const LoweredNetwork& lowered, int target,
     const Shape& shape = lowered.graph.shape(lowered.graph.input(carry.input));
     arrays_.push_back({carry.name, shape.without_batch(), DType::f32, Kind::carried});
   }
-  labeled_ = takes_labels(network_.loss());
+  labeled_ = takes_labels(loss_);
   const int lengths = lowered.output_lengths[0];
   int sequence = -1;
   if (lengths >= 0) {

@@ -54,14 +54,16 @@ class ShardPlans {
     size_t bytes() const { return static_cast<size_t>(shape.elements()) * size_of(type); }
   };
 
-  // `inputs`: for each input layer u8 for images, f32 for arrays. Empty: u8.
-  ShardPlans(const Network& network, DType precision, std::vector<DType> inputs = {})
-      : ShardPlans(network, network.device(), precision, std::move(inputs)) {}
-  ShardPlans(const Network& network, Device device, DType precision, std::vector<DType> inputs = {})
-      : network_(network), device_(device), precision_(precision), types_(std::move(inputs)) {}
+  // `inputs`: for each input layer u8 for images, f32 for arrays. Empty: u8. `loss`: "": network's.
+  ShardPlans(const Network& network, Device device, DType precision, std::vector<DType> inputs = {},
+             const std::string& loss = {})
+      : network_(network),
+        device_(device),
+        precision_(precision),
+        types_(std::move(inputs)),
+        loss_(loss.empty() ? network.loss() : loss) {}
 
-  // Compiles the plan on the first call. Throws InvalidArgument for a network that does not fit its
-  // loss.
+  // Compiles the plan on the first call. Throws InvalidArgument if the loss does not fit.
   std::shared_ptr<const Plan> plan(const ShardShape& shape);
   // The same for a number of rows. Sequences have a few steps then: for questions that do not
   // depend on their lengths.
@@ -106,6 +108,7 @@ class ShardPlans {
   const Device device_;
   const DType precision_;
   const std::vector<DType> types_;
+  const std::string loss_;
   std::vector<Array> arrays_;
   size_t inputs_ = 0;
   std::map<ShardShape, std::shared_ptr<const Plan>> plans_;

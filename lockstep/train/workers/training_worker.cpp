@@ -16,6 +16,7 @@
 #include "lockstep/storage/network_wait.h"
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/loop/local_iterations.h"
+#include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/state/fingerprint.h"
 #include "lockstep/train/state/state_area.h"
@@ -272,6 +273,7 @@ class TrainingWorker {
         report.hint = found->hint;
       }
     }
+    const AveragesInPlace averages(problem_.network, *solver_);
     iterations_->evaluator()->take_part(evaluation_.get(), scores_, &status_->evaluated);
     send(report);
   }

@@ -38,6 +38,7 @@ MetricInfo metrics::rmse() {
   return {.name = "rmse",
           .help = "root mean squared error over all elements (pixels are 0 to 1)",
           .images = true,
+          .error = true,
           .make = [](const std::string& name, int64_t) {
             return make_metric(name, ImageError{name, true});
           }};
@@ -47,6 +48,7 @@ MetricInfo metrics::mae() {
   return {.name = "mae",
           .help = "mean absolute error over all elements (pixels are 0 to 1)",
           .images = true,
+          .error = true,
           .make = [](const std::string& name, int64_t) {
             return make_metric(name, ImageError{name, false});
           }};

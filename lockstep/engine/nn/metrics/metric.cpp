@@ -97,4 +97,12 @@ bool metric_is_share(const std::string& metric) {
   return found.info && found.info->share;
 }
 
+bool larger_is_better(const std::string& metric, const std::vector<MetricPtr>& own) {
+  for (const MetricPtr& one : own) {
+    if (one && one->name() == metric) return one->larger_is_better();
+  }
+  if (const Found found = find(metric); found.info) return !found.info->error;
+  return metric.find("loss") == std::string::npos && metric.find("error") == std::string::npos;
+}
+
 }  // namespace lockstep

@@ -21,6 +21,8 @@
 //   options.validation.custom_metrics = {make_metric("mean top score", MeanTopScore{})};
 //
 // A metric without merge() has one state, which adds all observations in the order of the listing.
+// An error, of which the smaller value is the better one, has
+// `static constexpr bool smaller_is_better = true;`.
 #pragma once
 
 #include <concepts>
@@ -76,6 +78,8 @@ class Metric {
  public:
   virtual ~Metric() = default;
   virtual const std::string& name() const = 0;
+  // Whether a larger value is the better one.
+  virtual bool larger_is_better() const { return true; }
   virtual bool merges() const = 0;
   // Creates a state. Throws InvalidArgument if the metric does not fit the problem.
   virtual std::unique_ptr<MetricState> init(const MetricProblem& problem) const = 0;
@@ -117,6 +121,10 @@ MetricPtr make_metric(std::string name, T prototype) {
     Made(std::string name, T prototype)
         : name_(std::move(name)), prototype_(std::move(prototype)) {}
     const std::string& name() const override { return name_; }
+    bool larger_is_better() const override {
+      if constexpr (requires { T::smaller_is_better; }) return !T::smaller_is_better;
+      return true;
+    }
     bool merges() const override { return MergingMetricObject<T>; }
     std::unique_ptr<MetricState> init(const MetricProblem& problem) const override {
       T object = prototype_;
@@ -142,6 +150,7 @@ struct MetricInfo {
   bool numbered = false;  // the name of a metric has a number in place of K: "top-5"
   bool images = false;    // measures image to image, otherwise classification
   bool share = false;     // a share of observations, displayed in percent
+  bool error = false;     // smaller values are better
   // Creates the metric. `number` is that in its name.
   MetricPtr (*make)(const std::string& name, int64_t number) = nullptr;
 };
@@ -169,6 +178,10 @@ int64_t predicted_class(std::span<const float> scores);
 
 // Whether a built-in metric is a share of observations, which is displayed in percent.
 bool metric_is_share(const std::string& metric);
+
+// Whether larger values of "loss", of a built-in metric or of one of `own` are better. Of other
+// names it is so unless they say "loss" or "error".
+bool larger_is_better(const std::string& metric, const std::vector<MetricPtr>& own = {});
 
 // ---- Sequences of tokens that were read, compared with those that are right ----
 

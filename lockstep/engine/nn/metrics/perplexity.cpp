@@ -29,6 +29,7 @@ struct Perplexity {
 MetricInfo metrics::perplexity() {
   return {.name = "perplexity",
           .help = "e to the mean of -log(probability of the class), of texts by token",
+          .error = true,
           .make = [](const std::string& name, int64_t) { return make_metric(name, Perplexity{}); }};
 }
 

@@ -13,7 +13,8 @@ kernels::SgdmUpdate numbers_of(const UpdateTarget& target, double observations,
                                const SgdmOptions& options) {
   return {static_cast<float>(observations),
           static_cast<float>(options.learning_rate * target.rate_factor),
-          static_cast<float>(options.momentum), static_cast<float>(options.l2 * target.l2_factor)};
+          static_cast<float>(options.momentum), static_cast<float>(options.l2 * target.l2_factor),
+          options.nesterov ? 1 : 0};
 }
 
 // `gradient_sum`: of the elements in `range`.
@@ -41,7 +42,10 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
 class Sgdm final : public SlotSolver<kernels::SgdmUpdate, SgdmOptions> {
  public:
   Sgdm(Network& network, const TrainingOptions& options)
-      : SlotSolver(network, options, {.momentum = options.solver.momentum, .l2 = options.solver.l2},
+      : SlotSolver(network, options,
+                   {.momentum = options.solver.momentum,
+                    .nesterov = options.solver.nesterov,
+                    .l2 = options.solver.l2},
                    solvers::sgdm().state, &kernels::Functions::sgdm_of_all) {}
 
  private:
@@ -58,20 +62,21 @@ class Sgdm final : public SlotSolver<kernels::SgdmUpdate, SgdmOptions> {
 }  // namespace
 
 SolverInfo solvers::sgdm() {
-  return {
-      .name = "sgdm",
-      .help = "stochastic gradient descent with momentum: v = momentum * v - rate * g; w = w + v",
-      .options = {"momentum"},
-      .initial_learning_rate = 0.01,
-      .state = {"velocity"},
-      .make = [](Network& network, const TrainingOptions& options) -> std::unique_ptr<Solver> {
-        return std::make_unique<Sgdm>(network, options);
-      },
-      .try_kernels =
-          [](const kernels::Functions& functions, void* stream) {
-            functions.sgdm_of_all ? functions.sgdm_of_all({}, stream)
-                                  : functions.sgdm(nullptr, nullptr, nullptr, 0, {}, stream);
-          }};
+  return {.name = "sgdm",
+          .help =
+              "stochastic gradient descent with momentum: v = momentum * v - rate * g; w = w + v; "
+              "with nesterov w = w + momentum * v - rate * g",
+          .options = {"momentum", "nesterov"},
+          .initial_learning_rate = 0.01,
+          .state = {"velocity"},
+          .make = [](Network& network, const TrainingOptions& options) -> std::unique_ptr<Solver> {
+            return std::make_unique<Sgdm>(network, options);
+          },
+          .try_kernels =
+              [](const kernels::Functions& functions, void* stream) {
+                functions.sgdm_of_all ? functions.sgdm_of_all({}, stream)
+                                      : functions.sgdm(nullptr, nullptr, nullptr, 0, {}, stream);
+              }};
 }
 
 void sgdm_update(Network& network, std::span<const Tensor> gradients, SgdmState& state,
