@@ -11,7 +11,8 @@ namespace lockstep {
 // Input of images of height x width x channels with pixels from 0 to 255.
 // normalization, with statistics of each channel over the training data:
 //   none; zero-center: x - mean; z-score: (x - mean) / standard deviation;
-//   rescale-zero-one: (x - min) / (max - min); rescale-symmetric: the same scaled to [-1, 1].
+//   rescale-zero-one: (x - min) / (max - min); rescale-symmetric: the same scaled to [-1, 1];
+//   kept: by the values that the network has, such as those of a model it begins with.
 struct ImageInputOptions {
   static constexpr const char* kType = "image_input";
   static constexpr const char* kHelp = "images of height x width x channels";
