@@ -39,12 +39,13 @@ void measure(const char* name, int threads) {
   const Example first = images->read(0);
   const Image& image = std::get<Image>(first.inputs.at(0));
   const Shape shape{image.channels, image.height, image.width};
-  MiniBatchQueue queue(images, {shape},
-                       {.mini_batch_size = 128,
-                        .drop_last = false,
-                        .seed = 1,
-                        .cache_bytes = static_cast<size_t>(shape.elements() * images->size()),
-                        .threads = threads});
+  MiniBatchQueueOptions options;
+  options.mini_batch_size = 128;
+  options.drop_last = false;
+  options.seed = 1;
+  options.cache_bytes = static_cast<size_t>(shape.elements() * images->size());
+  options.threads = threads;
+  MiniBatchQueue queue(images, {shape}, options);
   int64_t count = 0;
   double first_batch = 0;
   uint64_t sum = 0;  // so that the pixels are used

@@ -117,7 +117,7 @@ class FineTuning(CommandTest):
         self.assertEqual(before["stem/conv.weights"], after["stem/conv.weights"])
         self.assertEqual(before["stem/norm.scale"], after["stem/norm.scale"])
         self.assertNotIn("head.weights", after)
-        self.assertEqual(len(after["fully_connected.weights"]), 5 * 4 * 36 * 4)
+        self.assertEqual(len(after["fully_connected_1.weights"]), 5 * 4 * 36 * 4)
         # Whatever reads the run knows its network.
         self.succeed("evaluate", "tuned", "kinds")
         self.assertIn("fully_connected", self.succeed("summary", "tuned").stdout)
@@ -147,7 +147,8 @@ class FineTuning(CommandTest):
             run = "rates-" + str(len(list(self.folder.iterdir())))
             self.succeed("train", "second.toml", "--out", run, "--quiet")
             layers = json.loads((self.folder / run / "job.json").read_text(encoding="utf-8"))["network"]["layers"]
-            return [layer["learning_rate_factor"] for layer in layers if "learning_rate_factor" in layer]
+            return [layer.get("learning_rate_factor", layer.get("weights_learning_rate_factor")) for layer in layers
+                    if any(field.endswith("learning_rate_factor") for field in layer)]
 
         self.assertEqual(factors('learning_rate_factors = { "stem*" = 0.1 }'), [0.1, 0.1, 1])
         self.assertEqual(factors("layer_decay = 0.5"), [0.25, 0.5, 1])

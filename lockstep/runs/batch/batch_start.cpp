@@ -35,22 +35,22 @@ namespace {
 
 constexpr double start_limit = 30;  // seconds
 
-using Variables = std::map<std::string, std::string>;
+using EnvironmentVariables = std::map<std::string, std::string>;
 
-Variables own_environment() {
-  Variables variables;
+EnvironmentVariables own_environment() {
+  EnvironmentVariables variables;
   for (auto& [name, value] : variables_with("")) variables[name] = std::move(value);
   return variables;
 }
 
-void add_profile_environment(const BatchJob& job, Variables& variables) {
+void add_profile_environment(const BatchJob& job, EnvironmentVariables& variables) {
   if (!job.profile.ports.empty()) variables["LOCKSTEP_PORTS"] = job.profile.ports;
   for (auto& [name, value] : job.profile.variables()) variables[name] = std::move(value);
 }
 
 // The environment of a job's process on this machine, as "NAME=VALUE".
 std::vector<std::string> environment_of(const BatchJob& job) {
-  Variables variables;
+  EnvironmentVariables variables;
   const std::string path = job.file(batch_environment_name);
   if (local_files().exists(path)) {
     const auto recorded = parse_json_or_discard<nlohmann::json>(read_text(local_files(), path));
@@ -169,7 +169,7 @@ void record_slurm_job(const BatchJob& job, const std::string& number) {
 
 SlurmScript script_of(const BatchJob& job) {
   SlurmScript script;
-  Variables variables;
+  EnvironmentVariables variables;
   // Slurm carries standard input unencrypted, so keys of hosts go through files of this folder,
   // which only this user can read.
   variables["LOCKSTEP_KEY_FOLDER"] = job.folder;

@@ -94,10 +94,16 @@ void for_matches(json& layers, const std::string& pattern, const char* field, co
       suggest(pattern, names_of(layers)));
 }
 
-bool set_factor(json& layer, double factor) {
-  if (!layer.contains("learning_rate_factor")) return false;
-  layer["learning_rate_factor"] = factor;
-  return true;
+// Changes the factors of all parameters of a layer: `learning_rate_factor`, or
+// `weights_learning_rate_factor` and others. Returns whether it has some.
+bool change_factors(json& layer, const std::function<double(double)>& change) {
+  bool any = false;
+  for (auto& [field, value] : layer.items()) {
+    if (!field.ends_with("learning_rate_factor") || !value.is_number()) continue;
+    value = change(value.get<double>());
+    any = true;
+  }
+  return any;
 }
 
 // ---- Names of PyTorch ----
@@ -278,7 +284,9 @@ void change_layers(json& layers, const json& table) {
                               "` must be a number that is not negative");
       }
       for_matches(layers, pattern, "learning_rate_factors", "layer with parameters",
-                  [&](json& layer) { return set_factor(layer, factor.get<double>()); });
+                  [&](json& layer) {
+                    return change_factors(layer, [&](double) { return factor.get<double>(); });
+                  });
     }
   }
   if (table.contains("layer_decay")) {
@@ -288,9 +296,8 @@ void change_layers(json& layers, const json& table) {
     }
     double factor = 1;
     for (size_t i = layers.size(); i-- > 0;) {
-      if (!layers[i].contains("learning_rate_factor")) continue;
-      set_factor(layers[i], factor * layers[i]["learning_rate_factor"].get<double>());
-      factor *= decay.get<double>();
+      const bool any = change_factors(layers[i], [&](double before) { return before * factor; });
+      if (any) factor *= decay.get<double>();
     }
   }
   if (table.contains("keep_statistics")) {
