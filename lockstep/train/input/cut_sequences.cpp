@@ -207,7 +207,7 @@ std::string layer_that_pieces_change(const Network& network, int64_t sequence_le
   while (layer.empty() && longer.piece > Probe().piece) {
     try {
       return tried(longer);
-    } catch (const InvalidArgument&) {
+    } catch (const Error&) {
       longer.piece /= 2;
     }
   }
