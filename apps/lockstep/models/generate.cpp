@@ -106,9 +106,9 @@ void add_generate(Commands& commands) {
   Subcommand sub = commands.add(
       "generate", "Continue a text with a network that has learned one",
       "Prints the prompt and what follows, token by token. The text depends on the model, the "
-      "prompt, the options and the seed alone. The network sees at most as many tokens as it has "
-      "positions, or as the training's examples had; when it has seen as many, it goes on from the "
-      "last half of them.",
+      "prompt, the options and the seed alone; one thread computes it. The network sees at most as "
+      "many tokens as it has positions, or as the training's examples had; when it has seen as "
+      "many, it goes on from the last half of them.",
       {{"lockstep generate runs/gpt-1 --prompt \"Once upon\"", "256 tokens"},
        {"lockstep generate runs/gpt-1 --prompt A --temperature 0.8 --top-k 20 --seed 3",
         "another text, from likelier tokens"},
