@@ -172,6 +172,7 @@ void check_job(const Job& job, const std::string& initial_model) {
   for (const std::string& text : plan.notices()) print_note(text);
   const TrainingOptions options = plan.job.training.resolved();
   const int64_t iterations = options.last_iteration(plan.iterations_per_epoch);
+  const int64_t epochs = (iterations - 1) / plan.iterations_per_epoch + 1;
   std::vector<std::pair<std::string, std::string>> rows{
       {"training", examples(plan.data.training) +
                        (read > 0 ? ", of which " + format_count(read) + " were read" : "")},
@@ -183,8 +184,8 @@ void check_job(const Job& job, const std::string& initial_model) {
                                                    : "none: the targets are numbers"
            : format_count(static_cast<int64_t>(plan.classes.size())) + ": " + classes_text(plan)},
       {"parameters", format_count(plan.network.parameter_elements())},
-      {"iterations", fmt::format("{} in {} epochs", format_count(iterations),
-                                 format_count((iterations - 1) / plan.iterations_per_epoch + 1))},
+      {"iterations", fmt::format("{} in {} {}", format_count(iterations), format_count(epochs),
+                                 epochs == 1 ? "epoch" : "epochs")},
       {"shards",
        format_count((options.mini_batch_size + options.shards.size - 1) / options.shards.size)},
       {"device", options.device}};

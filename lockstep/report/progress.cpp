@@ -160,8 +160,9 @@ void Progress::start(const TrainingStart& start) {
     text += fmt::format(", {} for validation", format_count(start.validation_observations));
   }
   const bool cpu = start.device == Device{};
-  text += fmt::format("; {} iterations in {} epochs; ", format_count(start.iterations),
-                      format_count(start.epochs()));
+  text += fmt::format("; {} iteration{} in {} epoch{}; ", format_count(start.iterations),
+                      start.iterations == 1 ? "" : "s", format_count(start.epochs()),
+                      start.epochs() == 1 ? "" : "s");
   if (start.workers > 0) {
     text += fmt::format("{} {} ", start.workers, start.workers == 1 ? "worker" : "workers");
     if (const size_t hosts = start.options.workers.hosts.size(); hosts > 0) {

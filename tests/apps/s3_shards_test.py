@@ -31,7 +31,7 @@ class Index(S3Test):
     def shard(self, target):
         done = self.s3("shard", "images", target, "--megabytes", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"\A60 images in 1 shards in ")
+        self.assertRegex(done.stdout, r"\A60 images in 1 shard in ")
 
     def data(self, name):
         self.write(JOB.replace('"digits"', f'"{name}"'))

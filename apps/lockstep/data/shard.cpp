@@ -152,9 +152,10 @@ int shard_command(const ShardArguments& a) {
   if (const std::string text = oriented.notice(*listing); !text.empty()) {
     std::fprintf(stderr, "note: %s: %s\n", printable(a.folder).c_str(), text.c_str());
   }
-  print(fmt::format("{} images in {} shards in {}\n",
-                    format_count(static_cast<int64_t>(index.images.size())),
-                    format_count(static_cast<int64_t>(index.shards.size())), printable(target)));
+  const auto images = std::ssize(index.images), shards = std::ssize(index.shards);
+  print(fmt::format("{} {} in {} {} in {}\n", format_count(images),
+                    images == 1 ? "image" : "images", format_count(shards),
+                    shards == 1 ? "shard" : "shards", printable(target)));
   return 0;
 }
 
