@@ -163,8 +163,8 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   // Both values are valid by themselves. Options do not know which layers exist and which metrics
   // fit.
   std::set<std::string> covered{
-      "allow_other_numerics", "deterministic",      "freeze", "metrics", "host_launch",
-      "host_address",         "compare_first_shard"};
+      "allow_other_numerics", "deterministic",       "freeze",  "metrics", "host_launch",
+      "host_address",         "compare_first_shard", "nesterov"};
   for (const auto& row : rows) {
     covered.insert(row.field);
     TrainingOptions options;

@@ -29,7 +29,7 @@ std::vector<ObjectiveValue> Objective::of(const std::vector<ValidationRecord>& v
 }
 
 bool Objective::better(double a, double b) const {
-  if (std::isnan(a) || std::isnan(b)) return !std::isnan(a);
+  if (!std::isfinite(a) || !std::isfinite(b)) return std::isfinite(a);
   return larger_ ? a > b : a < b;
 }
 

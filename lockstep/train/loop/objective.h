@@ -18,10 +18,10 @@ class Objective {
   // Throws InvalidArgument if the validation does not have the metric.
   double of(const ValidationRecord& validation) const;
   std::vector<ObjectiveValue> of(const std::vector<ValidationRecord>& validations) const;
-  // Whether `a` is better than `b`. What is not a number is never better, and every number is
-  // better than it.
+  // Whether `a` is better than `b`. What is not a finite number is never better, and every finite
+  // number is better than it.
   bool better(double a, double b) const;
-  // The best of the validations, the first of equal ones; null if no objective is a number.
+  // The best of the validations, the first of equal ones; null if no objective is finite.
   const ValidationRecord* best(const std::vector<ValidationRecord>& validations) const;
 
  private:

@@ -285,6 +285,16 @@ void TrainingOptions::check() const {
     throw InvalidArgument("[training] learning_rate_schedule must name a schedule",
                           "\"none\" keeps the rate constant");
   }
+  if (const std::string& metric = validation.objective; is_further_metric(validation, metric)) {
+    try {
+      metric_by_name(metric);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(
+          "[training] objective must be loss, accuracy or another metric, received `" + metric +
+              "`",
+          error.hint());
+    }
+  }
   const auto& types = schedule.types;
   if (schedule.drop_factor >= 1 &&
       std::find(types.begin(), types.end(), "plateau") != types.end()) {
