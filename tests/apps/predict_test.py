@@ -146,8 +146,8 @@ mini_batch_size = 20
             turned = self.folder / "turned" / image.relative_to(self.folder / "digits")
             turned.parent.mkdir(parents=True, exist_ok=True)
             turned.write_bytes(image.read_bytes()[:33] + chunk + image.read_bytes()[33:])
-        self.works("train", "job.toml", "--quiet", "--out", "by_exif", "--set", "max_epochs=1", "--set",
-                   "validation_fraction=0", "--set", "test_fraction=0", "--set", 'data.orientation="exif"')
+        self.works("train", "job.toml", "--quiet", "--out", "by_exif", "--set", "max_epochs=1", "--set", "mini_batch_size=5",
+                   "--set", "validation_fraction=0", "--set", "test_fraction=0", "--set", 'data.orientation="exif"')
         seen = self.works("predict", "by_exif", "turned")
         self.assertNotIn("EXIF", seen.stderr)
         self.assertEqual(seen.stdout, self.works("predict", "by_exif", "turned", "--orientation", "exif").stdout)
