@@ -113,10 +113,9 @@ TEST(LabelSmoothing, IsRefusedWhereLabelsAreNotThoseOfCrossEntropy) {
 
 TEST(ClassWeights, BalancedAreThoseOfScikitLearn) {
   const auto of = [](std::vector<int64_t> labels) {
-    const auto n = std::ssize(labels);
+    const ArrayBlock block{std::ssize(labels), {1}, std::vector<float>(labels.size())};
     return balanced_class_weights(
-        *array_datastore({n, {1}, std::vector<float>(labels.size())},
-                         {.labels = std::move(labels), .classes = {"a", "b", "c"}}));
+        *array_datastore(block, {.labels = std::move(labels), .classes = {"a", "b", "c"}}));
   };
   // compute_class_weight("balanced", classes=[0, 1, 2], y=...)
   EXPECT_EQ(of({0, 0, 0, 1, 2, 2}), (std::vector<double>{6.0 / 9, 2, 1}));
