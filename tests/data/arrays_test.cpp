@@ -111,7 +111,7 @@ TEST(Arrays, WhatIsForImagesIsRefusedByName) {
   EXPECT_EQ(message_of<Unsupported>([&] {
               MiniBatchQueue(cache, {.mini_batch_size = 2, .augmentation = {.reflect_x = true}});
             }),
-            "[augmentation]" + are);
+            "[augmentation] reflect_x" + are);
   EXPECT_EQ(message_of<Unsupported>([&] {
               MiniBatchQueue(cache, {.mini_batch_size = 2, .noise = {.salt_and_pepper = 0.1}});
             }),

@@ -80,11 +80,11 @@ TEST_F(SequenceJob, WhatDoesNotFitIsRefusedByName) {
   const auto message = [&](const std::vector<std::string>& settings) {
     return refusal<Error>([&] { plan_job(job(settings)); });
   };
-  EXPECT_CONTAINS(message({"jitter=-0.1"}), "augmentation.jitter");
-  EXPECT_CONTAINS(message({"scaling=2e6"}), "augmentation.scaling");
-  EXPECT_CONTAINS(message({"time_mask=1.5"}), "augmentation.time_mask");
-  EXPECT_CONTAINS(message({"time_mask_fraction=0"}), "augmentation.time_mask_fraction");
-  EXPECT_CONTAINS(message({"channel_masks=0"}), "augmentation.channel_masks");
+  EXPECT_CONTAINS(message({"jitter=-0.1"}), "[augmentation] jitter must be a ");
+  EXPECT_CONTAINS(message({"scaling=2e6"}), "[augmentation] scaling must be a ");
+  EXPECT_CONTAINS(message({"time_mask=1.5"}), "[augmentation] time_mask must be a ");
+  EXPECT_CONTAINS(message({"time_mask_fraction=0"}), "[augmentation] time_mask_fraction must be a ");
+  EXPECT_CONTAINS(message({"channel_masks=0"}), "[augmentation] channel_masks must be a ");
   EXPECT_CONTAINS(message({"channel_masks=2"}), "channel_masks is given, but channel_mask is 0");
   EXPECT_CONTAINS(message({"augmentation.jiter=1"}), "did you mean `jitter`?");
   EXPECT_CONTAINS(message({"reflect_x=true"}), "[augmentation] reflect_x is for images, but");
@@ -112,8 +112,9 @@ train = "text.txt"
 [augmentation]
 jitter = 0.1
 [network]
-layers = [ { type = "token_input" }, { type = "embedding", units = 4 },
-  { type = "lstm", units = 5 }, { type = "fully_connected" }, { type = "softmax" } ]
+layers = [ { type = "token_input", vocabulary = 2 },
+  { type = "embedding", vocabulary = 2, units = 4 }, { type = "lstm", units = 5 },
+  { type = "fully_connected", units = 2 }, { type = "softmax" } ]
 )"),
                   "[augmentation] jitter is for sequences of numbers, but");
 }
