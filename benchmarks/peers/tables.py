@@ -39,6 +39,9 @@ initial_learning_rate = {rate}
 mini_batch_size = {batch}
 max_epochs = {epochs}
 seed = {seed}
+l2 = 0
+shuffle = "every-epoch"
+last_mini_batch = "keep"
 """
 
 

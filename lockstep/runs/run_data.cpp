@@ -250,6 +250,11 @@ void refuse_options_of_images(const JobData& data, const char* what) {
 void check_options_of_tables(const JobData& data) {
   const bool inputs = std::ranges::any_of(data.train, is_table_file);
   if (!inputs) refuse_options_of_tables(data, "images");
+  if (is_table_file(data.train[0]) && is_table_file(data.targets)) {
+    throw InvalidArgument(
+        "[data] targets is for images and sequences, but " + data.train[0] + " is a table",
+        "name its columns with the numbers: target_columns");
+  }
   if (!data.target_columns.empty() && !is_table_file(data.train[0]) &&
       !is_table_file(data.targets)) {
     throw InvalidArgument("[data] target_columns needs a table",

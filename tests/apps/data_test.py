@@ -64,7 +64,7 @@ validation_patience = 5
         same = json.loads(self.works(*evaluate, "--targets", "digits").stdout)
         self.assertEqual(same["loss"], clean["loss"])
         self.fails(1, "error: [evaluate] the network outputs images, not labels\n"
-                      "hint: set --targets to the folder of the target images, or to \"inputs\"\n", *evaluate)
+                      "hint: set --targets to the folder of the target images, a .csv file, or \"inputs\"\n", *evaluate)
 
         self.fails(1, "error: [predict] the network outputs images\nhint: set --out to a folder for them\n",
                    "predict", "runs/job-1", "digits/3/00.png", "--resize")

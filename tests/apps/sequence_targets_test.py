@@ -219,15 +219,6 @@ class SequenceTargets(CommandTest):
         self.assertIn("nothing", self.refuse("train", self.job('targets = "nothing"'), "--check"))
         said = self.refuse("train", self.labels(), "--check")
         self.assertIn("no column `kind`", said)
-        self.put("table.csv", "a,b,c\n1,2,x\n2,3,y\n")
-        self.put("table.toml", """
-[data]
-train = "table.csv"
-target_columns = "b"
-[network]
-layers = [{ type = "feature_input", features = 1 }, { type = "fully_connected", units = 1 }]
-""")
-        self.assertIn("target_columns is not for images and tables", self.refuse("train", "table.toml", "--check"))
 
     def test_one_digest_whole_and_in_pieces(self):
         self.waves(order=("x", "y", "force", "kind"))

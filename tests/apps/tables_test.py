@@ -364,15 +364,16 @@ class Columns(Tables):
             self.assertEqual(self.accuracy("out", name)[0], 1.0)
             self.assertEqual(len(self.works("predict", "out", name).stdout.splitlines()), len(ROWS))
 
-    def test_regression_is_refused_in_its_own_words(self):
+    def test_labels_are_not_numbers(self):
         self.write(JOB.replace("units = 3", "units = 1").replace('  { type = "softmax" },\n]', ']\nloss = "mean_squared_error"'))
         done = self.run_command("train", "job.toml")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("regression from a table is not supported: the labels of file", done.stderr)
+        self.assertIn("are read as the names of classes, not as numbers", done.stderr)
+        self.assertIn("target_columns", done.stderr)
         self.assertNotIn("image", done.stderr)
         self.put("y.csv", ["length", "width"])
         self.write(JOB.replace('"train.csv"', '"train.csv"\ntargets = "y.csv"'))
-        self.assertIn("y.csv are a table: regression from a table is not supported", self.run_command("train", "job.toml").stderr)
+        self.assertIn("[data] targets is for images and sequences", self.run_command("train", "job.toml").stderr)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ TEST_F(SequenceJob, WhatDoesNotFitIsRefusedByName) {
   EXPECT_CONTAINS(message({"jitter=-0.1"}), "[augmentation] jitter must be a ");
   EXPECT_CONTAINS(message({"scaling=2e6"}), "[augmentation] scaling must be a ");
   EXPECT_CONTAINS(message({"time_mask=1.5"}), "[augmentation] time_mask must be a ");
-  EXPECT_CONTAINS(message({"time_mask_fraction=0"}), "[augmentation] time_mask_fraction must be a ");
+  EXPECT_CONTAINS(message({"time_mask_fraction=0"}),
+                  "[augmentation] time_mask_fraction must be a ");
   EXPECT_CONTAINS(message({"channel_masks=0"}), "[augmentation] channel_masks must be a ");
   EXPECT_CONTAINS(message({"channel_masks=2"}), "channel_masks is given, but channel_mask is 0");
   EXPECT_CONTAINS(message({"augmentation.jiter=1"}), "did you mean `jitter`?");

@@ -161,9 +161,10 @@ TEST(AugmentedSequencesTraining, WhatDoesNotFitIsRefusedByName) {
   expect_says(refusal({.rotation = {-5, 5}}), "[augmentation] rotation is for images, but");
   expect_says(refusal({.jitter = -1}), "[augmentation] jitter is -1, but must be >= 0");
   expect_says(refusal({.time_masks = 2}), "time_masks is given, but time_mask is 0");
-  TrainingProblem tokens{Network{token_input({.vocabulary = 4}), embedding({.vocabulary = 4, .units = 3}),
-                                 fully_connected({.units = 4}), softmax()},
-                         {}};
+  TrainingProblem tokens{
+      Network{token_input({.vocabulary = 4}), embedding({.vocabulary = 4, .units = 3}),
+              fully_connected({.units = 4}), softmax()},
+      {}};
   tokens.network.initialize(1);
   StepLabels tags = testing::signal_tags(40);
   std::vector<IntegerArray> texts;

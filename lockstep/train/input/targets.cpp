@@ -12,17 +12,16 @@
 namespace lockstep {
 namespace {
 
-// Numbers as targets in a column of a table.
-[[noreturn]] void refuse_regression(const Network& network, const Datastore& data) {
+// Labels where the loss takes numbers.
+[[noreturn]] void refuse_labels(const Network& network, const Datastore& data) {
   const std::string column = data.spec().label_column;
-  throw Unsupported("[training] regression from a table is not supported: the labels of " +
-                        data.describe() +
-                        (column.empty() ? "" : " in the column `" + column + "`") +
-                        " are read as the names of classes, not as numbers, and the network has "
-                        "the loss " +
-                        network.loss(),
-                    "for classes, end the network in softmax and set the loss to cross_entropy; a "
-                    "program can give numbers as targets (TrainingData::training_targets)");
+  throw InvalidArgument("[training] the labels of " + data.describe() +
+                            (column.empty() ? "" : " in the column `" + column + "`") +
+                            " are read as the names of classes, not as numbers, and the network "
+                            "has the loss " +
+                            network.loss(),
+                        "for numbers, name their columns in a job: target_columns; for classes, "
+                        "end the network in softmax and set the loss to cross_entropy");
 }
 
 // The loss must give a number for each observation of the network's output.
@@ -50,7 +49,7 @@ void check_classifier(const Network& network, const Datastore& data, bool by_ste
                   "global_average_pooling1d");
   }
   if (!takes_labels(network.loss())) {
-    if (!has_image_inputs(data)) refuse_regression(network, data);
+    if (!has_image_inputs(data)) refuse_labels(network, data);
     throw InvalidArgument(
         "[training] images with labels need a loss of labels, such as cross_entropy, but the "
         "network has " +
