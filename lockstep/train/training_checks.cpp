@@ -178,7 +178,8 @@ void check_lengths_of(const Network& network, const TrainingOptions& options) {
 }  // namespace
 
 std::vector<double> balanced_class_weights(const Datastore& training) {
-  if (training.classes().empty()) {
+  const std::vector<std::string>& classes = training.classes();
+  if (classes.empty() || (classes.size() == 1 && classes[0].empty())) {
     throw InvalidArgument(
         "[training] class_weights = balanced needs observations with classes, "
         "but those of " +

@@ -274,7 +274,8 @@ TEST_F(Images, TheShorterSideIsResizedBeforeTheCrop) {
   }
   EXPECT_EQ(receipts[0], receipts[1]);
   EXPECT_EQ(receipts[0], receipts[2]);
-  run_job(job(with({"data.crop=random", "data.resize_shorter=26"})), into("other"));
+  run_job(job({"data.crop=random", "data.validation=held", "data.resize_shorter=26"}),
+          into("other"));
   EXPECT_NE(text("other/receipt.jsonl"), receipts[0]);
 }
 

@@ -102,7 +102,8 @@ ordered_json changed(const ordered_json& value, const FieldInfo& field) {
   if (value == "epoch" || value == "longest") return 3;
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_number_integer()) return value.get<int64_t>() + 1;
-  if (value.is_number()) return (value.get<double>() + 0.125) / 2;
+  const bool factor = field.type.starts_with("number >= 1");
+  if (value.is_number()) return (value.get<double>() + (factor ? 3 : 0.125)) / 2;
   for (const std::string& choice : field.choices) {
     if (value.is_string() && value != choice) return choice;
     if (value.is_array() && (value.empty() || value[0] != choice)) return {choice};

@@ -117,11 +117,11 @@ NetworkAnalysis Network::State::analyze(bool in_pieces) const {
     const int count = static_cast<int>(node.inputs.size());
     if (count < node.layer->least_inputs() || count > node.layer->most_inputs()) {
       const int least = node.layer->least_inputs(), most = node.layer->most_inputs();
-      const bool over = count > most && most > least;
+      const bool over = count > most && most > least, more = !over && most > least;
+      const int number = over ? most : least;
       a.problems.push_back(
-          {node.name,
-           fmt::format("takes {}{}{} input{}, has {}", over ? "at most " : "", over ? most : least,
-                       !over && most > least ? " or more" : "", most > 1 ? "s" : "", count)});
+          {node.name, fmt::format("takes {}{}{} input{}, has {}", over ? "at most " : "", number,
+                                  more ? " or more" : "", number == 1 && !more ? "" : "s", count)});
       sound[i] = false;
     }
   }

@@ -136,7 +136,7 @@ class CsvReading {
                       "fields are separated by commas, semicolons or tabs");
     }
     if (!options_.label_column.empty()) {
-      label_ = place(options_.label_column, "the label column");
+      label_ = place(options_.label_column, "label_column");
     } else if (const std::optional<size_t> known = place_of(options_.known_label)) {
       label_ = known;
     } else {
@@ -184,8 +184,7 @@ class CsvReading {
   size_t place(const std::string& name, const char* what) const {
     const std::optional<size_t> c = place_of(name);
     if (!c) {
-      records_.refuse(": there is no column `" + name + "` (" + what + ")",
-                      suggest(name, named_columns()));
+      records_.refuse(": there is no column `" + name + "`", suggest(name, named_columns()));
     }
     if (roles_[*c] != Role::feature) {
       records_.refuse(": the column `" + name + "` (" + what + ") has another use already");
