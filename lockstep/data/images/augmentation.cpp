@@ -321,7 +321,7 @@ std::optional<Region> erased_region(const RegionDraw& draw, int64_t height, int6
   for (const RegionDraw::Try& one : draw.tries) {
     const int64_t rows = rounded(std::sqrt(pixels * one.area * one.ratio));
     const int64_t columns = rounded(std::sqrt(pixels * one.area / one.ratio));
-    if (rows < 1 || columns < 1 || rows >= height || columns >= width) continue;
+    if (rows >= height || columns >= width) continue;
     return Region{position(one.row, height, rows), position(one.column, width, columns), rows,
                   columns};
   }
