@@ -128,8 +128,8 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
     plan.initial_model_checked = initial->values.checked;
     if (fits) {
       const bool sizes = options.values != JobValues::made;
-      plan.from = take_values(plan.network, initial->values.tensors, initial->path, sizes)
-                      .describe(initial->path);
+      plan.taken_values = take_values(plan.network, initial->values.tensors, initial->path, sizes)
+                              .describe(initial->path);
     } else if (options.values == JobValues::made) {
       set_values(plan.network, initial->values.tensors, initial->path);
     } else {
@@ -182,7 +182,7 @@ std::vector<std::string> JobPlan::own_notices() const {
                   ", which is not that of the numbers: a table gives weights by name");
   }
   std::string inputs, following;
-  if (!from.empty()) all.push_back(from);
+  if (!taken_values.empty()) all.push_back(taken_values);
   const auto add = [](std::string& list, const std::string& name) {
     list += (list.empty() ? "`" : ", `") + name + "`";
   };

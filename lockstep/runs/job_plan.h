@@ -23,7 +23,7 @@ struct JobPlan {
   std::vector<std::string> classes = {};  // empty if the targets are images
   std::string initial_model = {};         // digest of the file, or ""
   bool initial_model_checked = true;      // whether that file contains a digest of its contents
-  std::string from = {};                  // what the network took from the model of [network] from
+  std::string taken_values = {};          // what the network took from the model of [network] from
   int64_t iterations_per_epoch = 0;
 
   // What a user should know before the training, a sentence each: of the data (notices_of()), and

@@ -6,15 +6,16 @@
 #include <string>
 #include <utility>
 
-#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/runs/data_options.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/sequence_source.h"
 #include "lockstep/runs/sources/text_source.h"
+#include "lockstep/runs/text_data.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
 
@@ -203,169 +204,6 @@ void crop_images(RunData& data, const Network& network, int64_t shorter, bool ra
   part(data.test, data.test_targets, true);
 }
 
-// The columns of the training data.
-TableColumns columns_of(const Datastore& training) {
-  const ExampleSpec spec = training.spec();
-  TableColumns columns;
-  for (const ValueSpec& input : spec.inputs) columns.inputs.push_back(input.columns);
-  columns.label = spec.label_column;
-  if (spec.target) columns.target = spec.target->columns;
-  columns.means = spec.means;
-  return columns.empty() ? TableColumns() : columns;
-}
-
-[[noreturn]] void refuse_option(const char* field, const char* what) {
-  throw InvalidArgument("[data] " + std::string(field) + " is not for " + what);
-}
-
-// Keys for texts where there is other data.
-void refuse_options_of_texts(const JobData& data, const char* what) {
-  const JobData plain;
-  if (data.tokens != plain.tokens) refuse_option("tokens", what);
-  if (data.max_tokens != plain.max_tokens) refuse_option("max_tokens", what);
-  if (data.window_length != plain.window_length) refuse_option("window_length", what);
-  if (data.window_stride != plain.window_stride) refuse_option("window_stride", what);
-  if (!data.text_column.empty()) refuse_option("text_column", what);
-}
-
-void refuse_options_of_tables(const JobData& data, const char* what) {
-  if (!data.categories.empty()) refuse_option("categories", what);
-  if (!data.ignored_columns.empty()) refuse_option("ignored_columns", what);
-  if (data.missing != JobData().missing) refuse_option("missing", what);
-}
-
-// Keys for images and tables where there is other data.
-void refuse_options_of_images(const JobData& data, const char* what) {
-  const auto refuse = [&](const char* field) { refuse_option(field, what); };
-  if (data.resize) refuse("resize");
-  if (data.resize_shorter > 0) refuse("resize_shorter");
-  if (data.crop != "none") refuse("crop");
-  if (data.labels != JobData().labels) refuse("labels");
-  if (data.orientation != JobData().orientation) refuse("orientation");
-  if (data.bad_images != JobData().bad_images) refuse("bad_images");
-  refuse_options_of_tables(data, what);
-}
-
-// Keys of tables must have one.
-void check_options_of_tables(const JobData& data) {
-  const bool inputs = std::ranges::any_of(data.train, is_table_file);
-  if (!inputs) refuse_options_of_tables(data, "images");
-  if (is_table_file(data.train[0]) && is_table_file(data.targets)) {
-    throw InvalidArgument(
-        "[data] targets is for images and sequences, but " + data.train[0] + " is a table",
-        "name its columns with the numbers: target_columns");
-  }
-  if (!data.target_columns.empty() && !is_table_file(data.train[0]) &&
-      !is_table_file(data.targets)) {
-    throw InvalidArgument("[data] target_columns needs a table",
-                          "set targets to a .csv file whose first column has the images' names");
-  }
-}
-
-void refuse_columns(const JobData& data, const char* what) {
-  if (!data.label_column.empty()) refuse_option("label_column", what);
-  if (!data.text_column.empty()) refuse_option("text_column", what);
-}
-
-void check_options_of_texts(const JobData& data) {
-  refuse_options_of_images(data, "texts");
-  if (!data.targets.empty()) refuse_option("targets", "texts");
-  if (!data.target_columns.empty()) refuse_option("target_columns", "texts");
-  if (data.header != JobData().header) refuse_option("header", "texts");
-}
-
-// The parts of a text. Validation and test data are the end of the text, or other texts.
-RunData open_text_data(const Job& job, const TableColumns& columns) {
-  check_options_of_texts(job.data);
-  refuse_columns(job.data, "texts without classes");
-  const TextFiles text = read_text_files(only_text(job.data.train));
-  const Vocabulary vocabulary = columns.empty()
-                                    ? learn_vocabulary(text, job.data.tokens, job.data.max_tokens)
-                                    : vocabulary_of(job.data.tokens, columns);
-  check_vocabulary(build_network(job), vocabulary);
-  const TokensPtr all = tokens_of(text, vocabulary);
-  const auto windows = [&](const TextFiles& from, const TokensPtr& tokens) {
-    return windows_of(from, tokens, vocabulary,
-                      {.length = job.data.window_length, .stride = job.data.window_stride});
-  };
-  // The last tokens of what is left, without one part the next.
-  int64_t left = all->size();
-  const auto cut = [&](double fraction, const char* field) -> DatastorePtr {
-    if (fraction <= 0) return nullptr;
-    const auto count = static_cast<int64_t>(fraction * static_cast<double>(all->size()));
-    if (count < 2 || left - count < 2) {
-      throw InvalidArgument("[data] " + std::string(field) + " cuts " + counted(count, "token") +
-                                " from the " + std::to_string(all->size()) + " of " + text.source,
-                            "each part needs two");
-    }
-    left -= count;
-    return windows(text, part_of(all, left, count));
-  };
-  const auto other = [&](const std::vector<std::string>& names) -> DatastorePtr {
-    if (names.empty()) return nullptr;
-    const TextFiles apart = read_text_files(only_text(names));
-    return windows(apart, tokens_of(apart, vocabulary));
-  };
-  RunData data;
-  data.test =
-      job.data.test.empty() ? cut(job.data.test_fraction, "test_fraction") : other(job.data.test);
-  data.validation = job.data.validation.empty()
-                        ? cut(job.data.validation_fraction, "validation_fraction")
-                        : other(job.data.validation);
-  data.training = windows(text, part_of(all, 0, left));
-  data.columns = columns.empty() ? columns_of(*data.training) : columns;
-  return data;
-}
-
-// The keys of .jsonl files, of which there must be one if keys are given.
-TextColumns text_columns_of(const JobData& data) {
-  bool lines = false;
-  for (const auto& names : {data.train, data.validation, data.test}) {
-    lines |= std::ranges::any_of(names, is_json_lines_name);
-  }
-  if (!lines) refuse_columns(data, "folders of texts, whose folders name the classes");
-  return {.text = data.text_column, .label = data.label_column};
-}
-
-// The parts of texts with classes. Validation and test data are a share of each class, or others.
-RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
-  check_options_of_texts(job.data);
-  if (job.data.window_stride != 0) {
-    throw InvalidArgument("[data] window_stride is for networks that learn the next token",
-                          "of a text with a class, the first window_length tokens are used");
-  }
-  const TextColumns keys = text_columns_of(job.data);
-  const LabeledTexts texts = read_labeled_texts(job.data.train, true, keys);
-  const Vocabulary vocabulary =
-      columns.empty() ? learn_vocabulary(texts.files, job.data.tokens, job.data.max_tokens)
-                      : vocabulary_of(job.data.tokens, columns);
-  check_vocabulary(build_network(job), vocabulary);
-  const DatastorePtr all = labeled_texts(texts, vocabulary, job.data.window_length);
-  RunData data;
-  data.columns = columns.empty() ? columns_of(*all) : columns;
-  const auto part = [&](const std::vector<std::string>& names, const DatastorePtr& share,
-                        double fraction, const char* field) -> DatastorePtr {
-    if (!names.empty()) {
-      return labeled_texts(read_labeled_texts(names, true, keys), vocabulary,
-                           job.data.window_length, all->classes());
-    }
-    if (fraction <= 0) return nullptr;
-    if (share->size() > 0) return share;
-    throw InvalidArgument("[data] " + std::string(field) + " leaves no text of the " +
-                          std::to_string(all->size()) + " of " + all->describe());
-  };
-  const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
-                                      static_cast<uint64_t>(job.training.seed));
-  data.validation =
-      part(job.data.validation, parts[0], job.data.validation_fraction, "validation_fraction");
-  data.test = part(job.data.test, parts[1], job.data.test_fraction, "test_fraction");
-  data.training = parts[2];
-  if (data.training->size() == 0) {
-    throw InvalidArgument("[data] splitting leaves no text of " + all->describe());
-  }
-  return data;
-}
-
 struct KeptData {
   std::string key;
   RunData data;
@@ -412,7 +250,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   if (labels) require_class_folders(*all);
   if (labels && !data.skipped.empty()) check_classes_left(*all);
   data.training = all;
-  data.columns = columns.empty() ? columns_of(*all) : columns;
+  data.columns = columns.empty() ? table_columns_of(*all) : columns;
   opener.use(data.columns, all->classes());
   if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {
     const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},

@@ -6,10 +6,9 @@ usage: fine_tuning_test.py PATH_OF_LOCKSTEP [unittest options]
 
 import json
 import struct
-import subprocess
 import unittest
 
-from support import COMMAND, CommandTest
+from support import CommandTest
 
 FIRST = """
 [data]
@@ -66,27 +65,13 @@ def write_tensors(path, tensors):
 
 
 class FineTuning(CommandTest):
-    def put(self, name, data):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data if isinstance(data, bytes) else data.encode())
-
     def kinds(self, count):
         for kind in range(count):
             for i in range(12):
                 pixels = bytes((37 * kind * x + 11 * y + 5 * i) % 256 for y in range(8) for x in range(8))
                 self.put(f"kinds/{kind}/{i}.pgm", b"P5 8 8 255\n" + pixels)
 
-    def run_command(self, *arguments):
-        return subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, timeout=300, check=False,
-                              text=True)
-
-    def succeed(self, *arguments):
-        done = self.run_command(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done
-
-    def refuse(self, network, training="", model="run", **more):
+    def refuse_network(self, network, training="", model="run", **more):
         job = self.second(network, training=training, model=model, **more)
         done = self.run_command("train", job, "--check")
         self.assertIn(done.returncode, (1, 2), done.stdout)
@@ -95,7 +80,7 @@ class FineTuning(CommandTest):
     def first(self):
         self.kinds(3)
         self.put("first.toml", FIRST.format(units=3))
-        self.succeed("train", "first.toml", "--out", "run", "--quiet")
+        self.works("train", "first.toml", "--out", "run", "--quiet")
         self.kinds(5)
 
     def second(self, network="", training="", epochs=1, model="run", name="second.toml"):
@@ -110,7 +95,7 @@ class FineTuning(CommandTest):
     def test_a_new_head(self):
         self.first()
         job = self.second(self.HEAD, training='freeze = "stem*"')
-        done = self.succeed("train", job, "--out", "tuned")
+        done = self.works("train", job, "--out", "tuned")
         self.assertIn("the network begins with", done.stderr)
         self.assertIn("not taken: head.bias, head.weights", done.stderr)
         before, after = self.values("run"), self.values("tuned")
@@ -119,20 +104,20 @@ class FineTuning(CommandTest):
         self.assertNotIn("head.weights", after)
         self.assertEqual(len(after["fully_connected_1.weights"]), 5 * 4 * 36 * 4)
         # Whatever reads the run knows its network.
-        self.succeed("evaluate", "tuned", "kinds")
-        self.assertIn("fully_connected", self.succeed("summary", "tuned").stdout)
+        self.works("evaluate", "tuned", "kinds")
+        self.assertIn("fully_connected", self.works("summary", "tuned").stdout)
 
     def test_what_fits_is_taken(self):
         self.first()
         layers = FIRST.split("[network]")[1].split("[training]")[0].format(units=5)
-        done = self.succeed("train", self.second(layers, epochs=0 + 1), "--out", "tuned")
+        done = self.works("train", self.second(layers, epochs=0 + 1), "--out", "tuned")
         self.assertIn("new: head.weights (5x144, there 3x144), head.bias (5, there 3)", done.stderr.replace(" x ", "x"))
 
     def test_statistics_are_kept_or_computed(self):
         self.first()
-        self.succeed("train", self.second(self.HEAD), "--out", "new")
+        self.works("train", self.second(self.HEAD), "--out", "new")
         kept = self.second(self.HEAD + '\nkeep_statistics = ["*"]', name="kept.toml")
-        done = self.succeed("train", kept, "--out", "kept")
+        done = self.works("train", kept, "--out", "kept")
         self.assertNotIn("statistics of this training", done.stderr)
         before, new, after = self.values("run"), self.values("new"), self.values("kept")
         for name in ("stem/norm.mean", "stem/norm.variance", "input.offset", "input.factor"):
@@ -145,7 +130,7 @@ class FineTuning(CommandTest):
         def factors(network):
             self.second(self.HEAD + "\n" + network)
             run = "rates-" + str(len(list(self.folder.iterdir())))
-            self.succeed("train", "second.toml", "--out", run, "--quiet")
+            self.works("train", "second.toml", "--out", run, "--quiet")
             layers = json.loads((self.folder / run / "job.json").read_text(encoding="utf-8"))["network"]["layers"]
             return [layer.get("learning_rate_factor", layer.get("weights_learning_rate_factor")) for layer in layers
                     if any(field.endswith("learning_rate_factor") for field in layer)]
@@ -157,14 +142,14 @@ class FineTuning(CommandTest):
     def test_a_run_goes_on(self):
         self.first()
         job = self.second(self.HEAD, epochs=4, training="checkpoint_frequency = 2")
-        whole = json.loads(self.succeed("train", job, "--out", "whole", "--json", "--quiet").stdout)
-        self.succeed("train", job, "--out", "part", "--quiet", "--set", "max_epochs=2")
-        done = self.succeed("train", job, "--out", "part", "--resume", "--json", "--quiet")
+        whole = json.loads(self.works("train", job, "--out", "whole", "--json", "--quiet").stdout)
+        self.works("train", job, "--out", "part", "--quiet", "--set", "max_epochs=2")
+        done = self.works("train", job, "--out", "part", "--resume", "--json", "--quiet")
         self.assertEqual(json.loads(done.stdout)["digest"], whole["digest"])
-        digests = {json.loads(self.succeed("train", job, "--out", f"t{n}", "--json", "--quiet", "--set",
+        digests = {json.loads(self.works("train", job, "--out", f"t{n}", "--json", "--quiet", "--set",
                                            f"threads={n}").stdout)["digest"] for n in (1, 5)}
         self.assertEqual(digests, {whole["digest"]})
-        done = self.succeed("train", job, "--out", "two", "--json", "--quiet", "--set", "workers=2")
+        done = self.works("train", job, "--out", "two", "--json", "--quiet", "--set", "workers=2")
         self.assertEqual(json.loads(done.stdout)["digest"], whole["digest"])
 
     def test_tensors_of_pytorch(self):
@@ -179,23 +164,67 @@ class FineTuning(CommandTest):
         write_tensors(self.folder / "torch.safetensors", torch)
         layers = FIRST.split("[network]")[1].split("[training]")[0].format(units=5)
         job = self.second(layers, model="torch.safetensors", training='freeze = "stem*"')
-        done = self.succeed("train", job, "--out", "tuned")
+        done = self.works("train", job, "--out", "tuned")
         self.assertIn("begins with 6 values", done.stderr)
         self.assertEqual(self.values("tuned")["stem/conv.weights"], tensors["stem/conv.weights"])
-        self.assertIn("no description of a network", self.refuse("", model="torch.safetensors"))
+        self.assertIn("no description of a network", self.refuse_network("", model="torch.safetensors"))
+
+    def test_tensors_of_a_resnet_of_torchvision(self):
+        """They are matched in the order of the layers, whatever their order in the file."""
+        job = self.works("architecture", "resnet18", "--height", "32", "--width", "32", "--classes", "3").stdout
+        described = job[job.index("[network]"):job.index("[training]")]
+        self.kinds(3)
+        job = '[data]\ntrain = "kinds"\nresize = true\n' + described.replace("[network]", "[network]\n{}")
+        training = "[training]\nmini_batch_size = 36\nmax_epochs = 1\ninitial_learning_rate = 1e-30\n"
+        self.put("first.toml", job.format("") + training)
+        self.works("train", "first.toml", "--out", "own", "--quiet")
+        tensors, header, _ = tensors_of(self.folder / "own/model.safetensors")
+        names = ["conv1", "bn1"]
+        for stage in range(1, 5):
+            for block in range(2):
+                parts = ["conv1", "bn1", "conv2", "bn2"]
+                parts += ["downsample.0", "downsample.1"] if stage > 1 and block == 0 else []
+                names += [f"layer{stage}.{block}.{part}" for part in parts]
+        names.append("fc")
+        summary = json.loads((self.folder / "own/job.json").read_text(encoding="utf-8"))["network"]["layers"]
+        layers = [layer["name"] for layer in summary if any(name.startswith(layer["name"] + ".") for name in tensors)]
+        layers.remove("input")
+        self.assertEqual(len(layers), len(names))
+        words = {"weights": "weight", "scale": "weight", "shift": "bias", "bias": "bias", "mean": "running_mean",
+                 "variance": "running_var"}
+        torch = {}
+        for layer, name in zip(layers, names):
+            for value in [key for key in tensors if key.startswith(layer + ".") and key.rsplit(".", 1)[0] == layer]:
+                shape, data = header[value]["shape"], tensors[value]
+                # Other values than a new network of this seed would have.
+                data = struct.pack(f"<{len(data) // 4}f", *(0.5 * x + 0.25 for x in struct.unpack(
+                    f"<{len(data) // 4}f", data)))
+                torch[f"{name}.{words[value.rsplit('.', 1)[1]]}"] = (shape, data)
+        write_tensors(self.folder / "torch.safetensors", dict(sorted(torch.items())))
+        self.put("second.toml", job.format('from = "torch.safetensors"\nkeep_statistics = ["*"]') + training)
+        done = self.works("train", "second.toml", "--out", "taken")
+        self.assertIn("from `conv1` for", done.stderr)
+        self.assertNotIn("new:", done.stderr)
+        taken = self.values("taken")
+        for layer, name in zip(layers, names):
+            for value, word in words.items():
+                if f"{layer}.{value}" in taken and f"{name}.{word}" in torch:
+                    self.assertEqual(taken[f"{layer}.{value}"], torch[f"{name}.{word}"][1], name)
+        offset = struct.unpack("<3f", taken["input.offset"])
+        self.assertAlmostEqual(offset[0], 255 * 0.485, places=3)
 
     def test_what_does_not_fit_is_refused(self):
         self.first()
-        self.assertIn("no layer `haed`", self.refuse(self.HEAD + '\nreplace_from = "haed"'))
-        self.assertIn("the input cannot be replaced", self.refuse(self.HEAD + '\nreplace_from = "input"'))
+        self.assertIn("no layer `haed`", self.refuse_network(self.HEAD + '\nreplace_from = "haed"'))
+        self.assertIn("the input cannot be replaced", self.refuse_network(self.HEAD + '\nreplace_from = "input"'))
         named = 'replace = [{ type = "fully_connected", units = 5, name = "head" }, { type = "softmax" }]'
-        self.assertIn("the model has a layer `head`, too", self.refuse(named))
-        self.assertIn("no layer with parameters has a name", self.refuse('learning_rate_factors = { "x*" = 1 }'))
-        self.assertIn("layer_decay", self.refuse("layer_decay = 2"))
-        self.assertIn("keep_statistics", self.refuse('keep_statistics = "head"'))
-        self.assertIn("freeze contains `nothing*`", self.refuse(self.HEAD, training='freeze = "nothing*"'))
-        self.assertIn("nowhere", self.refuse(self.HEAD, model="nowhere"))
-        self.assertIn("5 classes", self.refuse(""))
+        self.assertIn("the model has a layer `head`, too", self.refuse_network(named))
+        self.assertIn("no layer with parameters has a name", self.refuse_network('learning_rate_factors = { "x*" = 1 }'))
+        self.assertIn("layer_decay", self.refuse_network("layer_decay = 2"))
+        self.assertIn("keep_statistics", self.refuse_network('keep_statistics = "head"'))
+        self.assertIn("freeze contains `nothing*`", self.refuse_network(self.HEAD, training='freeze = "nothing*"'))
+        self.assertIn("nowhere", self.refuse_network(self.HEAD, model="nowhere"))
+        self.assertIn("5 classes", self.refuse_network(""))
         self.put("first.toml", FIRST.format(units=3).replace("layers = [", 'replace_from = "x"\nlayers = ['))
         done = self.run_command("train", "first.toml", "--check")
         self.assertIn("replace_from needs the layers of a model", done.stderr)

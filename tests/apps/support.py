@@ -97,6 +97,12 @@ class DigitsTest(unittest.TestCase):
     def write(self, text):
         (self.folder / "job.toml").write_text(text, encoding="utf-8")
 
+    def put(self, name, data):
+        """Writes a file, and makes its folders."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+
     def run_command(self, *arguments, preexec_fn=None, **environment):
         return subprocess.run([COMMAND, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True,
                               timeout=300, preexec_fn=preexec_fn, env={**os.environ, **environment})
@@ -114,6 +120,16 @@ class CommandTest(DigitsTest):
         done = self.run_command(*arguments, **environment)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
+
+    def succeed(self, *arguments):
+        """What the command prints."""
+        return self.works(*arguments).stdout
+
+    def refuse(self, *arguments):
+        """The error of a command that fails."""
+        done = self.run_command(*arguments)
+        self.assertIn(done.returncode, (1, 2), done.stdout)
+        return done.stderr
 
     def fails(self, code, error, *arguments):
         """The exit code, and standard error exactly."""

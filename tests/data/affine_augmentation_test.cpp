@@ -9,26 +9,15 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/images/augmentation.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
+#include "tests/data/augmented.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
 
+using testing::augmented;
 using testing::message_of;
 using testing::patterned;
-
-Image apply(const Image& source, const AugmentationDraw& draw) {
-  // Guards on both sides show writes outside.
-  std::vector<uint8_t> buffer(source.pixels.size() + 64, 77);
-  augment_into(source, draw, buffer.data() + 32);
-  for (size_t i = 0; i < 32; ++i) {
-    EXPECT_EQ(buffer[i], 77);
-    EXPECT_EQ(buffer[buffer.size() - 1 - i], 77);
-  }
-  Image result = source;
-  result.pixels.assign(buffer.begin() + 32, buffer.end() - 32);
-  return result;
-}
 
 // The pixel at (y, x), 0 outside.
 double at(const Image& image, int64_t y, int64_t x, int64_t c) {
@@ -80,7 +69,7 @@ TEST(AffineAugmentation, MapsAndPlanesGiveTheSameBytes) {
         SCOPED_TRACE(i);
         const AugmentationDraw draw = draw_augmentation(options, 5, 0, i);
         ASSERT_EQ(draw.whole_pixels(), whole);
-        const Image expected = apply(source, draw);
+        const Image expected = augmented(source, draw);
         for (size_t k = 0; k < source.pixels.size(); ++k) {
           const auto n = static_cast<size_t>(channels);
           expected_planes[k % n * 35 + k / n] = expected.pixels[k];
@@ -112,7 +101,7 @@ TEST(AffineAugmentation, IsCloseToTheReference) {
     const Image source = patterned(height, width, channels, 3);
     for (int64_t i = 0; i < 60; ++i) {
       const AugmentationDraw draw = draw_augmentation(options, 5, 0, i);
-      const Image result = apply(source, draw);
+      const Image result = augmented(source, draw);
       for (int64_t y = 0; y < height; ++y) {
         for (int64_t x = 0; x < width; ++x) {
           for (int64_t c = 0; c < channels; ++c) {
@@ -133,14 +122,16 @@ TEST(AffineAugmentation, QuarterTurnsOfSquaresMovePixelsExactly) {
       for (int64_t x = 0; x < side; ++x) {
         for (int64_t c = 0; c < 3; ++c) {
           // Counterclockwise: the right edge moves to the top.
-          ASSERT_EQ(at(apply(source, {.rotation = 90}), y, x, c), at(source, x, side - 1 - y, c));
-          ASSERT_EQ(at(apply(source, {.rotation = -90}), y, x, c), at(source, side - 1 - x, y, c));
+          ASSERT_EQ(at(augmented(source, {.rotation = 90}), y, x, c),
+                    at(source, x, side - 1 - y, c));
+          ASSERT_EQ(at(augmented(source, {.rotation = -90}), y, x, c),
+                    at(source, side - 1 - x, y, c));
         }
       }
     }
-    EXPECT_EQ(apply(source, {.rotation = 180}),
-              apply(source, {.reflect_x = true, .reflect_y = true}));
-    EXPECT_EQ(apply(source, {.rotation = 360}), source);
+    EXPECT_EQ(augmented(source, {.rotation = 180}),
+              augmented(source, {.reflect_x = true, .reflect_y = true}));
+    EXPECT_EQ(augmented(source, {.rotation = 360}), source);
   }
 }
 
@@ -153,9 +144,9 @@ TEST(AffineAugmentation, TheMapWithoutEffectEqualsTheCopy) {
         for (int64_t shift = -9; shift <= 9; shift += 3) {
           AugmentationDraw draw{
               .reflect_x = rx, .shift_x = shift, .shift_y = shift / 3, .reflect_y = ry};
-          const Image copied = apply(source, draw);
+          const Image copied = augmented(source, draw);
           draw.rotation = 360;
-          EXPECT_EQ(apply(source, draw), copied);
+          EXPECT_EQ(augmented(source, draw), copied);
         }
       }
     }
@@ -165,20 +156,20 @@ TEST(AffineAugmentation, TheMapWithoutEffectEqualsTheCopy) {
 TEST(AffineAugmentation, ReflectionInYTurnsRowsAround) {
   const Image source = patterned(3, 2, 1, 1);
   const auto& p = source.pixels;
-  EXPECT_EQ(apply(source, {.reflect_y = true}).pixels,
+  EXPECT_EQ(augmented(source, {.reflect_y = true}).pixels,
             (std::vector<uint8_t>{p[4], p[5], p[2], p[3], p[0], p[1]}));
-  EXPECT_EQ(apply(source, {.shift_y = 1, .reflect_y = true}).pixels,
+  EXPECT_EQ(augmented(source, {.shift_y = 1, .reflect_y = true}).pixels,
             (std::vector<uint8_t>{0, 0, p[4], p[5], p[2], p[3]}));
 }
 
 TEST(AffineAugmentation, ScaleAndShearHaveTheirDirections) {
   Image dot{5, 5, 1, std::vector<uint8_t>(25)};
   dot.pixels[3 * 5 + 2] = 200;  // one below the center
-  EXPECT_EQ(apply(dot, {.scale = 2}).pixels[4 * 5 + 2], 200);
-  EXPECT_EQ(apply(dot, {.shear_x = 45}).pixels[3 * 5 + 3], 200);  // to the right
+  EXPECT_EQ(augmented(dot, {.scale = 2}).pixels[4 * 5 + 2], 200);
+  EXPECT_EQ(augmented(dot, {.shear_x = 45}).pixels[3 * 5 + 3], 200);  // to the right
   Image side{5, 5, 1, std::vector<uint8_t>(25)};
-  side.pixels[2 * 5 + 3] = 200;                                    // one to the right of the center
-  EXPECT_EQ(apply(side, {.shear_y = 45}).pixels[3 * 5 + 3], 200);  // down
+  side.pixels[2 * 5 + 3] = 200;  // one to the right of the center
+  EXPECT_EQ(augmented(side, {.shear_y = 45}).pixels[3 * 5 + 3], 200);  // down
 }
 
 TEST(AffineAugmentation, ExtremesStayInside) {
@@ -186,12 +177,12 @@ TEST(AffineAugmentation, ExtremesStayInside) {
   for (const double shear : {-89.0, 89.0}) {
     for (const double scale : {0.01, 100.0}) {
       for (const int64_t shift : {-max_image_side, int64_t{0}, max_image_side}) {
-        apply(source, {.shift_x = shift,
-                       .shift_y = -shift,
-                       .rotation = 33,
-                       .scale = scale,
-                       .shear_x = shear,
-                       .shear_y = -shear});
+        augmented(source, {.shift_x = shift,
+                           .shift_y = -shift,
+                           .rotation = 33,
+                           .scale = scale,
+                           .shear_x = shear,
+                           .shear_y = -shear});
       }
     }
   }
@@ -206,7 +197,7 @@ TEST(AffineAugmentation, TheSameBitsEverywhere) {
   const Image source = patterned(31, 17, 3, 4);
   Digester digester;
   for (int64_t i = 0; i < 50; ++i) {
-    const Image result = apply(source, draw_augmentation(options, 1, 2, i));
+    const Image result = augmented(source, draw_augmentation(options, 1, 2, i));
     digester.bytes(result.pixels.data(), result.pixels.size());
   }
   EXPECT_EQ(digester.finish().to_string(), "a8ef136ac3ec883cc967384fe6178d15");

@@ -9,29 +9,18 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/images/augmentation.h"
 #include "lockstep/data/images/image.h"
+#include "tests/data/augmented.h"
 #include "tests/data/queues.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
 
+using testing::augmented;
 using testing::copy_of;
 using testing::MemoryStore;
 using testing::message_of;
 using testing::patterned;
-
-Image changed(const Image& source, const AugmentationDraw& draw) {
-  // Guards on both sides show writes outside.
-  std::vector<uint8_t> buffer(source.pixels.size() + 64, 77);
-  augment_into(source, draw, buffer.data() + 32);
-  for (size_t i = 0; i < 32; ++i) {
-    EXPECT_EQ(buffer[i], 77);
-    EXPECT_EQ(buffer[buffer.size() - 1 - i], 77);
-  }
-  Image result = source;
-  result.pixels.assign(buffer.begin() + 32, buffer.end() - 32);
-  return result;
-}
 
 using Color = std::array<double, 3>;
 
@@ -75,7 +64,7 @@ TEST(Appearance, ColorsFollowTheFormulasOfTorchvision) {
     for (int64_t i = 0; i < pixels; ++i) mean += gray_of(color_at(source, i));
     mean /= static_cast<double>(pixels);
     const auto expect_near = [&](const ColorDraw& draw, auto reference) {
-      const Image result = changed(source, {.color = draw});
+      const Image result = augmented(source, {.color = draw});
       for (int64_t i = 0; i < pixels; ++i) {
         const Color expected = reference(color_at(source, i)), found = color_at(result, i);
         for (size_t c = 0; c < 3; ++c) ASSERT_NEAR(found[c], expected[c], 0.52) << i << " " << c;
@@ -107,24 +96,24 @@ TEST(Appearance, ColorsFollowTheFormulasOfTorchvision) {
 TEST(Appearance, HuesOfPureColorsGoAroundTheCircle) {
   const Image red{1, 1, 3, {250, 10, 10}};
   const std::vector<uint8_t> green{10, 250, 10}, blue{10, 10, 250}, cyan{10, 250, 250};
-  EXPECT_EQ(changed(red, {.color = {.hue = 1.0 / 3}}).pixels, green);
-  EXPECT_EQ(changed(red, {.color = {.hue = -1.0 / 3}}).pixels, blue);
-  EXPECT_EQ(changed(red, {.color = {.hue = 0.5}}).pixels, cyan);
-  EXPECT_EQ(changed(red, {.color = {.hue = -0.5}}).pixels, cyan);
+  EXPECT_EQ(augmented(red, {.color = {.hue = 1.0 / 3}}).pixels, green);
+  EXPECT_EQ(augmented(red, {.color = {.hue = -1.0 / 3}}).pixels, blue);
+  EXPECT_EQ(augmented(red, {.color = {.hue = 0.5}}).pixels, cyan);
+  EXPECT_EQ(augmented(red, {.color = {.hue = -0.5}}).pixels, cyan);
   for (int v = 0; v < 256; ++v) {
     const auto u = static_cast<uint8_t>(v);
     const Image gray{1, 1, 3, {u, u, u}};
-    EXPECT_EQ(changed(gray, {.color = {.saturation = 3, .hue = 0.2}}), gray);
+    EXPECT_EQ(augmented(gray, {.color = {.saturation = 3, .hue = 0.2}}), gray);
   }
 }
 
 TEST(Appearance, GrayImagesHaveBrightnessAndContrastOnly) {
   const Image source = patterned(9, 4, 1, 3);
-  EXPECT_EQ(changed(source, {.color = {.saturation = 0.5, .hue = 0.3}}), source);
-  const Image dark = changed(source, {.color = {.brightness = -0.5}});
+  EXPECT_EQ(augmented(source, {.color = {.saturation = 0.5, .hue = 0.3}}), source);
+  const Image dark = augmented(source, {.color = {.brightness = -0.5}});
   double mean = 0;
   for (const uint8_t v : source.pixels) mean += v / 36.0;
-  const Image flat = changed(source, {.color = {.contrast = -0.75}});
+  const Image flat = augmented(source, {.color = {.contrast = -0.75}});
   for (size_t i = 0; i < 36; ++i) {
     EXPECT_NEAR(dark.pixels[i], source.pixels[i] * 0.5, 0.51);
     EXPECT_NEAR(flat.pixels[i], mean + (source.pixels[i] - mean) * 0.25, 0.52);
@@ -144,11 +133,11 @@ TEST(Appearance, ChangesOfColorsComeInTheOrderDrawn) {
       if (which == 1) one.contrast = all.contrast;
       if (which == 2) one.saturation = all.saturation;
       if (which == 3) one.hue = all.hue;
-      expected = changed(expected, {.color = one});
+      expected = augmented(expected, {.color = one});
     }
     ColorDraw draw = all;
     draw.order = order;
-    EXPECT_EQ(changed(source, {.color = draw}), expected);
+    EXPECT_EQ(augmented(source, {.color = draw}), expected);
     ++results[expected.pixels];
   } while (std::next_permutation(order.begin(), order.end()));
   EXPECT_GT(results.size(), 12u);
@@ -171,7 +160,7 @@ TEST(Appearance, BlurIsCloseToAGaussianFilter) {
     for (const auto& [height, width] : {std::array<int64_t, 2>{1, 1}, {2, 9}, {23, 16}}) {
       for (const int64_t channels : {1, 3}) {
         const Image source = patterned(height, width, channels, 2);
-        const Image result = changed(source, {.blur = deviation});
+        const Image result = augmented(source, {.blur = deviation});
         for (int64_t y = 0; y < height; ++y) {
           for (int64_t x = 0; x < width; ++x) {
             for (int64_t c = 0; c < channels; ++c) {
@@ -194,7 +183,7 @@ TEST(Appearance, BlurIsCloseToAGaussianFilter) {
       }
     }
     const Image flat{5, 4, 1, std::vector<uint8_t>(20, 255)};
-    EXPECT_EQ(changed(flat, {.blur = deviation}), flat);
+    EXPECT_EQ(augmented(flat, {.blur = deviation}), flat);
   }
 }
 
@@ -235,7 +224,7 @@ TEST(Appearance, ErasedRegionsAreThoseOfTorchvision) {
         for (size_t c = 0; c < 3; ++c) wanted.pixels[at + c] = static_cast<uint8_t>(c + 1);
       }
     }
-    EXPECT_EQ(changed(source, draw), wanted);
+    EXPECT_EQ(augmented(source, draw), wanted);
   }
   EXPECT_NEAR(erased, 1000, 6 * std::sqrt(4000 * 0.25 * 0.75));
   EXPECT_NEAR(log_ratio / erased, (std::log(0.3) + std::log(3.3)) / 2, 0.14);
@@ -285,7 +274,7 @@ TEST(Appearance, FillAndUnequalScalesAreCloseToTheReference) {
       for (int64_t i = 0; i < 60; ++i) {
         const AugmentationDraw draw = draw_augmentation(options, 5, 0, i);
         ASSERT_EQ(draw.whole_pixels(), whole);
-        const Image result = changed(source, draw);
+        const Image result = augmented(source, draw);
         for (int64_t k = 0; k < height * width * 3; ++k) {
           const double expected = moved(source, draw, k / 3 / width, k / 3 % width, k % 3);
           ASSERT_NEAR(result.pixels[static_cast<size_t>(k)], expected, whole ? 1e-6 : 1.5) << i;
@@ -320,7 +309,7 @@ TEST(Appearance, PlanesGiveTheSameBytes) {
       if (i % 3 == 0) draw.rotation = 0, draw.scale_x = draw.scale_y = 1;
       std::vector<uint8_t> result(planes.size(), 77);
       augment_planes_into(planes.data(), height, width, 3, draw, result.data());
-      ASSERT_EQ(result, to_planes(changed(source, draw))) << i;
+      ASSERT_EQ(result, to_planes(augmented(source, draw))) << i;
     }
   }
 }
@@ -409,8 +398,8 @@ TEST(Appearance, MiniBatchesHaveTheSameBytesHoweverTheyAreMade) {
     for (size_t i = 0; i < batch.observations.size(); ++i) {
       const int64_t k = batch.observations[i];
       const std::vector<uint8_t> wanted =
-          to_planes(changed(store->images[static_cast<size_t>(k)],
-                            draw_augmentation(everything(), options.seed, batch.epoch, k)));
+          to_planes(augmented(store->images[static_cast<size_t>(k)],
+                              draw_augmentation(everything(), options.seed, batch.epoch, k)));
       const auto row = rows.begin() + static_cast<int64_t>(i * wanted.size());
       EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), row));
     }
@@ -429,7 +418,7 @@ TEST(Appearance, TargetsAreMovedOnly) {
     const int64_t k = batch->observations[i];
     const AugmentationDraw draw = draw_augmentation(everything(), options.seed, 0, k);
     const std::vector<uint8_t> wanted =
-        to_planes(changed(store->images[static_cast<size_t>(k)], draw.only_moves()));
+        to_planes(augmented(store->images[static_cast<size_t>(k)], draw.only_moves()));
     for (size_t e = 0; e < wanted.size(); ++e) {
       ASSERT_EQ((*batch)["targets"].values<float>()[i * wanted.size() + e],
                 static_cast<float>(wanted[e]) / 255);

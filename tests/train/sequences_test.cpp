@@ -240,7 +240,7 @@ TEST(SequenceTraining, LabelsByStepAsTargetsOfTheirOwnAreRefused) {
   const auto expect_refused = [](const std::function<void()>& use) {
     const std::string message = message_of<InvalidArgument>(use);
     testing::expect_says(message, "labels by step (");
-    testing::expect_says(message, "cannot be targets of their own");
+    testing::expect_says(message, "must be parts of the examples");
   };
   TrainingProblem tagger = problem_of(Kind::tagger);
   const DatastorePtr inputs = sequence_datastore(testing::signals(kSequences, kChannels));

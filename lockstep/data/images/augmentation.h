@@ -43,7 +43,7 @@ struct Augmentation {
   // ---- Sequences of numbers, as the data have them: before the network's normalization ----
   // Standard deviation of the normal noise that is added to each value. In the units of the data.
   double jitter = 0;
-  // Each channel of a sequence is multiplied by a factor of its own, which is normal with mean 1
+  // Each channel of a sequence is multiplied by a random factor, drawn from a normal with mean 1
   // and this standard deviation.
   double scaling = 0;
   // Runs of steps that become 0, as SpecAugment has them (Park et al. 2019): `time_masks` of them,

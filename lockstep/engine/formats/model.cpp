@@ -210,6 +210,8 @@ Model load_model(FileSystem& files, const std::string& path) {
   return decode_model(files.read(path), path);
 }
 
+bool describes_network(const SafetensorsFile& file) { return file.metadata.contains(network_key); }
+
 Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
   const SafetensorsFile file = read_safetensors(std::move(bytes), path);
   const auto version = file.metadata.find(format_key);

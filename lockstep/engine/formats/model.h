@@ -66,6 +66,9 @@ void save_model(FileSystem& files, const std::string& path, const Network& netwo
 // is accepted. Throws FileError if the file cannot be read.
 Model load_model(FileSystem& files, const std::string& path);
 
+// Whether a safetensors file has the description of a network, as models do. Thread-safe.
+bool describes_network(const SafetensorsFile& file);
+
 // The same with bytes, for other processes. `name` identifies the file in error messages. These
 // four functions are thread-safe.
 std::vector<std::byte> encode_model(const Network& network, const std::vector<std::string>& classes,

@@ -207,7 +207,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   const std::shared_ptr<NetworkRun> lent = lend_run(mine, packed(), state_->states);
   const std::shared_ptr<PlanRun> run(lent, lent->run.get());
   const ArithmeticMode mode;
-  // A recorded gradient compares them with those of its own time.
+  // A recorded gradient is refused if the parameters change before it is computed.
   std::vector<Digest> digests;
   if (record) {
     digests = packed().digests();

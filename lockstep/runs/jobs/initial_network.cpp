@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <set>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/base/counted.h"
@@ -58,14 +59,27 @@ size_t first_replaced(const json& layers, const Network& model, const json& tabl
                         "name the first one: replace_from");
 }
 
+// The names that a list of layers and groups gives.
+void collect_names(const json& layers, std::set<std::string>& names) {
+  if (!layers.is_array()) return;
+  for (const json& layer : layers) {
+    if (!layer.is_object()) continue;
+    if (layer.contains("name") && layer["name"].is_string()) {
+      names.insert(layer["name"].get<std::string>());
+    }
+    if (layer.contains("layers")) collect_names(layer["layers"], names);
+  }
+}
+
 // Values are taken by name, so a new layer must not have the name of one before.
 void rename_new(json& added, const json& given, const std::vector<std::string>& before) {
-  const std::string text = given.dump();
+  std::set<std::string> chosen;
+  collect_names(given, chosen);
   std::map<std::string, std::string> renamed;
   for (json& layer : added) {
     const std::string name = name_of(layer);
     if (std::ranges::find(before, name) == before.end()) continue;
-    if (text.find("\"name\":" + json(name).dump()) != std::string::npos) {
+    if (chosen.contains(name)) {
       throw InvalidArgument("[network] replace: the model has a layer `" + name + "`, too",
                             "give the new one another name, because values are taken by name");
     }
@@ -136,14 +150,21 @@ std::optional<std::array<int, 3>> place_in_resnet(const std::string& module) {
   static const std::map<std::string, int> in_block{
       {"conv1", 0}, {"bn1", 1}, {"conv2", 2},        {"bn2", 3},
       {"conv3", 4}, {"bn3", 5}, {"downsample.0", 6}, {"downsample.1", 7}};
-  static const std::regex block("layer([1-4])\\.([0-9]{1,3})\\.(.*)");
   if (module == "conv1" || module == "bn1") return {{0, 0, module == "bn1" ? 1 : 0}};
   if (module == "fc") return {{9, 0, 0}};
-  std::smatch parts;
-  if (!std::regex_match(module, parts, block)) return std::nullopt;
-  const auto found = in_block.find(parts[3]);
-  if (found == in_block.end()) return std::nullopt;
-  return {{std::stoi(parts[1]), std::stoi(parts[2]), found->second}};
+  // "layer2.0.conv1": stage, block and part.
+  constexpr std::string_view kStage = "layer";
+  const size_t dot = module.find('.', kStage.size());
+  if (!module.starts_with(kStage) || dot != kStage.size() + 1) return std::nullopt;
+  int stage = 0, block = 0;
+  const char* const text = module.c_str();
+  const char* const end = text + module.size();
+  std::from_chars(text + kStage.size(), text + dot, stage);
+  const auto number = std::from_chars(text + dot + 1, end, block);
+  if (stage < 1 || stage > 4 || number.ec != std::errc() || number.ptr == end) return std::nullopt;
+  const auto found = in_block.find(std::string(number.ptr + 1, end));
+  if (*number.ptr != '.' || found == in_block.end()) return std::nullopt;
+  return {{stage, block, found->second}};
 }
 
 // The modules of a ResNet in order; empty for other models.
@@ -240,12 +261,12 @@ std::vector<NamedTensor> in_own_names(const Network& network, std::vector<NamedT
 Network model_network(const std::string& path) {
   FileSystem& files = storage::files_of(path);
   const std::string file = files.is_folder(path) ? join_path(path, run_model_name) : path;
-  const SafetensorsFile contents = read_safetensors(files.read(file), file);
-  if (!contents.metadata.contains("lockstep.network")) {
+  std::vector<std::byte> bytes = files.read(file);
+  if (!describes_network(read_safetensors(bytes, file))) {
     throw DataError("[network] from: " + file + " has values, but no description of a network",
                     "describe it with `layers`; `lockstep architecture` prints known ones");
   }
-  return load_model(files, file).network;
+  return decode_model(std::move(bytes), file).network;
 }
 
 json changed_network(const Network& model, const json& table, const ExpandLayers& expand) {

@@ -13,13 +13,10 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/text.h"
-#include "lockstep/engine/nn/loss.h"
-#include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/expression.h"
-#include "lockstep/runs/jobs/initial_network.h"
 #include "lockstep/runs/jobs/job_keys.h"
 #include "lockstep/runs/jobs/job_source.h"
-#include "lockstep/runs/jobs/layer_groups.h"
+#include "lockstep/runs/jobs/network_table.h"
 #include "lockstep/runs/jobs/sweep_table.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/storage/object_store.h"
@@ -51,34 +48,6 @@ std::vector<FieldInfo> sweep_fields() {
 
 const std::vector<std::string> tables{"data",    "augmentation", "noise", "variables",
                                       "network", "training",     "sweep", "name"};
-// Documents the keys of [network]. Some of them are not plain fields.
-std::vector<FieldInfo> network_fields() {
-  FieldLister lister;
-  lister.fields = {
-      {"input", "table", "none",
-       "height, width and channels: short for a first layer image_input with the name \"input\""},
-      {"layers", "list of layers and groups", "required",
-       "in order; the input of each is the layer before it; with `from` those of the model"},
-      {"from", "text", "none",
-       "begins with the values of a model, as far as names and shapes fit: the folder of a run, a "
-       "model file, or a safetensors file of PyTorch"},
-      {"replace", "list of layers and groups", "none",
-       "with `from`: new layers in place of the model's last ones"},
-      {"replace_from", "text", "the last layer with parameters",
-       "the first layer of the model that is replaced"},
-      {"learning_rate_factors", "table", "none",
-       "learning_rate_factor of layers by names or patterns: { \"stage1*\" = 0.1 }"},
-      {"layer_decay", "number", "1",
-       "multiplies the learning_rate_factor of each layer with parameters once for each such layer "
-       "after it"},
-      {"keep_statistics", "list of texts", "none",
-       "names or patterns of batch normalizations and inputs that keep the statistics they have"}};
-  std::string loss = Network().loss();
-  lister.text("loss", loss,
-              "cross_entropy, mean_squared_error, or an expression of output and target (below)",
-              {});
-  return lister.fields;
-}
 // Keys that runs add to their job.json.
 constexpr const char* noted_by_runs[] = {"initial_model", "initial_model_file", "columns"};
 
@@ -87,60 +56,6 @@ std::vector<FieldInfo> fields_of(Visit visit) {
   FieldLister lister;
   visit(lister);
   return lister.fields;
-}
-
-std::vector<std::string> names_of(const std::vector<FieldInfo>& fields) {
-  std::vector<std::string> names;
-  for (const FieldInfo& field : fields) names.push_back(field.name);
-  return names;
-}
-
-// Reads [network]. The model of `from` is that of a path which `resolve` makes absolute.
-ordered_json read_network(const json& tree, const JobSource& source,
-                          const FieldReader::Expression& expression,
-                          const std::function<std::string(const std::string&)>& resolve,
-                          std::string& from) {
-  if (!tree.contains("network")) {
-    throw InvalidArgument("[network] is missing", "describe it in a table [network] with `layers`");
-  }
-  const json& network = tree["network"];
-  if (!network.is_object()) throw InvalidArgument("[network] must be a table");
-  const std::vector<std::string> known = names_of(network_fields());
-  for (const auto& [key, unused] : network.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
-      throw InvalidArgument("[network] unknown field '" + key + "'", suggest(key, known));
-    }
-  }
-  const auto expanded = [&](const json& table, const std::string& field) {
-    return expand_layers(table, expression, max_job_layers, [&](std::string pointer) {
-      pointer.replace(0, std::string("/network/layers").size(), "/network/" + field);
-      const auto line = source.lines.find(pointer);
-      return line == source.lines.end() ? std::string() : "line " + std::to_string(line->second);
-    });
-  };
-  if (network.contains("from")) {
-    if (!network["from"].is_string()) throw InvalidArgument("[network] from must be text");
-    from = resolve(network["from"].get<std::string>());
-  }
-  json resolved;
-  if (!from.empty() && !network.contains("layers")) {
-    resolved =
-        changed_network(model_network(from), network, [&](const json& layers, const char* field) {
-          return expanded(json{{"layers", layers}}, field);
-        });
-  } else {
-    for (const char* field : {"replace", "replace_from"}) {
-      if (!network.contains(field)) continue;
-      throw InvalidArgument("[network] " + std::string(field) +
-                            " needs the layers of a model: `from` without `layers`");
-    }
-    resolved["layers"] = expanded(network, "layers");
-    if (network.contains("loss")) resolved["loss"] = network["loss"];
-  }
-  change_layers(resolved["layers"], network);
-  const Network built = Network::from_json(resolved);
-  built.check();
-  return built.to_json();
 }
 
 // Resolves the paths of [data]. Paths in the file are relative to the job file, paths in settings
@@ -317,8 +232,8 @@ Job read_tree(JobSource& source, const std::string& path,
   resolve_inputs(job.data, places);
   resolve_targets(job.data, places);
   const auto resolve = [&](const std::string& name) { return places.resolve_from(name); };
-  job.network = std::make_shared<const ordered_json>(
-      read_network(tree, source, expression, resolve, job.from));
+  job.network =
+      std::make_shared<const ordered_json>(read_network(source, expression, resolve, job.from));
   job.variables = variables.values();
   if (!path.ends_with(".json")) job.given = given_fields(tree);
   return job;

@@ -23,7 +23,7 @@ NetworkValues network_values(FileSystem& files, const std::string& path, bool an
   std::vector<std::byte> bytes = files.read(path);
   NetworkValues values;
   SafetensorsFile file = read_safetensors(bytes, path);
-  if (any && !is_checkpoint(file) && !file.metadata.contains("lockstep.network")) {
+  if (any && !is_checkpoint(file) && !describes_network(file)) {
     return {std::move(file.tensors), false, {}};
   }
   if (is_checkpoint(file)) {

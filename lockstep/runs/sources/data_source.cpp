@@ -220,6 +220,16 @@ std::vector<bool> sequence_inputs(const Network& network) {
   return sequences;
 }
 
+TableColumns table_columns_of(const Datastore& training) {
+  const ExampleSpec spec = training.spec();
+  TableColumns columns;
+  for (const ValueSpec& input : spec.inputs) columns.inputs.push_back(input.columns);
+  columns.label = spec.label_column;
+  if (spec.target) columns.target = spec.target->columns;
+  columns.means = spec.means;
+  return columns.empty() ? TableColumns() : columns;
+}
+
 SequenceFolderOptions sequence_options(const TableOptions& tables, size_t input, bool labeled) {
   SequenceFolderOptions options{.labeled = labeled, .header = tables.header};
   if (input > 0) return options;

@@ -77,6 +77,9 @@ bool is_table_file(const std::string& name);
 DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
                                const std::vector<std::string>& columns);
 
+// The names of the columns of a training's data, and what stands for missing values. Thread-safe.
+TableColumns table_columns_of(const Datastore& training);
+
 // What sequence_folder() needs for input number `input` of a network.
 SequenceFolderOptions sequence_options(const TableOptions& tables, size_t input, bool labeled);
 

@@ -238,7 +238,7 @@ std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& 
   }
   if (spec.inputs[0].type == DType::i32) {
     throw InvalidArgument("[training] labels by step (" + targets->describe() +
-                              ") cannot be targets of their own, only parts of the examples",
+                              ") must be parts of the examples, not separate targets",
                           "put them into the examples: with_targets(sequences, step_labels(...)) "
                           "as the training data, and no targets next to it");
   }

@@ -123,7 +123,7 @@ class Reading {
     const std::string source =
         root_.empty() ? counted(std::ssize(names_), "file") : "folder " + root_;
     DatastorePtr inputs = std::make_shared<Described>(
-        sequence_datastore(std::move(sequences_), folder_labels_of()),
+        sequence_datastore(std::move(sequences_), labels_of_folders()),
         Described::Description{.source = source,
                                .names = names_,
                                .columns = columns_,
@@ -162,7 +162,7 @@ class Reading {
     }
   }
 
-  ImageLabels folder_labels_of() const {
+  ImageLabels labels_of_folders() const {
     const std::set<std::string> classes(folders_.begin(), folders_.end());
     ImageLabels labels{.classes = {classes.begin(), classes.end()}};
     for (const std::string& folder : folders_) {

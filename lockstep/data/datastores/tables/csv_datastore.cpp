@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cctype>
-#include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -15,6 +15,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/tables/table_features.h"
 #include "lockstep/data/datastores/tables/table_numbers.h"
 #include "lockstep/data/datastores/tables/table_text.h"
 #include "lockstep/storage/s3_files.h"
@@ -116,13 +117,12 @@ class CsvReading {
       choose_label();
     } else {
       for (const std::string& name : options_.target_columns) {
-        const size_t c = place(name, "target_columns");
-        if (roles_[c] == Role::target) records_.refuse(": `" + name + "` is a target twice");
-        roles_[c] = Role::target;
-        targets_.push_back(c);
+        targets_.push_back(place(name, "target_columns"));
+        roles_[targets_.back()] = Role::target;
       }
     }
     leave_out_known();
+    make_room();
     if (features() == 0) {
       records_.refuse(": no column is left for features",
                       count_ == 1 ? "fields are separated by commas, semicolons or tabs" : "");
@@ -192,9 +192,15 @@ class CsvReading {
     return *c;
   }
 
+  void make_room() {
+    numbers_.resize(count_);
+    texts_.resize(count_);
+  }
+
   // The same for a file without names.
   void choose_places() {
     roles_.assign(count_, Role::feature);
+    make_room();
     for (const auto* names :
          {&options_.target_columns, &options_.categories, &options_.ignored_columns}) {
       if (names->empty()) continue;
@@ -304,6 +310,7 @@ class CsvReading {
 
   // As the common programs write a value that is not there.
   static bool is_missing(std::string field) {
+    if (field.size() > 4) return false;
     for (char& c : field) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     const auto words = {"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "?"};
     return std::ranges::find(words, field) != words.end();
@@ -414,16 +421,20 @@ class CsvReading {
       labels.classes.push_back(name);
     }
     for (const std::string& name : names_) labels.labels.push_back(numbers.at(name));
+    TableFeatures features("file " + path_, options_);
     for (size_t c = 0; c < count_; ++c) {
-      if (roles_[c] == Role::feature) add_numbers(c);
-      if (roles_[c] == Role::category) add_category(c);
+      const std::string name = columns_.empty() ? "" : columns_[c];
+      if (roles_[c] == Role::feature) features.add_numbers(name, std::move(numbers_[c]));
+      if (roles_[c] == Role::category) features.add_category(name, texts_[c]);
     }
-    DatastorePtr rows = array_datastore(
-        ArrayBlock{rows_, {std::ssize(features_)}, by_row(features_)}, std::move(labels));
+    std::ranges::move(features.notices, std::back_inserter(notices_));
+    DatastorePtr rows =
+        array_datastore(ArrayBlock{rows_, {std::ssize(features.values)}, by_row(features.values)},
+                        std::move(labels));
+    if (columns_.empty()) features.names.clear();
     const bool named = label_ && !columns_.empty();
-    std::vector<std::string> names = columns_.empty() ? std::vector<std::string>() : feature_names_;
-    rows = std::make_shared<CsvRows>(std::move(rows), path_, lines_, std::move(names),
-                                     named ? columns_[*label_] : "", std::move(means_),
+    rows = std::make_shared<CsvRows>(std::move(rows), path_, lines_, std::move(features.names),
+                                     named ? columns_[*label_] : "", std::move(features.means),
                                      std::move(notices_));
     if (targets_.empty()) return rows;
     std::vector<std::vector<float>> values;
@@ -445,85 +456,6 @@ class CsvReading {
     return values;
   }
 
-  void add_feature(std::string name, std::vector<float> values) {
-    feature_names_.push_back(std::move(name));
-    features_.push_back(std::move(values));
-  }
-  bool is_known(const std::string& feature) const {
-    return std::ranges::find(options_.known_columns, feature) != options_.known_columns.end();
-  }
-
-  // A column of numbers. Missing ones get the mean, and a feature that says so.
-  void add_numbers(size_t c) {
-    std::vector<float> values = std::move(numbers_[c]), flags(values.size(), 0);
-    const std::string name = columns_.empty() ? "" : columns_[c];
-    int64_t missing = 0;
-    double sum = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const bool gone = std::isnan(values[i]);
-      flags[i] = gone ? 1 : 0;
-      missing += gone ? 1 : 0;
-      sum += gone ? 0 : static_cast<double>(values[i]);
-    }
-    const std::string flag = name + "=" + kMissing;
-    const bool trained = !options_.known_columns.empty();
-    const bool flagged =
-        options_.missing == MissingValues::flag && (trained ? is_known(flag) : missing > 0);
-    if (options_.missing != MissingValues::refuse) {
-      const auto known = options_.known_means.find(name);
-      const bool all = missing == rows_;
-      if (known == options_.known_means.end() && all) {
-        records_.refuse(where(c) + "all values are missing",
-                        "leave the column out: ignored_columns");
-      }
-      const float mean = known != options_.known_means.end()
-                             ? known->second
-                             : static_cast<float>(sum / static_cast<double>(rows_ - missing));
-      for (float& value : values) value = std::isnan(value) ? mean : value;
-      if (!name.empty()) means_[name] = mean;
-      if (missing > 0) {
-        notices_.push_back("file " + path_ + ": " + counted(missing, "value") + " of `" + name +
-                           "` missing and filled in with the mean");
-      }
-    }
-    add_feature(name, std::move(values));
-    if (flagged) add_feature(flag, std::move(flags));
-  }
-
-  // A feature for each text of a column, 1 where the row has it.
-  void add_category(size_t c) {
-    const std::vector<std::string>& texts = texts_[c];
-    const std::string prefix = columns_[c] + "=";
-    std::set<std::string> values;
-    for (const std::string& known : options_.known_columns) {
-      if (known.starts_with(prefix)) values.insert(known.substr(prefix.size()));
-    }
-    const bool trained = !options_.known_columns.empty();
-    if (!trained) values.insert(texts.begin(), texts.end());
-    if (values.size() > kMostCategories) {
-      records_.refuse(where(c) + "there are " + std::to_string(values.size()) +
-                          " different texts, at most " + std::to_string(kMostCategories) +
-                          " can be categories",
-                      "leave the column out: ignored_columns");
-    }
-    std::map<std::string, int64_t> unknown;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      if (!values.contains(texts[i])) ++unknown[texts[i]];
-    }
-    for (const auto& [text, count] : unknown) {
-      notices_.push_back("file " + path_ + ": " + counted(count, "row") + " with `" + prefix +
-                         text + "`, which the training did not have: all its categories are 0");
-    }
-    for (const std::string& value : values) {
-      std::vector<float> ones;
-      for (const std::string& text : texts) ones.push_back(text == value ? 1.0f : 0.0f);
-      add_feature(prefix + value, std::move(ones));
-    }
-  }
-
-  static constexpr const char* kMissing = "missing";
-  static constexpr size_t kMostCategories = 1000;
-
   // The use of a column.
   enum class Role : uint8_t { feature, category, label, target, left_out };
 
@@ -540,11 +472,8 @@ class CsvReading {
   FirstNumber commas_, points_;
   bool commas_certain_ = false;  // one of them is not a separator of thousands
   int64_t rows_ = 0;
-  std::map<size_t, std::vector<float>> numbers_;      // of features and targets, by column
-  std::map<size_t, std::vector<std::string>> texts_;  // of categories
-  std::vector<std::vector<float>> features_;
-  std::vector<std::string> feature_names_;
-  std::map<std::string, float> means_;
+  std::vector<std::vector<float>> numbers_;      // by column: of features and targets
+  std::vector<std::vector<std::string>> texts_;  // by column: of categories
   std::vector<int64_t> lines_;
   std::vector<std::string> names_;          // of the rows' classes
   std::map<std::string, int64_t> classes_;  // with their rows

@@ -180,7 +180,7 @@ int64_t predicted_class(std::span<const float> scores);
 bool metric_is_share(const std::string& metric);
 
 // Whether larger values of "loss", of a built-in metric or of one of `own` are better. Of other
-// names it is so unless they say "loss" or "error".
+// names it is so unless they say "loss" or "error". Thread-safe.
 bool larger_is_better(const std::string& metric, const std::vector<MetricPtr>& own = {});
 
 // ---- Sequences of tokens that were read, compared with those that are right ----

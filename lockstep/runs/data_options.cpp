@@ -1,0 +1,72 @@
+#include "lockstep/runs/data_options.h"
+
+#include <algorithm>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/sources/data_source.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void refuse_option(const char* field, const char* what) {
+  throw InvalidArgument("[data] " + std::string(field) + " is not for " + what);
+}
+
+void refuse_options_of_tables(const JobData& data, const char* what) {
+  if (!data.categories.empty()) refuse_option("categories", what);
+  if (!data.ignored_columns.empty()) refuse_option("ignored_columns", what);
+  if (data.missing != JobData().missing) refuse_option("missing", what);
+}
+
+}  // namespace
+
+void refuse_options_of_texts(const JobData& data, const char* what) {
+  const JobData plain;
+  if (data.tokens != plain.tokens) refuse_option("tokens", what);
+  if (data.max_tokens != plain.max_tokens) refuse_option("max_tokens", what);
+  if (data.window_length != plain.window_length) refuse_option("window_length", what);
+  if (data.window_stride != plain.window_stride) refuse_option("window_stride", what);
+  if (!data.text_column.empty()) refuse_option("text_column", what);
+}
+
+void refuse_options_of_images(const JobData& data, const char* what) {
+  const auto refuse = [&](const char* field) { refuse_option(field, what); };
+  if (data.resize) refuse("resize");
+  if (data.resize_shorter > 0) refuse("resize_shorter");
+  if (data.crop != "none") refuse("crop");
+  if (data.labels != JobData().labels) refuse("labels");
+  if (data.orientation != JobData().orientation) refuse("orientation");
+  if (data.bad_images != JobData().bad_images) refuse("bad_images");
+  refuse_options_of_tables(data, what);
+}
+
+void refuse_columns(const JobData& data, const char* what) {
+  if (!data.label_column.empty()) refuse_option("label_column", what);
+  if (!data.text_column.empty()) refuse_option("text_column", what);
+}
+
+void check_options_of_tables(const JobData& data) {
+  const bool inputs = std::ranges::any_of(data.train, is_table_file);
+  if (!inputs) refuse_options_of_tables(data, "images");
+  if (is_table_file(data.train[0]) && is_table_file(data.targets)) {
+    throw InvalidArgument(
+        "[data] targets is for images and sequences, but " + data.train[0] + " is a table",
+        "name its columns with the numbers: target_columns");
+  }
+  if (!data.target_columns.empty() && !is_table_file(data.train[0]) &&
+      !is_table_file(data.targets)) {
+    throw InvalidArgument("[data] target_columns needs a table",
+                          "set targets to a .csv file whose first column has the images' names");
+  }
+}
+
+void check_options_of_texts(const JobData& data) {
+  refuse_options_of_images(data, "texts");
+  if (!data.targets.empty()) refuse_option("targets", "texts");
+  if (!data.target_columns.empty()) refuse_option("target_columns", "texts");
+  if (data.header != JobData().header) refuse_option("header", "texts");
+}
+
+}  // namespace lockstep
