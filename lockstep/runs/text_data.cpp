@@ -30,10 +30,11 @@ RunData open_text_data(const Job& job, const TableColumns& columns) {
   check_options_of_texts(job.data);
   refuse_columns(job.data, "texts without classes");
   const TextFiles text = read_text_files(only_text(job.data.train));
-  const Vocabulary vocabulary = columns.empty()
-                                    ? learn_vocabulary(text, job.data.tokens, job.data.max_tokens)
-                                    : vocabulary_of(job.data.tokens, columns);
-  check_vocabulary(build_network(job), vocabulary);
+  const Network network = build_network(job);
+  const Vocabulary vocabulary =
+      columns.empty() ? learn_vocabulary(text, job.data.tokens, job.data.max_tokens, network)
+                      : vocabulary_of(job.data.tokens, columns);
+  check_vocabulary(network, vocabulary);
   const TokensPtr all = tokens_of(text, vocabulary);
   const auto windows = [&](const TextFiles& from, const TokensPtr& tokens) {
     return windows_of(from, tokens, vocabulary,
@@ -77,10 +78,11 @@ RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
   }
   const TextColumns keys = text_columns_of(job.data);
   const LabeledTexts texts = read_labeled_texts(job.data.train, true, keys);
+  const Network network = build_network(job);
   const Vocabulary vocabulary =
-      columns.empty() ? learn_vocabulary(texts.files, job.data.tokens, job.data.max_tokens)
+      columns.empty() ? learn_vocabulary(texts.files, job.data.tokens, job.data.max_tokens, network)
                       : vocabulary_of(job.data.tokens, columns);
-  check_vocabulary(build_network(job), vocabulary);
+  check_vocabulary(network, vocabulary);
   const DatastorePtr all = labeled_texts(texts, vocabulary, job.data.window_length);
   RunData data;
   data.columns = columns.empty() ? table_columns_of(*all) : columns;

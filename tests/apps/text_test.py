@@ -4,8 +4,10 @@
 usage: text_test.py PATH_OF_LOCKSTEP [unittest options]
 """
 
+import hashlib
 import json
 import math
+import struct
 import subprocess
 import unittest
 
@@ -212,6 +214,38 @@ class Texts(CommandTest):
             models.append((self.folder / name / "model.safetensors").read_bytes())
         self.assertEqual(models[0], models[1])
         self.assertEqual(models[0], models[2])
+
+    def test_files_of_tokens_give_the_bits_of_their_numbers_as_text(self):
+        numbers = [(i * i + i // 7) % 11 for i in range(600)]
+        self.put("text.txt", " ".join(map(str, numbers)))
+        self.put("a.bin", struct.pack("<600H", *numbers))
+        header = "{'descr': '<i8', 'fortran_order': False, 'shape': (600,), }".ljust(117) + "\n"
+        self.put("a.npy", b"\x93NUMPY\x01\x00v\x00" + header.encode() + struct.pack("<600q", *numbers))
+        digests = set()
+        for number, train in enumerate(["text.txt", "a.bin", "a.npy"]):
+            job = self.job(train=train, tokens=11, data='tokens = "numbers"\nwindow_length = 16\n'
+                           'validation_fraction = 0.2')
+            threads = str(number * 2 + 1)
+            self.succeed("train", job, "--out", train + ".run", "--threads", threads, "--quiet")
+            digests.add(hashlib.sha256((self.folder / (train + ".run/model.safetensors")).read_bytes()).hexdigest())
+        self.assertEqual(len(digests), 1)
+        losses = {json.loads(self.succeed("evaluate", "a.bin.run", name, "--json"))["loss"]
+                  for name in ("text.txt", "a.bin", "a.npy")}
+        self.assertEqual(len(losses), 1)
+        made = self.succeed("generate", "a.bin.run", "--prompt", "1 2 6", "--length", "5")
+        self.assertRegex(made, r"^1 2 6( \d+){5}\n$")
+
+    def test_files_of_tokens_that_cannot_be_learned(self):
+        self.put("a.bin", struct.pack("<40H", *range(40)))
+        job = self.job(train="a.bin", tokens=11, data='tokens = "numbers"\nwindow_length = 16')
+        self.assertIn("token 11 is 11, but the vocabulary has 11 tokens", self.refuse("train", job, "--out", "wrong", "--set", "mini_batch_size=2"))
+        self.assertIn("max_tokens is not for", self.refuse("train", job, "--check", "--set", "max_tokens=5"))
+        self.assertIn('sets tokens = "numbers"', self.refuse("train", job, "--check", "--set", "tokens=bytes"))
+        self.put("odd.bin", "odd")
+        self.assertIn("odd.bin is damaged", self.refuse("train", job, "--check", "--set", "data.train=odd.bin"))
+        self.trained()
+        self.assertIn("a.bin has numbers of tokens, but the vocabulary has characters",
+                      self.refuse("evaluate", "run", "a.bin"))
 
     def test_a_resumed_run_and_a_model_keep_their_vocabulary(self):
         self.trained(epochs=1)

@@ -138,6 +138,63 @@ TEST(TokenFile, LargeNumbersHaveFourBytes) {
   EXPECT_EQ(all_tokens_of(*open_token_file(path)), numbers) << "the file before the failure";
 }
 
+// An .npy file as numpy.save() writes it.
+std::string numpy_file(const std::string& type, const std::string& shape,
+                       std::string_view elements) {
+  std::string header =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  header.resize(117, ' ');
+  return std::string("\x93NUMPY\x01\x00", 8) + std::string("\x76\x00", 2) + header + "\n" +
+         std::string(elements);
+}
+
+template <class T>
+std::string bytes_of(std::initializer_list<T> numbers) {
+  return {reinterpret_cast<const char*>(numbers.begin()), numbers.size() * sizeof(T)};
+}
+
+TEST(TokenFile, ReadsIntegersOfNumpyAndNumbersAlone) {
+  const TemporaryFolder folder;
+  const auto read = [&](const std::string& name, const std::string& contents) {
+    std::ofstream(folder.path + "/" + name, std::ios::binary) << contents;
+    return all_tokens_of(*open_token_file(folder.path + "/" + name));
+  };
+  const TokenNumbers small{0, 7, 100};
+  EXPECT_EQ(read("a.npy", numpy_file("|u1", "(3,)", bytes_of<uint8_t>({0, 7, 100}))), small);
+  EXPECT_EQ(read("a.npy", numpy_file("|i1", "(3,)", bytes_of<int8_t>({0, 7, 100}))), small);
+  EXPECT_EQ(read("a.npy", numpy_file("<i2", "(3,)", bytes_of<int16_t>({0, 7, 100}))), small);
+  EXPECT_EQ(read("a.npy", numpy_file("<i4", "(3,)", bytes_of<int32_t>({0, 7, 100}))), small);
+  EXPECT_EQ(read("a.npy", numpy_file("<u4", "(3,)", bytes_of<uint32_t>({0, 7, 100}))), small);
+  EXPECT_EQ(read("a.npy", numpy_file("<i8", "(3,)", bytes_of<int64_t>({0, 7, 100}))), small);
+  EXPECT_EQ(read("a.npy", numpy_file("<u8", "(3,)", bytes_of<uint64_t>({0, 7, 100}))), small);
+  const TokenNumbers large{0, 50'256, 65'535};
+  EXPECT_EQ(read("a.npy", numpy_file("<u2", "(3,)", bytes_of<uint16_t>({0, 50'256, 65'535}))),
+            large);
+  EXPECT_EQ(read("a.bin", bytes_of<uint16_t>({0, 50'256, 65'535})), large);
+  // What does not fit is not a token of any vocabulary.
+  const TokenNumbers outside{-1, std::numeric_limits<int32_t>::max()};
+  EXPECT_EQ(
+      read("a.npy", numpy_file("<i8", "(2,)", bytes_of<int64_t>({-5'000'000'000, 4'294'967'301}))),
+      outside);
+}
+
+TEST(TokenFile, OtherArraysAreRefused) {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& name, const std::string& contents) {
+    std::ofstream(folder.path + "/" + name, std::ios::binary) << contents;
+    return message_of<DataError>([&] { open_token_file(folder.path + "/" + name); });
+  };
+  const std::string four = bytes_of<int32_t>({1, 2, 3, 4});
+  expect_says(refused("a.npy", numpy_file("<i4", "(2, 2)", four)), "not a one-dimensional array");
+  expect_says(refused("a.npy", numpy_file("<f4", "(4,)", four)), "little-endian integers");
+  expect_says(refused("a.npy", numpy_file(">i4", "(4,)", four)), "little-endian integers");
+  expect_says(refused("a.npy", numpy_file("<i4", "(5,)", four)), "an array of 5 tokens");
+  expect_says(refused("a.npy", numpy_file("<i4", "(4,)", four).substr(0, 40)), "ends too early");
+  expect_says(refused("a.npy", four), "is not an array of NumPy");
+  expect_says(refused("a.bin", "odd"), "its last token is cut");
+  expect_says(refused("a.bin", ""), "is empty");
+}
+
 TEST(TokenFile, OtherFilesAreRefused) {
   const TemporaryFolder folder;
   const std::string path = folder.path + "/a.tokens";

@@ -107,7 +107,8 @@ Preparation preparation_of(const json& fields, const std::string& path) {
       p.labels = value.get<std::string>();
     } else if (key == "header" && value == false) {
       p.header = false;
-    } else if (key == "tokens" && (value == "bytes" || value == "characters" || value == "words")) {
+    } else if (key == "tokens" && (value == "bytes" || value == "characters" || value == "words" ||
+                                   value == "numbers")) {
       p.tokens = value.get<std::string>();
     } else if (key == "targets" &&
                (value == "columns" || value == "next_step" || value == "inputs")) {

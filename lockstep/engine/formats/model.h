@@ -25,8 +25,8 @@ struct Preparation {
   bool upright = false;          // images are turned as their EXIF orientation says
   std::string labels = "first";  // the folders that name classes: "first", "nearest", "path"
   bool header = true;            // the first line of tables names their columns
-  // Of texts: what a token is ("bytes", "characters", "words"; "": no text was read), and the
-  // tokens of an example. The vocabulary is in Network::columns().
+  // Of texts: what a token is ("bytes", "characters", "words", "numbers"; "": no text was read),
+  // and the tokens of an example. The vocabulary is in Network::columns().
   std::string tokens = {};
   int64_t window_length = 0;
   // Keys of texts and labels in .jsonl files. "": `text` and `label`.

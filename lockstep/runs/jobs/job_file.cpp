@@ -253,7 +253,8 @@ void JobData::visit(FieldVisitor& v) {
   visit_names(
       v, "train", train,
       "folder of training images with a folder for each class, a .csv file, or \"builtin:digits\"; "
-      "for tokens: a .txt file, or a folder of them; for classes of texts: a folder with a folder "
+      "for tokens: a .txt file, a folder of them, or a file of tokens; for classes of texts: a "
+      "folder with a folder "
       "of .txt files for each class, or a .jsonl file; for sequences: a folder with a folder of "
       ".csv, .tsv, .npy or .npz files for each class; for several inputs: one for each, of which "
       "the first has the labels");
@@ -297,7 +298,11 @@ void JobData::visit(FieldVisitor& v) {
          "images as \"stored\", or turned as their \"exif\" orientation says", {"stored", "exif"});
   v.text("bad_images", bad_images, "unreadable images: \"stop\" the run, or \"skip\" and list them",
          {"stop", "skip"});
-  v.text("tokens", tokens, "texts: what a token is", {"characters", "bytes", "words"});
+  v.text(
+      "tokens", tokens,
+      "texts: what a token is; \"numbers\": those in files of tokens (.npy, .bin, .tokens), or in "
+      "texts, below the network's vocabulary",
+      {"characters", "bytes", "words", "numbers"});
   v.integer("max_tokens", max_tokens,
             "texts: the most tokens of the vocabulary, all others are unknown; 0: all of the text",
             {.min = 0, .max = int64_t{1} << 31});

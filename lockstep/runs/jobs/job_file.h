@@ -74,9 +74,10 @@ struct JobData {
   // Images that cannot be read: "stop" ends the run at the first one. "skip" leaves them out of the
   // listing, which requires an additional pass over all images.
   std::string bad_images = "stop";
-  // For texts (see text_source.h): what a token is, "characters", "bytes" or "words"; the most
-  // tokens of the vocabulary, where others count as unknown (0: it has all tokens of the text); the
-  // tokens of an example, and from the begin of one to that of the next (0: the length).
+  // For texts (see text_source.h): what a token is, "characters", "bytes", "words" or
+  // "numbers"; the most tokens of the vocabulary, where others count as unknown (0: it has all
+  // tokens of the text); the tokens of an example, and from the begin of one to that of the next
+  // (0: the length).
   std::string tokens = "characters";
   int64_t max_tokens = 0;
   int64_t window_length = 256;

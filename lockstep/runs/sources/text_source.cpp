@@ -10,6 +10,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/storage/object_store.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/evaluation/evaluation.h"
 
@@ -21,8 +22,11 @@ constexpr const char* kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_text_name(const std::string& name) { return name.ends_with(".txt"); }
 
+constexpr const char* kNumbers = "numbers";
+
 TextUnits units_named(const std::string& name) {
-  std::vector<std::string> known;
+  if (name == kNumbers) return TextUnits::words;
+  std::vector<std::string> known = {kNumbers};
   for (const TextUnits units : {TextUnits::bytes, TextUnits::characters, TextUnits::words}) {
     if (name == name_of(units)) return units;
     known.emplace_back(name_of(units));
@@ -47,6 +51,17 @@ void find_texts(FileSystem& files, const std::string& folder, int depth, TextFil
       found.others.add(name);
     }
   }
+}
+
+// The words "0", "1", ...
+Vocabulary numbers_below(int64_t count) {
+  std::vector<std::string> words;
+  for (int64_t i = 0; i < count; ++i) words.push_back(std::to_string(i));
+  return Vocabulary::of(std::move(words), TextUnits::words);
+}
+
+bool has_numbers(const Vocabulary& vocabulary) {
+  return vocabulary.units() == TextUnits::words && vocabulary == numbers_below(vocabulary.size());
 }
 
 // The tokens of a text, which errors and listings call by its name.
@@ -110,9 +125,15 @@ TextFiles read_text_files(const std::string& path) {
   } else if (!files.exists(path)) {
     throw DataError("[text] " + path + " does not exist",
                     "LOCKSTEP_DATA can name another folder that is searched for data");
+  } else if (is_token_file(path)) {
+    if (storage::is_address(path)) {
+      throw InvalidArgument("[text] " + path + " is not on this machine",
+                            "files of tokens are mapped into memory; download it");
+    }
+    text.tokens = open_token_file(path);
   } else if (!is_text_name(path)) {
     throw DataError("[text] the network's input is tokens, but " + path + " is not a .txt file",
-                    "use a .txt file, or a folder of them");
+                    "use a .txt file, a folder of them, or a file of tokens: .npy, .bin, .tokens");
   } else {
     text.paths = {path};
   }
@@ -125,6 +146,12 @@ TextFiles read_text_files(const std::string& path) {
 }
 
 TokensPtr tokens_of(const TextFiles& text, const Vocabulary& vocabulary) {
+  if (text.tokens) {
+    if (has_numbers(vocabulary)) return part_of(text.tokens, 0, text.tokens->size());
+    throw InvalidArgument("[text] " + text.source + " has numbers of tokens, but the vocabulary " +
+                              "has " + std::string(name_of(vocabulary.units())),
+                          "a job that trains with files of tokens sets tokens = \"numbers\"");
+  }
   std::vector<int32_t> all;
   for (size_t i = 0; i < text.texts.size(); ++i) {
     const std::vector<int32_t> some = vocabulary.encode(text.texts[i], text.paths[i]);
@@ -139,8 +166,15 @@ TokensPtr part_of(TokensPtr tokens, int64_t first, int64_t count) {
   return std::make_shared<NamedTokens>(std::move(tokens), first, count, std::move(name));
 }
 
-Vocabulary learn_vocabulary(const TextFiles& text, const std::string& name, int64_t most) {
+Vocabulary learn_vocabulary(const TextFiles& text, const std::string& name, int64_t most,
+                            const Network& network) {
   const TextUnits units = units_named(name);
+  if (name == kNumbers) {
+    if (most == 0) return numbers_below(input_tokens(network));
+    throw InvalidArgument("[data] max_tokens is not for tokens = \"numbers\"",
+                          "the vocabulary is that of the network's token_input");
+  }
+  if (text.tokens) tokens_of(text, Vocabulary());  // refuses
   // All tokens are unknown to this one, so it refuses only what is not UTF-8, by file and place.
   if (units != TextUnits::bytes) tokens_of(text, Vocabulary::of({"<unknown>"}, units, true));
   const bool empty =

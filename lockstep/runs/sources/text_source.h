@@ -23,26 +23,31 @@ bool takes_text(const Network& network);
 const std::string& only_text(const std::vector<std::string>& names);
 
 // A text that has been read: one file, or all .txt files of a folder and the folders in it, in the
-// bytewise order of their paths, one after another.
+// bytewise order of their paths, one after another; or the tokens of a file of tokens.
 struct TextFiles {
   std::string source;
   std::vector<std::string> paths, texts;  // of each file
+  TokensPtr tokens = nullptr;             // of a file of tokens, which has no text
   OtherFiles others;                      // of a folder, without hidden ones
 };
-// Throws DataError if there is no text, and for other files than .txt; FileError.
+// Throws DataError if there is no text, and for other files than .txt and those of tokens
+// (is_token_file()); FileError.
 TextFiles read_text_files(const std::string& path);
 
 // The tokens of a text. Throws DataError, naming file, line and column, for text that is not UTF-8
-// and for tokens that are not in the vocabulary.
+// and for tokens that are not in the vocabulary; InvalidArgument for files of tokens and a
+// vocabulary of other units than "numbers".
 TokensPtr tokens_of(const TextFiles& text, const Vocabulary& vocabulary);
 
 // Tokens [first, first + count) of others, which must be there.
 TokensPtr part_of(TokensPtr tokens, int64_t first, int64_t count);
 
 // The vocabulary of these units ("bytes", "characters", "words") with at most `most` tokens (0: all
-// of the text), learned from the text. Throws InvalidArgument for other units, and what tokens_of()
-// and Vocabulary::learn() throw.
-Vocabulary learn_vocabulary(const TextFiles& text, const std::string& units, int64_t most);
+// of the text), learned from the text. Of "numbers" it has the words "0", "1" and so on, one for
+// each token of the network's input. Throws InvalidArgument for other units and a limit on numbers,
+// and what tokens_of() and Vocabulary::learn() throw.
+Vocabulary learn_vocabulary(const TextFiles& text, const std::string& units, int64_t most,
+                            const Network& network);
 
 // The vocabulary whose tokens are the columns of a text's input: those of bytes have none. Throws
 // InvalidArgument for units that do not exist, and what Vocabulary::of() throws.

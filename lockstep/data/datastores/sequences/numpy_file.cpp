@@ -235,7 +235,8 @@ Array array_of(const NumpyBytes& file, const NumpyHeader& header, std::string_vi
   return array;
 }
 
-Array read_npy(const NumpyBytes& file) {
+// The header of an .npy file, and where its elements begin.
+std::pair<NumpyHeader, size_t> read_header(const NumpyBytes& file) {
   constexpr size_t kMagic = 6;
   const uint64_t version = file.number(kMagic, 1);
   if (version < 1 || version > 3) {
@@ -249,7 +250,12 @@ Array read_npy(const NumpyBytes& file) {
   take_type(file, text, header);
   take_shape(file, text, header);
   header.columns_first = header_value(file, text, "fortran_order").starts_with("True");
-  return array_of(file, header, file.text.substr(begin + count));
+  return {header, begin + count};
+}
+
+Array read_npy(const NumpyBytes& file) {
+  const auto [header, begin] = read_header(file);
+  return array_of(file, header, file.text.substr(begin));
 }
 
 // ---- Archives ----
@@ -336,6 +342,23 @@ Array read_numpy(std::span<const std::byte> bytes, const std::string& path,
   if (file.text.starts_with("PK")) return read_npz(file, member);
   file.refuse(bytes.empty() ? "is empty" : "is not an array of NumPy",
               "files are written by numpy.save() or numpy.savez()");
+}
+
+NumpyIntegers numpy_integers(std::span<const std::byte> begin, const std::string& path) {
+  const NumpyBytes file{{reinterpret_cast<const char*>(begin.data()), begin.size()}, path};
+  if (!file.text.starts_with(kMagicOfArray)) {
+    file.refuse("is not an array of NumPy", "files are written by numpy.save()");
+  }
+  const auto [header, offset] = read_header(file);
+  const bool integers = header.kind == 'i' || header.kind == 'u';
+  if (!integers || header.order == '>' || header.dims.size() != 1) {
+    file.refuse("is not a one-dimensional array of little-endian integers",
+                "convert it by x.ravel().astype(\"uint16\") before numpy.save()");
+  }
+  return {.offset = offset,
+          .width = header.width,
+          .count = static_cast<size_t>(header.dims[0]),
+          .is_signed = header.kind == 'i'};
 }
 
 bool is_numpy_name(std::string_view name) {

@@ -17,6 +17,17 @@ namespace lockstep {
 // place. Thread-safe.
 Array read_numpy(std::span<const std::byte> bytes, const std::string& path,
                  const std::string& member = {});
+
+// Where the integers of a one-dimensional array lie in an .npy file, little-endian.
+struct NumpyIntegers {
+  size_t offset = 0, width = 0;  // bytes
+  size_t count = 0;
+  bool is_signed = false;
+};
+// `begin` has the file's header, which is shorter than 64 KiB. Throws DataError, naming `path`, for
+// other contents. Thread-safe.
+NumpyIntegers numpy_integers(std::span<const std::byte> begin, const std::string& path);
+
 // Whether a file is one of NumPy by its name: .npy and .npz, in upper or lower case.
 bool is_numpy_name(std::string_view name);
 

@@ -93,9 +93,13 @@ using TokensPtr = std::shared_ptr<const Tokens>;
 
 TokensPtr tokens_in_memory(std::vector<int32_t> tokens);
 
-// Opens what write_token_file() wrote. Maps the file into memory, which must not change as long as
-// this is used. Throws FileError, and DataError for other contents.
+// Opens a file of tokens: .npy, a one-dimensional array of integers; .bin, numbers of 2 bytes
+// without a header, as nanoGPT writes them; or what write_token_file() wrote. Maps the file into
+// memory, which must not change as long as this is used. Throws FileError, and DataError for other
+// contents.
 TokensPtr open_token_file(const std::string& path);
+// Whether a file is one of tokens by its name: .npy, .bin or .tokens.
+bool is_token_file(std::string_view path);
 
 // Writes the tokens that `next` returns, piece by piece, until it returns none: 2 bytes each if the
 // vocabulary has at most 65,536 tokens, otherwise 4. Throws InvalidArgument for a token outside the
