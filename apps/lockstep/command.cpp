@@ -30,6 +30,7 @@ std::unique_ptr<Commands> all_commands() {
       "`lockstep COMMAND --help` describes each command, with examples.\n\n" + codes);
   add_train(*commands);
   add_sweep(*commands);
+  add_cross_validate(*commands);
   add_submit(*commands);
   add_jobs(*commands);
   add_cluster(*commands);

@@ -26,6 +26,7 @@ std::unique_ptr<Commands> all_commands();
 // Each function adds its subcommand.
 void add_train(Commands& commands);
 void add_sweep(Commands& commands);
+void add_cross_validate(Commands& commands);
 void add_submit(Commands& commands);
 void add_jobs(Commands& commands);
 void add_cluster(Commands& commands);

@@ -11,6 +11,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/data_options.h"
+#include "lockstep/runs/folds.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/sequence_source.h"
@@ -266,6 +267,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
     data.training = parts[2];
     require_images(data.training, "splitting", all);
   }
+  take_fold(data, job);
   const auto open_part = [&](const std::vector<std::string>& names, const std::string& targets) {
     DatastorePtr store = opener.open(names, true);
     if (sequences) store = opener.with_targets_of(std::move(store), targets);

@@ -6,6 +6,7 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/runs/data_options.h"
+#include "lockstep/runs/folds.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/text_source.h"
@@ -29,6 +30,10 @@ TextColumns text_columns_of(const JobData& data) {
 RunData open_text_data(const Job& job, const TableColumns& columns) {
   check_options_of_texts(job.data);
   refuse_columns(job.data, "texts without classes");
+  if (job.data.folds > 0) {
+    throw InvalidArgument("[data] folds is not for a text whose next token is learned",
+                          "validation_fraction holds out its end");
+  }
   const TextFiles text = read_text_files(only_text(job.data.train));
   const Network network = build_network(job);
   const Vocabulary vocabulary =
@@ -103,6 +108,7 @@ RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
       part(job.data.validation, parts[0], job.data.validation_fraction, "validation_fraction");
   data.test = part(job.data.test, parts[1], job.data.test_fraction, "test_fraction");
   data.training = parts[2];
+  take_fold(data, job);
   if (data.training->size() == 0) {
     throw InvalidArgument("[data] splitting leaves no text of " + all->describe());
   }

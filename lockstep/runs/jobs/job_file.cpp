@@ -1,5 +1,7 @@
 #include "lockstep/runs/jobs/job_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -223,6 +225,18 @@ Job read_tree(JobSource& source, const std::string& path,
   if (!job.data.validation.empty() && job.data.validation_fraction > 0) {
     throw InvalidArgument("[data] validation and validation_fraction cannot both be given");
   }
+  if (job.data.folds > 0) {
+    if (job.data.folds == 1 || job.data.fold > job.data.folds) {
+      throw InvalidArgument(fmt::format("[data] folds = {} and fold = {} name no part to validate",
+                                        job.data.folds, job.data.fold),
+                            "folds from 2 on, and fold from 1 to folds");
+    }
+    if (!job.data.validation.empty() || job.data.validation_fraction > 0) {
+      throw InvalidArgument(
+          "[data] folds takes the validation data from the training data, so "
+          "validation and validation_fraction cannot be given with it");
+    }
+  }
   if (!job.data.test.empty() && job.data.test_fraction > 0) {
     throw InvalidArgument("[data] test and test_fraction cannot both be given");
   }
@@ -318,6 +332,12 @@ void JobData::visit(FieldVisitor& v) {
   v.number("test_fraction", test_fraction,
            "fraction of the training images of each class that is held out for the test",
            {.min = 0, .max = 1, .max_excluded = true});
+  v.integer("folds", folds,
+            "k-fold cross-validation: number of parts of the training data, of which one is "
+            "validated; 0: none",
+            {.min = 0, .max = int64_t{1} << 31});
+  v.integer("fold", fold, "the part of `folds` that is validated, from 1",
+            {.min = 1, .max = int64_t{1} << 31});
 }
 
 std::vector<JobTable> job_tables() {

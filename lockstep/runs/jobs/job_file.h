@@ -57,6 +57,10 @@ struct JobData {
   // Shares of each label's training images, used if there is no folder for that part.
   double validation_fraction = 0;
   double test_fraction = 0;
+  // k-fold cross-validation: the training data, without the test's share, are partitioned into
+  // `folds` parts with equal shares of each label, and part number `fold` (from 1) is validated. 0:
+  // no folds.
+  int64_t folds = 0, fold = 1;
   // The desired output for each image or sequence. "": the network learns labels instead;
   // "inputs": the images (without noise) or sequences themselves; "next_step": for each step of a
   // sequence the values of the next one; else a folder with files of the same names.

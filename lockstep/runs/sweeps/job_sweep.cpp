@@ -295,7 +295,7 @@ class JobSweep {
           "leave it out; Ctrl-C stops a sweep, and --resume continues it");
     }
     const JobData& data = job.data;
-    if (data.validation.empty() && data.validation_fraction == 0) {
+    if (data.validation.empty() && data.validation_fraction == 0 && data.folds == 0) {
       throw InvalidArgument(stored_.text.file + ": [data] a sweep needs validation data",
                             "give data.validation, or data.validation_fraction");
     }

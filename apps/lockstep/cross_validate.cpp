@@ -1,0 +1,205 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/lockstep/command.h"
+#include "apps/lockstep/stop_signals.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/report/progress.h"
+#include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/run.h"
+#include "lockstep/runs/store/run_store.h"
+#include "lockstep/storage/network_wait.h"
+#include "lockstep/storage/object_store.h"
+#include "lockstep/train/records/observer.h"
+
+namespace lockstep::command {
+namespace {
+
+struct CrossValidateArguments {
+  std::string job, out;
+  std::vector<std::string> settings;
+  int folds = 5, threads = 0;
+  bool not_recorded = false, json = false, quiet = false;
+};
+
+// The values of a fold's validation, by name: loss, accuracy, metrics.
+using FoldValues = std::vector<MetricValue>;
+
+FoldValues values_of(const Evaluation& e) {
+  FoldValues values{{"loss", e.loss}};
+  if (std::isfinite(e.accuracy)) values.push_back({"accuracy", e.accuracy});
+  for (const MetricValue& m : e.metrics) {
+    if (m.name != "accuracy") values.push_back(m);
+  }
+  return values;
+}
+
+// Mean and standard deviation (divided by n - 1) over the folds.
+struct OverFolds {
+  double mean = 0, deviation = 0;
+};
+
+OverFolds over_folds(const std::vector<FoldValues>& folds, size_t value) {
+  OverFolds result;
+  const auto n = static_cast<double>(folds.size());
+  for (const FoldValues& fold : folds) result.mean += fold[value].value / n;
+  for (const FoldValues& fold : folds) {
+    const double away = fold[value].value - result.mean;
+    result.deviation += away * away / (n - 1);
+  }
+  result.deviation = std::sqrt(result.deviation);
+  return result;
+}
+
+void print_folds(const std::vector<FoldValues>& folds) {
+  std::vector<std::vector<std::string>> rows{{"fold"}};
+  for (const MetricValue& v : folds.front()) rows.front().push_back("validation " + v.name);
+  for (size_t k = 0; k < folds.size(); ++k) {
+    rows.push_back({std::to_string(k + 1)});
+    for (const MetricValue& v : folds[k]) rows.back().push_back(metric_text(v));
+  }
+  std::vector<std::string> means{"mean"}, deviations{"deviation"};
+  for (size_t i = 0; i < folds.front().size(); ++i) {
+    const OverFolds of = over_folds(folds, i);
+    means.push_back(metric_text({folds.front()[i].name, of.mean}));
+    deviations.push_back(metric_text({folds.front()[i].name, of.deviation}));
+  }
+  rows.push_back(means);
+  rows.push_back(deviations);
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = fmt::format("{:<9}", row[0]);
+    for (size_t i = 1; i < row.size(); ++i) {
+      line += fmt::format("  {:>{}}", row[i], rows.front()[i].size());
+    }
+    text += line + "\n";
+  }
+  print(text);
+}
+
+nlohmann::ordered_json summary_of(const std::vector<FoldValues>& folds, const std::string& folder) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array(), mean, deviation;
+  for (const FoldValues& fold : folds) all.push_back(metrics_json(fold));
+  FoldValues means, deviations;
+  for (size_t i = 0; i < folds.front().size(); ++i) {
+    const OverFolds of = over_folds(folds, i);
+    means.push_back({folds.front()[i].name, of.mean});
+    deviations.push_back({folds.front()[i].name, of.deviation});
+  }
+  return {{"folds", all},
+          {"mean", metrics_json(means)},
+          {"deviation", metrics_json(deviations)},
+          {"folder", folder}};
+}
+
+// Trains a fold, or continues it. Nothing if it was stopped.
+std::optional<FoldValues> validated(const CrossValidateArguments& a, const std::string& folder,
+                                    int fold) {
+  std::vector<std::string> settings = a.settings;
+  settings.push_back("data.validation_fraction=0");
+  settings.push_back("data.validation=\"\"");
+  settings.push_back("data.folds=" + std::to_string(a.folds));
+  settings.push_back("data.fold=" + std::to_string(fold));
+  if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
+  const Job job = read_job(local_files(), a.job, settings);
+  RunOptions options;
+  options.folder = join_path(folder, "fold-" + std::to_string(fold));
+  options.resume = local_files().exists(join_path(options.folder, "job.json"));
+  options.interrupted = stop_wanted;
+  if (!a.not_recorded) options.store = default_store_folder();
+  ProgressPrinter progress(stderr, job.verbose_frequency);
+  if (!a.quiet) {
+    std::fprintf(stderr, "fold %d of %d\n", fold, a.folds);
+    options.observers.push_back(&progress);
+  }
+  RunResult result;
+  try {
+    result = run_job(job, options);
+  } catch (...) {
+    if (!a.quiet) progress.finish();
+    throw;
+  }
+  if (!a.quiet) progress.finish();
+  if (result.training.stopped || !result.validation) return std::nullopt;
+  return values_of(*result.validation);
+}
+
+// The job's own validation data are replaced by the folds.
+void say_what_is_not_used(const CrossValidateArguments& a) {
+  if (a.quiet) return;
+  const JobData data = read_job(local_files(), a.job, a.settings).data;
+  const char* field = !data.validation.empty()       ? "validation"
+                      : data.validation_fraction > 0 ? "validation_fraction"
+                                                     : nullptr;
+  if (field == nullptr) return;
+  std::fprintf(stderr, "note: data.%s is not used: each fold is validated in its place\n", field);
+}
+
+int cross_validate_command(CrossValidateArguments& a) {
+  if (storage::is_address(a.out)) {
+    throw Unsupported("[cross-validate] --out must be a local folder",
+                      "copy the finished folds with `lockstep upload`");
+  }
+  if (a.out.empty()) {
+    a.out = make_numbered_folder("runs/" + read_job(local_files(), a.job, a.settings).name);
+  }
+  say_what_is_not_used(a);
+  catch_stop_signals();
+  const storage::StopRetries stop_retries(stop_wanted);
+  std::vector<FoldValues> folds;
+  for (int fold = 1; fold <= a.folds; ++fold) {
+    const std::optional<FoldValues> values =
+        stop_wanted() ? std::nullopt : validated(a, a.out, fold);
+    if (!values) {
+      std::fprintf(stderr,
+                   "stopped in fold %d\nhint: the same command with --out %s continues it\n", fold,
+                   printable(shell_word(a.out)).c_str());
+      return exit_stopped;
+    }
+    folds.push_back(*values);
+  }
+  if (a.json) {
+    print_json(summary_of(folds, a.out));
+  } else {
+    print_folds(folds);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_cross_validate(Commands& commands) {
+  auto a = std::make_shared<CrossValidateArguments>();
+  Subcommand sub = commands.add(
+      "cross-validate", "Train and validate a job on each of k folds of its data",
+      "The training data are partitioned into folds with equal shares of each class, at random by "
+      "training.seed. Each fold is validated by a network that was trained on the others. The "
+      "table has the values of each fold, their mean and their standard deviation.\n\n"
+      "DIR/fold-1, ... are the runs, as `lockstep train` makes them with data.folds and data.fold. "
+      "If they exist, they are continued.",
+      {{"lockstep cross-validate job.toml", "five folds"},
+       {"lockstep cross-validate job.toml --folds 10 --out runs/folds --json", "for a program"}},
+      [a] { return cross_validate_command(*a); });
+  sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").type_name("JOB").required();
+  sub.add_option("--folds", a->folds, "Number of folds (default: 5)").type_name("K").range(2, 1000);
+  sub.add_option("--set", a->settings, "Change a field or variable of the job (repeatable)")
+      .one_value_each()
+      .type_name("KEY=VALUE");
+  sub.add_option("--out", a->out, "Folder for the folds (default: runs/<job>-<number>)")
+      .type_name("DIR")
+      .not_empty();
+  add_threads(sub, a->threads);
+  sub.add_flag("--json", a->json, "Print the result as one JSON object on the last line");
+  sub.add_flag("--quiet", a->quiet, "Print no progress");
+  sub.add_flag("--not-recorded", a->not_recorded, "Do not record the runs in the run store");
+}
+
+}  // namespace lockstep::command
