@@ -16,14 +16,24 @@ from support import CommandTest
 # Image sizes, and the settings that shorten the job.
 GRAY = ("--height", "16", "--width", "16", "--channels", "1", "--classes", "10")
 DEEP = ("mini_batch_size=32", "initial_learning_rate=0.0125", "max_epochs=4")
+# Adam's rate as printed suits a hundred epochs.
+ADAM = ("mini_batch_size=32", "initial_learning_rate=1e-3", "max_epochs=4", "learning_rate_schedule=\"none\"",
+        "schedule_epochs=[]")
 SHORT = {
     "cnn": (GRAY, ("mini_batch_size=32", "max_epochs=4")),
+    "convnext_tiny": (GRAY, ADAM),
+    "efficientnet_b0": (GRAY, DEEP),
     "lenet5": ((), ("max_epochs=1", "data.validation_fraction=0.7")),
     "mlp": ((), ("max_epochs=1", "data.validation_fraction=0.7")),
+    "mobilenetv2": (GRAY, DEEP),
     "resnet18": (GRAY, DEEP),
     "resnet20": (GRAY, DEEP),
+    "resnet34": (GRAY, DEEP),
+    "resnet50": (GRAY, DEEP),
     "resnet56": (GRAY, DEEP),
+    "vit_tiny": ((*GRAY, "--patch", "4"), ADAM),
 }
+OF_PIXELS = ["unet"]  # classes of pixels: labels are images
 
 
 class Architectures(CommandTest):
@@ -41,7 +51,13 @@ class Architectures(CommandTest):
 
     def test_all_are_tried(self):
         names = re.findall(r"^(\w+)", self.works("architecture").stdout, re.M)
-        self.assertEqual(names, sorted(SHORT))
+        self.assertEqual(names, sorted([*SHORT, *OF_PIXELS]))
+
+    def test_are_accepted_at_any_size(self):
+        for name in [*SHORT, *OF_PIXELS]:
+            for size in ("224", "32"):
+                job = self.works("architecture", name, "--height", size, "--width", size, "--classes", "10").stdout
+                self.assertLess(len(job.splitlines()), 190, name)
 
 
 def learns(name):

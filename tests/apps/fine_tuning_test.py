@@ -169,9 +169,9 @@ class FineTuning(CommandTest):
         self.assertEqual(self.values("tuned")["stem/conv.weights"], tensors["stem/conv.weights"])
         self.assertIn("no description of a network", self.refuse_network("", model="torch.safetensors"))
 
-    def test_tensors_of_a_resnet_of_torchvision(self):
+    def check_tensors_of_torchvision(self, architecture, names, first):
         """They are matched in the order of the layers, whatever their order in the file."""
-        job = self.works("architecture", "resnet18", "--height", "32", "--width", "32", "--classes", "3").stdout
+        job = self.works("architecture", architecture, "--height", "32", "--width", "32", "--classes", "3").stdout
         described = job[job.index("[network]"):job.index("[training]")]
         self.kinds(3)
         job = '[data]\ntrain = "kinds"\nresize = true\n' + described.replace("[network]", "[network]\nFROM")
@@ -179,19 +179,13 @@ class FineTuning(CommandTest):
         self.put("first.toml", job.replace("FROM", "") + training)
         self.works("train", "first.toml", "--out", "own", "--quiet")
         tensors, header, _ = tensors_of(self.folder / "own/model.safetensors")
-        names = ["conv1", "bn1"]
-        for stage in range(1, 5):
-            for block in range(2):
-                parts = ["conv1", "bn1", "conv2", "bn2"]
-                parts += ["downsample.0", "downsample.1"] if stage > 1 and block == 0 else []
-                names += [f"layer{stage}.{block}.{part}" for part in parts]
-        names.append("fc")
         summary = json.loads((self.folder / "own/job.json").read_text(encoding="utf-8"))["network"]["layers"]
         layers = [layer["name"] for layer in summary if any(name.startswith(layer["name"] + ".") for name in tensors)]
         layers.remove("input")
         self.assertEqual(len(layers), len(names))
         words = {"weights": "weight", "scale": "weight", "shift": "bias", "bias": "bias", "mean": "running_mean",
-                 "variance": "running_var"}
+                 "variance": "running_var", "reduce_weights": "fc1.weight", "reduce_bias": "fc1.bias",
+                 "expand_weights": "fc2.weight", "expand_bias": "fc2.bias"}
         torch = {}
         for number, (layer, name) in enumerate(zip(layers, names)):
             for value in [key for key in tensors if key.startswith(layer + ".") and key.rsplit(".", 1)[0] == layer]:
@@ -201,19 +195,47 @@ class FineTuning(CommandTest):
                 more = 0.001 * number if len(shape) == 1 else 0
                 data = struct.pack(f"<{len(data) // 4}f", *(0.5 * x + more for x in struct.unpack(
                     f"<{len(data) // 4}f", data)))
-                torch[f"{name}.{words[value.rsplit('.', 1)[1]]}"] = (shape, data)
+                word = words[value.rsplit(".", 1)[1]]
+                if word in ("fc1.weight", "fc2.weight"):  # convolutions there
+                    shape = [*shape, 1, 1]
+                torch[f"{name}.{word}"] = (shape, data)
         write_tensors(self.folder / "torch.safetensors", dict(sorted(torch.items())))
         self.put("second.toml", job.replace("FROM", 'from = "torch.safetensors"\nkeep_statistics = ["*"]') + training)
         done = self.works("train", "second.toml", "--out", "taken")
-        self.assertIn("from `conv1` for", done.stderr)
+        self.assertIn(f"from `{first}` for", done.stderr)
         self.assertNotIn("new:", done.stderr)
+        self.assertNotIn("not taken:", done.stderr)
         taken = self.values("taken")
+        compared = 0
         for layer, name in zip(layers, names):
             for value, word in words.items():
                 if f"{layer}.{value}" in taken and f"{name}.{word}" in torch:
                     self.assertEqual(taken[f"{layer}.{value}"], torch[f"{name}.{word}"][1], name)
+                    compared += 1
+        self.assertEqual(compared, len(torch))
         offset = struct.unpack("<3f", taken["input.offset"])
         self.assertAlmostEqual(offset[0], 255 * 0.485, places=3)
+
+    def test_tensors_of_a_resnet_of_torchvision(self):
+        names = ["conv1", "bn1"]
+        for stage in range(1, 5):
+            for block in range(2):
+                parts = ["conv1", "bn1", "conv2", "bn2"]
+                parts += ["downsample.0", "downsample.1"] if stage > 1 and block == 0 else []
+                names += [f"layer{stage}.{block}.{part}" for part in parts]
+        self.check_tensors_of_torchvision("resnet18", [*names, "fc"], "conv1")
+
+    def test_tensors_of_an_efficientnet_of_torchvision(self):
+        """Sorted as texts, classifier.1 is first; fc1 and fc2 are one layer."""
+        names = ["features.0.0", "features.0.1"]
+        for stage, blocks in enumerate([1, 2, 2, 3, 3, 4, 1], 1):
+            for block in range(blocks):
+                widened = ["0.0", "0.1"] if stage > 1 else []
+                k = 1 if stage > 1 else 0
+                parts = [*widened, f"{k}.0", f"{k}.1", f"{k + 1}", f"{k + 2}.0", f"{k + 2}.1"]
+                names += [f"features.{stage}.{block}.block.{part}" for part in parts]
+        names += ["features.8.0", "features.8.1", "classifier.1"]
+        self.check_tensors_of_torchvision("efficientnet_b0", names, "features.0.0")
 
     def test_what_does_not_fit_is_refused(self):
         self.first()

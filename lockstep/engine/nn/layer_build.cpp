@@ -110,7 +110,11 @@ struct LayerBuild {
     builder.check_carried();
     if (any && target.lowering.earlier >= 0) check_pieces(builder);
     notes = std::move(builder.notes_);
-    if (!any) return {builder.number_of(result), -1};
+    if (!any) {
+      const bool made = builder.set_lengths_ && builder.set_lengths_->defined();
+      const int value = builder.number_of(result);
+      return {value, made ? builder.number_of(*builder.set_lengths_) : -1};
+    }
     const int64_t n = graph.shape(first->value)[0];
     if (builder.by_step_) {
       const Shape shape = builder.spec_of(builder.position_of(result)).shape;

@@ -313,6 +313,29 @@ struct GroupNormalizationOptions {
 };
 LayerPtr group_normalization(GroupNormalizationOptions options);
 
+// Layer normalization of the channels at each place of an image alone (ConvNeXt's LayerNorm2d).
+struct ChannelNormalizationOptions {
+  static constexpr const char* kType = "channel_normalization";
+  static constexpr const char* kHelp =
+      "normalizes the channels of each pixel, then scales and shifts each channel";
+  double epsilon = 1e-6;
+  double l2_factor = 0;
+  double learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr channel_normalization(ChannelNormalizationOptions options = {});
+
+// Multiplies each channel by a learned factor, at first `initial` (Touvron et al. 2021).
+struct LayerScaleOptions {
+  static constexpr const char* kType = "layer_scale";
+  static constexpr const char* kHelp = "multiplies each channel by a learned factor";
+  double initial = 1e-6;
+  double l2_factor = 0;
+  double learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr layer_scale(LayerScaleOptions options = {});
+
 struct ReluOptions {
   static constexpr const char* kType = "relu";
   static constexpr const char* kHelp = "rectified linear unit: max(0, x)";
@@ -364,6 +387,21 @@ struct SwishOptions {
   void visit(FieldVisitor&) {}
 };
 LayerPtr swish();
+
+// x * hard_sigmoid(x), with hard_sigmoid(x) = min(max(0, x + 3), 6) / 6 (Howard et al. 2019).
+struct HardSwishOptions {
+  static constexpr const char* kType = "hard_swish";
+  static constexpr const char* kHelp = "x * min(max(0, x + 3), 6) / 6";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr hard_swish();
+
+struct HardSigmoidOptions {
+  static constexpr const char* kType = "hard_sigmoid";
+  static constexpr const char* kHelp = "min(max(0, x + 3), 6) / 6";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr hard_sigmoid();
 
 struct TanhOptions {
   static constexpr const char* kType = "tanh";
@@ -421,6 +459,39 @@ struct GlobalAveragePooling2dOptions {
   void visit(FieldVisitor&) {}
 };
 LayerPtr global_average_pooling2d();
+
+// Average over areas, which cover images of any size: row i of `size` rows is the mean of rows
+// floor(i h / size) to before ceil((i + 1) h / size), as PyTorch's AdaptiveAvgPool2d.
+struct AdaptiveAveragePooling2dOptions {
+  static constexpr const char* kType = "adaptive_average_pooling2d";
+  static constexpr const char* kHelp = "average over areas: images of any size become `size`";
+  Size2d size{1, 1};
+  void visit(FieldVisitor& v);
+};
+LayerPtr adaptive_average_pooling2d(AdaptiveAveragePooling2dOptions options);
+
+// Enlarges images `scale` times, as PyTorch's Upsample with align_corners = False. method:
+// "nearest" repeats each pixel, "bilinear" interpolates between pixels' centers.
+struct Upsampling2dOptions {
+  static constexpr const char* kType = "upsampling2d";
+  static constexpr const char* kHelp = "enlarges images by repeated or interpolated pixels";
+  Size2d scale{2, 2};
+  std::string method = "nearest";
+  void visit(FieldVisitor& v);
+};
+LayerPtr upsampling2d(Upsampling2dOptions options = {});
+
+// x * gate(W activation(V m + c) + b), m the average of each channel (Hu et al. 2018). The hidden
+// layer has `units` units, or channels / `ratio`, rounded down.
+struct SqueezeExcitationOptions {
+  static constexpr const char* kType = "squeeze_excitation";
+  static constexpr const char* kHelp = "weighs channels by a small network of their averages";
+  int64_t units = 0, ratio = 0;
+  std::string activation = "relu", gate = "sigmoid";
+  double weights_l2_factor = 1, learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr squeeze_excitation(SqueezeExcitationOptions options);
 
 // Pooling of sequences, and of volumes.
 struct MaxPooling1dOptions {
@@ -485,6 +556,17 @@ struct DropoutOptions {
 };
 LayerPtr dropout(DropoutOptions options = {});
 
+// In training, sets whole observations to 0 with probability p and multiplies the others by
+// 1 / (1 - p): at the end of a branch, before its addition (Huang et al. 2016). In prediction, the
+// identity.
+struct StochasticDepthOptions {
+  static constexpr const char* kType = "stochastic_depth";
+  static constexpr const char* kHelp = "sets random observations of a branch to 0 in training";
+  double probability = 0.1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr stochastic_depth(StochasticDepthOptions options = {});
+
 struct FlattenOptions {
   static constexpr const char* kType = "flatten";
   static constexpr const char* kHelp = "flattens each observation to a vector";
@@ -501,6 +583,15 @@ struct ReshapeOptions {
   void visit(FieldVisitor& v);
 };
 LayerPtr reshape(ReshapeOptions options);
+
+// The pixels of an image, row by row, as steps of a sequence: for position_embedding() and
+// transformer_block(), which make a vision transformer of a convolution's patches.
+struct PixelsToStepsOptions {
+  static constexpr const char* kType = "pixels_to_steps";
+  static constexpr const char* kHelp = "makes a sequence of an image: each pixel is a step";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr pixels_to_steps();
 
 // An expression of functions of lockstep::ops, by their names: "x * sigmoid(1.7 * x)". Several
 // inputs are x1, x2, ...; each must be used. Axes count from 0 in an observation, and observations

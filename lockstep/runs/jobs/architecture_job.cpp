@@ -56,11 +56,32 @@ mini_batch_size = 256
 max_epochs = 90
 )";
 
+// For networks that learn with AdamW and a long warmup (Liu et al. 2022, Touvron et al. 2021, for
+// fewer observations in a mini-batch).
+constexpr const char* adamw_training = R"([training]
+solver = "adamw"
+initial_learning_rate = 5e-4
+learning_rate_schedule = ["warmup", "cosine"]
+schedule_epochs = [10]            # of warmup; the rate is for this mini_batch_size: scale both
+l2 = 0.05
+mini_batch_size = 256
+max_epochs = 100
+)";
+constexpr const char* pixel_training = R"([training]
+solver = "adam"
+initial_learning_rate = 1e-3
+mini_batch_size = 16
+max_epochs = 40
+)";
+
 const char* training_of(const std::string& name) {
-  static const std::map<std::string, const char*> known{{"mlp", plain_training},
-                                                        {"resnet18", imagenet_training},
-                                                        {"resnet20", cifar_training},
-                                                        {"resnet56", cifar_training}};
+  static const std::map<std::string, const char*> known{
+      {"convnext_tiny", adamw_training}, {"efficientnet_b0", imagenet_training},
+      {"mlp", plain_training},           {"mobilenetv2", imagenet_training},
+      {"resnet18", imagenet_training},   {"resnet20", cifar_training},
+      {"resnet34", imagenet_training},   {"resnet50", imagenet_training},
+      {"resnet56", cifar_training},      {"unet", pixel_training},
+      {"vit_tiny", adamw_training}};
   const auto found = known.find(name);
   return found == known.end() ? usual_training : found->second;
 }

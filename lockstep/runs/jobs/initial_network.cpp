@@ -181,6 +181,94 @@ std::vector<std::string> modules_of_resnet(const std::vector<NamedTensor>& value
   return modules;
 }
 
+// The parts of a module's name, numbers as such, so that "features.10" follows "features.2"; the
+// classifier is last.
+std::vector<std::pair<int, std::string>> place_by_numbers(const std::string& module) {
+  std::vector<std::pair<int, std::string>> place;
+  for (size_t begin = 0; begin <= module.size();) {
+    const size_t dot = std::min(module.find('.', begin), module.size());
+    const std::string part = module.substr(begin, dot - begin);
+    int number = 0;
+    const auto read = std::from_chars(part.data(), part.data() + part.size(), number);
+    const bool is_number = read.ec == std::errc() && read.ptr == part.data() + part.size();
+    if (begin == 0) number = part == "classifier" ? 1 : 0;
+    place.emplace_back(number, is_number ? "" : part);
+    begin = dot + 1;
+  }
+  return place;
+}
+
+// The modules of torchvision's MobileNetV2, EfficientNet or ConvNeXt in order; empty for others.
+std::vector<std::string> modules_of_features(const std::vector<NamedTensor>& values) {
+  std::map<std::vector<std::pair<int, std::string>>, std::string> ordered;
+  bool features = false, classifier = false;
+  for (const NamedTensor& tensor : values) {
+    const std::string module = torch_name(tensor.name).module;
+    features |= module.starts_with("features.");
+    classifier |= module.starts_with("classifier.");
+    if (!module.starts_with("features.") && !module.starts_with("classifier.")) return {};
+    ordered.emplace(place_by_numbers(module), module);
+  }
+  std::vector<std::string> modules;
+  if (!features || !classifier) return modules;
+  for (const auto& [place, module] : ordered) modules.push_back(module);
+  return modules;
+}
+
+// Both halves of squeeze and excitation are one layer here, and a layer scale is one of its own.
+void name_parts_as_layers(std::vector<NamedTensor>& values) {
+  for (NamedTensor& tensor : values) {
+    const auto [module, value] = torch_name(tensor.name);
+    if (value == "layer_scale") tensor.name += ".weight";
+    for (const auto& [torch, own] : {std::pair{".fc1", "reduce_"}, std::pair{".fc2", "expand_"}}) {
+      if (!module.starts_with("features.") || !module.ends_with(torch)) continue;
+      tensor.name = module.substr(0, module.size() - 4) + "." + own +
+                    (value == "weight" ? "weights" : value);
+    }
+  }
+}
+
+// The modules in order, if the network has as many layers with values, under other names.
+std::vector<std::string> modules_in_order(std::vector<NamedTensor>& values,
+                                          const std::vector<std::string>& layers,
+                                          std::string& whose) {
+  whose = "ResNet";
+  std::vector<std::string> modules = modules_of_resnet(values);
+  if (modules.empty()) {
+    std::vector<NamedTensor> named = values;
+    name_parts_as_layers(named);
+    modules = modules_of_features(named);
+    whose = "network";
+    const auto is_layer = [&](const std::string& module) {
+      return std::ranges::find(layers, module) != layers.end();
+    };
+    if (modules.size() != layers.size() || std::ranges::any_of(modules, is_layer)) return {};
+    values = std::move(named);
+  }
+  return modules.size() == layers.size() ? modules : std::vector<std::string>();
+}
+
+std::vector<int64_t> without_ones(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] != 1) dims.push_back(shape[axis]);
+  }
+  return dims;
+}
+
+// Linear layers may be convolutions of 1 x 1 here, and the other way round: such tensors get the
+// shapes of the network's values.
+void reshape_to_values(const Network& network, std::vector<NamedTensor>& values) {
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, shape] : network.value_shapes()) shapes.emplace(name, shape);
+  for (NamedTensor& tensor : values) {
+    const auto found = shapes.find(tensor.name);
+    if (found == shapes.end() || tensor.tensor.shape() == found->second) continue;
+    if (without_ones(tensor.tensor.shape()) != without_ones(found->second)) continue;
+    tensor.tensor = tensor.tensor.reshaped(found->second);
+  }
+}
+
 // The layers of a network that have values, in order, without its inputs.
 std::vector<std::string> layers_with_values(const Network& network) {
   std::set<std::string> with;
@@ -225,21 +313,23 @@ void add_imagenet_statistics(const Network& network, std::vector<NamedTensor>& v
 std::vector<NamedTensor> in_own_names(const Network& network, std::vector<NamedTensor> values,
                                       std::string& how) {
   std::erase_if(values, is_counter);
-  const std::vector<std::string> modules = modules_of_resnet(values);
   const std::vector<std::string> layers = layers_with_values(network);
+  std::string whose;
+  const std::vector<std::string> modules = modules_in_order(values, layers, whose);
   std::map<std::string, std::string> layer_of_module;
-  if (!modules.empty() && modules.size() == layers.size()) {
+  if (!modules.empty()) {
     for (size_t i = 0; i < modules.size(); ++i) layer_of_module[modules[i]] = layers[i];
-    how = "the tensors of torchvision's ResNet are matched with the layers in their order, from `" +
-          modules.front() + "` for `" + layers.front() + "` to `" + modules.back() + "` for `" +
-          layers.back() + "`";
+    how = "the tensors of torchvision's " + whose +
+          " are matched with the layers in their order, from `" + modules.front() + "` for `" +
+          layers.front() + "` to `" + modules.back() + "` for `" + layers.back() + "`";
   } else {
     how = "the names of PyTorch's tensors are those of layers";
   }
   std::set<std::string> normalizing;
   for (const NamedTensor& tensor : values) {
     const auto [module, value] = torch_name(tensor.name);
-    if (value == "running_mean" || (value == "weight" && tensor.tensor.shape().rank() == 1)) {
+    if (value == "running_mean" || module.ends_with(".layer_scale") ||
+        (value == "weight" && tensor.tensor.shape().rank() == 1)) {
       normalizing.insert(module);
     }
   }
@@ -249,6 +339,7 @@ std::vector<NamedTensor> in_own_names(const Network& network, std::vector<NamedT
     const std::string layer = found == layer_of_module.end() ? module : found->second;
     tensor.name = layer + "." + own_value(value, normalizing.contains(module));
   }
+  reshape_to_values(network, values);
   if (!layer_of_module.empty()) {
     add_imagenet_statistics(network, values);
     how += "; the input has the means and deviations of ImageNet";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/ops.h"
@@ -50,6 +51,31 @@ TEST(Architectures, HaveTheSizesOfTheirPapers) {
   }
 }
 
+// Those of torchvision 0.30 for a thousand classes; of timm's vit_tiny_patch16_224 without a class
+// token (5,717,416 less its 2 x 192); of milesial's Pytorch-UNet with two classes (31,037,633 for
+// one).
+TEST(Architectures, HaveTheParametersOfOtherImplementations) {
+  const std::pair<Network, int64_t> rows[] = {
+      {resnet34(), 21'797'672},
+      {resnet50(), 25'557'032},
+      {mobilenetv2(), 3'504'872},
+      {efficientnet_b0(), 5'288'548},
+      {efficientnet_b0({.height = 33, .width = 47, .stochastic_depth = 0}), 5'288'548},
+      {convnext_tiny(), 28'589'128},
+      {convnext_tiny({.height = 64, .width = 70, .stochastic_depth = 0}), 28'589'128},
+      {vit_tiny(), 5'717'032},
+      {unet(), 31'037'698},
+  };
+  for (const auto& [network, parameters] : rows) {
+    int64_t count = 0;
+    Network copy = network.clone();
+    copy.initialize(0);
+    count = copy.parameter_elements();
+    EXPECT_EQ(count, parameters) << network.summary();
+  }
+  EXPECT_EQ(unet().output_shapes(), (std::vector<Shape>{{2, 128, 128}}));
+}
+
 // As in the papers' tables: images of 32, 16 and 8 pixels; of 56, 28, 14 and 7.
 TEST(Architectures, ShrinkTheirImages) {
   const auto sizes = [](const Network& network) {
@@ -70,10 +96,15 @@ TEST(Architectures, ShrinkTheirImages) {
 TEST(Architectures, LearnSomething) {
   for (const Architecture& a : architectures()) {
     SCOPED_TRACE(a.name);
-    const int64_t size = a.name == "resnet18" ? 40 : 28;
-    Network network = a.make({{"height", size}, {"width", size}, {"channels", 2}, {"classes", 3}});
+    if (a.name == "unet") continue;  // its labels are of pixels
+    const bool large = a.name.starts_with("resnet") && a.name != "resnet20" && a.name != "resnet56";
+    const int64_t size = large ? 40 : 28;
+    nlohmann::json fields{{"height", size}, {"width", size}, {"channels", 2}, {"classes", 3}};
+    if (a.name == "vit_tiny") fields["patch"] = 7;
+    Network network = a.make(fields);
     network.initialize(1);
     network.state_value("input.offset").copy_from(Tensor::from(std::vector<float>{0, 0}, {2}));
+    network.state_value("input.factor").copy_from(Tensor::from(std::vector<float>{1, 1}, {2}));
     EXPECT_EQ(network.output_shapes(), std::vector<Shape>{{3}});
     const Tensor x = optest::tensor_of(optest::random_array({6, 2, size, size}, 1, -1, 1));
     const Tensor labels = Tensor::from(std::vector<int32_t>{0, 1, 2, 0, 1, 2}, Shape{6});
@@ -102,6 +133,10 @@ TEST(Architectures, RefuseWhatTheyCannotBe) {
   EXPECT_THROW(cifar_resnet(2), InvalidArgument);
   EXPECT_THROW(resnet20({.classes = 0}), InvalidArgument);
   EXPECT_THROW(mlp({.units = {}}), InvalidArgument);
+  EXPECT_THROW(unet({.height = 100}), InvalidArgument);
+  EXPECT_THROW(unet({.depth = 9}), InvalidArgument);
+  EXPECT_THROW(vit_tiny({.width = 100}), InvalidArgument);
+  EXPECT_THROW(efficientnet_b0({.stochastic_depth = 1}), InvalidArgument);
   EXPECT_THROW(architecture("mlp").make({{"depth", 3}}), InvalidArgument);
   // Images that are too small are a problem of the network.
   EXPECT_THROW(plain_cnn({.height = 4, .width = 4, .stages = 8}).check(), InvalidArgument);

@@ -42,6 +42,8 @@ Network everything() {
   n.add(elu({.alpha = 0.5}), "elu");
   n.add(gelu({.approximation = "tanh"}), "gelu");
   n.add(swish(), "swish");
+  n.add(hard_swish(), "hard_swish");
+  n.add(hard_sigmoid(), "hard_sigmoid");
   n.add(tanh(), "tanh");
   n.add(sigmoid(), "sigmoid");
   n.add(softplus(), "softplus");
@@ -53,6 +55,18 @@ Network everything() {
   n.add(group_normalization(
             {.groups = 4, .epsilon = 1e-3, .l2_factor = 1, .learning_rate_factor = 0.5}),
         "group_norm");
+  n.add(channel_normalization({.epsilon = 1e-3, .l2_factor = 1, .learning_rate_factor = 0.5}),
+        "channel_norm");
+  n.add(layer_scale({.initial = 0.5, .l2_factor = 1, .learning_rate_factor = 0.5}), "layer_scale");
+  n.add(squeeze_excitation({.units = 3,
+                            .activation = "swish",
+                            .gate = "hard_sigmoid",
+                            .weights_l2_factor = 0.5,
+                            .learning_rate_factor = 2}),
+        "squeezed");
+  n.add(stochastic_depth({.probability = 0.25}), "branch");
+  n.add(upsampling2d({.scale = {1, 2}, .method = "bilinear"}), "larger");
+  n.add(adaptive_average_pooling2d({.size = {5, 6}}), "areas");
   n.add(transposed_convolution2d({.filters = 16,
                                   .kernel = {3, 4},
                                   .stride = {2, 1},
@@ -72,7 +86,8 @@ Network everything() {
   n.add(average_pooling2d(
             {.pool = {3, 2}, .stride = {1, 2}, .padding = padding(1), .count_padding = false}),
         "average");
-  n.add(global_average_pooling2d(), "global");
+  n.add(pixels_to_steps(), "pixels");
+  n.add(global_average_pooling2d(), "global", {"average"});
   n.add(flatten(), "flat");
   n.add(fully_connected({.units = 5,
                          .bias = false,

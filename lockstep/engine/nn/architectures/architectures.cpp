@@ -5,62 +5,30 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/architectures/parts.h"
 
 namespace lockstep {
+
+void parts::check_visited(const char* name, const std::function<void(FieldVisitor& v)>& visit) {
+  nlohmann::ordered_json written;
+  FieldWriter writer(written);
+  visit(writer);
+  const nlohmann::json fields = written;
+  FieldReader reader(fields, name);
+  visit(reader);
+}
+
+using namespace parts;  // NOLINT
+
 namespace {
 
 constexpr int64_t kMostLayers = 1000;
-
-template <class Options>
-void visit_sizes(FieldVisitor& v, Options& o) {
-  v.integer("height", o.height, "rows of an image", {.min = 1, .max = 1 << 14});
-  v.integer("width", o.width, "columns of an image", {.min = 1, .max = 1 << 14});
-  v.integer("channels", o.channels, "values per pixel: 1 grayscale, 3 RGB",
-            {.min = 1, .max = 1 << 14});
-  v.integer("classes", o.classes, "number of classes", {.min = 1, .max = 1 << 20});
-}
-
-template <class Options>
-void add_input(Network& n, const Options& o, const std::string& normalization = "zero-center") {
-  n.add(image_input({.height = o.height,
-                     .width = o.width,
-                     .channels = o.channels,
-                     .normalization = normalization}),
-        "input");
-}
-
-// Without batch normalization, inputs need a variance of 1 (LeCun et al. 1998, "Efficient
-// BackProp"). Pixels from 0 to 255 would make a network with He's weights diverge.
-constexpr const char* kUnitVariance = "z-score";
-
-void add_classifier(Network& n, int64_t classes) {
-  n.add(fully_connected({.units = classes}));
-  n.add(softmax());
-}
-
-// Adds a convolution and batch normalization, which makes a bias unnecessary. Returns the name of
-// the last layer.
-std::string add_normalized(Network& n, const Convolution2dOptions& convolution,
-                           std::string name = {}, std::vector<std::string> inputs = {}) {
-  n.add(convolution2d(convolution), {}, std::move(inputs));
-  return n.add(batch_normalization(), std::move(name));
-}
-
-Convolution2dOptions filters_of(int64_t filters, int64_t kernel, int64_t stride) {
-  return {.filters = filters,
-          .kernel = {kernel, kernel},
-          .stride = {stride, stride},
-          .padding = padding(kernel / 2),
-          .bias = false,
-          .weights_initializer = "he"};
-}
 
 // Adds two convolutions and a shortcut (He et al. 2016, figure 2). The shortcut is the identity, or
 // a projection if the number of filters or pixels changes.
 void add_block(Network& n, int64_t filters, int64_t stride, bool project, const std::string& prefix,
                const std::string& suffix) {
-  std::string shortcut = n.layers().back().name;
+  std::string shortcut = last_name(n);
   const std::string input = shortcut;
   add_normalized(n, filters_of(filters, 3, stride));
   n.add(relu());
@@ -74,14 +42,14 @@ void add_block(Network& n, int64_t filters, int64_t stride, bool project, const 
 }
 
 // Uses the layer names that a repeated group of a job file produces.
-void add_stages(Network& n, const std::vector<int64_t>& filters, int64_t blocks) {
+void add_stages(Network& n, const std::vector<int64_t>& filters,
+                const std::vector<int64_t>& blocks) {
   for (size_t stage = 0; stage < filters.size(); ++stage) {
     const std::string number = std::to_string(stage + 1);
     if (stage > 0) add_block(n, filters[stage], 2, true, "down" + number, "");
-    const int64_t alike = stage > 0 ? blocks - 1 : blocks;
+    const int64_t alike = stage > 0 ? blocks[stage] - 1 : blocks[stage];
     for (int64_t block = 1; block <= alike; ++block) {
-      const std::string suffix = alike > 1 ? "_" + std::to_string(block) : "";
-      add_block(n, filters[stage], 1, false, "stage" + number, suffix);
+      add_block(n, filters[stage], 1, false, "stage" + number, suffix_of(block, alike));
     }
   }
 }
@@ -98,17 +66,6 @@ Architecture entry(const char* name, const char* help, Make make) {
             reader.finish();
             return make(options);
           }};
-}
-
-// Checks options made in C++ in the same way as fields that are read from a file.
-template <class Options>
-void check_fields(const char* name, Options options) {
-  nlohmann::ordered_json written;
-  FieldWriter writer(written);
-  options.visit(writer);
-  const nlohmann::json fields = written;
-  FieldReader reader(fields, name);
-  options.visit(reader);
 }
 
 }  // namespace
@@ -187,7 +144,7 @@ Network cifar_resnet(int64_t depth, const CifarResNetOptions& o) {
   add_input(n, o);
   add_normalized(n, filters_of(16, 3, 1));
   n.add(relu(), "stem");
-  add_stages(n, {16, 32, 64}, (depth - 2) / 6);
+  add_stages(n, {16, 32, 64}, std::vector<int64_t>(3, (depth - 2) / 6));
   n.add(global_average_pooling2d());
   add_classifier(n, o.classes);
   return n;
@@ -196,14 +153,67 @@ Network cifar_resnet(int64_t depth, const CifarResNetOptions& o) {
 Network resnet20(const CifarResNetOptions& o) { return cifar_resnet(20, o); }
 Network resnet56(const CifarResNetOptions& o) { return cifar_resnet(56, o); }
 
-Network resnet18(const ResNet18Options& o) {
-  check_fields(ResNet18Options::kName, o);
-  Network n;
+namespace {
+
+void add_imagenet_stem(Network& n, const ResNet18Options& o) {
   add_input(n, o);
   add_normalized(n, filters_of(64, 7, 2));
   n.add(relu());
   n.add(max_pooling2d({.pool = {3, 3}, .stride = {2, 2}, .padding = padding(1)}), "stem");
-  add_stages(n, {64, 128, 256, 512}, 2);
+}
+
+Network of_basic_blocks(const char* name, const ResNet18Options& o,
+                        const std::vector<int64_t>& blocks) {
+  check_fields(name, o);
+  Network n;
+  add_imagenet_stem(n, o);
+  add_stages(n, {64, 128, 256, 512}, blocks);
+  n.add(global_average_pooling2d());
+  add_classifier(n, o.classes);
+  return n;
+}
+
+// Three convolutions, which narrow and widen the channels, and a shortcut (He et al. 2016, figure
+// 5). The stride is that of the middle one, as in torchvision.
+void add_bottleneck(Network& n, int64_t filters, int64_t stride, bool project,
+                    const std::string& prefix, const std::string& suffix) {
+  std::string shortcut = last_name(n);
+  const std::string input = shortcut;
+  add_normalized(n, filters_of(filters, 1, 1));
+  n.add(relu());
+  add_normalized(n, filters_of(filters, 3, stride));
+  n.add(relu());
+  const std::string branch =
+      add_normalized(n, filters_of(4 * filters, 1, 1), prefix + "/branch" + suffix);
+  if (project) {
+    shortcut = add_normalized(n, filters_of(4 * filters, 1, stride), prefix + "/shortcut", {input});
+  }
+  n.add(addition(), {}, {branch, shortcut});
+  n.add(relu(), prefix + "/out" + suffix);
+}
+
+}  // namespace
+
+Network resnet18(const ResNet18Options& o) {
+  return of_basic_blocks(ResNet18Options::kName, o, {2, 2, 2, 2});
+}
+
+Network resnet34(const ResNet18Options& o) { return of_basic_blocks("resnet34", o, {3, 4, 6, 3}); }
+
+Network resnet50(const ResNet18Options& o) {
+  check_fields("resnet50", o);
+  Network n;
+  add_imagenet_stem(n, o);
+  const std::vector<int64_t> blocks{3, 4, 6, 3};
+  for (size_t stage = 0; stage < blocks.size(); ++stage) {
+    const std::string number = std::to_string(stage + 1);
+    const int64_t filters = int64_t{64} << stage, alike = blocks[stage] - 1;
+    add_bottleneck(n, filters, stage > 0 ? 2 : 1, true, (stage > 0 ? "down" : "widen") + number,
+                   "");
+    for (int64_t block = 1; block <= alike; ++block) {
+      add_bottleneck(n, filters, 1, false, "stage" + number, suffix_of(block, alike));
+    }
+  }
   n.add(global_average_pooling2d());
   add_classifier(n, o.classes);
   return n;
@@ -212,11 +222,20 @@ Network resnet18(const ResNet18Options& o) {
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all{
       entry<PlainCnnOptions>(PlainCnnOptions::kName, PlainCnnOptions::kHelp, plain_cnn),
+      entry<ConvNextOptions>("convnext_tiny", "ConvNeXt-T (Liu et al. 2022)", convnext_tiny),
+      entry<EfficientNetOptions>("efficientnet_b0", "EfficientNet-B0 (Tan, Le 2019)",
+                                 efficientnet_b0),
       entry<LeNet5Options>(LeNet5Options::kName, LeNet5Options::kHelp, lenet5),
       entry<MlpOptions>(MlpOptions::kName, MlpOptions::kHelp, mlp),
+      entry<ResNet18Options>("mobilenetv2", "MobileNetV2 (Sandler et al. 2018)", mobilenetv2),
       entry<ResNet18Options>(ResNet18Options::kName, ResNet18Options::kHelp, resnet18),
       entry<CifarResNetOptions>("resnet20", "residual network of 20 layers for CIFAR", resnet20),
+      entry<ResNet18Options>("resnet34", "residual network of 34 layers for ImageNet", resnet34),
+      entry<ResNet18Options>("resnet50", "residual network of 50 layers for ImageNet", resnet50),
       entry<CifarResNetOptions>("resnet56", "residual network of 56 layers for CIFAR", resnet56),
+      entry<UNetOptions>("unet", "U-Net (Ronneberger et al. 2015): a class for each pixel", unet),
+      entry<VitOptions>("vit_tiny", "vision transformer of 12 small blocks (Touvron et al. 2021)",
+                        vit_tiny),
   };
   return all;
 }

@@ -3,7 +3,8 @@
 //
 //   Network network = resnet20({.classes = 100});
 //
-// All networks end in probabilities (softmax) and are trained with cross-entropy. The command
+// All networks end in probabilities (softmax) and are trained with cross-entropy; unet() has them
+// for each pixel. The command
 // `lockstep architecture NAME` prints each one as a job file.
 #pragma once
 
@@ -73,6 +74,53 @@ struct ResNet18Options {
   void visit(FieldVisitor& v);
 };
 Network resnet18(const ResNet18Options& options = {});
+// Stages of 3, 4, 6 and 3 blocks, of two convolutions, or of three with four times as many channels
+// at their ends (the stride is the middle one's, as in torchvision).
+Network resnet34(const ResNet18Options& options = {});
+Network resnet50(const ResNet18Options& options = {});
+
+// MobileNetV2 (Sandler et al. 2018): blocks that widen the channels six times, filter each channel
+// alone and narrow them without an activation.
+Network mobilenetv2(const ResNet18Options& options = {});
+
+// EfficientNet-B0 (Tan, Le 2019): such blocks with swish and squeeze and excitation. Branches are
+// dropped by stochastic depth, whose probability grows by stage to nearly `stochastic_depth`
+// (torchvision: by block). Images of 224 x 224; others have no other filters.
+struct EfficientNetOptions {
+  int64_t height = 224, width = 224, channels = 3, classes = 1000;
+  double stochastic_depth = 0.2;
+  void visit(FieldVisitor& v);
+};
+Network efficientnet_b0(const EfficientNetOptions& options = {});
+
+// ConvNeXt-T (Liu et al. 2022): filters of 7 x 7 for each channel alone, normalization of the
+// channels of each pixel, and two products with GELU between them. Stochastic depth as above.
+struct ConvNextOptions {
+  int64_t height = 224, width = 224, channels = 3, classes = 1000;
+  double stochastic_depth = 0.1;
+  void visit(FieldVisitor& v);
+};
+Network convnext_tiny(const ConvNextOptions& options = {});
+
+// A vision transformer with 192 channels, 3 heads and 12 blocks, which normalize first (Dosovitskiy
+// et al. 2021; this size: Touvron et al. 2021), on patches of `patch` x `patch` pixels. The mean
+// over the patches replaces the class token (timm: global_pool="avg", class_token=False).
+struct VitOptions {
+  int64_t height = 224, width = 224, channels = 3, classes = 1000, patch = 16;
+  void visit(FieldVisitor& v);
+};
+Network vit_tiny(const VitOptions& options = {});
+
+// U-Net (Ronneberger et al. 2015) with padding and batch normalization: `depth` times two
+// convolutions and max pooling, with twice the filters each time, then as many transposed
+// convolutions, which the results of the way down join. The result is the probability of each class
+// for each pixel: classes x height x width. Height and width must be multiples of 2^depth.
+struct UNetOptions {
+  int64_t height = 128, width = 128, channels = 3, classes = 2;
+  int64_t filters = 64, depth = 4;
+  void visit(FieldVisitor& v);
+};
+Network unet(const UNetOptions& options = {});
 
 // An entry of the list of architectures.
 struct Architecture {

@@ -31,6 +31,11 @@ void DropoutOptions::visit(FieldVisitor& v) {
            {.min = 0, .max = 1, .max_excluded = true});
 }
 
+void StochasticDepthOptions::visit(FieldVisitor& v) {
+  v.number("probability", probability, "probability that an observation is dropped",
+           {.min = 0, .max = 1, .max_excluded = true});
+}
+
 void FunctionOptions::visit(FieldVisitor& v) {
   v.text("expression", expression,
          "the result from x, or from x1, x2, ... of several inputs, with functions of "
@@ -48,6 +53,9 @@ Value activated(const GeluOptions& o, Value x) {
       x, o.approximation == "tanh" ? ops::GeluApproximation::tanh : ops::GeluApproximation::none);
 }
 Value activated(const SwishOptions&, Value x) { return ops::swish(x); }
+// PyTorch's relu6(x + 3) / 6, with slope 0 at both limits.
+Value activated(const HardSigmoidOptions&, Value x) { return ops::clipped_relu(x + 3, 6) / 6; }
+Value activated(const HardSwishOptions&, Value x) { return x * ops::clipped_relu(x + 3, 6) / 6; }
 Value activated(const TanhOptions&, Value x) { return ops::tanh(x); }
 Value activated(const SigmoidOptions&, Value x) { return ops::sigmoid(x); }
 Value activated(const SoftplusOptions&, Value x) { return ops::softplus(x); }
@@ -68,6 +76,18 @@ struct Dropout : DropoutOptions {
     layer.in_pieces();  // steps do not depend on others
     if (!layer.training()) return x;
     return ops::dropout(x, probability, key_from_text(layer.name()));
+  }
+};
+
+struct StochasticDepth : StochasticDepthOptions {
+  static constexpr bool kTakesSequences = true;  // a draw for an observation, not for each step
+  Value build(LayerBuilder& layer, Value x) const {
+    layer.in_pieces();  // nothing is drawn there
+    if (!layer.training() || probability == 0) return x;
+    std::vector<int64_t> each(static_cast<size_t>(x.shape().rank()), 1);
+    each[0] = x.shape()[0];
+    const Value ones = ops::full_like(x, Shape(std::move(each)), 1);
+    return x * ops::dropout(ones, probability, key_from_text(layer.name()));
   }
 };
 
@@ -113,11 +133,17 @@ LayerPtr leaky_relu(LeakyReluOptions options) { return make_activation(options);
 LayerPtr elu(EluOptions options) { return make_activation(options); }
 LayerPtr gelu(GeluOptions options) { return make_activation(std::move(options)); }
 LayerPtr swish() { return make_activation(SwishOptions{}); }
+LayerPtr hard_swish() { return make_activation(HardSwishOptions{}); }
+LayerPtr hard_sigmoid() { return make_activation(HardSigmoidOptions{}); }
 LayerPtr tanh() { return make_activation(TanhOptions{}); }
 LayerPtr sigmoid() { return make_activation(SigmoidOptions{}); }
 LayerPtr softplus() { return make_activation(SoftplusOptions{}); }
 
 LayerPtr dropout(DropoutOptions options) { return custom_layer(Dropout{options}); }
+
+LayerPtr stochastic_depth(StochasticDepthOptions options) {
+  return custom_layer(StochasticDepth{options});
+}
 
 LayerPtr function_layer(FunctionOptions options) {
   return custom_layer(Function{std::move(options)});
@@ -132,10 +158,13 @@ LayerInfo layers::leaky_relu_info() { return layer_info<Activation<LeakyReluOpti
 LayerInfo layers::elu_info() { return layer_info<Activation<EluOptions>>(); }
 LayerInfo layers::gelu_info() { return layer_info<Activation<GeluOptions>>(); }
 LayerInfo layers::swish_info() { return layer_info<Activation<SwishOptions>>(); }
+LayerInfo layers::hard_swish_info() { return layer_info<Activation<HardSwishOptions>>(); }
+LayerInfo layers::hard_sigmoid_info() { return layer_info<Activation<HardSigmoidOptions>>(); }
 LayerInfo layers::tanh_info() { return layer_info<Activation<TanhOptions>>(); }
 LayerInfo layers::sigmoid_info() { return layer_info<Activation<SigmoidOptions>>(); }
 LayerInfo layers::softplus_info() { return layer_info<Activation<SoftplusOptions>>(); }
 LayerInfo layers::dropout_info() { return layer_info<Dropout>(); }
+LayerInfo layers::stochastic_depth_info() { return layer_info<StochasticDepth>(); }
 LayerInfo layers::function_info() { return layer_info<Function>(); }
 LayerInfo layers::addition_info() { return layer_info<Addition>(); }
 LayerInfo layers::multiplication_info() { return layer_info<Multiplication>(); }

@@ -1,7 +1,10 @@
 #include "lockstep/engine/nn/layers/initializer.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
@@ -9,6 +12,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::string_view kConstant = "constant:";
 
 // Modified Gram-Schmidt, applied twice, on the rows of a normal matrix, or on its columns if there
 // are fewer.
@@ -48,6 +53,12 @@ const std::vector<std::string>& initializer_names() {
   return names;
 }
 
+std::string constant_initializer(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
+  return std::string(kConstant) + std::string(text.data(), end.ptr);
+}
+
 void initialize(Tensor& tensor, const ParameterSpec& spec, uint64_t seed, const std::string& name) {
   const RandomStream stream({.seed = seed, .use = RandomUse::initialize, .a = key_from_text(name)});
   float* out = tensor.data<float>();
@@ -76,6 +87,11 @@ void initialize(Tensor& tensor, const ParameterSpec& spec, uint64_t seed, const 
   } else if (spec.initializer == "unit-forget-gate") {
     std::fill_n(out, count, 0.0f);
     std::fill_n(out + count / 4, count / 4, 1.0f);
+  } else if (spec.initializer.starts_with(kConstant)) {
+    double value = 0;
+    const char* const end = spec.initializer.data() + spec.initializer.size();
+    std::from_chars(spec.initializer.data() + kConstant.size(), end, value);
+    std::fill_n(out, count, static_cast<float>(value));
   } else {
     throw InvalidArgument("[" + name + "] unknown initializer `" + spec.initializer + "`",
                           suggest(spec.initializer, initializer_names()));

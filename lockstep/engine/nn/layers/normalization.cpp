@@ -1,9 +1,11 @@
 // Batch normalization; layer, instance and group normalization, which use one op with different
-// numbers of groups.
+// numbers of groups; factors of channels.
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/custom_layer.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/initializer.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/views.h"
 
 namespace lockstep {
 namespace {
@@ -70,6 +72,41 @@ struct Normalization : Options {
   }
 };
 
+struct ChannelNormalization : ChannelNormalizationOptions {
+  Value build(LayerBuilder& layer, Value x) const {
+    const auto [scale, shift] = scale_and_shift(layer, *this, x);
+    const Shape shape = x.shape();
+    if (shape.rank() == 2) return ops::group_normalization(x, scale, shift, 1, epsilon);
+    // Channels last, so that each place is an observation of the op.
+    std::vector<int> last{0}, back{0, shape.rank() - 1};
+    std::vector<int64_t> dims{shape[0]};
+    for (int axis = 2; axis < shape.rank(); ++axis) {
+      last.push_back(axis);
+      back.push_back(axis - 1);
+      dims.push_back(shape[axis]);
+    }
+    last.push_back(1);
+    dims.push_back(shape[1]);
+    const Value rows =
+        ops::reshaped(ops::permute_dims(x, last), Shape{shape.elements() / shape[1], shape[1]});
+    const Value y = ops::group_normalization(rows, scale, shift, 1, epsilon);
+    return ops::permute_dims(ops::reshaped(y, Shape(std::move(dims))), back);
+  }
+};
+
+struct LayerScale : LayerScaleOptions {
+  Value build(LayerBuilder& layer, Value x) const {
+    const Shape& shape = x.shape();
+    if (shape.rank() < 2) {
+      throw InvalidArgument("[layer_scale] expected an input with channels, received " +
+                            shape.to_string());
+    }
+    const Value scale = layer.parameter({"scale", Shape{shape[1]}, constant_initializer(initial), 1,
+                                         1, l2_factor, learning_rate_factor});
+    return x * ops::by_channel(scale, shape);
+  }
+};
+
 }  // namespace
 
 void BatchNormalizationOptions::visit(FieldVisitor& v) {
@@ -94,6 +131,15 @@ void GroupNormalizationOptions::visit(FieldVisitor& v) {
   visit_common(v, *this);
 }
 
+void ChannelNormalizationOptions::visit(FieldVisitor& v) { visit_common(v, *this); }
+
+void LayerScaleOptions::visit(FieldVisitor& v) {
+  v.number("initial", initial, "the factors at first", {.min = -1e30, .max = 1e30});
+  v.number("l2_factor", l2_factor, "factor of the option l2 for the factors", {.min = 0});
+  v.number("learning_rate_factor", learning_rate_factor,
+           "factor of the learning rate for the factors; 0: frozen", {.min = 0});
+}
+
 LayerPtr batch_normalization(BatchNormalizationOptions options) {
   return custom_layer(BatchNormalization{std::move(options)});
 }
@@ -107,6 +153,11 @@ LayerPtr group_normalization(GroupNormalizationOptions options) {
   return custom_layer(Normalization<GroupNormalizationOptions>{options});
 }
 
+LayerPtr channel_normalization(ChannelNormalizationOptions options) {
+  return custom_layer(ChannelNormalization{options});
+}
+LayerPtr layer_scale(LayerScaleOptions options) { return custom_layer(LayerScale{options}); }
+
 LayerInfo layers::batch_normalization_info() { return layer_info<BatchNormalization>(); }
 LayerInfo layers::layer_normalization_info() {
   return layer_info<Normalization<LayerNormalizationOptions>>();
@@ -117,5 +168,7 @@ LayerInfo layers::instance_normalization_info() {
 LayerInfo layers::group_normalization_info() {
   return layer_info<Normalization<GroupNormalizationOptions>>();
 }
+LayerInfo layers::channel_normalization_info() { return layer_info<ChannelNormalization>(); }
+LayerInfo layers::layer_scale_info() { return layer_info<LayerScale>(); }
 
 }  // namespace lockstep

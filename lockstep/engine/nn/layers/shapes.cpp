@@ -42,6 +42,23 @@ struct Flatten : FlattenOptions {
   Value build(LayerBuilder&, Value x) const { return ops::flatten(x); }
 };
 
+struct PixelsToSteps : PixelsToStepsOptions {
+  Value build(LayerBuilder& layer, Value x) const {
+    if (x.shape().rank() != 4) {
+      throw InvalidArgument(
+          "[pixels_to_steps] expected an image of channels x height x width, "
+          "received " +
+          x.shape().without_batch().to_string());
+    }
+    const int64_t n = x.shape()[0], channels = x.shape()[1];
+    const int64_t steps = x.shape()[2] * x.shape()[3];
+    const Value y = ops::permute_dims(ops::reshape(x, Shape{channels, steps}), {0, 2, 1});
+    layer.set_lengths(
+        ops::astype(ops::full_like(x, Shape{n}, static_cast<double>(steps)), DType::i32));
+    return y;
+  }
+};
+
 struct Reshape : ReshapeOptions {
   Value build(LayerBuilder&, Value x) const {
     const Shape observation(size);
@@ -59,11 +76,13 @@ struct Reshape : ReshapeOptions {
 LayerPtr concatenation() { return custom_layer(Concatenation{}); }
 LayerPtr last_step() { return custom_layer(LastStep{}); }
 LayerPtr flatten() { return custom_layer(Flatten{}); }
+LayerPtr pixels_to_steps() { return custom_layer(PixelsToSteps{}); }
 LayerPtr reshape(ReshapeOptions options) { return custom_layer(Reshape{std::move(options)}); }
 
 LayerInfo layers::concatenation_info() { return layer_info<Concatenation>(); }
 LayerInfo layers::last_step_info() { return layer_info<LastStep>(); }
 LayerInfo layers::flatten_info() { return layer_info<Flatten>(); }
+LayerInfo layers::pixels_to_steps_info() { return layer_info<PixelsToSteps>(); }
 LayerInfo layers::reshape_info() { return layer_info<Reshape>(); }
 
 }  // namespace lockstep
