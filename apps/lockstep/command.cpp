@@ -47,6 +47,7 @@ std::unique_ptr<Commands> all_commands() {
   add_architecture(*commands);
   add_info(*commands);
   add_export_digits(*commands);
+  add_preview(*commands);
   add_runs(*commands);
   add_upload(*commands);
   add_shard(*commands);

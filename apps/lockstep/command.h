@@ -43,6 +43,7 @@ void add_diff(Commands& commands);
 void add_architecture(Commands& commands);
 void add_info(Commands& commands);
 void add_export_digits(Commands& commands);
+void add_preview(Commands& commands);
 void add_runs(Commands& commands);
 void add_upload(Commands& commands);
 void add_shard(Commands& commands);

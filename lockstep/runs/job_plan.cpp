@@ -136,9 +136,7 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
       check_values(plan.network, initial->values.tensors, initial->path);
     }
   }
-  plan.training = {data.training,         data.validation,         job.augmentation,
-                   data.training_targets, data.validation_targets, job.noise,
-                   data.random_crop};
+  plan.training = training_data_of(job, data);
   // The resolved device is recorded, because resuming depends on it.
   if (job.training.workers.count > 0 && job.training.device == "auto") {
     plan.job.training.device = "cpu";
@@ -162,6 +160,14 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
 }
 
 }  // namespace
+
+TrainingData training_data_of(const Job& job, const RunData& data) {
+  TrainingData training{data.training,         data.validation,         job.augmentation,
+                        data.training_targets, data.validation_targets, job.noise,
+                        data.random_crop};
+  training.resized_crop = data.resized_crop;
+  return training;
+}
 
 std::vector<std::string> JobPlan::notices() const {
   std::vector<std::string> all = notices_of(data);

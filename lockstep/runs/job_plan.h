@@ -45,6 +45,9 @@ struct JobPlanOptions {
   TableColumns columns = {};
 };
 
+// The data of a job in the trainer's form.
+TrainingData training_data_of(const Job& job, const RunData& data);
+
 JobPlan plan_job(const Job& job, const JobPlanOptions& options = {});
 
 }  // namespace lockstep

@@ -177,9 +177,19 @@ void resize_images(RunData& data, const Network& network) {
   part(data.test, data.test_targets);
 }
 
+// The pixels that the shorter side of an image gets before it is cut at its center; 0: it is not
+// resized.
+int64_t shorter_side(const JobData& data, const Network& network) {
+  if (data.resize_shorter > 0 || data.crop != "random_resized") return data.resize_shorter;
+  const auto inputs = network.input_shapes();
+  if (inputs.size() != 1 || inputs[0].rank() != 3) return 0;  // the trainer refuses it
+  // Of a network for 224 x 224 pixels it is 256, as usual.
+  return std::min(max_image_side, (8 * std::max(inputs[0][1], inputs[0][2]) + 3) / 7);
+}
+
 // Cuts all images and their targets to the size of the network's input, after resizing them if a
 // shorter side is given.
-void crop_images(RunData& data, const Network& network, int64_t shorter, bool random) {
+void crop_images(RunData& data, const Network& network, const JobData& job) {
   const auto inputs = network.input_shapes(), outputs = network.output_shapes();
   if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // the trainer refuses it
   const int64_t height = inputs[0][1], width = inputs[0][2];
@@ -190,17 +200,22 @@ void crop_images(RunData& data, const Network& network, int64_t shorter, bool ra
         "[data] crop: the network's output images have another size than its input",
         "resize images and targets instead");
   }
+  const bool resized = job.crop == "random_resized";
+  const int64_t shorter = shorter_side(job, network);
+  // Training images of which regions are resized keep their size.
   const auto fitted = [&](const DatastorePtr& images, bool cut) {
-    const DatastorePtr sized = shorter > 0 ? shorter_resized(images, shorter) : images;
-    return cut ? center_cropped(sized, height, width) : sized;
+    const bool sized = shorter > 0 && (cut || !resized);
+    const DatastorePtr all = sized ? shorter_resized(images, shorter) : images;
+    return cut ? center_cropped(all, height, width) : all;
   };
   const auto part = [&](DatastorePtr& images, DatastorePtr& targets, bool cut) {
     const bool same = images == targets;
     if (images) images = fitted(images, cut);
     if (targets && to_images) targets = same ? images : fitted(targets, cut);
   };
-  data.random_crop = random;
-  part(data.training, data.training_targets, !random);
+  data.random_crop = job.crop == "random";
+  if (resized) data.resized_crop = {.area = job.crop_area, .ratio = job.crop_ratio};
+  part(data.training, data.training_targets, job.crop == "center");
   part(data.validation, data.validation_targets, true);
   part(data.test, data.test_targets, true);
 }
@@ -280,7 +295,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   if (!sequences) add_targets(data, job.data, opener);
   if (job.data.resize) resize_images(data, build_network(job));
   if (job.data.crop != "none") {
-    crop_images(data, build_network(job), job.data.resize_shorter, job.data.crop == "random");
+    crop_images(data, build_network(job), job.data);
   }
   return data;
 }
@@ -331,7 +346,7 @@ Preparation preparation_of(const Job& job) {
   };
   return {.resize = data.resize,
           .crop = data.crop != "none",
-          .resize_shorter = data.resize_shorter,
+          .resize_shorter = shorter_side(data, network),
           .upright = data.orientation == "exif",
           .labels = data.labels,
           .header = data.header,

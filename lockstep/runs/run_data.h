@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct RunData {
   // Image to image: in the order of the images. Null if labels are learned.
   DatastorePtr training_targets, validation_targets, test_targets;
   bool random_crop = false;  // the trainer cuts training images at random places
+  // The trainer cuts regions of training images, and resizes them.
+  std::optional<RandomResizedCrop> resized_crop = {};
   // Images that were left out by bad_images = "skip": unreadable, or without a readable target.
   // Each has the path of the unreadable file.
   std::vector<UnreadableImage> skipped;

@@ -23,7 +23,7 @@ class Command(CommandTest):
         done = self.works("--help")
         self.assertEqual(done.stderr, "")
         commands = ["train", "sweep", "submit", "jobs", "cluster", "worker", "evaluate", "predict", "generate", "summary", "report", "dashboard",
-                    "verify", "verify-device", "diff", "architecture", "info", "export-digits", "runs", "upload", "shard",
+                    "verify", "verify-device", "diff", "architecture", "info", "export-digits", "preview", "runs", "upload", "shard",
                     "reference", "completion", "man"]
         self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
                          commands)

@@ -133,7 +133,8 @@ class Bash(unittest.TestCase):
                          ["adam", "adamw", "rmsprop", "sgdm"])
         self.assertEqual(self.complete("lockstep train job.toml --set training.solver=adam"),
                          ["adam", "adamw"])
-        self.assertEqual(self.complete("lockstep summary job.toml --set data.crop=r"), ["random"])
+        self.assertEqual(self.complete("lockstep summary job.toml --set data.crop=r"),
+                         ["random", "random_resized"])
         self.assertEqual(self.complete("lockstep train job.toml --set max_epochs=5 --set max_ep"),
                          ["max_epochs="])
         offered = self.complete("lockstep train job.toml --set ")

@@ -280,7 +280,54 @@ TEST_F(Images, TheShorterSideIsResizedBeforeTheCrop) {
   EXPECT_NE(text("other/receipt.jsonl"), receipts[0]);
 }
 
+TEST_F(Images, RegionsOfAnySizeAreResized) {
+  const Image small = resize(read_image(*builtin_digits(), 5), 10, 19);  // less than the input
+  const std::vector<std::byte> bytes = encode_png(small);
+  write("digits/0/small.png", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const auto with = [](std::vector<std::string> settings) {
+    settings.emplace_back("data.crop=random_resized");
+    settings.emplace_back("data.validation=held");
+    return settings;
+  };
+  const RunData data = open(with({}));
+  ASSERT_TRUE(data.resized_crop.has_value());
+  EXPECT_FALSE(data.random_crop);
+  EXPECT_EQ(*data.resized_crop, RandomResizedCrop());
+  // Of 20 x 24 the shorter side of validation images is 8/7 of 24.
+  const DatastorePtr held = open({"data.validation=held"}).validation;
+  const Image whole = read_image(*held, 0);
+  EXPECT_EQ(read_image(*data.validation, 0), crop(resize(whole, 27, 27), 20, 24));
+  EXPECT_EQ(read_image(*data.training, 1), read_image(*open({"data.validation=held"}).training, 1));
+  EXPECT_EQ(preparation_of(job(with({}))), (Preparation{.crop = true, .resize_shorter = 27}));
+  const std::vector<std::string> sized = with({"data.resize_shorter=40", "crop_area=[0.3, 0.9]"});
+  EXPECT_EQ(preparation_of(job(sized)), (Preparation{.crop = true, .resize_shorter = 40}));
+  EXPECT_EQ(open(sized).resized_crop->area, (NumberRange{0.3, 0.9}));
+  EXPECT_EQ(read_image(*open(sized).training, 1).height, 28);
+  std::vector<std::string> receipts;
+  for (const char* speed : {"threads=1", "threads=5", "cache_mib=0", "loader_threads=3"}) {
+    run_job(job(with({speed, "rotation=10"})), into(speed));
+    receipts.push_back(text(std::string(speed) + "/receipt.jsonl"));
+  }
+  for (const std::string& receipt : receipts) EXPECT_EQ(receipt, receipts[0]);
+  run_job(job(with({"rotation=10", "crop_area=[0.3, 0.9]"})), into("other"));
+  EXPECT_NE(text("other/receipt.jsonl"), receipts[0]);
+}
+
 TEST_F(Images, CropsThatCannotBeAreRefused) {
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"crop_area=[0.5, 1]"}); }),
+                  "[data] crop_area is for regions that are resized, but crop is \"none\"");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
+                    job({"crop_ratio=[1, 1]", "data.crop=center"});
+                  }),
+                  "[data] crop_ratio is for regions that are resized, but crop is \"center\"");
+  for (const char* wrong :
+       {"crop_area=[0, 0]", "crop_area=[0.5, 0.1]", "crop_area=[0.5, 1.1]", "crop_ratio=[0, 1]"}) {
+    EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
+                      job({"data.crop=random_resized", wrong});
+                    }),
+                    "crop_");
+  }
+
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.resize_shorter=30"}); }),
                   "[data] resize_shorter is for images that are cropped afterwards");
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] {

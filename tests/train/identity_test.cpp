@@ -67,6 +67,17 @@ TEST(Identity, NamesWhatHasNoDefault) {
             R"("training.schedule_iterations":[3.0,67.0],"training.solver":"adam","version":2})");
 }
 
+TEST(Identity, NamesTheRangesOfARandomResizedCrop) {
+  TrainingData data{some_digits(20)};
+  const ordered_json plain = identity({}, small_network(), data);
+  data.resized_crop.emplace();
+  ordered_json found = identity({}, small_network(), data);
+  EXPECT_EQ(found["resized_crop"].dump(),
+            R"({"area":[0.08,1.0],"ratio":[0.75,1.3333333333333333]})");
+  found.erase("resized_crop");
+  EXPECT_EQ(found, plain);
+}
+
 TEST(Identity, ADefaultThatIsWrittenOutLeavesNoTrace) {
   for (const char* solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
     for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {

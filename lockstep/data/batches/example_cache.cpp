@@ -142,7 +142,7 @@ void ExampleCache::place_values(const CachedShapes& shapes) {
     place(*target_, *spec.target, "targets");
   }
   if (arrays) example_bytes_ = round_up(example_bytes_, sizeof(float));
-  if (images_ == CachedImages::windowed && first_image == nullptr) {
+  if (images_ != CachedImages::exact && first_image == nullptr) {
     check_images(*store_, "random crop");
   }
 }
@@ -284,6 +284,10 @@ void ExampleCache::check_value(int64_t index, const CachedValue& value, Example&
   }
   if (images_ == CachedImages::windowed) {
     check_holds_window(*image, value.height(), value.width(), named(index));
+  } else if (images_ == CachedImages::resized) {
+    if (image->height < 1 || image->width < 1) {
+      throw DataError("[example cache] " + named(index) + " is an image without pixels");
+    }
   } else if (image->height != value.height() || image->width != value.width()) {
     throw DataError("[example cache] " + named(index) + " has the size " +
                         size_text(image->height, image->width, image->channels) + ", expected " +

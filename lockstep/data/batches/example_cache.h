@@ -28,6 +28,7 @@ struct Window;  // data/datastores/datastores.h
 enum class CachedImages {
   exact,     // images of the cache's size
   windowed,  // images of at least that size; get() returns a window of the cache's size
+  resized,   // images of any size; get() returns a region, resized to the cache's size
 };
 
 // How a cache returns an input or the target of an example: u8 for images, channel by channel, and
@@ -175,7 +176,7 @@ class ExampleCache {
  private:
   enum State : uint8_t { empty, busy, ready };
   // Whether examples are kept one by one because their sizes differ.
-  bool differ() const { return images_ == CachedImages::windowed || sequences_ > 0; }
+  bool differ() const { return images_ != CachedImages::exact || sequences_ > 0; }
   // Whole images, planar, and arrays, for each input and then the target.
   struct Whole {
     int64_t height = 0, width = 0;

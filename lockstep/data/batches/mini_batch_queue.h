@@ -39,6 +39,9 @@ struct MiniBatchQueueOptions {
   // sequences are augmented.
   bool augment_inputs = true;
   InputNoise noise = {};
+  // Images may have any size: of each one a region is drawn, which changes every epoch, and resized
+  // to the input's shape. Nothing: they have that shape.
+  std::optional<RandomResizedCrop> resized_crop = {};
   // Memory for decoded examples, which is taken as they are read. Examples beyond it are decoded
   // again in each epoch.
   size_t cache_bytes = size_t{1} << 30;

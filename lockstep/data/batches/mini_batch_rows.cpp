@@ -80,7 +80,8 @@ std::shared_ptr<const ExampleCache> MiniBatchRows::cache_of(const DatastorePtr& 
                      "network.output_shapes()[0]");
     shapes.target = options.target_shape ? *options.target_shape : inputs[0];
   }
-  return std::make_shared<const ExampleCache>(data, shapes, options.cache_bytes);
+  const CachedImages kind = options.resized_crop ? CachedImages::resized : CachedImages::exact;
+  return std::make_shared<const ExampleCache>(data, shapes, options.cache_bytes, kind);
 }
 
 void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions& options) {
@@ -88,6 +89,9 @@ void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions
   require_in_queue(!targets || targets.cache->size() == cache.size(),
                    "received " + counted(targets ? targets.cache->size() : 0, "target") + " for " +
                        counted(cache.size(), "observation"));
+  require_in_queue((cache.images() == CachedImages::resized) == options.resized_crop.has_value(),
+                   "a random resized crop needs a cache of images that are resized");
+  if (options.resized_crop) options.resized_crop->check();
   check_augmentation(*cache.store(), options.augmentation);
   if (options.noise.any() && !cache.has_images()) check_images(*cache.store(), "noise");
   require_in_queue(options.augment_inputs || !options.noise.any(),
@@ -113,8 +117,8 @@ void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions
       of_one_size || !options.augmentation.moves(),
       "images are translated, rotated, scaled or sheared, but their targets have another size",
       "only reflections are possible for targets of another size");
-  const bool cut = cache.images() == CachedImages::windowed;
-  require_in_queue(cut == (targets.cache->images() == CachedImages::windowed),
+  const bool cut = cache.images() != CachedImages::exact;
+  require_in_queue(cache.images() == targets.cache->images(),
                    "images and targets must both be cut at random, or neither");
   require_in_queue(of_one_size || !cut,
                    "images are cut at random, but their targets have another size",
@@ -178,6 +182,20 @@ void MiniBatchRows::augment_steps(MiniBatch& batch, int64_t row, size_t k, int64
                    values, static_cast<int64_t>(k));
 }
 
+// Where the images of an observation are cut.
+Window MiniBatchRows::window_of(int64_t epoch, int64_t observation) const {
+  switch (cache_.images()) {
+    case CachedImages::windowed:
+      return draw_window(options_.seed, epoch, observation);
+    case CachedImages::resized:
+      return {
+          .center = false,
+          .region = draw_resized_crop(*options_.resized_crop, options_.seed, epoch, observation)};
+    default:
+      return {};
+  }
+}
+
 void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const {
   const auto i = static_cast<size_t>(row);
   const int64_t observation = batch.observations[i];
@@ -186,9 +204,7 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   const AugmentationDraw* const draw = changes_images_ ? &drawn : nullptr;
   const AugmentationDraw moves = drawn.only_moves();
   if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
-  const Window where = cache_.images() == CachedImages::windowed
-                           ? draw_window(options_.seed, batch.epoch, observation)
-                           : Window{};
+  const Window where = window_of(batch.epoch, observation);
   Size2d size;
   const uint8_t* const example = cache_.get(observation, where, scratch, &size);
   const auto place_steps = [&](size_t k, const ExampleCache& cache, const CachedValue& value,

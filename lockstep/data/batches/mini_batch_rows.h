@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+struct Window;  // data/datastores/datastores.h
+
 // Makes the rows of a MiniBatchQueue. Thread-safe; several threads may make different rows of one
 // mini-batch.
 class MiniBatchRows {
@@ -38,6 +40,7 @@ class MiniBatchRows {
  private:
   bool size_sequences(MiniBatch& batch, size_t i) const;
   IndexRange piece_of(const MiniBatch& batch, int64_t steps) const;
+  Window window_of(int64_t epoch, int64_t observation) const;
   void augment_steps(MiniBatch& batch, int64_t row, size_t k, int64_t steps) const;
 
   const ExampleCache& cache_;

@@ -9,14 +9,21 @@
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/data/batches/example_values.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/images/resize.h"
 
 namespace lockstep {
 namespace {
 
-// Copies the window of a whole image.
+// Copies the window of a whole image, or resizes its region.
 void cut_image(const CachedValue& value, const std::vector<uint8_t>& from, Size2d whole,
-               const Window& where, uint8_t* to) {
+               const Window& where, bool resize, uint8_t* to) {
   const int64_t height = value.height(), width = value.width();
+  if (resize) {
+    const Region region = where.region ? resized_region(*where.region, whole[0], whole[1])
+                                       : central_region(whole, height, width);
+    detail::resize_region(from.data(), whole, value.channels(), region, {height, width}, to);
+    return;
+  }
   const int64_t top = where.top(whole[0], height), left = where.left(whole[1], width);
   for (int64_t c = 0; c < value.channels(); ++c) {
     for (int64_t y = 0; y < height; ++y, to += width) {
@@ -77,8 +84,9 @@ void ExampleCache::cut(const Whole& whole, const Window& where,
       std::memcpy(to, &steps, sizeof steps);
       std::copy(from.begin(), from.end(), scratch.data() + next);
       next += round_up(from.size());
-    } else if (value.kind == ValueKind::image && images_ == CachedImages::windowed) {
-      cut_image(value, from, {whole.height, whole.width}, where, to);
+    } else if (value.kind == ValueKind::image && images_ != CachedImages::exact) {
+      cut_image(value, from, {whole.height, whole.width}, where, images_ == CachedImages::resized,
+                to);
     } else {
       std::copy(from.begin(), from.end(), to);
     }

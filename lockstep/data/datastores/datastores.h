@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "lockstep/base/fields.h"
 #include "lockstep/base/numeric/shape.h"
 #include "lockstep/data/datastores/datastore.h"
+#include "lockstep/data/images/augmentation.h"
 
 namespace lockstep {
 
@@ -271,6 +273,9 @@ DatastorePtr shorter_resized(DatastorePtr store, int64_t side);
 struct Window {
   bool center = true;
   uint32_t row = 0, column = 0;
+  // Of images that are resized after the cut: the region that is cut. Nothing: the largest central
+  // one of the result's proportions.
+  std::optional<RegionDraw> region = {};
 
   // Returns the first of `size` positions among `whole` >= size.
   static int64_t first(bool center, uint32_t share, int64_t whole, int64_t size) {

@@ -10,7 +10,7 @@
 #include "lockstep/data/images/appearance.h"
 #include "lockstep/data/images/augment_sequence.h"
 #include "lockstep/data/images/image.h"
-#include "lockstep/engine/kernels/elementwise/double_functions.h"
+#include "lockstep/data/images/regions.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 
 namespace lockstep {
@@ -29,29 +29,22 @@ int64_t pick(uint32_t bits, const Size2d& range, const char* name) {
   return low + static_cast<int64_t>((bits * n) >> 32);
 }
 
+using detail::area_rule;
+using detail::check_draw_range;
+using detail::draw_region;
+using detail::ratio_rule;
+
 constexpr NumberRangeRule rotation_rule{.min = -360, .max = 360, .symmetric = true};
 constexpr NumberRangeRule scale_rule{.min = 0.01, .max = 100};
 constexpr NumberRangeRule shear_rule{.min = -89, .max = 89, .symmetric = true};
 constexpr NumberRangeRule change_rule{.min = -1, .max = 9, .symmetric = true};
 constexpr NumberRangeRule hue_rule{.min = -0.5, .max = 0.5, .symmetric = true};
 constexpr NumberRangeRule blur_rule{.min = 0, .max = 100};
-constexpr NumberRangeRule area_rule{.min = 0, .max = 1};
-constexpr NumberRangeRule ratio_rule{.min = 0.01, .max = 100};
-
-void check_range(const NumberRange& range, const NumberRangeRule& rule, const char* name) {
-  const double low = range[0], high = range[1];
-  if (!(low <= high && low >= rule.min && high <= rule.max)) {
-    throw InvalidArgument("[augmentation] " + std::string(name) + " is [" + std::to_string(low) +
-                              ", " + std::to_string(high) + "]",
-                          "the lower end comes first; both lie within " + std::to_string(rule.min) +
-                              " and " + std::to_string(rule.max));
-  }
-}
 
 // Maps 32 random bits to a number in [low, high].
 double pick(uint32_t bits, const NumberRange& range, const NumberRangeRule& rule,
             const char* name) {
-  check_range(range, rule, name);
+  check_draw_range(range, rule, "[augmentation] " + std::string(name));
   const double low = range[0], high = range[1];
   return std::min(high, std::fma(high - low, bits * 0x1p-32, low));
 }
@@ -99,34 +92,6 @@ std::array<uint8_t, 4> order_of(uint32_t bits) {
     number /= left;
   }
   return order;
-}
-
-// Draws of regions: the area is uniformly distributed, and so is the logarithm of the ratio. Each
-// try has a block of the stream.
-RegionDraw draw_region(const RandomStream& stream, uint64_t first_block, const NumberRange& area,
-                       const NumberRange& ratio, const char* area_name, const char* ratio_name) {
-  check_range(area, area_rule, area_name);
-  check_range(ratio, ratio_rule, ratio_name);
-  const double low = kernels::in_double::logarithm(ratio[0]);
-  const double high = kernels::in_double::logarithm(ratio[1]);
-  RegionDraw draw;
-  for (size_t i = 0; i < draw.tries.size(); ++i) {
-    const std::array<uint32_t, 4> words = stream.block(first_block + i);
-    RegionDraw::Try& one = draw.tries[i];
-    one.area = std::min(area[1], std::fma(area[1] - area[0], words[0] * 0x1p-32, area[0]));
-    const double exponent = std::fma(high - low, words[1] * 0x1p-32, low);
-    one.ratio = std::clamp(kernels::in_double::exponential(exponent), ratio[0], ratio[1]);
-    one.row = words[2];
-    one.column = words[3];
-  }
-  return draw;
-}
-
-int64_t rounded(double value) { return static_cast<int64_t>(std::floor(value + 0.5)); }
-
-// The first of `size` positions among `whole`.
-int64_t position(uint32_t share, int64_t whole, int64_t size) {
-  return static_cast<int64_t>((uint64_t{share} * static_cast<uint64_t>(whole - size + 1)) >> 32);
 }
 
 uint64_t eight(const uint8_t* from) {
@@ -301,8 +266,10 @@ void draw_appearance(const Augmentation& augmentation, const RandomStream& strea
   draw.erases = happens(others[1], augmentation.random_erasing, "random_erasing");
   constexpr uint64_t kErasing = 32;
   if (augmentation.random_erasing > 0) {
-    draw.erasing = draw_region(stream, kErasing, augmentation.erasing_area,
-                               augmentation.erasing_ratio, "erasing_area", "erasing_ratio");
+    check_draw_range(augmentation.erasing_area, area_rule, "[augmentation] erasing_area");
+    check_draw_range(augmentation.erasing_ratio, ratio_rule, "[augmentation] erasing_ratio");
+    draw.erasing =
+        draw_region(stream, kErasing, augmentation.erasing_area, augmentation.erasing_ratio);
   }
 }
 
@@ -314,18 +281,6 @@ AugmentationDraw AugmentationDraw::only_moves() const {
   moves.blur = 0;
   moves.erases = false;
   return moves;
-}
-
-std::optional<Region> erased_region(const RegionDraw& draw, int64_t height, int64_t width) {
-  const double pixels = static_cast<double>(height) * static_cast<double>(width);
-  for (const RegionDraw::Try& one : draw.tries) {
-    const int64_t rows = rounded(std::sqrt(pixels * one.area * one.ratio));
-    const int64_t columns = rounded(std::sqrt(pixels * one.area / one.ratio));
-    if (rows >= height || columns >= width) continue;
-    return Region{position(one.row, height, rows), position(one.column, width, columns), rows,
-                  columns};
-  }
-  return std::nullopt;
 }
 
 AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t seed, int64_t epoch,

@@ -96,12 +96,39 @@ struct RegionDraw {
     friend bool operator==(const Try&, const Try&) = default;
   };
   std::array<Try, 10> tries{};
+  NumberRange ratio{1, 1};  // the range of the ratios
   friend bool operator==(const RegionDraw&, const RegionDraw&) = default;
 };
 
 // The region that torchvision's RandomErasing erases: `ratio` is height over width. Nothing if none
 // of the draws gives one that is lower and narrower than the image. Thread-safe.
 std::optional<Region> erased_region(const RegionDraw& draw, int64_t height, int64_t width);
+
+// The region of an image that is resized to the network's input, as torchvision's
+// RandomResizedCrop draws it: its area is uniformly distributed, and so is the logarithm of its
+// ratio.
+struct RandomResizedCrop {
+  NumberRange area{0.08, 1};           // [low, high] share of the image, more than 0, at most 1
+  NumberRange ratio{0.75, 4.0 / 3.0};  // [low, high] width over height, 0.01 to 100
+
+  // Throws InvalidArgument, naming the range, for one with low > high or out of bounds.
+  void check() const;
+  friend bool operator==(const RandomResizedCrop&, const RandomResizedCrop&) = default;
+};
+
+// Returns the draw for one use of one observation: a function of its arguments only
+// (RandomUse::augment, keys as in draw_augmentation(); each of the blocks 48 to 57 is a try).
+// Throws InvalidArgument as RandomResizedCrop::check(). Thread-safe.
+RegionDraw draw_resized_crop(const RandomResizedCrop& crop, uint64_t seed, int64_t epoch,
+                             int64_t index_in_listing, int64_t repetition = 0);
+
+// The region of an image of this size: that of the first try that fits into it. If none does, the
+// largest central one whose ratio is in the range. Both sides are at least 1. Thread-safe.
+Region resized_region(const RegionDraw& draw, int64_t height, int64_t width);
+
+// The largest region in the center of an image that has the proportions of `height` x `width`,
+// rounded down to whole pixels. Thread-safe.
+Region central_region(const Size2d& whole, int64_t height, int64_t width);
 
 // The random values for one image.
 struct AugmentationDraw {

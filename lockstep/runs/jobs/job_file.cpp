@@ -156,6 +156,25 @@ std::vector<std::string> given_fields(const json& tree) {
   return names;
 }
 
+void check_crop(const JobData& data) {
+  if (data.resize && data.crop != "none") {
+    throw InvalidArgument("[data] resize and crop cannot both be given",
+                          "resize already changes every image to the size of the network's input; "
+                          "resize_shorter = 256 keeps its proportions before the crop");
+  }
+  if (data.resize_shorter > 0 && data.crop == "none") {
+    throw InvalidArgument("[data] resize_shorter is for images that are cropped afterwards",
+                          "set crop = \"center\" or \"random\", or use resize = true alone");
+  }
+  const RandomResizedCrop usual, given{.area = data.crop_area, .ratio = data.crop_ratio};
+  given.check();
+  if (data.crop == "random_resized" || given == usual) return;
+  throw InvalidArgument(std::string("[data] ") +
+                            (given.area == usual.area ? "crop_ratio" : "crop_area") +
+                            " is for regions that are resized, but crop is \"" + data.crop + "\"",
+                        "set crop = \"random_resized\"");
+}
+
 Job read_tree(JobSource& source, const std::string& path,
               const std::vector<std::string>& settings) {
   json& tree = source.tree;
@@ -213,15 +232,7 @@ Job read_tree(JobSource& source, const std::string& path,
     throw InvalidArgument("[data] train is missing",
                           "a folder of images, a .csv file, or \"builtin:digits\"");
   }
-  if (job.data.resize && job.data.crop != "none") {
-    throw InvalidArgument("[data] resize and crop cannot both be given",
-                          "resize already changes every image to the size of the network's input; "
-                          "resize_shorter = 256 keeps its proportions before the crop");
-  }
-  if (job.data.resize_shorter > 0 && job.data.crop == "none") {
-    throw InvalidArgument("[data] resize_shorter is for images that are cropped afterwards",
-                          "set crop = \"center\" or \"random\", or use resize = true alone");
-  }
+  check_crop(job.data);
   if (!job.data.validation.empty() && job.data.validation_fraction > 0) {
     throw InvalidArgument("[data] validation and validation_fraction cannot both be given");
   }
@@ -302,12 +313,21 @@ void JobData::visit(FieldVisitor& v) {
   v.text("test_targets", test_targets, "the same, for the test data");
   v.flag("resize", resize, "resize images to the network's input and output");
   v.integer("resize_shorter", resize_shorter,
-            "pixels of the shorter side to which images are resized before `crop`; 0: not resized",
+            "pixels of the shorter side to which images are resized before `crop`; 0: not resized, "
+            "with \"random_resized\" 8/7 of the network's input (256 for 224); that resizes "
+            "validation and test images alone",
             {.min = 0, .max = max_image_side});
   v.text("crop", crop,
-         "crop images to the network's input: at their \"center\", or at \"random\" positions in "
-         "training",
-         {"none", "center", "random"});
+         "crop images to the network's input: at their \"center\", or in training at \"random\" "
+         "positions, or \"random_resized\": random regions, resized to the input",
+         {"none", "center", "random", "random_resized"});
+  v.number_range("crop_area", crop_area,
+                 "random_resized: share of the image that is kept, drawn from [low, high]",
+                 {.min = 0, .max = 1});
+  v.number_range("crop_ratio", crop_ratio,
+                 "random_resized: width over height of what is kept, drawn from [low, high] by its "
+                 "logarithm",
+                 {.min = 0.01, .max = 100});
   v.text("orientation", orientation,
          "images as \"stored\", or turned as their \"exif\" orientation says", {"stored", "exif"});
   v.text("bad_images", bad_images, "unreadable images: \"stop\" the run, or \"skip\" and list them",

@@ -71,8 +71,11 @@ struct JobData {
   int64_t resize_shorter = 0;
   // Cuts images to the size of the network's input instead: "none", "center", or "random" (training
   // images at a random place that changes every epoch, other images at the center). Images must be
-  // at least as large as the input.
+  // at least as large as the input. "random_resized": a region of each training image, drawn again
+  // in every epoch, is resized to the input (RandomResizedCrop); other images get a shorter side of
+  // resize_shorter pixels (0: 8/7 of the input's longer side) and are cut at the center.
   std::string crop = "none";
+  NumberRange crop_area = RandomResizedCrop().area, crop_ratio = RandomResizedCrop().ratio;
   // "exif": JPEG, PNG and WebP images are turned as their EXIF orientation says; "stored": none is.
   std::string orientation = "stored";
   // Images that cannot be read: "stop" ends the run at the first one. "skip" leaves them out of the

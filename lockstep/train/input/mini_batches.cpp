@@ -14,6 +14,7 @@ MiniBatchQueueOptions mini_batches_of(const TrainingData& data, const TrainingOp
   queue.seed = static_cast<uint64_t>(options.seed);
   queue.augmentation = data.augmentation;
   queue.noise = data.noise;
+  queue.resized_crop = data.resized_crop;
   queue.threads = static_cast<int>(options.data.loader_threads);
   queue.prefetch = static_cast<int>(options.data.prefetch);
   queue.max_epochs = options.max_epochs;

@@ -259,6 +259,12 @@ void check_changes(const TrainingData& data) {
   check_augmentation(*data.training, data.augmentation);
   if (data.noise.any()) check_images(*data.training, "noise");
   if (data.random_crop) check_images(*data.training, "random crop");
+  if (!data.resized_crop) return;
+  check_images(*data.training, "random resized crop");
+  data.resized_crop->check();
+  if (!data.random_crop) return;
+  throw InvalidArgument("[training] random_crop and resized_crop cannot both be set",
+                        "a random resized crop is one at a random place, too");
 }
 
 void check_fits(const Network& network, const Datastore& data, const DatastorePtr& targets) {

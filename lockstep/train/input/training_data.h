@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,9 @@ struct TrainingData {
   // A loss of the user. Then the network may have any number of outputs, and there is no training
   // accuracy.
   TrainingLoss loss = {};
+  // Training images (and their targets) may have any size. A region of each one is drawn again in
+  // every epoch, and resized to the network's input. Not with random_crop.
+  std::optional<RandomResizedCrop> resized_crop = {};
 };
 
 // The same examples with the columns of tables in the order in which the network learned them

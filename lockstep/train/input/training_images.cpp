@@ -29,7 +29,7 @@ struct ImagesKey {
   DatastorePtr training, targets, validation, validation_targets;
   std::vector<Shape> inputs, outputs;
   int64_t cache_mib = 0;
-  bool random_crop = false;
+  CachedImages kind = CachedImages::exact;
   bool operator==(const ImagesKey&) const = default;
 };
 
@@ -43,6 +43,11 @@ Mutex kept_mutex;
 bool keeps_images LOCKSTEP_GUARDED_BY(kept_mutex) = false;
 std::optional<KeptImages> kept_images LOCKSTEP_GUARDED_BY(kept_mutex);
 
+CachedImages kind_of(const TrainingData& data) {
+  if (data.resized_crop) return CachedImages::resized;
+  return data.random_crop ? CachedImages::windowed : CachedImages::exact;
+}
+
 TrainingImages open_new_images(const Network& network, const TrainingData& data,
                                const TrainingOptions& options) {
   TrainingImages images;
@@ -54,9 +59,9 @@ TrainingImages open_new_images(const Network& network, const TrainingData& data,
   // Made after the validation caches, because a cache of images to be cut takes all the remaining
   // memory: the sizes of its images are not known in advance. If there are separate targets, they
   // get half of it.
-  const CachedImages kind = data.random_crop ? CachedImages::windowed : CachedImages::exact;
-  const bool halved =
-      data.random_crop && data.training_targets && data.training_targets != data.training;
+  const CachedImages kind = kind_of(data);
+  const bool halved = kind != CachedImages::exact && data.training_targets &&
+                      data.training_targets != data.training;
   images.training =
       cache_for(network, data.training, budget_left(images, options) / (halved ? 2 : 1), kind);
   images.targets = target_cache_for(network, data.training_targets, images.training,
@@ -88,7 +93,7 @@ TrainingImages open_images(const Network& network, const TrainingData& data,
   if (!keeps_images) return open_new_images(network, data, options);
   ImagesKey key{data.training,           data.training_targets,  data.validation,
                 data.validation_targets, network.input_shapes(), network.output_shapes(),
-                options.data.cache_mib,  data.random_crop};
+                options.data.cache_mib,  kind_of(data)};
   if (kept_images && kept_images->key == key) return kept_images->images;
   kept_images.reset();  // first, because both may not fit into the memory
   TrainingImages images = open_new_images(network, data, options);

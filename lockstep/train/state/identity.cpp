@@ -85,6 +85,9 @@ nlohmann::ordered_json identity_of(const Network& network, const TrainingData& d
   entries["data"] = listings.training.to_string();
   if (data.validation) entries["validation_data"] = listings.validation.to_string();
   if (data.random_crop) entries["random_crop"] = true;
+  if (const auto& crop = data.resized_crop) {
+    entries["resized_crop"] = {{"area", crop->area}, {"ratio", crop->ratio}};
+  }
   if (data.training_targets) entries["targets"] = listings.training_targets.to_string();
   if (data.validation_targets) {
     entries["validation_targets"] = listings.validation_targets.to_string();

@@ -1,5 +1,9 @@
+#include "lockstep/data/datastores/images/resize.h"
+
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
@@ -11,10 +15,10 @@ namespace {
 // The weights of source pixels in one pixel of the result. Their sum is 2^16.
 struct Taps {
   int64_t first = 0;
-  std::vector<int64_t> weights;
+  std::vector<int32_t> weights;
 };
 
-constexpr int64_t kOne = int64_t{1} << 16;
+constexpr int32_t kOne = 1 << 16;
 
 std::vector<Taps> taps_for(int64_t from, int64_t to) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
@@ -34,10 +38,10 @@ std::vector<Taps> taps_for(int64_t from, int64_t to) {
     }
     // Rounds the running sum, so that the weights add up exactly.
     double sum = 0;
-    int64_t given = 0;
+    int32_t given = 0;
     for (double share : shares) {
       sum += share;
-      const auto upto = static_cast<int64_t>(std::floor(sum / total * kOne + 0.5));
+      const auto upto = static_cast<int32_t>(std::floor(sum / total * kOne + 0.5));
       taps.weights.push_back(upto - given);
       given = upto;
     }
@@ -45,23 +49,39 @@ std::vector<Taps> taps_for(int64_t from, int64_t to) {
   return all;
 }
 
-// Resizes one direction: `lines` lines of `from` elements become lines of `to` elements of `side`
-// bytes each.
-void resample(const uint8_t* source, uint8_t* target, int64_t lines, int64_t from, int64_t to,
-              int64_t side) {
-  const std::vector<Taps> all = taps_for(from, to);
+// Sums of neighbors along lines, `side` elements of a pixel at a time. Pixels lie `apart` bytes
+// apart.
+template <int side>
+void resample_pixels(const std::vector<Taps>& all, const uint8_t* source, int64_t lines,
+                     int64_t line_bytes, int64_t apart, uint8_t* target) {
   for (int64_t line = 0; line < lines; ++line) {
-    for (int64_t i = 0; i < to; ++i) {
-      const Taps& taps = all[static_cast<size_t>(i)];
-      for (int64_t s = 0; s < side; ++s) {
-        int64_t sum = kOne / 2;
-        for (size_t k = 0; k < taps.weights.size(); ++k) {
-          const int64_t at = (line * from + taps.first + static_cast<int64_t>(k)) * side + s;
-          sum += taps.weights[k] * source[at];
-        }
-        target[(line * to + i) * side + s] = static_cast<uint8_t>(sum / kOne);
+    const uint8_t* const first = source + line * line_bytes;
+    for (const Taps& taps : all) {
+      std::array<int32_t, side> sums;
+      sums.fill(kOne / 2);
+      const uint8_t* pixel = first + taps.first * apart;
+      for (const int32_t weight : taps.weights) {
+        for (size_t s = 0; s < side; ++s) sums[s] += weight * pixel[s];
+        pixel += apart;
       }
+      for (size_t s = 0; s < side; ++s) target[s] = static_cast<uint8_t>(sums[s] >> 16);
+      target += apart;
     }
+  }
+}
+
+// Whole lines of `count` elements: the sum of neighboring lines.
+void resample_lines(const std::vector<Taps>& all, const uint8_t* source, int64_t count,
+                    uint8_t* target) {
+  std::vector<int32_t> sums(static_cast<size_t>(count));
+  for (const Taps& taps : all) {
+    std::fill(sums.begin(), sums.end(), kOne / 2);
+    const uint8_t* line = source + taps.first * count;
+    for (const int32_t weight : taps.weights) {
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += weight * line[i];
+      line += count;
+    }
+    for (const int32_t sum : sums) *target++ = static_cast<uint8_t>(sum >> 16);
   }
 }
 
@@ -143,14 +163,33 @@ Image resize(Image image, int64_t height, int64_t width) {
   if (image.height < 1 || image.width < 1 || image.channels < 1) {
     throw InvalidArgument("[resize] there are no pixels to resize");
   }
-  const auto bytes = [&](int64_t rows, int64_t columns) {
-    return static_cast<size_t>(rows * columns * image.channels);
-  };
-  std::vector<uint8_t> wide(bytes(image.height, width));
-  resample(image.pixels.data(), wide.data(), image.height, image.width, width, image.channels);
-  Image result{height, width, image.channels, std::vector<uint8_t>(bytes(height, width))};
-  resample(wide.data(), result.pixels.data(), 1, image.height, height, width * image.channels);
+  const int64_t side = image.channels, row = image.width * side;
+  Image result{height, width, side,
+               std::vector<uint8_t>(static_cast<size_t>(height * width * side))};
+  std::vector<uint8_t> wide(static_cast<size_t>(image.height * width * side));
+  const std::vector<Taps> columns = taps_for(image.width, width);
+  const uint8_t* const from = image.pixels.data();
+  if (side == 3) {
+    resample_pixels<3>(columns, from, image.height, row, side, wide.data());
+  } else {
+    for (int64_t c = 0; c < side; ++c) {
+      resample_pixels<1>(columns, from + c, image.height, row, side, wide.data() + c);
+    }
+  }
+  resample_lines(taps_for(image.height, height), wide.data(), width * side, result.pixels.data());
   return result;
+}
+
+void detail::resize_region(const uint8_t* planes, const Size2d& whole, int64_t channels,
+                           const Region& region, const Size2d& size, uint8_t* to) {
+  const std::vector<Taps> columns = taps_for(region.width, size[1]);
+  const std::vector<Taps> rows = taps_for(region.height, size[0]);
+  std::vector<uint8_t> wide(static_cast<size_t>(region.height * size[1]));
+  for (int64_t c = 0; c < channels; ++c, to += size[0] * size[1]) {
+    const int64_t first = (c * whole[0] + region.top) * whole[1] + region.left;
+    resample_pixels<1>(columns, planes + first, region.height, whole[1], 1, wide.data());
+    resample_lines(rows, wide.data(), size[1], to);
+  }
 }
 
 DatastorePtr resized(DatastorePtr store, int64_t height, int64_t width) {
