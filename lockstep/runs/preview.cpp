@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/data/batches/mini_batch_rows.h"
@@ -125,6 +126,7 @@ Preview preview_of(const Job& job, const PreviewOptions& options,
       rows.label(batch, i);
       rows.make(batch, i, scratch);
     }
+    if (rows.mixes()) rows.mix(batch, {IndexRange{0, batch.size()}});
     const RowArray& array = batch.arrays[input];
     for (int64_t i = 0; i < batch.size(); ++i) {
       const auto* const planes = reinterpret_cast<const uint8_t*>(array.bytes.data()) +

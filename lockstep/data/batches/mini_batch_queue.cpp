@@ -90,10 +90,10 @@ struct MiniBatchQueue::State {
   // changes all members that it needs without the mutex.
   struct Slot {
     std::unique_ptr<MiniBatch> batch;
-    std::vector<IndexRange> wanted;
-    int64_t rows = 0, claimed = 0;  // rows that pieces have claimed
-    int pieces = 0;                 // pieces in progress
-    int64_t failed = 0;             // first row that failed, if there is an error
+    std::vector<IndexRange> wanted, others;  // others: with which wanted ones are mixed
+    int64_t rows = 0, claimed = 0;           // rows that pieces have claimed
+    int pieces = 0;                          // pieces in progress
+    int64_t failed = 0;                      // first row that failed, if there is an error
     std::exception_ptr error;
     bool ready = false;
   };
@@ -303,6 +303,10 @@ struct MiniBatchQueue::State {
         try {
           const ArithmeticMode mode;
           slot.batch->observations_digest = digest_observations(slot.batch->observations);
+          if (rows.mixes()) {
+            const std::vector<IndexRange> all{{0, slot.batch->size()}};
+            rows.mix(*slot.batch, options.rows ? slot.wanted : all);
+          }
           if (options.preprocess) {
             options.preprocess(*slot.batch);
             slot.batch->check();
@@ -362,8 +366,12 @@ struct MiniBatchQueue::State {
         wanted.insert(wanted.end(), first + begin_row, first + end_row);
       };
       if (options.rows) {
-        for (const IndexRange& range : options.rows(epoch, index, at.count)) {
-          add(range.first, range.end());
+        const std::vector<IndexRange> ranges = options.rows(epoch, index, at.count);
+        for (const IndexRange& range : ranges) add(range.first, range.end());
+        if (rows.mixes()) {
+          for (const IndexRange& range : MiniBatchRows::mixed_with(ranges, at.count)) {
+            add(range.first, range.end());
+          }
         }
       } else {
         add(0, at.count);
@@ -398,13 +406,17 @@ struct MiniBatchQueue::State {
     batch.observations.assign(first, first + at.count);
     rows.begin(batch);
     if (options.rows) slot.wanted = options.rows(batch.epoch, batch.index, at.count);
+    if (rows.mixes()) slot.others = MiniBatchRows::mixed_with(slot.wanted, at.count);
     slot.rows = at.count;
   }
 
   void make(Slot& slot, int64_t row, std::vector<uint8_t>& scratch) const {
     rows.label(*slot.batch, row);
     const auto holds = [&](auto& r) { return row >= r.first && row < r.end(); };
-    if (options.rows && std::none_of(slot.wanted.begin(), slot.wanted.end(), holds)) return;
+    if (options.rows && std::ranges::none_of(slot.wanted, holds) &&
+        std::ranges::none_of(slot.others, holds)) {
+      return;
+    }
     rows.make(*slot.batch, row, scratch);
   }
 };

@@ -62,7 +62,11 @@ MiniBatchRows::MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOpti
                        .shape = targets_.value->shape});
     has_labels_ = !labels && !cache.store()->classes().empty();
   }
+  labels_ = arrays_.size();
   if (has_labels_) arrays_.push_back({.name = "labels", .type = DType::i32, .shape = {}});
+  if (!mixes()) return;
+  arrays_.push_back({.name = "other_labels", .type = DType::i32, .shape = {}});
+  arrays_.push_back({.name = "label_shares", .type = DType::f32, .shape = {}});
 }
 
 std::shared_ptr<const ExampleCache> MiniBatchRows::cache_of(const DatastorePtr& data,
@@ -97,6 +101,11 @@ void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions
   require_in_queue(options.augment_inputs || !options.noise.any(),
                    "noise needs augmented images, but augment_inputs is off",
                    "set augment_inputs, or remove the noise");
+  require_in_queue(!options.augmentation.mixes() || (cache.inputs().size() == 1 && !targets),
+                   "mixup and cutmix are for examples of one image and a class label",
+                   "leave them out of the augmentation");
+  require_in_queue(!options.augmentation.mixes() || options.augment_inputs,
+                   "mixup and cutmix need augmented images, but augment_inputs is off");
   const CachedValue* image = nullptr;
   for (const CachedValue& input : cache.inputs()) {
     if (input.kind == ValueKind::array) continue;
@@ -165,7 +174,37 @@ void MiniBatchRows::label(MiniBatch& batch, int64_t row) const {
   if (!has_labels_) return;
   const auto i = static_cast<size_t>(row);
   const auto label = static_cast<int32_t>(cache_.label(batch.observations[i]));
-  batch.arrays.back().values<int32_t>()[i] = label;
+  batch.arrays[labels_].values<int32_t>()[i] = label;
+}
+
+std::vector<IndexRange> MiniBatchRows::mixed_with(const std::vector<IndexRange>& rows, int64_t n) {
+  std::vector<IndexRange> others;
+  for (const IndexRange& range : rows) {
+    if (range.count > 0) others.push_back({(range.first + n - 1) % n, 1});
+  }
+  return others;
+}
+
+void MiniBatchRows::mix(MiniBatch& batch, const std::vector<IndexRange>& rows) const {
+  const auto n = static_cast<size_t>(batch.size());
+  const CachedValue& image = cache_.inputs()[0];
+  const int64_t height = image.height(), width = image.width();
+  const MixDraw draw = draw_mix(options_.augmentation, options_.seed, batch.epoch, batch.index);
+  const std::span<const int32_t> labels = batch.arrays[labels_].values<int32_t>();
+  const std::span<int32_t> others = batch.arrays[labels_ + 1].values<int32_t>();
+  for (size_t i = 0; i < n; ++i) others[i] = labels[(i + n - 1) % n];
+  std::ranges::fill(batch.arrays[labels_ + 2].values<float>(),
+                    static_cast<float>(draw.own_share(height, width)));
+  auto* const pixels = reinterpret_cast<uint8_t*>(batch.arrays[0].bytes.data());
+  const size_t bytes = batch.arrays[0].row_bytes();
+  const std::vector<uint8_t> last(pixels + (n - 1) * bytes, pixels + n * bytes);
+  // From the last row on, so that the one before is not mixed yet.
+  for (auto range = rows.rbegin(); range != rows.rend(); ++range) {
+    for (int64_t i = range->end() - 1; i >= range->first; --i) {
+      uint8_t* const own = pixels + static_cast<size_t>(i) * bytes;
+      mix_into(draw, i > 0 ? own - bytes : last.data(), height, width, image.channels(), own);
+    }
+  }
 }
 
 // Augments a row of input `k`, a sequence of `steps` steps of which the mini-batch has a piece.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 
@@ -36,6 +37,12 @@ class MiniBatchRows {
   void label(MiniBatch& batch, int64_t row) const;
   // Writes inputs and target of a row. `scratch` is for ExampleCache::get().
   void make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const;
+  // Whether rows are mixed with each other, once all of them are made.
+  bool mixes() const { return options_.augmentation.mixes(); }
+  // The rows with which these ones are mixed.
+  static std::vector<IndexRange> mixed_with(const std::vector<IndexRange>& rows, int64_t n);
+  // Mixes these rows, which are made like those of mixed_with(), and labels all rows.
+  void mix(MiniBatch& batch, const std::vector<IndexRange>& rows) const;
 
  private:
   bool size_sequences(MiniBatch& batch, size_t i) const;
@@ -48,7 +55,8 @@ class MiniBatchRows {
   const CachedTargets targets_;
   const bool changes_images_, changes_sequences_;
   std::vector<RowArray> arrays_;  // names, types and shapes: inputs, targets, labels
-  bool has_labels_ = true;        // the last one
+  bool has_labels_ = true;
+  size_t labels_ = 0;  // their array
 };
 
 }  // namespace lockstep

@@ -201,11 +201,20 @@ void Augmentation::visit(FieldVisitor& v) {
   v.number_range("erasing_ratio", erasing_ratio,
                  "height over width of what is erased, drawn from [low, high] by its logarithm",
                  ratio_rule);
+  v.number("mixup", mixup,
+           "mixes each image with another one of the mini-batch: parameter of the Beta "
+           "distribution of their shares; 0: off",
+           {.min = 0, .max = 100});
+  v.number("cutmix", cutmix,
+           "the same, by a rectangle of the other image; with mixup each mini-batch takes one of "
+           "both with probability 0.5",
+           {.min = 0, .max = 100});
   visit_sequence_fields(*this, v);
 }
 
 void Augmentation::check() const {
   draw_augmentation(*this, 0, 0, 0);
+  draw_mix(*this, 0, 0, 0);
   check_sequence_fields(*this);
 }
 
@@ -216,7 +225,7 @@ bool Augmentation::changes_appearance() const {
 }
 
 bool Augmentation::only_maps() const {
-  return !changes_appearance() && fill_of(fill) == std::array<uint8_t, 3>{};
+  return !changes_appearance() && !mixes() && fill_of(fill) == std::array<uint8_t, 3>{};
 }
 
 std::string Augmentation::image_change() const {
@@ -237,7 +246,9 @@ std::string Augmentation::image_change() const {
   if (saturation != no_angle) return "saturation";
   if (hue != no_angle) return "hue";
   if (blur != no_angle && blur_probability > 0) return "blur";
-  return random_erasing > 0 ? "random_erasing" : "";
+  if (random_erasing > 0) return "random_erasing";
+  if (mixup > 0) return "mixup";
+  return cutmix > 0 ? "cutmix" : "";
 }
 
 bool Augmentation::moves() const {

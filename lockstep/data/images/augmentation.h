@@ -39,6 +39,11 @@ struct Augmentation {
   double random_erasing = 0;             // the probability that a rectangle of an input is erased
   NumberRange erasing_area{0.02, 0.33};  // [low, high] its share of the image
   NumberRange erasing_ratio{0.3, 3.3};   // [low, high] its height over its width
+  // Images with class labels: each one is mixed with the one before it in the mini-batch (the first
+  // with the last). The parameter of the symmetric Beta distribution of the image's own share, 0 to
+  // 100; 0: off. `mixup` adds all pixels, `cutmix` puts a rectangle of the other image into it. If
+  // both are set, each mini-batch takes one of them with probability 1/2.
+  double mixup = 0, cutmix = 0;
 
   // ---- Sequences of numbers, as the data have them: before the network's normalization ----
   // Standard deviation of the normal noise that is added to each value. In the units of the data.
@@ -69,6 +74,8 @@ struct Augmentation {
   bool moves() const;
   // Whether colors can change, or images be blurred or erased.
   bool changes_appearance() const;
+  // Whether images of a mini-batch are mixed with each other.
+  bool mixes() const { return mixup > 0 || cutmix > 0; }
   // Whether map_of() describes every possible change.
   bool only_maps() const;
   friend bool operator==(const Augmentation&, const Augmentation&) = default;
@@ -188,6 +195,31 @@ void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* de
 // The same for channels x height x width bytes.
 void augment_planes_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
                          const AugmentationDraw& draw, uint8_t* destination);
+
+// How the images of one mini-batch are mixed.
+struct MixDraw {
+  bool cuts = false;             // cutmix, else mixup
+  double share = 1;              // of the image itself, drawn; of mixup a multiple of 2^-16
+  uint32_t row = 0, column = 0;  // the center of what is cut, in units of 2^-32 of the sides
+
+  // The part of an image that the other one replaces; of mixup none.
+  Region region(int64_t height, int64_t width) const;
+  // The share of the image itself in the loss: for cutmix that of its pixels.
+  double own_share(int64_t height, int64_t width) const;
+  friend bool operator==(const MixDraw&, const MixDraw&) = default;
+};
+
+// Returns the draw for a mini-batch: a function of its arguments only (RandomUse::augment, key a =
+// epoch, b = number of the mini-batch in it, c = 2^62 + 0 for the kind (word 0) and the place
+// (words 1 and 2), + 1 and 2 for one gamma distribution, + 3 and 4 for the other one). The share
+// has the Beta distribution. Thread-safe.
+MixDraw draw_mix(const Augmentation& augmentation, uint64_t seed, int64_t epoch, int64_t number);
+
+// Mixes `other` into `pixels`; both have channels x height x width bytes. Mixup computes in
+// integers (shares in 2^-16), rounded to the nearest byte. The region of cutmix is torchvision's:
+// of sides sqrt(1 - share) around the center, as far as it is in the image. Thread-safe.
+void mix_into(const MixDraw& draw, const uint8_t* other, int64_t height, int64_t width,
+              int64_t channels, uint8_t* pixels);
 
 // The steps [first, first + count) of a sequence.
 struct SequencePart {

@@ -112,8 +112,10 @@ namespace {
 
 // The loss of predictions that are not sequences, and a graph input for targets of `target_shape`
 // (`label_shape`: for labels), which is seen as one for each prediction.
+// `shared`: other losses have the same prediction.
 LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int prediction,
-                            const Shape& target_shape, const Shape& label_shape) {
+                            const Shape& target_shape, const Shape& label_shape,
+                            bool shared = false) {
   const Shape shape = graph.shape(prediction);
   GraphBuilder builder(graph, "loss");
   const Value output(&builder, prediction);
@@ -124,6 +126,10 @@ LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int predictio
     const Value value(&builder, input);
     return std::pair{input, graph.shape(input) == wanted ? value : ops::reshaped(value, wanted)};
   };
+  if (loss == "cross_entropy" && shared) {
+    return add_loss_of_rows(graph, "cross_entropy(output, target)", prediction, target_shape,
+                            label_shape, shared);
+  }
   if (loss == "cross_entropy") {
     const auto [input, target] = add_target(true);
     return {input, ops::cross_entropy(output, target).number()};
@@ -139,7 +145,7 @@ LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int predictio
   // cross-entropy of a probability that has become 0 would be infinite.
   const int logits = logits_of(graph, prediction);
   if (logits >= 0 &&
-      (uses_of_name(made.formula, output_name) > 1 || has_settings(*made.formula.root))) {
+      (shared || uses_of_name(made.formula, output_name) > 1 || has_settings(*made.formula.root))) {
     made.formula.root = with_logits(made.formula.root);
     made.names.values.emplace_back(logits_name);
     values.emplace_back(&builder, logits);
@@ -172,6 +178,25 @@ LossValues add_loss(Graph& graph, const std::string& loss, const LoweredValue& p
   const Value losses = ops::reshaped(Value(&builder, made.loss), {n, steps});
   made.loss = ops::sum(ops::where(ops::step_mask(lengths, steps), losses, 0), {1}).number();
   return made;
+}
+
+MixedLossValues add_mixed_loss(Graph& graph, const std::string& loss, int prediction) {
+  if (!takes_labels(loss)) {
+    throw InvalidArgument("[loss] only losses of class labels can be mixed, not " + loss);
+  }
+  const Shape shape = graph.shape(prediction), labels{shape[0]};
+  GraphBuilder builder(graph, "loss");
+  MixedLossValues mixed{};
+  const auto weighted = [&](int& target, int& factor) {
+    const LossValues made = add_loss_of_rows(graph, loss, prediction, shape, labels, true);
+    target = made.target;
+    return Value(&builder, made.loss) * Value(&builder, factor);
+  };
+  mixed.factor = graph.add_input(labels, DType::f32);
+  mixed.other_factor = graph.add_input(labels, DType::f32);
+  const Value other = weighted(mixed.other, mixed.other_factor);
+  mixed.loss = (weighted(mixed.target, mixed.factor) + other).number();
+  return mixed;
 }
 
 }  // namespace lockstep

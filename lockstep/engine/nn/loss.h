@@ -36,6 +36,19 @@ struct LossValues {
 // Adds the loss of `prediction` to the graph, of a sequence that of each step. Throws
 // InvalidArgument like check_loss(), and for a prediction that does not fit the loss.
 LossValues add_loss(Graph& graph, const std::string& loss, const LoweredValue& prediction);
+
+// The loss of images that are mixed, and of a label each.
+struct MixedLossValues {
+  // Graph inputs, in this order: the factors of the losses of own and of other labels (n, f32), the
+  // other labels (n, i32), the own ones.
+  int factor, other_factor, other, target;
+  int loss;  // n values
+};
+
+// Adds factor * (loss of the own label) + other_factor * (loss of the other one). Throws like
+// add_loss(), and InvalidArgument for a loss that takes no labels.
+MixedLossValues add_mixed_loss(Graph& graph, const std::string& loss, int prediction);
+
 inline LossValues add_loss(Graph& graph, const std::string& loss, int prediction) {
   return add_loss(graph, loss, LoweredValue{prediction, -1});
 }

@@ -255,8 +255,34 @@ const std::vector<std::string>& learned_classes(const Datastore& data,
   return (targets ? *targets : data).classes();
 }
 
+namespace {
+
+// Images can be mixed if each has a label, by which the network's loss is mixed alike.
+void check_mixing(const TrainingData& data) {
+  if (!data.augmentation.mixes()) return;
+  const std::string what =
+      std::string("[augmentation] ") + (data.augmentation.mixup > 0 ? "mixup" : "cutmix");
+  if (data.loss) {
+    throw InvalidArgument(
+        what + " mixes the network's loss, but the training has a loss of its own",
+        "write it as an expression of output and target: the network's loss");
+  }
+  if (data.training->spec().inputs.size() > 1) {
+    throw InvalidArgument(what +
+                          " is for networks with one input, an image, but the examples have " +
+                          std::to_string(data.training->spec().inputs.size()));
+  }
+  if (target_spec(*data.training, data.training_targets)) {
+    throw InvalidArgument(what + " is for images with class labels, but the network learns targets",
+                          "leave it out");
+  }
+}
+
+}  // namespace
+
 void check_changes(const TrainingData& data) {
   check_augmentation(*data.training, data.augmentation);
+  check_mixing(data);
   if (data.noise.any()) check_images(*data.training, "noise");
   if (data.random_crop) check_images(*data.training, "random crop");
   if (!data.resized_crop) return;

@@ -16,7 +16,8 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
                                                  const TrainingOptions& options,
                                                  std::vector<DType> inputs,
                                                  const TrainingLoss* loss, StepProfiler* profiler,
-                                                 std::function<void(const std::string&)> notice) {
+                                                 std::function<void(const std::string&)> notice,
+                                                 bool mixed) {
   if (loss && !*loss) loss = nullptr;
   if (inputs.empty()) inputs.assign(network.input_shapes().size(), DType::u8);
   ShardExecutorOptions how{.shard_size = options.shards.size,
@@ -31,7 +32,7 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
       parts.program =
           std::make_unique<FunctionLossProgram>(network, options, inputs, *loss, profile);
     } else {
-      parts.program = std::make_unique<LossProgram>(network, options, inputs, profile);
+      parts.program = std::make_unique<LossProgram>(network, options, inputs, profile, mixed);
     }
     parts.executor = std::make_unique<ThreadExecutor>(network, *parts.program, pool, how, profile);
     parts.updater = std::make_unique<HostUpdater>(network, solver, pool, options,
@@ -47,7 +48,8 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
     if (loss) {
       parts.program = std::make_unique<FunctionLossProgram>(network, options, inputs, *loss);
     } else {
-      parts.program = std::make_unique<DeviceLossProgram>(network, options, inputs, iteration);
+      parts.program =
+          std::make_unique<DeviceLossProgram>(network, options, inputs, iteration, mixed);
     }
     parts.executor =
         std::make_unique<DeviceExecutor>(network, *parts.program, static_cast<int>(options.streams),

@@ -93,7 +93,7 @@ class Estimate {
     }
     inputs_ = lengths_of(network, *data.training);
     ShardPlans plans(network, Device{}, options.precision.dtype(), types_,
-                     options.trained_loss(network.loss()));
+                     options.trained_loss(network.loss()), data.augmentation.mixes());
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {

@@ -13,8 +13,8 @@ namespace lockstep {
 
 DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options,
                                      const std::vector<DType>& inputs,
-                                     std::shared_ptr<DeviceIteration> iteration)
-    : BuiltInLossProgram(network, options, inputs),
+                                     std::shared_ptr<DeviceIteration> iteration, bool mixed)
+    : BuiltInLossProgram(network, options, inputs, mixed),
       device_(network.device()),
       choice_{options.deterministic, options.precision.type == Precision::tf32},
       functions_(kernels::functions_for(device_)),

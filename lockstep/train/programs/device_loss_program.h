@@ -12,8 +12,8 @@
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/programs/device_iteration.h"
+#include "lockstep/train/programs/devices/piece_list.h"
 #include "lockstep/train/programs/loss_program.h"
-#include "lockstep/train/programs/piece_list.h"
 #include "lockstep/train/programs/shard_exchange.h"
 
 namespace lockstep {
@@ -22,7 +22,8 @@ class DeviceLossProgram final : public BuiltInLossProgram {
  public:
   // See BuiltInLossProgram. Also uses options.deterministic. Work is added to `iteration`.
   DeviceLossProgram(Network& network, const TrainingOptions& options,
-                    const std::vector<DType>& inputs, std::shared_ptr<DeviceIteration> iteration);
+                    const std::vector<DType>& inputs, std::shared_ptr<DeviceIteration> iteration,
+                    bool mixed = false);
 
   bool augments() const override { return augments_; }
 

@@ -63,13 +63,36 @@ void BuiltInLossProgram::follow_statistics(std::span<const IndexRange> shards,
 }
 
 BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& options,
-                                       std::vector<DType> inputs)
+                                       std::vector<DType> inputs, bool mixed)
     : network_(network),
       seed_(static_cast<uint64_t>(options.seed)),
-      class_weights_(options.weights_outside_loss()),
+      class_weights_(mixed ? std::vector<float>() : options.weights_outside_loss()),
       loss_scale_(options.precision.scale_of_losses()),
       plans_(network, network.device(), options.precision.dtype(), std::move(inputs),
-             options.trained_loss(network.loss())) {}
+             options.trained_loss(network.loss()), mixed),
+      weights_of_mixed_(mixed ? options.weights_outside_loss() : std::vector<float>()) {}
+
+// What multiplies the losses of a row's two labels: their shares, and the weights of their classes.
+void BuiltInLossProgram::set_factors(const MiniBatch& batch) {
+  const size_t at = plans_.first_factor(), n = static_cast<size_t>(batch.size());
+  const RowArray* const shares = array_after(batch, plans_.inputs(), "label_shares");
+  if (shares == nullptr || shares->rows != batch.size()) {
+    throw InvalidArgument("[training] the mini-batch of mixed images has no label_shares");
+  }
+  const auto* const others = reinterpret_cast<const int32_t*>(arrays_[at + 2].first);
+  const std::span<const float> own = shares->values<float>();
+  const auto weight = [&](int32_t label) {
+    return weights_of_mixed_.empty() ? 1.0F : weights_of_mixed_.at(static_cast<size_t>(label));
+  };
+  factors_.resize(2 * n);
+  for (size_t i = 0; i < n; ++i) {
+    factors_[i] = own[i] * weight(labels()[i]);
+    factors_[n + i] = (1 - own[i]) * weight(others[i]);
+  }
+  for (size_t k = 0; k < 2; ++k) {
+    arrays_[at + k] = {reinterpret_cast<const std::byte*>(factors_.data() + k * n), sizeof(float)};
+  }
+}
 
 void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
   arrays_ = batch_arrays(batch, plans_);
@@ -78,6 +101,7 @@ void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
   for (size_t k = 0; k < plans_.carries().size(); ++k) {
     arrays_[plans_.first_carry() + k] = carried_.read(k);
   }
+  if (plans_.mixed()) set_factors(batch);
   maps_ = &batch.maps;
   batch_rows_ = batch.size();
 }

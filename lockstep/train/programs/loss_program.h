@@ -66,13 +66,14 @@ class BuiltInLossProgram : public MiniBatchProgram {
   double loss_of(const ShardTask& task) const final;
 
  protected:
-  // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs`: as for
-  // ShardPlans. The network must stay alive.
-  BuiltInLossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs);
+  // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs` and
+  // `mixed`: as for ShardPlans. The network must stay alive.
+  BuiltInLossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs,
+                     bool mixed);
 
   Network& network_;
   const uint64_t seed_;
-  const std::vector<float> class_weights_;
+  const std::vector<float> class_weights_;  // that multiply losses; of mixed images `factors_` do
   const double loss_scale_;
   ShardPlans plans_;
   const int32_t* labels() const {
@@ -82,8 +83,13 @@ class BuiltInLossProgram : public MiniBatchProgram {
   std::vector<RowsOf> arrays_;  // what the plans' arrays are in this iteration
   CarriedRows carried_;
   bool fresh_ = false;  // states by row are read at their initial values
+  const std::vector<float> weights_of_mixed_;
+  std::vector<float> factors_;  // of own labels of all rows, then of other ones
   const std::vector<ImageMap>* maps_ = nullptr;
   int64_t batch_rows_ = 0;  // of the mini-batch
+
+ private:
+  void set_factors(const MiniBatch& batch);
 };
 
 // Computes on the CPU. The runs of plans of all shapes by one thread share its memory.
@@ -91,8 +97,8 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
  public:
   // See BuiltInLossProgram. The profile must stay alive.
   LossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs,
-              StepProfile* profile = nullptr)
-      : BuiltInLossProgram(network, options, std::move(inputs)), profile_(profile) {}
+              StepProfile* profile = nullptr, bool mixed = false)
+      : BuiltInLossProgram(network, options, std::move(inputs), mixed), profile_(profile) {}
 
   void prepare(std::span<const IndexRange> shards, int workers) override;
   BundledProgram* bundled() override { return plans_.shards_together() ? this : nullptr; }

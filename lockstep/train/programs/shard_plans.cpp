@@ -78,7 +78,13 @@ std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool b
                           "train other networks with a loss of the user or by a custom loop");
   }
   const int scores = lowered.outputs[0];
-  const LossValues loss = add_loss(lowered.graph, loss_, {scores, lowered.output_lengths[0]});
+  LossValues loss{};
+  if (mixed_) {
+    const MixedLossValues both = add_mixed_loss(lowered.graph, loss_, scores);
+    loss = {both.target, both.loss};
+  } else {
+    loss = add_loss(lowered.graph, loss_, {scores, lowered.output_lengths[0]});
+  }
   lowered.graph.mark_output(scores);
   PlanOptions options{.gradients = true,
                       .differentiated = {lowered.graph.mark_output(loss.loss)},
@@ -113,6 +119,12 @@ void ShardPlans::describe(const LoweredNetwork& lowered, int target,
   for (const Carry& carry : carries_) {
     const Shape& shape = lowered.graph.shape(lowered.graph.input(carry.input));
     arrays_.push_back({carry.name, shape.without_batch(), DType::f32, Kind::carried});
+  }
+  if (mixed_) {
+    for (const char* name : {"factors", "factors of other labels"}) {
+      arrays_.push_back({name, {}, DType::f32, Kind::factors});
+    }
+    arrays_.push_back({"other_labels", {}, DType::i32});
   }
   labeled_ = takes_labels(loss_);
   const int lengths = lowered.output_lengths[0];
@@ -159,8 +171,11 @@ std::vector<RowsOf> batch_arrays(const MiniBatch& batch, const ShardPlans& plans
   std::vector<RowsOf> found(plans.arrays().size());
   for (size_t k = 0; k < found.size(); ++k) {
     const ShardPlans::Array& wanted = plans.arrays()[k];
-    const bool target = k + 1 == found.size();
-    if (wanted.kind == ShardPlans::Array::Kind::carried) continue;
+    const bool target = k >= plans.first_factor();
+    if (wanted.kind == ShardPlans::Array::Kind::carried ||
+        wanted.kind == ShardPlans::Array::Kind::factors) {
+      continue;
+    }
     if (wanted.kind == ShardPlans::Array::Kind::lengths) {
       found[k] = found[static_cast<size_t>(wanted.sequence)];
       found[k].lengths = true;

@@ -41,6 +41,7 @@ class ShardPlans {
   struct Array {
     enum class Kind : uint8_t {
       values,   // of each observation, or of each of its steps
+      factors,  // of the losses of own labels, then of others (images that are mixed)
       lengths,  // the steps of a sequence
       carried   // a state by row
     };
@@ -55,13 +56,15 @@ class ShardPlans {
   };
 
   // `inputs`: for each input layer u8 for images, f32 for arrays. Empty: u8. `loss`: "": network's.
+  // `mixed`: images are mixed, so each has two labels.
   ShardPlans(const Network& network, Device device, DType precision, std::vector<DType> inputs = {},
-             const std::string& loss = {})
+             const std::string& loss = {}, bool mixed = false)
       : network_(network),
         device_(device),
         precision_(precision),
         types_(std::move(inputs)),
-        loss_(loss.empty() ? network.loss() : loss) {}
+        loss_(loss.empty() ? network.loss() : loss),
+        mixed_(mixed) {}
 
   // Compiles the plan on the first call. Throws InvalidArgument if the loss does not fit.
   std::shared_ptr<const Plan> plan(const ShardShape& shape);
@@ -78,11 +81,15 @@ class ShardPlans {
   bool shards_together() const { return together_; }
   bool labeled() const { return labeled_; }  // targets are labels, else images or arrays
   // The inputs of the network, in order, the lengths of those that are sequences, its states by
-  // row, then the labels or targets.
+  // row, of images that are mixed the factors of losses and the other labels, then the labels or
+  // targets.
   const std::vector<Array>& arrays() const { return arrays_; }
   size_t inputs() const { return inputs_; }
   // The array of the first state by row.
-  size_t first_carry() const { return arrays_.size() - carries_.size() - 1; }
+  size_t first_carry() const { return first_factor() - carries_.size(); }
+  // The array of the first factor of losses; without them that of the targets.
+  size_t first_factor() const { return arrays_.size() - (mixed_ ? 4 : 1); }
+  bool mixed() const { return mixed_; }
   // Whether an input is a sequence.
   bool sequences() const { return first_carry() > inputs_; }
   // The input with the steps of the output, if that is a sequence, else -1.
@@ -109,6 +116,7 @@ class ShardPlans {
   const DType precision_;
   const std::vector<DType> types_;
   const std::string loss_;
+  const bool mixed_;
   std::vector<Array> arrays_;
   size_t inputs_ = 0;
   std::map<ShardShape, std::shared_ptr<const Plan>> plans_;

@@ -14,7 +14,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/programs/device_iteration.h"
-#include "lockstep/train/programs/piece_list.h"
+#include "lockstep/train/programs/devices/piece_list.h"
 
 namespace lockstep {
 

@@ -136,7 +136,8 @@ class OnCpu {
     if (loss) {
       program_ = std::make_unique<FunctionLossProgram>(network_, here, inputs, *loss);
     } else {
-      program_ = std::make_unique<LossProgram>(network_, here, inputs);
+      const bool mixed = array_after(batch, inputs.size(), "label_shares") != nullptr;
+      program_ = std::make_unique<LossProgram>(network_, here, inputs, nullptr, mixed);
     }
     take(batch, inputs);
     task_.worker = 0;

@@ -6,7 +6,7 @@
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
-#include "lockstep/train/programs/piece_list.h"
+#include "lockstep/train/programs/devices/piece_list.h"
 
 namespace lockstep {
 

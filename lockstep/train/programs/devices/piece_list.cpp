@@ -1,4 +1,4 @@
-#include "lockstep/train/programs/piece_list.h"
+#include "lockstep/train/programs/devices/piece_list.h"
 
 #include <algorithm>
 
