@@ -16,6 +16,10 @@ namespace {
 
 void refuse_options_of_tables(const JobData& data, const char* what) {
   if (!data.categories.empty()) refuse_option("categories", what);
+  if (data.category_encoding != JobData().category_encoding) {
+    refuse_option("category_encoding", what);
+  }
+  if (data.embedding_size != JobData().embedding_size) refuse_option("embedding_size", what);
   if (!data.ignored_columns.empty()) refuse_option("ignored_columns", what);
   if (data.missing != JobData().missing) refuse_option("missing", what);
 }
@@ -50,6 +54,15 @@ void refuse_columns(const JobData& data, const char* what) {
 void check_options_of_tables(const JobData& data) {
   const bool inputs = std::ranges::any_of(data.train, is_table_file);
   if (!inputs) refuse_options_of_tables(data, "images");
+  const bool embeds = data.category_encoding == "embedding";
+  if (embeds && data.categories.empty()) {
+    throw InvalidArgument("[data] category_encoding = \"embedding\", but no column is a category",
+                          "name the columns of texts: categories");
+  }
+  if (!embeds && data.embedding_size > 0) {
+    throw InvalidArgument("[data] embedding_size is given, but category_encoding is \"one-hot\"",
+                          "set category_encoding = \"embedding\"");
+  }
   if (is_table_file(data.train[0]) && is_table_file(data.targets)) {
     throw InvalidArgument(
         "[data] targets is for images and sequences, but " + data.train[0] + " is a table",

@@ -11,8 +11,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/text.h"
+#include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/runs/folders/run_state.h"
+#include "lockstep/runs/jobs/category_layers.h"
 #include "lockstep/runs/jobs/initial_network.h"
 #include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/storage/s3_files.h"
@@ -108,6 +110,12 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
       .data = open_run_data(job, options.stop, chosen ? options.columns : initial->values.columns),
       .network = build_network(job)};
   const RunData& data = plan.data;
+  if (job.data.category_encoding == "embedding") {
+    // The table says how many categories there are. Runs keep the network with the layers.
+    plan.job.network = std::make_shared<const nlohmann::ordered_json>(
+        with_category_layers(*job.network, job.data, data.columns));
+    plan.network = build_network(plan.job);
+  }
   if (learns_labels(*data.training, data.training_targets)) {
     plan.classes = data.training->classes();
     check_outputs(plan.network, plan.classes);
@@ -196,7 +204,8 @@ std::vector<std::string> JobPlan::own_notices() const {
   const auto description = network.to_json();
   for (const auto& layer : description["layers"]) {
     const auto name = layer["name"].get<std::string>();
-    if (layer.value("normalization", "none") != "none" &&
+    if (layer["type"] != DenormalizationOptions::kType &&
+        layer.value("normalization", "none") != "none" &&
         layer.value("normalization", "none") != "kept") {
       add(inputs, name);
     }

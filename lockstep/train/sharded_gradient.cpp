@@ -9,7 +9,7 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/backends/tables.h"
-#include "lockstep/engine/nn/input_statistics.h"
+#include "lockstep/engine/nn/inputs/input_statistics.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/tensor/reshape.h"
 #include "lockstep/parallel/comm/group.h"

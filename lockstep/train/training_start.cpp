@@ -8,6 +8,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/target_scaling.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/make_iterations.h"
 #include "lockstep/train/state/identity.h"
@@ -85,6 +86,9 @@ void Training::use_threads() {
 void Training::prepare() {
   use_threads();
   set_input_normalization(network_, read_all());
+  if (const std::string said = scale_targets(network_, images_, pool_); !said.empty()) {
+    notify([&](TrainingObserver& o) { o.notice(said); });
+  }
   solver_ = make_solver(network_, options_);
   network_.make_row_states(options_.mini_batch_size, false);
   iterations_per_epoch_ = batches_per_epoch(*images_.training, mini_batches_of(data_, options_));

@@ -7,6 +7,7 @@ usage: table_targets_test.py PATH_OF_LOCKSTEP [unittest options]
 import json
 import math
 import random
+import struct
 import unittest
 
 from support import CommandTest
@@ -97,6 +98,64 @@ class TableTargets(CommandTest):
         self.assertIn("the column `price` has targets and is left out", said)
         self.assertIn("there is no column `price`", self.refuse("evaluate", "run", "bare.csv"))
 
+    def test_targets_are_learned_scaled(self):
+        def values(i, row):
+            return {"price": 1e6 + 1e5 * row["price"], "rent": row["price"] / 1e4}
+
+        order = ("rooms", "age", "city", "price", "rent")
+        self.table(order=order, values=values)
+        self.table("test.csv", 50, order, seed=2, values=values)
+        scaled = ('target_columns = ["price", "rent"]\ncategories = "city"\nvalidation_fraction = 0.2\n'
+                  'target_scaling = "z-score"')
+        digests = {}
+        for threads in (1, 2, 5):
+            job = self.job(scaled, units=2, training=f'metrics = "rmse"\nthreads = {threads}')
+            done = self.run_command("train", job, "--out", f"run{threads}", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("the targets are learned scaled (z-score)", done.stderr)
+            digests[threads] = json.loads(done.stdout)["digest"]
+        self.assertEqual(len(set(digests.values())), 1)
+        (self.folder / "run1").rename(self.folder / "run")
+        result = self.evaluated("test.csv", "--metrics", "rmse,mae")
+        self.assertLess(result["loss"], 0.05)
+        lines = (self.folder / "test.csv").read_text(encoding="utf-8").splitlines()[1:]
+        squares = 0
+        for line, (price, rent) in zip(lines, self.predicted("test.csv")):
+            wanted = [float(field) for field in line.split(",")[3:]]
+            self.assertAlmostEqual(price, wanted[0], delta=6e4)
+            self.assertAlmostEqual(rent, wanted[1], delta=6e-5)
+            squares += (price - wanted[0]) ** 2 + (rent - wanted[1]) ** 2
+        rmse = math.sqrt(squares / (2 * len(lines)))
+        self.assertAlmostEqual(result["metrics"]["rmse"], rmse, delta=1e-4 * rmse)
+        # Without, the targets are too far away.
+        plain = self.job(scaled.replace("z-score", "none"), units=2, name="plain.toml")
+        self.succeed("train", plain, "--out", "plain")
+        far = json.loads(self.succeed("evaluate", "plain", "test.csv", "--metrics", "rmse", "--json"))
+        self.assertGreater(far["metrics"]["rmse"], 10 * rmse)
+        # A model that goes on with other targets has their scaling, or keeps its own.
+        self.table("cheap.csv", order=order, values=lambda i, row: {"price": 1 + row["price"] / 100, "rent": row["age"]})
+        more = '[data]\ntrain = "cheap.csv"\n' + scaled + '\n[network]\nfrom = "run"\n'
+        training = '[training]\nsolver = "adam"\ninitial_learning_rate = 0.1\nmini_batch_size = 20\nmax_epochs = 60\n'
+        self.put("more.toml", more + training)
+        self.succeed("train", "more.toml", "--out", "more")
+        cheap = json.loads(self.succeed("evaluate", "more", "cheap.csv", "--metrics", "rmse", "--json"))
+        self.assertLess(cheap["metrics"]["rmse"], 3)
+        self.put("kept.toml", more + 'keep_statistics = "target_*"\n' + training.replace("60", "1"))
+        self.succeed("train", "kept.toml", "--out", "kept")
+        kept = json.loads(self.succeed("evaluate", "kept", "cheap.csv", "--metrics", "rmse", "--json"))
+        self.assertGreater(kept["metrics"]["rmse"], 1000)
+
+    def test_scaling_is_for_numbers(self):
+        self.table()
+        cases = [(self.houses('target_scaling = "zscore"', name="word.toml"), "z-score"),
+                 (self.job('label_column = "city"\nignored_columns = "id"\ntarget_scaling = "z-score"', units=3,
+                           end='  { type = "softmax" },\n', loss="cross_entropy", name="loss.toml"),
+                  "but the loss takes labels"),
+                 (self.job('label_column = "city"\nignored_columns = "id"\ntarget_scaling = "z-score"', features=3,
+                           units=3, name="labels.toml"), "but the data has labels")]
+        for job, expected in cases:
+            self.assertIn(expected, self.refuse("train", job, "--check"))
+
     def test_several_columns_are_learned_in_their_order(self):
         self.table(order=("double", "rooms", "age", "price"))
         self.succeed("train", self.job('target_columns = ["price", "double"]', features=2, units=2), "--out", "run")
@@ -124,6 +183,73 @@ class TableTargets(CommandTest):
         said = self.refuse("train", self.job('target_columns = "price"\nignored_columns = "id"'), "--check")
         self.assertIn("(city)", said)
         self.assertIn("`categories`", said)
+
+    def tensors(self, path):
+        """The f32 tensors of a safetensors file as lists."""
+        content = (self.folder / path).read_bytes()
+        size = struct.unpack("<Q", content[:8])[0]
+        header, values = json.loads(content[8:8 + size]), content[8 + size:]
+        header.pop("__metadata__", None)
+        return {name: list(struct.unpack(f"<{(end - begin) // 4}f", values[begin:end]))
+                for name, (begin, end) in ((name, tensor["data_offsets"]) for name, tensor in header.items())}
+
+    def layers_of(self, run):
+        return json.loads((self.folder / run / "job.json").read_text(encoding="utf-8"))["network"]["layers"]
+
+    def test_categories_are_embedded(self):
+        self.table()
+        data = 'category_encoding = "embedding"\nvalidation_fraction = 0.2'
+        digests = set()
+        for threads in (1, 2, 5):
+            job = self.houses(data, training=f'metrics = "rmse"\nthreads = {threads}')
+            digests.add(json.loads(self.succeed("train", job, "--out", f"run{threads}", "--json", "--quiet"))["digest"])
+        self.assertEqual(len(digests), 1)
+        (self.folder / "run1").rename(self.folder / "run")
+        self.table("test.csv", 50, ("price", "city", "age", "rooms"), seed=2)
+        self.assertLess(self.evaluated("test.csv", "--metrics", "rmse")["metrics"]["rmse"], 0.3)
+        layer = self.layers_of("run")[1]
+        self.assertEqual((layer["type"], layer["first"], layer["categories"], layer["units"]),
+                         ("category_embedding", [2], [3], [2]))
+        # The prediction is that of the model's tensors.
+        tensors = self.tensors("run/model.safetensors")
+        vectors, out = tensors["feature_input_1_categories.weights_1"], tensors["fully_connected_1.weights"]
+        offset, factor = tensors["feature_input_1.offset"], tensors["feature_input_1.factor"]
+        bias = tensors["fully_connected_1.bias"][0]
+        self.assertEqual((offset[2:], factor[2:]), ([0, 0, 0], [1, 1, 1]))
+        self.put("some.csv", "rooms,age,city\n3,20,Oslo\n5,7,Bergen\n3,20,Rome\n")
+        for (rooms, age, city), (got,) in zip(((3, 20, "Oslo"), (5, 7, "Bergen"), (3, 20, "Rome")),
+                                              self.predicted("some.csv")):
+            place = ["Bergen", "Bodo", "Oslo", "Rome"].index(city)
+            vector = vectors[2 * place:2 * place + 2] if place < 3 else [0, 0]
+            seen = [(rooms - offset[0]) * factor[0], (age - offset[1]) * factor[1]] + vector
+            self.assertAlmostEqual(got, bias + sum(a * b for a, b in zip(seen, out)), places=4)
+        # Stopped and resumed, and with workers.
+        job = self.houses(data, training='metrics = "rmse"')
+        self.succeed("train", job, "--out", "part", "--quiet", "--set", "max_epochs=20")
+        done = self.succeed("train", job, "--out", "part", "--resume", "--json", "--quiet")
+        digests.add(json.loads(done)["digest"])
+        done = self.succeed("train", job, "--out", "workers", "--set", "workers=2", "--json", "--quiet")
+        digests.add(json.loads(done)["digest"])
+        self.assertEqual(len(digests), 1)
+
+    def test_embedding_is_for_categories(self):
+        self.table()
+        none = 'target_columns = "price"\nignored_columns = ["city", "id"]\n'
+        cases = [(none + 'category_encoding = "embedding"', "no column is a category"),
+                 (none + "embedding_size = 3", 'category_encoding is "one-hot"'),
+                 (none + 'category_encoding = "embeding"', "embedding")]
+        for data, expected in cases:
+            self.assertIn(expected, self.refuse("train", self.job(data, features=2), "--check"), data)
+        self.succeed("train", self.houses('category_encoding = "embedding"\nembedding_size = 7', epochs=1), "--out", "run")
+        self.assertEqual(self.layers_of("run")[1]["units"], [7])
+        # Another table has other categories.
+        self.put("more.toml", '[data]\ntrain = "cut.csv"\ntarget_columns = "price"\ncategories = "city"\n'
+                 'category_encoding = "embedding"\nignored_columns = "id"\n[network]\nfrom = "run"\n')
+        lines = (self.folder / "houses.csv").read_text(encoding="utf-8").replace("Bodo", "Bergen")
+        self.put("cut.csv", lines)
+        self.assertIn("has categories [3]", self.refuse("train", "more.toml", "--check"))
+        self.put("cut.csv", lines.replace("Bergen", "Bodo", 40))
+        self.succeed("train", "more.toml", "--out", "more", "--set", "max_epochs=1")
 
     def test_missing_values(self):
         def gaps(i, row):

@@ -205,6 +205,20 @@ struct EmbeddingOptions {
 };
 LayerPtr embedding(EmbeddingOptions options);
 
+// Vectors of features in which blocks of 0 and 1 are categories of tables: each block,
+// `categories[i]` features from `first[i]` (counted from 0) on, becomes `units[i]` numbers, its
+// product with a learned matrix: the row of its category, and 0 without a category. They follow the
+// other features, which stay in their order. An input layer before does not normalize the blocks.
+struct CategoryEmbeddingOptions {
+  static constexpr const char* kType = "category_embedding";
+  static constexpr const char* kHelp = "learned vectors for the categories of a table";
+  std::vector<int64_t> first, categories, units;
+  std::string weights_initializer = "narrow-normal";
+  double weights_l2_factor = 1, weights_learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr category_embedding(CategoryEmbeddingOptions options);
+
 // Adds a learned vector for each position. Steps of a sequence that is longer become NaN, which a
 // training reports as a loss that is not finite; much longer ones are refused.
 struct PositionEmbeddingOptions {
@@ -620,6 +634,21 @@ struct MultiplicationOptions {
   void visit(FieldVisitor&) {}
 };
 LayerPtr multiplication();
+
+// The last layer of a network that learns scaled numbers: x * scale + offset, for each channel (of
+// vectors each element) by the inverse of a normalization of the training targets, as of
+// image_input: "z-score" has their standard deviation and mean. The network's results are in the
+// units of the data, and named losses and expressions compare x with the normalized targets.
+// train() computes the states `offset` and `scale`; a custom loop sets them by
+// set_target_scaling().
+struct DenormalizationOptions {
+  static constexpr const char* kType = "denormalization";
+  static constexpr const char* kHelp =
+      "gives results in the units of the targets, of which a network learns normalized ones";
+  std::string normalization = "z-score";
+  void visit(FieldVisitor& v);
+};
+LayerPtr denormalization(DenormalizationOptions options = {});
 
 // Concatenates inputs along the channel axis.
 struct ConcatenationOptions {

@@ -115,20 +115,26 @@ namespace {
 // `shared`: other losses have the same prediction.
 LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int prediction,
                             const Shape& target_shape, const Shape& label_shape,
-                            bool shared = false) {
+                            const TargetScaling& scaling, bool shared = false) {
   const Shape shape = graph.shape(prediction);
   GraphBuilder builder(graph, "loss");
   const Value output(&builder, prediction);
+  const auto normalized = [&](const Value& target) {
+    if (scaling.normalized < 0) return target;
+    return (target - ops::by_channel(Value(&builder, scaling.offset), shape)) /
+           ops::by_channel(Value(&builder, scaling.scale), shape);
+  };
   const auto add_target = [&](bool labels) {
     const int input = labels ? graph.add_input(label_shape, DType::i32)
                              : graph.add_input(target_shape, DType::f32);
     const Shape wanted = labels ? Shape{shape[0]} : shape;
     const Value value(&builder, input);
-    return std::pair{input, graph.shape(input) == wanted ? value : ops::reshaped(value, wanted)};
+    const Value target = graph.shape(input) == wanted ? value : ops::reshaped(value, wanted);
+    return std::pair{input, labels ? target : normalized(target)};
   };
   if (loss == "cross_entropy" && shared) {
     return add_loss_of_rows(graph, "cross_entropy(output, target)", prediction, target_shape,
-                            label_shape, shared);
+                            label_shape, scaling, shared);
   }
   if (loss == "cross_entropy") {
     const auto [input, target] = add_target(true);
@@ -161,12 +167,11 @@ LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int predictio
   return {input, value.number()};
 }
 
-}  // namespace
-
-LossValues add_loss(Graph& graph, const std::string& loss, const LoweredValue& prediction) {
+LossValues add_loss_of(Graph& graph, const std::string& loss, const LoweredValue& prediction,
+                       const TargetScaling& scaling) {
   const Shape shape = graph.shape(prediction.value);
   if (prediction.lengths < 0) {
-    return add_loss_of_rows(graph, loss, prediction.value, shape, {shape[0]});
+    return add_loss_of_rows(graph, loss, prediction.value, shape, {shape[0]}, scaling);
   }
   const int64_t n = shape[0], steps = shape[1];
   GraphBuilder builder(graph, "loss");
@@ -174,11 +179,13 @@ LossValues add_loss(Graph& graph, const std::string& loss, const LoweredValue& p
   const Shape together = steps_together(shape);
   int rows = reshaped_from(graph, prediction.value, together);
   if (rows < 0) rows = ops::reshaped(output, together).number();
-  LossValues made = add_loss_of_rows(graph, loss, rows, shape, {n, steps});
+  LossValues made = add_loss_of_rows(graph, loss, rows, shape, {n, steps}, scaling);
   const Value losses = ops::reshaped(Value(&builder, made.loss), {n, steps});
   made.loss = ops::sum(ops::where(ops::step_mask(lengths, steps), losses, 0), {1}).number();
   return made;
 }
+
+}  // namespace
 
 MixedLossValues add_mixed_loss(Graph& graph, const std::string& loss, int prediction) {
   if (!takes_labels(loss)) {
@@ -188,7 +195,7 @@ MixedLossValues add_mixed_loss(Graph& graph, const std::string& loss, int predic
   GraphBuilder builder(graph, "loss");
   MixedLossValues mixed{};
   const auto weighted = [&](int& target, int& factor) {
-    const LossValues made = add_loss_of_rows(graph, loss, prediction, shape, labels, true);
+    const LossValues made = add_loss_of_rows(graph, loss, prediction, shape, labels, {}, true);
     target = made.target;
     return Value(&builder, made.loss) * Value(&builder, factor);
   };
@@ -197,6 +204,24 @@ MixedLossValues add_mixed_loss(Graph& graph, const std::string& loss, int predic
   const Value other = weighted(mixed.other, mixed.other_factor);
   mixed.loss = (weighted(mixed.target, mixed.factor) + other).number();
   return mixed;
+}
+
+LossValues add_loss(Graph& graph, const std::string& loss, const LoweredValue& prediction) {
+  return add_loss_of(graph, loss, prediction, {});
+}
+
+LossValues add_loss(LoweredNetwork& network, const std::string& loss) {
+  const TargetScaling& scaling = network.output_scaling.at(0);
+  LoweredValue prediction{network.outputs.at(0), network.output_lengths.at(0)};
+  if (scaling.normalized >= 0) {
+    prediction.value = scaling.normalized;
+    if (takes_labels(loss)) {
+      throw InvalidArgument(
+          "[network] denormalization scales numbers, but the loss takes labels: " + loss,
+          "leave the layer out, or set a loss of numbers: mean_squared_error");
+    }
+  }
+  return add_loss_of(network.graph, loss, prediction, scaling);
 }
 
 }  // namespace lockstep

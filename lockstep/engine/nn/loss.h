@@ -53,4 +53,8 @@ inline LossValues add_loss(Graph& graph, const std::string& loss, int prediction
   return add_loss(graph, loss, LoweredValue{prediction, -1});
 }
 
+// The same for a network's first output. The loss of one that is denormalized is that of the value
+// before and of normalized targets, which must be numbers; the input has the data's units.
+LossValues add_loss(LoweredNetwork& network, const std::string& loss);
+
 }  // namespace lockstep

@@ -39,6 +39,12 @@ struct LoweredValue {
   int lengths = -1;  // of a sequence (n x steps x ...): the value of its lengths, n of i32
 };
 
+// Of an output of a lowered network that is denormalized: the value before, and the states by which
+// it is, each of its channels. -1: it is not.
+struct TargetScaling {
+  int normalized = -1, offset = -1, scale = -1;
+};
+
 // A network lowered to a graph of ops for a number of observations.
 struct LoweredNetwork {
   Graph graph;
@@ -47,6 +53,7 @@ struct LoweredNetwork {
   // The lengths of inputs and outputs that are sequences; -1: of others. Those of inputs are the
   // next graph inputs, in order.
   std::vector<int> input_lengths, output_lengths;
+  std::vector<TargetScaling> output_scaling;  // of each output
   // Only in training mode. mean_output and variance_output are values until mark_statistics().
   std::vector<MovingStatistics> statistics;
   std::vector<Carry> carries;  // only with LoweringOptions::carry, with values as outputs

@@ -5,6 +5,7 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/sequences.h"
 
@@ -87,6 +88,14 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     const LoweredValue& value = values.at(state_->layers[i].name);
     out.outputs.push_back(value.value);
     out.output_lengths.push_back(value.lengths);
+    const LayerNode& node = state_->layers[i];
+    TargetScaling& scaling = out.output_scaling.emplace_back();
+    if (node.layer->type() != DenormalizationOptions::kType) continue;
+    const auto& owner = node.shares.empty() ? node.name : node.shares;
+    const auto& states = a.states[state_->places.at(owner)];
+    const int first = state_->slots.at(owner).first_state;
+    scaling = {values.at(node.inputs.at(0)).value, out.graph.add_state(first, states.at(0).shape),
+               out.graph.add_state(first + 1, states.at(1).shape)};
   }
   return out;
 }

@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/device/eager_stream.h"
-#include "lockstep/engine/nn/input_statistics.h"
+#include "lockstep/engine/nn/inputs/input_statistics.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/recorded_run.h"

@@ -222,8 +222,8 @@ void name_parts_as_layers(std::vector<NamedTensor>& values) {
     if (value == "layer_scale") tensor.name += ".weight";
     for (const auto& [torch, own] : {std::pair{".fc1", "reduce_"}, std::pair{".fc2", "expand_"}}) {
       if (!module.starts_with("features.") || !module.ends_with(torch)) continue;
-      tensor.name = module.substr(0, module.size() - 4) + "." + own +
-                    (value == "weight" ? "weights" : value);
+      tensor.name =
+          module.substr(0, module.size() - 4) + "." + own + (value == "weight" ? "weights" : value);
     }
   }
 }

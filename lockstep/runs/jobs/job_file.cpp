@@ -257,8 +257,8 @@ Job read_tree(JobSource& source, const std::string& path,
   resolve_inputs(job.data, places);
   resolve_targets(job.data, places);
   const auto resolve = [&](const std::string& name) { return places.resolve_from(name); };
-  job.network =
-      std::make_shared<const ordered_json>(read_network(source, expression, resolve, job.from));
+  job.network = std::make_shared<const ordered_json>(
+      read_network(source, expression, resolve, job.data.target_scaling, job.from));
   job.variables = variables.values();
   if (!path.ends_with(".json")) job.given = given_fields(tree);
   return job;
@@ -296,8 +296,20 @@ void JobData::visit(FieldVisitor& v) {
   visit_names(v, "target_columns", target_columns,
               "columns with the numbers that each row is to give, or each step of a sequence; in "
               "place of labels");
+  v.text("target_scaling", target_scaling,
+         "targets that are numbers are learned normalized, by the standard deviation and mean "
+         "(\"z-score\") or the range (\"rescale-zero-one\") of the training data; predictions and "
+         "metrics are in the data's units, the loss is not",
+         {"none", "z-score", "rescale-zero-one"});
   visit_names(v, "categories", categories,
               "tables: columns of texts; each text becomes a feature that is 0 or 1");
+  v.text("category_encoding", category_encoding,
+         "tables: the network sees the features of categories as they are (\"one-hot\"), or begins "
+         "with a learned vector for each category (\"embedding\")",
+         {"one-hot", "embedding"});
+  v.integer("embedding_size", embedding_size,
+            "tables: numbers of these vectors; 0: half of the column's categories, at most 50",
+            {.min = 0, .max = 1 << 16});
   visit_names(v, "ignored_columns", ignored_columns, "tables: columns that are left out");
   v.text("missing", missing,
          "tables: missing values of features are an error (\"refuse\"), the \"mean\" of the "

@@ -52,8 +52,16 @@ struct JobData {
   std::vector<std::string> target_columns;
   // Of tables: columns of texts, and columns that are left out.
   std::vector<std::string> categories, ignored_columns;
+  // How a network sees categories: "one-hot", as features of 0 and 1, or "embedding": its input is
+  // followed by a category_embedding of these features, with this many numbers for each column (0:
+  // half of its categories, rounded up, at most 50).
+  std::string category_encoding = "one-hot";
+  int64_t embedding_size = 0;
   std::string missing = "refuse";  // see MissingValues
   bool header = true;              // the first line of .csv files names the columns
+  // How targets that are numbers are normalized while they are learned: as in
+  // DenormalizationOptions, whose layer the network then ends in.
+  std::string target_scaling = "none";
   // Shares of each label's training images, used if there is no folder for that part.
   double validation_fraction = 0;
   double test_fraction = 0;

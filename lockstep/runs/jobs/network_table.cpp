@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/initial_network.h"
@@ -23,6 +24,27 @@ std::vector<std::string> names_of_fields(const std::vector<FieldInfo>& fields) {
   std::vector<std::string> names;
   for (const FieldInfo& field : fields) names.push_back(field.name);
   return names;
+}
+
+// [data] target_scaling as the last layer. A network that ends in it, such as that of a model or of
+// a job that was read before, has it once.
+void end_in_scaling(json& network, const std::string& how) {
+  const std::string loss = network.value("loss", Network().loss());
+  check_loss(loss);
+  if (takes_labels(loss)) {
+    throw InvalidArgument(
+        "[data] target_scaling is for networks that learn numbers, but the loss takes labels: " +
+            loss,
+        "set [network] loss = \"mean_squared_error\" and target_columns or targets");
+  }
+  json& layers = network["layers"];
+  const bool there =
+      !layers.empty() && layers.back().value("type", "") == DenormalizationOptions::kType;
+  if (!there) {
+    layers.push_back({{"type", DenormalizationOptions::kType}, {"name", "target_scaling"}});
+  }
+  json& last = layers.back();
+  if (last.value("normalization", "") != "kept") last["normalization"] = how;
 }
 
 }  // namespace
@@ -57,7 +79,7 @@ std::vector<FieldInfo> network_fields() {
 
 ordered_json read_network(const JobSource& source, const FieldReader::Expression& expression,
                           const std::function<std::string(const std::string&)>& resolve,
-                          std::string& from) {
+                          const std::string& target_scaling, std::string& from) {
   const json& tree = source.tree;
   if (!tree.contains("network")) {
     throw InvalidArgument("[network] is missing", "describe it in a table [network] with `layers`");
@@ -96,6 +118,7 @@ ordered_json read_network(const JobSource& source, const FieldReader::Expression
     resolved["layers"] = expanded(network, "layers");
     if (network.contains("loss")) resolved["loss"] = network["loss"];
   }
+  if (target_scaling != "none") end_in_scaling(resolved, target_scaling);
   change_layers(resolved["layers"], network);
   const Network built = Network::from_json(resolved);
   built.check();

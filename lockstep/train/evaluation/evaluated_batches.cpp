@@ -181,11 +181,8 @@ int64_t EvaluatedBatches::rows_of_chunk(int64_t chunk) const {
 LoweredNetwork EvaluatedBatches::lower(const ShardShape& shape) const {
   LoweredNetwork lowered = network_.lower(
       shape.rows, {.training = false, .inputs = data_.images->input_types(), .steps = shape.steps});
-  const LoweredValue scores{lowered.outputs.at(0), lowered.output_lengths.at(0)};
-  lowered.graph.mark_output(scores.value);
-  if (plans_have_loss()) {
-    lowered.graph.mark_output(add_loss(lowered.graph, network_.loss(), scores).loss);
-  }
+  lowered.graph.mark_output(lowered.outputs.at(0));
+  if (plans_have_loss()) lowered.graph.mark_output(add_loss(lowered, network_.loss()).loss);
   return lowered;
 }
 

@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/engine/nn/input_statistics.h"
+#include "lockstep/engine/nn/inputs/input_statistics.h"
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/options/options.h"

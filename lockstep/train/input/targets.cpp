@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/loss.h"
+#include "lockstep/train/input/target_scaling.h"
 
 namespace lockstep {
 namespace {
@@ -300,6 +301,7 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
                           std::to_string(shapes.size()));
   }
   const std::optional<ValueSpec> target = target_spec(data, targets);
+  check_scaling(network, learns_labels(data, targets));
   if (!target) return check_classifier(network, data, false);
   if (learns_labels(data, targets)) {
     return check_classifier(network, targets ? *targets : data, true);

@@ -92,4 +92,9 @@ void set_input_normalization(Network& network,
 void set_input_normalization(Network& network, const std::vector<ChannelSummary>& channels);
 void set_input_normalization(Network& network, const ChannelStatistics& statistics);
 
+// The same for targets: sets the state (offset, scale) of the denormalization() layer that ends the
+// network, unless its `normalization` is "none" or "kept". A constant channel keeps the scale 1.
+// Does nothing without such a layer.
+void set_target_scaling(Network& network, const std::vector<ChannelSummary>& channels);
+
 }  // namespace lockstep

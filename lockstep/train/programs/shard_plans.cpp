@@ -83,7 +83,7 @@ std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool b
     const MixedLossValues both = add_mixed_loss(lowered.graph, loss_, scores);
     loss = {both.target, both.loss};
   } else {
-    loss = add_loss(lowered.graph, loss_, {scores, lowered.output_lengths[0]});
+    loss = add_loss(lowered, loss_);
   }
   lowered.graph.mark_output(scores);
   PlanOptions options{.gradients = true,

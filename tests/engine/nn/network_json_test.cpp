@@ -100,6 +100,13 @@ Network everything() {
         "dense");
   n.add(feature_input({.features = 5, .normalization = "rescale-symmetric"}), "features");
   n.add(multiplication(), "product", {"dense", "features"});
+  n.add(category_embedding({.first = {0, 3},
+                            .categories = {2, 1},
+                            .units = {3, 4},
+                            .weights_initializer = "he",
+                            .weights_l2_factor = 0.5,
+                            .weights_learning_rate_factor = 2}),
+        "categories", {"features"});
   n.add(sequence_input({.channels = 4, .length = 30, .normalization = "none"}), "sequences");
   n.add(convolution1d({.filters = 6,
                        .kernel = 3,
@@ -188,6 +195,7 @@ Network everything() {
   n.add(last_step(), "last");
   n.add(reshape({.size = {5, 1, 1}}), "reshaped", {"product"});
   n.add(softmax(), "soft");
+  n.add(denormalization({.normalization = "rescale-zero-one"}), "units");
   n.set_loss("mean_squared_error");
   return n;
 }

@@ -1,8 +1,11 @@
-// Input layers: images of bytes, and arrays of floats: vectors of features, sequences, volumes.
+// Input layers: images of bytes, and arrays of floats: vectors of features, sequences, volumes. And
+// the inverse of their normalization, for targets.
+#include "lockstep/base/error.h"
 #include "lockstep/engine/nn/custom_layer.h"
-#include "lockstep/engine/nn/input_statistics.h"
+#include "lockstep/engine/nn/inputs/input_statistics.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/views.h"
 
 namespace lockstep {
 namespace {
@@ -122,6 +125,33 @@ class TokenInputLayer final : public LayerOf<TokenInput> {
 
 }  // namespace
 
+namespace {
+
+struct Denormalization : DenormalizationOptions {
+  Value build(LayerBuilder& layer, Value x) const {
+    if (x.shape().rank() < 2 || x.dtype() != DType::f32) {
+      throw InvalidArgument("[denormalization] expected numbers, received " +
+                            x.shape().to_string());
+    }
+    const Shape each{x.shape()[1]};
+    const Value offset = layer.state("offset", each, initial_offset(normalization));
+    const Value scale = layer.state("scale", each, 1);
+    return x * ops::by_channel(scale, x.shape()) + ops::by_channel(offset, x.shape());
+  }
+};
+
+}  // namespace
+
+void DenormalizationOptions::visit(FieldVisitor& v) {
+  visit_normalization(v, normalization,
+                      "of each channel of the targets, with statistics of the training data; kept: "
+                      "by those it has");
+}
+
+LayerPtr denormalization(DenormalizationOptions options) {
+  return custom_layer(Denormalization{std::move(options)});
+}
+
 LayerPtr image_input(ImageInputOptions options) { return make_input(std::move(options)); }
 LayerPtr feature_input(FeatureInputOptions options) { return make_input(std::move(options)); }
 LayerPtr sequence_input(SequenceInputOptions options) { return make_input(std::move(options)); }
@@ -135,5 +165,6 @@ LayerInfo layers::feature_input_info() { return input_info<FeatureInputOptions>(
 LayerInfo layers::sequence_input_info() { return input_info<SequenceInputOptions>(); }
 LayerInfo layers::image3d_input_info() { return input_info<Image3dInputOptions>(); }
 LayerInfo layers::token_input_info() { return layer_info<TokenInput, TokenInputLayer>(); }
+LayerInfo layers::denormalization_info() { return layer_info<Denormalization>(); }
 
 }  // namespace lockstep

@@ -50,6 +50,7 @@
   LAYER(gru)                        \
   LAYER(rnn)                        \
   LAYER(embedding)                  \
+  LAYER(category_embedding)         \
   LAYER(position_embedding)         \
   LAYER(self_attention)             \
   LAYER(transformer_block)          \
@@ -63,6 +64,7 @@
   LAYER(function)                   \
   LAYER(addition)                   \
   LAYER(multiplication)             \
+  LAYER(denormalization)            \
   LAYER(concatenation)
 
 namespace lockstep::layers {

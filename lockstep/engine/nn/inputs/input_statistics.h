@@ -1,4 +1,5 @@
-// Whether the inputs of a network that are to be normalized have their statistics.
+// Whether the inputs of a network that are to be normalized have their statistics, and results that
+// are denormalized those of the targets.
 #pragma once
 
 #include <string_view>
@@ -13,8 +14,8 @@ constexpr float initial_offset(std::string_view normalization) {
   return normalization == "none" ? 0.0f : -0.0f;
 }
 
-// Throws InvalidArgument, naming the input, if statistics are missing. On a device it waits for a
-// copy, so it is called where something is compiled, not for every run.
+// Throws InvalidArgument, naming the input or layer, if statistics are missing. On a device it
+// waits for a copy, so it is called where something is compiled, not for every run.
 void require_input_statistics(const Network& network);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "lockstep/engine/nn/input_statistics.h"
+#include "lockstep/engine/nn/inputs/input_statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
@@ -21,11 +22,19 @@ bool is_missing(const NetworkState& offset) {
 
 void require_input_statistics(const Network& network) {
   for (const LayerNode& node : network.layers()) {
-    if (!node.layer->is_input() || !node.shares.empty()) continue;
+    const bool scales = node.layer->type() == DenormalizationOptions::kType;
+    if ((!node.layer->is_input() && !scales) || !node.shares.empty()) continue;
     const auto offset =
         std::ranges::find(network.state(), node.name + ".offset", &NetworkState::name);
     if (offset == network.state().end() || !is_missing(*offset)) continue;
     const auto fields = write_layer(*node.layer);
+    if (scales) {
+      throw InvalidArgument("[network] the layer `" + node.name + "` has normalization = \"" +
+                                fields.value("normalization", "") +
+                                "\", but no statistics of the training targets",
+                            "call set_target_scaling(network, statistics.summaries()) before a "
+                            "loop of your own; train() computes them itself");
+    }
     throw InvalidArgument(
         "[network] the input `" + node.name + "` has normalization = \"" +
             fields.value("normalization", "") + "\", but no statistics of the training data",

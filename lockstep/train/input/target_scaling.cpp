@@ -1,0 +1,76 @@
+#include "lockstep/train/input/target_scaling.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/counted.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/data/batches/statistics.h"
+#include "lockstep/train/input/targets.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kTargetsTogether = 1024;
+
+// Of some targets, in order.
+ArrayStatistics statistics_of(const CachedTargets& targets, const IndexRange& range) {
+  const CachedValue& value = *targets.value;
+  ArrayStatistics made(value.channels());
+  std::vector<uint8_t> scratch;
+  std::vector<float> values;
+  for (int64_t i = range.first; i < range.end(); ++i) {
+    const uint8_t* const example = targets.cache->get(i, scratch);
+    const int64_t steps = value.sequence ? targets.cache->steps_in(value, example).count : 1;
+    values.resize(static_cast<size_t>(steps * value.elements()));
+    copy_target(value, example, values.data());
+    made.add(values.data(), value.elements() / value.channels(), steps);
+  }
+  return made;
+}
+
+std::vector<ChannelSummary> target_statistics(const CachedTargets& targets, ThreadPool& pool) {
+  const int64_t all = targets.cache->size();
+  std::vector<ArrayStatistics> parts(
+      static_cast<size_t>((all + kTargetsTogether - 1) / kTargetsTogether));
+  pool.for_each(std::ssize(parts), [&](int64_t p, int) {
+    const int64_t first = p * kTargetsTogether;
+    parts[static_cast<size_t>(p)] =
+        statistics_of(targets, {first, std::min(kTargetsTogether, all - first)});
+  });
+  for (size_t p = 1; p < parts.size(); ++p) parts[0].merge(parts[p]);
+  return parts.at(0).summaries();
+}
+
+}  // namespace
+
+void check_scaling(const Network& network, bool labels) {
+  const LayerNode* const node = target_scaling_of(network);
+  if (!node || !labels) return;
+  throw InvalidArgument("[training] the layer `" + node->name +
+                            "` gives results in the units of targets, but the data has labels",
+                        "leave the layer out; in a job: target_scaling = \"none\"");
+}
+
+std::string scale_targets(Network& network, const TrainingImages& images, ThreadPool& pool) {
+  const LayerNode* const node = target_scaling_of(network);
+  if (!node) return "";
+  const std::string how = write_layer(*node->layer).value("normalization", "none");
+  if (how == "none" || how == "kept") return "";
+  const CachedTargets targets = targets_of(*images.training, images.targets.get());
+  check_scaling(network, !targets || targets.value->type == DType::i32);
+  const std::vector<ChannelSummary> channels = target_statistics(targets, pool);
+  set_target_scaling(network, channels);
+  const auto constant = std::ranges::count_if(
+      channels, [](const ChannelSummary& channel) { return channel.min == channel.max; });
+  std::string notice = "the targets are learned scaled (" + how +
+                       "): the loss is that of scaled ones, predictions and metrics are not scaled";
+  if (constant > 0) {
+    notice += "; " + counted(constant, "target") + " of " + std::to_string(channels.size()) +
+              " with one value alone " + (constant == 1 ? "is" : "are") + " only shifted";
+  }
+  return notice;
+}
+
+}  // namespace lockstep
