@@ -69,6 +69,14 @@ DatastorePtr fitted(DatastorePtr images, const std::vector<Shape>& sizes, const 
   return center_cropped(std::move(images), height, width);
 }
 
+LeastSize least_of(const Model& model, const Fitting& fit) {
+  Preparation preparation = model.preparation;
+  preparation.resize = fit.resize;
+  preparation.crop = fit.crop;
+  preparation.resize_shorter = fit.resize_shorter;
+  return least_decoded(preparation, model.network);
+}
+
 void add_orientation(Subcommand& sub, std::string& orientation) {
   Option option = sub.add_option("--orientation", orientation,
                                  "Images as stored, or turned as their EXIF orientation says "

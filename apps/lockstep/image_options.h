@@ -38,6 +38,9 @@ Fitting fitting_of(const Model& model, const Fitting& given);
 // Images that `fit` gives the size of the only shape; others if that is not the shape of images.
 DatastorePtr fitted(DatastorePtr images, const std::vector<Shape>& sizes, const Fitting& fit);
 
+// The size that decoded images need at least, if the training of the model has scaled them.
+LeastSize least_of(const Model& model, const Fitting& fit);
+
 // --orientation, and whether images are turned by it, or else as in the training of the model.
 void add_orientation(Subcommand& sub, std::string& orientation);
 bool upright(const Model& model, const std::string& orientation);

@@ -40,6 +40,7 @@ void refuse_options_of_images(const JobData& data, const char* what) {
   if (data.resize) refuse("resize");
   if (data.resize_shorter > 0) refuse("resize_shorter");
   if (data.crop != "none") refuse("crop");
+  if (data.scaled_decoding) refuse("scaled_decoding");
   if (data.labels != JobData().labels) refuse("labels");
   if (data.orientation != JobData().orientation) refuse("orientation");
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
@@ -62,6 +63,9 @@ void check_options_of_tables(const JobData& data) {
   if (!embeds && data.embedding_size > 0) {
     throw InvalidArgument("[data] embedding_size is given, but category_encoding is \"one-hot\"",
                           "set category_encoding = \"embedding\"");
+  }
+  if (data.scaled_decoding && !data.targets.empty() && !is_table_file(data.targets)) {
+    refuse_option("scaled_decoding", "images with images as targets");
   }
   if (is_table_file(data.train[0]) && is_table_file(data.targets)) {
     throw InvalidArgument(

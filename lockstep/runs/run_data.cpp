@@ -72,7 +72,9 @@ class Opener {
   DatastorePtr open_targets(DatastorePtr& images, const std::string& name) {
     if (!images || name == image_targets_inputs) return images;
     if (is_table_file(name)) return open_target_table(*images, name, job_.data.target_columns);
-    const DatastorePtr targets = open_target_images(*images, name, folder_options(true));
+    ImageFolderOptions options = folder_options(true);
+    options.least = {};
+    const DatastorePtr targets = open_target_images(*images, name, options);
     if (!skip_) return targets;
     const ReadableImages found = readable(targets, name);
     if (!found.unreadable.empty()) images = subset(images, found.indices);
@@ -96,7 +98,8 @@ class Opener {
             .labeled = job_.data.targets.empty(),
             .allow_empty_folders = allow_empty_folders,
             .list_unreadable = skip_,
-            .upright = job_.data.orientation == "exif"};
+            .upright = job_.data.orientation == "exif",
+            .least = least_decoded(preparation_of(job_), network_)};
   }
 
   ReadableImages readable(const DatastorePtr& store, const std::string& name) {
@@ -335,6 +338,19 @@ RunData open_run_data(const Job& job, const std::function<bool()>& stop,
   return data;
 }
 
+LeastSize least_decoded(const Preparation& preparation, const Network& network) {
+  LeastSize least;
+  if (!preparation.scaled) return least;
+  if (preparation.crop) return {preparation.resize_shorter, preparation.resize_shorter};
+  if (!preparation.resize) return least;
+  for (const Shape& shape : network.input_shapes()) {
+    if (shape.rank() != 3) continue;
+    least.height = std::max(least.height, shape[1]);
+    least.width = std::max(least.width, shape[2]);
+  }
+  return least;
+}
+
 Preparation preparation_of(const Job& job) {
   const JobData& data = job.data;
   const Network network = build_network(job);
@@ -347,6 +363,7 @@ Preparation preparation_of(const Job& job) {
   return {.resize = data.resize,
           .crop = data.crop != "none",
           .resize_shorter = shorter_side(data, network),
+          .scaled = data.scaled_decoding,
           .upright = data.orientation == "exif",
           .labels = data.labels,
           .header = data.header,

@@ -47,6 +47,10 @@ std::string skipped_text(const std::vector<UnreadableImage>& skipped);
 RunData open_run_data(const Job& job, const std::function<bool()>& stop = {},
                       const TableColumns& columns = {});
 
+// The size that decoded images of a model need at least, if they are resized as its preparation
+// says; none if that does not decode at other scales.
+LeastSize least_decoded(const Preparation& preparation, const Network& network);
+
 // How the data of a job are read, for its model. Throws InvalidArgument.
 Preparation preparation_of(const Job& job);
 

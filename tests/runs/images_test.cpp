@@ -313,6 +313,30 @@ TEST_F(Images, RegionsOfAnySizeAreResized) {
   EXPECT_NE(text("other/receipt.jsonl"), receipts[0]);
 }
 
+TEST_F(Images, DecodedImagesHaveTheSizeThatResizingNeeds) {
+  const auto least = [&](const std::vector<std::string>& settings) {
+    const Job made = job(settings);
+    return least_decoded(preparation_of(made), build_network(made));
+  };
+  EXPECT_FALSE(least({"data.resize=true"}).any());
+  EXPECT_EQ(least({"data.resize=true", "scaled_decoding=true"}), (LeastSize{20, 24}));
+  EXPECT_EQ(least({"data.crop=center", "data.resize_shorter=26", "scaled_decoding=true"}),
+            (LeastSize{26, 26}));
+  EXPECT_EQ(least({"data.crop=random_resized", "scaled_decoding=true"}), (LeastSize{27, 27}));
+  EXPECT_EQ(preparation_of(job({"data.resize=true", "scaled_decoding=true"})),
+            (Preparation{.resize = true, .scaled = true}));
+  for (const char* crop : {"data.crop=center", "data.crop=random", "data.crop=none"}) {
+    EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
+                      job({crop, "scaled_decoding=true"});
+                    }),
+                    "[data] scaled_decoding is for images that are resized");
+  }
+  // It is part of a training's identity, although PNG files are decoded as before.
+  run_job(job({"data.resize=true"}), into("plain"));
+  run_job(job({"data.resize=true", "scaled_decoding=true"}), into("scaled"));
+  EXPECT_NE(text("scaled/receipt.jsonl"), text("plain/receipt.jsonl"));
+}
+
 TEST_F(Images, CropsThatCannotBeAreRefused) {
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"crop_area=[0.5, 1]"}); }),
                   "[data] crop_area is for regions that are resized, but crop is \"none\"");

@@ -111,7 +111,8 @@ int evaluate_command(const EvaluateArguments& a) {
       .labeled = a.targets.empty() && !sequences.have_targets(),
       .allow_empty_folders = true,
       .list_unreadable = skip,
-      .upright = upright(model, a.orientation)};
+      .upright = upright(model, a.orientation),
+      .least = least_of(model, fit)};
   const TableColumns& columns = model.network.columns();
   if (!a.text_column.empty() && !takes_text(model.network)) refuse_text_column("evaluate");
   std::vector<DatastorePtr> inputs =

@@ -301,6 +301,7 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
 DatastorePtr open_several(const PredictArguments& a, const Model& model) {
   const Network& network = model.network;
   const bool turned = upright(model, a.orientation);
+  const LeastSize least = least_of(model, fitting_of(model, a.fit));
   const size_t count = network.input_shapes().size();
   if (a.files.size() != count) {
     throw InvalidArgument(fmt::format("[predict] the network has {} inputs, received {} FILES",
@@ -329,11 +330,12 @@ DatastorePtr open_several(const PredictArguments& a, const Model& model) {
       DatastorePtr images = image_folder(file, {.labeled = false,
                                                 .allow_empty_folders = true,
                                                 .list_unreadable = true,
-                                                .upright = turned});
+                                                .upright = turned,
+                                                .least = least});
       const bool matched = by_name && !inputs.empty();
       inputs.push_back(matched ? match_by_name(*inputs[0], std::move(images)) : std::move(images));
     } else {
-      inputs.push_back(image_files({file}, false, turned));
+      inputs.push_back(image_files({file}, false, turned, least));
     }
   }
   if (a.fit.resize || a.before.resize) inputs = resized_inputs(std::move(inputs), network);
@@ -382,7 +384,8 @@ DatastorePtr open_observations(const PredictArguments& a, const Model& model) {
   }
   check_kind(a, network);
   if (table) return csv_datastore(a.files[0], table_options(a, network, 0));
-  return image_files(a.files, /*list_unreadable=*/true, upright(model, a.orientation));
+  return image_files(a.files, /*list_unreadable=*/true, upright(model, a.orientation),
+                     least_of(model, fitting_of(model, a.fit)));
 }
 
 int predict_command(const PredictArguments& given) {

@@ -152,6 +152,9 @@ struct ImageFolderOptions {
   // Turns images as their EXIF orientation says (see upright()). Digests of the contents of those
   // that are turned are combined with the orientation.
   bool upright = false;
+  // Decodes JPEG files at a smaller scale that leaves at least this size (see decode_image()), as
+  // they are seen. Digests of the contents of all images are combined with it.
+  LeastSize least = {};
 };
 
 // All images below `path`: files with a usual extension of a format that decode_image() reads, and

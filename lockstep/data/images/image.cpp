@@ -72,12 +72,13 @@ bool claims_pnm(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
+Image decode_image(std::span<const std::byte> bytes, const std::string& name,
+                   const LeastSize& least) {
   const RecognizedImage recognized =
       recognize_image(bytes.first(std::min(bytes.size(), image_format_bytes)));
   switch (recognized.format) {
     case ImageFormat::jpeg:
-      return detail::decode_jpeg(bytes, name);
+      return detail::decode_jpeg(bytes, name, least);
     case ImageFormat::png:
       return detail::decode_png(bytes, name);
     case ImageFormat::webp:

@@ -26,6 +26,14 @@ struct Image {
 inline constexpr int64_t max_image_side = int64_t{1} << 14;    // rows, columns
 inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
 
+// The size that an image must have at least after decoding, in pixels; 0: all of them.
+struct LeastSize {
+  int64_t height = 0, width = 0;
+
+  bool any() const { return height > 0 || width > 0; }
+  friend bool operator==(const LeastSize&, const LeastSize&) = default;
+};
+
 // Decodes `bytes`, a whole image file. The first bytes determine the format. The result has 1
 // channel (gray) or 3 (red, green, blue). Transparency is removed, which shows the colors stored
 // under transparent pixels. Orientation tags are ignored (see upright()).
@@ -42,10 +50,13 @@ inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
 //     bits v of at most m become v * 255 / m, rounded to nearest.
 //   PNM: P4 (0 and 255), P5 and P6 with a largest value m of 1 to 65535; v becomes v * 255 / m,
 //     rounded to nearest. One image per file, which white space may follow.
+// With `least`, JPEG is decoded at 1/8, 1/4 or 1/2 of its size (rounded up), the smallest of them
+// that has this size, which is several times as fast; other formats are decoded as before.
 // `name` appears in messages. Throws DataError, naming the file and the byte offset if it is known:
 // for another kind of file, a damaged or truncated one (also if the library would only warn, unless
 // no pixel depends on what it warns of), or an image above the limits. Thread-safe.
-Image decode_image(std::span<const std::byte> bytes, const std::string& name);
+Image decode_image(std::span<const std::byte> bytes, const std::string& name,
+                   const LeastSize& least = {});
 
 // Returns the image as its EXIF orientation (1 to 8, see exif_orientation()) says that it is to be
 // seen: mirrored left to right for 2, 4, 5 and 7, and turned. Throws InvalidArgument for another

@@ -11,7 +11,8 @@
 namespace lockstep::detail {
 
 // The decoders of decode_image(), for bytes with the format's signature.
-Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name);
+Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
+                  const LeastSize& least);
 Image decode_png(std::span<const std::byte> bytes, const std::string& name);
 Image decode_pnm(std::span<const std::byte> bytes, const std::string& name);
 Image decode_webp(std::span<const std::byte> bytes, const std::string& name);

@@ -88,14 +88,15 @@ bool read_header(Decoder& decoder, const unsigned char* data, unsigned long size
 }
 
 // Sets every option that affects pixels, so that no default is used.
-bool start(Decoder& decoder) {
+bool start(Decoder& decoder, unsigned eighths) {
   jpeg_decompress_struct& info = decoder.info;
   if (setjmp(decoder.jump) != 0) return false;
   info.dct_method = JDCT_ISLOW;
   info.do_fancy_upsampling = TRUE;
   info.do_block_smoothing = FALSE;
   info.quantize_colors = FALSE;
-  info.scale_num = info.scale_denom = 1;
+  info.scale_num = eighths;
+  info.scale_denom = 8;
   jpeg_start_decompress(&info);
   return true;
 }
@@ -136,6 +137,18 @@ bool read_pixels(Decoder& decoder, unsigned char* pixels, size_t row_bytes) {
                   " of " + std::to_string(bytes.size()) + ": " + decoder.message);
 }
 
+// The smallest scale that leaves an image of at least this size. Other scales than these are slower
+// than the whole image.
+unsigned eighths_for(int64_t height, int64_t width, const LeastSize& least) {
+  if (!least.any()) return 8;
+  for (const unsigned eighths : {1U, 2U, 4U}) {
+    if ((height * eighths + 7) / 8 >= least.height && (width * eighths + 7) / 8 >= least.width) {
+      return eighths;
+    }
+  }
+  return 8;
+}
+
 // Converts CMYK as Adobe stores it (255: no ink) to RGB in place.
 Image from_inks(Image image) {
   const auto pixels = static_cast<size_t>(image.height * image.width);
@@ -153,7 +166,8 @@ Image from_inks(Image image) {
 
 }  // namespace
 
-Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
+Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
+                  const LeastSize& least) {
   Decoder decoder;
   if (!read_header(decoder, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size())) {
     damaged(decoder, bytes, name);
@@ -177,7 +191,8 @@ Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
                           " components of a color space other than gray, YCbCr, RGB, CMYK or YCCK",
                       "convert it to RGB");
   }
-  if (!start(decoder)) damaged(decoder, bytes, name);
+  if (!start(decoder, eighths_for(info.image_height, info.image_width, least)))
+    damaged(decoder, bytes, name);
   Image image{info.output_height, info.output_width, info.output_components, {}};
   const size_t row_bytes = static_cast<size_t>(image.width * image.channels);
   image.pixels.resize(row_bytes * static_cast<size_t>(image.height));

@@ -76,6 +76,7 @@ json to_json(const Preparation& p) {
   if (p.resize) fields["images"] = "resize";
   if (p.crop) fields["images"] = "crop";
   if (p.resize_shorter > 0) fields["resize_shorter"] = p.resize_shorter;
+  if (p.scaled) fields["scaled_decoding"] = true;
   if (p.upright) fields["orientation"] = "exif";
   if (p.labels != usual.labels) fields["labels"] = p.labels;
   if (!p.header) fields["header"] = false;
@@ -101,6 +102,8 @@ Preparation preparation_of(const json& fields, const std::string& path) {
   for (const auto& [key, value] : fields.items()) {
     if (key == "images" && (value == "resize" || value == "crop")) {
       (value == "resize" ? p.resize : p.crop) = true;
+    } else if (key == "scaled_decoding" && value == true) {
+      p.scaled = true;
     } else if (key == "orientation" && value == "exif") {
       p.upright = true;
     } else if (key == "labels" && (value == "nearest" || value == "path")) {

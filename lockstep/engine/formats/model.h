@@ -22,6 +22,7 @@ struct Preparation {
   // that is not 0.
   bool resize = false, crop = false;
   int64_t resize_shorter = 0;
+  bool scaled = false;           // JPEG files are decoded at the smallest scale that suffices
   bool upright = false;          // images are turned as their EXIF orientation says
   std::string labels = "first";  // the folders that name classes: "first", "nearest", "path"
   bool header = true;            // the first line of tables names their columns

@@ -166,6 +166,11 @@ void check_crop(const JobData& data) {
     throw InvalidArgument("[data] resize_shorter is for images that are cropped afterwards",
                           "set crop = \"center\" or \"random\", or use resize = true alone");
   }
+  const bool resizes = data.resize || data.resize_shorter > 0 || data.crop == "random_resized";
+  if (data.scaled_decoding && !resizes) {
+    throw InvalidArgument("[data] scaled_decoding is for images that are resized",
+                          "set resize = true, or resize_shorter before a crop");
+  }
   const RandomResizedCrop usual, given{.area = data.crop_area, .ratio = data.crop_ratio};
   given.check();
   if (data.crop == "random_resized" || given == usual) return;
@@ -340,6 +345,9 @@ void JobData::visit(FieldVisitor& v) {
                  "random_resized: width over height of what is kept, drawn from [low, high] by its "
                  "logarithm",
                  {.min = 0.01, .max = 100});
+  v.flag("scaled_decoding", scaled_decoding,
+         "decode JPEG files at 1/8, 1/4 or 1/2 where that leaves the pixels that resizing needs: "
+         "faster, with slightly other values");
   v.text("orientation", orientation,
          "images as \"stored\", or turned as their \"exif\" orientation says", {"stored", "exif"});
   v.text("bad_images", bad_images, "unreadable images: \"stop\" the run, or \"skip\" and list them",

@@ -84,6 +84,9 @@ struct JobData {
   // resize_shorter pixels (0: 8/7 of the input's longer side) and are cut at the center.
   std::string crop = "none";
   NumberRange crop_area = RandomResizedCrop().area, crop_ratio = RandomResizedCrop().ratio;
+  // JPEG files are decoded at the smallest of the scales 1/8, 1/4, 1/2 and 1 that leaves what
+  // resizing needs: the network's input, or resize_shorter pixels of the shorter side.
+  bool scaled_decoding = false;
   // "exif": JPEG, PNG and WebP images are turned as their EXIF orientation says; "stored": none is.
   std::string orientation = "stored";
   // Images that cannot be read: "stop" ends the run at the first one. "skip" leaves them out of the

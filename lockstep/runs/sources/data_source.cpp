@@ -75,7 +75,7 @@ class Named final : public DatastoreWrapper {
 // Single images, and the images of folders, objects or archives, without labels.
 class Files : public Datastore {
  public:
-  explicit Files(bool upright) : upright_(upright) {}
+  explicit Files(const Decoding& decoding) : decoding_(decoding) {}
 
   void add(const std::string& path) {
     entries_.push_back({nullptr, 0});
@@ -98,7 +98,7 @@ class Files : public Datastore {
     }
     const std::vector<std::byte> bytes = storage::files_of(path(index)).read(path(index));
     DecodedFile decoded = decode_file(bytes, path(index), digest_of(bytes.data(), bytes.size()),
-                                      upright_, index, oriented_);
+                                      decoding_, index, oriented_);
     return one_input(std::move(decoded.image), ClassLabel{0}, decoded.content);
   }
   int64_t label(int64_t index) const override {
@@ -126,11 +126,11 @@ class Files : public Datastore {
     if (images) return images->content_digest(there);
     const std::vector<std::byte> bytes = storage::files_of(path(index)).read(path(index));
     const Digest digest = digest_of(bytes.data(), bytes.size());
-    return upright_ ? upright_digest(digest, exif_orientation(bytes)) : digest;
+    return decoded_digest(digest, bytes, decoding_);
   }
 
  private:
-  const bool upright_;
+  const Decoding decoding_;
   const std::string& path(int64_t index) const {
     if (index < 0 || index >= size()) {
       throw InvalidArgument("[datastore] no observation with index " + std::to_string(index) +
@@ -404,15 +404,16 @@ DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& cl
   return std::make_shared<Relabeled>(std::move(store), classes);
 }
 
-DatastorePtr image_files(const std::vector<std::string>& paths, bool list_unreadable,
-                         bool upright) {
-  auto files = std::make_shared<Files>(upright);
+DatastorePtr image_files(const std::vector<std::string>& paths, bool list_unreadable, bool upright,
+                         const LeastSize& least) {
+  auto files = std::make_shared<Files>(Decoding{.upright = upright, .least = least});
   for (const std::string& path : paths) {
     if (storage::files_of(path).is_folder(path)) {
       files->add(path, image_folder(path, {.labeled = false,
                                            .allow_empty_folders = true,
                                            .list_unreadable = list_unreadable,
-                                           .upright = upright}));
+                                           .upright = upright,
+                                           .least = least}));
     } else {
       files->add(path);
     }

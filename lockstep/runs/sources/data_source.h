@@ -99,9 +99,9 @@ std::vector<DatastorePtr> resized_inputs(std::vector<DatastorePtr> stores, const
 DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes);
 
 // The named files without labels (one class, ""). A folder stands for all images in it, in the
-// order of its listing; `list_unreadable` and `upright` are as in ImageFolderOptions. Throws
-// FileError or DataError, InvalidArgument if there are no files.
+// order of its listing; `list_unreadable`, `upright` and `least` are as in ImageFolderOptions.
+// Throws FileError or DataError, InvalidArgument if there are no files.
 DatastorePtr image_files(const std::vector<std::string>& paths, bool list_unreadable = false,
-                         bool upright = false);
+                         bool upright = false, const LeastSize& least = {});
 
 }  // namespace lockstep

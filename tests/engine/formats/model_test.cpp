@@ -79,6 +79,7 @@ TEST_F(ModelFile, RemembersHowImagesWereRead) {
   for (const Preparation& images : {Preparation{.resize = true},
                                     {.crop = true},
                                     {.crop = true, .resize_shorter = 256},
+                                    {.resize = true, .scaled = true},
                                     {.upright = true}}) {
     save_model(local_files(), path, network, {}, images);
     EXPECT_EQ(load_model(local_files(), path).preparation, images);

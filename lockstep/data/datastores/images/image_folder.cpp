@@ -139,7 +139,12 @@ class ImageFolder final : public ImageListing {
 
   std::optional<Digest> file_state() const override {
     Digester digester;
-    digester.add(upright() ? "upright files" : "files");
+    digester.add(decoding().upright ? "upright files" : "files");
+    if (const LeastSize& least = decoding().least; least.any()) {
+      digester.add("at least");
+      digester.add(static_cast<uint64_t>(least.height));
+      digester.add(static_cast<uint64_t>(least.width));
+    }
     const int64_t now = std::time(nullptr);
     for (int64_t i = 0; i < size(); ++i) {
       const std::string file = path(i);

@@ -189,22 +189,33 @@ std::string hidden_part(const std::string& relative) {
   return {};
 }
 
-Digest upright_digest(const Digest& digest, int orientation) {
-  if (orientation == 1) return digest;
+Digest decoded_digest(const Digest& digest, std::span<const std::byte> bytes, const Decoding& how) {
+  const int orientation = how.upright ? exif_orientation(bytes) : 1;
+  if (orientation == 1 && !how.least.any()) return digest;
   Digester digester;
   digester.add(digest);
-  digester.add("orientation");
-  digester.add(static_cast<uint64_t>(orientation));
+  if (orientation != 1) {
+    digester.add("orientation");
+    digester.add(static_cast<uint64_t>(orientation));
+  }
+  if (how.least.any()) {
+    digester.add("at least");
+    digester.add(static_cast<uint64_t>(how.least.height));
+    digester.add(static_cast<uint64_t>(how.least.width));
+  }
   return digester.finish();
 }
 
 DecodedFile decode_file(std::span<const std::byte> bytes, const std::string& name,
-                        const Digest& digest, bool turn, int64_t index, OrientedImages& oriented) {
-  DecodedFile result{decode_image(bytes, name), digest};
+                        const Digest& digest, const Decoding& how, int64_t index,
+                        OrientedImages& oriented) {
   const int orientation = exif_orientation(bytes);
-  if (turn) {
+  LeastSize least = how.least;
+  // From 5 on rows become columns.
+  if (how.upright && orientation >= 5) std::swap(least.height, least.width);
+  DecodedFile result{decode_image(bytes, name, least), decoded_digest(digest, bytes, how)};
+  if (how.upright) {
     result.image = upright(std::move(result.image), orientation);
-    result.content = upright_digest(digest, orientation);
   } else if (orientation > 1) {
     oriented.add(index);
   }
@@ -230,7 +241,7 @@ ImageListing::ImageListing(std::string root, const std::string& root_name, Folde
                            const ImageFolderOptions& options)
     : root_(std::move(root)),
       labeled_(options.labeled),
-      upright_(options.upright),
+      decoding_{.upright = options.upright, .least = options.least},
       oriented_(std::make_unique<OrientedImages>()) {
   if (contents.images.empty()) complain_empty(root_, contents, options);
   if (!options.allow_empty_folders && !contents.empty.empty()) {
@@ -348,7 +359,7 @@ Example ImageListing::read(int64_t index) const {
   const std::string file = path(index);
   Digest digest;
   const std::vector<std::byte> encoded = checked_bytes(index, digest);
-  DecodedFile decoded = decode_file(encoded, file, digest, upright_, index, *oriented_);
+  DecodedFile decoded = decode_file(encoded, file, digest, decoding_, index, *oriented_);
   return one_input(std::move(decoded.image), ClassLabel{label(index)}, decoded.content);
 }
 
@@ -356,7 +367,7 @@ Digest ImageListing::content_digest(int64_t index) const {
   if (const ImageFacts* const known = facts(index)) return known->content;
   Digest digest;
   const std::vector<std::byte> encoded = checked_bytes(index, digest);
-  return upright_ ? upright_digest(digest, exif_orientation(encoded)) : digest;
+  return decoded_digest(digest, encoded, decoding_);
 }
 
 std::string ImageListing::path(int64_t index) const {

@@ -43,17 +43,26 @@ bool has_other_name(const std::string& name);
 // none. "." and ".." do not count.
 std::string hidden_part(const std::string& relative);
 
-// The image in a file's bytes with the digest of its contents, turned if `turn` is set (see
-// ImageFolderOptions::upright). Else adds `index` to `oriented` if it has an orientation.
+// How the files of images are decoded, as in ImageFolderOptions.
+struct Decoding {
+  bool upright = false;
+  LeastSize least = {};
+
+  bool changes() const { return upright || least.any(); }
+};
+
+// The image in a file's bytes with the digest of its contents, which has the digest `digest`. Adds
+// `index` to `oriented` if it has an orientation by which it is not turned.
 struct DecodedFile {
   Image image;
   Digest content;
 };
 class OrientedImages;
 DecodedFile decode_file(std::span<const std::byte> bytes, const std::string& name,
-                        const Digest& digest, bool turn, int64_t index, OrientedImages& oriented);
-// The digest of the contents of an image with this orientation that is turned.
-Digest upright_digest(const Digest& digest, int orientation);
+                        const Digest& digest, const Decoding& how, int64_t index,
+                        OrientedImages& oriented);
+// The digest of the contents of an image that is decoded so, from that of its bytes.
+Digest decoded_digest(const Digest& digest, std::span<const std::byte> bytes, const Decoding& how);
 
 // The images of a listing that have been read and have an EXIF orientation. Thread-safe.
 class OrientedImages {
@@ -82,9 +91,9 @@ class ImageListing : public Datastore {
   std::string name(int64_t index) const override { return names_[check(index)]; }
   std::string describe() const override { return "folder " + root_; }
   Digest content_digest(int64_t index) const override;
-  // None if images are turned, which the facts do not tell.
+  // None if images are turned or decoded at another scale, which the facts do not tell.
   const ImageFacts* facts(int64_t index) const override {
-    return upright_ ? nullptr : known_facts(index);
+    return decoding_.changes() ? nullptr : known_facts(index);
   }
   std::vector<std::string> notices() const override;
   // WebDataset's files of classes next to the images, from which labels are not read.
@@ -95,7 +104,7 @@ class ImageListing : public Datastore {
   // cache, because they did not have the digest of the image's facts.
   virtual std::vector<std::byte> bytes(int64_t index, bool again) const = 0;
   std::string path(int64_t index) const;
-  bool upright() const { return upright_; }
+  const Decoding& decoding() const { return decoding_; }
   // Facts from an index, one for each image in the order of the listing; those of no channels are
   // unknown. For constructors.
   void set_facts(std::vector<ImageFacts> facts) { facts_ = std::move(facts); }
@@ -119,7 +128,7 @@ class ImageListing : public Datastore {
   std::vector<std::string> left_out_;  // for notices()
   std::string of_labels_;              // for notices()
   bool labeled_ = true;
-  bool upright_ = false;
+  const Decoding decoding_;
   int64_t class_files_ = 0;
 
   std::vector<std::string> names_;  // relative paths, sorted
