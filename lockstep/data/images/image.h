@@ -51,7 +51,7 @@ struct LeastSize {
 //   PNM: P4 (0 and 255), P5 and P6 with a largest value m of 1 to 65535; v becomes v * 255 / m,
 //     rounded to nearest. One image per file, which white space may follow.
 // With `least`, JPEG is decoded at 1/8, 1/4 or 1/2 of its size (rounded up), the smallest of them
-// that has this size, which is several times as fast; other formats are decoded as before.
+// that has this size, which is faster; other formats are decoded as before.
 // `name` appears in messages. Throws DataError, naming the file and the byte offset if it is known:
 // for another kind of file, a damaged or truncated one (also if the library would only warn, unless
 // no pixel depends on what it warns of), or an image above the limits. Thread-safe.
