@@ -206,6 +206,7 @@ TEST(MixedLabels, WhatHasNoLabelsIsRefused) {
   expect_says(refusal([](TrainingProblem& p) {
                 p.data.training = array_datastore({2, {3}, {1, 2, 3, 4, 5, 6}}, {.labels = {0, 1}});
                 p.data.validation = nullptr;
+                p.data.augmentation.reflect_x = false;
                 p.network = Network{feature_input({.features = 3}), fully_connected({.units = 2}),
                                     softmax()};
                 p.network.initialize(1);
