@@ -110,6 +110,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("max_iterations", {-1}, &O::max_iterations);
   words("shuffle", &O::data, &DataOptions::shuffle);
   words("last_mini_batch", &O::data, &DataOptions::last_mini_batch);
+  words("keep_features", &O::data, &DataOptions::keep_features);
   integers("sequence_length", {-1}, &O::data, &DataOptions::sequence_length);
   integers("group_by_length", {-1, (1 << 24) + 1}, &O::data, &DataOptions::group_by_length);
   integers("shard_size", {-1, (1 << 24) + 1}, &O::shards, &ShardOptions::size);
@@ -401,6 +402,8 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.data.loader_threads = 3; }},
       {"prefetch", Effect::same_digest, nothing, [](O& o) { o.data.prefetch = 1; }},
       {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.data.cache_mib = 0; }},
+      {"keep_features", Effect::same_digest, nothing,
+       [](O& o) { o.data.keep_features = KeepFeatures::never; }},
       {"validation_frequency", Effect::same_digest, nothing,
        [](O& o) { o.validation.frequency = 1; }},
       {"validation_frequency_unit", Effect::same_digest, nothing,
