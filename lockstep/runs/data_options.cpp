@@ -24,6 +24,24 @@ void refuse_options_of_tables(const JobData& data, const char* what) {
   if (data.missing != JobData().missing) refuse_option("missing", what);
 }
 
+void refuse_split_columns(const JobData& data, const char* what) {
+  if (!data.group_column.empty()) refuse_option("group_column", what);
+  if (!data.time_column.empty()) refuse_option("time_column", what);
+}
+
+void check_split_columns(const JobData& data) {
+  if (data.time_column.empty()) return;
+  if (!data.group_column.empty()) {
+    throw InvalidArgument("[data] group_column and time_column cannot both be given",
+                          "rows are held out by groups or by time");
+  }
+  if (data.folds > 0) {
+    throw InvalidArgument(
+        "[data] folds are drawn at random, but time_column holds out the last rows",
+        "give validation_fraction and test_fraction");
+  }
+}
+
 }  // namespace
 
 void refuse_options_of_texts(const JobData& data, const char* what) {
@@ -45,6 +63,7 @@ void refuse_options_of_images(const JobData& data, const char* what) {
   if (data.orientation != JobData().orientation) refuse("orientation");
   if (data.bad_images != JobData().bad_images) refuse("bad_images");
   refuse_options_of_tables(data, what);
+  refuse_split_columns(data, what);
 }
 
 void refuse_columns(const JobData& data, const char* what) {
@@ -55,6 +74,8 @@ void refuse_columns(const JobData& data, const char* what) {
 void check_options_of_tables(const JobData& data) {
   const bool inputs = std::ranges::any_of(data.train, is_table_file);
   if (!inputs) refuse_options_of_tables(data, "images");
+  if (!is_table_file(data.train[0])) refuse_split_columns(data, "images");
+  check_split_columns(data);
   const bool embeds = data.category_encoding == "embedding";
   if (embeds && data.categories.empty()) {
     throw InvalidArgument("[data] category_encoding = \"embedding\", but no column is a category",

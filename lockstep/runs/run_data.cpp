@@ -11,23 +11,17 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/data_options.h"
-#include "lockstep/runs/folds.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/sequence_source.h"
 #include "lockstep/runs/sources/text_source.h"
+#include "lockstep/runs/splits.h"
 #include "lockstep/runs/text_data.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
 
 namespace lockstep {
 namespace {
-
-void require_images(const DatastorePtr& store, const char* what, const DatastorePtr& all) {
-  if (store->size() > 0) return;
-  throw InvalidArgument("[data] " + std::string(what) + " leaves no image of the " +
-                        std::to_string(all->size()) + " of " + all->describe());
-}
 
 SequenceTargets targets_of(const JobData& data) {
   return {
@@ -47,7 +41,7 @@ class Opener {
                 .sequences = sequence_inputs(network_),
                 .target_columns = job.data.target_columns,
                 .categories = job.data.categories,
-                .ignored_columns = job.data.ignored_columns,
+                .ignored_columns = columns_without_features(job.data),
                 .missing = missing_values(job.data.missing)},
         skip_(job.data.bad_images == "skip"),
         threads_(static_cast<int>(job.training.resolved().threads)),
@@ -119,6 +113,10 @@ class Opener {
   const std::function<bool()> stop_;
   std::vector<UnreadableImage>& skipped_;
 };
+
+bool is_folder_of_images(const std::string& name) {
+  return !is_table_file(name) && name != builtin_digits_name;
+}
 
 // A class without readable images cannot be learned.
 void check_classes_left(const Datastore& images) {
@@ -271,21 +269,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   data.training = all;
   data.columns = columns.empty() ? table_columns_of(*all) : columns;
   opener.use(data.columns, all->classes());
-  if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {
-    const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
-                                        static_cast<uint64_t>(job.training.seed));
-    if (job.data.validation_fraction > 0) {
-      data.validation = parts[0];
-      require_images(data.validation, "validation_fraction", all);
-    }
-    if (job.data.test_fraction > 0) {
-      data.test = parts[1];
-      require_images(data.test, "test_fraction", all);
-    }
-    data.training = parts[2];
-    require_images(data.training, "splitting", all);
-  }
-  take_fold(data, job);
+  split_data(data, job, !sequences && is_folder_of_images(job.data.train[0]));
   const auto open_part = [&](const std::vector<std::string>& names, const std::string& targets) {
     DatastorePtr store = opener.open(names, true);
     if (sequences) store = opener.with_targets_of(std::move(store), targets);
@@ -373,12 +357,12 @@ Preparation preparation_of(const Job& job) {
           .label_column = classes ? data.label_column : "",
           .targets = targets(),
           .categories = data.categories,
-          .ignored_columns = data.ignored_columns,
+          .ignored_columns = columns_without_features(data),
           .missing = data.missing};
 }
 
 std::vector<std::string> notices_of(const RunData& data) {
-  std::vector<std::string> all;
+  std::vector<std::string> all = data.notices;
   for (const DatastorePtr& store : {data.training, data.validation, data.test}) {
     if (!store) continue;
     for (std::string& notice : store->notices()) {

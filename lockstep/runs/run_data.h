@@ -29,6 +29,8 @@ struct RunData {
   // Images that were left out by bad_images = "skip": unreadable, or without a readable target.
   // Each has the path of the unreadable file.
   std::vector<UnreadableImage> skipped;
+  // What a user should know of the split, a sentence each.
+  std::vector<std::string> notices;
   // Of the tables of the training data, for the network: those of open_run_data() if they are
   // known.
   TableColumns columns;

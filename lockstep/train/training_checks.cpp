@@ -235,6 +235,15 @@ void check_training(const Network& network, const TrainingData& data,
     }
     if (has_targets && !data.loss) check_fits(network, *data.validation, data.validation_targets);
   }
+  if (options.data.sampling == Sampling::balanced) {
+    const std::vector<std::string>& classes = data.training->classes();
+    if (targets || classes.empty() || (classes.size() == 1 && classes[0].empty())) {
+      throw InvalidArgument(
+          "[training] sampling = \"balanced\" needs observations with classes, but " +
+              data.training->describe() + " has " + (targets ? "targets" : "none"),
+          "leave sampling out");
+    }
+  }
   if (!options.class_weights.empty() && network.outputs().at(0).sequence) {
     throw Unsupported(
         "[training] class_weights are for one label for each observation, but the "

@@ -109,6 +109,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("max_epochs", {0, -1}, &O::max_epochs);
   integers("max_iterations", {-1}, &O::max_iterations);
   words("shuffle", &O::data, &DataOptions::shuffle);
+  words("sampling", &O::data, &DataOptions::sampling);
   words("last_mini_batch", &O::data, &DataOptions::last_mini_batch);
   words("keep_features", &O::data, &DataOptions::keep_features);
   integers("sequence_length", {-1}, &O::data, &DataOptions::sequence_length);
@@ -347,6 +348,8 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"shuffle", Effect::other_result, nothing, [](O& o) { o.data.shuffle = Shuffle::once; }},
       {"shuffle", Effect::other_result, [](O& o) { o.data.shuffle = Shuffle::once; },
        [](O& o) { o.data.shuffle = Shuffle::never; }},
+      {"sampling", Effect::other_result, nothing,
+       [](O& o) { o.data.sampling = Sampling::balanced; }},
       {"last_mini_batch", Effect::other_result, nothing,
        [](O& o) { o.data.last_mini_batch = LastMiniBatch::keep; }},
       {"shard_size", Effect::other_result, nothing, [](O& o) { o.shards.size = 10; }},

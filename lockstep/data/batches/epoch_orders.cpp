@@ -15,8 +15,9 @@
 namespace lockstep {
 namespace {
 
-// The key of the order of mini-batches; that of observations has b = 0.
-constexpr uint64_t kOfBatches = 1;
+// The key of the order of mini-batches; that of observations has b = 0. Of balanced classes those
+// of the draws of a class, and of the orders of the first class.
+constexpr uint64_t kOfBatches = 1, kOfClasses = 2, kOfFirstClass = 3;
 
 int64_t batches_of(int64_t n, const MiniBatchQueueOptions& options) {
   MiniBatchQueueOptions whole = options;
@@ -67,8 +68,14 @@ std::vector<int64_t> steps_of_observations(const Datastore& data) {
   return all;
 }
 
+std::vector<int64_t> labels_of_observations(const Datastore& data) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < data.size(); ++i) labels.push_back(data.label(i));
+  return labels;
+}
+
 EpochOrders::EpochOrders(int64_t n, const MiniBatchQueueOptions& options,
-                         std::vector<int64_t> steps)
+                         std::vector<int64_t> steps, const std::vector<int64_t>& labels)
     : n_(n),
       batches_(batches_of(n, options)),
       batch_size_(options.mini_batch_size),
@@ -83,6 +90,13 @@ EpochOrders::EpochOrders(int64_t n, const MiniBatchQueueOptions& options,
                      std::string(name) + " is " + std::to_string(value) +
                          ", but no input of the data is a sequence",
                      std::string("leave ") + name + " out");
+  }
+  if (options.balanced) {
+    require_in_queue(static_cast<int64_t>(labels.size()) == n,
+                     "balanced needs a class for each observation");
+    std::map<int64_t, std::vector<int64_t>> members;
+    for (int64_t i = 0; i < n; ++i) members[labels[static_cast<size_t>(i)]].push_back(i);
+    for (auto& [unused, of_class] : members) classes_.push_back(std::move(of_class));
   }
   per_epoch_ = sequence_length_ == 0 ? batches_ : get(0)->pieces_before.back();
 }
@@ -113,14 +127,49 @@ BatchPlace EpochOrders::place(const EpochOrder& order, int64_t index) const {
 }
 
 EpochOrder EpochOrders::made(int64_t epoch) const {
-  EpochOrder order{epoch_order(n_, shuffle_, seed_, epoch)};
+  EpochOrder order{classes_.empty() ? epoch_order(n_, shuffle_, seed_, epoch)
+                                    : balanced_order(epoch)};
   if (sequence_length_ > 0 && epoch > 0) {
     order.observations = dealt(std::move(order.observations), epoch_order(n_, shuffle_, seed_, 0));
   }
   if (group_by_length_ > 0) group(order.observations);
   if (sequence_length_ > 0 || group_by_length_ > 0) mix(order.observations, epoch);
   if (sequence_length_ > 0) count_pieces(order);
+  if (!classes_.empty()) {
+    std::vector<int64_t> times(static_cast<size_t>(n_));
+    for (const int64_t i : order.observations) {
+      order.repetitions.push_back(times[static_cast<size_t>(i)]++);
+    }
+  }
   return order;
+}
+
+std::vector<int64_t> EpochOrders::balanced_order(int64_t epoch) const {
+  const auto key = static_cast<uint64_t>(epoch);
+  const RandomStream classes({.seed = seed_, .use = RandomUse::shuffle, .a = key, .b = kOfClasses});
+  struct Round {
+    std::vector<int64_t> order = {};
+    size_t next = 0;
+    uint64_t number = 0;
+  };
+  std::vector<Round> rounds(classes_.size());
+  std::vector<int64_t> drawn;
+  for (int64_t i = 0; i < n_; ++i) {
+    const uint64_t c = classes.below(static_cast<uint64_t>(i), classes_.size());
+    const std::vector<int64_t>& members = classes_[c];
+    Round& round = rounds[c];
+    if (round.next == round.order.size()) {
+      round = {random_permutation({.seed = seed_,
+                                   .use = RandomUse::shuffle,
+                                   .a = key,
+                                   .b = kOfFirstClass + c,
+                                   .c = round.number},
+                                  static_cast<int64_t>(members.size())),
+               0, round.number + 1};
+    }
+    drawn.push_back(members[static_cast<size_t>(round.order[round.next++])]);
+  }
+  return drawn;
 }
 
 int64_t EpochOrders::pieces(int64_t observation) const {
@@ -198,7 +247,8 @@ std::vector<int64_t> observations_of(const Datastore& data, const MiniBatchQueue
                                      int64_t number) {
   const bool by_length = options.sequence_length > 0 || options.group_by_length > 0;
   EpochOrders orders(data.size(), options,
-                     by_length ? steps_of_observations(data) : std::vector<int64_t>());
+                     by_length ? steps_of_observations(data) : std::vector<int64_t>(),
+                     options.balanced ? labels_of_observations(data) : std::vector<int64_t>());
   const auto order = orders.get(number / orders.per_epoch());
   const BatchPlace at = orders.place(*order, number % orders.per_epoch());
   const auto first = order->observations.begin() + at.first;

@@ -13,7 +13,10 @@ namespace lockstep {
 
 // The order of one epoch.
 struct EpochOrder {
-  std::vector<int64_t> observations;  // a permutation; mini-batches are consecutive parts
+  // Mini-batches are consecutive parts. A permutation, unless classes are balanced; then
+  // repetitions are as in MiniBatch.
+  std::vector<int64_t> observations;
+  std::vector<int64_t> repetitions = {};
   // Of sequences that are cut: the pieces before each mini-batch, then all. Empty: nothing is cut.
   std::vector<int64_t> pieces_before = {};
 };
@@ -28,7 +31,9 @@ struct BatchPlace {
 // sequence. Reads examples whose numbers of steps are not known. Throws DataError.
 std::vector<int64_t> steps_of_observations(const ExampleCache& cache);
 std::vector<int64_t> steps_of_observations(const Datastore& data);
-// That of one observation; 0 without sequences.
+// The class of each observation, for balanced ones.
+std::vector<int64_t> labels_of_observations(const Datastore& data);
+// The number of steps of one observation; 0 without sequences.
 int64_t steps_of_longest(const ExampleCache& cache, int64_t observation);
 
 // The orders of the epochs in use. Several threads may work at the end of one epoch and the start
@@ -39,9 +44,11 @@ int64_t steps_of_longest(const ExampleCache& cache, int64_t observation);
 // with that number to these positions again.
 class EpochOrders {
  public:
-  // `steps`: of each observation, if sequences are cut or grouped by length. Throws InvalidArgument
-  // for options that cannot work with n observations of any kind, and if there are no steps.
-  EpochOrders(int64_t n, const MiniBatchQueueOptions& options, std::vector<int64_t> steps);
+  // `steps`: of each observation, if sequences are cut or grouped by length; `labels`: its class,
+  // if classes are balanced. Throws InvalidArgument for options that cannot work with n
+  // observations of any kind, and if there are no steps.
+  EpochOrders(int64_t n, const MiniBatchQueueOptions& options, std::vector<int64_t> steps,
+              const std::vector<int64_t>& labels = {});
 
   std::shared_ptr<const EpochOrder> get(int64_t epoch);
   int64_t per_epoch() const { return per_epoch_; }
@@ -60,12 +67,14 @@ class EpochOrders {
   void group(std::vector<int64_t>& order) const;
   void mix(std::vector<int64_t>& order, int64_t epoch) const;
   void count_pieces(EpochOrder& order) const;
+  std::vector<int64_t> balanced_order(int64_t epoch) const;
 
   const int64_t n_, batches_, batch_size_;  // batches_: without pieces
   const int64_t sequence_length_, group_by_length_;
   const Shuffle shuffle_;
   const uint64_t seed_;
   const std::vector<int64_t> steps_;
+  std::vector<std::vector<int64_t>> classes_;  // the observations of each, if they are balanced
   int64_t per_epoch_ = 0;
   Mutex mutex_;
   std::array<Entry, 2> entries_ LOCKSTEP_GUARDED_BY(mutex_);

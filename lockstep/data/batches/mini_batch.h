@@ -77,6 +77,9 @@ struct MiniBatch {
   // them; if it has ended, it has no steps. 0 pieces: nothing is cut.
   int64_t piece = 0, pieces = 0;
   std::vector<int64_t> observations;  // n indices into the listing
+  // How often the epoch had each of them before, so that it is augmented differently each time.
+  // Empty: no epoch has an observation twice.
+  std::vector<int64_t> repetitions = {};
   // First the inputs of the network, in order: images (u8, channels x height x width) or arrays
   // (f32, or i32 for tokens). Their names are those of the input layers or of the data's inputs,
   // else "input", or "input_1", "input_2" and so on. Then "targets" (f32; pixels 0 to 255 are 0 to

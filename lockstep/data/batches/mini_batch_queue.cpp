@@ -78,7 +78,8 @@ std::shared_ptr<EpochOrders> orders_of(const ExampleCache& cache,
   const bool by_length = options.sequence_length > 0 || options.group_by_length > 0;
   check_targets(cache, options);
   return std::make_shared<EpochOrders>(
-      cache.size(), options, by_length ? steps_of_observations(cache) : std::vector<int64_t>());
+      cache.size(), options, by_length ? steps_of_observations(cache) : std::vector<int64_t>(),
+      options.balanced ? labels_of_observations(*cache.store()) : std::vector<int64_t>());
 }
 
 }  // namespace
@@ -182,7 +183,7 @@ struct MiniBatchQueue::State {
   // group read other examples in each epoch.
   bool all_read() const {
     if (!from_network && !recalled) return true;
-    if (passed.load() && !options.rows) return true;
+    if (passed.load() && !options.rows && !options.balanced) return true;
     return cache->filled() && (!options.targets || options.targets->filled());
   }
   // False until all examples have been read: compute threads must not wait for a network either.
@@ -404,6 +405,11 @@ struct MiniBatchQueue::State {
     batch.pieces = at.pieces;
     const auto first = order->observations.begin() + at.first;
     batch.observations.assign(first, first + at.count);
+    batch.repetitions.clear();
+    if (!order->repetitions.empty()) {
+      const auto times = order->repetitions.begin() + at.first;
+      batch.repetitions.assign(times, times + at.count);
+    }
     rows.begin(batch);
     if (options.rows) slot.wanted = options.rows(batch.epoch, batch.index, at.count);
     if (rows.mixes()) slot.others = MiniBatchRows::mixed_with(slot.wanted, at.count);

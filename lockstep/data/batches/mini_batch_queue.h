@@ -25,6 +25,11 @@ struct IndexRange;  // base/numeric/index_range.h
 struct MiniBatchQueueOptions {
   int64_t mini_batch_size = 128;  // observations
   Shuffle shuffle = Shuffle::every_epoch;
+  // Each epoch draws as many observations as there are: first a class, each with the same
+  // probability, then the next observation of this class in its shuffled order, which begins again
+  // when all were drawn. Only with classes and shuffling, and without sequence_length. False: each
+  // epoch has every observation once.
+  bool balanced = false;
   bool drop_last = true;  // drop a last, partial mini-batch; otherwise keep it
   uint64_t seed = 0;      // seed of shuffling, augmentation and noise
   // Sequences are cut into pieces of at most this many steps: a mini-batch becomes as many

@@ -217,19 +217,27 @@ void MiniBatchRows::augment_steps(MiniBatch& batch, int64_t row, size_t k, int64
   const int64_t channels = array.shape.rank() == 0 ? 1 : array.shape[0];
   const SequencePart part{steps, channels, piece.first, piece.count, step / channels};
   float* const values = array.values<float>().data() + array.offsets[i] * step;
-  augment_sequence(options_.augmentation, options_.seed, batch.epoch, batch.observations[i], part,
+  augment_sequence(options_.augmentation, options_.seed, batch.epoch, key_of(batch, i), part,
                    values, static_cast<int64_t>(k));
 }
 
+// The key of all draws of a row. An observation that an epoch has several times has other draws
+// each time.
+int64_t MiniBatchRows::key_of(const MiniBatch& batch, size_t row) {
+  constexpr int kMostObservations = 40;  // bits
+  const int64_t observation = batch.observations[row];
+  return batch.repetitions.empty() ? observation
+                                   : observation + (batch.repetitions[row] << kMostObservations);
+}
+
 // Where the images of an observation are cut.
-Window MiniBatchRows::window_of(int64_t epoch, int64_t observation) const {
+Window MiniBatchRows::window_of(int64_t epoch, int64_t key) const {
   switch (cache_.images()) {
     case CachedImages::windowed:
-      return draw_window(options_.seed, epoch, observation);
+      return draw_window(options_.seed, epoch, key);
     case CachedImages::resized:
-      return {
-          .center = false,
-          .region = draw_resized_crop(*options_.resized_crop, options_.seed, epoch, observation)};
+      return {.center = false,
+              .region = draw_resized_crop(*options_.resized_crop, options_.seed, epoch, key)};
     default:
       return {};
   }
@@ -238,12 +246,13 @@ Window MiniBatchRows::window_of(int64_t epoch, int64_t observation) const {
 void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const {
   const auto i = static_cast<size_t>(row);
   const int64_t observation = batch.observations[i];
+  const int64_t key = key_of(batch, i);
   const AugmentationDraw drawn =
-      draw_augmentation(options_.augmentation, options_.seed, batch.epoch, observation, 0);
+      draw_augmentation(options_.augmentation, options_.seed, batch.epoch, key, 0);
   const AugmentationDraw* const draw = changes_images_ ? &drawn : nullptr;
   const AugmentationDraw moves = drawn.only_moves();
   if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
-  const Window where = window_of(batch.epoch, observation);
+  const Window where = window_of(batch.epoch, key);
   Size2d size;
   const uint8_t* const example = cache_.get(observation, where, scratch, &size);
   const auto place_steps = [&](size_t k, const ExampleCache& cache, const CachedValue& value,
@@ -277,7 +286,7 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
     uint8_t* const to = row_of(k);
     place(input, example, options_.augment_inputs ? draw : nullptr, to);
     if (input.kind == ValueKind::array) continue;
-    add_noise(options_.noise, options_.seed, batch.epoch, observation, to,
+    add_noise(options_.noise, options_.seed, batch.epoch, key, to,
               static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
   }
   if (!targets_) return;

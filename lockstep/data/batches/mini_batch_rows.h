@@ -47,7 +47,8 @@ class MiniBatchRows {
  private:
   bool size_sequences(MiniBatch& batch, size_t i) const;
   IndexRange piece_of(const MiniBatch& batch, int64_t steps) const;
-  Window window_of(int64_t epoch, int64_t observation) const;
+  static int64_t key_of(const MiniBatch& batch, size_t row);
+  Window window_of(int64_t epoch, int64_t key) const;
   void augment_steps(MiniBatch& batch, int64_t row, size_t k, int64_t steps) const;
 
   const ExampleCache& cache_;

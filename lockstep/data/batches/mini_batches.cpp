@@ -40,6 +40,12 @@ void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
         value >= 0 && value <= int64_t{1} << 31,
         std::string(name) + " is " + std::to_string(value) + ", but must be 0 to 2^31");
   }
+  require_in_queue(!options.balanced || options.shuffle != Shuffle::never,
+                   "balanced draws the observations at random, but shuffle is never",
+                   "shuffle in every epoch, or once");
+  require_in_queue(!options.balanced || options.sequence_length == 0,
+                   "balanced is not for sequences that are cut",
+                   "leave sequence_length or balanced out");
   require_in_queue(per_epoch > 0,
                    "a mini-batch of " + counted(options.mini_batch_size, "observation") +
                        " is larger than the data (" + std::to_string(n) +

@@ -1,13 +1,12 @@
 #include "lockstep/data/datastores/datastore.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/parts.h"
 #include "lockstep/data/images/augmentation.h"
 
 namespace lockstep {
@@ -282,44 +281,10 @@ Digest digest_of_array(const Shape& shape, const int32_t* values) {
 std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector<double>& fractions,
                                            uint64_t seed) {
   if (store == nullptr) throw InvalidArgument("[split_each_label] the datastore is null");
-  double total = 0;
-  for (double f : fractions) {
-    if (!(f >= 0 && f <= 1)) {
-      throw InvalidArgument("[split_each_label] a fraction is " + std::to_string(f) +
-                            ", but must be between 0 and 1");
-    }
-    total += f;
-  }
-  if (total > 1 + 1e-9) {
-    throw InvalidArgument("[split_each_label] the fractions add up to " + std::to_string(total) +
-                          ", which is more than 1");
-  }
-  std::vector<std::vector<int64_t>> of_label(store->classes().size());
-  for (int64_t i = 0; i < store->size(); ++i) {
-    of_label[static_cast<size_t>(store->label(i))].push_back(i);
-  }
-  std::vector<std::vector<int64_t>> parts(fractions.size() + 1);
-  for (size_t label = 0; label < of_label.size(); ++label) {
-    const std::vector<int64_t>& members = of_label[label];
-    const auto n = static_cast<int64_t>(members.size());
-    const std::vector<int64_t> order =
-        random_permutation({.seed = seed, .use = RandomUse::split, .a = label}, n);
-    int64_t next = 0;
-    for (size_t p = 0; p < parts.size(); ++p) {
-      int64_t count = n - next;
-      if (p < fractions.size()) {
-        const double exact = fractions[p] * static_cast<double>(n);
-        count = std::min(count, static_cast<int64_t>(std::floor(exact + 0.5)));
-      }
-      for (int64_t end = next + count; next < end; ++next) {
-        parts[p].push_back(members[static_cast<size_t>(order[static_cast<size_t>(next)])]);
-      }
-    }
-  }
+  const Parts parts = parts_of_each_label(*store, fractions, seed);
   std::vector<DatastorePtr> result;
-  for (std::vector<int64_t>& part : parts) {
-    std::sort(part.begin(), part.end());
-    result.push_back(subset(store, std::move(part)));
+  for (size_t p = 0; p <= fractions.size(); ++p) {
+    result.push_back(subset(store, indices_of_part(parts, static_cast<int64_t>(p))));
   }
   return result;
 }

@@ -8,6 +8,7 @@ MiniBatchQueueOptions mini_batches_of(const TrainingData& data, const TrainingOp
   MiniBatchQueueOptions queue;
   queue.mini_batch_size = options.mini_batch_size;
   queue.shuffle = options.data.shuffle;
+  queue.balanced = options.data.sampling == Sampling::balanced;
   queue.drop_last = options.data.last_mini_batch == LastMiniBatch::drop;
   queue.sequence_length = options.data.sequence_length;
   queue.group_by_length = options.data.group_by_length;

@@ -143,6 +143,11 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.effect(FieldEffect::result);
   visit_word(v, "shuffle", data.shuffle, "when the observations are shuffled",
              {"every-epoch", "once", "never"});
+  visit_word(
+      v, "sampling", data.sampling,
+      "observations of an epoch: all once, or as many, drawn so that each class has the same "
+      "probability",
+      {"all", "balanced"});
   visit_word(v, "last_mini_batch", data.last_mini_batch,
              "what to do with a last mini-batch that is not full", {"drop", "keep"});
   v.integer_or("sequence_length", data.sequence_length, "longest",
@@ -298,6 +303,17 @@ void TrainingOptions::check() const {
               "`",
           error.hint());
     }
+  }
+  if (data.sampling == Sampling::balanced && data.shuffle == Shuffle::never) {
+    throw InvalidArgument(
+        "[training] sampling = \"balanced\" draws observations at random, but shuffle is \"never\"",
+        "shuffle = \"every-epoch\" or \"once\"");
+  }
+  if (data.sampling == Sampling::balanced && data.sequence_length > 0) {
+    throw InvalidArgument(
+        "[training] sampling = \"balanced\" is not for sequences that are cut, but sequence_length "
+        "is " +
+        std::to_string(data.sequence_length));
   }
   const auto& types = schedule.types;
   if (schedule.drop_factor >= 1 &&

@@ -148,9 +148,16 @@ struct PrecisionOptions {
   }
 };
 
+// Which observations an epoch has.
+enum class Sampling : uint8_t {
+  all,      // every one once
+  balanced  // as many, but those of each class with the same probability; see MiniBatchQueueOptions
+};
+
 // How the training data is read. The result does not depend on the last four.
 struct DataOptions {
   Shuffle shuffle = Shuffle::every_epoch;
+  Sampling sampling = Sampling::all;
   LastMiniBatch last_mini_batch = LastMiniBatch::drop;
   // Sequences are cut into pieces of this many steps: each piece of a mini-batch is an iteration of
   // its own, and layers with carry_state continue from piece to piece, row by row. 0 ("longest"):
