@@ -212,6 +212,12 @@ void take_fold(RunData& data, const Job& job, const SplitKeys& keys,
   check_classes_of_fold(*all, *data.training, fold);
 }
 
+std::vector<int64_t> all_indices(const Datastore& store) {
+  std::vector<int64_t> all(static_cast<size_t>(store.size()));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  return all;
+}
+
 }  // namespace
 
 std::vector<std::string> columns_without_features(const JobData& data) {
@@ -236,10 +242,13 @@ void split_data(RunData& data, const Job& job, bool images) {
   const bool fractions = d.validation_fraction > 0 || d.test_fraction > 0;
   if (!fractions && d.folds == 0) return;
   const SplitKeys keys = keys_of(data, job, images);
-  std::vector<int64_t> left(static_cast<size_t>(data.training->size()));
-  std::iota(left.begin(), left.end(), int64_t{0});
+  std::vector<int64_t> left = all_indices(*data.training);
   if (fractions) left = take_fractions(data, job, keys);
   if (d.folds > 0) take_fold(data, job, keys, left);
+}
+
+void take_fold_of_texts(RunData& data, const Job& job) {
+  if (job.data.folds > 0) take_fold(data, job, {}, all_indices(*data.training));
 }
 
 }  // namespace lockstep

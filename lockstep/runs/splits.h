@@ -25,4 +25,7 @@ std::vector<std::string> columns_without_features(const JobData& data);
 // validated fold; DataError for a group or time that is missing.
 void split_data(RunData& data, const Job& job, bool images);
 
+// Validates the job's fold of data.training, which are texts with classes, if it has folds.
+void take_fold_of_texts(RunData& data, const Job& job);
+
 }  // namespace lockstep

@@ -6,10 +6,10 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/runs/data_options.h"
-#include "lockstep/runs/folds.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/text_source.h"
+#include "lockstep/runs/splits.h"
 
 namespace lockstep {
 namespace {
@@ -108,7 +108,7 @@ RunData open_labeled_texts(const Job& job, const TableColumns& columns) {
       part(job.data.validation, parts[0], job.data.validation_fraction, "validation_fraction");
   data.test = part(job.data.test, parts[1], job.data.test_fraction, "test_fraction");
   data.training = parts[2];
-  take_fold(data, job);
+  take_fold_of_texts(data, job);
   if (data.training->size() == 0) {
     throw InvalidArgument("[data] splitting leaves no text of " + all->describe());
   }
