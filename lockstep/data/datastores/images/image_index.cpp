@@ -152,8 +152,8 @@ ImageFacts read_facts(IndexReader& from) {
                      channel.sum_of_squares <= high * high * pixels,
                  "the sums of an image are impossible");
     // As Cauchy and Schwarz have it, so that deviations are never negative.
-    __extension__ using Wide = unsigned __int128;
-    from.require(Wide{channel.sum} * channel.sum <= Wide{pixels} * channel.sum_of_squares,
+    __extension__ using Square = unsigned __int128;
+    from.require(Square{channel.sum} * channel.sum <= Square{pixels} * channel.sum_of_squares,
                  "the sums of an image are impossible");
   }
   return facts;
