@@ -405,14 +405,14 @@ LayerPtr swish();
 // x * hard_sigmoid(x), with hard_sigmoid(x) = min(max(0, x + 3), 6) / 6 (Howard et al. 2019).
 struct HardSwishOptions {
   static constexpr const char* kType = "hard_swish";
-  static constexpr const char* kHelp = "x * min(max(0, x + 3), 6) / 6";
+  static constexpr const char* kHelp = "hard swish: x * min(max(0, x + 3), 6) / 6";
   void visit(FieldVisitor&) {}
 };
 LayerPtr hard_swish();
 
 struct HardSigmoidOptions {
   static constexpr const char* kType = "hard_sigmoid";
-  static constexpr const char* kHelp = "min(max(0, x + 3), 6) / 6";
+  static constexpr const char* kHelp = "hard sigmoid: min(max(0, x + 3), 6) / 6";
   void visit(FieldVisitor&) {}
 };
 LayerPtr hard_sigmoid();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -96,11 +97,14 @@ TEST(Architectures, ShrinkTheirImages) {
 TEST(Architectures, LearnSomething) {
   for (const Architecture& a : architectures()) {
     SCOPED_TRACE(a.name);
-    if (a.name == "unet") continue;  // its labels are of pixels
-    const bool large = a.name.starts_with("resnet") && a.name != "resnet20" && a.name != "resnet56";
-    const int64_t size = large ? 40 : 28;
+    // Labels of pixels, and networks of many parameters that differ from others in sizes alone.
+    const std::set<std::string> left_out{"convnext_tiny", "resnet34", "resnet50", "unet"};
+    if (left_out.contains(a.name)) continue;
+    const int64_t size = a.name == "resnet18" ? 40 : 28;
     nlohmann::json fields{{"height", size}, {"width", size}, {"channels", 2}, {"classes", 3}};
     if (a.name == "vit_tiny") fields["patch"] = 7;
+    const bool draws = a.name == "mobilenetv2" || a.name == "efficientnet_b0";
+    const float rate = draws || a.name == "vit_tiny" ? 0.001f : 0.01f;
     Network network = a.make(fields);
     network.initialize(1);
     network.state_value("input.offset").copy_from(Tensor::from(std::vector<float>{0, 0}, {2}));
@@ -113,14 +117,14 @@ TEST(Architectures, LearnSomething) {
     for (uint64_t iteration = 1; iteration <= 3; ++iteration) {
       Tape tape;
       tape.watch(parameters);
-      const Tensor loss =
-          ops::mean(ops::cross_entropy(network.forward({x}, {true, {0, iteration, 0}}), labels));
+      const Tensor loss = ops::mean(
+          ops::cross_entropy(network.forward({x}, {true, {0, draws ? 1 : iteration, 0}}), labels));
       losses.push_back(static_cast<double>(loss.item()));
       ASSERT_TRUE(std::isfinite(losses.back()));
       const auto gradients = tape.gradient(loss, parameters);
       for (size_t i = 0; i < parameters.size(); ++i) {
         const auto g = gradients[i].to_vector();
-        for (size_t k = 0; k < g.size(); ++k) parameters[i].data<float>()[k] -= 0.01f * g[k];
+        for (size_t k = 0; k < g.size(); ++k) parameters[i].data<float>()[k] -= rate * g[k];
       }
     }
     EXPECT_LT(losses.back(), losses.front());

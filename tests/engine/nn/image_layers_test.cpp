@@ -290,6 +290,7 @@ TEST(ImageLayers, StochasticDepthDropsWholeObservations) {
   Network other;
   other.add(image_input({.height = 3, .width = 2, .channels = 2, .normalization = "none"}));
   other.add(stochastic_depth({.probability = 0.25}), "another");
+  other.initialize(1);
   EXPECT_NE(other.forward({x}, {true, {0, 1, 0}}).to_vector(), all);
   const Tensor part = Tensor::full({7, 2, 3, 2}, 3);
   EXPECT_EQ(network.forward({part}, {true, {0, 1, 100}}).to_vector(),
@@ -301,6 +302,7 @@ TEST(ImageLayers, PixelsBecomeSteps) {
   n.add(image_input({.height = 2, .width = 3, .channels = 2, .normalization = "none"}));
   n.add(pixels_to_steps());
   n.add(last_step());
+  n.initialize(1);
   std::vector<float> pixels(12);
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(i);
   const Tensor x = Tensor::from(pixels, {1, 2, 2, 3});
@@ -335,7 +337,11 @@ TEST(ImageLayers, RefuseWhatDoesNotFit) {
   refuses(upsampling2d({.scale = {0, 2}}), {"scale", "0"});
   refuses(upsampling2d({.method = "bicubic"}), {"method", "bicubic"});
   refuses(adaptive_average_pooling2d({.size = {0, 1}}), {"size", "0"});
-  refuses(adaptive_average_pooling2d({.size = {1 << 14, 3}}), {});
+  expect_refusal(
+      [] {
+        of_layer({1, 1, 2048, 1}, adaptive_average_pooling2d({.size = {1 << 14, 1}})).check();
+      },
+      {"16384 areas of 2048 rows", "too many"});
   refuses(stochastic_depth({.probability = 1}), {"probability", "1"});
   refuses(stochastic_depth({.probability = -0.1}), {"probability"});
   for (const LayerPtr& layer : {upsampling2d(), adaptive_average_pooling2d({}),
