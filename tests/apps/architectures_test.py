@@ -34,8 +34,62 @@ DEEPER = ["efficientnet_b0", "mobilenetv2", "resnet34", "resnet50"]
 OF_PIXELS = ["unet"]  # classes of pixels: labels are images
 
 
+# All layers of known networks on images with odd sizes.
+LAYERS = """
+[data]
+train = "digits"
+resize = true
+[network]
+input = { height = 15, width = 13, channels = 1 }
+layers = [
+  { type = "convolution2d", filters = 6, kernel = 3, stride = 2, padding = "same" },
+  { type = "hard_swish", name = "first" },
+  { type = "channel_normalization" },
+  { type = "squeeze_excitation", ratio = 2, gate = "hard_sigmoid" },
+  { type = "layer_scale", initial = 0.5 },
+  { type = "stochastic_depth", probability = 0.3, name = "branch" },
+  { type = "addition", inputs = ["first", "branch"] },
+  { type = "upsampling2d", method = "bilinear" },
+  { type = "hard_sigmoid" },
+  { type = "upsampling2d", scale = [1, 2] },
+  { type = "adaptive_average_pooling2d", size = [5, 3] },
+  { type = "pixels_to_steps" },
+  { type = "position_embedding", positions = 15 },
+  { type = "transformer_block", heads = 2 },
+  { type = "stochastic_depth", probability = 0.2 },
+  { type = "global_average_pooling1d" },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" },
+]
+loss = "cross_entropy"
+[training]
+mini_batch_size = 60
+shard_size = 7
+max_epochs = 4
+checkpoint_frequency = 3
+"""
+
+
 class Architectures(CommandTest):
     PER_CLASS = 30
+
+    def test_layers_have_one_digest(self):
+        """By any threads and workers, and stopped and resumed."""
+        self.put("job.toml", LAYERS)
+
+        def digest(out, *changes):
+            settings = [word for change in changes for word in ("--set", change)]
+            return json.loads(self.succeed("train", "job.toml", "--out", out, "--json", "--quiet", *settings))["digest"]
+
+        whole = digest("whole")
+        for changes in (["threads=1"], ["threads=2"], ["threads=5"], ["workers=2"]):
+            self.assertEqual(digest("-".join(changes), *changes), whole, changes)
+        self.assertNotEqual(digest("part", "max_epochs=2"), whole)
+        done = self.succeed("train", "job.toml", "--out", "part", "--resume", "--json", "--quiet")
+        self.assertEqual(json.loads(done)["digest"], whole)
+        # What is drawn enters the result.
+        self.put("job.toml", LAYERS.replace("probability = 0.3", "probability = 0.4"))
+        self.assertNotEqual(digest("others"), whole)
 
     def losses(self, name):
         options, settings = SHORT[name]
