@@ -19,6 +19,11 @@ train = "images/train"            # yours: one folder of images for each class
 validation_fraction = 0.1
 resize = true                     # images to the network's input
 )";
+// Labels of pixels are no part of job files.
+constexpr const char* images_of_pixels = R"([data]
+train = "images/train"            # yours. Masks are targets in loops of your own, not in job files
+resize = true                     # images to the network's input
+)";
 
 constexpr const char* usual_training = R"([training]
 initial_learning_rate = 0.05
@@ -94,8 +99,9 @@ std::string architecture_job(const std::string& name, const nlohmann::json& fiel
   const std::string text = network_text(network);  // throws if the network is not valid
   const bool fits_digits = network.input_shapes() == std::vector<Shape>{{1, 28, 28}} &&
                            network.output_shapes() == std::vector<Shape>{{10}};
-  return "# " + chosen.help + "\n\n" + (fits_digits ? digits : folder) + "\n" + text + "\n" +
-         training_of(name);
+  const bool of_pixels = network.output_shapes().at(0).rank() > 1;
+  const std::string data = fits_digits ? digits : of_pixels ? images_of_pixels : folder;
+  return "# " + chosen.help + "\n\n" + data + "\n" + text + "\n" + training_of(name);
 }
 
 }  // namespace lockstep
