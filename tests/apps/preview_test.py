@@ -92,7 +92,7 @@ class Preview(CommandTest):
         self.assertIn("job-preview.png exists already", self.refuse("preview", "job.toml"))
         self.succeed("preview", "job.toml", "--rows", 1, "--force")
         self.assertIn("--output is sheet.jpg", self.refuse("preview", "job.toml", "--output", "sheet.jpg"))
-        self.assertIn("the sheet would have", self.refuse("preview", "job.toml", "--rows", 1000, "--force"))
+        self.assertIn("the sheet would have", self.refuse("preview", "job.toml", "--epochs", 1000, "--force"))
         self.assertIn("--rows", self.refuse("preview", "job.toml", "--rows", 0))
         self.assertIn("none.toml", self.refuse("preview", "none.toml"))
         self.put("t.csv", "a,b,kind\n" + "".join(f"{i},{i * i},{'xy'[i % 2]}\n" for i in range(40)))
