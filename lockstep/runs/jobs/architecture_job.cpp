@@ -19,7 +19,7 @@ train = "images/train"            # yours: one folder of images for each class
 validation_fraction = 0.1
 resize = true                     # images to the network's input
 )";
-// Labels of pixels are no part of job files.
+// Job files have no labels of pixels.
 constexpr const char* images_of_pixels = R"([data]
 train = "images/train"            # yours. Masks are targets in loops of your own, not in job files
 resize = true                     # images to the network's input
