@@ -193,8 +193,7 @@ class FeatureRuns {
         rows, {.training = training, .inputs = from.input_types(), .outputs = kept.given});
     // Of the same ops as in a training, where gradients are computed: a plan without gradients has
     // fused ones, which round in another way.
-    PlanOptions options;
-    options.gradients = training;
+    PlanOptions options{.gradients = training};
     for (const int value : lowered.outputs) {
       const int number = lowered.graph.mark_output(value);
       if (training) options.differentiated.push_back(number);
