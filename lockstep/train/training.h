@@ -17,7 +17,6 @@
 #include "lockstep/train/input/training_images.h"
 #include "lockstep/train/loop/due_work.h"
 #include "lockstep/train/loop/iterations.h"
-#include "lockstep/train/loop/kept_features.h"
 #include "lockstep/train/loop/objective.h"
 #include "lockstep/train/loop/training_end.h"
 #include "lockstep/train/options/options.h"
@@ -69,9 +68,6 @@ class Training {
   bool classifies() const {
     return learns_labels(*data_.training, data_.training_targets) && !data_.loss;
   }
-
-  // The images, or what is kept instead of them.
-  TrainingImages images_or_features(const KeptLayers& kept);
 
   ObservationList observations() const;
 

@@ -15,7 +15,6 @@
 #include "lockstep/train/input/cut_sequences.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/targets.h"
-#include "lockstep/train/loop/kept_features.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/state/fingerprint.h"
@@ -262,11 +261,6 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
-  if (options.data.keep_features == KeepFeatures::always) {
-    TrainingOptions placed = options;
-    set_shard_size(network, Device{}, placed);
-    (void)layers_to_keep(network, data, placed);
-  }
   if (options.precision.type == Precision::tf32) {
     const Device device = resolve_training_device(network, options, data.loss);
     if (device.is_cpu()) {

@@ -1,12 +1,9 @@
 // What a training needs before its first iteration: see training.h.
 #include "lockstep/train/records/training_start.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 
-#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
@@ -88,8 +85,6 @@ void Training::use_threads() {
 
 void Training::prepare() {
   use_threads();
-  const KeptLayers kept =
-      control_.replay ? KeptLayers{} : layers_to_keep(network_, data_, options_);
   set_input_normalization(network_, read_all());
   if (const std::string said = scale_targets(network_, images_, pool_); !said.empty()) {
     notify([&](TrainingObserver& o) { o.notice(said); });
@@ -123,45 +118,9 @@ void Training::prepare() {
   iterations_->begin({.network = network_,
                       .solver = *solver_,
                       .pool = pool_,
-                      .images = images_or_features(kept),
+                      .images = images_,
                       .metrics = metrics(),
                       .first = position_.iteration + 1});
-}
-
-TrainingImages Training::images_or_features(const KeptLayers& kept) {
-  const auto notice = [&](const std::string& text) {
-    notify([&](TrainingObserver& o) { o.notice(text); });
-  };
-  if (!kept.notice.empty()) notice(kept.notice);
-  const bool always = options_.data.keep_features == KeepFeatures::always;
-  const int64_t rest = due_->last_iteration() - position_.iteration;
-  if (kept.given.empty() || rest <= (always ? 0 : iterations_per_epoch_)) return images_;
-  constexpr double kMiB = 1024 * 1024;
-  int64_t observations = images_.training->size();
-  if (images_.validation) observations += images_.validation->size();
-  const double needed = static_cast<double>(observations * kept.bytes()) / kMiB;
-  double left = static_cast<double>(options_.data.cache_mib);
-  std::set<const ExampleCache*> caches{images_.training.get(), images_.targets.get(),
-                                       images_.validation.get(), images_.validation_targets.get()};
-  caches.erase(nullptr);
-  for (const ExampleCache* cache : caches) {
-    left -= static_cast<double>(cache->reserved_bytes()) / kMiB;
-  }
-  const std::string results = "the results of " + counted(kept.layers, "frozen layer");
-  const std::string room = fmt::format("{:.1f} MiB for {} observations", needed, observations);
-  if (needed > left) {
-    const std::string what =
-        fmt::format("need {}, and the images leave {:.1f} MiB of cache_mib = {}", room,
-                    std::max(left, 0.0), options_.data.cache_mib);
-    if (always) {
-      throw InvalidArgument("[training] keep_features = always: " + results + " " + what,
-                            "raise cache_mib");
-    }
-    notice(results + " are computed in each iteration, because they " + what);
-    return images_;
-  }
-  notice(results + " are computed once and kept: " + room);
-  return with_features(network_, images_, kept, pool_, [this] { return interrupted(); });
 }
 
 ObservationList Training::observations() const {

@@ -237,42 +237,6 @@ class FineTuning(CommandTest):
         names += ["features.8.0", "features.8.1", "classifier.1"]
         self.check_tensors_of_torchvision("efficientnet_b0", names, "features.0.0")
 
-    def test_results_of_frozen_layers_are_kept(self):
-        self.first()
-        training = 'freeze = "stem*"\nshard_size = 6'
-        network = self.HEAD + '\nkeep_statistics = ["*"]'
-        job = self.second(network, training=training, epochs=3)
-        digests, told = set(), {}
-        for keep, more in (("auto", ()), ("always", ("--set", "threads=5")), ("never", ()), ("auto", ("--set", "workers=2"))):
-            run = "run-" + str(len(told))
-            done = self.works("train", job, "--out", run, "--json", "--set", f"keep_features={keep}", *more)
-            told[run] = done.stderr
-            digests.add(json.loads(done.stdout)["digest"])
-        self.assertEqual(len(digests), 1)
-        # 60 images of 4 channels of 6 x 6.
-        said = "the results of 2 frozen layers are computed once and kept: 0.0 MiB for 60 observations"
-        self.assertEqual([said in text for text in told.values()], [True, True, False, False])
-        self.assertNotIn("frozen layers", told["run-2"])
-        self.assertIn("computed in each iteration, because worker processes compute", told["run-3"])
-        # A run goes on without them, or with them.
-        for first, then in (("never", "always"), ("always", "never")):
-            self.works("train", job, "--out", first, "--quiet", "--set", f"keep_features={first}", "--set", "max_epochs=1")
-            done = self.works("train", job, "--out", first, "--resume", "--json", "--set", f"keep_features={then}")
-            self.assertEqual({json.loads(done.stdout)["digest"]}, digests)
-            self.assertEqual(said in done.stderr, then == "always")
-
-        always = training + '\nkeep_features = "always"'
-        # Without kept statistics the results of the convolution remain.
-        changed = {json.loads(self.works("train", self.second(self.HEAD, training=training, epochs=3), "--out", "live-" + keep,
-                                         "--json", "--quiet", "--set", f"keep_features={keep}").stdout)["digest"]
-                   for keep in ("always", "never")}
-        self.assertEqual(len(changed), 1)
-        self.assertNotEqual(changed, digests)
-        self.assertIn("`stem/conv` is not frozen", self.refuse_network(network, training='keep_features = "always"'))
-        augmented = always + "\n[augmentation]\nreflect_x = true"
-        self.assertIn("the training data is augmented", self.refuse_network(network, training=augmented))
-        self.assertIn("keep_features", self.refuse_network(network, training='keep_features = "yes"'))
-
     def test_what_does_not_fit_is_refused(self):
         self.first()
         self.assertIn("no layer `haed`", self.refuse_network(self.HEAD + '\nreplace_from = "haed"'))

@@ -111,7 +111,6 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   words("shuffle", &O::data, &DataOptions::shuffle);
   words("sampling", &O::data, &DataOptions::sampling);
   words("last_mini_batch", &O::data, &DataOptions::last_mini_batch);
-  words("keep_features", &O::data, &DataOptions::keep_features);
   integers("sequence_length", {-1}, &O::data, &DataOptions::sequence_length);
   integers("group_by_length", {-1, (1 << 24) + 1}, &O::data, &DataOptions::group_by_length);
   integers("shard_size", {-1, (1 << 24) + 1}, &O::shards, &ShardOptions::size);
@@ -405,8 +404,6 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.data.loader_threads = 3; }},
       {"prefetch", Effect::same_digest, nothing, [](O& o) { o.data.prefetch = 1; }},
       {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.data.cache_mib = 0; }},
-      {"keep_features", Effect::same_digest, nothing,
-       [](O& o) { o.data.keep_features = KeepFeatures::never; }},
       {"validation_frequency", Effect::same_digest, nothing,
        [](O& o) { o.validation.frequency = 1; }},
       {"validation_frequency_unit", Effect::same_digest, nothing,

@@ -48,9 +48,8 @@ struct TargetScaling {
 // A network lowered to a graph of ops for a number of observations.
 struct LoweredNetwork {
   Graph graph;
-  std::vector<int> inputs;  // values of the input layers' data, in order: the first graph inputs
-  std::vector<NetworkValue> described;  // these inputs
-  std::vector<int> outputs;             // values of the output layers' results
+  std::vector<int> inputs;   // values of the input layers' data, in order: the first graph inputs
+  std::vector<int> outputs;  // values of the output layers' results
   // The lengths of inputs and outputs that are sequences; -1: of others. Those of inputs are the
   // next graph inputs, in order.
   std::vector<int> input_lengths, output_lengths;
@@ -86,9 +85,6 @@ struct LoweringOptions {
   // piece included.
   bool in_pieces = false;
   int64_t capacity = 0;
-  // Names of layers whose results (f32, not sequences) are the graph's inputs, in this order, in
-  // place of the input layers, on which the outputs must not depend in any other way.
-  std::vector<std::string> given = {};
 };
 
 // What Network::forward() and forward_all() of a thread may do. Later ones are stricter.

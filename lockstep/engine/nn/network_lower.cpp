@@ -40,23 +40,14 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   const NetworkAnalysis a = state_->analyze(options.in_pieces);
   std::vector<size_t> results = a.output_layers;
   if (!options.outputs.empty()) results = state_->places_of(options.outputs);
-  const std::vector<size_t> given = state_->places_of(options.given);
-  const std::vector<bool> needed = state_->needed_for(results, a.order, given);
+  const std::vector<bool> needed = state_->needed_for(results, a.order);
   LoweredNetwork out;
   std::map<std::string, LoweredValue> values;
-  for (size_t i : given) {
-    const std::string& name = state_->layers[i].name;
-    out.inputs.push_back(out.graph.add_input(batch_shape(n, a.outputs[i].each()), DType::f32));
-    out.described.push_back({name, a.outputs[i].each()});
-    out.input_lengths.push_back(-1);
-    values[name] = {out.inputs.back(), -1};
-  }
-  if (given.empty()) out.described = inputs();
   // The caller passes every input, whether the results depend on it or not.
   std::map<size_t, LoweredValue> data;
   for (size_t i : a.order) {
     const Layer& layer = *state_->layers[i].layer;
-    if (!layer.is_input() || !given.empty()) continue;
+    if (!layer.is_input()) continue;
     const size_t k = out.inputs.size();
     const DType type = layer.is_token_input()                                    ? DType::i32
                        : k < options.inputs.size() && !layer.is_sequence_input() ? options.inputs[k]
@@ -78,11 +69,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (earlier >= 0) out.earlier = out.graph.values()[static_cast<size_t>(earlier)].slot;
   for (size_t i : a.order) {
     const LayerNode& node = state_->layers[i];
-    if (!needed[i] || values.contains(node.name)) continue;
-    if (node.layer->is_input() && !given.empty()) {
-      throw InvalidArgument("[network] the outputs depend on the input `" + node.name +
-                            "`, which is not given");
-    }
+    if (!needed[i]) continue;
     std::vector<LoweredValue> inputs;
     if (node.layer->is_input()) inputs.push_back(data.at(i));
     for (const auto& name : node.inputs) inputs.push_back(values.at(name));
@@ -138,12 +125,11 @@ const RowState& Network::State::row_state(const std::string& name) const {
 }
 
 std::vector<bool> Network::State::needed_for(const std::vector<size_t>& results,
-                                             const std::vector<size_t>& order,
-                                             const std::vector<size_t>& given) const {
+                                             const std::vector<size_t>& order) const {
   std::vector<bool> needed(layers.size(), false);
   for (size_t i : results) needed[i] = true;
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
-    if (!needed[*i] || std::ranges::find(given, *i) != given.end()) continue;
+    if (!needed[*i]) continue;
     for (const auto& name : layers[*i].inputs) needed[places.at(name)] = true;
   }
   return needed;

@@ -91,9 +91,9 @@ struct Network::State {
   // Returns the indices of layers. Throws InvalidArgument for an unknown name or one that occurs
   // twice.
   std::vector<size_t> places_of(const std::vector<std::string>& names) const;
-  // For each layer, whether `results` depend on it, if the results of `given` are known.
-  std::vector<bool> needed_for(const std::vector<size_t>& results, const std::vector<size_t>& order,
-                               const std::vector<size_t>& given) const;
+  // For each layer, whether `results` depend on it.
+  std::vector<bool> needed_for(const std::vector<size_t>& results,
+                               const std::vector<size_t>& order) const;
   // `in_pieces`: of the network that predict_and_update() runs.
   NetworkAnalysis analyze(bool in_pieces = false) const;
   // States by row for a number of rows, all at their initial values.

@@ -179,10 +179,8 @@ int64_t EvaluatedBatches::rows_of_chunk(int64_t chunk) const {
 }
 
 LoweredNetwork EvaluatedBatches::lower(const ShardShape& shape) const {
-  LoweredNetwork lowered = network_.lower(shape.rows, {.training = false,
-                                                       .inputs = data_.images->input_types(),
-                                                       .steps = shape.steps,
-                                                       .given = data_.given});
+  LoweredNetwork lowered = network_.lower(
+      shape.rows, {.training = false, .inputs = data_.images->input_types(), .steps = shape.steps});
   lowered.graph.mark_output(lowered.outputs.at(0));
   if (plans_have_loss()) lowered.graph.mark_output(add_loss(lowered, network_.loss()).loss);
   return lowered;

@@ -32,7 +32,6 @@ struct EvaluatedData {
   // the choice of algorithms, else that of the thread.
   DType precision = DType::f32;
   std::optional<kernels::Choice> choice = {};
-  std::vector<std::string> given = {};  // as TrainingImages::given; on the CPU only
 };
 
 // What outputs are compared with: labels, other values (images or arrays), or nothing. Where the

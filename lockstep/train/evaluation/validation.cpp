@@ -15,8 +15,7 @@ std::unique_ptr<Evaluator> make_validation(Network& network, const TrainingImage
       .seed = static_cast<uint64_t>(options.seed),
       .loss = data.loss,
       .precision = options.precision.dtype(),
-      .choice = kernels::Choice{options.deterministic, options.precision.type == Precision::tf32},
-      .given = images.given};
+      .choice = kernels::Choice{options.deterministic, options.precision.type == Precision::tf32}};
   return std::make_unique<Evaluator>(network, evaluated, pool, Measures{std::move(metrics)});
 }
 

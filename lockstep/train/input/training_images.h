@@ -19,9 +19,6 @@ struct TrainingOptions;
 // cache.
 struct TrainingImages {
   std::shared_ptr<const ExampleCache> training, targets, validation, validation_targets;
-  // Names of layers: their results are the inputs of `training` and `validation`, in this order, in
-  // place of what input layers read (loop/kept_features.h). Empty: these are not known.
-  std::vector<std::string> given = {};
 };
 
 // Whether open_images() keeps the caches that it made last, with the images that are read then, and

@@ -110,7 +110,7 @@ void LocalIterations::begin(const IterationsStart& start) {
   s.step = make_training_step(start.network, start.solver, start.pool, setup.options,
                               start.images.training->input_types(), &setup.data.loss,
                               s.profiler ? &*s.profiler : nullptr, setup.notice,
-                              setup.data.augmentation.mixes(), start.images.given);
+                              setup.data.augmentation.mixes());
   if (start.first > 0) s.make_queue(start.first, {});
   s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,
                                 start.metrics);

@@ -15,7 +15,6 @@ namespace lockstep {
 // Uses mini_batch_size, shard_size, seed, streams, deterministic, check_frequency, precision,
 // gradient_threshold and its method, class_weights, freeze and compare_first of the resolved
 // options. `inputs`: as for ShardPlans. `loss`: replaces the network's loss; null: the network's.
-// `given`: LoweringOptions::given; on the CPU, for the network's loss.
 // `profiler`: records the threads' time; null: none. `notice`: receives how the first shard
 // compares with the CPU's (gpu/first_shard.h). `mixed`: as for ShardPlans. Network, solver, pool
 // and loss must stay alive. Throws InvalidArgument for a network that does not fit its loss;
@@ -24,6 +23,6 @@ std::unique_ptr<TrainingStep> make_training_step(
     Network& network, Solver& solver, ThreadPool& pool, const TrainingOptions& options,
     std::vector<DType> inputs = {}, const TrainingLoss* loss = nullptr,
     StepProfiler* profiler = nullptr, std::function<void(const std::string&)> notice = {},
-    bool mixed = false, std::vector<std::string> given = {});
+    bool mixed = false);
 
 }  // namespace lockstep

@@ -225,10 +225,6 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 1, .max = 1024});
   v.integer("cache_mib", data.cache_mib, "size of the cache of decoded images in MiB",
             {.min = 0, .max = 1 << 24});
-  visit_word(v, "keep_features", data.keep_features,
-             "whether results of frozen layers are computed once and kept in memory; auto: if "
-             "possible, and if cache_mib leaves room",
-             {"auto", "never", "always"});
   v.effect(FieldEffect::result);
   v.integer_or("validation_frequency", validation.frequency, "epoch",
                "iterations between validations, or \"epoch\"; a job that names neither validates "

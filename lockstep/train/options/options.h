@@ -26,7 +26,6 @@ struct ScheduleStep {
 // ---- Choices. In job files they are words, with hyphens for underscores. ----
 
 enum class LastMiniBatch : uint8_t { drop, keep };  // what becomes of one that is not full
-enum class KeepFeatures : uint8_t { automatic, never, always };
 enum class FrequencyUnit : uint8_t { iteration, epoch };
 
 enum class GradientThresholdMethod : uint8_t {
@@ -154,7 +153,7 @@ enum class Sampling : uint8_t {
   balanced  // as many, but those of each class with the same probability; see MiniBatchQueueOptions
 };
 
-// How the training data is read. The result does not depend on the last four.
+// How the training data is read. The result does not depend on the last three.
 struct DataOptions {
   Shuffle shuffle = Shuffle::every_epoch;
   Sampling sampling = Sampling::all;
@@ -169,12 +168,6 @@ struct DataOptions {
   int64_t loader_threads = 1;
   int64_t prefetch = 4;     // mini-batches prepared ahead
   int64_t cache_mib = 512;  // decoded images kept in memory, MiB
-  // Whether results of frozen layers, up to the first layer that learns, draws random numbers or
-  // has statistics that follow the mini-batches, are computed once for each observation and kept in
-  // memory. automatic ("auto"): where that is possible, saves time and fits into what the images
-  // leave of cache_mib. always: an error says what prevents it. On the CPU without worker
-  // processes.
-  KeepFeatures keep_features = KeepFeatures::automatic;
 };
 
 struct ShardOptions {

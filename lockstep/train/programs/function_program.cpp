@@ -207,7 +207,9 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
     parameters_ = parameter_ids();
     ++layout_version_;
   }
-  if (workers_.size() < static_cast<size_t>(workers)) workers_.resize(static_cast<size_t>(workers));
+  if (workers_.size() < static_cast<size_t>(workers)) {
+    workers_.resize(static_cast<size_t>(workers));
+  }
   present().summaries.assign(shards.size(), {});
   if (!network_.device().is_cpu()) {
     for (Worker& worker : workers_) {

@@ -63,14 +63,13 @@ void BuiltInLossProgram::follow_statistics(std::span<const IndexRange> shards,
 }
 
 BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& options,
-                                       std::vector<DType> inputs, bool mixed,
-                                       std::vector<std::string> given)
+                                       std::vector<DType> inputs, bool mixed)
     : network_(network),
       seed_(static_cast<uint64_t>(options.seed)),
       class_weights_(mixed ? std::vector<float>() : options.weights_outside_loss()),
       loss_scale_(options.precision.scale_of_losses()),
       plans_(network, network.device(), options.precision.dtype(), std::move(inputs),
-             options.trained_loss(network.loss()), mixed, std::move(given)),
+             options.trained_loss(network.loss()), mixed),
       weights_of_mixed_(mixed ? options.weights_outside_loss() : std::vector<float>()) {}
 
 // What multiplies the losses of a row's two labels: their shares, and the weights of their classes.

@@ -66,10 +66,10 @@ class BuiltInLossProgram : public MiniBatchProgram {
   double loss_of(const ShardTask& task) const final;
 
  protected:
-  // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs`, `mixed`
-  // and `given`: as for ShardPlans. The network must stay alive.
+  // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs` and
+  // `mixed`: as for ShardPlans. The network must stay alive.
   BuiltInLossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs,
-                     bool mixed, std::vector<std::string> given = {});
+                     bool mixed);
 
   Network& network_;
   const uint64_t seed_;
@@ -97,10 +97,8 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
  public:
   // See BuiltInLossProgram. The profile must stay alive.
   LossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs,
-              StepProfile* profile = nullptr, bool mixed = false,
-              std::vector<std::string> given = {})
-      : BuiltInLossProgram(network, options, std::move(inputs), mixed, std::move(given)),
-        profile_(profile) {}
+              StepProfile* profile = nullptr, bool mixed = false)
+      : BuiltInLossProgram(network, options, std::move(inputs), mixed), profile_(profile) {}
 
   void prepare(std::span<const IndexRange> shards, int workers) override;
   BundledProgram* bundled() override { return plans_.shards_together() ? this : nullptr; }

@@ -13,6 +13,7 @@
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
+
 namespace {
 
 // "1x28x28 (u8)", "steps x 12 (f32)"
@@ -70,8 +71,7 @@ std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool b
   const std::vector<DType> types =
       types_.empty() ? std::vector<DType>(network_.input_shapes().size(), DType::u8) : types_;
   LoweredNetwork lowered = network_.lower(
-      size,
-      {.training = true, .inputs = types, .carry = true, .steps = shape.steps, .given = given_});
+      size, {.training = true, .inputs = types, .carry = true, .steps = shape.steps});
   if (lowered.outputs.size() != 1) {
     throw InvalidArgument("[training] training needs a network with one output, but this one has " +
                               std::to_string(lowered.outputs.size()),
@@ -104,7 +104,7 @@ void ShardPlans::describe(const LoweredNetwork& lowered, int target,
                           const std::vector<DType>& types) {
   using Kind = Array::Kind;
   arrays_.clear();
-  const std::vector<NetworkValue>& inputs = lowered.described;
+  const std::vector<NetworkValue> inputs = network_.inputs();
   inputs_ = inputs.size();
   for (size_t k = 0; k < inputs_; ++k) {
     const NetworkValue& input = inputs[k];
@@ -154,7 +154,9 @@ int64_t ShardPlans::statistic_elements() const {
 
 int64_t ShardPlans::carried_elements() const {
   int64_t count = 0;
-  for (size_t k = 0; k < carries_.size(); ++k) count += arrays_[first_carry() + k].shape.elements();
+  for (size_t k = 0; k < carries_.size(); ++k) {
+    count += arrays_[first_carry() + k].shape.elements();
+  }
   return count;
 }
 

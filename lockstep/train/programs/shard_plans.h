@@ -56,14 +56,13 @@ class ShardPlans {
   };
 
   // `inputs`: for each input layer u8 for images, f32 for arrays. Empty: u8. `loss`: "": network's.
-  // `mixed`: images are mixed, so each has two labels. `given`: LoweringOptions::given.
+  // `mixed`: images are mixed, so each has two labels.
   ShardPlans(const Network& network, Device device, DType precision, std::vector<DType> inputs = {},
-             const std::string& loss = {}, bool mixed = false, std::vector<std::string> given = {})
+             const std::string& loss = {}, bool mixed = false)
       : network_(network),
         device_(device),
         precision_(precision),
         types_(std::move(inputs)),
-        given_(std::move(given)),
         loss_(loss.empty() ? network.loss() : loss),
         mixed_(mixed) {}
 
@@ -116,7 +115,6 @@ class ShardPlans {
   const Device device_;
   const DType precision_;
   const std::vector<DType> types_;
-  const std::vector<std::string> given_;
   const std::string loss_;
   const bool mixed_;
   std::vector<Array> arrays_;
