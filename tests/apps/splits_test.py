@@ -41,8 +41,7 @@ class Splits(CommandTest):
         self.assertIn("names groups, and is not a feature", done.stderr)
         # A file to predict needs no group.
         self.put("new.csv", "age,dose\n31,2\n55,1\n")
-        lines = self.succeed("predict", "run", "new.csv").splitlines()
-        self.assertEqual(len(lines), 2 + (len(lines) > 2))
+        self.assertIn("line 3", self.succeed("predict", "run", "new.csv"))
         self.works("evaluate", "run", "visits.csv")
 
     def test_the_bits_are_those_of_any_threads_and_of_a_stopped_run(self):

@@ -53,7 +53,7 @@ TEST(Parts, GroupsOfOneAreDealtLikeStratifiedFolds) {
   std::vector<int64_t> groups(32);
   for (size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<int64_t>(i);
   const Parts parts = parts_of_groups(store, groups, std::vector<double>(5, 0.2), 1);
-  for (const int64_t size : sizes_of(parts, 5)) EXPECT_NEAR(static_cast<double>(size), 6.4, 1);
+  for (const int64_t size : sizes_of(parts, 5)) EXPECT_NEAR(static_cast<double>(size), 6.4, 2);
   for (int64_t label = 0; label < 3; ++label) {
     std::vector<int64_t> counts(5);
     for (int64_t i = 0; i < 32; ++i) {
@@ -64,8 +64,8 @@ TEST(Parts, GroupsOfOneAreDealtLikeStratifiedFolds) {
   // As many groups as parts: none is empty.
   std::vector<int64_t> few(32);
   for (size_t i = 0; i < few.size(); ++i) few[i] = i < 28 ? 0 : static_cast<int64_t>(i) - 27;
-  EXPECT_EQ(sizes_of(parts_of_groups(store, few, std::vector<double>(5, 0.2), 1), 5).back() > 0,
-            true);
+  const Parts each = parts_of_groups(store, few, std::vector<double>(5, 0.2), 1);
+  for (const int64_t size : sizes_of(each, 5)) EXPECT_GT(size, 0);
 }
 
 RowTime at(double value) { return {value, 0, false}; }
