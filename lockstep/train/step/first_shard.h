@@ -2,6 +2,7 @@
 // training. A self-test of kernels knows their shapes only in part; this one uses the training's.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 namespace lockstep {
 
+enum class Precision : uint8_t;  // train/options/options.h
 struct TrainingOptions;
 
 // How far a device's results may be from those of the CPU in fp32. Gradients are compared by
