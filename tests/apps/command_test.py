@@ -22,7 +22,7 @@ class Command(CommandTest):
     def test_help_lists_every_command(self):
         done = self.works("--help")
         self.assertEqual(done.stderr, "")
-        commands = ["train", "sweep", "submit", "jobs", "cluster", "worker", "evaluate", "predict", "generate", "summary", "report", "dashboard",
+        commands = ["train", "sweep", "cross-validate", "submit", "jobs", "cluster", "worker", "evaluate", "predict", "generate", "summary", "report", "dashboard",
                     "verify", "verify-device", "diff", "architecture", "info", "export-digits", "preview", "runs", "upload", "shard",
                     "reference", "completion", "man"]
         self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
@@ -36,7 +36,8 @@ class Command(CommandTest):
 
     def test_architecture_prints_a_job_that_trains(self):
         names = [line.split()[0] for line in self.works("architecture").stdout.splitlines()]
-        self.assertEqual(names, ["cnn", "lenet5", "mlp", "resnet18", "resnet20", "resnet56"])
+        self.assertEqual(names, ["cnn", "convnext_tiny", "efficientnet_b0", "lenet5", "mlp", "mobilenetv2", "resnet18",
+                                 "resnet20", "resnet34", "resnet50", "resnet56", "unet", "vit_tiny"])
         self.write(self.works("architecture", "mlp", "--units", "8,4").stdout)
         self.assertIn("units = 8", (self.folder / "job.toml").read_text())
         self.assertEqual(self.result("--set", "train=digits", "--set", "max_epochs=1")["iterations"], 1)

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,12 +26,19 @@ json value_of(const std::string& text) {
   return value.size() == 1 ? value[0] : value;
 }
 
+// "--stochastic-depth"
+std::string option_of(std::string field) {
+  std::ranges::replace(field, '_', '-');
+  return "--" + field;
+}
+
 int architecture_command(const ArchitectureArguments& a) {
   if (a.name.empty()) {
     for (const auto& [name, value] : a.fields) {
       if (value.empty()) continue;
-      throw InvalidArgument("[architecture] --" + name + " needs an architecture",
-                            "for example: lockstep architecture resnet20 --" + name + " " + value);
+      const std::string option = option_of(name);
+      throw InvalidArgument("[architecture] " + option + " needs an architecture",
+                            "for example: lockstep architecture resnet20 " + option + " " + value);
     }
     std::vector<std::pair<std::string, std::string>> rows;
     for (const Architecture& known : architectures()) rows.emplace_back(known.name, known.help);
@@ -60,7 +68,7 @@ void add_architecture(Commands& commands) {
   for (const Architecture& known : architectures()) {
     for (const FieldInfo& field : known.fields) {
       if (a->fields.contains(field.name)) continue;
-      sub.add_option("--" + field.name, a->fields[field.name], field.help).type_name("N");
+      sub.add_option(option_of(field.name), a->fields[field.name], field.help).type_name("N");
     }
   }
 }
