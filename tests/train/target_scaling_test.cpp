@@ -203,7 +203,10 @@ TEST(TargetScaling, ScalesTargetsByStep) {
   network.initialize(1);
   TrainingData data{.training = with_targets(sequence_datastore(std::move(inputs)),
                                              sequence_datastore(std::move(targets)))};
-  const TrainingResult result = train(network, data, price_options());
+  TrainingOptions options = price_options();
+  options.max_epochs = 100;
+  options.solver.initial_learning_rate = 0.1;
+  const TrainingResult result = train(network, data, options);
   EXPECT_NEAR(state_of(network, "denormalization_1.offset")[0], sum / count, 0.1);
   EXPECT_LT(result.iterations.back().loss, 0.05);
 }
