@@ -17,7 +17,7 @@
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/folders/stop_request.h"
-#include "lockstep/runs/jobs/network_values.h"
+#include "lockstep/runs/jobs/networks/network_values.h"
 #include "lockstep/runs/predictions.h"
 #include "lockstep/runs/rebuild_receipt.h"
 #include "lockstep/runs/store/run_recorder.h"

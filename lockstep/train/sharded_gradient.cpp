@@ -20,7 +20,7 @@
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/shard_group_profile.h"
 #include "lockstep/train/programs/function_program.h"
-#include "lockstep/train/step/device_executor.h"
+#include "lockstep/train/step/devices/device_executor.h"
 #include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/step/thread_executor.h"
 

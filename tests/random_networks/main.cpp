@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/runtime.h"
-#include "lockstep/runs/jobs/network_text.h"
+#include "lockstep/runs/jobs/networks/network_text.h"
 #include "tests/random_networks/compute.h"
 #include "tests/random_networks/generator.h"
 #include "tests/random_networks/law.h"

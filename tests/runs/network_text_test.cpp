@@ -1,12 +1,12 @@
-#include "lockstep/runs/jobs/network_text.h"
+#include "lockstep/runs/jobs/networks/network_text.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/engine/nn/architectures/architectures.h"
 #include "lockstep/engine/nn/layers.h"
-#include "lockstep/runs/jobs/architecture_job.h"
 #include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/jobs/networks/architecture_job.h"
 #include "tests/runs/support.h"
 
 namespace lockstep {

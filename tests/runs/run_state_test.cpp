@@ -12,7 +12,7 @@
 
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/runs/folders/run_folder.h"
-#include "lockstep/runs/jobs/network_values.h"
+#include "lockstep/runs/jobs/networks/network_values.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/state/checkpoint.h"
 #include "tests/runs/digits_run.h"

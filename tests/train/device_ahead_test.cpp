@@ -12,7 +12,7 @@
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/train/loop/make_training_step.h"
-#include "lockstep/train/programs/device_iteration.h"
+#include "lockstep/train/programs/devices/device_iteration.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 

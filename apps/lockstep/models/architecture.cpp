@@ -7,7 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/engine/nn/architectures/architectures.h"
-#include "lockstep/runs/jobs/architecture_job.h"
+#include "lockstep/runs/jobs/networks/architecture_job.h"
 
 namespace lockstep::command {
 namespace {

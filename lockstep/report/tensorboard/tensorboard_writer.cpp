@@ -11,7 +11,7 @@
 #include "lockstep/data/images/image.h"
 #include "lockstep/engine/tensor/tensor.h"
 #include "lockstep/report/tensorboard/confusion_image.h"
-#include "lockstep/runs/jobs/network_values.h"
+#include "lockstep/runs/jobs/networks/network_values.h"
 #include "lockstep/train/records/training_start.h"
 
 namespace lockstep {

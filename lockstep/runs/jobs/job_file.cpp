@@ -18,7 +18,7 @@
 #include "lockstep/runs/jobs/expression.h"
 #include "lockstep/runs/jobs/job_keys.h"
 #include "lockstep/runs/jobs/job_source.h"
-#include "lockstep/runs/jobs/network_table.h"
+#include "lockstep/runs/jobs/networks/network_table.h"
 #include "lockstep/runs/jobs/sweep_table.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/storage/object_store.h"

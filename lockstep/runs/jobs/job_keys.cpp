@@ -9,7 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/runs/jobs/job_file.h"
-#include "lockstep/runs/jobs/layer_groups.h"
+#include "lockstep/runs/jobs/networks/layer_groups.h"
 
 namespace lockstep {
 namespace {

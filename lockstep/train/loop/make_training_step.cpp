@@ -2,10 +2,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/programs/device_loss_program.h"
+#include "lockstep/train/programs/devices/device_loss_program.h"
 #include "lockstep/train/programs/function_loss_program.h"
-#include "lockstep/train/step/device_executor.h"
-#include "lockstep/train/step/device_updater.h"
+#include "lockstep/train/step/devices/device_executor.h"
+#include "lockstep/train/step/devices/device_updater.h"
 #include "lockstep/train/step/first_shard.h"
 #include "lockstep/train/step/host_updater.h"
 #include "lockstep/train/step/thread_executor.h"

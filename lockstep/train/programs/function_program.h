@@ -24,7 +24,7 @@
 #include "lockstep/engine/plan/recorded_gradients.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/profile/step_profile.h"
-#include "lockstep/train/programs/device_readings.h"
+#include "lockstep/train/programs/devices/device_readings.h"
 #include "lockstep/train/programs/shard.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"

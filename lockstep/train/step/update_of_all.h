@@ -8,7 +8,7 @@
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/train/optimizer/solver.h"
-#include "lockstep/train/programs/device_iteration.h"
+#include "lockstep/train/programs/devices/device_iteration.h"
 
 namespace lockstep {
 

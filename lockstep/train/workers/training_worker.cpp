@@ -20,7 +20,7 @@
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/state/fingerprint.h"
 #include "lockstep/train/state/state_area.h"
-#include "lockstep/train/step/device_links.h"
+#include "lockstep/train/step/devices/device_links.h"
 #include "lockstep/train/step/shard_check.h"
 #include "lockstep/train/workers/worker_group.h"
 #include "lockstep/train/workers/worker_messages.h"

@@ -13,7 +13,7 @@
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/reduce/sum_exchange.h"
 #include "lockstep/parallel/reduce/tree.h"
-#include "lockstep/train/step/device_links.h"
+#include "lockstep/train/step/devices/device_links.h"
 
 namespace lockstep {
 

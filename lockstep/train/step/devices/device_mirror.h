@@ -13,7 +13,7 @@
 #include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/optimizer/solver.h"
-#include "lockstep/train/programs/device_iteration.h"
+#include "lockstep/train/programs/devices/device_iteration.h"
 #include "lockstep/train/programs/devices/piece_list.h"
 
 namespace lockstep {

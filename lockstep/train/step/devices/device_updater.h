@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "lockstep/train/step/device_mirror.h"
-#include "lockstep/train/step/device_update.h"
+#include "lockstep/train/step/devices/device_mirror.h"
+#include "lockstep/train/step/devices/device_update.h"
 #include "lockstep/train/step/updater.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/network_table.h"
+#include "lockstep/runs/jobs/networks/network_table.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,10 +8,10 @@
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/runs/jobs/initial_network.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/jobs/job_source.h"
-#include "lockstep/runs/jobs/layer_groups.h"
+#include "lockstep/runs/jobs/networks/initial_network.h"
+#include "lockstep/runs/jobs/networks/layer_groups.h"
 
 namespace lockstep {
 

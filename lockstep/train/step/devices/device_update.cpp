@@ -1,4 +1,4 @@
-#include "lockstep/train/step/device_update.h"
+#include "lockstep/train/step/devices/device_update.h"
 
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/devices.h"

@@ -1,10 +1,10 @@
-#include "lockstep/runs/jobs/architecture_job.h"
+#include "lockstep/runs/jobs/networks/architecture_job.h"
 
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/engine/nn/architectures/architectures.h"
-#include "lockstep/runs/jobs/network_text.h"
+#include "lockstep/runs/jobs/networks/network_text.h"
 
 namespace lockstep {
 namespace {

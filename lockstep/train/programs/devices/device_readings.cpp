@@ -1,4 +1,4 @@
-#include "lockstep/train/programs/device_readings.h"
+#include "lockstep/train/programs/devices/device_readings.h"
 
 #include <algorithm>
 

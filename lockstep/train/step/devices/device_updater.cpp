@@ -1,4 +1,4 @@
-#include "lockstep/train/step/device_updater.h"
+#include "lockstep/train/step/devices/device_updater.h"
 
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/nn/lowering.h"

@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/layer_groups.h"
+#include "lockstep/runs/jobs/networks/layer_groups.h"
 
 #include <algorithm>
 #include <map>

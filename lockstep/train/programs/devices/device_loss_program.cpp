@@ -1,4 +1,4 @@
-#include "lockstep/train/programs/device_loss_program.h"
+#include "lockstep/train/programs/devices/device_loss_program.h"
 
 #include <algorithm>
 #include <cstring>

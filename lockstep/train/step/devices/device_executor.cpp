@@ -1,4 +1,4 @@
-#include "lockstep/train/step/device_executor.h"
+#include "lockstep/train/step/devices/device_executor.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/category_layers.h"
+#include "lockstep/runs/jobs/networks/category_layers.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

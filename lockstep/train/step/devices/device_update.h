@@ -8,7 +8,7 @@
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/train/optimizer/gradient_threshold.h"
 #include "lockstep/train/optimizer/solver.h"
-#include "lockstep/train/step/device_mirror.h"
+#include "lockstep/train/step/devices/device_mirror.h"
 #include "lockstep/train/step/update_of_all.h"
 
 namespace lockstep {

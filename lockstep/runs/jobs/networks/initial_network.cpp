@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/initial_network.h"
+#include "lockstep/runs/jobs/networks/initial_network.h"
 
 #include <algorithm>
 #include <array>

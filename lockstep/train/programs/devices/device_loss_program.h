@@ -11,7 +11,7 @@
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/train/programs/device_iteration.h"
+#include "lockstep/train/programs/devices/device_iteration.h"
 #include "lockstep/train/programs/devices/piece_list.h"
 #include "lockstep/train/programs/loss_program.h"
 #include "lockstep/train/programs/shard_exchange.h"

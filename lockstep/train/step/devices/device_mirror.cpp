@@ -1,4 +1,4 @@
-#include "lockstep/train/step/device_mirror.h"
+#include "lockstep/train/step/devices/device_mirror.h"
 
 #include <cstring>
 

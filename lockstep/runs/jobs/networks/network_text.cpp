@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/network_text.h"
+#include "lockstep/runs/jobs/networks/network_text.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/jobs/job_source.h"
-#include "lockstep/runs/jobs/layer_groups.h"
+#include "lockstep/runs/jobs/networks/layer_groups.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/train/step/device_sum.h"
+#include "lockstep/train/step/devices/device_sum.h"
 
 #include <algorithm>
 #include <numeric>

@@ -10,9 +10,9 @@
 
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/pinned.h"
-#include "lockstep/train/programs/device_iteration.h"
-#include "lockstep/train/step/device_links.h"
-#include "lockstep/train/step/device_sum.h"
+#include "lockstep/train/programs/devices/device_iteration.h"
+#include "lockstep/train/step/devices/device_links.h"
+#include "lockstep/train/step/devices/device_sum.h"
 #include "lockstep/train/step/shard_executor.h"
 
 namespace lockstep {

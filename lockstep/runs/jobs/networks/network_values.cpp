@@ -1,4 +1,4 @@
-#include "lockstep/runs/jobs/network_values.h"
+#include "lockstep/runs/jobs/networks/network_values.h"
 
 #include <map>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "lockstep/train/step/device_links.h"
+#include "lockstep/train/step/devices/device_links.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "lockstep/train/programs/device_iteration.h"
+#include "lockstep/train/programs/devices/device_iteration.h"
 
 #include <algorithm>
 
