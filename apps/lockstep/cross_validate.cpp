@@ -42,38 +42,42 @@ FoldValues values_of(const Evaluation& e) {
   return values;
 }
 
-// Mean and standard deviation (divided by n - 1) over the folds.
+// Mean and standard deviation (divided by n - 1) of each value over the folds.
 struct OverFolds {
-  double mean = 0, deviation = 0;
+  FoldValues mean, deviation;
 };
 
-OverFolds over_folds(const std::vector<FoldValues>& folds, size_t value) {
+OverFolds over_folds(const std::vector<FoldValues>& folds) {
   OverFolds result;
   const auto n = static_cast<double>(folds.size());
-  for (const FoldValues& fold : folds) result.mean += fold[value].value / n;
-  for (const FoldValues& fold : folds) {
-    const double away = fold[value].value - result.mean;
-    result.deviation += away * away / (n - 1);
+  for (size_t i = 0; i < folds.front().size(); ++i) {
+    double mean = 0, variance = 0;
+    for (const FoldValues& fold : folds) mean += fold[i].value / n;
+    for (const FoldValues& fold : folds) {
+      const double away = fold[i].value - mean;
+      variance += away * away / (n - 1);
+    }
+    result.mean.push_back({folds.front()[i].name, mean});
+    result.deviation.push_back({folds.front()[i].name, std::sqrt(variance)});
   }
-  result.deviation = std::sqrt(result.deviation);
   return result;
+}
+
+std::vector<std::string> row_of(const std::string& name, const FoldValues& values) {
+  std::vector<std::string> row{name};
+  for (const MetricValue& v : values) row.push_back(metric_text(v));
+  return row;
 }
 
 void print_folds(const std::vector<FoldValues>& folds) {
   std::vector<std::vector<std::string>> rows{{"fold"}};
   for (const MetricValue& v : folds.front()) rows.front().push_back("validation " + v.name);
   for (size_t k = 0; k < folds.size(); ++k) {
-    rows.push_back({std::to_string(k + 1)});
-    for (const MetricValue& v : folds[k]) rows.back().push_back(metric_text(v));
+    rows.push_back(row_of(std::to_string(k + 1), folds[k]));
   }
-  std::vector<std::string> means{"mean"}, deviations{"deviation"};
-  for (size_t i = 0; i < folds.front().size(); ++i) {
-    const OverFolds of = over_folds(folds, i);
-    means.push_back(metric_text({folds.front()[i].name, of.mean}));
-    deviations.push_back(metric_text({folds.front()[i].name, of.deviation}));
-  }
-  rows.push_back(means);
-  rows.push_back(deviations);
+  const OverFolds over = over_folds(folds);
+  rows.push_back(row_of("mean", over.mean));
+  rows.push_back(row_of("deviation", over.deviation));
   std::string text;
   for (const auto& row : rows) {
     std::string line = fmt::format("{:<9}", row[0]);
@@ -86,17 +90,12 @@ void print_folds(const std::vector<FoldValues>& folds) {
 }
 
 nlohmann::ordered_json summary_of(const std::vector<FoldValues>& folds, const std::string& folder) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array(), mean, deviation;
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const FoldValues& fold : folds) all.push_back(metrics_json(fold));
-  FoldValues means, deviations;
-  for (size_t i = 0; i < folds.front().size(); ++i) {
-    const OverFolds of = over_folds(folds, i);
-    means.push_back({folds.front()[i].name, of.mean});
-    deviations.push_back({folds.front()[i].name, of.deviation});
-  }
+  const OverFolds over = over_folds(folds);
   return {{"folds", all},
-          {"mean", metrics_json(means)},
-          {"deviation", metrics_json(deviations)},
+          {"mean", metrics_json(over.mean)},
+          {"deviation", metrics_json(over.deviation)},
           {"folder", folder}};
 }
 
@@ -128,8 +127,8 @@ std::optional<FoldValues> validated(const CrossValidateArguments& a, const std::
     throw;
   }
   if (!a.quiet) progress.finish();
-  if (result.training.stopped || !result.validation) return std::nullopt;
-  return values_of(*result.validation);
+  if (result.training.stopped) return std::nullopt;
+  return values_of(result.validation.value());
 }
 
 // The job's own validation data are replaced by the folds.

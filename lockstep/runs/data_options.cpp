@@ -30,6 +30,12 @@ void refuse_split_columns(const JobData& data, const char* what) {
 }
 
 void check_split_columns(const JobData& data) {
+  if (!data.header && !(data.group_column.empty() && data.time_column.empty())) {
+    throw InvalidArgument(
+        "[data] group_column and time_column are names of columns, but header is "
+        "false, so columns have no names",
+        "write the names into the first line of the file");
+  }
   if (data.time_column.empty()) return;
   if (!data.group_column.empty()) {
     throw InvalidArgument("[data] group_column and time_column cannot both be given",

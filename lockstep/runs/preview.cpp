@@ -82,13 +82,12 @@ size_t image_input(const ExampleCache& cache, const Datastore& data) {
 
 }  // namespace
 
-Preview preview_of(const Job& job, const PreviewOptions& options,
-                   const std::function<bool()>& stop) {
+Preview preview_of(const Job& job, const PreviewOptions& options) {
   require_at_least(options.rows, 1, "rows");
   require_at_least(options.columns, 1, "columns");
   require_at_least(options.epochs, 0, "epochs");
   const Network network = build_network(job);
-  const RunData opened = open_run_data(job, stop);
+  const RunData opened = open_run_data(job);
   const TrainingData data = training_data_of(job, opened);
   check_changes(data);
   TrainingOptions training = job.training.resolved();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,11 +28,10 @@ struct Preview {
 };
 
 // Reads the images, and crops, resizes and augments them as a training of the job would. Of a
-// network with several inputs the first one that is an image is shown; targets are not. `stop` is
-// as in readable_images(). Throws InvalidArgument if no input is an image, for sizes below 1
+// network with several inputs the first one that is an image is shown; targets are not. Throws
+// InvalidArgument if no input is an image, for sizes below 1
 // (`epochs` below 0) and for a sheet of more than max_image_side pixels, and what open_run_data()
 // throws. Thread-safe.
-Preview preview_of(const Job& job, const PreviewOptions& options,
-                   const std::function<bool()>& stop = {});
+Preview preview_of(const Job& job, const PreviewOptions& options);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/images/copies.h"
 #include "lockstep/data/datastores/parts.h"
@@ -56,7 +57,7 @@ std::vector<int64_t> groups_of(const std::string& path, const std::string& name)
   for (size_t i = 0; i < column.fields.size(); ++i) {
     if (!column.fields[i].empty()) continue;
     refuse_field(path, column.lines[i], name, "the group is missing",
-                 "a row that belongs to no other needs a group of its own");
+                 "give a row that has no others in its group a name that no other row has");
   }
   return numbered(column.fields);
 }
@@ -87,10 +88,14 @@ std::vector<RowTime> times_of(const std::string& path, const std::string& name) 
 std::vector<int64_t> copies_of(RunData& data, const Job& job) {
   const std::string& folder = job.data.train[0];
   const DatastorePtr& images = data.training;
-  if (storage::is_address(folder) && images->size() > 0 && images->facts(0) == nullptr) {
+  if (images->size() == 0) return {};
+  const bool files =
+      !storage::is_address(folder) && local_files().exists(join_path(folder, images->name(0)));
+  if (!files && images->facts(0) == nullptr) {
     data.notices.push_back("copies of images in " + folder +
-                           " are not looked for, because it has no index (`lockstep upload` makes "
-                           "one)");
+                           " are not looked for, because all of it would be read: their digests "
+                           "are known from an index (`lockstep upload` makes one), without "
+                           "orientation and scaled_decoding");
     return {};
   }
   ThreadPool pool(static_cast<int>(job.training.resolved().threads));

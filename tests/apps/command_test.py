@@ -22,9 +22,9 @@ class Command(CommandTest):
     def test_help_lists_every_command(self):
         done = self.works("--help")
         self.assertEqual(done.stderr, "")
-        commands = ["train", "sweep", "cross-validate", "submit", "jobs", "cluster", "worker", "evaluate", "predict", "generate", "summary", "report", "dashboard",
-                    "verify", "verify-device", "diff", "architecture", "info", "export-digits", "preview", "runs", "upload", "shard",
-                    "reference", "completion", "man"]
+        commands = ["train", "sweep", "cross-validate", "submit", "jobs", "cluster", "worker", "evaluate", "predict",
+                    "generate", "summary", "report", "dashboard", "verify", "verify-device", "diff", "architecture",
+                    "info", "export-digits", "preview", "runs", "upload", "shard", "reference", "completion", "man"]
         self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
                          commands)
         for name in commands:

@@ -93,6 +93,7 @@ class Splits(CommandTest):
                 (usual + 'group_column = "patients"\n', "no column `patients`"),
                 ('validation_fraction = 0.25\ngroup_column = "ill"\nlabel_column = "ill"\n', "another use already"),
                 ('validation_fraction = 0.25\ngroup_column = "patient"\ntime_column = "day"\n', "cannot both be given"),
+                ('header = false\nvalidation_fraction = 0.25\ngroup_column = "patient"\n', "columns have no names"),
                 ('validation_fraction = 0.25\ntime_column = "patient"\nignored_columns = ["day"]\n',
                  "is neither a number nor a date"),
                 ('folds = 3\ntime_column = "day"\nignored_columns = ["patient"]\n', "folds are drawn at random"),

@@ -241,6 +241,8 @@ class Texts(CommandTest):
         self.assertIn("token 11 is 11, but the vocabulary has 11 tokens", self.refuse("train", job, "--out", "wrong", "--set", "mini_batch_size=2"))
         self.assertIn("max_tokens is not for", self.refuse("train", job, "--check", "--set", "max_tokens=5"))
         self.assertIn('sets tokens = "numbers"', self.refuse("train", job, "--check", "--set", "tokens=bytes"))
+        said = self.refuse("train", job, "--check", "--set", "tokens=characters")
+        self.assertIn("has numbers of tokens, but the vocabulary has characters", said)
         self.put("odd.bin", "odd")
         self.assertIn("odd.bin is damaged", self.refuse("train", job, "--check", "--set", "data.train=odd.bin"))
         self.trained()

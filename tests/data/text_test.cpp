@@ -190,6 +190,7 @@ TEST(TokenFile, OtherArraysAreRefused) {
   expect_says(refused("a.npy", numpy_file(">i4", "(4,)", four)), "little-endian integers");
   expect_says(refused("a.npy", numpy_file("<i4", "(5,)", four)), "an array of 5 tokens");
   expect_says(refused("a.npy", numpy_file("<i4", "(4,)", four).substr(0, 40)), "ends too early");
+  expect_says(refused("a.npy", numpy_file("<i4", "(4,)", four) + "odd"), "an array of 4 tokens");
   expect_says(refused("a.npy", four), "is not an array of NumPy");
   expect_says(refused("a.bin", "odd"), "its last token is cut");
   expect_says(refused("a.bin", ""), "is empty");

@@ -1,7 +1,6 @@
 // Jobs with images that are damaged, missing, or of other sizes than the network's input.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/data/batches/example_cache.h"
@@ -518,38 +517,6 @@ TEST_F(Images, ClassWeightsMayBeGivenByName) {
   resumed.resume = true;
   EXPECT_NO_THROW(
       run_job(job({"data.resize=true", "class_weights={2=3, 0=0.5}", "max_epochs=3"}), resumed));
-}
-
-TEST_F(Images, FoldsPartitionTheTrainingDataWithEqualSharesOfEachLabel) {
-  const auto part = [&](int64_t folds, int64_t fold, const std::string& more = "data.fold=1") {
-    return open_run_data(job({"data.resize=true", more, "data.folds=" + std::to_string(folds),
-                              "data.fold=" + std::to_string(fold)}));
-  };
-  for (const int64_t folds : {2, 5, 36}) {
-    std::vector<std::string> validated;
-    for (int64_t fold = 1; fold <= folds; ++fold) {
-      const RunData data = part(folds, fold);
-      EXPECT_EQ(data.training->size() + data.validation->size(), 36);
-      EXPECT_GE(data.validation->size(), 36 / folds);
-      EXPECT_LE(data.validation->size(), (36 + folds - 1) / folds);
-      for (const int64_t count : count_each_label(*data.validation)) {
-        EXPECT_LE(count, (12 + folds - 1) / folds) << folds;
-        EXPECT_GE(count, 12 / folds) << folds;
-      }
-      for (int64_t i = 0; i < data.validation->size(); ++i) {
-        validated.push_back(data.validation->name(i));
-      }
-    }
-    std::sort(validated.begin(), validated.end());
-    EXPECT_EQ(std::unique(validated.begin(), validated.end()), validated.end());
-    EXPECT_EQ(std::ssize(validated), 36) << "every observation is validated once";
-  }
-  EXPECT_EQ(part(3, 1).validation->name(0), part(3, 1).validation->name(0));
-  const RunData tested = part(3, 2, "data.test_fraction=0.25");
-  EXPECT_EQ(tested.test->size(), 9);
-  EXPECT_EQ(tested.validation->size(), 9);
-  EXPECT_EQ(tested.training->size(), 18);
-  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { part(37, 1); }), "fewer than folds = 37");
 }
 
 TEST_F(Images, ClassWeightsMayBeBalanced) {

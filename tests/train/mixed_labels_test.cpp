@@ -202,7 +202,7 @@ TEST(MixedLabels, WhatHasNoLabelsIsRefused) {
   expect_says(refusal([](TrainingProblem& p) {
                 p.data.loss = {.function = [](Shard& shard) { return shard[0]; }, .name = "own"};
               }),
-              "a loss of its own");
+              "a loss function");
   expect_says(refusal([](TrainingProblem& p) {
                 p.data.training = array_datastore({2, {3}, {1, 2, 3, 4, 5, 6}}, {.labels = {0, 1}});
                 p.data.validation = nullptr;

@@ -60,6 +60,12 @@ Vocabulary numbers_below(int64_t count) {
   return Vocabulary::of(std::move(words), TextUnits::words);
 }
 
+[[noreturn]] void refuse_numbers(const TextFiles& text, std::string_view units) {
+  throw InvalidArgument("[text] " + text.source +
+                            " has numbers of tokens, but the vocabulary has " + std::string(units),
+                        "a job that trains with files of tokens sets tokens = \"numbers\"");
+}
+
 bool has_numbers(const Vocabulary& vocabulary) {
   return vocabulary.units() == TextUnits::words && vocabulary == numbers_below(vocabulary.size());
 }
@@ -147,10 +153,8 @@ TextFiles read_text_files(const std::string& path) {
 
 TokensPtr tokens_of(const TextFiles& text, const Vocabulary& vocabulary) {
   if (text.tokens) {
-    if (has_numbers(vocabulary)) return part_of(text.tokens, 0, text.tokens->size());
-    throw InvalidArgument("[text] " + text.source + " has numbers of tokens, but the vocabulary " +
-                              "has " + std::string(name_of(vocabulary.units())),
-                          "a job that trains with files of tokens sets tokens = \"numbers\"");
+    if (!has_numbers(vocabulary)) refuse_numbers(text, name_of(vocabulary.units()));
+    return part_of(text.tokens, 0, text.tokens->size());
   }
   std::vector<int32_t> all;
   for (size_t i = 0; i < text.texts.size(); ++i) {
@@ -174,7 +178,7 @@ Vocabulary learn_vocabulary(const TextFiles& text, const std::string& name, int6
     throw InvalidArgument("[data] max_tokens is not for tokens = \"numbers\"",
                           "the vocabulary is that of the network's token_input");
   }
-  if (text.tokens) tokens_of(text, Vocabulary());  // refuses
+  if (text.tokens) refuse_numbers(text, name);
   // All tokens are unknown to this one, so it refuses only what is not UTF-8, by file and place.
   if (units != TextUnits::bytes) tokens_of(text, Vocabulary::of({"<unknown>"}, units, true));
   const bool empty =

@@ -265,7 +265,7 @@ void check_mixing(const TrainingData& data) {
       std::string("[augmentation] ") + (data.augmentation.mixup > 0 ? "mixup" : "cutmix");
   if (data.loss) {
     throw InvalidArgument(
-        what + " mixes the network's loss, but the training has a loss of its own",
+        what + " needs the loss of the network, but the training has a loss function",
         "write it as an expression of output and target: the network's loss");
   }
   if (data.training->spec().inputs.size() > 1) {

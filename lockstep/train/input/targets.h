@@ -62,7 +62,7 @@ bool has_image_inputs(const Datastore& data);
 std::string examples_word(const Datastore& data);
 
 // Throws Unsupported if augmentation, noise or random crops are set and no input is an image, and
-// InvalidArgument for images that are to be mixed without labels of their own.
+// InvalidArgument for images that are to be mixed, but have no class labels.
 void check_changes(const TrainingData& data);
 
 // Throws InvalidArgument unless the network can learn the targets (see target_spec()) or else the

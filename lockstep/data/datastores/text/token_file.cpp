@@ -64,7 +64,8 @@ TokenLayout layout_of(std::span<const std::byte> bytes, const std::string& path)
   if (path.ends_with(".npy")) {
     const NumpyIntegers array = numpy_integers(bytes, path);
     layout = {array.offset, array.width, array.count, array.is_signed};
-    if ((bytes.size() - layout.offset) / layout.width != layout.count) {
+    const size_t elements = bytes.size() - layout.offset;
+    if (elements / layout.width != layout.count || elements % layout.width != 0) {
       refuse_tokens(path,
                     "has " + counted(static_cast<int64_t>(bytes.size()), "byte") +
                         ", but an array of " + counted(static_cast<int64_t>(layout.count), "token"),

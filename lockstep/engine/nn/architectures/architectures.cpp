@@ -85,7 +85,7 @@ void MlpOptions::visit(FieldVisitor& v) {
 
 void LeNet5Options::visit(FieldVisitor& v) { visit_sizes(v, *this); }
 void CifarResNetOptions::visit(FieldVisitor& v) { visit_sizes(v, *this); }
-void ResNet18Options::visit(FieldVisitor& v) { visit_sizes(v, *this); }
+void ImageNetOptions::visit(FieldVisitor& v) { visit_sizes(v, *this); }
 
 Network plain_cnn(const PlainCnnOptions& o) {
   check_fields(PlainCnnOptions::kName, o);
@@ -155,14 +155,14 @@ Network resnet56(const CifarResNetOptions& o) { return cifar_resnet(56, o); }
 
 namespace {
 
-void add_imagenet_stem(Network& n, const ResNet18Options& o) {
+void add_imagenet_stem(Network& n, const ImageNetOptions& o) {
   add_input(n, o);
   add_normalized(n, filters_of(64, 7, 2));
   n.add(relu());
   n.add(max_pooling2d({.pool = {3, 3}, .stride = {2, 2}, .padding = padding(1)}), "stem");
 }
 
-Network of_basic_blocks(const char* name, const ResNet18Options& o,
+Network of_basic_blocks(const char* name, const ImageNetOptions& o,
                         const std::vector<int64_t>& blocks) {
   check_fields(name, o);
   Network n;
@@ -194,13 +194,11 @@ void add_bottleneck(Network& n, int64_t filters, int64_t stride, bool project,
 
 }  // namespace
 
-Network resnet18(const ResNet18Options& o) {
-  return of_basic_blocks(ResNet18Options::kName, o, {2, 2, 2, 2});
-}
+Network resnet18(const ImageNetOptions& o) { return of_basic_blocks("resnet18", o, {2, 2, 2, 2}); }
 
-Network resnet34(const ResNet18Options& o) { return of_basic_blocks("resnet34", o, {3, 4, 6, 3}); }
+Network resnet34(const ImageNetOptions& o) { return of_basic_blocks("resnet34", o, {3, 4, 6, 3}); }
 
-Network resnet50(const ResNet18Options& o) {
+Network resnet50(const ImageNetOptions& o) {
   check_fields("resnet50", o);
   Network n;
   add_imagenet_stem(n, o);
@@ -227,11 +225,11 @@ const std::vector<Architecture>& architectures() {
                                  efficientnet_b0),
       entry<LeNet5Options>(LeNet5Options::kName, LeNet5Options::kHelp, lenet5),
       entry<MlpOptions>(MlpOptions::kName, MlpOptions::kHelp, mlp),
-      entry<ResNet18Options>("mobilenetv2", "MobileNetV2 (Sandler et al. 2018)", mobilenetv2),
-      entry<ResNet18Options>(ResNet18Options::kName, ResNet18Options::kHelp, resnet18),
+      entry<ImageNetOptions>("mobilenetv2", "MobileNetV2 (Sandler et al. 2018)", mobilenetv2),
+      entry<ImageNetOptions>("resnet18", "residual network of 18 layers for ImageNet", resnet18),
       entry<CifarResNetOptions>("resnet20", "residual network of 20 layers for CIFAR", resnet20),
-      entry<ResNet18Options>("resnet34", "residual network of 34 layers for ImageNet", resnet34),
-      entry<ResNet18Options>("resnet50", "residual network of 50 layers for ImageNet", resnet50),
+      entry<ImageNetOptions>("resnet34", "residual network of 34 layers for ImageNet", resnet34),
+      entry<ImageNetOptions>("resnet50", "residual network of 50 layers for ImageNet", resnet50),
       entry<CifarResNetOptions>("resnet56", "residual network of 56 layers for CIFAR", resnet56),
       entry<UNetOptions>("unet", "U-Net (Ronneberger et al. 2015): a class for each pixel", unet),
       entry<VitOptions>("vit_tiny", "vision transformer of 12 small blocks (Touvron et al. 2021)",

@@ -4,8 +4,7 @@
 //   Network network = resnet20({.classes = 100});
 //
 // All networks end in probabilities (softmax) and are trained with cross-entropy; unet() has them
-// for each pixel. The command
-// `lockstep architecture NAME` prints each one as a job file.
+// for each pixel. The command `lockstep architecture NAME` prints each one as a job file.
 #pragma once
 
 #include <functional>
@@ -64,24 +63,23 @@ Network resnet56(const CifarResNetOptions& options = {});
 // Any depth of 6 n + 2 layers, with n blocks per stage. Throws InvalidArgument for other depths.
 Network cifar_resnet(int64_t depth, const CifarResNetOptions& options = {});
 
-// Residual network for ImageNet (He et al. 2016, table 1): 7 x 7 convolution and max pooling, then
-// four stages of two blocks with 64 to 512 filters. The shortcut is a projection where a stage
-// starts with fewer pixels.
-struct ResNet18Options {
-  static constexpr const char* kName = "resnet18";
-  static constexpr const char* kHelp = "residual network of 18 layers for ImageNet";
+// The images and classes of networks for ImageNet.
+struct ImageNetOptions {
   int64_t height = 224, width = 224, channels = 3, classes = 1000;
   void visit(FieldVisitor& v);
 };
-Network resnet18(const ResNet18Options& options = {});
+// Residual network for ImageNet (He et al. 2016, table 1): 7 x 7 convolution and max pooling, then
+// four stages of two blocks with 64 to 512 filters. The shortcut is a projection where a stage
+// starts with fewer pixels.
+Network resnet18(const ImageNetOptions& options = {});
 // Stages of 3, 4, 6 and 3 blocks, of two convolutions, or of three with four times as many channels
 // at their ends (the stride is the middle one's, as in torchvision).
-Network resnet34(const ResNet18Options& options = {});
-Network resnet50(const ResNet18Options& options = {});
+Network resnet34(const ImageNetOptions& options = {});
+Network resnet50(const ImageNetOptions& options = {});
 
 // MobileNetV2 (Sandler et al. 2018): blocks that widen the channels six times, filter each channel
 // alone and narrow them without an activation.
-Network mobilenetv2(const ResNet18Options& options = {});
+Network mobilenetv2(const ImageNetOptions& options = {});
 
 // EfficientNet-B0 (Tan, Le 2019): such blocks with swish and squeeze and excitation. Branches are
 // dropped by stochastic depth, whose probability grows by stage to nearly `stochastic_depth`

@@ -1,5 +1,8 @@
 // Networks of images after the residual ones: of narrow blocks, of large filters, of patches, and
 // for each pixel.
+#include <algorithm>
+#include <numeric>
+
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/architectures/parts.h"
 
@@ -142,7 +145,7 @@ void UNetOptions::visit(FieldVisitor& v) {
   v.integer("depth", depth, "how often the image is halved", {.min = 1, .max = 8});
 }
 
-Network mobilenetv2(const ResNet18Options& o) {
+Network mobilenetv2(const ImageNetOptions& o) {
   check_fields("mobilenetv2", o);
   return of_narrow_blocks(o, {.stages = {{1, 16, 1, 1, 3},
                                          {6, 24, 2, 2, 3},
@@ -175,6 +178,7 @@ Network convnext_tiny(const ConvNextOptions& o) {
   n.add(convolution2d({.filters = 96, .kernel = {4, 4}, .stride = {4, 4}}));
   n.add(channel_normalization(), "stem");
   const std::vector<int64_t> blocks{3, 3, 9, 3};
+  const int64_t all = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
   int64_t before = 0;
   for (size_t stage = 0; stage < blocks.size(); ++stage) {
     const std::string number = std::to_string(stage + 1);
@@ -184,7 +188,7 @@ Network convnext_tiny(const ConvNextOptions& o) {
       n.add(convolution2d({.filters = filters, .kernel = {2, 2}, .stride = {2, 2}}),
             "down" + number);
     }
-    const double dropped = dropped_in_stage(o.stochastic_depth, before, blocks[stage], 18);
+    const double dropped = dropped_in_stage(o.stochastic_depth, before, blocks[stage], all);
     for (int64_t block = 1; block <= blocks[stage]; ++block) {
       add_large_filters(n, filters, dropped, "stage" + number, suffix_of(block, blocks[stage]));
     }

@@ -123,10 +123,6 @@ class TokenInputLayer final : public LayerOf<TokenInput> {
   bool is_token_input() const override { return true; }
 };
 
-}  // namespace
-
-namespace {
-
 struct Denormalization : DenormalizationOptions {
   Value build(LayerBuilder& layer, Value x) const {
     if (x.shape().rank() < 2 || x.dtype() != DType::f32) {

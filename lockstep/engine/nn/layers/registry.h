@@ -42,10 +42,10 @@
   LAYER(average_pooling3d)          \
   LAYER(global_average_pooling1d)   \
   LAYER(global_average_pooling2d)   \
+  LAYER(global_average_pooling3d)   \
   LAYER(adaptive_average_pooling2d) \
   LAYER(upsampling2d)               \
   LAYER(squeeze_excitation)         \
-  LAYER(global_average_pooling3d)   \
   LAYER(lstm)                       \
   LAYER(gru)                        \
   LAYER(rnn)                        \

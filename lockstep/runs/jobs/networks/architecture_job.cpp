@@ -9,12 +9,12 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* digits = R"([data]
+constexpr const char* built_in_digits = R"([data]
 train = "builtin:digits"
 validation_fraction = 0.1
 test_fraction = 0.1
 )";
-constexpr const char* folder = R"([data]
+constexpr const char* folder_of_images = R"([data]
 train = "images/train"            # yours: one folder of images for each class
 validation_fraction = 0.1
 resize = true                     # images to the network's input
@@ -100,7 +100,9 @@ std::string architecture_job(const std::string& name, const nlohmann::json& fiel
   const bool fits_digits = network.input_shapes() == std::vector<Shape>{{1, 28, 28}} &&
                            network.output_shapes() == std::vector<Shape>{{10}};
   const bool of_pixels = network.output_shapes().at(0).rank() > 1;
-  const std::string data = fits_digits ? digits : of_pixels ? images_of_pixels : folder;
+  const std::string data = fits_digits ? built_in_digits
+                           : of_pixels ? images_of_pixels
+                                       : folder_of_images;
   return "# " + chosen.help + "\n\n" + data + "\n" + text + "\n" + training_of(name);
 }
 

@@ -215,7 +215,8 @@ std::vector<std::string> modules_of_features(const std::vector<NamedTensor>& val
   return modules;
 }
 
-// Both halves of squeeze and excitation are one layer here, and a layer scale is one of its own.
+// torchvision has two modules for squeeze and excitation, which are one layer here, and a layer
+// scale is a tensor of a block, but a layer here.
 void name_parts_as_layers(std::vector<NamedTensor>& values) {
   for (NamedTensor& tensor : values) {
     const auto [module, value] = torch_name(tensor.name);
@@ -228,24 +229,26 @@ void name_parts_as_layers(std::vector<NamedTensor>& values) {
   }
 }
 
-// The modules in order, if the network has as many layers with values, under other names.
-std::vector<std::string> modules_in_order(std::vector<NamedTensor>& values,
-                                          const std::vector<std::string>& layers,
-                                          std::string& whose) {
-  whose = "ResNet";
-  std::vector<std::string> modules = modules_of_resnet(values);
-  if (modules.empty()) {
-    std::vector<NamedTensor> named = values;
-    name_parts_as_layers(named);
-    modules = modules_of_features(named);
-    whose = "network";
-    const auto is_layer = [&](const std::string& module) {
-      return std::ranges::find(layers, module) != layers.end();
-    };
-    if (modules.size() != layers.size() || std::ranges::any_of(modules, is_layer)) return {};
-    values = std::move(named);
-  }
-  return modules.size() == layers.size() ? modules : std::vector<std::string>();
+struct TorchModules {
+  std::string whose;               // network of torchvision
+  std::vector<std::string> names;  // in order; none: they are not matched with the layers
+};
+
+// The modules in order, if the network has as many layers with values, under other names. Then the
+// parts of a layer are named as such.
+TorchModules modules_in_order(std::vector<NamedTensor>& values,
+                              const std::vector<std::string>& layers) {
+  TorchModules resnet{"ResNet", modules_of_resnet(values)};
+  if (!resnet.names.empty()) return resnet.names.size() == layers.size() ? resnet : TorchModules();
+  std::vector<NamedTensor> named = values;
+  name_parts_as_layers(named);
+  TorchModules other{"network", modules_of_features(named)};
+  const auto is_layer = [&](const std::string& module) {
+    return std::ranges::find(layers, module) != layers.end();
+  };
+  if (other.names.size() != layers.size() || std::ranges::any_of(other.names, is_layer)) return {};
+  values = std::move(named);
+  return other;
 }
 
 std::vector<int64_t> without_ones(const Shape& shape) {
@@ -314,8 +317,7 @@ std::vector<NamedTensor> in_own_names(const Network& network, std::vector<NamedT
                                       std::string& how) {
   std::erase_if(values, is_counter);
   const std::vector<std::string> layers = layers_with_values(network);
-  std::string whose;
-  const std::vector<std::string> modules = modules_in_order(values, layers, whose);
+  const auto [whose, modules] = modules_in_order(values, layers);
   std::map<std::string, std::string> layer_of_module;
   if (!modules.empty()) {
     for (size_t i = 0; i < modules.size(); ++i) layer_of_module[modules[i]] = layers[i];
