@@ -194,7 +194,9 @@ struct CsvOptions {
   std::vector<std::string> known_targets = {};
   std::map<std::string, float> known_means = {};
   // Numbers to learn in place of labels: these columns, in this order (ExampleSpec::target). They
-  // are not features.
+  // are not features. One of `categories` becomes a target for each of its texts, `column=text`,
+  // that is 1 in its rows and 0 in others, in bytewise order; those of a training are kept, and a
+  // row with another text is an error.
   std::vector<std::string> target_columns = {};
   // Columns of texts, at most 1,000 different ones each. Each text becomes a feature,
   // `column=text`, that is 1 in its rows and 0 in others, in bytewise order. Those of a training

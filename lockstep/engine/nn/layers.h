@@ -650,6 +650,20 @@ struct DenormalizationOptions {
 };
 LayerPtr denormalization(DenormalizationOptions options = {});
 
+// Ends a network of several results: its inputs, each as a vector, one after the other. Each has a
+// loss, "cross_entropy" (its scores become probabilities), "mean_squared_error" or an expression of
+// `output` and `target`, and a weight. Targets have the shape of the result: a number for each of
+// its elements, and for classes 1 for the right one and else 0. The loss of an observation is the
+// sum of weight * loss, whatever loss of numbers the network has.
+struct OutputsOptions {
+  static constexpr const char* kType = "outputs";
+  static constexpr const char* kHelp = "several results, each with a loss and a weight";
+  std::vector<std::string> losses;
+  std::vector<double> weights;
+  void visit(FieldVisitor& v);
+};
+LayerPtr outputs(OutputsOptions options);
+
 // Concatenates inputs along the channel axis.
 struct ConcatenationOptions {
   static constexpr const char* kType = "concatenation";

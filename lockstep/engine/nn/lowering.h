@@ -45,6 +45,13 @@ struct TargetScaling {
   int normalized = -1, offset = -1, scale = -1;
 };
 
+// One of several results of a network that ends in outputs().
+struct LoweredOutput {
+  int value = -1;  // before a softmax
+  std::string loss;
+  double weight = 1;
+};
+
 // A network lowered to a graph of ops for a number of observations.
 struct LoweredNetwork {
   Graph graph;
@@ -54,6 +61,7 @@ struct LoweredNetwork {
   // next graph inputs, in order.
   std::vector<int> input_lengths, output_lengths;
   std::vector<TargetScaling> output_scaling;  // of each output
+  std::vector<LoweredOutput> parts;           // of the first output; empty: it is one result
   // Only in training mode. mean_output and variance_output are values until mark_statistics().
   std::vector<MovingStatistics> statistics;
   std::vector<Carry> carries;  // only with LoweringOptions::carry, with values as outputs

@@ -1,6 +1,7 @@
 // How a network becomes a graph of ops, and what its inputs must be.
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
@@ -90,6 +91,18 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     out.output_lengths.push_back(value.lengths);
     const LayerNode& node = state_->layers[i];
     TargetScaling& scaling = out.output_scaling.emplace_back();
+    if (node.layer->type() == OutputsOptions::kType && i == results.front()) {
+      const auto fields = write_layer(*node.layer);
+      // A list of one is written as its element.
+      const auto element = [&](const char* field, size_t k) {
+        return fields[field].is_array() ? fields[field][k] : fields[field];
+      };
+      for (size_t k = 0; k < node.inputs.size(); ++k) {
+        out.parts.push_back({values.at(node.inputs[k]).value,
+                             element("losses", k).get<std::string>(),
+                             element("weights", k).get<double>()});
+      }
+    }
     if (node.layer->type() != DenormalizationOptions::kType) continue;
     const auto& owner = node.shares.empty() ? node.name : node.shares;
     const auto& states = a.states[state_->places.at(owner)];

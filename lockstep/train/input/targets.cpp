@@ -7,6 +7,7 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/train/input/target_scaling.h"
 
@@ -330,9 +331,35 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
   }
 }
 
+namespace {
+
+// The results of a network that ends in outputs().
+std::vector<MetricPart> parts_of(const Network& network) {
+  std::vector<MetricPart> parts;
+  const std::string last = network.outputs().at(0).name;
+  for (const LayerNode& node : network.layers()) {
+    if (node.name != last || node.layer->type() != OutputsOptions::kType) continue;
+    const LoweredNetwork lowered = network.lower(1, {});
+    int64_t first = 0;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const LoweredOutput& part = lowered.parts.at(k);
+      const int64_t count = lowered.graph.shape(part.value).elements();
+      const bool classifies =
+          part.loss.find("cross_entropy") == 0 || part.loss.find("softmax_cross_entropy") == 0;
+      parts.push_back({node.inputs[k], first, count, classifies});
+      first += count;
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
 MetricProblem metric_problem(const Network& network, const Datastore& data,
                              const DatastorePtr& targets) {
-  if (!learns_labels(data, targets)) return {{}, network.output_shapes().at(0)};
+  if (!learns_labels(data, targets)) {
+    return {{}, network.output_shapes().at(0), parts_of(network)};
+  }
   return {learned_classes(data, targets), network.output_shapes().at(0)};
 }
 

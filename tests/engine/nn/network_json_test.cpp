@@ -107,6 +107,8 @@ Network everything() {
                             .weights_l2_factor = 0.5,
                             .weights_learning_rate_factor = 2}),
         "categories", {"features"});
+  n.add(outputs({.losses = {"mean_squared_error", "cross_entropy"}, .weights = {0.5, 2}}),
+        "results", {"categories", "dense"});
   n.add(sequence_input({.channels = 4, .length = 30, .normalization = "none"}), "sequences");
   n.add(convolution1d({.filters = 6,
                        .kernel = 3,

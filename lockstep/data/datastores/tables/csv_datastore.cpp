@@ -111,15 +111,12 @@ class CsvReading {
       roles_[place(name, "ignored_columns")] = Role::left_out;
     }
     for (const std::string& name : options_.categories) {
-      roles_[place(name, "categories")] = Role::category;
+      if (!is_learned(name)) roles_[place(name, "categories")] = Role::category;
     }
     if (options_.target_columns.empty()) {
       choose_label();
     } else {
-      for (const std::string& name : options_.target_columns) {
-        targets_.push_back(place(name, "target_columns"));
-        roles_[targets_.back()] = Role::target;
-      }
+      for (const std::string& name : options_.target_columns) choose_target(name);
     }
     leave_out_known();
     make_room();
@@ -127,6 +124,37 @@ class CsvReading {
       records_.refuse(": no column is left for features",
                       count_ == 1 ? "fields are separated by commas, semicolons or tabs" : "");
     }
+  }
+
+  // The column of texts that gives a target: itself, or of `kind=a`; "": it gives numbers.
+  std::string text_target(const std::string& name) const {
+    for (const std::string& column : options_.categories) {
+      if (name == column || name.starts_with(column + "=")) return column;
+    }
+    return "";
+  }
+
+  // Whether a column of texts is a target, of this file or of a training.
+  bool is_learned(const std::string& column) const {
+    const auto& names =
+        options_.target_columns.empty() ? options_.known_targets : options_.target_columns;
+    return std::ranges::any_of(names,
+                               [&](const auto& name) { return text_target(name) == column; });
+  }
+
+  void choose_target(const std::string& name) {
+    const std::string column = text_target(name);
+    if (column.empty()) {
+      targets_.push_back(place(name, "target_columns"));
+      roles_[targets_.back()] = Role::target;
+      return;
+    }
+    // A model names all texts of a column, one after the other.
+    if (const auto c = place_of(column); c && roles_[*c] == Role::text_target) {
+      if (name != column && targets_.back() == *c) return;
+    }
+    targets_.push_back(place(column, "target_columns"));
+    roles_[targets_.back()] = Role::text_target;
   }
 
   void choose_label() {
@@ -162,7 +190,13 @@ class CsvReading {
     };
     if (!options_.labeled) leave_out(options_.known_label, "the labels");
     if (!options_.target_columns.empty()) return;
-    for (const std::string& name : options_.known_targets) leave_out(name, "targets");
+    std::set<std::string> told;
+    for (const std::string& name : options_.known_targets) {
+      const std::string column = text_target(name);
+      if (told.insert(column.empty() ? name : column).second) {
+        leave_out(column.empty() ? name : column, "targets");
+      }
+    }
   }
 
   // Targets are numbers or labels, and a column has one use.
@@ -296,6 +330,10 @@ class CsvReading {
           break;
         case Role::feature:
           numbers_[c].push_back(feature_of(field, c));
+          break;
+        case Role::text_target:
+          if (is_missing(field)) records_.refuse(where(c) + "the target is missing");
+          texts_[c].push_back(std::move(field));
           break;
         case Role::target:
           if (is_missing(field)) records_.refuse(where(c) + "the target is missing");
@@ -437,13 +475,32 @@ class CsvReading {
                                      named ? columns_[*label_] : "", std::move(features.means),
                                      std::move(notices_));
     if (targets_.empty()) return rows;
-    std::vector<std::vector<float>> values;
-    for (const size_t c : targets_) values.push_back(std::move(numbers_[c]));
-    DatastorePtr targets = array_datastore(ArrayBlock{rows_, {std::ssize(values)}, by_row(values)});
+    TableFeatures learned = targets();
+    DatastorePtr targets =
+        array_datastore(ArrayBlock{rows_, {std::ssize(learned.values)}, by_row(learned.values)});
     return with_targets(
         std::move(rows),
-        std::make_shared<CsvRows>(std::move(targets), path_, lines_, options_.target_columns, "",
+        std::make_shared<CsvRows>(std::move(targets), path_, lines_, std::move(learned.names), "",
                                   std::map<std::string, float>(), std::vector<std::string>()));
+  }
+
+  // Columns of numbers, and of texts as categories: those of the training if they are known.
+  TableFeatures targets() {
+    known_texts_ = options_;
+    known_texts_.known_columns = options_.known_targets;
+    TableFeatures made("file " + path_, known_texts_);
+    for (const size_t c : targets_) {
+      if (roles_[c] == Role::target) {
+        made.values.push_back(std::move(numbers_[c]));
+        made.names.push_back(columns_[c]);
+        continue;
+      }
+      made.add_category(columns_[c], texts_[c]);
+      if (made.notices.empty()) continue;
+      throw DataError("[csv_datastore] " + made.notices.front(),
+                      "evaluate and resume with the texts of the training");
+    }
+    return made;
   }
 
   // Row after row from columns.
@@ -457,7 +514,7 @@ class CsvReading {
   }
 
   // The use of a column.
-  enum class Role : uint8_t { feature, category, label, target, left_out };
+  enum class Role : uint8_t { feature, category, label, target, text_target, left_out };
 
   const std::string& path_;
   const CsvOptions& options_;
@@ -474,6 +531,7 @@ class CsvReading {
   int64_t rows_ = 0;
   std::vector<std::vector<float>> numbers_;      // by column: of features and targets
   std::vector<std::vector<std::string>> texts_;  // by column: of categories
+  CsvOptions known_texts_;                       // for targets()
   std::vector<int64_t> lines_;
   std::vector<std::string> names_;          // of the rows' classes
   std::map<std::string, int64_t> classes_;  // with their rows

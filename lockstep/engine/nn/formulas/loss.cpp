@@ -185,6 +185,44 @@ LossValues add_loss_of(Graph& graph, const std::string& loss, const LoweredValue
   return made;
 }
 
+// Of a vector of scores, or of numbers, for each observation.
+Value loss_of_part(const LoweredOutput& part, const Value& output, const Value& target) {
+  if (part.loss == "cross_entropy") return ops::softmax_cross_entropy(output, target);
+  if (part.loss == "mean_squared_error") return ops::mean_squared_error(output, target);
+  const Formula formula = parse_formula(part.loss, "[network] loss");
+  const FormulaNames names{{output_name, target_name}};
+  check_formula(formula, names);
+  const Value value = formula_value(formula, names, {output, target});
+  if (value.shape().rank() == 1) return value;
+  refuse_formula(formula, {0, part.loss.size()}, "a loss is one number for each observation",
+                 "average them: mean(...)");
+}
+
+LossValues add_losses_of_parts(LoweredNetwork& network) {
+  Graph& graph = network.graph;
+  if (network.output_lengths.at(0) >= 0) {
+    throw Unsupported("[network] outputs by step of a sequence have no losses yet",
+                      "end the network in one result for a sequence: last_step, lstm(output = "
+                      "\"last\"), global_average_pooling1d");
+  }
+  const Shape whole = graph.shape(network.outputs[0]);
+  const int input = graph.add_input(whole, DType::f32);
+  GraphBuilder builder(graph, "loss");
+  const Value targets(&builder, input);
+  Value sum;
+  int64_t first = 0;
+  for (const LoweredOutput& part : network.parts) {
+    Value output(&builder, part.value);
+    const int64_t count = output.shape().without_batch().elements();
+    if (output.shape().rank() != 2) output = ops::reshaped(output, {whole[0], count});
+    const Value target = ops::slice(targets, {{}, {first, first + count}});
+    const Value loss = loss_of_part(part, output, target) * part.weight;
+    sum = sum.defined() ? sum + loss : loss;
+    first += count;
+  }
+  return {input, sum.number()};
+}
+
 }  // namespace
 
 MixedLossValues add_mixed_loss(Graph& graph, const std::string& loss, int prediction) {
@@ -211,6 +249,14 @@ LossValues add_loss(Graph& graph, const std::string& loss, const LoweredValue& p
 }
 
 LossValues add_loss(LoweredNetwork& network, const std::string& loss) {
+  if (!network.parts.empty()) {
+    if (!takes_labels(loss)) return add_losses_of_parts(network);
+    throw InvalidArgument(
+        "[network] the losses are those of the layer `outputs`, whose targets are "
+        "numbers, but the network has the loss " +
+            loss,
+        "set the loss of the network to mean_squared_error");
+  }
   const TargetScaling& scaling = network.output_scaling.at(0);
   LoweredValue prediction{network.outputs.at(0), network.output_lengths.at(0)};
   if (scaling.normalized >= 0) {

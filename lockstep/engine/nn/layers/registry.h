@@ -65,6 +65,7 @@
   LAYER(addition)                   \
   LAYER(multiplication)             \
   LAYER(denormalization)            \
+  LAYER(outputs)                    \
   LAYER(concatenation)
 
 namespace lockstep::layers {

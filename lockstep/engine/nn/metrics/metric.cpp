@@ -26,12 +26,77 @@ struct Found {
   int64_t number = 0;
 };
 
-Found find(const std::string& name) {
+// Where the name of a metric begins in "age: rmse".
+size_t after_part(const std::string& name) {
+  const size_t colon = name.find(": ");
+  return colon == std::string::npos ? 0 : colon + 2;
+}
+
+Found find(const std::string& of_part) {
+  const std::string name = of_part.substr(after_part(of_part));
   for (const MetricInfo& info : metric_registry()) {
     const int64_t number = info.numbered ? number_in(name, info.name) : 0;
     if (number > 0 || (!info.numbered && info.name == name)) return {&info, number};
   }
   return {};
+}
+
+// A metric of one of several results.
+class PartMetric final : public Metric {
+ public:
+  PartMetric(std::string name, MetricPtr metric)
+      : name_(std::move(name)), metric_(std::move(metric)) {}
+  const std::string& name() const override { return name_; }
+  bool larger_is_better() const override { return metric_->larger_is_better(); }
+  bool merges() const override { return metric_->merges(); }
+  std::unique_ptr<MetricState> init(const MetricProblem& problem) const override;
+
+ private:
+  class State final : public MetricState {
+   public:
+    State(MetricPart part, std::unique_ptr<MetricState> inner)
+        : part_(std::move(part)), inner_(std::move(inner)) {}
+    void accumulate(const ScoredObservation& o) override {
+      const auto first = static_cast<size_t>(part_.first), count = static_cast<size_t>(part_.count);
+      ScoredObservation seen{.index = o.index, .scores = o.scores.subspan(first, count)};
+      const std::span<const float> target = o.target.subspan(first, count);
+      if (part_.classifies) {
+        seen.label = predicted_class(target);
+      } else {
+        seen.target = target;
+      }
+      inner_->accumulate(seen);
+    }
+    void merge(const MetricState& later) override {
+      inner_->merge(*static_cast<const State&>(later).inner_);
+    }
+    double finish() const override { return inner_->finish(); }
+
+   private:
+    const MetricPart part_;
+    const std::unique_ptr<MetricState> inner_;
+  };
+
+  std::string name_;
+  MetricPtr metric_;
+};
+
+std::unique_ptr<MetricState> PartMetric::init(const MetricProblem& problem) const {
+  const std::string wanted = name_.substr(0, after_part(name_) - 2);
+  std::vector<std::string> names;
+  for (const MetricPart& part : problem.parts) {
+    names.push_back(part.name);
+    if (part.name != wanted) continue;
+    MetricProblem seen{.output = {part.count}};
+    for (int64_t c = 0; part.classifies && c < part.count; ++c) {
+      seen.classes.push_back(std::to_string(c + 1));
+    }
+    return std::make_unique<State>(part, metric_->init(seen));
+  }
+  throw InvalidArgument(
+      "[metrics] `" + name_ + "` is of the output `" + wanted + "`, " +
+          (names.empty() ? "but the network has one result" : "which the network does not have"),
+      suggest(wanted, names));
 }
 
 }  // namespace
@@ -52,7 +117,11 @@ std::vector<std::string> metric_names(bool images) {
 }
 
 MetricPtr metric_by_name(const std::string& name) {
-  if (const Found found = find(name); found.info) return found.info->make(name, found.number);
+  const size_t begin = after_part(name);
+  if (const Found found = find(name); found.info) {
+    MetricPtr metric = found.info->make(name.substr(begin), found.number);
+    return begin == 0 ? metric : std::make_shared<PartMetric>(name, std::move(metric));
+  }
   std::vector<std::string> known;
   for (const MetricInfo& info : metric_registry()) {
     known.push_back(info.numbered ? info.name.substr(0, info.name.size() - 1) + "5" : info.name);

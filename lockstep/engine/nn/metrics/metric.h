@@ -49,10 +49,18 @@ struct ScoredObservation {
   std::span<const float> target = {};  // image to image: the target; otherwise empty
 };
 
+// One of several results of a network, a part of its output (see OutputsOptions).
+struct MetricPart {
+  std::string name;
+  int64_t first = 0, count = 0;  // elements of the output
+  bool classifies = false;       // the target is 1 for the right class, else 0
+};
+
 // Describes what a metric measures.
 struct MetricProblem {
   std::vector<std::string> classes = {};  // empty: image to image
   Shape output;                           // of one observation
+  std::vector<MetricPart> parts = {};     // empty: the output is one result
 };
 
 // A metric's value over some data. NaN if the value is undefined.
@@ -162,8 +170,8 @@ const std::vector<MetricInfo>& metric_registry();
 // The names of those that measure images, or of the others.
 std::vector<std::string> metric_names(bool images);
 
-// Returns the metric with a name. Throws InvalidArgument for an unknown name; the hint gives the
-// most similar valid one.
+// Returns the metric with a name; "age: rmse" is the metric rmse of the part `age`. Throws
+// InvalidArgument for an unknown name; the hint gives the most similar valid one.
 MetricPtr metric_by_name(const std::string& name);
 
 // Returns built-in metrics by name, followed by custom metrics. Throws InvalidArgument for unknown

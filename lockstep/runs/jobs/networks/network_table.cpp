@@ -47,6 +47,39 @@ void end_in_scaling(json& network, const std::string& how) {
   if (last.value("normalization", "") != "kept") last["normalization"] = how;
 }
 
+// The table `outputs` as the last layer.
+void end_in_outputs(json& network, const json& table, const FieldReader::Expression& expression) {
+  if (network.contains("loss")) {
+    throw InvalidArgument("[network] loss and outputs are both given",
+                          "each of the outputs has a loss");
+  }
+  if (!table.is_array() || table.empty()) {
+    throw InvalidArgument("[network] outputs must be a list of tables",
+                          "such as { layer = \"age\", loss = \"mean_squared_error\" }");
+  }
+  json names = json::array(), losses = json::array(), weights = json::array();
+  for (const json& entry : table) {
+    FieldReader reader(entry, "network.outputs", expression);
+    std::string layer, loss = "mean_squared_error";
+    double weight = 1;
+    reader.text("layer", layer, "", {});
+    reader.text("loss", loss, "", {});
+    reader.number("weight", weight, "", {.min = 0});
+    reader.finish();
+    check_loss(loss);
+    if (layer.empty()) throw InvalidArgument("[network] outputs: an entry has no layer");
+    names.push_back(layer);
+    losses.push_back(loss);
+    weights.push_back(weight);
+  }
+  network["layers"].push_back({{"name", "outputs"},
+                               {"type", OutputsOptions::kType},
+                               {"inputs", names},
+                               {"losses", losses},
+                               {"weights", weights}});
+  network["loss"] = "mean_squared_error";
+}
+
 }  // namespace
 
 std::vector<FieldInfo> network_fields() {
@@ -70,6 +103,10 @@ std::vector<FieldInfo> network_fields() {
        "after it"},
       {"keep_statistics", "list of texts", "none",
        "names or patterns of batch normalizations and inputs that keep the statistics they have"}};
+  lister.fields.push_back(
+      {"outputs", "list of tables", "none",
+       "for several results: the `layer` of each, its `loss` (as below; mean_squared_error) and "
+       "`weight` (1), in the order of their targets"});
   std::string loss = Network().loss();
   lister.text("loss", loss,
               "cross_entropy, mean_squared_error, or an expression of output and target (below)",
@@ -118,6 +155,7 @@ ordered_json read_network(const JobSource& source, const FieldReader::Expression
     resolved["layers"] = expanded(network, "layers");
     if (network.contains("loss")) resolved["loss"] = network["loss"];
   }
+  if (network.contains("outputs")) end_in_outputs(resolved, network["outputs"], expression);
   if (target_scaling != "none") end_in_scaling(resolved, target_scaling);
   change_layers(resolved["layers"], network);
   const Network built = Network::from_json(resolved);
