@@ -81,6 +81,21 @@ TEST(Metrics, SharesByHand) {
   EXPECT_DOUBLE_EQ(value_of("precision", 3, six), (1.0 / 3 + 1.0 / 3 + 0) / 3);
   EXPECT_DOUBLE_EQ(value_of("recall", 3, six), (1.0 / 2 + 1.0 / 3 + 0) / 3);
   EXPECT_DOUBLE_EQ(value_of("f1", 3, six), (2.0 / 5 + 2.0 / 6 + 0) / 3);
+  EXPECT_DOUBLE_EQ(value_of("iou", 3, six), (1.0 / 4 + 1.0 / 5 + 0) / 3);
+}
+
+// scikit-learn 1.9.1: jaccard_score(observed, predicted, average="macro") of these labels.
+TEST(Metrics, IntersectionOverUnionIsScikitLearns) {
+  std::vector<Scored> data;
+  for (int64_t i = 0; i < 1000; ++i) {
+    const int64_t observed = i * i % 7 % 5;
+    const auto predicted = static_cast<size_t>(i % 3 == 0 ? observed : i * 11 % 13 % 5);
+    std::vector<float> scores(5, 0.0f);
+    scores[predicted] = 1;
+    data.push_back({scores, observed});
+  }
+  EXPECT_NEAR(value_of("iou", 5, data), 0.2595390404231447, 1e-15);
+  EXPECT_EQ(value_of("iou", 5, data, 7), value_of("iou", 5, data));
 }
 
 TEST(Metrics, ClassesThatDoNotOccurAreLeftOut) {
@@ -90,14 +105,15 @@ TEST(Metrics, ClassesThatDoNotOccurAreLeftOut) {
   EXPECT_DOUBLE_EQ(value_of("precision", 4, data), 1.0 / 3);
   EXPECT_DOUBLE_EQ(value_of("recall", 4, data), 1.0 / 3);
   EXPECT_DOUBLE_EQ(value_of("f1", 4, data), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(value_of("iou", 4, data), 1.0 / 3);
 }
 
 TEST(Metrics, OneClassAndNoObservations) {
   const std::vector<Scored> one{{{1.0f}, 0}, {{0.5f}, 0}};
-  for (const char* name : {"accuracy", "top-1", "precision", "recall", "f1"}) {
+  for (const char* name : {"accuracy", "top-1", "precision", "recall", "f1", "iou"}) {
     EXPECT_EQ(value_of(name, 1, one), 1) << name;
   }
-  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "auc"}) {
+  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "iou", "auc"}) {
     EXPECT_TRUE(std::isnan(value_of(name, 3, {}))) << name;
   }
   EXPECT_NE(metric_error([&] { value_of("auc", 1, one); }).find("needs two classes, there is 1"),
@@ -167,7 +183,7 @@ TEST(Metrics, AgreeWithDefinitionsAndDoNotDependOnParts) {
     second += order[0] == d.label || order[1] == d.label;
   }
   EXPECT_EQ(value_of("top-2", classes, data), second / 300);
-  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "auc"}) {
+  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "iou", "auc"}) {
     for (const size_t part : {1, 7, 64}) {
       EXPECT_EQ(value_of(name, classes, data, part), value_of(name, classes, data)) << name;
     }
@@ -236,7 +252,7 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
     EXPECT_TRUE(has(refusal({name}, classes), "unknown metric `top-")) << name;
   }
   EXPECT_TRUE(has(refusal({"top-4"}, classes), "top-4 needs at least 4 classes, there are 3"));
-  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "auc"}) {
+  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "iou", "auc"}) {
     EXPECT_TRUE(has(refusal({name}, images), "is a classification metric")) << name;
   }
   EXPECT_TRUE(has(refusal({"rmse"}, classes), "rmse is a regression metric"));
@@ -250,7 +266,7 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
 TEST(Metrics, Shares) {
   for (const char* name : {"accuracy", "top-5", "precision", "recall"})
     EXPECT_TRUE(metric_is_share(name));
-  for (const char* name : {"f1", "auc", "rmse", "top-", "other"})
+  for (const char* name : {"f1", "iou", "auc", "rmse", "top-", "other"})
     EXPECT_FALSE(metric_is_share(name));
 }
 
@@ -286,6 +302,7 @@ TEST(Confusion, CountsRowsAndColumns) {
   EXPECT_EQ(matrix.of_class(0).recall(), 0.5);
   EXPECT_EQ(matrix.of_class(0).precision(), 1.0 / 3);
   EXPECT_EQ(matrix.of_class(0).f1(), 2.0 / 5);
+  EXPECT_EQ(matrix.of_class(0).iou(), 1.0 / 4);
   EXPECT_EQ(matrix.of_class(2).precision(), 0) << "there, never taken";
   EXPECT_EQ(matrix.of_class(2).recall(), 0);
   EXPECT_THROW(matrix.add(0, 3), InvalidArgument);

@@ -75,4 +75,13 @@ MetricInfo metrics::f1() {
           .make = [](const std::string& name, int64_t) { return mean_of(name, &ClassCounts::f1); }};
 }
 
+MetricInfo metrics::iou() {
+  return {
+      .name = "iou",
+      .help =
+          "intersection over union: of the observations that belong to a class or are predicted "
+          "as it, the fraction for which both hold; mean over classes",
+      .make = [](const std::string& name, int64_t) { return mean_of(name, &ClassCounts::iou); }};
+}
+
 }  // namespace lockstep

@@ -22,6 +22,9 @@ double ClassCounts::recall() const { return ratio(right, observed, observed + pr
 double ClassCounts::f1() const {
   return ratio(2 * right, observed + predicted, observed + predicted > 0);
 }
+double ClassCounts::iou() const {
+  return ratio(right, observed + predicted - right, observed + predicted > 0);
+}
 
 ConfusionMatrix::ConfusionMatrix(std::vector<std::string> names)
     : classes(std::move(names)), of_(classes.size()) {}

@@ -22,6 +22,8 @@ struct ClassCounts {
   double precision() const;
   double recall() const;
   double f1() const;
+  // Intersection over union: right, of the observations of the class or predicted as it.
+  double iou() const;
 
   friend bool operator==(const ClassCounts&, const ClassCounts&) = default;
 };

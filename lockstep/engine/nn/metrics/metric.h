@@ -149,8 +149,8 @@ MetricPtr make_metric(std::string name, T prototype) {
 
 // A built-in metric, for lists and documentation. The metrics of classification compare the scores
 // of classes: NaN counts as the lowest score, and of equal scores the first class is predicted. If
-// precision, recall or f1 is 0 / 0 for a class that occurs or is predicted, it is 0. Other classes
-// are left out of the mean over classes. The mean of auc leaves out classes to which all
+// precision, recall, f1 or iou is 0 / 0 for a class that occurs or is predicted, it is 0. Other
+// classes are left out of the mean over classes. The mean of auc leaves out classes to which all
 // observations or none belong. Values are NaN without observations or without a class to average.
 struct MetricInfo {
   std::string name;       // "accuracy"; with `numbered` it ends in K: "top-K"

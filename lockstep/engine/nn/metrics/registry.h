@@ -11,6 +11,7 @@
   METRIC(precision)              \
   METRIC(recall)                 \
   METRIC(f1)                     \
+  METRIC(iou)                    \
   METRIC(auc)                    \
   METRIC(perplexity)             \
   METRIC(rmse)                   \
