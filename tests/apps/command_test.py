@@ -209,7 +209,7 @@ class Command(CommandTest):
         self.fails(1, "error: [metrics] unknown metric `recal`\nhint: did you mean `recall`?\n",
                    "evaluate", "out", "digits", "--metrics", "f1,recal")
         self.fails(1, "error: job.toml: [metrics] rmse is a regression metric, but the network is a classifier\n"
-                      "hint: accuracy, top-K, precision, recall, f1, iou, auc and perplexity are classification metrics\n",
+                      "hint: accuracy, top-K, precision, recall, f1, iou, dice, auc and perplexity are classification metrics\n",
                    "train", "job.toml", "--check", "--set", "metrics=rmse")
 
     def test_population_statistics(self):

@@ -82,6 +82,7 @@ TEST(Metrics, SharesByHand) {
   EXPECT_DOUBLE_EQ(value_of("recall", 3, six), (1.0 / 2 + 1.0 / 3 + 0) / 3);
   EXPECT_DOUBLE_EQ(value_of("f1", 3, six), (2.0 / 5 + 2.0 / 6 + 0) / 3);
   EXPECT_DOUBLE_EQ(value_of("iou", 3, six), (1.0 / 4 + 1.0 / 5 + 0) / 3);
+  EXPECT_EQ(value_of("dice", 3, six), value_of("f1", 3, six));
 }
 
 // scikit-learn 1.9.1: jaccard_score(observed, predicted, average="macro") of these labels.
@@ -110,10 +111,11 @@ TEST(Metrics, ClassesThatDoNotOccurAreLeftOut) {
 
 TEST(Metrics, OneClassAndNoObservations) {
   const std::vector<Scored> one{{{1.0f}, 0}, {{0.5f}, 0}};
-  for (const char* name : {"accuracy", "top-1", "precision", "recall", "f1", "iou"}) {
+  for (const char* name : {"accuracy", "top-1", "precision", "recall", "f1", "iou", "dice"}) {
     EXPECT_EQ(value_of(name, 1, one), 1) << name;
   }
-  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "iou", "auc"}) {
+  for (const char* name :
+       {"accuracy", "top-2", "precision", "recall", "f1", "iou", "dice", "auc"}) {
     EXPECT_TRUE(std::isnan(value_of(name, 3, {}))) << name;
   }
   EXPECT_NE(metric_error([&] { value_of("auc", 1, one); }).find("needs two classes, there is 1"),
@@ -183,7 +185,8 @@ TEST(Metrics, AgreeWithDefinitionsAndDoNotDependOnParts) {
     second += order[0] == d.label || order[1] == d.label;
   }
   EXPECT_EQ(value_of("top-2", classes, data), second / 300);
-  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "iou", "auc"}) {
+  for (const char* name :
+       {"accuracy", "top-2", "precision", "recall", "f1", "iou", "dice", "auc"}) {
     for (const size_t part : {1, 7, 64}) {
       EXPECT_EQ(value_of(name, classes, data, part), value_of(name, classes, data)) << name;
     }
@@ -252,7 +255,8 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
     EXPECT_TRUE(has(refusal({name}, classes), "unknown metric `top-")) << name;
   }
   EXPECT_TRUE(has(refusal({"top-4"}, classes), "top-4 needs at least 4 classes, there are 3"));
-  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "iou", "auc"}) {
+  for (const char* name :
+       {"accuracy", "top-2", "precision", "recall", "f1", "iou", "dice", "auc"}) {
     EXPECT_TRUE(has(refusal({name}, images), "is a classification metric")) << name;
   }
   EXPECT_TRUE(has(refusal({"rmse"}, classes), "rmse is a regression metric"));
@@ -266,7 +270,7 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
 TEST(Metrics, Shares) {
   for (const char* name : {"accuracy", "top-5", "precision", "recall"})
     EXPECT_TRUE(metric_is_share(name));
-  for (const char* name : {"f1", "iou", "auc", "rmse", "top-", "other"})
+  for (const char* name : {"f1", "iou", "dice", "auc", "rmse", "top-", "other"})
     EXPECT_FALSE(metric_is_share(name));
 }
 

@@ -20,11 +20,12 @@ struct ClassMean {
   }
   void accumulate(const ScoredObservation& o) {
     const auto label = static_cast<size_t>(o.label);
-    const auto predicted = static_cast<size_t>(predicted_class(o.scores));
-    ++counts[label].observed;
-    ++counts[predicted].predicted;
-    counts[label].right += label == predicted;
+    const auto predicted = static_cast<size_t>(predicted_of(o));
+    counts[label].observed += o.count;
+    counts[predicted].predicted += o.count;
+    if (label == predicted) counts[label].right += o.count;
   }
+  bool of_classes() const { return true; }
   void merge(const ClassMean& later) {
     for (size_t c = 0; c < counts.size(); ++c) {
       counts[c].observed += later.counts[c].observed;
@@ -72,6 +73,14 @@ MetricInfo metrics::recall() {
 MetricInfo metrics::f1() {
   return {.name = "f1",
           .help = "harmonic mean of precision and recall of a class; mean over classes",
+          .make = [](const std::string& name, int64_t) { return mean_of(name, &ClassCounts::f1); }};
+}
+
+MetricInfo metrics::dice() {
+  return {.name = "dice",
+          .help =
+              "Dice coefficient: twice the intersection over the sum of the observations of a "
+              "class and those predicted as it, which is its f1; mean over classes",
           .make = [](const std::string& name, int64_t) { return mean_of(name, &ClassCounts::f1); }};
 }
 

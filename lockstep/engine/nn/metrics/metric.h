@@ -47,6 +47,10 @@ struct ScoredObservation {
   std::span<const float> scores = {};  // the network's output: probabilities, or an image
   int64_t label = -1;                  // the class; -1 if targets are images
   std::span<const float> target = {};  // image to image: the target; otherwise empty
+  // Only for metrics that do not need scores (Metric::needs_scores()), which are empty then: the
+  // predicted class of `count` observations that have the same label.
+  int64_t predicted = -1;
+  int64_t count = 1;
 };
 
 // One of several results of a network, a part of its output (see OutputsOptions).
@@ -89,6 +93,10 @@ class Metric {
   // Whether a larger value is the better one.
   virtual bool larger_is_better() const { return true; }
   virtual bool merges() const = 0;
+  // Whether it reads scores, not only labels and predicted classes. Pixels are then counted by
+  // pairs of classes. A custom metric that needs none has `bool of_classes() const { return true;
+  // }`, and reads ScoredObservation::predicted and count.
+  virtual bool needs_scores() const { return true; }
   // Creates a state. Throws InvalidArgument if the metric does not fit the problem.
   virtual std::unique_ptr<MetricState> init(const MetricProblem& problem) const = 0;
 };
@@ -134,6 +142,10 @@ MetricPtr make_metric(std::string name, T prototype) {
       return true;
     }
     bool merges() const override { return MergingMetricObject<T>; }
+    bool needs_scores() const override {
+      if constexpr (requires { prototype_.of_classes(); }) return !prototype_.of_classes();
+      return true;
+    }
     std::unique_ptr<MetricState> init(const MetricProblem& problem) const override {
       T object = prototype_;
       if constexpr (requires { object.init(problem); }) object.init(problem);
@@ -149,9 +161,10 @@ MetricPtr make_metric(std::string name, T prototype) {
 
 // A built-in metric, for lists and documentation. The metrics of classification compare the scores
 // of classes: NaN counts as the lowest score, and of equal scores the first class is predicted. If
-// precision, recall, f1 or iou is 0 / 0 for a class that occurs or is predicted, it is 0. Other
-// classes are left out of the mean over classes. The mean of auc leaves out classes to which all
-// observations or none belong. Values are NaN without observations or without a class to average.
+// precision, recall, f1, dice or iou is 0 / 0 for a class that occurs or is predicted, it is 0.
+// Other classes are left out of the mean over classes. The mean of auc leaves out classes to which
+// all observations or none belong. Values are NaN without observations or without a class to
+// average.
 struct MetricInfo {
   std::string name;       // "accuracy"; with `numbered` it ends in K: "top-K"
   std::string help;       // one line

@@ -12,6 +12,7 @@
   METRIC(recall)                 \
   METRIC(f1)                     \
   METRIC(iou)                    \
+  METRIC(dice)                   \
   METRIC(auc)                    \
   METRIC(perplexity)             \
   METRIC(rmse)                   \

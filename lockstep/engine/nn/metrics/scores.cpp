@@ -30,6 +30,10 @@ float comparable(float score) {
   return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
 }
 
+int64_t predicted_of(const ScoredObservation& o) {
+  return o.predicted >= 0 ? o.predicted : predicted_class(o.scores);
+}
+
 void require_classes(const std::string& metric, const MetricProblem& problem) {
   if (!problem.classes.empty()) return;
   throw InvalidArgument("[metrics] " + metric +

@@ -13,6 +13,9 @@ double quotient(double sum, int64_t count);
 // The score for comparisons: NaN counts as the lowest.
 float comparable(float score);
 
+// The class that was predicted for an observation, with its scores or without.
+int64_t predicted_of(const ScoredObservation& observation);
+
 // Throw InvalidArgument, with the metrics that fit in the hint, unless the network is a classifier
 // (makes images).
 void require_classes(const std::string& metric, const MetricProblem& problem);

@@ -22,6 +22,11 @@ struct TopK {
                           (classes == 1 ? "is 1" : "are " + std::to_string(classes)));
   }
   void accumulate(const ScoredObservation& o) {
+    count += o.count;
+    if (o.predicted >= 0) {  // only for k = 1
+      if (o.predicted == o.label) right += o.count;
+      return;
+    }
     const auto label = static_cast<size_t>(o.label);
     const float own = comparable(o.scores[label]);
     int64_t before = 0;
@@ -30,8 +35,8 @@ struct TopK {
       before += other > own || (other == own && c < label);
     }
     right += before < k;
-    ++count;
   }
+  bool of_classes() const { return k == 1; }
   void merge(const TopK& later) { right += later.right, count += later.count; }
   double finish() const { return quotient(static_cast<double>(right), count); }
 };
