@@ -66,6 +66,7 @@ EvaluatedBatches::EvaluatedBatches(Network& network, EvaluatedData data, int thr
   const LoweredNetwork lowered =
       lower(in_parts() ? evaluated_shape(longest_, longest_) : ShardShape{size_});
   output_ = network.outputs().at(0).shape;
+  parts_ = metric_parts(network);
   if (lowered.output_lengths.at(0) >= 0) number_steps(lowered);
   check_custom_targets();
   if (on_cpu() || in_parts()) return;

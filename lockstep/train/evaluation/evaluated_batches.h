@@ -69,6 +69,8 @@ class EvaluatedBatches {
   Against against() const { return against_; }
   // Of one observation, or of a step.
   const Shape& output() const { return output_; }
+  // metric_parts() of the network.
+  const std::vector<MetricPart>& parts() const { return parts_; }
   bool on_cpu() const { return network_.device().is_cpu(); }
   // The classes of the labels. Empty if there are no labels.
   std::vector<std::string> classes() const;
@@ -143,6 +145,7 @@ class EvaluatedBatches {
 
   int64_t size_ = kChunk;
   Shape output_;
+  std::vector<MetricPart> parts_;
   // Of sequences: the steps of the longest by input (0: not a sequence), how many inputs have
   // lengths, and the input whose steps the output has.
   std::vector<int64_t> longest_;

@@ -26,7 +26,8 @@ void EvaluationResults::begin_metrics() {
   metrics_.reset();
   kept_.clear();
   if (!wants_scores()) return;
-  metrics_.emplace(measures_.metrics, MetricProblem{batches_.classes(), batches_.output()},
+  metrics_.emplace(measures_.metrics,
+                   MetricProblem{batches_.classes(), batches_.output(), batches_.parts()},
                    batches_.chunks());
 }
 

@@ -331,10 +331,7 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
   }
 }
 
-namespace {
-
-// The results of a network that ends in outputs().
-std::vector<MetricPart> parts_of(const Network& network) {
+std::vector<MetricPart> metric_parts(const Network& network) {
   std::vector<MetricPart> parts;
   const std::string last = network.outputs().at(0).name;
   for (const LayerNode& node : network.layers()) {
@@ -353,12 +350,10 @@ std::vector<MetricPart> parts_of(const Network& network) {
   return parts;
 }
 
-}  // namespace
-
 MetricProblem metric_problem(const Network& network, const Datastore& data,
                              const DatastorePtr& targets) {
   if (!learns_labels(data, targets)) {
-    return {{}, network.output_shapes().at(0), parts_of(network)};
+    return {{}, network.output_shapes().at(0), metric_parts(network)};
   }
   return {learned_classes(data, targets), network.output_shapes().at(0)};
 }

@@ -69,6 +69,9 @@ void check_changes(const TrainingData& data);
 // labels: it needs one output of the right size and a suitable loss.
 void check_fits(const Network& network, const Datastore& data, const DatastorePtr& targets);
 
+// The results of a network that ends in outputs(); otherwise empty.
+std::vector<MetricPart> metric_parts(const Network& network);
+
 // The description of the data that metrics need.
 MetricProblem metric_problem(const Network& network, const Datastore& data,
                              const DatastorePtr& targets);
