@@ -112,8 +112,9 @@ struct TrainingResult {
 
 // For TrainingOptions::class_weights: for each class observations / (classes * observations of the
 // class), where classes without observations do not count and have the weight 1 (scikit-learn's
-// "balanced"). Throws InvalidArgument if the observations have no classes.
-std::vector<double> balanced_class_weights(const Datastore& training);
+// "balanced"). Label images are read by these threads, and their pixels counted in place of
+// observations. Throws InvalidArgument if the observations have no classes.
+std::vector<double> balanced_class_weights(const Datastore& training, int threads = 1);
 
 // Trains `network` (initialized; its input normalization is computed here) in place. Throws
 // InvalidArgument if options, data and network do not fit each other, DataError for images that

@@ -192,7 +192,8 @@ IterationRecord Training::iterate(bool stopping) {
   r.observations_count = outcome.observations;
   r.steps_count = outcome.steps;
   r.learning_rate = learning_rate(next);
-  const auto n = static_cast<double>(outcome.terms);
+  // A mini-batch whose labels are all ignored has the loss 0.
+  const auto n = static_cast<double>(std::max<int64_t>(outcome.terms, 1));
   r.loss = outcome.loss_sum / n;
   r.accuracy = classifies() ? static_cast<double>(outcome.correct) / n : std::nan("");
   if (!std::isfinite(r.loss)) {

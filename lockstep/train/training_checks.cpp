@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
@@ -14,6 +15,7 @@
 #include "lockstep/train/evaluation/population_statistics.h"
 #include "lockstep/train/input/cut_sequences.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/programs/shard_plans.h"
@@ -34,7 +36,9 @@ void try_shard(const Network& network, Device device, const TrainingOptions& giv
                const TrainingLoss& loss) {
   const DType precision = given.precision.dtype();
   if (!loss) {
-    ShardPlans(network, device, precision, {}, given.trained_loss(network.loss())).plan(1);
+    ShardPlans(network, device, precision, {},
+               given.trained_loss(network.loss(), labels_pixels(network)))
+        .plan(1);
     return;
   }
   if (has_sequences(network)) {
@@ -177,7 +181,7 @@ void check_lengths_of(const Network& network, const TrainingOptions& options) {
 
 }  // namespace
 
-std::vector<double> balanced_class_weights(const Datastore& training) {
+std::vector<double> balanced_class_weights(const Datastore& training, int threads) {
   const std::vector<std::string>& classes = training.classes();
   if (classes.empty() || (classes.size() == 1 && classes[0].empty())) {
     throw InvalidArgument(
@@ -185,13 +189,15 @@ std::vector<double> balanced_class_weights(const Datastore& training) {
         "but those of " +
         training.describe() + " have none");
   }
-  const std::vector<int64_t> counts = count_each_label(training);
+  const std::vector<int64_t> counts = has_pixel_labels(training)
+                                          ? count_each_pixel_label(training, threads)
+                                          : count_each_label(training);
+  const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   const auto present = std::count_if(counts.begin(), counts.end(), [](int64_t n) { return n > 0; });
   std::vector<double> weights;
   for (const int64_t count : counts) {
     weights.push_back(count == 0 ? 1.0
-                                 : static_cast<double>(training.size()) /
-                                       static_cast<double>(present * count));
+                                 : static_cast<double>(all) / static_cast<double>(present * count));
   }
   return weights;
 }
@@ -217,7 +223,7 @@ void check_training(const Network& network, const TrainingData& data,
   if (data.loss) {
     check_loss(network, data, options);
   } else {
-    (void)options.trained_loss(network.loss());
+    (void)options.trained_loss(network.loss(), labels_pixels(network));
     check_fits(network, *data.training, data.training_targets);
   }
   if (data.validation) {
@@ -252,11 +258,12 @@ void check_training(const Network& network, const TrainingData& data,
   }
   if (!options.class_weights.empty()) {
     const size_t classes = data.training->classes().size();
-    if (targets || options.class_weights.size() != classes) {
+    const bool unlabeled = targets && !targets->pixel_labels();
+    if (unlabeled || options.class_weights.size() != classes) {
       throw InvalidArgument(
           "[training] class_weights must have " +
-          (targets ? "no entries where there are targets"
-                   : "an entry for each of the " + counted(classes, "class", "classes")) +
+          (unlabeled ? "no entries where there are targets"
+                     : "an entry for each of the " + counted(classes, "class", "classes")) +
           ", received " + std::to_string(options.class_weights.size()));
     }
   }

@@ -16,6 +16,8 @@
 #include "lockstep/base/numeric/shape.h"
 #include "lockstep/data/batches/statistics.h"
 #include "lockstep/data/datastores/datastore.h"
+#include "lockstep/data/images/augmentation.h"
+#include "lockstep/engine/ops/labels.h"
 
 namespace lockstep {
 
@@ -41,8 +43,10 @@ struct CachedValue {
   size_t offset = 0, bytes = 0;  // within an example of the cache; of sequences bytes of a step
   bool sequence = false;         // see ExampleCache::steps_in()
   size_t number = 0;             // among the sequences of an example
-  DType type = DType::f32;       // of arrays
+  DType type = DType::f32;       // of arrays; of images i32: label images
 
+  bool pixel_labels() const { return kind == ValueKind::image && type == DType::i32; }
+  // How the values lie in the cache.
   DType dtype() const { return kind == ValueKind::image ? DType::u8 : type; }
   int64_t elements() const { return shape.elements(); }
   // For arrays, the number of channels is dimension 0, the height is 1, and the width is the number
@@ -248,6 +252,11 @@ class ExampleCache {
 
 // What a pixel is as a target: 0 to 1.
 inline float target_of(uint8_t pixel) { return static_cast<float>(pixel) / 255.0f; }
+
+// What a pixel of a label image is as a label.
+inline int32_t label_of_pixel(uint8_t pixel) {
+  return pixel == ignored_pixel ? kIgnoredLabel : int32_t{pixel};
+}
 
 // The targets of a cache's examples: their own ones, or the first inputs of another cache.
 struct CachedTargets {

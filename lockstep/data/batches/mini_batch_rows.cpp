@@ -32,6 +32,15 @@ void pixels_to_floats(float* to, int64_t count) {
   }
 }
 
+// Classes of pixels as labels, in place, like pixels_to_floats().
+void pixels_to_labels(int32_t* to, int64_t count) {
+  const uint8_t* const from = reinterpret_cast<uint8_t*>(to + count) - count;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint8_t pixel = from[i];
+    to[i] = label_of_pixel(pixel);
+  }
+}
+
 // Copies a value of an example. An image is augmented as drawn (null: unchanged), plane by plane.
 void place(const CachedValue& value, const uint8_t* example, const AugmentationDraw* draw,
            uint8_t* to) {
@@ -55,11 +64,12 @@ MiniBatchRows::MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOpti
     arrays_.push_back({.name = input.name, .type = input.dtype(), .shape = input.shape});
   }
   if (targets_) {
-    // Integers are the labels of steps.
-    const bool labels = targets_.value->dtype() == DType::i32;
+    // Integers are the labels of steps, or of pixels.
+    const bool labels = targets_.value->type == DType::i32;
+    const Shape& shape = targets_.value->shape;
     arrays_.push_back({.name = labels ? "labels" : "targets",
                        .type = labels ? DType::i32 : DType::f32,
-                       .shape = targets_.value->shape});
+                       .shape = targets_.value->pixel_labels() ? shape.without_batch() : shape});
     has_labels_ = !labels && !cache.store()->classes().empty();
   }
   labels_ = arrays_.size();
@@ -83,6 +93,10 @@ std::shared_ptr<const ExampleCache> MiniBatchRows::cache_of(const DatastorePtr& 
                      "set target_shape to channels x rows x columns, such as "
                      "network.output_shapes()[0]");
     shapes.target = options.target_shape ? *options.target_shape : inputs[0];
+    if (target->pixel_labels()) {
+      require_in_queue(shapes.target->rank() == 3, "label images need channels x rows x columns");
+      shapes.target = Shape{1, (*shapes.target)[1], (*shapes.target)[2]};
+    }
   }
   const CachedImages kind = options.resized_crop ? CachedImages::resized : CachedImages::exact;
   return std::make_shared<const ExampleCache>(data, shapes, options.cache_bytes, kind);
@@ -250,7 +264,8 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   const AugmentationDraw drawn =
       draw_augmentation(options_.augmentation, options_.seed, batch.epoch, key, 0);
   const AugmentationDraw* const draw = changes_images_ ? &drawn : nullptr;
-  const AugmentationDraw moves = drawn.only_moves();
+  const bool labels = targets_ && targets_.value->pixel_labels();
+  const AugmentationDraw moves = labels ? drawn.for_labels() : drawn.only_moves();
   if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
   const Window where = window_of(batch.epoch, key);
   Size2d size;
@@ -302,7 +317,11 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   uint8_t* const to = row_of(inputs);
   const bool image = target.kind == ValueKind::image;
   place(target, from, draw == nullptr ? nullptr : &moves, to + (image ? 3 * target.bytes : 0));
-  if (image) pixels_to_floats(reinterpret_cast<float*>(to), target.elements());
+  if (labels) {
+    pixels_to_labels(reinterpret_cast<int32_t*>(to), target.elements());
+  } else if (image) {
+    pixels_to_floats(reinterpret_cast<float*>(to), target.elements());
+  }
   // Targets are cut at the same place, so they must have the size of their images.
   if (own || where.center || !image || size == other) return;
   throw DataError("[mini-batch queue] " + cache_.store()->name(observation) + " has " +

@@ -21,6 +21,9 @@ void cut_image(const CachedValue& value, const std::vector<uint8_t>& from, Size2
   if (resize) {
     const Region region = where.region ? resized_region(*where.region, whole[0], whole[1])
                                        : central_region(whole, height, width);
+    if (value.pixel_labels()) {
+      return detail::resize_region_of_labels(from.data(), whole, region, {height, width}, to);
+    }
     detail::resize_region(from.data(), whole, value.channels(), region, {height, width}, to);
     return;
   }

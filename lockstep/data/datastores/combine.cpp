@@ -159,9 +159,18 @@ class WithTargets final : public DatastoreWrapper {
     wrapped().expect(indices);
     targets_->expect(indices);
   }
+  // Of label images alone: others are not kept by what the file system says.
+  std::optional<Digest> file_state() const override {
+    if (!spec_.target->pixel_labels()) return std::nullopt;
+    const std::optional<Digest> inputs = changed_state("label images", {});
+    const std::optional<Digest> labels = targets_->file_state();
+    if (!inputs || !labels) return std::nullopt;
+    return content_of(*inputs, *labels);
+  }
   Example read(int64_t index) const override {
     Example example = wrapped().read(index);
     Example target = targets_->read(index);
+    if (spec_.target->pixel_labels()) check_label_image(index, example, target);
     if (by_step_) check_read(index, example, target.inputs.at(0));
     std::visit([&](auto& value) { example.target = std::move(value); }, target.inputs[0]);
     example.content = content_of(example.content, target.content);
@@ -195,6 +204,23 @@ class WithTargets final : public DatastoreWrapper {
     return 0;
   }
 
+  static std::string pixels_of(const Image& image) {
+    return std::to_string(image.height) + " x " + std::to_string(image.width);
+  }
+  void check_label_image(int64_t index, const Example& example, const Example& target) const {
+    const auto* const image = std::get_if<Image>(&example.inputs.at(0));
+    const auto* const labels = std::get_if<Image>(&target.inputs.at(0));
+    if (image == nullptr || labels == nullptr ||
+        (image->height == labels->height && image->width == labels->width)) {
+      return;
+    }
+    throw DataError("[with_targets] " + wrapped().name(index) + " (" + wrapped().describe() +
+                        ") has " + pixels_of(*image) + " pixels, but its label image " +
+                        targets_->name(index) + " (" + targets_->describe() + ") has " +
+                        pixels_of(*labels),
+                    "each pixel needs a label: the two have one size before they are resized or "
+                    "cropped together");
+  }
   bool of_classes() const { return spec_.target->type == DType::i32; }
   // What is wrong with the target of an example whose values have `steps(number)` steps.
   std::string wrong_length(int64_t index,

@@ -128,7 +128,7 @@ const ImageFacts* Datastore::facts(int64_t) const { return nullptr; }
 std::optional<int64_t> Datastore::steps(int64_t, size_t) const { return std::nullopt; }
 
 std::string ValueSpec::to_string() const {
-  if (kind == ValueKind::image) return "images";
+  if (kind == ValueKind::image) return pixel_labels() ? "label images" : "images";
   const std::string integers = type == DType::i32 ? "integers" : "";
   std::string text = sequence ? "sequences" : "arrays";
   if (shape.rank() == 0) return text + " of " + (integers.empty() ? "floats" : integers);
@@ -197,10 +197,11 @@ void check_augmentation(const Datastore& store, const Augmentation& augmentation
                     ") are " + kinds_of(spec));
 }
 
-void check_single_images(const Datastore& store, const std::string& what) {
+void check_single_images(const Datastore& store, const std::string& what, bool labels) {
   check_images(store, what);
   const ExampleSpec spec = store.spec();
-  if (spec.inputs.size() == 1 && !spec.target) return;
+  const bool fits = !spec.target || (labels && spec.target->pixel_labels());
+  if (spec.inputs.size() == 1 && fits && !spec.inputs[0].pixel_labels()) return;
   throw Unsupported("[" + what + "] is for images, but the observations (" + store.describe() +
                         ") are " + kinds_of(spec),
                     "change the images first, then combine them or set their targets");

@@ -82,8 +82,12 @@ struct ValueSpec {
   std::string input = {};  // name of the network's input layer; "": by position
   // The names of an array's elements: the columns of a table. Empty: they have no names.
   std::vector<std::string> columns = {};
-  bool sequence = false;    // of arrays
-  DType type = DType::f32;  // of an array's elements: f32 or i32
+  bool sequence = false;  // of arrays
+  // Of an array's elements: f32 or i32. Of images i32: label images, whose pixels are the numbers
+  // of classes, or ignored_pixel.
+  DType type = DType::f32;
+
+  bool pixel_labels() const { return kind == ValueKind::image && type == DType::i32; }
 
   // "images", "arrays of 3x4", "sequences with steps of 12", "sequences of integers"
   std::string to_string() const;
@@ -233,12 +237,15 @@ enum class TargetLengths : uint8_t {
   any         // translations, transcripts
 };
 
+// The kind of label images.
+inline ValueSpec label_image_spec() { return {.type = DType::i32}; }
+
 // Returns the examples of `inputs` with a target in place of their label: the only input of example
 // i of `targets`. Integers as targets are classes: their classes() and labels replace those of
 // `inputs`. Throws InvalidArgument for different sizes, for examples of `inputs` that have targets
 // already, for targets with several inputs or targets, and, naming the observation, for targets
-// with a wrong number of steps; where this is not known before, reading throws DataError.
-// Thread-safe.
+// with a wrong number of steps; where this is not known before, reading throws DataError. So it
+// does for label images of another size than their image. Thread-safe.
 DatastorePtr with_targets(DatastorePtr inputs, DatastorePtr targets,
                           TargetLengths lengths = TargetLengths::as_inputs);
 
@@ -257,8 +264,9 @@ void check_images(const Datastore& store, const std::string& what, const std::st
 // sequences are augmented and no input is a sequence of floats: "[augmentation] jitter is for
 // sequences of numbers, ...". Throws InvalidArgument as Augmentation::check().
 void check_augmentation(const Datastore& store, const Augmentation& augmentation);
-// Throws Unsupported unless examples are one image with a class label.
-void check_single_images(const Datastore& store, const std::string& what);
+// Throws Unsupported unless examples are one image with a class label. `labels`: label images are
+// possible targets.
+void check_single_images(const Datastore& store, const std::string& what, bool labels = false);
 
 // Number of observations of each class, in the order of classes().
 std::vector<int64_t> count_each_label(const Datastore& store);

@@ -56,6 +56,8 @@ class DatastoreWrapper : public Datastore {
     throw DataError("[datastore] " + name(index) + " (" + store_->describe() +
                     ") is not the image that its datastore announces");
   }
+  // The target of an example if it is a label image, else null.
+  static Image* labels_in(Example& example) { return std::get_if<Image>(&example.target); }
 
  private:
   DatastorePtr store_;

@@ -137,6 +137,21 @@ enum class FolderLabels {
 FolderLabels folder_labels(const std::string& name);
 inline constexpr const char* folder_labels_names[] = {"first", "nearest", "path"};
 
+// What the pixels of label images stand for.
+struct PixelClasses {
+  std::vector<std::string> names = {};  // 1 to 255, without duplicates
+  // What stands for each class: one number (a gray value, or the index of a palette), or red, green
+  // and blue; all of one kind. Empty: class k is the number k.
+  std::vector<std::vector<int64_t>> values = {};
+  // The value of pixels that have no class, and do not count; empty: all have one.
+  std::vector<int64_t> ignored = {};
+
+  bool colors() const;
+  // Throws InvalidArgument, naming the class, for names and values that do not fit this.
+  void check() const;
+  friend bool operator==(const PixelClasses&, const PixelClasses&) = default;
+};
+
 struct ImageFolderOptions {
   bool recursive = true;  // also reads folders below; false: only the files of `path` itself
   FolderLabels labels = FolderLabels::first;
@@ -155,6 +170,12 @@ struct ImageFolderOptions {
   // Decodes JPEG files at a smaller scale that leaves at least this size (see decode_image()), as
   // they are seen. Digests of the contents of all images are combined with it.
   LeastSize least = {};
+  // The images are label images, PNG files with these classes: images of one channel with the
+  // numbers of the classes, and ignored_pixel (ValueSpec::pixel_labels()). Labels and classes are
+  // those of the pixels, and the label of each image is 0. Palettes are read by index where classes
+  // are numbers, else by color. Reading throws DataError, naming file and pixel, for values of no
+  // class, and for other kinds of files than PNG with at most 8 bits. Needs `labeled` to be false.
+  std::optional<PixelClasses> pixel_classes = {};
 };
 
 // All images below `path`: files with a usual extension of a format that decode_image() reads, and
@@ -169,6 +190,16 @@ struct ImageFolderOptions {
 // image (the message lists its contents), for an image name that is not a file, and for folders
 // that are not classes (see the options).
 DatastorePtr image_folder(const std::string& path, ImageFolderOptions options = {});
+
+// The same from images in memory: gray values, or colors. As targets of images:
+// with_targets(images, label_images(array_datastore(masks), {.names = {"road", "sky"}})). Throws
+// InvalidArgument as PixelClasses::check(). Thread-safe.
+DatastorePtr label_images(DatastorePtr images, PixelClasses classes);
+
+// The observations of `targets` with the names of those of `images` up to their extensions, in the
+// order of `images`. Throws InvalidArgument, naming the observation, if one has no target, and for
+// two targets whose names differ in the extension alone. Thread-safe.
+DatastorePtr match_by_stem(const Datastore& images, DatastorePtr targets);
 
 // ---- Vectors of features from a CSV file ----
 

@@ -294,6 +294,13 @@ AugmentationDraw AugmentationDraw::only_moves() const {
   return moves;
 }
 
+AugmentationDraw AugmentationDraw::for_labels() const {
+  AugmentationDraw moves = only_moves();
+  moves.nearest = true;
+  moves.fill.fill(ignored_pixel);
+  return moves;
+}
+
 AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t seed, int64_t epoch,
                                    int64_t index_in_listing, int64_t repetition) {
   const RandomStream stream({.seed = seed,
@@ -425,7 +432,7 @@ void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t 
   if (draw.whole_pixels()) {
     copy_into(source, height, width, channels, draw, Filler(draw, 0, channels), destination);
   } else {
-    kernels::cpu::augment_image(source, layout, map_of(draw), draw.fill, destination);
+    kernels::cpu::augment_image(source, layout, map_of(draw), draw.fill, destination, draw.nearest);
   }
   detail::change_appearance(draw, layout, destination);
 }
@@ -444,7 +451,7 @@ void augment_planes_into(const uint8_t* source, int64_t height, int64_t width, i
       copy_into(source + plane, height, width, 1, draw, Filler(draw, c, 1), destination + plane);
     }
   } else {
-    kernels::cpu::augment_image(source, layout, map_of(draw), draw.fill, destination);
+    kernels::cpu::augment_image(source, layout, map_of(draw), draw.fill, destination, draw.nearest);
   }
   detail::change_appearance(draw, layout, destination);
 }

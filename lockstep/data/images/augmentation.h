@@ -137,6 +137,9 @@ Region resized_region(const RegionDraw& draw, int64_t height, int64_t width);
 // rounded down to whole pixels. Thread-safe.
 Region central_region(const Size2d& whole, int64_t height, int64_t width);
 
+// The value of pixels without a class in label images, as datastores return them.
+inline constexpr uint8_t ignored_pixel = 255;
+
 // The random values for one image.
 struct AugmentationDraw {
   bool reflect_x = false;
@@ -145,6 +148,7 @@ struct AugmentationDraw {
   double rotation = 0, scale = 1, shear_x = 0, shear_y = 0;  // degrees; scale: a factor
   double scale_x = 1, scale_y = 1;
   std::array<uint8_t, 3> fill{0, 0, 0};  // for each channel
+  bool nearest = false;                  // pixels are not interpolated
   ColorDraw color = {};
   double blur = 0;      // standard deviation in pixels; 0: not blurred
   bool erases = false;  // a region is erased
@@ -157,6 +161,9 @@ struct AugmentationDraw {
   }
   // The moves alone, for images that are targets.
   AugmentationDraw only_moves() const;
+  // The same for label images: their pixels are not interpolated, and those that come from outside
+  // have no class (ignored_pixel).
+  AugmentationDraw for_labels() const;
   friend bool operator==(const AugmentationDraw&, const AugmentationDraw&) = default;
 };
 

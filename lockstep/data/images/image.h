@@ -5,6 +5,7 @@
 // WebP with fancy upsampling and without dithering, giflib GIF.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,9 @@ struct Image {
 
   friend bool operator==(const Image&, const Image&) = default;
 };
+
+// Red, green and blue of each index.
+using Palette = std::vector<std::array<uint8_t, 3>>;
 
 // Limits for decode_image(), so that a damaged header cannot allocate all memory. Compressed images
 // of more than 2^24 pixels also need a byte of their file for each further 2^14.
@@ -78,6 +82,10 @@ void to_planes_into(const Image& image, uint8_t* planes);
 // Encodes the image as a PNG file (8 bits, gray or RGB, not interlaced). Throws InvalidArgument for
 // an image that is empty or inconsistent, or has neither 1 nor 3 channels. Thread-safe.
 std::vector<std::byte> encode_png(const Image& image);
+
+// The same of indices (1 channel) with a palette. Throws InvalidArgument also for more than 256
+// colors, and for an index beyond them.
+std::vector<std::byte> encode_png(const Image& indices, const Palette& palette);
 
 // Returns the decoders and their versions, "libjpeg-turbo 2.1.5, libpng 1.6.39, ...", for the
 // numerics fingerprint.

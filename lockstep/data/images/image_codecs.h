@@ -14,6 +14,14 @@ namespace lockstep::detail {
 Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                   const LeastSize& least);
 Image decode_png(std::span<const std::byte> bytes, const std::string& name);
+// A PNG file without colors for its indices: `palette` is empty if it has none. `bits` of each
+// value in the file. With `stored`, gray of fewer than 8 bits has the values of the file.
+struct StoredPng {
+  Image image = {};
+  Palette palette = {};
+  int bits = 8;
+};
+StoredPng decode_stored_png(std::span<const std::byte> bytes, const std::string& name, bool stored);
 Image decode_pnm(std::span<const std::byte> bytes, const std::string& name);
 Image decode_webp(std::span<const std::byte> bytes, const std::string& name);
 Image decode_bmp(std::span<const std::byte> bytes, const std::string& name);

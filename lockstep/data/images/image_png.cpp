@@ -2,6 +2,8 @@
 // calls it therefore creates no object with a destructor after its setjmp.
 #include <png.h>
 
+#include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
@@ -74,12 +76,12 @@ bool read_header(Reader& reader) {
 }
 
 // Converts any stored format to 8-bit gray or RGB. Palette indices stay indices, one per byte,
-// because the library would invent colors for indices beyond the palette. Returns the number of
-// passes, or 0 on error.
-int set_transforms(Reader& reader) {
+// because the library would invent colors for indices beyond the palette. `stored`: gray of fewer
+// bits is not expanded. Returns the number of passes, or 0 on error.
+int set_transforms(Reader& reader, bool stored) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return 0;
   png_set_scale_16(reader.png);
-  if (png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE) {
+  if (stored || png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE) {
     png_set_packing(reader.png);
   } else {
     png_set_expand_gray_1_2_4_to_8(reader.png);
@@ -99,24 +101,34 @@ bool read_pixels(Reader& reader, int passes, png_bytep pixels, size_t row_bytes,
   return true;
 }
 
-// Replaces palette indices by colors. Throws DataError for an index beyond the palette.
-Image colored(const Image& indices, const Reader& reader, const std::string& name) {
-  png_colorp palette = nullptr;
-  int colors = 0;
-  png_get_PLTE(reader.png, reader.info, &palette, &colors);
+Palette palette_of(const Reader& reader) {
+  png_colorp colors = nullptr;
+  int count = 0;
+  png_get_PLTE(reader.png, reader.info, &colors, &count);
+  Palette palette;
+  for (int i = 0; i < count; ++i) {
+    palette.push_back({colors[i].red, colors[i].green, colors[i].blue});
+  }
+  return palette;
+}
+
+// Replaces palette indices by colors.
+Image colored(const Image& indices, const Palette& palette) {
   Image image{indices.height, indices.width, 3, {}};
-  image.pixels.resize(3 * indices.pixels.size());
-  for (size_t i = 0; i < indices.pixels.size(); ++i) {
-    const uint8_t index = indices.pixels[i];
-    if (index >= colors) {
-      throw DataError("[image] " + name + ": damaged PNG: color " + std::to_string(index) +
-                      " of a palette of " + std::to_string(colors));
-    }
-    image.pixels[3 * i] = palette[index].red;
-    image.pixels[3 * i + 1] = palette[index].green;
-    image.pixels[3 * i + 2] = palette[index].blue;
+  image.pixels.reserve(3 * indices.pixels.size());
+  for (const uint8_t index : indices.pixels) {
+    image.pixels.insert(image.pixels.end(), palette[index].begin(), palette[index].end());
   }
   return image;
+}
+
+// Throws DataError for an index beyond the palette.
+void check_indices(const Image& indices, const Palette& palette, const std::string& name) {
+  for (const uint8_t index : indices.pixels) {
+    if (index < palette.size()) continue;
+    throw DataError("[image] " + name + ": damaged PNG: color " + std::to_string(index) +
+                    " of a palette of " + std::to_string(palette.size()));
+  }
 }
 
 struct Writer {
@@ -149,8 +161,9 @@ void write_bytes(png_structp png, png_bytep source, size_t size) {
 
 void flush_bytes(png_structp) {}
 
+// `palette`: if pixels are indices, else null.
 bool write(Writer& writer, const uint8_t* pixels, uint32_t height, uint32_t width,
-           uint32_t channels) {
+           uint32_t channels, const png_color* palette, int colors) {
   writer.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &writer.messages, on_error, on_error);
   if (writer.png == nullptr) return false;
   if (setjmp(png_jmpbuf(writer.png)) != 0) return false;
@@ -158,8 +171,11 @@ bool write(Writer& writer, const uint8_t* pixels, uint32_t height, uint32_t widt
   if (writer.info == nullptr) png_error(writer.png, "out of memory");
   png_set_write_fn(writer.png, &writer, write_bytes, flush_bytes);
   png_set_IHDR(writer.png, writer.info, width, height, 8,
-               channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+               palette != nullptr ? PNG_COLOR_TYPE_PALETTE
+               : channels == 1    ? PNG_COLOR_TYPE_GRAY
+                                  : PNG_COLOR_TYPE_RGB,
+               PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  if (palette != nullptr) png_set_PLTE(writer.png, writer.info, palette, colors);
   png_write_info(writer.png, writer.info);
   const size_t row_bytes = size_t{width} * channels;
   for (uint32_t y = 0; y < height; ++y) png_write_row(writer.png, pixels + row_bytes * y);
@@ -171,7 +187,8 @@ bool write(Writer& writer, const uint8_t* pixels, uint32_t height, uint32_t widt
 
 namespace detail {
 
-Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
+StoredPng decode_stored_png(std::span<const std::byte> bytes, const std::string& name,
+                            bool stored) {
   Reader reader;
   reader.bytes = bytes;
   const auto damaged = [&]() -> DataError {
@@ -183,9 +200,12 @@ Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
   const uint32_t height = png_get_image_height(reader.png, reader.info);
   const uint32_t width = png_get_image_width(reader.png, reader.info);
   check_compressed_size(height, width, bytes.size(), name);
-  const int passes = set_transforms(reader);
+  const bool indexed = png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE;
+  StoredPng result{.bits = png_get_bit_depth(reader.png, reader.info)};
+  const int passes = set_transforms(reader, stored);
   if (passes == 0) throw damaged();
-  Image image{height, width, png_get_channels(reader.png, reader.info), {}};
+  Image& image = result.image;
+  image = {height, width, png_get_channels(reader.png, reader.info), {}};
   const size_t row_bytes = png_get_rowbytes(reader.png, reader.info);
   if ((image.channels != 1 && image.channels != 3) ||
       row_bytes != static_cast<size_t>(image.width * image.channels)) {
@@ -194,15 +214,24 @@ Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
   }
   image.pixels.resize(row_bytes * height);
   if (!read_pixels(reader, passes, image.pixels.data(), row_bytes, height)) throw damaged();
-  const bool indexed = png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE;
-  return indexed ? colored(image, reader, name) : image;
+  if (!indexed) return result;
+  result.palette = palette_of(reader);
+  check_indices(image, result.palette, name);
+  return result;
+}
+
+Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
+  StoredPng png = decode_stored_png(bytes, name, false);
+  return png.palette.empty() ? std::move(png.image) : colored(png.image, png.palette);
 }
 
 std::string png_library_version() { return std::string("libpng ") + png_get_libpng_ver(nullptr); }
 
 }  // namespace detail
 
-std::vector<std::byte> encode_png(const Image& image) {
+namespace {
+
+std::vector<std::byte> encoded(const Image& image, const png_color* palette, int colors) {
   const bool fits = image.height > 0 && image.width > 0 && image.height <= max_image_side &&
                     image.width <= max_image_side && (image.channels == 1 || image.channels == 3);
   if (!fits ||
@@ -213,10 +242,32 @@ std::vector<std::byte> encode_png(const Image& image) {
   }
   Writer writer;
   if (!write(writer, image.pixels.data(), static_cast<uint32_t>(image.height),
-             static_cast<uint32_t>(image.width), static_cast<uint32_t>(image.channels))) {
+             static_cast<uint32_t>(image.width), static_cast<uint32_t>(image.channels), palette,
+             colors)) {
     throw Error(std::string("[image] libpng cannot write the image: ") + writer.messages.text);
   }
   return std::move(writer.bytes);
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_png(const Image& image) { return encoded(image, nullptr, 0); }
+
+std::vector<std::byte> encode_png(const Image& indices, const Palette& palette) {
+  constexpr size_t kMost = 256;
+  size_t most = 0;
+  for (const uint8_t index : indices.pixels) most = std::max(most, size_t{index} + 1);
+  if (indices.channels != 1 || palette.size() > kMost || most > palette.size()) {
+    throw InvalidArgument("[image] cannot write a PNG with a palette of " +
+                          std::to_string(palette.size()) + " colors and " +
+                          std::to_string(indices.channels) + " channels, whose largest index is " +
+                          std::to_string(most) + " - 1");
+  }
+  std::array<png_color, kMost> colors{};
+  for (size_t i = 0; i < palette.size(); ++i) {
+    colors[i] = {palette[i][0], palette[i][1], palette[i][2]};
+  }
+  return encoded(indices, colors.data(), static_cast<int>(palette.size()));
 }
 
 }  // namespace lockstep

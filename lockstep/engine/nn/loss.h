@@ -1,11 +1,13 @@
 // Losses for training networks: one value per observation.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "lockstep/engine/graph/graph.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/engine/ops/labels.h"
 
 namespace lockstep {
 
@@ -28,9 +30,11 @@ bool takes_labels(const std::string& loss);
 
 struct LossValues {
   // Graph input for targets: n labels (i32), or n x ... (f32). Of a sequence: n x steps labels, or
-  // n x steps x ....
+  // n x steps x .... Of a prediction n x classes x space: n x space labels.
   int target;
-  int loss;  // n values; of a sequence the sum over its valid steps
+  // n values; of a sequence the sum over its valid steps, of labels by pixel that over the pixels
+  // whose label is not kIgnoredLabel.
+  int loss;
 };
 
 // Adds the loss of `prediction` to the graph, of a sequence that of each step. Throws

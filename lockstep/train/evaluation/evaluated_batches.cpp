@@ -62,6 +62,9 @@ EvaluatedBatches::EvaluatedBatches(Network& network, EvaluatedData data, int thr
   } else if (takes_labels(network.loss()) || data_.loss) {
     against_ = Against::labels;
   }
+  if (against_ == Against::labels && targets_ && targets_.value->pixel_labels()) {
+    pixels_ = targets_.value->elements();
+  }
   measure_sequences();
   const LoweredNetwork lowered =
       lower(in_parts() ? evaluated_shape(longest_, longest_) : ShardShape{size_});
@@ -157,8 +160,20 @@ IndexRange EvaluatedBatches::outputs_of(const IndexRange& observations) const {
   return {first, offsets_[static_cast<size_t>(observations.end())] - first};
 }
 
+IndexRange EvaluatedBatches::kept_of(const IndexRange& observations) const {
+  if (pixels_ == 0) return outputs_of(observations);
+  const int64_t classes = output_[0], pairs = classes * classes;
+  return {observations.first * pairs, observations.count * pairs};
+}
+
 std::span<const int32_t> EvaluatedBatches::labels_of(int64_t observation,
                                                      std::vector<int32_t>& memory) const {
+  if (pixels_ > 0) {
+    memory.resize(static_cast<size_t>(pixels_));
+    std::vector<uint8_t> scratch;
+    copy_pixel_labels(*targets_.value, targets_.cache->get(observation, scratch), memory.data());
+    return memory;
+  }
   if (!by_step()) {
     memory.assign(1, static_cast<int32_t>(data_.images->label(observation)));
     return memory;
@@ -191,7 +206,7 @@ size_t EvaluatedBatches::wanted_bytes(const ShardShape& shape) const {
   const auto outputs = static_cast<size_t>(outputs_together(shape));
   return against_ == Against::images
              ? outputs * static_cast<size_t>(output_.elements()) * sizeof(float)
-             : outputs * sizeof(int32_t);
+             : outputs * static_cast<size_t>(std::max<int64_t>(pixels_, 1)) * sizeof(int32_t);
 }
 
 void EvaluatedBatches::clear_padding(const std::vector<uint8_t*>& to, void* wanted, int64_t rows,
@@ -241,6 +256,8 @@ void EvaluatedBatches::fill_row(const std::vector<uint8_t*>& to, void* wanted, i
   }
   if (against_ != Against::nothing && by_step()) {
     fill_wanted_steps(row, example, observation, shape, wanted);
+  } else if (pixels_ > 0) {
+    copy_pixel_labels(*targets_.value, example, static_cast<int32_t*>(wanted) + row * pixels_);
   } else if (against_ == Against::labels) {
     static_cast<int32_t*>(wanted)[row] = static_cast<int32_t>(data_.images->label(observation));
   } else if (against_ == Against::images) {
@@ -346,6 +363,7 @@ std::vector<float> EvaluatedBatches::custom_losses(const EvaluatedPart& part, in
     const int64_t elements = targets_.value->elements();
     each = output_.elements() == elements ? output_ : Shape{elements};
   }
+  if (pixels_ > 0) each = output_.without_batch();
   const std::vector<int64_t> all =
       by_step() ? std::vector{rows, outputs_together(part.shape)} : std::vector{rows};
   tensors.emplace_back(shape_of_dims(all, each.dims(), 0),

@@ -79,11 +79,19 @@ class EvaluatedBatches {
   // Outputs that are compared: one for each observation, or for each valid step of its sequence.
   // Those of all observations are numbered one after another.
   bool by_step() const { return !offsets_.empty(); }
+  // Where each pixel of an output has a label: their number, else 0. An output has the scores of
+  // all of them then, classes x pixels.
+  int64_t pixels() const { return pixels_; }
+  // What is kept of outputs with labels: the predicted class of each; of labels by pixel the number
+  // of pixels of each pair of a class and a predicted one. All outputs', and those of observations.
+  int64_t kept() const { return kept_of({0, observations()}).count; }
+  IndexRange kept_of(const IndexRange& observations) const;
   IndexRange outputs_of(const IndexRange& observations) const;
   int64_t outputs() const { return outputs_of({0, observations()}).count; }
-  // The label of an observation, or those of its steps. `memory` holds them if need be.
+  // The label of an observation, or those of its steps or pixels. `memory` holds them if need be.
   std::span<const int32_t> labels_of(int64_t observation, std::vector<int32_t>& memory) const;
-  // Losses of observations, summed, are divided by this number.
+  // Losses of observations, summed, are divided by this number. Not of labels by pixel, whose
+  // number only reading shows.
   int64_t loss_terms() const;
   int64_t size() const { return size_; }  // observations of a batch
   int64_t count() const { return (observations() + size_ - 1) / size_; }
@@ -144,6 +152,7 @@ class EvaluatedBatches {
                          const ShardShape& shape, void* wanted) const;
 
   int64_t size_ = kChunk;
+  int64_t pixels_ = 0;
   Shape output_;
   std::vector<MetricPart> parts_;
   // Of sequences: the steps of the longest by input (0: not a sequence), how many inputs have

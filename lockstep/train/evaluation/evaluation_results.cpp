@@ -13,7 +13,7 @@ EvaluationResults::EvaluationResults(EvaluatedBatches& batches, Measures measure
     : batches_(batches),
       measures_(std::move(measures)),
       losses_(static_cast<size_t>(batches.observations())),
-      predicted_(static_cast<size_t>(batches.outputs())) {
+      predicted_(static_cast<size_t>(batches.kept())) {
   write_here();
 }
 
@@ -22,12 +22,22 @@ void EvaluationResults::write_to(double* losses, int64_t* predicted) {
   predicted_to_ = predicted;
 }
 
+bool EvaluationResults::wants_scores() const {
+  if (batches_.against() == Against::nothing) return false;
+  if (batches_.pixels() == 0) return !measures_.metrics.empty();
+  return std::ranges::any_of(measures_.metrics,
+                             [](const MetricPtr& m) { return m->needs_scores(); });
+}
+
 void EvaluationResults::begin_metrics() {
   metrics_.reset();
   kept_.clear();
-  if (!wants_scores()) return;
+  if (batches_.against() == Against::nothing || measures_.metrics.empty()) return;
+  const Shape& output = batches_.output();
   metrics_.emplace(measures_.metrics,
-                   MetricProblem{batches_.classes(), batches_.output(), batches_.parts()},
+                   MetricProblem{batches_.classes(),
+                                 batches_.pixels() > 0 ? Shape{output[0]} : output,
+                                 batches_.parts()},
                    batches_.chunks());
 }
 
@@ -62,6 +72,13 @@ std::vector<ScoredObservation> EvaluationResults::observations(int64_t chunk, co
 }
 
 void EvaluationResults::measure(int64_t chunk, const float* scores, const float* targets) {
+  if (batches_.pixels() > 0) {
+    measure_pixels(chunk, scores, false);
+    if (!metrics_->in_order() || !wants_scores()) return;
+    Kept& k = kept_[static_cast<size_t>(chunk - round_)];
+    k.scores.assign(scores, scores + observations_of(chunk).count * batches_.output().elements());
+    return;
+  }
   metrics_->add(chunk, observations(chunk, scores, targets));
   if (!metrics_->in_order()) return;
   Kept& k = kept_[static_cast<size_t>(chunk - round_)];
@@ -82,12 +99,13 @@ void EvaluationResults::take(const ComputedBatch& batch, float* outputs) {
     losses = custom.data();
   }
   const IndexRange all = batches_.outputs_of(rows);
+  if (batches_.pixels() > 0) keep_pairs(rows, scores);
   for (int64_t i = 0; compares && i < rows.count; ++i) {
     losses_to_[static_cast<size_t>(rows.first + i)] = static_cast<double>(losses[i]);
   }
   for (int64_t k = 0; k < all.count; ++k) {
     const float* const row = scores + k * width;
-    if (batches_.against() == Against::labels) {
+    if (batches_.against() == Against::labels && batches_.pixels() == 0) {
       predicted_to_[static_cast<size_t>(all.first + k)] =
           predicted_class({row, static_cast<size_t>(width)});
     }
@@ -104,6 +122,10 @@ void EvaluationResults::take(const ComputedBatch& batch, float* outputs) {
 void EvaluationResults::next_round(int64_t first, int64_t end) {
   for (int64_t chunk = round_; chunk < round_ + static_cast<int64_t>(kept_.size()); ++chunk) {
     const Kept& k = kept_[static_cast<size_t>(chunk - round_)];
+    if (batches_.pixels() > 0) {
+      measure_pixels(chunk, k.scores.data(), true);
+      continue;
+    }
     metrics_->add_in_order(observations(chunk, k.scores.data(), k.targets.data()));
   }
   round_ = first;
@@ -111,9 +133,63 @@ void EvaluationResults::next_round(int64_t first, int64_t end) {
 }
 
 void EvaluationResults::add(int64_t chunk, const float* scores, const float* targets) {
+  if (batches_.pixels() > 0) {
+    measure_pixels(chunk, scores, false);
+    if (metrics_->in_order()) measure_pixels(chunk, scores, true);
+    return;
+  }
   const auto all = observations(chunk, scores, targets);
   metrics_->add(chunk, all);
   if (metrics_->in_order()) metrics_->add_in_order(all);
+}
+
+void EvaluationResults::keep_pairs(const IndexRange& observations, const float* scores) {
+  std::vector<int32_t> memory;
+  const int64_t classes = batches_.output()[0];
+  for (int64_t i = observations.first; i < observations.end(); ++i) {
+    const IndexRange kept = batches_.kept_of({i, 1});
+    count_pairs(scores, batches_.labels_of(i, memory), classes,
+                {predicted_to_ + kept.first, static_cast<size_t>(kept.count)});
+    scores += batches_.output().elements();
+  }
+}
+
+void EvaluationResults::measure_pixels(int64_t chunk, const float* scores, bool in_order) {
+  const IndexRange of = observations_of(chunk);
+  const int64_t classes = batches_.output()[0];
+  PixelObservations made(classes);
+  std::vector<int32_t> memory;
+  const auto part = [&](int64_t i) -> std::span<const ScoredObservation> {
+    const int64_t observation = of.first + i;
+    if (wants_scores()) {
+      return made.of_scores(observation, scores + i * batches_.output().elements(),
+                            batches_.labels_of(observation, memory));
+    }
+    const IndexRange kept = batches_.kept_of({observation, 1});
+    return made.of_pairs(observation,
+                         {predicted_to_ + kept.first, static_cast<size_t>(kept.count)});
+  };
+  if (!in_order) return metrics_->add(chunk, of.count, part);
+  for (int64_t i = 0; i < of.count; ++i) metrics_->add_in_order(part(i));
+}
+
+void EvaluationResults::summarize_pixels(Evaluation& result) const {
+  const int64_t classes = batches_.output()[0];
+  const auto pairs = static_cast<size_t>(classes * classes);
+  std::vector<int64_t> sums(pairs);
+  for (size_t i = 0; i < predicted_.size(); ++i) sums[i % pairs] += predicted_[i];
+  int64_t all = 0, right = 0;
+  for (int64_t label = 0; label < classes; ++label) {
+    for (int64_t predicted = 0; predicted < classes; ++predicted) {
+      const int64_t count = sums[static_cast<size_t>(label * classes + predicted)];
+      all += count;
+      if (label == predicted) right += count;
+      if (result.confusion) result.confusion->add(label, predicted, count);
+    }
+  }
+  if (all == 0) return;  // no pixel counts
+  result.loss = tree_sum(losses_) / static_cast<double>(all);
+  result.accuracy = static_cast<double>(right) / static_cast<double>(all);
 }
 
 Evaluation EvaluationResults::summarize() {
@@ -127,6 +203,10 @@ Evaluation EvaluationResults::summarize() {
   metrics_.reset();
   if (labeled && measures_.confusion) result.confusion.emplace(batches_.classes());
   if (n == 0) return result;
+  if (batches_.pixels() > 0) {
+    summarize_pixels(result);
+    return result;
+  }
   if (batches_.against() != Against::nothing) {
     result.loss = tree_sum(losses_) / static_cast<double>(batches_.loss_terms());
   }

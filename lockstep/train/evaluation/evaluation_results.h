@@ -10,6 +10,7 @@
 #include "lockstep/train/evaluation/evaluated_batches.h"
 #include "lockstep/train/evaluation/evaluation.h"
 #include "lockstep/train/evaluation/metric_run.h"
+#include "lockstep/train/evaluation/pixel_observations.h"
 
 namespace lockstep {
 
@@ -25,12 +26,11 @@ class EvaluationResults {
   // The batches must outlive it.
   EvaluationResults(EvaluatedBatches& batches, Measures measures);
 
-  bool wants_scores() const {
-    return batches_.against() != Against::nothing && !measures_.metrics.empty();
-  }
+  // Whether a metric reads scores. Of labels by pixel most do with pairs of classes.
+  bool wants_scores() const;
 
-  // Losses by observation and predicted classes by output, which take() writes and summarize()
-  // reads.
+  // Losses by observation and what is kept of outputs (EvaluatedBatches::kept()), which take()
+  // writes and summarize() reads.
   std::vector<double>& losses() { return losses_; }
   std::vector<int64_t>& predicted() { return predicted_; }
   // Has take() write them elsewhere, to memory that several processes share perhaps.
@@ -63,6 +63,11 @@ class EvaluationResults {
   std::vector<ScoredObservation> observations(int64_t chunk, const float* scores,
                                               const float* targets) const;
   void measure(int64_t chunk, const float* scores, const float* targets);
+  // For labels by pixel: keeps the pairs of classes of observations, gives metrics the pixels of
+  // chunks, and summarizes.
+  void keep_pairs(const IndexRange& observations, const float* scores);
+  void measure_pixels(int64_t chunk, const float* scores, bool in_order);
+  void summarize_pixels(Evaluation& result) const;
 
   EvaluatedBatches& batches_;
   const Measures measures_;

@@ -23,19 +23,20 @@ constexpr int64_t kChunksAThread = 8;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 2;
 
 // The area that several processes share: the next batch and the end, then losses by observation,
-// classes and scores by output.
+// what is kept of outputs (EvaluatedBatches::kept()), and scores by output.
 struct Area {
-  Area(std::byte* memory, int64_t observations, int64_t outputs)
+  Area(std::byte* memory, int64_t observations, int64_t kept)
       : next(reinterpret_cast<std::atomic<int64_t>*>(memory)),
         end(next + 1),
         losses(reinterpret_cast<double*>(memory + Evaluator::kAreaHead)),
         predicted(reinterpret_cast<int64_t*>(losses + observations)),
-        scores(reinterpret_cast<float*>(predicted + outputs)) {}
+        scores(reinterpret_cast<float*>(predicted + kept)) {}
 
-  static size_t bytes(int64_t observations, int64_t outputs, int64_t width, bool with_scores) {
-    const size_t scores = with_scores ? static_cast<size_t>(width) * sizeof(float) : 0;
+  // `scores`: of all outputs, or 0.
+  static size_t bytes(int64_t observations, int64_t kept, int64_t scores) {
     return Evaluator::kAreaHead + static_cast<size_t>(observations) * sizeof(double) +
-           static_cast<size_t>(outputs) * (sizeof(int64_t) + scores);
+           static_cast<size_t>(kept) * sizeof(int64_t) +
+           static_cast<size_t>(scores) * sizeof(float);
   }
 
   std::atomic<int64_t>*next, *end;  // of the batches that remain
@@ -128,8 +129,9 @@ Evaluation Evaluator::run(Tensor* outputs) {
 bool Evaluator::wants_scores() const { return state_->results.wants_scores(); }
 
 size_t Evaluator::area_bytes(bool scores) const {
-  return Area::bytes(state_->batches.observations(), state_->batches.outputs(), state_->width(),
-                     scores);
+  const EvaluatedBatches& batches = state_->batches;
+  return Area::bytes(batches.observations(), batches.kept(),
+                     scores ? batches.outputs() * state_->width() : 0);
 }
 
 int64_t Evaluator::batches() const { return state_->batches.count(); }
@@ -146,15 +148,16 @@ void Evaluator::merge(std::byte* memory, const std::byte* other, int64_t first, 
                       bool scores) const {
   const EvaluatedBatches& batches = state_->batches;
   const int64_t n = batches.observations(), width = state_->width();
-  const Area to(memory, n, batches.outputs());
-  const Area from(const_cast<std::byte*>(other), n, batches.outputs());
+  const Area to(memory, n, batches.kept());
+  const Area from(const_cast<std::byte*>(other), n, batches.kept());
   const int64_t batch = batches.size();
   const int64_t from_row = first * batch, rows = std::min(end * batch, n) - from_row;
   if (rows <= 0) return;
   std::copy_n(from.losses + from_row, rows, to.losses + from_row);
-  const IndexRange outputs = batches.outputs_of({from_row, rows});
-  std::copy_n(from.predicted + outputs.first, outputs.count, to.predicted + outputs.first);
+  const IndexRange kept = batches.kept_of({from_row, rows});
+  std::copy_n(from.predicted + kept.first, kept.count, to.predicted + kept.first);
   if (scores) {
+    const IndexRange outputs = batches.outputs_of({from_row, rows});
     std::copy_n(from.scores + outputs.first * width, outputs.count * width,
                 to.scores + outputs.first * width);
   }
@@ -163,7 +166,7 @@ void Evaluator::merge(std::byte* memory, const std::byte* other, int64_t first, 
 void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* begun) {
   const ArithmeticMode outer;
   State& s = *state_;
-  const Area area(memory, s.batches.observations(), s.batches.outputs());
+  const Area area(memory, s.batches.observations(), s.batches.kept());
   const int64_t end = area.end->load();
   s.prepare();
   s.pack();
@@ -183,9 +186,9 @@ Evaluation Evaluator::result(const std::byte* memory) {
   State& s = *state_;
   const EvaluatedBatches& batches = s.batches;
   const int64_t n = batches.observations(), width = s.width();
-  const Area area(const_cast<std::byte*>(memory), n, batches.outputs());
+  const Area area(const_cast<std::byte*>(memory), n, batches.kept());
   std::copy_n(area.losses, n, s.results.losses().data());
-  std::copy_n(area.predicted, batches.outputs(), s.results.predicted().data());
+  std::copy_n(area.predicted, batches.kept(), s.results.predicted().data());
   s.results.begin_metrics();
   std::vector<float> targets;
   std::vector<uint8_t> scratch;
@@ -199,7 +202,8 @@ Evaluation Evaluator::result(const std::byte* memory) {
         copy_target(batches.targets(), i, scratch, targets.data() + at * width);
       }
     }
-    s.results.add(chunk, area.scores + outputs.first * width, targets.data());
+    s.results.add(chunk, wants_scores() ? area.scores + outputs.first * width : nullptr,
+                  targets.data());
   }
   return s.results.summarize();
 }

@@ -19,9 +19,16 @@ MetricRun::States MetricRun::begin(bool merging) const {
 }
 
 void MetricRun::add(int64_t chunk, std::span<const ScoredObservation> observations) {
+  add(chunk, 1, [&](int64_t) { return observations; });
+}
+
+void MetricRun::add(int64_t chunk, int64_t parts, const Part& part) {
   States states = begin(true);
-  for (const auto& state : states) {
-    for (const ScoredObservation& o : observations) state->accumulate(o);
+  for (int64_t i = 0; i < parts; ++i) {
+    const std::span<const ScoredObservation> observations = part(i);
+    for (const auto& state : states) {
+      for (const ScoredObservation& o : observations) state->accumulate(o);
+    }
   }
   tree_->add(chunk, std::move(states));
 }

@@ -1,6 +1,7 @@
 // Metrics over observations that are evaluated in chunks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +24,10 @@ class MetricRun {
   // For metrics that merge: adds all observations of one chunk. Call it once for each chunk.
   // Thread-safe.
   void add(int64_t chunk, std::span<const ScoredObservation> observations);
+  // The same for a chunk in parts, which are made one after another: `part(i)` is valid until the
+  // next one.
+  using Part = std::function<std::span<const ScoredObservation>(int64_t i)>;
+  void add(int64_t chunk, int64_t parts, const Part& part);
   // For the other metrics: adds observations, chunk by chunk in order. Not thread-safe.
   void add_in_order(std::span<const ScoredObservation> observations);
   // Returns the values in the order of the metrics. Call it after all observations have been added.

@@ -9,6 +9,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/loss.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/target_scaling.h"
 
 namespace lockstep {
@@ -73,7 +74,9 @@ void check_classifier(const Network& network, const Datastore& data, bool by_ste
       "[training] the data has " +
           counted(static_cast<int64_t>(classes.size()), "class", "classes") +
           ", but the network's output is " + network.output_shapes()[0].to_string(),
-      "set the units of layer `" + last + "` to " + std::to_string(classes.size()));
+      network.output_shapes()[0].rank() == 3
+          ? pixel_labels_hint
+          : "set the units of layer `" + last + "` to " + std::to_string(classes.size()));
 }
 
 }  // namespace
@@ -115,6 +118,11 @@ void copy_target(const CachedValue& value, const uint8_t* example, float* to) {
     return pixels_to_targets(from, static_cast<size_t>(value.elements()), to);
   }
   std::memcpy(to, from, value.bytes);
+}
+
+void copy_pixel_labels(const CachedValue& value, const uint8_t* example, int32_t* to) {
+  const uint8_t* const from = example + value.offset;
+  for (int64_t i = 0; i < value.elements(); ++i) to[i] = label_of_pixel(from[i]);
 }
 
 namespace {
@@ -239,10 +247,14 @@ std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& 
                           targets->describe() + " have several inputs or targets");
   }
   if (spec.inputs[0].type == DType::i32) {
-    throw InvalidArgument("[training] labels by step (" + targets->describe() +
+    const bool pixels = spec.inputs[0].pixel_labels();
+    throw InvalidArgument("[training] labels by " + std::string(pixels ? "pixel" : "step") + " (" +
+                              targets->describe() +
                               ") must be parts of the examples, not separate targets",
-                          "put them into the examples: with_targets(sequences, step_labels(...)) "
-                          "as the training data, and no targets next to it");
+                          "put them into the examples: " +
+                              std::string(pixels ? "with_targets(images, labels)"
+                                                 : "with_targets(sequences, step_labels(...))") +
+                              " as the training data, and no targets next to it");
   }
   return spec.inputs[0];
 }
@@ -304,6 +316,10 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
   const std::optional<ValueSpec> target = target_spec(data, targets);
   check_scaling(network, learns_labels(data, targets));
   if (!target) return check_classifier(network, data, false);
+  if (target->pixel_labels()) {
+    check_pixel_classifier(network, data);
+    return check_loss_of(network);
+  }
   if (learns_labels(data, targets)) {
     return check_classifier(network, targets ? *targets : data, true);
   }
@@ -355,7 +371,10 @@ MetricProblem metric_problem(const Network& network, const Datastore& data,
   if (!learns_labels(data, targets)) {
     return {{}, network.output_shapes().at(0), metric_parts(network)};
   }
-  return {learned_classes(data, targets), network.output_shapes().at(0)};
+  const Shape output = network.output_shapes().at(0);
+  // Pixels are observations of their own.
+  const bool pixels = has_pixel_labels(data);
+  return {learned_classes(data, targets), pixels ? Shape{output[0]} : output};
 }
 
 std::shared_ptr<const ExampleCache> cache_for(const Network& network, const DatastorePtr& data,
@@ -365,8 +384,12 @@ std::shared_ptr<const ExampleCache> cache_for(const Network& network, const Data
                       .from = check_inputs(network, *data),
                       .names = network.input_names()};
   if (const std::optional<ValueSpec> target = data->spec().target; target && targets) {
-    shapes.target =
-        target->kind == ValueKind::array ? target->shape : network.output_shapes().at(0);
+    const Shape output = network.output_shapes().at(0);
+    if (target->pixel_labels() && output.rank() == 3) {
+      shapes.target = Shape{1, output[1], output[2]};
+    } else {
+      shapes.target = target->kind == ValueKind::array ? target->shape : output;
+    }
   }
   return std::make_shared<ExampleCache>(data, shapes, budget_bytes, images);
 }

@@ -22,6 +22,9 @@ void copy_target(const CachedValue& value, const uint8_t* example, float* to);
 void copy_target(const CachedTargets& targets, int64_t index, std::vector<uint8_t>& scratch,
                  float* to);
 
+// Copies the labels of a label image: kIgnoredLabel for pixels without a class.
+void copy_pixel_labels(const CachedValue& value, const uint8_t* example, int32_t* to);
+
 // For each input layer of the network, the number of the example's input that it gets: the one with
 // its name, or the one at its position if inputs have no names. Throws InvalidArgument, naming the
 // input layer, unless the inputs fit: three dimensions for images, or the shape of the arrays.

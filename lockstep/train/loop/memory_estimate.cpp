@@ -13,6 +13,7 @@
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/train/evaluation/evaluated_batches.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/options/options.h"
@@ -93,7 +94,8 @@ class Estimate {
     }
     inputs_ = lengths_of(network, *data.training);
     ShardPlans plans(network, Device{}, options.precision.dtype(), types_,
-                     options.trained_loss(network.loss()), data.augmentation.mixes());
+                     options.trained_loss(network.loss(), labels_pixels(network)),
+                     data.augmentation.mixes());
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
@@ -214,6 +216,10 @@ class Estimate {
   size_t target_bytes(bool cached) const {
     const auto target = target_spec(*data_.training, data_.training_targets);
     if (!target) return sizeof(int32_t);
+    if (target->pixel_labels()) {
+      const Shape output = network_.output_shapes().at(0);
+      return static_cast<size_t>(output[1] * output[2]) * (cached ? 1 : sizeof(int32_t));
+    }
     return static_cast<size_t>(network_.output_shapes().at(0).elements()) *
            (target->kind == ValueKind::array || !cached ? sizeof(float) : 1);
   }
@@ -224,8 +230,10 @@ class Estimate {
     constexpr size_t pair = 200, cell = 48, each = 400;
     if (!store) return 0;
     const auto n = static_cast<size_t>(store->size());
-    if (target_spec(*data_.training, data_.training_targets)) return n * 16;
     const size_t classes = data_.training->classes().size();
+    // Pairs of classes of each image's pixels.
+    if (has_pixel_labels(*data_.training)) return n * (8 + classes * classes * sizeof(int64_t));
+    if (target_spec(*data_.training, data_.training_targets)) return n * 16;
     const bool full = classes <= static_cast<size_t>(ConfusionMatrix::kMostInFull);
     return n * 16 + classes * each + std::min(n, classes * classes) * pair +
            (full ? classes * classes * cell : 0);

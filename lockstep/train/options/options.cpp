@@ -353,8 +353,15 @@ void TrainingOptions::check() const {
   }
 }
 
-std::string TrainingOptions::trained_loss(const std::string& loss) const {
-  if (label_smoothing == 0) return loss;
+std::string TrainingOptions::trained_loss(const std::string& loss, bool by_pixel) const {
+  const bool weighs = by_pixel && !class_weights.empty();
+  if (label_smoothing == 0 && !weighs) return loss;
+  if (loss != "cross_entropy" && label_smoothing == 0) {
+    throw InvalidArgument(
+        "[training] class_weights of pixels are for the loss cross_entropy, but the network's is " +
+            loss,
+        "an expression can have its own: cross_entropy(output, target, weights=[...])");
+  }
   if (loss != "cross_entropy") {
     throw InvalidArgument(
         "[training] label_smoothing is for the loss cross_entropy, but the network's is " + loss,
@@ -366,8 +373,8 @@ std::string TrainingOptions::trained_loss(const std::string& loss) const {
                      label_smoothing);
 }
 
-std::vector<float> TrainingOptions::weights_outside_loss() const {
-  if (label_smoothing > 0) return {};
+std::vector<float> TrainingOptions::weights_outside_loss(bool by_pixel) const {
+  if (label_smoothing > 0 || by_pixel) return {};
   return {class_weights.begin(), class_weights.end()};
 }
 

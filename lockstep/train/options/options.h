@@ -315,10 +315,12 @@ struct TrainingOptions {
   // false after set_deterministic(false).
   TrainingOptions resolved() const;
   // The loss that a training minimizes with a network's loss: that loss, or the expression with
-  // label_smoothing and class_weights. Throws InvalidArgument where there is no such expression.
-  std::string trained_loss(const std::string& loss) const;
-  // class_weights, unless trained_loss() has them: a smoothed label has the weights of all classes.
-  std::vector<float> weights_outside_loss() const;
+  // label_smoothing and class_weights; `by_pixel`: where each pixel has a label. Throws
+  // InvalidArgument where there is no such expression.
+  std::string trained_loss(const std::string& loss, bool by_pixel = false) const;
+  // class_weights, unless trained_loss() has them: a smoothed label has the weights of all classes,
+  // and the pixels of an observation have those of several.
+  std::vector<float> weights_outside_loss(bool by_pixel = false) const;
 };
 
 // An entry of TrainingWorkerOptions::hosts. The name "" is this machine.

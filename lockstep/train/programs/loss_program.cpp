@@ -6,6 +6,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/options/options.h"
 
 namespace lockstep {
@@ -66,10 +67,11 @@ BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& 
                                        std::vector<DType> inputs, bool mixed)
     : network_(network),
       seed_(static_cast<uint64_t>(options.seed)),
-      class_weights_(mixed ? std::vector<float>() : options.weights_outside_loss()),
+      class_weights_(mixed ? std::vector<float>()
+                           : options.weights_outside_loss(labels_pixels(network))),
       loss_scale_(options.precision.scale_of_losses()),
       plans_(network, network.device(), options.precision.dtype(), std::move(inputs),
-             options.trained_loss(network.loss()), mixed),
+             options.trained_loss(network.loss(), labels_pixels(network)), mixed),
       weights_of_mixed_(mixed ? options.weights_outside_loss() : std::vector<float>()) {}
 
 // What multiplies the losses of a row's two labels: their shares, and the weights of their classes.
@@ -267,6 +269,11 @@ void LossProgram::summarize(PlanRun& run, const Task& task) const {
     summary.terms = rows.count;
     if (plans_.output_sequence() >= 0) {
       count_steps(task, scores, summary);
+    } else if (const int64_t pixels = plans_.pixels()) {
+      const PixelCounts counts = count_pixels(scores, labels + rows.first * pixels, rows.count,
+                                              plans_.outputs() / pixels, pixels);
+      summary.terms = counts.labels;
+      summary.correct = counts.correct;
     } else if (labels) {
       summary.correct = count_correct(scores, labels + rows.first, rows.count, plans_.outputs());
     }

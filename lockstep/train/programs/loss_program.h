@@ -61,7 +61,10 @@ class BuiltInLossProgram : public MiniBatchProgram {
   }
   // What an iteration carries, the next one reads. A mean over steps is divided by their number,
   // which the summaries have.
-  bool runs_ahead() const final { return plans_.carries().empty() && plans_.output_sequence() < 0; }
+  // So is one over pixels.
+  bool runs_ahead() const final {
+    return plans_.carries().empty() && plans_.output_sequence() < 0 && plans_.pixels() == 0;
+  }
   Digest summary_digest(const ShardTask& task) const final;
   double loss_of(const ShardTask& task) const final;
 

@@ -97,6 +97,9 @@ std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool b
   describe(lowered, loss.target, types);
   const Shape& output = lowered.graph.shape(scores);
   outputs_ = output.elements() / (output_sequence() >= 0 ? size * output[1] : size);
+  pixels_ = labeled_ && arrays_.back().sequence < 0 && arrays_.back().shape.rank() > 0
+                ? arrays_.back().shape.elements()
+                : 0;
   return std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options, device_);
 }
 
@@ -300,6 +303,20 @@ int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, 
     correct += predicted_class(row) == labels[n];
   }
   return correct;
+}
+
+PixelCounts count_pixels(const float* scores, const int32_t* labels, int64_t rows, int64_t classes,
+                         int64_t pixels) {
+  PixelCounts counts;
+  std::vector<int32_t> predicted(static_cast<size_t>(pixels));
+  for (int64_t i = 0; i < rows; ++i, scores += classes * pixels, labels += pixels) {
+    predicted_classes(scores, classes, predicted);
+    for (int64_t p = 0; p < pixels; ++p) {
+      counts.labels += labels[p] != kIgnoredLabel;
+      counts.correct += labels[p] == predicted[static_cast<size_t>(p)];
+    }
+  }
+  return counts;
 }
 
 namespace {

@@ -102,6 +102,8 @@ class ShardPlans {
   int64_t most_rows() const { return most_rows_; }
   // Of an observation, or of a step: the number of classes, or the elements of an image.
   int64_t outputs() const { return outputs_; }
+  // Where each pixel of an output has a label: their number, else 0.
+  int64_t pixels() const { return pixels_; }
   const std::vector<MovingStatistics>& statistics() const { return statistics_; }
   // Number of elements of all means and variances.
   int64_t statistic_elements() const;
@@ -124,7 +126,7 @@ class ShardPlans {
   bool together_ = false;
   GradientLayout layout_;
   bool labeled_ = true;
-  int64_t outputs_ = 0;
+  int64_t outputs_ = 0, pixels_ = 0;
   std::vector<MovingStatistics> statistics_;
   std::vector<Carry> carries_;
   int64_t most_rows_ = 0;
@@ -187,6 +189,14 @@ class CarriedRows {
 
 // Number of observations whose label has the highest score. Of equal scores the first counts.
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes);
+
+// Of labels by pixel: those that count (not kIgnoredLabel), and those with the highest score.
+// `scores`: rows x classes x pixels.
+struct PixelCounts {
+  int64_t labels = 0, correct = 0;
+};
+PixelCounts count_pixels(const float* scores, const int32_t* labels, int64_t rows, int64_t classes,
+                         int64_t pixels);
 
 // Updates states from the statistics of a mini-batch. `shard_statistics`: for each shard and each
 // of `statistics` all means, then all variances. mean = sum w_j mean_j; variance = sum w_j

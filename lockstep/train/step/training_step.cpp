@@ -1,5 +1,6 @@
 #include "lockstep/train/step/training_step.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.h"
@@ -103,7 +104,7 @@ IterationOutcome TrainingStep::finish() {
     return outcome;
   }
   if (!begun.applied) {
-    begun.scalars.observations = static_cast<double>(outcome.terms);
+    begun.scalars.observations = static_cast<double>(std::max<int64_t>(outcome.terms, 1));
     apply(begun.scalars, it.slot);
   }
   follow(it);

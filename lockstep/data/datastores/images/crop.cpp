@@ -16,13 +16,14 @@ class CenterCropped final : public DatastoreWrapper {
  public:
   CenterCropped(DatastorePtr store, int64_t height, int64_t width)
       : DatastoreWrapper(std::move(store)), height_(height), width_(width) {
-    check_single_images(wrapped(), "crop");
+    check_single_images(wrapped(), "crop", true);
   }
 
   Example read(int64_t index) const override {
     Example example = wrapped().read(index);
     Image& image = image_in(example, index);
     image = cut(image, index);
+    if (Image* const labels = labels_in(example)) *labels = cut(*labels, index);
     example.content = of_window(example.content);
     return example;
   }

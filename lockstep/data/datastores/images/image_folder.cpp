@@ -15,6 +15,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/data/datastores/images/image_index.h"
 #include "lockstep/data/datastores/images/image_listing.h"
+#include "lockstep/data/datastores/images/pixel_labels.h"
 #include "lockstep/data/images/image_format.h"
 #include "lockstep/storage/object_store.h"
 
@@ -145,6 +146,7 @@ class ImageFolder final : public ImageListing {
       digester.add(static_cast<uint64_t>(least.height));
       digester.add(static_cast<uint64_t>(least.width));
     }
+    if (decoding().labels) digester.add(decoding().labels->digest());
     const int64_t now = std::time(nullptr);
     for (int64_t i = 0; i < size(); ++i) {
       const std::string file = path(i);

@@ -10,6 +10,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/datastores/images/pixel_labels.h"
 #include "lockstep/data/images/image_format.h"
 
 namespace lockstep {
@@ -191,6 +192,10 @@ std::string hidden_part(const std::string& relative) {
 
 Digest decoded_digest(const Digest& digest, std::span<const std::byte> bytes, const Decoding& how) {
   const int orientation = how.upright ? exif_orientation(bytes) : 1;
+  if (how.labels) {
+    const Digest labels = how.labels->content_of(digest);
+    return orientation == 1 ? labels : decoded_digest(labels, bytes, {.upright = true});
+  }
   if (orientation == 1 && !how.least.any()) return digest;
   Digester digester;
   digester.add(digest);
@@ -213,7 +218,9 @@ DecodedFile decode_file(std::span<const std::byte> bytes, const std::string& nam
   LeastSize least = how.least;
   // From 5 on rows become columns.
   if (how.upright && orientation >= 5) std::swap(least.height, least.width);
-  DecodedFile result{decode_image(bytes, name, least), decoded_digest(digest, bytes, how)};
+  DecodedFile result{
+      how.labels ? how.labels->decode(bytes, name) : decode_image(bytes, name, least),
+      decoded_digest(digest, bytes, how)};
   if (how.upright) {
     result.image = upright(std::move(result.image), orientation);
   } else if (orientation > 1) {
@@ -241,7 +248,11 @@ ImageListing::ImageListing(std::string root, const std::string& root_name, Folde
                            const ImageFolderOptions& options)
     : root_(std::move(root)),
       labeled_(options.labeled),
-      decoding_{.upright = options.upright, .least = options.least},
+      decoding_{.upright = options.upright,
+                .least = options.least,
+                .labels = options.pixel_classes
+                              ? std::make_shared<const PixelCoding>(*options.pixel_classes)
+                              : nullptr},
       oriented_(std::make_unique<OrientedImages>()) {
   if (contents.images.empty()) complain_empty(root_, contents, options);
   if (!options.allow_empty_folders && !contents.empty.empty()) {
@@ -250,6 +261,14 @@ ImageListing::ImageListing(std::string root, const std::string& root_name, Folde
   names_ = std::move(contents.images);
   std::sort(names_.begin(), names_.end());
   set_labels(root_name, options.labels);
+  if (decoding_.labels) {
+    if (options.labeled) {
+      throw InvalidArgument("[image_folder] label images have the classes of their pixels",
+                            "set labeled = false with pixel_classes");
+    }
+    classes_ = decoding_.labels->classes().names;
+    std::ranges::fill(labels_, 0);
+  }
   if (const auto files = contents.others.find(".cls"); files != contents.others.end()) {
     class_files_ = files->second;
   }

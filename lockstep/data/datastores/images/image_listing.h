@@ -15,6 +15,8 @@
 
 namespace lockstep {
 
+class PixelCoding;  // pixel_labels.h
+
 // What a folder contains.
 struct FolderContents {
   // Images of a format that is not read.
@@ -47,8 +49,9 @@ std::string hidden_part(const std::string& relative);
 struct Decoding {
   bool upright = false;
   LeastSize least = {};
+  std::shared_ptr<const PixelCoding> labels = {};  // of label images
 
-  bool changes() const { return upright || least.any(); }
+  bool changes() const { return upright || least.any() || labels; }
 };
 
 // The image in a file's bytes with the digest of its contents, which has the digest `digest`. Adds
@@ -85,6 +88,9 @@ class ImageListing : public Datastore {
                const ImageFolderOptions& options);
 
   int64_t size() const override { return static_cast<int64_t>(names_.size()); }
+  ExampleSpec spec() const override {
+    return decoding_.labels ? ExampleSpec{.inputs = {label_image_spec()}} : ExampleSpec{};
+  }
   Example read(int64_t index) const override;
   int64_t label(int64_t index) const override { return labels_[check(index)]; }
   const std::vector<std::string>& classes() const override { return classes_; }

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/images/pixel_labels.h"
 
 namespace lockstep {
 namespace {
@@ -89,13 +90,16 @@ class Resized final : public DatastoreWrapper {
  public:
   Resized(DatastorePtr store, int64_t height, int64_t width)
       : DatastoreWrapper(std::move(store)), height_(height), width_(width) {
-    check_single_images(wrapped(), "resize");
+    check_single_images(wrapped(), "resize", true);
   }
 
   Example read(int64_t index) const override {
     Example example = wrapped().read(index);
     Image& image = image_in(example, index);
     image = resize(std::move(image), height_, width_);
+    if (Image* const labels = labels_in(example)) {
+      *labels = resize_labels(*labels, height_, width_);
+    }
     return example;
   }
   std::optional<Digest> file_state() const override {
@@ -110,7 +114,7 @@ class ShorterResized final : public DatastoreWrapper {
  public:
   ShorterResized(DatastorePtr store, int64_t side)
       : DatastoreWrapper(std::move(store)), side_(side) {
-    check_single_images(wrapped(), "resize");
+    check_single_images(wrapped(), "resize", true);
   }
 
   Example read(int64_t index) const override {
@@ -125,6 +129,7 @@ class ShorterResized final : public DatastoreWrapper {
                       "sides must be at most " + std::to_string(max_image_side));
     }
     image = resize(std::move(image), height, width);
+    if (Image* const labels = labels_in(example)) *labels = resize_labels(*labels, height, width);
     example.content = of_side(example.content);
     return example;
   }
@@ -189,6 +194,16 @@ void detail::resize_region(const uint8_t* planes, const Size2d& whole, int64_t c
     const int64_t first = (c * whole[0] + region.top) * whole[1] + region.left;
     resample_pixels<1>(columns, planes + first, region.height, whole[1], 1, wide.data());
     resample_lines(rows, wide.data(), size[1], to);
+  }
+}
+
+void detail::resize_region_of_labels(const uint8_t* labels, const Size2d& whole,
+                                     const Region& region, const Size2d& size, uint8_t* to) {
+  for (int64_t y = 0; y < size[0]; ++y) {
+    const int64_t row = region.top + (2 * y + 1) * region.height / (2 * size[0]);
+    for (int64_t x = 0; x < size[1]; ++x) {
+      *to++ = labels[row * whole[1] + region.left + (2 * x + 1) * region.width / (2 * size[1])];
+    }
   }
 }
 

@@ -13,5 +13,8 @@ namespace lockstep::detail {
 // at least 1. Thread-safe.
 void resize_region(const uint8_t* planes, const Size2d& whole, int64_t channels,
                    const Region& region, const Size2d& size, uint8_t* to);
+// The same for one plane of labels, as resize_labels() does.
+void resize_region_of_labels(const uint8_t* labels, const Size2d& whole, const Region& region,
+                             const Size2d& size, uint8_t* to);
 
 }  // namespace lockstep::detail

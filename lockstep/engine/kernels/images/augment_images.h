@@ -73,10 +73,19 @@ LOCKSTEP_HOST_DEVICE inline uint8_t pixel_at(const uint8_t* plane, const ImageLa
   return static_cast<uint8_t>(sum >> 16);
 }
 
+// The nearest pixel, of two equally near ones the later: for values that cannot be mixed.
+inline uint8_t nearest_at(const uint8_t* plane, const ImageLayout& image, const ImagePlace& place,
+                          uint8_t fill) {
+  const int64_t row = place.row + (place.down >> 7), column = place.column + (place.right >> 7);
+  if (column < 0 || column >= image.width || row < 0 || row >= image.height) return fill;
+  return plane[(row * image.width + column) * image.pixel_step];
+}
+
 namespace cpu {
 // Transforms one image. `fill`: the values outside for its channels; later ones have the last.
+// `nearest`: pixels are those of the source, not interpolated.
 void augment_image(const uint8_t* source, const ImageLayout& image, const ImageMap& map,
-                   const std::array<uint8_t, 3>& fill, uint8_t* destination);
+                   const std::array<uint8_t, 3>& fill, uint8_t* destination, bool nearest = false);
 }  // namespace cpu
 
 }  // namespace lockstep::kernels

@@ -343,7 +343,8 @@ FormulaFunction cross_entropy_function(const std::string& name, const std::strin
            {"label_smoothing", ParameterKind::number, 0, true}},
           help + ", times the weight of its class; 0 for ignore_index",
           [usual, with_settings](const FormulaCall& c) {
-            if (!c.lists[2] && c.number(3) == kIgnoreIndex && c.number(4) == 0) {
+            const bool maps = c.value(0).shape().rank() > 2;
+            if (!maps && !c.lists[2] && c.number(3) == kIgnoreIndex && c.number(4) == 0) {
               return usual(c.value(0), c.value(1));
             }
             return with_settings(c.value(0), c.value(1), vector_of(c, 2),

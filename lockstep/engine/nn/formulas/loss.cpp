@@ -1,9 +1,11 @@
 #include "lockstep/engine/nn/loss.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/kernels/reductions/arg_axis.h"
 #include "lockstep/engine/nn/formulas/formula_functions.h"
 #include "lockstep/engine/nn/formulas/formula_parser.h"
 #include "lockstep/engine/nn/formulas/formula_values.h"
@@ -167,9 +169,59 @@ LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int predictio
   return {input, value.number()};
 }
 
+// Cross-entropy of each position of maps, n x space; 0 for ignored ones. `logits`: undefined if
+// they are not known.
+Value cross_entropy_of_maps(const Value& output, const Value& logits, const Value& target) {
+  const ops::CrossEntropyParams params{.ignore_index = kIgnoredLabel};
+  return logits.defined() ? ops::softmax_cross_entropy(logits, target, Value(), params)
+                          : ops::cross_entropy(output, target, Value(), params);
+}
+
+// A value of an expression for each label.
+Value expression_of_maps(const std::string& loss, const Value& output, const Value& logits,
+                         const Value& target) {
+  LossFormula made = parsed(loss);
+  std::vector<Value> values{output, target};
+  if (logits.defined()) {
+    made.formula.root = with_logits(made.formula.root);
+    made.names.values.emplace_back(logits_name);
+    values.push_back(logits);
+  }
+  const Value value = formula_value(made.formula, made.names, values);
+  if (value.shape() == target.shape()) return value;
+  refuse_formula(made.formula, {0, loss.size()},
+                 "a loss of labels by pixel is one number for each label, of " +
+                     target.shape().without_batch().to_string() +
+                     " for an observation, but the expression gives " +
+                     value.shape().without_batch().to_string(),
+                 "leave out mean(...) and sum(...): the mean over the pixels is taken later");
+}
+
+// The loss of maps, n x classes x space, that have a label for each position.
+LossValues add_loss_of_maps(Graph& graph, const std::string& loss, int prediction) {
+  const Shape shape = graph.shape(prediction);
+  GraphBuilder builder(graph, "loss");
+  const int number = graph.add_input(kernels::without_axis(shape, 1), DType::i32);
+  const Value output(&builder, prediction), target(&builder, number);
+  const int known = logits_of(graph, prediction);
+  const Value logits = known < 0 ? Value() : Value(&builder, known);
+  Value losses = loss == "cross_entropy" ? cross_entropy_of_maps(output, logits, target)
+                                         : expression_of_maps(loss, output, logits, target);
+  if (loss != "cross_entropy") {
+    const Value ignored = ops::equal(ops::astype(target, DType::f32), kIgnoredLabel);
+    losses = ops::where(ignored, 0, losses);
+  }
+  std::vector<int> space(losses.shape().rank() - 1);
+  std::iota(space.begin(), space.end(), 1);
+  return {number, ops::sum(losses, space).number()};
+}
+
 LossValues add_loss_of(Graph& graph, const std::string& loss, const LoweredValue& prediction,
                        const TargetScaling& scaling) {
   const Shape shape = graph.shape(prediction.value);
+  if (prediction.lengths < 0 && shape.rank() > 2 && takes_labels(loss)) {
+    return add_loss_of_maps(graph, loss, prediction.value);
+  }
   if (prediction.lengths < 0) {
     return add_loss_of_rows(graph, loss, prediction.value, shape, {shape[0]}, scaling);
   }

@@ -1,6 +1,7 @@
 #include "lockstep/engine/nn/metrics/metric.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "lockstep/base/suggest.h"
@@ -159,6 +160,26 @@ int64_t predicted_class(std::span<const float> scores) {
     if (comparable(scores[c]) > comparable(scores[best])) best = c;
   }
   return static_cast<int64_t>(best);
+}
+
+void predicted_classes(const float* scores, int64_t classes, std::span<int32_t> predicted) {
+  constexpr size_t kTogether = 256;
+  std::array<float, kTogether> best{};
+  for (size_t first = 0; first < predicted.size(); first += kTogether) {
+    const size_t n = std::min(kTogether, predicted.size() - first);
+    const std::span<int32_t> some = predicted.subspan(first, n);
+    for (size_t i = 0; i < n; ++i) best[i] = comparable(scores[first + i]);
+    std::ranges::fill(some, 0);
+    for (int64_t c = 1; c < classes; ++c) {
+      const float* const map = scores + static_cast<size_t>(c) * predicted.size() + first;
+      for (size_t i = 0; i < n; ++i) {
+        const float score = comparable(map[i]);
+        if (score <= best[i]) continue;
+        best[i] = score;
+        some[i] = static_cast<int32_t>(c);
+      }
+    }
+  }
 }
 
 bool metric_is_share(const std::string& metric) {

@@ -197,6 +197,10 @@ std::vector<MetricPtr> metrics_for(const std::vector<std::string>& names,
 // score.
 int64_t predicted_class(std::span<const float> scores);
 
+// The same for each position of maps (pixel): `scores` has a map for each of `classes`, each with
+// as many positions as `predicted`.
+void predicted_classes(const float* scores, int64_t classes, std::span<int32_t> predicted);
+
 // Whether a built-in metric is a share of observations, which is displayed in percent.
 bool metric_is_share(const std::string& metric);
 

@@ -210,6 +210,13 @@ void DeviceLossProgram::complete(const ShardTask& task) {
   }
   if (plans_.output_sequence() >= 0) {
     count_steps(task, shape, at, summary);
+  } else if (const int64_t pixels = plans_.pixels()) {
+    const PixelCounts counts =
+        count_pixels(reinterpret_cast<const float*>(task.returned + at.scores),
+                     reinterpret_cast<const int32_t*>(task.sent + at.arrays.back()),
+                     task.rows.count, plans_.outputs() / pixels, pixels);
+    summary.terms = counts.labels;
+    summary.correct = counts.correct;
   } else if (plans_.labeled()) {
     summary.correct = count_correct(reinterpret_cast<const float*>(task.returned + at.scores),
                                     reinterpret_cast<const int32_t*>(task.sent + at.arrays.back()),

@@ -5,7 +5,7 @@
 namespace lockstep::kernels::cpu {
 
 void augment_image(const uint8_t* source, const ImageLayout& image, const ImageMap& map,
-                   const std::array<uint8_t, 3>& fill, uint8_t* destination) {
+                   const std::array<uint8_t, 3>& fill, uint8_t* destination, bool nearest) {
   const ImageLayout extents = image;  // a copy, so that stores of bytes do not force reloads
   for (int64_t y = 0; y < extents.height; ++y) {
     for (int64_t x = 0; x < extents.width; ++x) {
@@ -14,7 +14,8 @@ void augment_image(const uint8_t* source, const ImageLayout& image, const ImageM
       for (int64_t c = 0; c < extents.channels; ++c) {
         const int64_t plane = c * extents.channel_step;
         const uint8_t outside = fill[static_cast<size_t>(std::min<int64_t>(c, 2))];
-        to[plane] = pixel_at(source + plane, extents, place, outside);
+        to[plane] = nearest ? nearest_at(source + plane, extents, place, outside)
+                            : pixel_at(source + plane, extents, place, outside);
       }
     }
   }
