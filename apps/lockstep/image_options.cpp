@@ -77,6 +77,17 @@ LeastSize least_of(const Model& model, const Fitting& fit) {
   return least_decoded(preparation, model.network);
 }
 
+PixelClasses pixel_classes_of(const Model& model) {
+  PixelClasses classes{.names = model.classes,
+                       .values = model.preparation.pixel_values,
+                       .ignored = model.preparation.ignored_value};
+  const int64_t maps = model.network.output_shapes().at(0)[0];
+  for (int64_t c = std::ssize(classes.names); c < maps; ++c) {
+    classes.names.push_back(std::to_string(c));
+  }
+  return classes;
+}
+
 void add_orientation(Subcommand& sub, std::string& orientation) {
   Option option = sub.add_option("--orientation", orientation,
                                  "Images as stored, or turned as their EXIF orientation says "

@@ -41,6 +41,9 @@ DatastorePtr fitted(DatastorePtr images, const std::vector<Shape>& sizes, const 
 // The size that decoded images need at least, if the training of the model has scaled them.
 LeastSize least_of(const Model& model, const Fitting& fit);
 
+// What the pixels of the label images of a model stand for: as in its training.
+PixelClasses pixel_classes_of(const Model& model);
+
 // --orientation, and whether images are turned by it, or else as in the training of the model.
 void add_orientation(Subcommand& sub, std::string& orientation);
 bool upright(const Model& model, const std::string& orientation);

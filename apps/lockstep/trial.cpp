@@ -15,6 +15,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/report/progress.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/loop/memory_estimate.h"
 #include "lockstep/train/records/observer.h"
@@ -130,8 +131,9 @@ int64_t validations(const TrainingOptions& options, const TrainingStart& start) 
 std::string classes_text(const JobPlan& plan) {
   constexpr size_t most = 20;
   const std::vector<int64_t> counts = count_each_label(*plan.data.training);
-  // An observation has a class for each step then, which only reading it shows.
-  const bool by_step = plan.network.outputs().at(0).sequence;
+  // An observation has a class for each step or pixel then, which only reading it shows.
+  const bool by_step =
+      plan.network.outputs().at(0).sequence || has_pixel_labels(*plan.data.training);
   const std::vector<double>& weights = plan.job.training.class_weights;
   const auto [least, largest] = std::minmax_element(counts.begin(), counts.end());
   std::string text;

@@ -61,6 +61,7 @@ void refuse_options_of_texts(const JobData& data, const char* what) {
 
 void refuse_options_of_images(const JobData& data, const char* what) {
   const auto refuse = [&](const char* field) { refuse_option(field, what); };
+  if (!data.pixel_classes.names.empty()) refuse("pixel_classes");
   if (data.resize) refuse("resize");
   if (data.resize_shorter > 0) refuse("resize_shorter");
   if (data.crop != "none") refuse("crop");

@@ -19,6 +19,7 @@
 #include "lockstep/runs/jobs/networks/network_values.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/step/shard_sizes.h"
@@ -118,13 +119,14 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   }
   if (learns_labels(*data.training, data.training_targets)) {
     plan.classes = data.training->classes();
-    check_outputs(plan.network, plan.classes);
+    if (!has_pixel_labels(*data.training)) check_outputs(plan.network, plan.classes);
   }
   if (!job.class_weights.empty()) {
     plan.job.training.class_weights = ordered_weights(job, plan.classes);
   }
   if (job.balanced_class_weights) {
-    plan.job.training.class_weights = balanced_class_weights(*data.training);
+    plan.job.training.class_weights =
+        balanced_class_weights(*data.training, static_cast<int>(job.training.resolved().threads));
   }
   if (options.values == JobValues::made) {
     plan.network.initialize(static_cast<uint64_t>(job.training.seed));

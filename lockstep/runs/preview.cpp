@@ -12,6 +12,7 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/job_plan.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
 
@@ -110,7 +111,8 @@ Preview preview_of(const Job& job, const PreviewOptions& options) {
   Sheet sheet(value, shown);
   std::vector<uint8_t> scratch;
   Preview preview;
-  const bool labels = learns_labels(*data.training, data.training_targets);
+  const bool labels =
+      learns_labels(*data.training, data.training_targets) && !has_pixel_labels(*data.training);
   for (int64_t i = 0; i < batch.size(); ++i) {
     const int64_t observation = batch.observations[static_cast<size_t>(i)];
     const auto label = static_cast<size_t>(cache.label(observation));

@@ -23,6 +23,7 @@
 #include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/storage/network_wait.h"
 #include "lockstep/storage/object_store.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/records/training_start.h"
@@ -257,13 +258,15 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
       const PredictionSelector selector(network.output_shapes().front());
       evaluation.targets = targets;
       evaluation.custom_metrics = job.training.validation.custom_metrics;
-      evaluation.custom_metrics.push_back(selector.metric());
+      // Of pixels there are no single predictions to show.
+      const bool pixels = has_pixel_labels(*images);
+      if (!pixels) evaluation.custom_metrics.push_back(selector.metric());
       into = evaluate(network, images, evaluation);
       std::erase_if(into->metrics, [](const MetricValue& m) {
         return m.name == PredictionSelector::metric_name();
       });
       if (into->confusion) confusion[part] = into->confusion->to_json();
-      predictions[part] = selector.to_json(*images);
+      if (!pixels) predictions[part] = selector.to_json(*images);
     };
     measure("validation", data.validation, data.validation_targets, result.validation);
     measure("test", data.test, data.test_targets, result.test);

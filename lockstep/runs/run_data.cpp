@@ -75,6 +75,14 @@ class Opener {
     return found.store;
   }
 
+  // Images with their label images as targets. What cannot be read of either is left out.
+  DatastorePtr with_label_images(DatastorePtr images, const std::string& name) {
+    ImageFolderOptions options = folder_options(true);
+    options.pixel_classes = job_.data.pixel_classes;
+    DatastorePtr all = open_with_label_images(std::move(images), name, options);
+    return skip_ ? readable(all, job_.data.train[0]).store : all;
+  }
+
   // Sequences with targets of other files.
   DatastorePtr with_targets_of(DatastorePtr sequences, const std::string& name) {
     return with_other_targets(std::move(sequences), name, tables_.header, network_);
@@ -260,7 +268,9 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   RunData data;
   Opener opener(job, stop, columns, data.skipped);
   const bool labels = job.data.targets.empty();
+  const bool pixels = !job.data.pixel_classes.names.empty();
   DatastorePtr all = opener.open(job.data.train, !labels);
+  if (pixels) all = opener.with_label_images(std::move(all), job.data.targets);
   if (sequences) all = opener.with_targets_of(std::move(all), job.data.targets);
   if (job.data.resize) check_images(*all, "data.resize");
   if (job.data.crop != "none") check_images(*all, "data.crop");
@@ -272,6 +282,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   split_data(data, job, !sequences && is_folder_of_images(job.data.train[0]));
   const auto open_part = [&](const std::vector<std::string>& names, const std::string& targets) {
     DatastorePtr store = opener.open(names, true);
+    if (pixels) return opener.with_label_images(std::move(store), targets);
     if (sequences) store = opener.with_targets_of(std::move(store), targets);
     return labels ? with_classes(std::move(store), all->classes()) : store;
   };
@@ -279,7 +290,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
     data.validation = open_part(job.data.validation, job.data.validation_targets);
   }
   if (!job.data.test.empty()) data.test = open_part(job.data.test, job.data.test_targets);
-  if (!sequences) add_targets(data, job.data, opener);
+  if (!sequences && !pixels) add_targets(data, job.data, opener);
   if (job.data.resize) resize_images(data, build_network(job));
   if (job.data.crop != "none") {
     crop_images(data, build_network(job), job.data);
@@ -356,6 +367,8 @@ Preparation preparation_of(const Job& job) {
           .text_column = classes ? data.text_column : "",
           .label_column = classes ? data.label_column : "",
           .targets = targets(),
+          .pixel_values = data.pixel_classes.values,
+          .ignored_value = data.pixel_classes.ignored,
           .categories = data.categories,
           .ignored_columns = columns_without_features(data),
           .missing = data.missing};

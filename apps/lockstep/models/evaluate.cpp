@@ -19,6 +19,7 @@
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/sequence_source.h"
 #include "lockstep/runs/sources/text_source.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/trainer.h"
 
@@ -138,7 +139,8 @@ int evaluate_command(const EvaluateArguments& a) {
   Readable readable(a.threads, skip);
   DatastorePtr data = readable.of(join_inputs(std::move(inputs)), names[0]).store;
   data = sequences.with_other(std::move(data), before.header && !a.no_header);
-  if (!model.classes.empty()) data = with_classes(data, model.classes);
+  const bool pixels = labels_pixels(model.network);
+  if (!model.classes.empty() && !pixels) data = with_classes(data, model.classes);
   Notes notes;
   EvaluationOptions options{.threads = a.threads,
                             .noise = a.noise,
@@ -149,6 +151,15 @@ int evaluate_command(const EvaluateArguments& a) {
   note_missing_names(model, *data);
   if (sequences.have_targets()) {
     // They are in the data.
+  } else if (pixels) {
+    if (a.targets.empty() || a.targets == image_targets_inputs) {
+      throw InvalidArgument("[evaluate] the network gives a class for each pixel",
+                            "set --targets to the folder of the label images");
+    }
+    const std::string name = resolve_data_path(a.targets, ".");
+    ImageFolderOptions labels = folder;
+    labels.pixel_classes = pixel_classes_of(model);
+    data = readable.of(open_with_label_images(data, name, labels), names[0]).store;
   } else if (a.targets == image_targets_inputs) {
     options.targets = data;
   } else if (is_table_file(resolve_data_path(a.targets, "."))) {
@@ -246,7 +257,8 @@ void add_evaluate(Commands& commands) {
   add_text_column(sub, a->text_column);
   add_no_header(sub, a->no_header);
   sub.add_option("--targets", a->targets,
-                 "Image to image: folder of the target images, or \"inputs\"; numbers: a .csv file "
+                 "Image to image: folder of the target images, or \"inputs\"; labels of pixels: "
+                 "folder of the label images; numbers: a .csv file "
                  "whose first column has the images' names; of sequences also \"next_step\" "
                  "(default: as in the training)")
       .type_name("DATA");

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,11 +22,13 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/images/pixel_labels.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/text_source.h"
 #include "lockstep/storage/object_store.h"
 #include "lockstep/storage/s3_files.h"
+#include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/trainer.h"
 
@@ -248,17 +251,12 @@ bool is_image(const Shape& shape) {
   return shape.rank() == 3 && (shape[0] == 1 || shape[0] == 3) && shape[1] * shape[2] > 1;
 }
 
-// Writes files (PNG or .npy), named after the inputs, to the folder --out. Prints one line for each
-// file: input and result.
-void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant& images,
-                   const std::vector<float>& values) {
-  const bool arrays = a.arrays || !is_image(shape);
-  const std::string type = arrays ? ".npy" : ".png";
+// The paths of files in the folder --out, named after the inputs. Throws InvalidArgument if there
+// is no folder, or one of them exists.
+std::vector<std::string> output_paths(const PredictArguments& a, const std::string& what,
+                                      const std::string& type, const Tolerant& images) {
   if (a.out.empty()) {
-    throw InvalidArgument(arrays
-                              ? "[predict] the network's outputs are arrays of " + shape.to_string()
-                              : "[predict] the network outputs images",
-                          "set --out to a folder for them");
+    throw InvalidArgument("[predict] the network" + what, "set --out to a folder for them");
   }
   FileSystem& files = storage::files_of(a.out);
   std::set<std::string> used;
@@ -275,18 +273,24 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
                             "set --out to a new folder, because files are not overwritten");
     }
   }
-  if (!storage::is_address(a.out)) make_folders(files, a.out);
+  return paths;
+}
+
+// Writes a file for each image that could be read: what `encode` makes of image i. Prints one line
+// for each: input and result.
+void write_files(const PredictArguments& a, const std::vector<std::string>& paths, const char* kind,
+                 const Tolerant& images,
+                 const std::function<std::vector<std::byte>(int64_t i)>& encode) {
+  if (!storage::is_address(a.out)) make_folders(storage::files_of(a.out), a.out);
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (int64_t i = 0; i < images.size(); ++i) {
     if (images.failed(i)) continue;
     const std::string file = images.name(i);
     const std::string& path = paths[static_cast<size_t>(i)];
-    const float* const output = values.data() + i * shape.elements();
-    storage::write_file(path,
-                        arrays ? encode_npy(output, shape) : encode_png(image_of(output, shape)));
+    storage::write_file(path, encode(i));
     text += printable(file) + "\t" + printable(path) + "\n";
-    predictions.push_back({{"file", file}, {arrays ? "array" : "image", path}});
+    predictions.push_back({{"file", file}, {kind, path}});
   }
   if (a.json) {
     print_json({{"predictions", std::move(predictions)},
@@ -294,6 +298,58 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
   } else {
     print(text);
   }
+}
+
+// Writes outputs as images (PNG) or arrays (.npy).
+void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant& images,
+                   const std::vector<float>& values) {
+  const bool arrays = a.arrays || !is_image(shape);
+  const std::string what =
+      arrays ? "'s outputs are arrays of " + shape.to_string() : " outputs images";
+  const auto paths = output_paths(a, what, arrays ? ".npy" : ".png", images);
+  write_files(a, paths, arrays ? "array" : "image", images, [&](int64_t i) {
+    const float* const output = values.data() + i * shape.elements();
+    return arrays ? encode_npy(output, shape) : encode_png(image_of(output, shape));
+  });
+}
+
+// Notes the sizes of the images that are read.
+class Measured final : public DatastoreWrapper {
+ public:
+  using DatastoreWrapper::DatastoreWrapper;
+  lockstep::Example read(int64_t index) const override {
+    lockstep::Example example = wrapped().read(index);
+    if (const auto* const image = std::get_if<Image>(&example.inputs.at(0))) {
+      const MutexLock lock(mutex_);
+      sizes_[index] = {image->height, image->width};
+    }
+    return example;
+  }
+  Size2d size_of(int64_t index) const {
+    const MutexLock lock(mutex_);
+    return sizes_.at(index);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  mutable std::map<int64_t, Size2d> sizes_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+// Writes the classes of the pixels as label images. Those of images that were resized have the
+// images' own sizes: `measured`, else null.
+void write_label_images(const PredictArguments& a, Model& model, const Measured* measured,
+                        const std::shared_ptr<const Tolerant>& images, const DatastorePtr& watched,
+                        const EvaluationOptions& options) {
+  const auto paths = output_paths(a, " gives a class for each pixel", ".png", *images);
+  const std::vector<Image> labels = predict_labels(model.network, watched, options);
+  if (std::ssize(images->skipped()) == images->size()) images->refuse();
+  const PixelClasses classes = pixel_classes_of(model);
+  write_files(a, paths, "mask", *images, [&](int64_t i) {
+    const Image& own = labels[static_cast<size_t>(i)];
+    if (measured == nullptr) return encode_label_image(own, classes);
+    const Size2d size = measured->size_of(i);
+    return encode_label_image(resize_labels(own, size[0], size[1]), classes);
+  });
 }
 
 // For a network with several inputs: one argument for each. Folders next to a folder are matched by
@@ -400,13 +456,24 @@ int predict_command(const PredictArguments& given) {
   note_missing_names(model, *data);
   const Fitting fit = fitting_of(model, a.fit);
   if (!several && a.fit.any()) check_images(*data, a.fit.crop ? "--crop" : "--resize");
+  const bool masks = labels_pixels(model.network) && !a.arrays;
+  std::shared_ptr<const Measured> measured;
+  if (masks && !several && fit.resize) data = measured = std::make_shared<Measured>(data);
   if (!several && fit.any() && has_image_inputs(*data)) data = fitted(data, inputs, fit);
   const ReadingProgress reading(a.json);
   Notes notes;
   const auto tolerant = std::make_shared<Tolerant>(std::move(data), inputs);
-  const std::vector<float> values = predict(model.network, reading.watch(tolerant),
-                                            {.threads = a.threads, .notice = notes.printer()})
-                                        .to_vector();
+  const EvaluationOptions options{.threads = a.threads, .notice = notes.printer()};
+  if (masks) {
+    write_label_images(a, model, measured.get(), tolerant, reading.watch(tolerant), options);
+    reading.finish();
+    notes.print_new({tolerant});
+    if (a.bad_images == "stop") tolerant->refuse();
+    print_skipped(tolerant->skipped());
+    return 0;
+  }
+  const std::vector<float> values =
+      predict(model.network, reading.watch(tolerant), options).to_vector();
   reading.finish();
   notes.print_new({tolerant});
   const std::vector<UnreadableImage> skipped = tolerant->skipped();
@@ -436,7 +503,9 @@ void add_predict(Commands& commands) {
       "Classes of images, rows, sequences or texts, one line each: file, class, score; or output "
       "images",
       "Columns are separated by tabs. The output images of image-to-image networks are written as "
-      "PNG files to the folder --out, other outputs with spatial or time axes (maps, sequences) as "
+      "PNG files to the folder --out, and so are the classes of pixels: as label images with a "
+      "palette, in the sizes of images that are resized for the network, else of its output. "
+      "Other outputs with spatial or time axes (maps, sequences) are written as "
       "NumPy arrays. Vectors that are not scores of the classes are printed in full.",
       {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
        {"lockstep predict runs/digits-1 images --top 3",
@@ -444,7 +513,8 @@ void add_predict(Commands& commands) {
        {"lockstep predict runs/iris-1 measured.csv", "all rows of a file of features"},
        {"lockstep predict runs/waves-1 1.csv 2.npy", "two sequences"},
        {"lockstep predict runs/reviews-1 new.txt more.jsonl", "texts"},
-       {"lockstep predict denoiser.safetensors noisy --out clean", "output images"}},
+       {"lockstep predict denoiser.safetensors noisy --out clean", "output images"},
+       {"lockstep predict runs/streets-1 photos --out masks", "the class of each pixel"}},
       [a] { return predict_command(*a); });
   sub.add_option("model", a->model, "Model file, or the folder of a run")
       .required()

@@ -196,6 +196,13 @@ DatastorePtr image_folder(const std::string& path, ImageFolderOptions options = 
 // InvalidArgument as PixelClasses::check(). Thread-safe.
 DatastorePtr label_images(DatastorePtr images, PixelClasses classes);
 
+// A label image (one channel, the numbers of classes and ignored_pixel) as a PNG file with a
+// palette, which image_folder() reads with the same classes. Of classes that are numbers the index
+// is the class's number, and the colors are those of PASCAL VOC; of classes that are colors the
+// index is the place of the class. Pixels without a class get the ignored value, else the index
+// 255, or of colors black. Throws InvalidArgument for a pixel of no class. Thread-safe.
+std::vector<std::byte> encode_label_image(const Image& labels, const PixelClasses& classes);
+
 // The observations of `targets` with the names of those of `images` up to their extensions, in the
 // order of `images`. Throws InvalidArgument, naming the observation, if one has no target, and for
 // two targets whose names differ in the extension alone. Thread-safe.

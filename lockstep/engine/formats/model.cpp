@@ -83,6 +83,8 @@ json to_json(const Preparation& p) {
   if (!p.tokens.empty()) fields["tokens"] = p.tokens;
   if (p.window_length > 0) fields["window_length"] = p.window_length;
   if (!p.targets.empty()) fields["targets"] = p.targets;
+  if (!p.pixel_values.empty()) fields["pixel_values"] = p.pixel_values;
+  if (!p.ignored_value.empty()) fields["ignored_value"] = p.ignored_value;
   if (!p.categories.empty()) fields["categories"] = p.categories;
   if (!p.ignored_columns.empty()) fields["ignored_columns"] = p.ignored_columns;
   if (p.missing != usual.missing) fields["missing"] = p.missing;
@@ -94,6 +96,19 @@ json to_json(const Preparation& p) {
 bool is_list_of_texts(const json& value) {
   return value.is_array() &&
          std::ranges::all_of(value, [](const json& entry) { return entry.is_string(); });
+}
+
+// One number of a byte, or three.
+bool is_pixel_value(const json& value) {
+  constexpr int64_t most = 255;
+  return value.is_array() && (value.size() == 1 || value.size() == 3) &&
+         std::ranges::all_of(value, [](const json& part) {
+           return part.is_number_integer() && part >= 0 && part <= most;
+         });
+}
+
+bool is_list_of_pixel_values(const json& value) {
+  return value.is_array() && !value.empty() && std::ranges::all_of(value, is_pixel_value);
 }
 
 Preparation preparation_of(const json& fields, const std::string& path) {
@@ -121,6 +136,10 @@ Preparation preparation_of(const json& fields, const std::string& path) {
     } else if ((key == "categories" || key == "ignored_columns") && is_list_of_texts(value)) {
       (key == "categories" ? p.categories : p.ignored_columns) =
           value.get<std::vector<std::string>>();
+    } else if (key == "pixel_values" && is_list_of_pixel_values(value)) {
+      p.pixel_values = value.get<std::vector<std::vector<int64_t>>>();
+    } else if (key == "ignored_value" && is_pixel_value(value)) {
+      p.ignored_value = value.get<std::vector<int64_t>>();
     } else if (key == "resize_shorter" && is_count(value, most_side)) {
       p.resize_shorter = value.get<int64_t>();
     } else if (key == "window_length" && is_count(value, most_window)) {

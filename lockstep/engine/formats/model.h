@@ -35,6 +35,10 @@ struct Preparation {
   // What the targets are: "columns" of the table (Network::columns() has their names), of sequences
   // also the "next_step" or the "inputs"; "": labels, or others.
   std::string targets = {};
+  // Of label images: the value of each class, a number or red, green and blue, and that of pixels
+  // without a class (PixelClasses); empty: class k is the number k, and all pixels have one.
+  std::vector<std::vector<int64_t>> pixel_values = {};
+  std::vector<int64_t> ignored_value = {};
   // Of tables: columns of texts, those that are left out, and whether missing values are filled in
   // ("refuse", "mean", "flag"; see MissingValues).
   std::vector<std::string> categories = {}, ignored_columns = {};

@@ -19,6 +19,7 @@
 #include "lockstep/runs/jobs/job_keys.h"
 #include "lockstep/runs/jobs/job_source.h"
 #include "lockstep/runs/jobs/networks/network_table.h"
+#include "lockstep/runs/jobs/pixel_classes.h"
 #include "lockstep/runs/jobs/sweep_table.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/storage/object_store.h"
@@ -220,6 +221,7 @@ Job read_tree(JobSource& source, const std::string& path,
     throw InvalidArgument("[job] `" + job.name + "` is not a valid job name",
                           "it becomes a part of a folder name");
   }
+  if (tree.contains("data")) take_pixel_classes(tree["data"], job.data);
   read("data", [&](FieldVisitor& v) { job.data.visit(v); });
   read("augmentation", [&](FieldVisitor& v) { job.augmentation.visit(v); });
   read("noise", [&](FieldVisitor& v) { job.noise.visit(v); });
@@ -261,6 +263,7 @@ Job read_tree(JobSource& source, const std::string& path,
   }
   resolve_inputs(job.data, places);
   resolve_targets(job.data, places);
+  check_pixel_classes(job.data);
   const auto resolve = [&](const std::string& name) { return places.resolve_from(name); };
   job.network = std::make_shared<const ordered_json>(
       read_network(source, expression, resolve, job.data.target_scaling, job.from));
@@ -389,8 +392,12 @@ void JobData::visit(FieldVisitor& v) {
 
 std::vector<JobTable> job_tables() {
   Job job;
+  std::vector<FieldInfo> data = fields_of([&](FieldVisitor& v) { job.data.visit(v); });
+  const auto after = std::ranges::find(data, "test_targets", &FieldInfo::name) + 1;
+  const std::vector<FieldInfo> pixels = pixel_class_fields();
+  data.insert(after, pixels.begin(), pixels.end());
   return {
-      {"data", "The data sets.", fields_of([&](FieldVisitor& v) { job.data.visit(v); })},
+      {"data", "The data sets.", std::move(data)},
       {"augmentation",
        "Random changes of training images, and of training sequences of numbers, drawn again for "
        "each use. Those of sequences are `jitter` and what follows.",
@@ -418,6 +425,7 @@ ordered_json Job::resolved() const {
     object[table] = std::move(fields);
   };
   write("data", [&](FieldVisitor& v) { copy.data.visit(v); });
+  put_pixel_classes(data, object["data"]);
   write("augmentation", [&](FieldVisitor& v) { copy.augmentation.visit(v); });
   write("noise", [&](FieldVisitor& v) { copy.noise.visit(v); });
   object["network"] = network ? *network : ordered_json();

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "lockstep/base/os/file.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/images/augmentation.h"
 #include "lockstep/train/options/options.h"
 
@@ -76,6 +77,9 @@ struct JobData {
   // "inputs": the images (without noise) or sequences themselves; "next_step": for each step of a
   // sequence the values of the next one; else a folder with files of the same names.
   std::string targets, validation_targets, test_targets;
+  // The classes of targets that are label images; without names they are not. Not visited: see
+  // pixel_classes.h.
+  PixelClasses pixel_classes;
   // Resizes images to the size of the network's input, and targets to the size of its output.
   bool resize = false;
   // Pixels that the shorter side of images gets before they are cut; 0: images keep their sizes.

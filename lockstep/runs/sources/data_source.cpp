@@ -67,6 +67,7 @@ class Named final : public DatastoreWrapper {
   Named(DatastorePtr store, DatastorePtr names)
       : DatastoreWrapper(std::move(store)), names_(std::move(names)) {}
   std::string name(int64_t index) const override { return names_->name(index); }
+  std::optional<Digest> file_state() const override { return wrapped().file_state(); }
 
  private:
   DatastorePtr names_;
@@ -341,6 +342,15 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
 DatastorePtr open_target_images(const Datastore& inputs, const std::string& name,
                                 ImageFolderOptions options) {
   return match_by_name(inputs, open_data(name, options));
+}
+
+DatastorePtr open_with_label_images(DatastorePtr images, const std::string& name,
+                                    ImageFolderOptions options) {
+  options.labeled = false;
+  options.labels = FolderLabels::first;
+  options.least = {};
+  DatastorePtr labels = match_by_stem(*images, open_data(name, options));
+  return std::make_shared<Named>(with_targets(images, std::move(labels)), images);
 }
 
 DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,

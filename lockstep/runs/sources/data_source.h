@@ -68,6 +68,12 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
 DatastorePtr open_target_images(const Datastore& inputs, const std::string& name,
                                 ImageFolderOptions options = {.allow_empty_folders = true});
 
+// The same images with the label images of a folder as targets: PNG files of the same names up to
+// extensions. `options` with the classes of the pixels, see image_folder(). The names are those of
+// the images. Throws what open_data(), match_by_stem() and with_targets() throw.
+DatastorePtr open_with_label_images(DatastorePtr images, const std::string& name,
+                                    ImageFolderOptions options);
+
 // Whether a name is that of a table, which exists.
 bool is_table_file(const std::string& name);
 

@@ -1,5 +1,7 @@
 #include "lockstep/train/evaluation/evaluation.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -69,6 +71,36 @@ Tensor predict(Network& network, const DatastorePtr& given, const EvaluationOpti
   Tensor outputs;
   evaluate(network, data, options, {}, &outputs);
   return outputs;
+}
+
+std::vector<Image> predict_labels(Network& network, const DatastorePtr& given,
+                                  const EvaluationOptions& options) {
+  constexpr int64_t kMostClasses = 255, kMostFloats = int64_t{1} << 26;
+  const NetworkValue output = network.outputs().at(0);
+  if (output.sequence || output.shape.rank() != 3 || output.shape[0] > kMostClasses) {
+    throw InvalidArgument(
+        "[predict] labels of pixels need an output of 1 to 255 classes x rows x "
+        "columns, but the network's is of " +
+        output.to_string());
+  }
+  const DatastorePtr data = match_columns(network, given);
+  report_notices(data, options);
+  const int64_t classes = output.shape[0], height = output.shape[1], width = output.shape[2];
+  const int64_t each = output.shape.elements();
+  const int64_t together = std::max<int64_t>(1, kMostFloats / each);
+  std::vector<Image> images;
+  std::vector<int32_t> predicted(static_cast<size_t>(height * width));
+  for (int64_t first = 0; first < data->size(); first += together) {
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(together, data->size() - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    Tensor scores;
+    evaluate(network, subset(data, indices), options, {}, &scores);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      predicted_classes(scores.data<float>() + static_cast<int64_t>(i) * each, classes, predicted);
+      images.push_back({height, width, 1, {predicted.begin(), predicted.end()}});
+    }
+  }
+  return images;
 }
 
 }  // namespace lockstep

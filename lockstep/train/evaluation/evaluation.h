@@ -51,6 +51,13 @@ Evaluation evaluate(Network& network, const DatastorePtr& data,
 // another.
 Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options = {});
 
+// The likeliest class of each pixel, as images of one channel, for a network whose output has a map
+// for each class (1 to 255 of them). Computed for some images at a time, so that their scores need
+// little memory. encode_label_image() writes such images as PNG files. Throws InvalidArgument for
+// other networks.
+std::vector<Image> predict_labels(Network& network, const DatastorePtr& data,
+                                  const EvaluationOptions& options = {});
+
 // The number of different tokens that a network's input takes; 0: it does not take tokens.
 int64_t input_tokens(const Network& network);
 

@@ -244,6 +244,62 @@ DatastorePtr label_images(DatastorePtr images, PixelClasses classes) {
   return std::make_shared<LabelImages>(std::move(images), std::move(classes));
 }
 
+namespace {
+
+// The colors of PASCAL VOC: bit b of red, green and blue are bits 3 (7 - b), + 1 and + 2.
+Palette voc_palette() {
+  constexpr int kBits = 8;
+  Palette palette;
+  for (int index = 0; index <= kMostValue; ++index) {
+    std::array<uint8_t, 3> color{};
+    for (int bit = 0; bit < kBits; ++bit) {
+      for (int c = 0; c < 3; ++c) {
+        if (3 * bit + c >= kBits) continue;
+        const int set = index >> (3 * bit + c) & 1;
+        color[static_cast<size_t>(c)] |= static_cast<uint8_t>(set << (kBits - 1 - bit));
+      }
+    }
+    palette.push_back(color);
+  }
+  return palette;
+}
+
+std::array<uint8_t, 3> color_of(const std::vector<int64_t>& value) {
+  std::array<uint8_t, 3> color{};
+  std::ranges::copy(value, color.begin());
+  return color;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_label_image(const Image& labels, const PixelClasses& classes) {
+  classes.check();
+  Palette palette;
+  std::vector<int64_t> indices;  // of the classes
+  int64_t ignored = kMostValue;
+  for (size_t k = 0; k < classes.names.size(); ++k) {
+    if (classes.colors()) palette.push_back(color_of(classes.values[k]));
+    const bool numbered = !classes.colors() && !classes.values.empty();
+    indices.push_back(numbered ? classes.values[k][0] : static_cast<int64_t>(k));
+  }
+  if (classes.colors()) {
+    ignored = std::ssize(palette);
+    palette.push_back(color_of(classes.ignored));
+  } else {
+    palette = voc_palette();
+    if (!classes.ignored.empty()) ignored = classes.ignored[0];
+  }
+  Image coded = labels;
+  for (uint8_t& pixel : coded.pixels) {
+    if (pixel != ignored_pixel && pixel >= indices.size()) {
+      throw InvalidArgument("[pixel labels] a label image has the class " + std::to_string(pixel) +
+                            ", but there are " + std::to_string(indices.size()));
+    }
+    pixel = static_cast<uint8_t>(pixel == ignored_pixel ? ignored : indices[pixel]);
+  }
+  return encode_png(coded, palette);
+}
+
 DatastorePtr match_by_stem(const Datastore& images, DatastorePtr targets) {
   if (targets == nullptr) throw InvalidArgument("[match_by_stem] the targets are null");
   std::map<std::string, int64_t> places;

@@ -19,11 +19,6 @@ train = "images/train"            # yours: one folder of images for each class
 validation_fraction = 0.1
 resize = true                     # images to the network's input
 )";
-// Job files have no labels of pixels.
-constexpr const char* images_of_pixels = R"([data]
-train = "images/train"            # yours. Masks are targets in loops of your own, not in job files
-resize = true                     # images to the network's input
-)";
 
 constexpr const char* usual_training = R"([training]
 initial_learning_rate = 0.05
@@ -91,6 +86,23 @@ const char* training_of(const std::string& name) {
   return found == known.end() ? usual_training : found->second;
 }
 
+// Label images with as many classes as the network has.
+std::string images_of_pixels(int64_t classes) {
+  std::string names;
+  for (int64_t c = 0; c < classes; ++c) {
+    names += (c > 0 ? ", \"" : "\"") + std::to_string(c) + "\"";
+  }
+  return R"([data]
+train = "images"                  # yours
+targets = "masks"                 # a PNG file for each image, with the class of each pixel
+pixel_classes = [)" +
+         names + R"(]  # their names, from the value 0 on
+# ignored_value = 255             # of pixels that have no class
+validation_fraction = 0.1
+resize = true                     # images and masks to the network's input
+)";
+}
+
 }  // namespace
 
 std::string architecture_job(const std::string& name, const nlohmann::json& fields) {
@@ -101,7 +113,7 @@ std::string architecture_job(const std::string& name, const nlohmann::json& fiel
                            network.output_shapes() == std::vector<Shape>{{10}};
   const bool of_pixels = network.output_shapes().at(0).rank() > 1;
   const std::string data = fits_digits ? built_in_digits
-                           : of_pixels ? images_of_pixels
+                           : of_pixels ? images_of_pixels(network.output_shapes().at(0)[0])
                                        : folder_of_images;
   return "# " + chosen.help + "\n\n" + data + "\n" + text + "\n" + training_of(name);
 }
