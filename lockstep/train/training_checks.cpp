@@ -268,6 +268,7 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
+  check_unfreezing(network, options);
   if (options.precision.type == Precision::tf32) {
     const Device device = resolve_training_device(network, options, data.loss);
     if (device.is_cpu()) {

@@ -157,6 +157,10 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("loader_threads", {0, 257}, &O::data, &DataOptions::loader_threads);
   integers("prefetch", {0, 1025}, &O::data, &DataOptions::prefetch);
   integers("cache_mib", {-1, (1 << 24) + 1}, &O::data, &DataOptions::cache_mib);
+  words("keep_features", &O::data, &DataOptions::keep_features);
+  for (const char* entry : {"", "a", "a:", ":2", "a:1", "a:0", "a:-2", "a:2x", "a:31"}) {
+    rows.push_back({"unfreeze", [=](O& o) { o.unfreeze = {entry}; }});
+  }
   integers("validation_frequency", {-1}, &O::validation, &ValidationOptions::frequency);
   integers("checkpoint_frequency", {-1}, &O::checkpoints, &CheckpointOptions::frequency);
   integers("checkpoints_kept", {0, -1}, &O::checkpoints, &CheckpointOptions::kept);
@@ -336,6 +340,8 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"class_weights", Effect::same_digest, nothing, [](O& o) { o.class_weights.assign(10, 1); }},
       {"freeze", Effect::other_result, nothing, [](O& o) { o.freeze = {"convolution2d_1"}; }},
       {"freeze", Effect::same_digest, nothing, [](O& o) { o.freeze = {"relu_1"}; }},
+      {"unfreeze", Effect::other_result, [](O& o) { o.freeze = {"convolution2d_1"}; },
+       [](O& o) { o.unfreeze = {"convolution2d_1:2"}; }},
       {"solver", Effect::other_result, adam, [](O& o) { o.solver.type = "adamw"; }},
       {"solver", Effect::other_result, adam, [](O& o) { o.solver.type = "rmsprop"; }},
       {"drop_factor", Effect::other_result, piecewise, [](O& o) { o.schedule.drop_factor = 0.5; }},
@@ -401,6 +407,8 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"check_frequency", Effect::same_digest, nothing, [](O& o) { o.shards.check_frequency = 1; }},
       {"compare_first_shard", Effect::same_digest, nothing,
        [](O& o) { o.shards.compare_first = false; }},
+      {"keep_features", Effect::same_digest, [](O& o) { o.freeze = {"convolution2d_1"}; },
+       [](O& o) { o.data.keep_features = KeepFeatures::never; }},
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.data.loader_threads = 3; }},
       {"prefetch", Effect::same_digest, nothing, [](O& o) { o.data.prefetch = 1; }},
       {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.data.cache_mib = 0; }},

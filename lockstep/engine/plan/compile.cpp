@@ -61,6 +61,7 @@ class Compiler {
       out_.gradient_layout.bytes = 0;
     }
     mark_backward_results(out_);
+    if (options_.unchanging != nullptr) out_.kept = kept_part_of(out_, *options_.unchanging);
     for (const auto& step : out_.steps) {
       out_.scratch_bytes = std::max(out_.scratch_bytes, step.pass.scratch_bytes);
     }
@@ -96,8 +97,11 @@ class Compiler {
     const int at = static_cast<int>(out_.steps.size());
     for (int b : reads) touch(b, at);
     for (int b : writes) touch(b, at);
-    out_.steps.push_back(
-        {std::move(pass), std::move(reads), std::move(writes), std::move(name), conversion});
+    out_.steps.push_back({.pass = std::move(pass),
+                          .reads = std::move(reads),
+                          .writes = std::move(writes),
+                          .name = std::move(name),
+                          .conversion = conversion});
   }
 
   void place_inputs() {
@@ -218,6 +222,7 @@ class Compiler {
     }
     const bool backward = kernels_.size() >= derivatives_.forward_nodes;
     add_step(kernel.forward, reads, writes, backward ? node.name + ": gradient" : node.name);
+    out_.steps.back().draws = node.op->draws_random_numbers();
     kernels_.push_back(std::move(kernel));
     workspaces_.push_back(workspace);
     for (const int v : node.outputs) keep_in_place(v, node.name);

@@ -3,7 +3,9 @@
 
 #include <deque>
 #include <limits>
+#include <optional>
 
+#include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/engine/plan/plan.h"
 
 namespace lockstep {
@@ -28,6 +30,7 @@ struct PlanStep {
   std::vector<int> reads, writes;  // buffers
   std::string name;
   bool conversion = false;
+  bool draws = false;                              // random numbers
   BackwardResults serves = {false, false, false};  // a step of the backward run
 };
 
@@ -45,7 +48,11 @@ struct Plan::State {
   std::vector<std::vector<int>> shard_sum_reads;  // buffers, by sum
   size_t arena_bytes = 0;                         // without the scratch memory
   size_t scratch_bytes = 0;
+  std::optional<KeptPart> kept;  // with PlanOptions::unchanging
 };
+
+// Divides a plan whose steps are complete. Reads no offsets of buffers.
+KeptPart kept_part_of(const Plan::State& plan, const Unchanging& unchanging);
 
 // Sets what each step of the backward run serves.
 void mark_backward_results(Plan::State& plan);

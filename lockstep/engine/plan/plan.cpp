@@ -18,6 +18,8 @@ const std::vector<bool>& Plan::reached_parameters() const { return state_->reach
 
 const std::vector<PlanShardSum>& Plan::shard_sums() const { return state_->shard_sums; }
 
+const KeptPart* Plan::kept_part() const { return state_->kept ? &*state_->kept : nullptr; }
+
 size_t Plan::arena_bytes() const { return state_->arena_bytes + state_->scratch_bytes; }
 
 int Plan::reorders() const {

@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+struct KeptPart;    // kept_part.h
+struct Unchanging;  // kept_part.h
+
 // The places of the gradients of all parameters in one block of memory. Each gradient has the
 // layout that its kernel writes.
 struct GradientLayout {
@@ -41,6 +44,9 @@ struct PlanOptions {
   // Leaves gradients of parameters to Plan::shard_sums(): the backward run does not compute them,
   // and runs have no memory for them. Needs a network for which Plan::shards_together() holds.
   bool sums_over_shards = false;
+  // Divides the plan, on the CPU and without sums_over_shards: see Plan::kept_part(). Null: it is
+  // not divided. Read by the constructor alone.
+  const Unchanging* unchanging = nullptr;
 };
 
 // A sum of parameter gradients over shards, on the CPU.
@@ -91,6 +97,8 @@ class Plan {
   const std::vector<PlanShardSum>& shard_sums() const;
   // By parameter: whether the differentiated outputs depend on it.
   const std::vector<bool>& reached_parameters() const;
+  // With PlanOptions::unchanging, else null.
+  const KeptPart* kept_part() const;
   // Number of layout conversions in one forward and one backward run.
   int reorders() const;
   // Memory of one run in bytes, without gradients.
@@ -169,6 +177,18 @@ class PlanRun {
   void forward(const StepInfo& step, PassWatch* watch = nullptr);
   void backward(const StepInfo& step, PassWatch* watch = nullptr,
                 const BackwardResults& results = {});
+
+  // For a plan with a kept_part(): computes its arrays from the inputs, which are then invalid.
+  void forward_first(const StepInfo& step, PassWatch* watch = nullptr);
+  // Array number `k` of the kept part, row-major: written by forward_first(), read by
+  // forward_rest().
+  std::byte* kept(size_t k) const;
+  // The forward run from these arrays and the inputs that the rest reads. The caller fills both
+  // before each run.
+  void forward_rest(const StepInfo& step, PassWatch* watch = nullptr);
+  // After forward() or forward_rest(): the gradients of the parameters that change. Those of others
+  // are undefined, but the same in every run.
+  void backward_rest(const StepInfo& step, PassWatch* watch = nullptr);
 
   // On a device, for callers that record runs as parts of more work. add_forward() and
   // add_backward() add the passes to the stream and nothing else: the caller orders the stream

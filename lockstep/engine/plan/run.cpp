@@ -7,6 +7,7 @@
 #include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/device/recording.h"
+#include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/engine/plan/device_step.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
@@ -18,6 +19,15 @@ namespace {
 struct Phase {
   size_t first = 0, end = 0;
   std::optional<Recording> recording;  // only on a device other than the CPU
+};
+
+// Which steps of a phase run: all, or those of a part of a divided plan.
+enum class Part : uint8_t { all, first, rest };
+
+// Row-major memory of an array of a divided plan, and the conversions between it and the buffer.
+struct KeptArray {
+  Memory values, scratch;
+  kernels::BoundPass take, fill;
 };
 
 }  // namespace
@@ -32,6 +42,7 @@ struct PlanRun::State {
   std::vector<void*> addresses;  // by buffer
   std::vector<bool> read;        // by buffer: by a pass, or as a result
   std::vector<kernels::BoundPass> steps;
+  std::vector<KeptArray> kept;  // by array of the plan's kept part
 
   ~State() {
     if (!stream) return;
@@ -75,11 +86,12 @@ struct PlanRun::State {
 
   // Runs a phase with poisoned memory; see poison.h.
   void run_poisoned(const Phase& phase, const StepInfo& step, PassWatch* watch,
-                    const BackwardResults& results) const {
+                    const BackwardResults& results, Part part) {
     const Plan::State& p = plan->state();
     if (phase.first > 0) fill_with_poison(memory->gradients.data(), p.gradient_layout.bytes);
     for (size_t i = phase.first; i < phase.end; ++i) {
-      if (!serves(i, results)) continue;
+      const bool runs = serves(i, results) && belongs(i, part);
+      if (!runs && part == Part::all) continue;
       for (size_t b = 0; b < p.buffers.size(); ++b) {
         const PlanBuffer& buffer = p.buffers[b];
         // A result that is written over an operand starts with the operand's elements.
@@ -88,11 +100,14 @@ struct PlanRun::State {
           fill_with_poison(addresses[b], buffer.spec.bytes());
         }
       }
-      fill_with_poison(memory->scratch.data(), p.scratch_bytes);
-      const std::vector<std::byte> before = all_bytes();
-      steps[i](step);
-      require_only_writes_changed(i, before);
-      if (watch) watch->passed(i);
+      if (runs) {
+        fill_with_poison(memory->scratch.data(), p.scratch_bytes);
+        const std::vector<std::byte> before = all_bytes();
+        steps[i](step);
+        require_only_writes_changed(i, before);
+        if (watch) watch->passed(i);
+      }
+      exchange_kept(i, part);
     }
   }
 
@@ -140,13 +155,60 @@ struct PlanRun::State {
            (of.values && results.values);
   }
 
+  bool belongs(size_t step, Part part) const {
+    if (part == Part::all) return true;
+    const KeptPart::Use& use = plan->state().kept->uses[step];
+    return part == Part::first ? use.first : use.rest;
+  }
+
+  // Takes the arrays that the step has computed, or puts them where it would have left them.
+  void exchange_kept(size_t step, Part part) {
+    if (part == Part::all) return;
+    const std::vector<KeptPart::Array>& arrays = plan->state().kept->arrays;
+    for (size_t k = 0; k < arrays.size(); ++k) {
+      if (arrays[k].step == step) (part == Part::first ? kept[k].take : kept[k].fill)({});
+    }
+  }
+
   void run(const Phase& phase, const StepInfo& step, PassWatch* watch = nullptr,
-           const BackwardResults& results = {}) {
-    if (!device && poison() != Poison::none) return run_poisoned(phase, step, watch, results);
+           const BackwardResults& results = {}, Part part = Part::all) {
+    if (!device && poison() != Poison::none) {
+      return run_poisoned(phase, step, watch, results, part);
+    }
     for (size_t i = phase.first; i < phase.end; ++i) {
-      if (!serves(i, results)) continue;
-      steps[i](step);
-      if (watch) watch->passed(i);
+      if (serves(i, results) && belongs(i, part)) {
+        steps[i](step);
+        if (watch) watch->passed(i);
+      }
+      exchange_kept(i, part);
+    }
+  }
+
+  // Makes the memory of the arrays of a divided plan.
+  void make_kept() {
+    const Plan::State& p = plan->state();
+    if (!p.kept) return;
+    const auto& functions = kernels::functions_for({});
+    for (const KeptPart::Array& array : p.kept->arrays) {
+      const TensorSpec& spec = p.buffers[static_cast<size_t>(array.buffer)].spec;
+      KeptArray& to = kept.emplace_back();
+      to.values = allocate(spec.plain().bytes());
+      void* const there = address(array.buffer);
+      void* const here = to.values.data();
+      if (spec.row_major()) {
+        to.take = [=, bytes = spec.bytes()](const StepInfo&) { std::memcpy(here, there, bytes); };
+        to.fill = [=, bytes = spec.bytes()](const StepInfo&) { std::memcpy(there, here, bytes); };
+        continue;
+      }
+      const kernels::Pass take = functions.reorder(spec, spec.plain());
+      const kernels::Pass fill = functions.reorder(spec.plain(), spec);
+      to.scratch = allocate(std::max(take.scratch_bytes, fill.scratch_bytes));
+      const auto bound = [&](const kernels::Pass& pass, void* from, void* into) {
+        return pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&into, 1),
+                          to.scratch.data()});
+      };
+      to.take = bound(take, there, here);
+      to.fill = bound(fill, here, there);
     }
   }
 
@@ -230,6 +292,7 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
   }
   s.forward.end = s.backward.first = static_cast<size_t>(p.forward_steps);
   s.backward.end = s.steps.size();
+  s.make_kept();
 }
 
 PlanRun::~PlanRun() = default;
@@ -319,6 +382,20 @@ void PlanRun::backward(const StepInfo& step, PassWatch* watch, const BackwardRes
     state_->run(state_->backward, step, watch, results);
   }
 }
+
+void PlanRun::forward_first(const StepInfo& step, PassWatch* watch) {
+  state_->run(state_->forward, step, watch, {}, Part::first);
+}
+
+void PlanRun::forward_rest(const StepInfo& step, PassWatch* watch) {
+  state_->run(state_->forward, step, watch, {}, Part::rest);
+}
+
+void PlanRun::backward_rest(const StepInfo& step, PassWatch* watch) {
+  state_->run(state_->backward, step, watch, {}, Part::rest);
+}
+
+std::byte* PlanRun::kept(size_t k) const { return state_->kept.at(k).values.as<std::byte>(); }
 
 void PlanRun::add_forward() { state_->run(state_->forward, {}); }
 

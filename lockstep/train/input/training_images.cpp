@@ -13,17 +13,6 @@
 namespace lockstep {
 namespace {
 
-// The part of the memory budget that the existing caches have not taken.
-size_t budget_left(const TrainingImages& images, const TrainingOptions& options) {
-  size_t budget = static_cast<size_t>(options.data.cache_mib) << 20;
-  for (const auto& cache :
-       {images.training, images.targets, images.validation, images.validation_targets}) {
-    if (!cache || (cache == images.targets && images.targets == images.training)) continue;
-    budget -= std::min(budget, cache->reserved_bytes());
-  }
-  return budget;
-}
-
 // What caches depend on.
 struct ImagesKey {
   DatastorePtr training, targets, validation, validation_targets;
@@ -81,6 +70,16 @@ void for_each_cache(const TrainingImages& images, Places& places, Use use) {
 }
 
 }  // namespace
+
+size_t budget_left(const TrainingImages& images, const TrainingOptions& options) {
+  size_t budget = static_cast<size_t>(options.data.cache_mib) << 20;
+  for (const auto& cache :
+       {images.training, images.targets, images.validation, images.validation_targets}) {
+    if (!cache || (cache == images.targets && images.targets == images.training)) continue;
+    budget -= std::min(budget, cache->reserved_bytes());
+  }
+  return budget;
+}
 
 void keep_images(bool keep) {
   const MutexLock lock(kept_mutex);

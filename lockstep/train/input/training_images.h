@@ -26,6 +26,9 @@ struct TrainingImages {
 // processes that train one network after the other on the same data. At first off. Thread-safe.
 void keep_images(bool keep);
 
+// The part of the options' memory budget for images that existing caches have not taken, in bytes.
+size_t budget_left(const TrainingImages& images, const TrainingOptions& options);
+
 // Makes caches within the options' budget and reads nothing. Throws like cache_for().
 TrainingImages open_images(const Network& network, const TrainingData& data,
                            const TrainingOptions& options);

@@ -64,6 +64,7 @@ struct LocalIterations::State {
   std::deque<IterationOutcome> under_way;
   std::exception_ptr failed;  // by the iteration after them, which could not begin
 
+  KeepingSetup keeping() const;
   std::shared_ptr<const MiniBatch> next_mini_batch();
   std::shared_ptr<const MiniBatch> take(IterationOutcome& r);
   void begin(int64_t iteration, double learning_rate);
@@ -95,6 +96,29 @@ struct LocalIterations::State {
   }
 };
 
+// Results of frozen layers are kept in what the images leave of cache_mib.
+KeepingSetup LocalIterations::State::keeping() const {
+  const TrainingOptions& options = setup.options;
+  KeepingSetup keeping{.observations = start->images.training->size(), .notice = setup.notice};
+  if (options.freeze.empty() || options.data.keep_features == KeepFeatures::never) return keeping;
+  const auto workers = static_cast<size_t>(std::max<int64_t>(options.workers.count, 1));
+  keeping.most_bytes = budget_left(start->images, options) / workers;
+  keeping.several_epochs =
+      options.max_epochs > 1 && (options.max_iterations == 0 || options.max_iterations > per_epoch);
+  const TrainingData& data = setup.data;
+  if (keeping.most_bytes == 0) {
+    keeping.most_bytes = 1;
+    keeping.prevented =
+        "the images leave no room in cache_mib = " + std::to_string(options.data.cache_mib);
+  }
+  if (data.noise.any()) keeping.prevented = "noise is added to the training data";
+  if (data.random_crop || data.resized_crop) {
+    keeping.prevented = "regions of the training images are drawn at random";
+  }
+  if (data.augmentation.any()) keeping.prevented = "the training data is augmented";
+  return keeping;
+}
+
 LocalIterations::LocalIterations(const IterationsSetup& setup)
     : state_(std::make_unique<State>(setup)) {}
 
@@ -110,7 +134,7 @@ void LocalIterations::begin(const IterationsStart& start) {
   s.step = make_training_step(start.network, start.solver, start.pool, setup.options,
                               start.images.training->input_types(), &setup.data.loss,
                               s.profiler ? &*s.profiler : nullptr, setup.notice,
-                              setup.data.augmentation.mixes());
+                              setup.data.augmentation.mixes(), s.keeping());
   if (start.first > 0) s.make_queue(start.first, {});
   s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,
                                 start.metrics);
@@ -163,7 +187,7 @@ void LocalIterations::State::begin(int64_t iteration, double learning_rate) {
   IterationOutcome r;
   r.iteration = iteration;
   const auto batch = take(r);
-  step->begin(*batch, {learning_rate, iteration, static_cast<double>(batch->size())});
+  step->begin(*batch, {learning_rate, iteration, static_cast<double>(batch->size()), per_epoch});
   under_way.push_back(r);
   begun = iteration;
 }

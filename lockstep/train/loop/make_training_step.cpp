@@ -17,7 +17,7 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
                                                  std::vector<DType> inputs,
                                                  const TrainingLoss* loss, StepProfiler* profiler,
                                                  std::function<void(const std::string&)> notice,
-                                                 bool mixed) {
+                                                 bool mixed, KeepingSetup keeping) {
   if (loss && !*loss) loss = nullptr;
   if (inputs.empty()) inputs.assign(network.input_shapes().size(), DType::u8);
   ShardExecutorOptions how{.shard_size = options.shards.size,
@@ -32,7 +32,8 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
       parts.program =
           std::make_unique<FunctionLossProgram>(network, options, inputs, *loss, profile);
     } else {
-      parts.program = std::make_unique<LossProgram>(network, options, inputs, profile, mixed);
+      parts.program = std::make_unique<LossProgram>(network, options, inputs, profile, mixed,
+                                                    std::move(keeping));
     }
     parts.executor = std::make_unique<ThreadExecutor>(network, *parts.program, pool, how, profile);
     parts.updater = std::make_unique<HostUpdater>(network, solver, pool, options,

@@ -16,13 +16,14 @@ namespace lockstep {
 // gradient_threshold and its method, class_weights, freeze and compare_first of the resolved
 // options. `inputs`: as for ShardPlans. `loss`: replaces the network's loss; null: the network's.
 // `profiler`: records the threads' time; null: none. `notice`: receives how the first shard
-// compares with the CPU's (gpu/first_shard.h). `mixed`: as for ShardPlans. Network, solver, pool
-// and loss must stay alive. Throws InvalidArgument for a network that does not fit its loss;
-// Unsupported for a profiler on a GPU and for a precision that the device does not support.
+// compares with the CPU's (gpu/first_shard.h). `mixed`: as for ShardPlans. `keeping`: results of
+// frozen layers, on the CPU with the network's loss. Network, solver, pool and loss must stay
+// alive. Throws InvalidArgument for a network that does not fit its loss; Unsupported for a
+// profiler on a GPU and for a precision that the device does not support.
 std::unique_ptr<TrainingStep> make_training_step(
     Network& network, Solver& solver, ThreadPool& pool, const TrainingOptions& options,
     std::vector<DType> inputs = {}, const TrainingLoss* loss = nullptr,
     StepProfiler* profiler = nullptr, std::function<void(const std::string&)> notice = {},
-    bool mixed = false);
+    bool mixed = false, KeepingSetup keeping = {});
 
 }  // namespace lockstep

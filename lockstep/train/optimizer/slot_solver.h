@@ -2,6 +2,7 @@
 // change.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +18,7 @@ namespace lockstep {
 struct UpdateSlot {
   UpdateTarget target;
   std::vector<Tensor> state;
-  bool frozen = false;
+  int64_t first_epoch = 1;  // in which it learns
 };
 
 // The parameters of a network, with `arrays` state arrays each, filled with zeros. Throws
@@ -44,7 +45,9 @@ class SlotSolver : public Solver {
   void update(size_t index, const IndexRange& elements, const float* gradient_sum,
               const UpdateScalars& scalars) final {
     const UpdateSlot& s = slots_[index];
-    if (!s.frozen) update_slot(s, elements, gradient_sum, numbers_of(s.target, scalars));
+    UpdateScalars own = scalars;
+    own.iteration = scalars.number_since(s.first_epoch);
+    if (own.iteration > 0) update_slot(s, elements, gradient_sum, numbers_of(s.target, own));
   }
   UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const final {
     return UpdateNumbers::of(numbers_of(slots_[index].target, scalars));

@@ -35,10 +35,44 @@ void check_frozen(const Network& network, const std::vector<std::string>& frozen
   }
 }
 
+void check_unfreezing(const Network& network, const TrainingOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& layer : network.layers()) names.push_back(layer.name);
+  for (const Unfreezing& one : unfreezings_of(options)) {
+    const auto matches = [&](const std::string& layer) {
+      return matches_pattern(layer, one.layers);
+    };
+    if (std::ranges::none_of(names, matches)) {
+      throw InvalidArgument(
+          "[training] unfreeze contains `" + one.layers + "`, which is not a layer",
+          suggest(one.layers, names));
+    }
+    const auto frozen = [&](const Parameter& p) {
+      return matches(p.name.substr(0, p.name.rfind('.'))) && is_frozen(p.name, options.freeze);
+    };
+    if (std::ranges::any_of(network.parameters(), frozen)) continue;
+    throw InvalidArgument("[training] unfreeze contains `" + one.layers +
+                              "`, but `freeze` holds no parameter of such a layer",
+                          "name layers that `freeze` names");
+  }
+}
+
+int64_t first_learning_epoch(const std::string& parameter, const TrainingOptions& options) {
+  if (!is_frozen(parameter, options.freeze)) return 1;
+  int64_t first = UpdateScalars::kNeverLearns;
+  for (const Unfreezing& one : unfreezings_of(options)) {
+    if (is_frozen(parameter, {one.layers})) first = std::min(first, one.epoch);
+  }
+  return first;
+}
+
 void try_updates(Device device, const TrainingOptions& options) {
   if (options.average_decay > 0 && !device.is_cpu()) {
     throw Unsupported("[training] average_decay is supported only on the CPU",
                       "set device = \"cpu\"");
+  }
+  if (!options.unfreeze.empty() && !device.is_cpu()) {
+    throw Unsupported("[training] unfreeze is supported only on the CPU", "set device = \"cpu\"");
   }
   const kernels::Functions& functions = kernels::functions_for(device);
   void* const queue = default_stream_of(device);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -28,6 +29,14 @@ struct UpdateScalars {
   double learning_rate = 0;
   int64_t iteration = 1;    // from 1, for Adam's bias correction
   double observations = 1;  // divisor of the gradient sums
+  int64_t iterations_per_epoch = 1;
+
+  // The number of this iteration, from 1, among those in which a parameter learns that is frozen
+  // before epoch `first_epoch`. 0 or less: it does not learn yet.
+  int64_t number_since(int64_t first_epoch) const {
+    return first_epoch == kNeverLearns ? 0 : iteration - (first_epoch - 1) * iterations_per_epoch;
+  }
+  static constexpr int64_t kNeverLearns = std::numeric_limits<int64_t>::max();
 };
 
 // The scalars of one parameter's update, in the form that the solver's kernel takes
@@ -91,6 +100,12 @@ void check_frozen(const Network& network, const std::vector<std::string>& frozen
 
 // Whether a parameter ("<layer>.<parameter>") belongs to one of the frozen layers.
 bool is_frozen(const std::string& parameter, const std::vector<std::string>& frozen);
+
+// Throws InvalidArgument for an entry of options.unfreeze that names no frozen layer.
+void check_unfreezing(const Network& network, const TrainingOptions& options);
+
+// The first epoch (from 1) in which a parameter learns, or UpdateScalars::kNeverLearns.
+int64_t first_learning_epoch(const std::string& parameter, const TrainingOptions& options);
 
 // Runs empty updates on a device. Throws Unsupported if the device cannot compute the options'
 // solver or gradient threshold.

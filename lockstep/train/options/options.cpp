@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -130,6 +131,9 @@ void TrainingOptions::visit(FieldVisitor& v) {
           "layers whose parameters are frozen, by names or patterns such as `stage1*`; the "
           "statistics of batch_normalization "
           "follow, unless the layer has statistics = \"moving\"");
+  v.texts("unfreeze", unfreeze,
+          "frozen layers that learn from an epoch on: \"LAYERS:EPOCH\", such as `stage1*:3`, with "
+          "a name or pattern; their solver state begins with zeros");
   v.number("l2", solver.l2,
            "L2 regularization (weight decay), multiplied by the parameter's factor", {.min = 0});
   v.integer("mini_batch_size", mini_batch_size, "observations per iteration",
@@ -225,6 +229,10 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 1, .max = 1024});
   v.integer("cache_mib", data.cache_mib, "size of the cache of decoded images in MiB",
             {.min = 0, .max = 1 << 24});
+  visit_word(v, "keep_features", data.keep_features,
+             "results of frozen layers: computed once and kept in what the images leave of "
+             "cache_mib, where nothing changes them; or computed in each iteration",
+             {"auto", "never"});
   v.effect(FieldEffect::result);
   v.integer_or("validation_frequency", validation.frequency, "epoch",
                "iterations between validations, or \"epoch\"; a job that names neither validates "
@@ -330,6 +338,14 @@ void TrainingOptions::check() const {
                             workers.count == 0 ? "set workers, too" : "");
     }
   }
+  for (const Unfreezing& one : unfreezings_of(*this)) {
+    if (one.epoch <= max_epochs) continue;
+    throw InvalidArgument(
+        fmt::format("[training] unfreeze must name epochs up to max_epochs = {}, received {} for "
+                    "`{}`",
+                    max_epochs, one.epoch, one.layers),
+        "leave the entry out, or train for more epochs");
+  }
   const std::vector<TrainingHost> all_hosts = hosts_of(*this);
   int64_t there = 0;
   for (const TrainingHost& host : all_hosts) there += host.workers;
@@ -376,6 +392,27 @@ std::string TrainingOptions::trained_loss(const std::string& loss, bool by_pixel
 std::vector<float> TrainingOptions::weights_outside_loss(bool by_pixel) const {
   if (label_smoothing > 0 || by_pixel) return {};
   return {class_weights.begin(), class_weights.end()};
+}
+
+std::vector<Unfreezing> unfreezings_of(const TrainingOptions& options) {
+  std::vector<Unfreezing> all;
+  for (const std::string& entry : options.unfreeze) {
+    const size_t colon = entry.rfind(':');
+    const char* const end = entry.data() + entry.size();
+    if (colon != std::string::npos && colon > 0) {
+      Unfreezing one{.layers = entry.substr(0, colon)};
+      const auto [last, error] = std::from_chars(entry.data() + colon + 1, end, one.epoch);
+      if (error == std::errc() && last == end && one.epoch >= 2) {
+        all.push_back(std::move(one));
+        continue;
+      }
+    }
+    throw InvalidArgument(
+        "[training] unfreeze must have entries LAYERS:EPOCH with epochs from 2 on, received `" +
+            entry + "`",
+        "for example \"layer4*:3\"");
+  }
+  return all;
 }
 
 std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {

@@ -153,7 +153,13 @@ enum class Sampling : uint8_t {
   balanced  // as many, but those of each class with the same probability; see MiniBatchQueueOptions
 };
 
-// How the training data is read. The result does not depend on the last three.
+// Whether results of frozen layers are kept.
+enum class KeepFeatures : uint8_t {
+  automatic,  // "auto": where nothing changes them
+  never
+};
+
+// How the training data is read. The result does not depend on the last four.
 struct DataOptions {
   Shuffle shuffle = Shuffle::every_epoch;
   Sampling sampling = Sampling::all;
@@ -168,6 +174,11 @@ struct DataOptions {
   int64_t loader_threads = 1;
   int64_t prefetch = 4;     // mini-batches prepared ahead
   int64_t cache_mib = 512;  // decoded images kept in memory, MiB
+  // The results of frozen layers are computed once for an observation and kept in memory, in what
+  // the images leave of cache_mib, if the inputs are the same in all epochs and the layers draw no
+  // random numbers and do not compute with several observations. On the CPU, for the network's loss
+  // and not for sequences.
+  KeepFeatures keep_features = KeepFeatures::automatic;
 };
 
 struct ShardOptions {
@@ -284,6 +295,9 @@ struct TrainingOptions {
   // follows the mini-batches (statistics of batch normalization) is still updated, except in layers
   // with statistics = "moving".
   std::vector<std::string> freeze = {};
+  // Layers of `freeze` that begin to learn with an epoch (from 1), their solver's state then being
+  // zero: "LAYERS:EPOCH", with a name or pattern. Only on the CPU.
+  std::vector<std::string> unfreeze = {};
   BatchNormalizationStatistics batch_normalization_statistics =
       BatchNormalizationStatistics::moving;
 
@@ -328,6 +342,14 @@ struct TrainingHost {
   std::string name;
   int workers = 1;
 };
+
+// An entry of TrainingOptions::unfreeze.
+struct Unfreezing {
+  std::string layers;  // a name or pattern
+  int64_t epoch = 1;   // the first one, from 1, in which they learn
+};
+// Throws InvalidArgument for an entry of another form, and for an epoch before the second one.
+std::vector<Unfreezing> unfreezings_of(const TrainingOptions& options);
 
 // Parses options.workers.hosts. Throws InvalidArgument for an invalid or repeated entry.
 // Thread-safe.

@@ -50,7 +50,11 @@ std::vector<PassTimes> time_passes(ThreadPool& pool, const Plan& plan,
       clear_inputs(run);
       own.begin();
       run.forward(step, &own);
-      run.backward(step, &own);
+      if (run.plan().kept_part() != nullptr) {
+        run.backward_rest(step, &own);
+      } else {
+        run.backward(step, &own);
+      }
     }
   });
   return times;

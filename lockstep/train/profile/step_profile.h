@@ -20,6 +20,7 @@ struct StepAccounts {
     inputs = open("inputs of shards");
     losses = open("losses of shards");
     results = open("results of shards");
+    kept = open("results of frozen layers");
     sums = open("sums over shards");
     threshold = open("gradient threshold");
     layouts = open("layouts of gradients");
@@ -31,8 +32,8 @@ struct StepAccounts {
     meanwhile = open("next mini-batch");
     between = open("between calls");
   }
-  int waiting, plans, inputs, losses, results, sums, threshold, layouts, gradients, solver, packing,
-      digests, statistics, meanwhile, between;
+  int waiting, plans, inputs, losses, results, kept, sums, threshold, layouts, gradients, solver,
+      packing, digests, statistics, meanwhile, between;
 };
 
 // Must not change while a thread charges.

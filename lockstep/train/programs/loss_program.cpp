@@ -187,7 +187,7 @@ void LossProgram::make_sums(const Plan& plan) {
     const std::string name = sum.name + ": gradient of parameters";
     sum_accounts_.push_back(profile_->profiler.account(Phase::backward, name));
   }
-  keeping_ = profile_->profiler.account(Phase::step, "operands of sums over shards");
+  keeping_account_ = profile_->profiler.account(Phase::step, "operands of sums over shards");
 }
 
 size_t LossProgram::operand_bytes(std::span<const IndexRange> rows) {
@@ -210,7 +210,7 @@ void LossProgram::compute_bundle(size_t bundle, int thread) {
                             std::span(work_->summaries).subspan(at, count), thread},
                            charge);
   sums_->keep(own, first - work_->rows.front().first);
-  if (profile_) profile_->profiler.charge(thread, keeping_);
+  if (profile_) profile_->profiler.charge(thread, keeping_account_);
 }
 
 void LossProgram::add_gradients(int64_t piece, int thread) {
@@ -233,20 +233,25 @@ void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
 PlanRun& LossProgram::run(ShapeRuns& of, const Task& task, ThreadTimer& charge) {
   PlanRun& run = threads_[static_cast<size_t>(task.thread)].of(*of.plan);
   ++of.calls[static_cast<size_t>(task.thread)];
-  const IndexRange rows{task.rows.front().first, task.rows.back().end() - task.rows.front().first};
-  for (size_t k = 0; k < arrays_.size(); ++k) {
-    const int64_t steps = task.shape.steps_of(plans_.arrays()[k].sequence);
-    arrays_[k].copy(rows, steps, run.input(static_cast<int>(k)));
-  }
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
+  const bool rest = knows(run, task.rows.front());
+  copy_inputs(run, task, rest);
   charge(&StepAccounts::inputs);
-  run.forward(step, charge.watch(run.plan()));
+  if (rest) {
+    run.forward_rest(step, charge.watch(run.plan()));
+  } else {
+    run.forward(step, charge.watch(run.plan()));
+  }
   summarize(run, task);
   charge(&StepAccounts::losses);
   for (size_t i = 0; i < task.rows.size(); ++i) {
     fail_point("backward", task.iteration, task.shard + static_cast<int64_t>(i));
   }
-  run.backward(step, charge.watch(run.plan()));
+  if (run.plan().kept_part() != nullptr) {
+    run.backward_rest(step, charge.watch(run.plan()));
+  } else {
+    run.backward(step, charge.watch(run.plan()));
+  }
   return run;
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/programs/kept_results.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
 #include "lockstep/train/programs/shard_summary.h"
@@ -49,7 +50,7 @@ class MiniBatchProgram : public ShardProgram {
 // size (shard_summary.h).
 class BuiltInLossProgram : public MiniBatchProgram {
  public:
-  void set_batch(const MiniBatch& batch) final;
+  void set_batch(const MiniBatch& batch) override;
   void report(std::span<const IndexRange> shards, const SummaryOf& summary,
               IterationOutcome& outcome) const final;
   void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
@@ -100,12 +101,20 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
  public:
   // See BuiltInLossProgram. The profile must stay alive.
   LossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs,
-              StepProfile* profile = nullptr, bool mixed = false)
-      : BuiltInLossProgram(network, options, std::move(inputs), mixed), profile_(profile) {}
+              StepProfile* profile = nullptr, bool mixed = false, KeepingSetup keeping = {});
 
+  void set_batch(const MiniBatch& batch) override;
   void prepare(std::span<const IndexRange> shards, int workers) override;
-  BundledProgram* bundled() override { return plans_.shards_together() ? this : nullptr; }
+  // Kept results are those of shards one by one.
+  BundledProgram* bundled() override {
+    return plans_.shards_together() && !keeps_results() ? this : nullptr;
+  }
   void prepare_shards() override;
+  int64_t begin_shards(std::span<const IndexRange> shards,
+                       std::span<const int64_t> numbers) override;
+  IndexRange shards_before(int64_t task) const override;
+  void compute_before(int64_t task, int64_t iteration, int thread) override;
+  void end_before() override;
   ShardGradients compute(const ShardTask& task) override;
   void time_passes(ThreadPool& pool, PassFloors& floors) override;
 
@@ -136,6 +145,16 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
     return sums_->parts(piece);
   }
 
+  // The part of the plans that frozen layers compute; null: there is none.
+  const KeptPart* kept_part() const;
+  bool keeps_results() const;
+  // Divides the plans by the layers that are frozen in an epoch (from 1).
+  void freeze_for(int64_t epoch);
+  void say_what_is_kept(const KeptPart& part);
+  // Whether the results of all these rows are known.
+  bool knows(const PlanRun& run, const IndexRange& rows) const;
+  void copy_inputs(PlanRun& run, const Task& task, bool rest) const;
+
   void make_sums(const Plan& plan);
   void add_runs(Runs& runs, const ShardShape& shape, int threads,
                 const std::shared_ptr<const Plan>& plan);
@@ -148,6 +167,14 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void time_sums(ThreadPool& pool, PassFloors& floors);
 
   StepProfile* const profile_;
+  const KeepingSetup keeping_;
+  std::vector<int64_t> first_epochs_;  // by parameter, in which it learns; empty: nothing is frozen
+  std::vector<bool> frozen_;           // by parameter, in this epoch
+  std::vector<std::shared_ptr<const Plan>> former_plans_;
+  KeptResults kept_;
+  const std::vector<KeptResults::Task>* before_ = nullptr;
+  std::span<const int64_t> observations_;  // of the mini-batch
+  bool told_ = false;
   std::map<ShardShape, int> wanted_;  // threads that compute such shards one by one
   Runs runs_, bundle_runs_;
   std::vector<RunsInTurn> threads_;
@@ -155,7 +182,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   std::optional<ShardSums> sums_;
   std::atomic<bool> sums_used_{false};  // by use_gradients()
   std::vector<int> sum_accounts_;       // of the profile, by sum
-  int keeping_ = 0;                     // account
+  int keeping_account_ = 0;
 };
 
 }  // namespace lockstep

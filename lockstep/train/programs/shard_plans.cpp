@@ -10,6 +10,7 @@
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/sequences.h"
+#include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
@@ -57,6 +58,7 @@ std::shared_ptr<const Plan> ShardPlans::plan(const ShardShape& shape) {
     together_ = made->shards_together() && statistics_.empty() && !sequences() &&
                 std::count(reached.begin(), reached.end(), false) == 0;
   }
+  if (!first_) first_ = made;
   return plans_.emplace(shape, std::move(made)).first->second;
 }
 
@@ -64,6 +66,13 @@ std::shared_ptr<const Plan> ShardPlans::plan_of_bundle(int64_t rows) {
   std::shared_ptr<const Plan>& plan = plans_of_bundles_[rows];
   if (!plan) plan = compiled({rows}, true);
   return plan;
+}
+
+void ShardPlans::divide(std::vector<bool> frozen) {
+  if (frozen == frozen_) return;
+  frozen_ = std::move(frozen);
+  plans_.clear();
+  first_.reset();
 }
 
 std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool bundle) {
@@ -95,6 +104,21 @@ std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool b
   carries_ = lowered.mark_carries();
   most_rows_ = std::max(most_rows_, bundle ? 0 : size);
   describe(lowered, loss.target, types);
+  Unchanging unchanging;
+  if (!frozen_.empty() && !bundle && !sequences() && carries_.empty()) {
+    unchanging = {.rows = size,
+                  .parameters = frozen_,
+                  .states = std::vector<bool>(network_.state().size(), true),
+                  .inputs = std::vector<bool>(inputs_, true),
+                  .over_rows = {}};
+    for (const MovingStatistics& s : statistics_) {
+      for (const int state : {s.mean_state, s.variance_state}) {
+        unchanging.states[static_cast<size_t>(state)] = false;
+      }
+      unchanging.over_rows.insert(unchanging.over_rows.end(), {s.mean_output, s.variance_output});
+    }
+    options.unchanging = &unchanging;
+  }
   const Shape& output = lowered.graph.shape(scores);
   outputs_ = output.elements() / (output_sequence() >= 0 ? size * output[1] : size);
   pixels_ = labeled_ && arrays_.back().sequence < 0 && arrays_.back().shape.rank() > 0

@@ -75,6 +75,11 @@ class ShardPlans {
   // shards. Needs shards_together().
   std::shared_ptr<const Plan> plan_of_bundle(int64_t rows);
 
+  // Divides all plans but those of bundles (Plan::kept_part()): the parameters with `true` do not
+  // change. Drops the plans that were compiled before; gradient_layout() stays. On the CPU, and not
+  // for networks with sequences or states by row, whose plans stay whole.
+  void divide(std::vector<bool> frozen);
+
   // The following functions need a first plan.
   const GradientLayout& gradient_layout() const { return layout_; }
   // Whether several shards may be computed together (Plan::shards_together()).
@@ -105,6 +110,8 @@ class ShardPlans {
   // Where each pixel of an output has a label: their number, else 0.
   int64_t pixels() const { return pixels_; }
   const std::vector<MovingStatistics>& statistics() const { return statistics_; }
+  // Of the plan that was compiled first since divide(); null: it is not divided.
+  const KeptPart* kept_part() const { return first_ ? first_->kept_part() : nullptr; }
   // Number of elements of all means and variances.
   int64_t statistic_elements() const;
 
@@ -123,7 +130,9 @@ class ShardPlans {
   size_t inputs_ = 0;
   std::map<ShardShape, std::shared_ptr<const Plan>> plans_;
   std::map<int64_t, std::shared_ptr<const Plan>> plans_of_bundles_;
+  std::shared_ptr<const Plan> first_;  // since divide()
   bool together_ = false;
+  std::vector<bool> frozen_;  // by parameter; empty: plans are not divided
   GradientLayout layout_;
   bool labeled_ = true;
   int64_t outputs_ = 0, pixels_ = 0;

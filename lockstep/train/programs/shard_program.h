@@ -81,6 +81,25 @@ class ShardProgram {
   // Must be called after prepare() and before compute(), by one thread.
   virtual void prepare_shards() {}
 
+  // On the CPU: begins the shards of an iteration that are computed one by one, of which this
+  // process computes those with these numbers (a number may occur twice). Returns the number of
+  // tasks that threads complete before the first shard. They call compute_before() for each one,
+  // and then one thread calls end_before().
+  virtual int64_t begin_shards(std::span<const IndexRange> shards,
+                               std::span<const int64_t> numbers) {
+    (void)shards, (void)numbers;
+    return 0;
+  }
+  // The shards that task `task` computes for.
+  virtual IndexRange shards_before(int64_t task) const {
+    (void)task;
+    return {};
+  }
+  virtual void compute_before(int64_t task, int64_t iteration, int thread) {
+    (void)task, (void)iteration, (void)thread;
+  }
+  virtual void end_before() {}
+
   // On the CPU: computes the shard. On a device: adds the work to the worker's stream.
   virtual ShardGradients compute(const ShardTask& task) = 0;
   // On a device, after its work is done: completes the summary.

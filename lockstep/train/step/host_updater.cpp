@@ -37,7 +37,16 @@ HostUpdater::HostUpdater(Network& network, Solver& solver, ThreadPool& pool,
       arrays_(network.parameters().size()),
       limited_(static_cast<size_t>(pool.size())),
       digests_(network.parameters().size()) {
-  for (const auto& p : network.parameters()) frozen_.push_back(is_frozen(p.name, options.freeze));
+  for (const auto& p : network.parameters()) {
+    first_epochs_.push_back(first_learning_epoch(p.name, options));
+  }
+  frozen_.resize(first_epochs_.size());
+}
+
+void HostUpdater::find_frozen(const UpdateScalars& scalars) {
+  for (size_t p = 0; p < frozen_.size(); ++p) {
+    frozen_[p] = scalars.number_since(first_epochs_[p]) < 1;
+  }
 }
 
 void HostUpdater::bind(std::byte* gradient_sum) {
@@ -227,6 +236,7 @@ void HostUpdater::finish(const Piece& piece, int thread) {
 }
 
 void HostUpdater::apply(const UpdateScalars& scalars, size_t) {
+  find_frozen(scalars);
   const double observations = scalars.observations * loss_scale_;
   std::vector<double> divisors;
   if (threshold_.wanted() && !threshold_.of_elements()) divisors = limit_gradients(observations);
@@ -249,6 +259,7 @@ void HostUpdater::apply(const UpdateScalars& scalars, size_t) {
 bool HostUpdater::finishes_sums() const { return !threshold_.wanted() || threshold_.of_elements(); }
 
 void HostUpdater::finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scalars) {
+  find_frozen(scalars);
   Cut& pieces = cut_of_unfinished_;
   if (pieces.parts != parts()) pieces = cut(sum, firsts_);
   begin(pieces);

@@ -70,6 +70,7 @@ class HostUpdater final : public Updater, private GradientUser {
     return arrays_[parameter];
   }
   void use(const ParameterBlock& block, const float* sum, int thread) override;
+  void find_frozen(const UpdateScalars& scalars);
   // After the last element of a piece.
   void finish(const Piece& piece, int thread);
 
@@ -80,7 +81,8 @@ class HostUpdater final : public Updater, private GradientUser {
   const StepProfile* const profile_;
   const GradientThreshold threshold_;
   const double loss_scale_;
-  std::vector<bool> frozen_;  // by parameter
+  std::vector<int64_t> first_epochs_;  // by parameter, in which it learns
+  std::vector<bool> frozen_;           // by parameter, in this iteration
   std::optional<GradientSums> gradients_;
   Cut cuts_[2];                    // by whether all sums are converted; made when needed
   Cut cut_of_unfinished_;          // pieces as in an unfinished sum

@@ -132,8 +132,27 @@ void ThreadExecutor::rest(int thread, const std::atomic<int>& busy, bool until_i
   charge(&StepAccounts::meanwhile);
 }
 
+void ThreadExecutor::compute_before(const ShardIteration& it) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < it.own.count + it.repeats; ++i) {
+    if (!is_alone(it.number, shard_of(it, i))) numbers.push_back(shard_of(it, i));
+  }
+  const int64_t tasks = program().begin_shards(it.shards, numbers);
+  if (tasks == 0) return;
+  const auto body = [&](int64_t task, int thread, const ArithmeticMode& mode) {
+    note(thread, program().shards_before(task));
+    program().compute_before(task, it.number, thread);
+    mode.check();
+    note(thread, IndexRange{});
+  };
+  for_each_shard(pool_, tasks, body, threads(),
+                 [this](int thread, const std::atomic<int>& busy) { rest(thread, busy, false); });
+  program().end_before();
+}
+
 void ThreadExecutor::compute_one_by_one(ShardIteration& it) {
   program().prepare_shards();
+  compute_before(it);
   for_each(it, it.own.count + it.repeats, [&](int64_t i, int thread, const ArithmeticMode& mode) {
     compute(it, i, thread, mode);
   });

@@ -44,6 +44,8 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
 
   void compute(ShardIteration& it, int64_t i, int thread, const ArithmeticMode& mode);
   void compute_one_by_one(ShardIteration& it);
+  // What the program computes before the shards of an iteration.
+  void compute_before(const ShardIteration& it);
   // Whether these shards can be computed together. Checks, shards that are suspected, and tests
   // that change gradients need the gradients of each shard.
   bool can_bundle(const ShardIteration& it, const IndexRange& shards) const;

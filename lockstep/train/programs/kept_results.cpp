@@ -1,0 +1,141 @@
+#include "lockstep/train/programs/kept_results.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+// Rows are allocated together, about a MiB at a time.
+size_t rows_of_slab(size_t row_bytes) { return std::max<size_t>(1, (size_t{1} << 20) / row_bytes); }
+
+}  // namespace
+
+// Memory for one more row, or null.
+std::byte* KeptResults::room(Size& size) {
+  const size_t count = rows_of_slab(size.row_bytes);
+  if (size.left == 0) {
+    const size_t bytes = count * size.row_bytes;
+    if (bytes_ + bytes > most_bytes_) return nullptr;
+    size.slabs.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    size.left = count;
+    bytes_ += bytes;
+  }
+  return size.slabs.back().get() + (count - size.left--) * size.row_bytes;
+}
+
+std::byte* KeptResults::passing(Size& size) {
+  if (size.passed == size.passing.size()) {
+    size.passing.push_back(std::make_unique_for_overwrite<std::byte[]>(size.row_bytes));
+  }
+  return size.passing[size.passed++].get();
+}
+
+std::byte* KeptResults::find_place(Size& size, int64_t observation, bool& missing) {
+  missing = false;
+  const auto found = size.rows.find(observation);
+  Row* row = found == size.rows.end() ? nullptr : &found->second;
+  if (row != nullptr && (row->valid || row->pending == iteration_)) return row->data;
+  missing = true;
+  if (row == nullptr) {
+    std::byte* const data = room(size);
+    if (data == nullptr) return passing(size);
+    row = &size.rows.emplace(observation, Row{.data = data}).first->second;
+  }
+  row->pending = iteration_;
+  pending_.push_back(row);
+  return row->data;
+}
+
+const std::vector<KeptResults::Task>& KeptResults::begin(
+    std::span<const int64_t> observations, std::span<const IndexRange> shards,
+    std::span<const int64_t> numbers, const std::function<size_t(int64_t size)>& row_bytes) {
+  ++iteration_;
+  pending_.clear();
+  tasks_.clear();
+  shards_.clear();
+  places_.assign(observations.size(), nullptr);
+  for (auto& [rows, size] : sizes_) {
+    size.passed = 0;
+    size.missing.clear();
+    size.missing_shards.clear();
+  }
+  for (const int64_t number : numbers) {
+    const IndexRange& shard = shards[static_cast<size_t>(number)];
+    const auto [at, first] = sizes_.try_emplace(shard.count);
+    Size& size = at->second;
+    if (first) size.row_bytes = row_bytes(shard.count);
+    if (size.row_bytes == 0) continue;
+    shards_.emplace_back(shard.count, shard);
+    for (int64_t row = shard.first; row < shard.end(); ++row) {
+      std::byte*& place = places_[static_cast<size_t>(row)];
+      if (place != nullptr) continue;  // a shard that is computed twice
+      bool missing = false;
+      place = find_place(size, observations[static_cast<size_t>(row)], missing);
+      if (!missing) continue;
+      size.missing.push_back(row);
+      size.missing_shards.push_back(number);
+    }
+  }
+  for (auto& [rows, size] : sizes_) add_tasks(rows, size);
+  return tasks_;
+}
+
+void KeptResults::add_tasks(int64_t rows, Size& size) {
+  const auto most = static_cast<size_t>(rows);
+  for (size_t first = 0; first < size.missing.size(); first += most) {
+    const size_t end = std::min(first + most, size.missing.size());
+    Task task{.size = rows, .rows = {}, .shards = {}};
+    for (size_t i = first; i < end; ++i) task.rows.push_back(size.missing[i]);
+    const auto [low, high] =
+        std::minmax_element(size.missing_shards.begin() + static_cast<std::ptrdiff_t>(first),
+                            size.missing_shards.begin() + static_cast<std::ptrdiff_t>(end));
+    task.shards = {*low, *high - *low + 1};
+    tasks_.push_back(std::move(task));
+  }
+  if (size.tried || size.missing.empty()) return;
+  size.tried = true;
+  if (rows == 1) return;
+  size.trial = std::make_unique_for_overwrite<std::byte[]>(most * size.row_bytes);
+  size.tried_row = size.missing.front();
+  tasks_.push_back({.size = rows,
+                    .rows = {size.tried_row},
+                    .shards = {size.missing_shards.front(), 1},
+                    .trial = size.trial.get()});
+}
+
+bool KeptResults::finish() {
+  bool same = true;
+  for (Row* const row : pending_) row->valid = true;
+  pending_.clear();
+  for (auto& [rows, size] : sizes_) {
+    if (!size.trial) continue;
+    const std::byte* const expected = place(size.tried_row);
+    bool equal = true;
+    for (int64_t i = 0; i < rows; ++i) {
+      const std::byte* const other = size.trial.get() + static_cast<size_t>(i) * size.row_bytes;
+      equal = equal && std::memcmp(other, expected, size.row_bytes) == 0;
+    }
+    size.trial.reset();
+    if (equal) continue;
+    same = false;
+    for (const auto& [count, shard] : shards_) {
+      if (count != rows) continue;
+      std::fill_n(places_.begin() + shard.first, shard.count, nullptr);
+    }
+    bytes_ -= size.slabs.size() * rows_of_slab(size.row_bytes) * size.row_bytes;
+    size = {.row_bytes = 0, .tried = true};
+  }
+  return same;
+}
+
+void KeptResults::clear() {
+  sizes_.clear();
+  places_.clear();
+  pending_.clear();
+  tasks_.clear();
+  shards_.clear();
+  bytes_ = 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// Results of frozen layers by observation (engine/plan/kept_part.h), and what has to be computed
+// before the shards of an iteration.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/base/numeric/index_range.h"
+
+namespace lockstep {
+
+// What a program may keep, and what it says about that.
+struct KeepingSetup {
+  size_t most_bytes = 0;       // that results may take; 0: nothing is kept
+  std::string prevented = {};  // why nothing can be kept; "": it can
+  int64_t observations = 0;    // of the training
+  bool several_epochs = true;  // else nothing would be used again
+  std::function<void(const std::string&)> notice = {};
+
+  bool keeps() const { return most_bytes > 0 && prevented.empty() && several_epochs; }
+};
+
+// Plans for shards of different sizes may round in different ways, so each size has results of its
+// own. Not thread-safe, but threads may fill the places of different tasks.
+class KeptResults {
+ public:
+  explicit KeptResults(size_t most_bytes) : most_bytes_(most_bytes) {}
+
+  // Rows of the mini-batch whose results one run computes.
+  struct Task {
+    int64_t size = 0;            // rows of the plan
+    std::vector<int64_t> rows;   // at most `size`; the first one also stands in for missing ones
+    IndexRange shards;           // from the shard of the first row to that of the last one
+    std::byte* trial = nullptr;  // if given, receives what all `size` rows give, one after another
+  };
+
+  // Begins an iteration with these observations. `numbers`: of the shards that are computed here.
+  // `row_bytes`: of the results of a row in plans of a size; 0: nothing is kept in them. Returns
+  // the tasks, whose results go to place(row).
+  const std::vector<Task>& begin(std::span<const int64_t> observations,
+                                 std::span<const IndexRange> shards,
+                                 std::span<const int64_t> numbers,
+                                 const std::function<size_t(int64_t size)>& row_bytes);
+  // All tasks are done. Returns false if the results of a row depend on its place or on other rows:
+  // then nothing is kept in plans of that size.
+  bool finish();
+  // The results of a row of the mini-batch; null: they are not known.
+  std::byte* place(int64_t row) const {
+    return places_.empty() ? nullptr : places_[static_cast<size_t>(row)];
+  }
+  // Begins an iteration in which no results are known.
+  void begin_nothing() { places_.clear(); }
+  // Forgets everything.
+  void clear();
+  size_t bytes() const { return bytes_; }
+
+ private:
+  struct Row {
+    std::byte* data = nullptr;
+    bool valid = false;
+    int64_t pending = 0;  // number of the iteration that computes it
+  };
+  struct Size {
+    size_t row_bytes = 0;
+    bool tried = false;
+    std::unordered_map<int64_t, Row> rows = {};  // by observation
+    std::vector<std::unique_ptr<std::byte[]>> slabs = {};
+    size_t left = 0;                                         // rows in the last slab
+    std::vector<std::unique_ptr<std::byte[]>> passing = {};  // of rows that are not kept
+    size_t passed = 0;                                       // used in this iteration
+    std::vector<int64_t> missing = {}, missing_shards = {};
+    std::unique_ptr<std::byte[]> trial = {};
+    int64_t tried_row = 0;
+  };
+
+  std::byte* room(Size& size);
+  std::byte* passing(Size& size);
+  std::byte* find_place(Size& size, int64_t observation, bool& missing);
+  void add_tasks(int64_t rows, Size& size);
+
+  const size_t most_bytes_;
+  size_t bytes_ = 0;
+  int64_t iteration_ = 0;
+  std::map<int64_t, Size> sizes_;
+  std::vector<std::byte*> places_;  // by row
+  std::vector<Row*> pending_;
+  std::vector<Task> tasks_;
+  std::vector<std::pair<int64_t, IndexRange>> shards_;  // of this iteration, with their size
+};
+
+}  // namespace lockstep
