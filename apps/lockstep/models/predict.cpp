@@ -15,6 +15,7 @@
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/image_options.h"
+#include "apps/lockstep/models/predicted_inputs.h"
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
@@ -63,81 +64,6 @@ TableOptions tables_of(const PredictArguments& a, const Network& network) {
 CsvOptions table_options(const PredictArguments& a, const Network& network, size_t input) {
   return csv_options(tables_of(a, network), input, input == 0 && !a.label_column.empty());
 }
-
-// Observations that cannot be read become zeros, so that the others are predicted all the same.
-// Their outputs are not used. Errors of a store in the network end the work, as they may concern
-// every object.
-class Tolerant final : public DatastoreWrapper {
- public:
-  // The shapes are those of the network's inputs, in order.
-  Tolerant(DatastorePtr store, std::vector<Shape> shapes)
-      : DatastoreWrapper(std::move(store)), shapes_(std::move(shapes)) {}
-
-  lockstep::Example read(int64_t index) const override {
-    try {
-      return wrapped().read(index);
-    } catch (const FileError& error) {
-      if (storage::is_address(name(index))) throw;
-      note(index, error);
-    } catch (const DataError& error) {
-      note(index, error);
-    }
-    lockstep::Example example;
-    const ExampleSpec announced = spec();
-    for (size_t i = 0; i < announced.inputs.size(); ++i) {
-      const ValueSpec& input = announced.inputs[i];
-      const bool image = input.kind == ValueKind::image;
-      const Shape& shape = image ? shapes_.at(i) : input.shape;
-      const auto count = static_cast<size_t>(shape.elements());
-      if (input.type == DType::i32) {
-        example.inputs.emplace_back(IntegerArray{shape, std::vector<int32_t>(count)});
-      } else if (image) {
-        example.inputs.emplace_back(
-            Image{shape[1], shape[2], shape[0], std::vector<uint8_t>(count)});
-      } else {
-        example.inputs.emplace_back(Array{shape, std::vector<float>(count)});
-      }
-    }
-    example.target = ClassLabel{0};
-    return example;
-  }
-  const ImageFacts* facts(int64_t index) const override { return wrapped().facts(index); }
-
-  bool failed(int64_t index) const {
-    const MutexLock lock(mutex_);
-    return failed_.contains(index);
-  }
-  // In the order of the listing.
-  std::vector<UnreadableImage> skipped() const {
-    const MutexLock lock(mutex_);
-    std::vector<UnreadableImage> images;
-    for (const auto& [index, error] : failed_) images.push_back({name(index), error.reason});
-    return images;
-  }
-  // Throws the error of what could not be read, if anything.
-  void refuse() const {
-    const MutexLock lock(mutex_);
-    if (failed_.empty()) return;
-    const auto& [reason, hint] = failed_.begin()->second;
-    if (failed_.size() == 1) throw DataError(reason, hint.empty() && size() > 1 ? skip_hint : hint);
-    throw DataError(fmt::format("[predict] {} of {} images cannot be read; the first: {}",
-                                failed_.size(), size(), reason),
-                    std::ssize(failed_) < size() ? skip_hint : hint);
-  }
-
- private:
-  struct Reason {
-    std::string reason, hint;
-  };
-  void note(int64_t index, const Error& error) const {
-    const MutexLock lock(mutex_);
-    failed_.insert({index, {error.what(), error.hint()}});
-  }
-
-  const std::vector<Shape> shapes_;
-  mutable Mutex mutex_;
-  mutable std::map<int64_t, Reason> failed_ LOCKSTEP_GUARDED_BY(mutex_);
-};
 
 // What outputs belong to: observations, or the steps of sequences.
 struct OutputRow {
@@ -312,28 +238,6 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
     return arrays ? encode_npy(output, shape) : encode_png(image_of(output, shape));
   });
 }
-
-// Notes the sizes of the images that are read.
-class Measured final : public DatastoreWrapper {
- public:
-  using DatastoreWrapper::DatastoreWrapper;
-  lockstep::Example read(int64_t index) const override {
-    lockstep::Example example = wrapped().read(index);
-    if (const auto* const image = std::get_if<Image>(&example.inputs.at(0))) {
-      const MutexLock lock(mutex_);
-      sizes_[index] = {image->height, image->width};
-    }
-    return example;
-  }
-  Size2d size_of(int64_t index) const {
-    const MutexLock lock(mutex_);
-    return sizes_.at(index);
-  }
-
- private:
-  mutable Mutex mutex_;
-  mutable std::map<int64_t, Size2d> sizes_ LOCKSTEP_GUARDED_BY(mutex_);
-};
 
 // Writes the classes of the pixels as label images. Those of images that were resized have the
 // images' own sizes: `measured`, else null.

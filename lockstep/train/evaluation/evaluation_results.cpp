@@ -34,11 +34,11 @@ void EvaluationResults::begin_metrics() {
   kept_.clear();
   if (batches_.against() == Against::nothing || measures_.metrics.empty()) return;
   const Shape& output = batches_.output();
-  metrics_.emplace(measures_.metrics,
-                   MetricProblem{batches_.classes(),
-                                 batches_.pixels() > 0 ? Shape{output[0]} : output,
-                                 batches_.parts()},
-                   batches_.chunks());
+  metrics_.emplace(
+      measures_.metrics,
+      MetricProblem{batches_.classes(), batches_.pixels() > 0 ? Shape{output[0]} : output,
+                    batches_.parts()},
+      batches_.chunks());
 }
 
 IndexRange EvaluationResults::observations_of(int64_t chunk) const {

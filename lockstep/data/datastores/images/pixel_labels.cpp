@@ -266,7 +266,9 @@ Palette voc_palette() {
 
 std::array<uint8_t, 3> color_of(const std::vector<int64_t>& value) {
   std::array<uint8_t, 3> color{};
-  std::ranges::copy(value, color.begin());
+  for (size_t c = 0; c < color.size() && c < value.size(); ++c) {
+    color[c] = static_cast<uint8_t>(value[c]);
+  }
   return color;
 }
 
