@@ -1,0 +1,314 @@
+// Results of frozen layers that are kept change no bit of a training, and layers that begin to
+// learn do so as if they had been frozen until then.
+#include "lockstep/train/programs/kept_results.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/device/poison.h"
+#include "lockstep/engine/nn/lowering.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::message_of;
+using testing::Recorder;
+using testing::some_digits;
+
+constexpr const char* kKept = "the results of frozen layers are kept";
+constexpr const char* kComputed = "are computed in each iteration, because ";
+
+// The results of "joined" and "first" are read by layers that learn. "wide" has enough channels and
+// columns for images in lanes.
+Network frozen_below() {
+  Network n;
+  n.add(image_input({.height = 28, .width = 28, .channels = 1}), "input");
+  n.add(convolution2d({.filters = 6, .kernel = {3, 3}, .stride = {2, 2}, .padding = same_padding}),
+        "first");
+  n.add(batch_normalization({.statistics = "moving"}), "norm");
+  n.add(relu(), "relu");
+  n.add(convolution2d({.filters = 6, .kernel = {3, 3}, .padding = same_padding}), "second");
+  n.add(addition(), "joined", {"second", "relu"});
+  n.add(dropout({.probability = 0.2}), "dropout");
+  n.add(convolution2d({.filters = 12, .kernel = {3, 3}, .padding = same_padding}), "third");
+  n.add(batch_normalization(), "live");
+  n.add(convolution2d({.filters = 12, .kernel = {1, 1}}), "side", {"first"});
+  n.add(addition(), "sum", {"live", "side"});
+  n.add(fully_connected({.units = 10}), "head");
+  n.add(softmax(), "softmax");
+  n.initialize(3);
+  return n;
+}
+
+TrainingOptions frozen_options(int64_t threads = 2) {
+  TrainingOptions options;
+  options.mini_batch_size = 32;
+  options.shards.size = 16;
+  options.max_epochs = 3;
+  options.threads = threads;
+  options.solver.initial_learning_rate = 0.02;
+  options.solver.gradient_threshold = 1;
+  options.validation.frequency = 3;
+  options.shards.check_frequency = 2;
+  options.freeze = {"first", "norm", "second"};
+  return options;
+}
+
+TrainingData digits() { return {.training = some_digits(100), .validation = some_digits(70, 300)}; }
+
+struct Trained {
+  TrainingResult result;
+  std::vector<std::string> notices;
+
+  bool says(const std::string& text) const {
+    return std::ranges::any_of(
+        notices, [&](const std::string& notice) { return notice.find(text) != notice.npos; });
+  }
+};
+
+Trained trained(KeepFeatures keep, TrainingOptions options, const TrainingData& data = digits(),
+                const std::function<Network()>& make = frozen_below, TrainingControl control = {}) {
+  Network network = make();
+  Recorder recorder;
+  options.data.keep_features = keep;
+  control.observers = {&recorder};
+  TrainingResult result = train(network, data, options, control);
+  return {std::move(result), recorder.notices};
+}
+
+void expect_same(const Trained& a, const Trained& b) {
+  EXPECT_EQ(a.result.digest, b.result.digest);
+  EXPECT_EQ(a.result.network_digest, b.result.network_digest);
+  ASSERT_EQ(a.result.validations.size(), b.result.validations.size());
+  for (size_t i = 0; i < a.result.validations.size(); ++i) {
+    EXPECT_EQ(a.result.validations[i].loss, b.result.validations[i].loss);
+  }
+}
+
+TEST(KeptResultsOfLayers, ChangeNoBit) {
+  const Trained never = trained(KeepFeatures::never, frozen_options());
+  EXPECT_FALSE(never.says("frozen layers"));
+  for (const int64_t threads : {1, 2, 5}) {
+    const Trained kept = trained(KeepFeatures::automatic, frozen_options(threads));
+    // 6 + 6 channels of 14 x 14
+    EXPECT_TRUE(kept.says(std::string(kKept) + ": 0.9 MiB for 100 of 100")) << kept.notices.size();
+    expect_same(never, kept);
+  }
+}
+
+// What is read without having been computed, or loaded, would be poison.
+TEST(KeptResultsOfLayers, AreAllThatTheRestReads) {
+  TrainingOptions options = frozen_options(1);
+  options.max_epochs = 2;
+  const Trained never = trained(KeepFeatures::never, options);
+  for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {
+    const Poisoned poisoned(pattern);
+    expect_same(never, trained(KeepFeatures::automatic, options));
+  }
+}
+
+TEST(KeptResultsOfLayers, ChangeNoBitForShardsOfAnySize) {
+  for (const int64_t shard : {1, 5, 7, 8, 24, 33}) {
+    TrainingOptions options = frozen_options();
+    options.shards.size = shard;
+    options.mini_batch_size = shard * (shard < 10 ? 4 : 1);
+    options.data.last_mini_batch = LastMiniBatch::keep;
+    options.freeze = {"first", "norm", "second"};
+    if (shard == 1) options.max_iterations = 60;
+    const auto make = [shard] {
+      if (shard > 1) return frozen_below();
+      Network one;  // a shard of one observation has no statistics
+      one.add(image_input({.height = 28, .width = 28, .channels = 1}), "input");
+      for (const char* name : {"first", "norm", "second", "third"}) {
+        one.add(convolution2d({.filters = 4, .kernel = {3, 3}}), name);
+      }
+      one.add(fully_connected({.units = 10}), "head");
+      one.add(softmax(), "softmax");
+      one.initialize(3);
+      return one;
+    };
+    // A last shard of one observation would not have statistics.
+    const TrainingData data{.training = some_digits(shard == 33 ? 101 : 103)};
+    const Trained kept = trained(KeepFeatures::automatic, options, data, make);
+    EXPECT_TRUE(kept.says(kKept)) << shard;
+    expect_same(trained(KeepFeatures::never, options, data, make), kept);
+  }
+}
+
+TEST(KeptResultsOfLayers, OfDenseLayersAndOfAllLayersButTheLast) {
+  const auto make = [] {
+    Network n{image_input({.height = 28, .width = 28, .channels = 1}),
+              fully_connected({.units = 20}),
+              relu(),
+              fully_connected({.units = 30}),
+              layer_normalization(),
+              relu(),
+              fully_connected({.units = 10}),
+              softmax()};
+    n.initialize(2);
+    return n;
+  };
+  for (const std::string last : {"fully_connected_1", "layer_normalization_1"}) {
+    for (const char* solver : {"sgdm", "adam"}) {
+      TrainingOptions options = frozen_options();
+      options.solver.type = solver;
+      options.freeze = {"fully_connected_1"};
+      if (last[0] == 'l') options.freeze = {"fully_connected_1", "fully_connected_2", last};
+      const Trained kept = trained(KeepFeatures::automatic, options, digits(), make);
+      EXPECT_TRUE(kept.says(kKept));
+      expect_same(trained(KeepFeatures::never, options, digits(), make), kept);
+    }
+  }
+}
+
+TEST(KeptResultsOfLayers, AreComputedWhereTheMemoryEnds) {
+  const Trained never = trained(KeepFeatures::never, frozen_options());
+  TrainingOptions options = frozen_options();
+  options.data.cache_mib = 1;  // the images take some of it
+  const Trained some = trained(KeepFeatures::automatic, options);
+  EXPECT_TRUE(some.says(kKept)) << some.notices.size();
+  EXPECT_FALSE(some.says("100 of 100"));
+  expect_same(never, some);
+  options.data.cache_mib = 0;
+  const Trained none = trained(KeepFeatures::automatic, options);
+  EXPECT_TRUE(none.says(std::string(kComputed) + "the images leave no room in cache_mib = 0"));
+  expect_same(never, none);
+}
+
+TEST(KeptResultsOfLayers, MayBeginOrEndWithAResume) {
+  const std::string folder = ::testing::TempDir() + "kept_results";
+  TrainingOptions options = frozen_options();
+  options.unfreeze = {"second:3"};
+  const Trained whole = trained(KeepFeatures::never, options);
+  using enum KeepFeatures;
+  for (const auto& [first, then] : {std::pair{automatic, never}, std::pair{never, automatic},
+                                    std::pair{automatic, automatic}}) {
+    for (const int64_t stop : {4, 6, 7}) {  // 6: before the epoch in which "second" learns
+      std::filesystem::remove_all(folder);
+      TrainingControl control{.checkpoint_folder = folder, .stop_after = stop};
+      const Trained begun = trained(first, options, digits(), frozen_below, control);
+      EXPECT_TRUE(begun.result.stopped);
+      options.threads = 1;
+      const Trained ended = trained(then, options, digits(), frozen_below,
+                                    {.checkpoint_folder = folder, .resume = true});
+      EXPECT_EQ(ended.says(kKept), then == automatic);
+      EXPECT_EQ(ended.result.digest, whole.result.digest);
+      EXPECT_EQ(ended.result.network_digest, whole.result.network_digest);
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(KeptResultsOfLayers, AreNotUsedWhereTheyWouldChange) {
+  const auto expect = [](const TrainingOptions& options, const TrainingData& data,
+                         const std::string& reason,
+                         const std::function<Network()>& make = frozen_below) {
+    const Trained not_kept = trained(KeepFeatures::automatic, options, data, make);
+    EXPECT_FALSE(not_kept.says(kKept)) << reason;
+    EXPECT_EQ(not_kept.says(std::string(kComputed) + reason), !reason.empty());
+    expect_same(trained(KeepFeatures::never, options, data, make), not_kept);
+  };
+  TrainingOptions options = frozen_options();
+  options.max_epochs = 2;
+  TrainingData data = digits();
+  data.augmentation.reflect_x = true;
+  expect(options, data, "the training data is augmented");
+  data = digits();
+  data.noise.salt_and_pepper = 0.1;
+  expect(options, data, "noise is added to the training data");
+  options.freeze = {"norm"};  // not "first"
+  expect(options, digits(), "");
+  options.freeze = {"first", "norm", "second"};
+  options.max_epochs = 1;
+  expect(options, digits(), "");
+  options.max_epochs = 2;
+  const auto live = [](LayerPtr layer) {
+    return [layer] {
+      Network n({image_input({.height = 28, .width = 28, .channels = 1}), layer,
+                 convolution2d({.filters = 4, .kernel = {3, 3}}), fully_connected({.units = 10}),
+                 softmax()});
+      n.initialize(1);
+      return n;
+    };
+  };
+  options.freeze = {"batch_normalization_1", "convolution2d_1"};
+  expect(options, digits(), "", live(batch_normalization()));
+  options.freeze = {"convolution2d_1"};
+  expect(options, digits(), "", live(dropout({.probability = 0.3})));
+}
+
+std::vector<float> values_of(const Network& network, const std::string& name) {
+  for (const Parameter& p : network.parameters()) {
+    if (p.name == name) return p.value.to_vector();
+  }
+  return {};
+}
+
+// fine_tuning_test.py compares the values with a reference.
+TEST(Unfreezing, BeginsWithTheEpoch) {
+  for (const char* solver : {"sgdm", "adam", "rmsprop"}) {
+    for (const double threshold : {0.0, 0.5}) {
+      TrainingOptions options = frozen_options();
+      options.solver.type = solver;
+      options.solver.gradient_threshold = threshold;
+      options.solver.initial_learning_rate = 0.001;
+      options.unfreeze = {"sec*:3"};
+      options.max_iterations = 6;  // two epochs
+      Network network = frozen_below(), later = frozen_below();
+      const std::vector<float> before = values_of(network, "second.weights");
+      ASSERT_FALSE(before.empty());
+      (void)train(network, digits(), options);
+      EXPECT_EQ(values_of(network, "second.weights"), before);
+      options.max_iterations = 7;
+      (void)train(later, digits(), options);
+      EXPECT_NE(values_of(later, "second.weights"), before);
+      EXPECT_EQ(values_of(later, "first.weights"), values_of(network, "first.weights"));
+    }
+  }
+}
+
+TEST(Unfreezing, RefusesWhatIsNotFrozen) {
+  const auto refusal = [](std::vector<std::string> unfreeze) {
+    TrainingOptions options = frozen_options();
+    options.unfreeze = std::move(unfreeze);
+    return message_of<InvalidArgument>([&] { (void)trained(KeepFeatures::automatic, options); });
+  };
+  EXPECT_NE(refusal({"secnd:2"}).find("`secnd`, which is not a layer"), std::string::npos);
+  EXPECT_NE(refusal({"third:2"}).find("`freeze` holds no parameter"), std::string::npos);
+  EXPECT_NE(refusal({"relu:2"}).find("`freeze` holds no parameter"), std::string::npos);
+  EXPECT_NE(refusal({"second:4"}).find("max_epochs = 3, received 4"), std::string::npos);
+  EXPECT_NE(refusal({"second"}).find("LAYERS:EPOCH"), std::string::npos);
+}
+
+// The bookkeeping alone: which rows are computed, and which shards they belong to.
+TEST(KeptResultsOfLayers, ComputeWhatIsMissing) {
+  KeptResults kept(size_t{4} << 20);
+  const auto bytes = [](int64_t) { return size_t{64}; };
+  const std::vector<IndexRange> shards{{0, 2}, {2, 2}};
+  const std::vector<int64_t> all{0, 1}, second{1}, first_batch{5, 6, 7, 8}, next{8, 5, 9, 9};
+  EXPECT_EQ(kept.begin(first_batch, shards, all, bytes).size(), 3u);  // and a trial
+  kept.begin_nothing();
+  EXPECT_EQ(kept.place(0), nullptr);
+  // Nothing was finished, so nothing is known.
+  EXPECT_EQ(kept.begin(first_batch, shards, all, bytes).size(), 2u);
+  EXPECT_TRUE(kept.finish());
+  EXPECT_TRUE(kept.begin(first_batch, shards, all, bytes).empty());
+  const auto& tasks = kept.begin(next, shards, all, bytes);
+  ASSERT_EQ(tasks.size(), 1u);
+  EXPECT_EQ(tasks[0].rows, std::vector<int64_t>{2});
+  EXPECT_EQ(tasks[0].shards.first, 1);
+  EXPECT_EQ(kept.place(2), kept.place(3));
+  EXPECT_TRUE(kept.finish());
+  EXPECT_TRUE(kept.begin(next, shards, second, bytes).empty());
+  EXPECT_EQ(kept.place(0), nullptr);  // computed by another member
+}
+
+}  // namespace
+}  // namespace lockstep
