@@ -5,6 +5,7 @@ usage: fine_tuning_test.py PATH_OF_LOCKSTEP [unittest options]
 """
 
 import json
+import math
 import struct
 import unittest
 
@@ -236,6 +237,131 @@ class FineTuning(CommandTest):
                 names += [f"features.{stage}.{block}.block.{part}" for part in parts]
         names += ["features.8.0", "features.8.1", "classifier.1"]
         self.check_tensors_of_torchvision("efficientnet_b0", names, "features.0.0")
+
+    def test_results_of_frozen_layers_are_kept(self):
+        self.first()
+        training = 'freeze = "stem*"\nshard_size = 6\ncheck_frequency = 2'
+        job = self.second(self.HEAD + '\nkeep_statistics = ["*"]', training=training, epochs=3)
+        digests, told = set(), []
+        for more in ((), ("keep_features=never",), ("threads=5",), ("workers=2", "worker_load=[1, 2]"), ("cache_mib=0",)):
+            options = [word for option in more for word in ("--set", option)]
+            done = self.works("train", job, "--out", f"run-{len(told)}", "--json", *options)
+            told.append(done.stderr)
+            digests.add(json.loads(done.stdout)["digest"])
+        self.assertEqual(len(digests), 1)
+        # 60 images of 4 channels of 6 x 6.
+        said = "the results of frozen layers are kept: 0.0 MiB for 60 of 60 observations"
+        self.assertEqual([said in text for text in told], [True, False, True, True, False])
+        self.assertNotIn("frozen layers", told[1])
+        self.assertIn("computed in each iteration, because the images leave no room in cache_mib = 0", told[4])
+        # A run goes on without them, or with them.
+        for first, then in (("never", "auto"), ("auto", "never")):
+            run = "resumed-" + first
+            self.works("train", job, "--out", run, "--quiet", "--set", f"keep_features={first}", "--set", "max_epochs=1")
+            done = self.works("train", job, "--out", run, "--resume", "--json", "--set", f"keep_features={then}")
+            self.assertEqual({json.loads(done.stdout)["digest"]}, digests)
+            self.assertEqual(said in done.stderr, then == "auto")
+        self.put("augmented.toml", (self.folder / job).read_text(encoding="utf-8") + "[augmentation]\nreflect_x = true\n")
+        done = self.works("train", "augmented.toml", "--out", "augmented")
+        self.assertIn("frozen layers are computed in each iteration, because the training data is augmented", done.stderr)
+        self.assertIn("keep_features", self.refuse_network(self.HEAD, training='keep_features = "yes"'))
+
+    def reference(self, start, solver, first_epoch):
+        """Two epochs in double: layer a learns from an epoch on."""
+        value = {name: struct.unpack(f"<{len(data) // 4}f", data) for name, data in start.items()}
+        scale, offset = value["input.factor"][0], value["input.offset"][0]
+        examples = []
+        for kind in range(5):
+            for path in sorted((self.folder / f"kinds/{kind}").iterdir(), key=lambda path: path.name):
+                examples.append(([(p - offset) * scale for p in path.read_bytes()[-64:]], kind))
+        w = {"a": [list(value["a.weights"][64 * i:64 * i + 64]) for i in range(3)],
+             "b": [list(value["b.weights"][3 * i:3 * i + 3]) for i in range(5)]}
+        bias = {"a": list(value["a.bias"]), "b": list(value["b.bias"])}
+        rows = {layer: [row + [b] for row, b in zip(w[layer], bias[layer])] for layer in w}  # the bias comes last
+        state = {layer: [[[0.0, 0.0] for _ in row] for row in rows[layer]] for layer in rows}
+        steps = {"a": 0, "b": 0}
+        for epoch in (1, 2):
+            for at in range(0, 60, 12):
+                gradient = {layer: [[0.0] * len(row) for row in rows[layer]] for layer in rows}
+                for x, kind in examples[at:at + 12]:
+                    x = [*x, 1.0]
+                    sums = [sum(v * z for v, z in zip(row, x)) for row in rows["a"]]
+                    hidden = [max(v, 0.0) for v in sums] + [1.0]
+                    out = [sum(v * z for v, z in zip(row, hidden)) for row in rows["b"]]
+                    largest = max(out)
+                    powers = [math.exp(v - largest) for v in out]
+                    slope = [p / sum(powers) - (k == kind) for k, p in enumerate(powers)]
+                    for k in range(5):
+                        for j in range(4):
+                            gradient["b"][k][j] += slope[k] * hidden[j] / 12
+                    for j in range(3):
+                        back = sum(slope[k] * rows["b"][k][j] for k in range(5)) if sums[j] > 0 else 0.0
+                        for i in range(65):
+                            gradient["a"][j][i] += back * x[i] / 12
+                for layer in rows:
+                    if layer == "a" and epoch < first_epoch:
+                        continue
+                    steps[layer] += 1
+                    t = steps[layer]
+                    for row, g_row, s_row in zip(rows[layer], gradient[layer], state[layer]):
+                        for i, g in enumerate(g_row):
+                            if solver == "sgdm":
+                                s_row[i][0] = 0.9 * s_row[i][0] + g
+                                row[i] -= 0.01 * s_row[i][0]
+                            else:
+                                s_row[i][0] = 0.9 * s_row[i][0] + 0.1 * g
+                                s_row[i][1] = 0.999 * s_row[i][1] + 0.001 * g * g
+                                root = math.sqrt(s_row[i][1] / (1 - 0.999 ** t))
+                                row[i] -= 0.01 * s_row[i][0] / (1 - 0.9 ** t) / (root + 1e-8)
+        return rows
+
+    def test_frozen_layers_learn_from_an_epoch_on(self):
+        self.kinds(5)
+        layers = ('layers = [{ type = "fully_connected", units = 3, name = "a" }, { type = "relu" },\n'
+                  '  { type = "fully_connected", units = 5, name = "b" }, { type = "softmax" }]\n')
+        head, end = FIRST.format(units=5).split("layers = [")
+        end = end[end.index("[training]"):].replace("0.05", "1e-30").replace("max_epochs = 4", "max_epochs = 1")
+        self.put("first.toml", head + layers + end)
+        self.works("train", "first.toml", "--out", "run", "--quiet")
+        start = self.values("run")
+        for solver in ("sgdm", "adam"):
+            training = (f'solver = "{solver}"\nl2 = 0\nshuffle = "never"\nfreeze = "a"\nunfreeze = "a:2"\n'
+                        "squared_gradient_decay = 0.999\nshard_size = 5")
+            job = self.second('keep_statistics = ["*"]', training=training, epochs=2)
+            text = (self.folder / job).read_text(encoding="utf-8").replace("= 0.05", "= 0.01")
+            self.put(job, text)
+            digests = set()
+            for number, more in enumerate(((), ("keep_features=never",), ("threads=5",), ("workers=2",))):
+                options = [word for option in more for word in ("--set", option)]
+                done = self.works("train", job, "--out", f"{solver}-{number}", "--json", "--quiet", *options)
+                digests.add(json.loads(done.stdout)["digest"])
+            # Stopped at the end of the first epoch, and in the second one.
+            for stop in (5, 7):
+                run = f"{solver}-stop-{stop}"
+                self.works("train", job, "--out", run, "--quiet", "--set", f"max_iterations={stop}")
+                done = self.works("train", job, "--out", run, "--resume", "--json", "--quiet")
+                digests.add(json.loads(done.stdout)["digest"])
+            self.assertEqual(len(digests), 1)
+            learned = {name: struct.unpack(f"<{len(data) // 4}f", data)
+                       for name, data in self.values(f"{solver}-0").items()}
+            rows = self.reference(start, solver, 2)
+            for layer, count in (("a", 64), ("b", 3)):
+                expected = [row[i] for row in rows[layer] for i in range(count)]
+                for one, other in zip(learned[layer + ".weights"], expected):
+                    self.assertAlmostEqual(one, other, delta=2e-5)
+                for one, other in zip(learned[layer + ".bias"], [row[-1] for row in rows[layer]]):
+                    self.assertAlmostEqual(one, other, delta=2e-5)
+            # The test would notice if the layer learned from the first epoch on.
+            early = self.reference(start, solver, 1)
+            self.assertGreater(max(abs(one[0] - other[0]) for one, other in zip(early["a"], rows["a"])), 1e-3)
+
+    def test_wrong_unfreezing_is_refused(self):
+        self.first()
+        for unfreeze, told in (("stem:2", "`stem`, which is not a layer"), ("fully*:2", "`freeze` holds no parameter"),
+                               ("stem*:3", "max_epochs = 2, received 3"), ("stem*", "LAYERS:EPOCH"),
+                               ("stem*:1", "epochs from 2 on")):
+            training = f'freeze = "stem*"\nunfreeze = "{unfreeze}"'
+            self.assertIn(told, self.refuse_network(self.HEAD, training=training, epochs=2), unfreeze)
 
     def test_what_does_not_fit_is_refused(self):
         self.first()

@@ -11,6 +11,7 @@
 #include "lockstep/engine/nn/metrics/confusion_matrix.h"
 #include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/plan/compile.h"
+#include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/train/evaluation/evaluated_batches.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/pixel_targets.h"
@@ -96,12 +97,16 @@ class Estimate {
     ShardPlans plans(network, Device{}, options.precision.dtype(), types_,
                      options.trained_loss(network.loss(), labels_pixels(network)),
                      data.augmentation.mixes());
+    plans.divide(frozen_parameters());
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
       plans_.push_back(plans.plan(largest_shape(*size)));
     }
-    if (plans.shards_together()) measure_bundles(plans);
+    if (const KeptPart* const part = plans.kept_part(); part != nullptr && part->has_parameters) {
+      kept_row_ = part->row_bytes();
+    }
+    if (kept_row_ == 0 && plans.shards_together()) measure_bundles(plans);
     for (const auto& [name, shape] : network.value_shapes()) {
       values_ += static_cast<size_t>(shape.elements()) * sizeof(float);
     }
@@ -138,6 +143,22 @@ class Estimate {
 
  private:
   int64_t shards() const { return static_cast<int64_t>(ranges_.size()); }
+
+  // Of the first epoch, if results of frozen layers are kept; else empty.
+  std::vector<bool> frozen_parameters() const {
+    const bool changes = data_.augmentation.any() || data_.noise.any() || data_.random_crop ||
+                         data_.resized_crop.has_value();
+    if (options_.freeze.empty() || changes || options_.max_epochs == 1 ||
+        options_.data.keep_features == KeepFeatures::never) {
+      return {};
+    }
+    std::vector<bool> frozen;
+    const size_t parameters = network_.parameter_shapes().size();
+    for (const auto& [name, shape] : network_.value_shapes()) {
+      if (frozen.size() < parameters) frozen.push_back(is_frozen(name, options_.freeze));
+    }
+    return frozen;
+  }
 
   // The shape of shards of `rows` rows with the longest sequences.
   ShardShape largest_shape(int64_t rows) const {
@@ -253,6 +274,7 @@ class Estimate {
     if (data_.validation_targets && data_.validation_targets != data_.validation) {
       bytes += images(data_.validation_targets) * target_bytes(true);
     }
+    bytes += images(data_.training) * kept_row_;
     return std::min(bytes, budget);
   }
 
@@ -273,6 +295,7 @@ class Estimate {
   const size_t threads_;                            // compute threads
   std::vector<std::shared_ptr<const Plan>> plans_;  // largest shards first
   size_t values_ = 0, parameters_ = 0, row_states_ = 0, bundle_arena_ = 0, kept_ = 0;
+  size_t kept_row_ = 0;  // of the results of frozen layers, of an observation
 };
 
 }  // namespace
