@@ -93,7 +93,11 @@ TEST(Examples, EveryDatastoreReturnsWhatItAnnounces) {
       with_targets(combine({images, vectors()}), resized(images, 2, 2)),
       sequence_datastore(std::vector<Array>{{{1, 2}, {1, 2}}, {{2, 2}, {1, 2, 3, 4}}}),
       sequence_datastore(std::vector<IntegerArray>{{{3}, {1, 0, 2}}, {{1}, {7}}}),
-      with_targets(vectors(2), step_labels({.labels = {{0, 1}, {2}}}))};
+      with_targets(vectors(2), step_labels({.labels = {{0, 1}, {2}}})),
+      label_images(array_datastore(std::vector<Image>{{1, 2, 1, {0, 1}}}), {.names = {"a", "b"}}),
+      with_targets(array_datastore(std::vector<Image>{patterned(1, 2, 3, 1)}),
+                   label_images(array_datastore(std::vector<Image>{{1, 2, 1, {0, 1}}}),
+                                {.names = {"a", "b"}}))};
   for (const DatastorePtr& store : stores) {
     SCOPED_TRACE(store->describe());
     expect_sound(*store);
