@@ -1,6 +1,7 @@
 #include "lockstep/runs/preview.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/data/batches/mini_batch_rows.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/images/pixel_labels.h"
 #include "lockstep/runs/job_plan.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/pixel_targets.h"
@@ -27,8 +29,9 @@ constexpr uint8_t kBackground = 255;
 // The layout of a sheet.
 class Sheet {
  public:
-  Sheet(const CachedValue& value, const PreviewOptions& options)
-      : channels_(value.channels()),
+  // `channels`: of what is put.
+  Sheet(const CachedValue& value, int64_t channels, const PreviewOptions& options)
+      : channels_(channels),
         height_(value.height()),
         width_(value.width()),
         factor_(std::max<int64_t>(1, kLeastSide / std::max(height_, width_))),
@@ -64,6 +67,38 @@ class Sheet {
  private:
   const int64_t channels_, height_, width_, factor_, draws_;
   Image image_;
+};
+
+// Images under the colors of the classes of their pixels.
+class ClassColors {
+ public:
+  ClassColors(const CachedValue& image, const PixelClasses& classes)
+      : channels_(image.channels()),
+        pixels_(static_cast<size_t>(image.height() * image.width())),
+        colors_(shown_colors(classes)) {}
+
+  // Three planes, half of each pixel the color of its class. `labels`: numbers of classes, all
+  // others have none. Valid until the next call.
+  template <class Label>
+  const uint8_t* shown(const uint8_t* planes, const Label* labels) {
+    shown_.resize(3 * pixels_);
+    for (size_t p = 0; p < pixels_; ++p) {
+      const auto label = static_cast<size_t>(std::clamp<int64_t>(labels[p], -1, ignored_pixel));
+      const std::array<uint8_t, 3>& color =
+          label + 1 < colors_.size() ? colors_[label] : colors_.back();
+      for (size_t c = 0; c < 3; ++c) {
+        const uint8_t value = planes[(channels_ == 3 ? c * pixels_ : 0) + p];
+        shown_[c * pixels_ + p] = static_cast<uint8_t>((value + color[c]) / 2);
+      }
+    }
+    return shown_.data();
+  }
+
+ private:
+  const int64_t channels_;
+  const size_t pixels_;
+  const Palette colors_;
+  std::vector<uint8_t> shown_;
 };
 
 void require_at_least(int64_t value, int64_t least, const char* name) {
@@ -108,7 +143,11 @@ Preview preview_of(const Job& job, const PreviewOptions& options) {
   PreviewOptions shown = options;
   shown.rows = std::min(options.rows, (batch.size() + options.columns - 1) / options.columns);
   const CachedValue& value = cache.inputs()[input];
-  Sheet sheet(value, shown);
+  const CachedValue* const target = cache.target();
+  const bool masks = target != nullptr && target->pixel_labels() &&
+                     target->elements() == value.height() * value.width();
+  Sheet sheet(value, masks ? 3 : value.channels(), shown);
+  ClassColors colors(value, job.data.pixel_classes);
   std::vector<uint8_t> scratch;
   Preview preview;
   const bool labels =
@@ -119,7 +158,9 @@ Preview preview_of(const Job& job, const PreviewOptions& options) {
     preview.images.push_back({data.training->name(observation),
                               labels ? data.training->classes().at(label) : std::string()});
     const uint8_t* const example = cache.get(observation, scratch);
-    sheet.put(i / options.columns, i % options.columns, 0, example + value.offset);
+    const uint8_t* const planes = example + value.offset;
+    sheet.put(i / options.columns, i % options.columns, 0,
+              masks ? colors.shown(planes, example + target->offset) : planes);
   }
   for (batch.epoch = 0; batch.epoch < options.epochs; ++batch.epoch) {
     rows.begin(batch);
@@ -132,7 +173,10 @@ Preview preview_of(const Job& job, const PreviewOptions& options) {
     for (int64_t i = 0; i < batch.size(); ++i) {
       const auto* const planes = reinterpret_cast<const uint8_t*>(array.bytes.data()) +
                                  static_cast<size_t>(i) * array.row_bytes();
-      sheet.put(i / options.columns, i % options.columns, batch.epoch + 1, planes);
+      const int32_t* const classes =
+          masks ? batch.labels().data() + i * target->elements() : nullptr;
+      sheet.put(i / options.columns, i % options.columns, batch.epoch + 1,
+                masks ? colors.shown(planes, classes) : planes);
     }
   }
   preview.sheet = sheet.take();

@@ -48,7 +48,7 @@ void check_pixel_classifier(const Network& network, const Datastore& data) {
     throw InvalidArgument("[training] the network's output of " + output.shape.to_string() +
                               " has another size than its input of " + input.to_string() +
                               ", but each pixel of an image has a label",
-                          "enlarge the output: upsample, or convolution2d_transposed");
+                          "enlarge the output: upsampling2d, or transposed_convolution2d");
   }
 }
 

@@ -274,6 +274,16 @@ std::array<uint8_t, 3> color_of(const std::vector<int64_t>& value) {
 
 }  // namespace
 
+Palette shown_colors(const PixelClasses& classes) {
+  const Palette voc = voc_palette();
+  Palette colors;
+  for (size_t k = 0; k < classes.names.size(); ++k) {
+    colors.push_back(classes.colors() ? color_of(classes.values[k]) : voc.at(k));
+  }
+  colors.push_back({kMostValue, kMostValue, kMostValue});
+  return colors;
+}
+
 std::vector<std::byte> encode_label_image(const Image& labels, const PixelClasses& classes) {
   classes.check();
   Palette palette;

@@ -50,4 +50,8 @@ class PixelCoding {
 // InvalidArgument as resize(). Thread-safe.
 Image resize_labels(const Image& labels, int64_t height, int64_t width);
 
+// A color for each class to show it in: its own, else that of PASCAL VOC; then white, for pixels
+// without a class.
+Palette shown_colors(const PixelClasses& classes);
+
 }  // namespace lockstep
