@@ -83,9 +83,10 @@ class ClassColors {
   const uint8_t* shown(const uint8_t* planes, const Label* labels) {
     shown_.resize(3 * pixels_);
     for (size_t p = 0; p < pixels_; ++p) {
-      const auto label = static_cast<size_t>(std::clamp<int64_t>(labels[p], -1, ignored_pixel));
+      const int64_t label = labels[p];
+      const bool known = label >= 0 && label + 1 < std::ssize(colors_);
       const std::array<uint8_t, 3>& color =
-          label + 1 < colors_.size() ? colors_[label] : colors_.back();
+          known ? colors_[static_cast<size_t>(label)] : colors_.back();
       for (size_t c = 0; c < 3; ++c) {
         const uint8_t value = planes[(channels_ == 3 ? c * pixels_ : 0) + p];
         shown_[c * pixels_ + p] = static_cast<uint8_t>((value + color[c]) / 2);
