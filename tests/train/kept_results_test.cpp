@@ -22,12 +22,12 @@ using testing::message_of;
 using testing::Recorder;
 using testing::some_digits;
 
-constexpr const char* kKept = "the results of frozen layers are kept";
-constexpr const char* kComputed = "are computed in each iteration, because ";
+constexpr const char* kResultsAreKept = "the results of frozen layers are kept";
+constexpr const char* kResultsAreComputed = "are computed in each iteration, because ";
 
 // The results of "joined" and "first" are read by layers that learn. "wide" has enough channels and
 // columns for images in lanes.
-Network frozen_below() {
+Network half_frozen() {
   Network n;
   n.add(image_input({.height = 28, .width = 28, .channels = 1}), "input");
   n.add(convolution2d({.filters = 6, .kernel = {3, 3}, .stride = {2, 2}, .padding = same_padding}),
@@ -47,7 +47,7 @@ Network frozen_below() {
   return n;
 }
 
-TrainingOptions frozen_options(int64_t threads = 2) {
+TrainingOptions half_frozen_options(int64_t threads = 2) {
   TrainingOptions options;
   options.mini_batch_size = 32;
   options.shards.size = 16;
@@ -61,9 +61,11 @@ TrainingOptions frozen_options(int64_t threads = 2) {
   return options;
 }
 
-TrainingData digits() { return {.training = some_digits(100), .validation = some_digits(70, 300)}; }
+TrainingData kept_digits() {
+  return {.training = some_digits(100), .validation = some_digits(70, 300)};
+}
 
-struct Trained {
+struct KeptRun {
   TrainingResult result;
   std::vector<std::string> notices;
 
@@ -73,8 +75,9 @@ struct Trained {
   }
 };
 
-Trained trained(KeepFeatures keep, TrainingOptions options, const TrainingData& data = digits(),
-                const std::function<Network()>& make = frozen_below, TrainingControl control = {}) {
+KeptRun kept_run(KeepFeatures keep, TrainingOptions options,
+                 const TrainingData& data = kept_digits(),
+                 const std::function<Network()>& make = half_frozen, TrainingControl control = {}) {
   Network network = make();
   Recorder recorder;
   options.data.keep_features = keep;
@@ -83,7 +86,7 @@ Trained trained(KeepFeatures keep, TrainingOptions options, const TrainingData& 
   return {std::move(result), recorder.notices};
 }
 
-void expect_same(const Trained& a, const Trained& b) {
+void expect_same_runs(const KeptRun& a, const KeptRun& b) {
   EXPECT_EQ(a.result.digest, b.result.digest);
   EXPECT_EQ(a.result.network_digest, b.result.network_digest);
   ASSERT_EQ(a.result.validations.size(), b.result.validations.size());
@@ -93,37 +96,38 @@ void expect_same(const Trained& a, const Trained& b) {
 }
 
 TEST(KeptResultsOfLayers, ChangeNoBit) {
-  const Trained never = trained(KeepFeatures::never, frozen_options());
+  const KeptRun never = kept_run(KeepFeatures::never, half_frozen_options());
   EXPECT_FALSE(never.says("frozen layers"));
   for (const int64_t threads : {1, 2, 5}) {
-    const Trained kept = trained(KeepFeatures::automatic, frozen_options(threads));
+    const KeptRun kept = kept_run(KeepFeatures::automatic, half_frozen_options(threads));
     // 6 + 6 channels of 14 x 14
-    EXPECT_TRUE(kept.says(std::string(kKept) + ": 0.9 MiB for 100 of 100")) << kept.notices.size();
-    expect_same(never, kept);
+    EXPECT_TRUE(kept.says(std::string(kResultsAreKept) + ": 0.9 MiB for 100 of 100"))
+        << kept.notices.size();
+    expect_same_runs(never, kept);
   }
 }
 
 // What is read without having been computed, or loaded, would be poison.
 TEST(KeptResultsOfLayers, AreAllThatTheRestReads) {
-  TrainingOptions options = frozen_options(1);
+  TrainingOptions options = half_frozen_options(1);
   options.max_epochs = 2;
-  const Trained never = trained(KeepFeatures::never, options);
+  const KeptRun never = kept_run(KeepFeatures::never, options);
   for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {
     const Poisoned poisoned(pattern);
-    expect_same(never, trained(KeepFeatures::automatic, options));
+    expect_same_runs(never, kept_run(KeepFeatures::automatic, options));
   }
 }
 
 TEST(KeptResultsOfLayers, ChangeNoBitForShardsOfAnySize) {
   for (const int64_t shard : {1, 5, 7, 8, 24, 33}) {
-    TrainingOptions options = frozen_options();
+    TrainingOptions options = half_frozen_options();
     options.shards.size = shard;
     options.mini_batch_size = shard * (shard < 10 ? 4 : 1);
     options.data.last_mini_batch = LastMiniBatch::keep;
     options.freeze = {"first", "norm", "second"};
     if (shard == 1) options.max_iterations = 60;
     const auto make = [shard] {
-      if (shard > 1) return frozen_below();
+      if (shard > 1) return half_frozen();
       Network one;  // a shard of one observation has no statistics
       one.add(image_input({.height = 28, .width = 28, .channels = 1}), "input");
       for (const char* name : {"first", "norm", "second", "third"}) {
@@ -136,9 +140,9 @@ TEST(KeptResultsOfLayers, ChangeNoBitForShardsOfAnySize) {
     };
     // A last shard of one observation would not have statistics.
     const TrainingData data{.training = some_digits(shard == 33 ? 101 : 103)};
-    const Trained kept = trained(KeepFeatures::automatic, options, data, make);
-    EXPECT_TRUE(kept.says(kKept)) << shard;
-    expect_same(trained(KeepFeatures::never, options, data, make), kept);
+    const KeptRun kept = kept_run(KeepFeatures::automatic, options, data, make);
+    EXPECT_TRUE(kept.says(kResultsAreKept)) << shard;
+    expect_same_runs(kept_run(KeepFeatures::never, options, data, make), kept);
   }
 }
 
@@ -157,48 +161,49 @@ TEST(KeptResultsOfLayers, OfDenseLayersAndOfAllLayersButTheLast) {
   };
   for (const std::string last : {"fully_connected_1", "layer_normalization_1"}) {
     for (const char* solver : {"sgdm", "adam"}) {
-      TrainingOptions options = frozen_options();
+      TrainingOptions options = half_frozen_options();
       options.solver.type = solver;
       options.freeze = {"fully_connected_1"};
       if (last[0] == 'l') options.freeze = {"fully_connected_1", "fully_connected_2", last};
-      const Trained kept = trained(KeepFeatures::automatic, options, digits(), make);
-      EXPECT_TRUE(kept.says(kKept));
-      expect_same(trained(KeepFeatures::never, options, digits(), make), kept);
+      const KeptRun kept = kept_run(KeepFeatures::automatic, options, kept_digits(), make);
+      EXPECT_TRUE(kept.says(kResultsAreKept));
+      expect_same_runs(kept_run(KeepFeatures::never, options, kept_digits(), make), kept);
     }
   }
 }
 
 TEST(KeptResultsOfLayers, AreComputedWhereTheMemoryEnds) {
-  const Trained never = trained(KeepFeatures::never, frozen_options());
-  TrainingOptions options = frozen_options();
+  const KeptRun never = kept_run(KeepFeatures::never, half_frozen_options());
+  TrainingOptions options = half_frozen_options();
   options.data.cache_mib = 1;  // the images take some of it
-  const Trained some = trained(KeepFeatures::automatic, options);
-  EXPECT_TRUE(some.says(kKept)) << some.notices.size();
+  const KeptRun some = kept_run(KeepFeatures::automatic, options);
+  EXPECT_TRUE(some.says(kResultsAreKept)) << some.notices.size();
   EXPECT_FALSE(some.says("100 of 100"));
-  expect_same(never, some);
+  expect_same_runs(never, some);
   options.data.cache_mib = 0;
-  const Trained none = trained(KeepFeatures::automatic, options);
-  EXPECT_TRUE(none.says(std::string(kComputed) + "the images leave no room in cache_mib = 0"));
-  expect_same(never, none);
+  const KeptRun none = kept_run(KeepFeatures::automatic, options);
+  EXPECT_TRUE(
+      none.says(std::string(kResultsAreComputed) + "the images leave no room in cache_mib = 0"));
+  expect_same_runs(never, none);
 }
 
 TEST(KeptResultsOfLayers, MayBeginOrEndWithAResume) {
   const std::string folder = ::testing::TempDir() + "kept_results";
-  TrainingOptions options = frozen_options();
+  TrainingOptions options = half_frozen_options();
   options.unfreeze = {"second:3"};
-  const Trained whole = trained(KeepFeatures::never, options);
+  const KeptRun whole = kept_run(KeepFeatures::never, options);
   using enum KeepFeatures;
   for (const auto& [first, then] : {std::pair{automatic, never}, std::pair{never, automatic},
                                     std::pair{automatic, automatic}}) {
     for (const int64_t stop : {4, 6, 7}) {  // 6: before the epoch in which "second" learns
       std::filesystem::remove_all(folder);
       TrainingControl control{.checkpoint_folder = folder, .stop_after = stop};
-      const Trained begun = trained(first, options, digits(), frozen_below, control);
+      const KeptRun begun = kept_run(first, options, kept_digits(), half_frozen, control);
       EXPECT_TRUE(begun.result.stopped);
       options.threads = 1;
-      const Trained ended = trained(then, options, digits(), frozen_below,
-                                    {.checkpoint_folder = folder, .resume = true});
-      EXPECT_EQ(ended.says(kKept), then == automatic);
+      const KeptRun ended = kept_run(then, options, kept_digits(), half_frozen,
+                                     {.checkpoint_folder = folder, .resume = true});
+      EXPECT_EQ(ended.says(kResultsAreKept), then == automatic);
       EXPECT_EQ(ended.result.digest, whole.result.digest);
       EXPECT_EQ(ended.result.network_digest, whole.result.network_digest);
     }
@@ -209,25 +214,25 @@ TEST(KeptResultsOfLayers, MayBeginOrEndWithAResume) {
 TEST(KeptResultsOfLayers, AreNotUsedWhereTheyWouldChange) {
   const auto expect = [](const TrainingOptions& options, const TrainingData& data,
                          const std::string& reason,
-                         const std::function<Network()>& make = frozen_below) {
-    const Trained not_kept = trained(KeepFeatures::automatic, options, data, make);
-    EXPECT_FALSE(not_kept.says(kKept)) << reason;
-    EXPECT_EQ(not_kept.says(std::string(kComputed) + reason), !reason.empty());
-    expect_same(trained(KeepFeatures::never, options, data, make), not_kept);
+                         const std::function<Network()>& make = half_frozen) {
+    const KeptRun not_kept = kept_run(KeepFeatures::automatic, options, data, make);
+    EXPECT_FALSE(not_kept.says(kResultsAreKept)) << reason;
+    EXPECT_EQ(not_kept.says(std::string(kResultsAreComputed) + reason), !reason.empty());
+    expect_same_runs(kept_run(KeepFeatures::never, options, data, make), not_kept);
   };
-  TrainingOptions options = frozen_options();
+  TrainingOptions options = half_frozen_options();
   options.max_epochs = 2;
-  TrainingData data = digits();
+  TrainingData data = kept_digits();
   data.augmentation.reflect_x = true;
   expect(options, data, "the training data is augmented");
-  data = digits();
+  data = kept_digits();
   data.noise.salt_and_pepper = 0.1;
   expect(options, data, "noise is added to the training data");
   options.freeze = {"norm"};  // not "first"
-  expect(options, digits(), "");
+  expect(options, kept_digits(), "");
   options.freeze = {"first", "norm", "second"};
   options.max_epochs = 1;
-  expect(options, digits(), "");
+  expect(options, kept_digits(), "");
   options.max_epochs = 2;
   const auto live = [](LayerPtr layer) {
     return [layer] {
@@ -239,12 +244,12 @@ TEST(KeptResultsOfLayers, AreNotUsedWhereTheyWouldChange) {
     };
   };
   options.freeze = {"batch_normalization_1", "convolution2d_1"};
-  expect(options, digits(), "", live(batch_normalization()));
+  expect(options, kept_digits(), "", live(batch_normalization()));
   options.freeze = {"convolution2d_1"};
-  expect(options, digits(), "", live(dropout({.probability = 0.3})));
+  expect(options, kept_digits(), "", live(dropout({.probability = 0.3})));
 }
 
-std::vector<float> values_of(const Network& network, const std::string& name) {
+std::vector<float> kept_values_of(const Network& network, const std::string& name) {
   for (const Parameter& p : network.parameters()) {
     if (p.name == name) return p.value.to_vector();
   }
@@ -255,30 +260,30 @@ std::vector<float> values_of(const Network& network, const std::string& name) {
 TEST(Unfreezing, BeginsWithTheEpoch) {
   for (const char* solver : {"sgdm", "adam", "rmsprop"}) {
     for (const double threshold : {0.0, 0.5}) {
-      TrainingOptions options = frozen_options();
+      TrainingOptions options = half_frozen_options();
       options.solver.type = solver;
       options.solver.gradient_threshold = threshold;
       options.solver.initial_learning_rate = 0.001;
       options.unfreeze = {"sec*:3"};
       options.max_iterations = 6;  // two epochs
-      Network network = frozen_below(), later = frozen_below();
-      const std::vector<float> before = values_of(network, "second.weights");
+      Network network = half_frozen(), later = half_frozen();
+      const std::vector<float> before = kept_values_of(network, "second.weights");
       ASSERT_FALSE(before.empty());
-      (void)train(network, digits(), options);
-      EXPECT_EQ(values_of(network, "second.weights"), before);
+      (void)train(network, kept_digits(), options);
+      EXPECT_EQ(kept_values_of(network, "second.weights"), before);
       options.max_iterations = 7;
-      (void)train(later, digits(), options);
-      EXPECT_NE(values_of(later, "second.weights"), before);
-      EXPECT_EQ(values_of(later, "first.weights"), values_of(network, "first.weights"));
+      (void)train(later, kept_digits(), options);
+      EXPECT_NE(kept_values_of(later, "second.weights"), before);
+      EXPECT_EQ(kept_values_of(later, "first.weights"), kept_values_of(network, "first.weights"));
     }
   }
 }
 
 TEST(Unfreezing, RefusesWhatIsNotFrozen) {
   const auto refusal = [](std::vector<std::string> unfreeze) {
-    TrainingOptions options = frozen_options();
+    TrainingOptions options = half_frozen_options();
     options.unfreeze = std::move(unfreeze);
-    return message_of<InvalidArgument>([&] { (void)trained(KeepFeatures::automatic, options); });
+    return message_of<InvalidArgument>([&] { (void)kept_run(KeepFeatures::automatic, options); });
   };
   EXPECT_NE(refusal({"secnd:2"}).find("`secnd`, which is not a layer"), std::string::npos);
   EXPECT_NE(refusal({"third:2"}).find("`freeze` holds no parameter"), std::string::npos);
