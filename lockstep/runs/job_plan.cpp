@@ -140,6 +140,9 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
       const bool sizes = options.values != JobValues::made;
       plan.taken_values = take_values(plan.network, initial->values.tensors, initial->path, sizes)
                               .describe(initial->path);
+      if (const int64_t widened = initial->values.widened; widened > 0) {
+        plan.taken_values += "; " + counted(widened, "tensor") + " of 16 bits converted to fp32";
+      }
     } else if (options.values == JobValues::made) {
       set_values(plan.network, initial->values.tensors, initial->path);
     } else {

@@ -217,6 +217,42 @@ class FineTuning(CommandTest):
         offset = struct.unpack("<3f", taken["input.offset"])
         self.assertAlmostEqual(offset[0], 255 * 0.485, places=3)
 
+    def test_tensors_of_16_bits(self):
+        """Their values are taken exactly, the smallest and the largest ones, too."""
+        self.first()
+        _, header, _ = tensors_of(self.folder / "run/model.safetensors")
+        halves = [0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x8000, 0x3c01, 0x2e66]
+        brain = [0x0001, 0x8080, 0x7f7f, 0xff7f, 0x8000, 0x3f81, 0x0100, 0x4049]
+        values = {"stem/conv.weights": ("F16", [halves[i % 8] for i in range(36)]),
+                  "stem/norm.shift": ("BF16", brain[:4]), "stem/conv.bias": ("BF16", brain[4:])}
+
+        def write(values):
+            text, body = {}, b""
+            for name, (kind, numbers) in values.items():
+                data = struct.pack(f"<{len(numbers)}H", *numbers)
+                text[name] = {"dtype": kind, "shape": header[name]["shape"],
+                              "data_offsets": [len(body), len(body) + len(data)]}
+                body += data
+            text = json.dumps(text).encode()
+            (self.folder / "half.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+        write(values)
+        layers = FIRST.split("[network]")[1].split("[training]")[0].format(units=5)
+        job = self.second(layers, model="half.safetensors")
+        done = self.works("train", job, "--check")
+        self.assertIn("3 tensors of 16 bits converted to fp32", done.stderr + done.stdout)
+        small = [0x3c01, 0x8001, 0x2e66, 0x03ff]
+        write({"stem/conv.weights": ("F16", [small[i % 4] for i in range(36)]),
+               "stem/norm.shift": ("BF16", [0x3f81, 0x8001, 0x0100, 0x4049])})
+        job = self.second(layers, model="half.safetensors", training='freeze = "stem*"')
+        self.works("train", job, "--out", "tuned", "--quiet")
+        taken = self.values("tuned")
+        self.assertEqual(taken["stem/conv.weights"], struct.pack(
+            "<36f", *struct.unpack("<36e", struct.pack("<36H", *(small[i % 4] for i in range(36))))))
+        self.assertEqual(taken["stem/norm.shift"], struct.pack("<4I", *(x << 16 for x in [0x3f81, 0x8001, 0x0100, 0x4049])))
+        write({"stem/norm.shift": ("F8_E5M2", [0, 0, 0, 0])})
+        self.assertIn("F16, BF16", self.refuse_network(layers, model="half.safetensors"))
+
     def test_tensors_of_a_resnet_of_torchvision(self):
         names = ["conv1", "bn1"]
         for stage in range(1, 5):

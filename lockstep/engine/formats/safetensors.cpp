@@ -9,6 +9,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/float16.h"
 
 namespace lockstep {
 namespace {
@@ -26,7 +28,19 @@ constexpr int deepest_header = 3;  // header, tensor, its list of numbers
 constexpr struct {
   DType dtype;
   const char* name;
-} dtypes[] = {{DType::f32, "F32"}, {DType::i32, "I32"}, {DType::i64, "I64"}, {DType::u8, "U8"}};
+} dtypes[] = {{DType::f32, "F32"}, {DType::i32, "I32"}, {DType::i64, "I64"}, {DType::u8, "U8"},
+              {DType::f16, "F16"}, {DType::bf16, "BF16"}};
+
+// f32 has all numbers of the types of 16 bits.
+template <class Narrow>
+void widen(const std::byte* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    Narrow number;
+    std::memcpy(&number.bits, from + static_cast<size_t>(i) * sizeof number.bits,
+                sizeof number.bits);
+    to[i] = to_float(number);
+  }
+}
 
 [[noreturn]] void damaged(const std::string& file, const std::string& what) {
   throw DataError("[safetensors] " + file + ": " + what);
@@ -77,7 +91,7 @@ Entry read_entry(const std::string& name, const json& object, const std::string&
                                    [&](const auto& d) { return type == d.name; });
   if (known == std::end(dtypes)) {
     damaged(file, place + " has type " + (type.is_string() ? quoted(type) : "that is not a text") +
-                      "; F32, I32, I64 and U8 are supported");
+                      "; F32, F16, BF16, I32, I64 and U8 are supported");
   }
   entry.dtype = known->dtype;
   if (!object["shape"].is_array()) damaged(file, place + ": the shape is not a list");
@@ -219,9 +233,18 @@ SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::st
                       std::to_string(data.size()) + " bytes of data");
   }
   for (const Entry& entry : entries) {
-    Tensor tensor(entry.shape, entry.dtype);
+    const bool narrow = is_narrow(entry.dtype);
+    Tensor tensor(entry.shape, narrow ? DType::f32 : entry.dtype);
+    const std::byte* const from = data.data() + entry.begin;
     const auto count = static_cast<size_t>(entry.end - entry.begin);
-    if (count > 0) std::memcpy(tensor.raw(), data.data() + entry.begin, count);
+    if (entry.dtype == DType::f16) {
+      widen<Float16>(from, entry.shape.elements(), tensor.data<float>());
+    } else if (entry.dtype == DType::bf16) {
+      widen<BFloat16>(from, entry.shape.elements(), tensor.data<float>());
+    } else if (count > 0) {
+      std::memcpy(tensor.raw(), from, count);
+    }
+    result.widened += narrow ? 1 : 0;
     result.tensors.push_back({entry.name, std::move(tensor)});
   }
   return result;

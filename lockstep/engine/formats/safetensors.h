@@ -20,6 +20,7 @@ struct NamedTensor {
 struct SafetensorsFile {
   std::vector<NamedTensor> tensors;  // in the order of their offsets
   std::map<std::string, std::string> metadata;
+  int64_t widened = 0;  // tensors of F16 or BF16, which are f32 here, with the same values
 
   // Throws DataError, naming `file`, if the tensor does not exist.
   const Tensor& at(const std::string& name, const std::string& file) const;
@@ -32,7 +33,7 @@ std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors
                                          const std::map<std::string, std::string>& metadata);
 
 // Reads a file and checks everything: lengths, offsets (in bounds, no overlap, no gap), shapes
-// against bytes, types (F32, I32, I64, U8) and the header's size (at most 100 MB). Throws
+// against bytes, types (F32, F16, BF16, I32, I64, U8) and the header's size (at most 100 MB). Throws
 // DataError, naming `file` and the place.
 SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::string& file);
 

@@ -24,14 +24,14 @@ NetworkValues network_values(FileSystem& files, const std::string& path, bool an
   NetworkValues values;
   SafetensorsFile file = read_safetensors(bytes, path);
   if (any && !is_checkpoint(file) && !describes_network(file)) {
-    return {std::move(file.tensors), false, {}};
+    return {std::move(file.tensors), false, {}, file.widened};
   }
   if (is_checkpoint(file)) {
     values.tensors = checkpoint_values(files, path, &values.columns);
     return values;
   }
   const Model model = decode_model(std::move(bytes), path);
-  return {values_of(model.network), !model.digest.empty(), model.network.columns()};
+  return {values_of(model.network), !model.digest.empty(), model.network.columns(), file.widened};
 }
 
 void require_finite(const std::vector<NamedTensor>& values, const std::string& path) {

@@ -15,6 +15,7 @@ struct NetworkValues {
   std::vector<NamedTensor> tensors;
   bool checked = true;        // whether the file contains a digest or checksum of its contents
   TableColumns columns = {};  // of the tables that the network learned from
+  int64_t widened = 0;        // SafetensorsFile::widened
 };
 
 // Reads a model file or a checkpoint. `any`: also the tensors of another safetensors file.
