@@ -26,12 +26,14 @@ WARM_UP = 2  # steps that do not count
 WAYS = ("NCHW", "channels-last", "compiled")
 
 
-def seconds_of_lockstep(command, architecture, images, mini_batch, steps, precision, folder):
-    """Seconds of a step; leaves the network's description in `folder`."""
+def seconds_of_lockstep(command, architecture, images, mini_batch, steps, precision, folder,
+                        options=()):
+    """Seconds of a step; leaves the network's description in `folder`. `options`: of the
+    architecture."""
     job = os.path.join(folder, "job.toml")
     with open(job, "w") as file:
-        subprocess.run([command, "architecture", architecture, "--classes", "10"], stdout=file,
-                       check=True)
+        subprocess.run([command, "architecture", architecture, "--classes", "10", *options],
+                       stdout=file, check=True)
     with tempfile.TemporaryDirectory() as own:
         run = os.path.join(own, "run")
         lockstep_runs.train(command, job, run, [

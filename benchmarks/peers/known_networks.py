@@ -1,0 +1,139 @@
+#!/usr/bin/python3
+"""Training speed of known networks beside torchvision's, in images per second.
+
+Lockstep: a real training of `lockstep architecture NAME` by the command, with shuffling, metrics and
+receipts; the median of the iterations' seconds in its own log. PyTorch: the whole step (forward,
+loss, backward, SGD with momentum) of torchvision's network of the same name, on random images that
+are in memory already: NCHW, channels-last, and compiled with channels last. Each measurement is a
+process of its own, and all take turns; the figures are medians over the rounds, in fp32. With --avx2
+both are limited to AVX2, as in kinds.py.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import large_images
+import lockstep_runs
+
+# Rows and columns of the images, and the mini-batch.
+NETWORKS = {
+    "resnet18": (224, 32),
+    "resnet50": (224, 16),
+    "mobilenetv2": (128, 32),
+    "efficientnet_b0": (128, 32),
+    "convnext_tiny": (64, 32),
+}
+TORCHVISION = {"mobilenetv2": "mobilenet_v2"}
+
+
+def torch_step(name, way, mini_batch, size, steps):
+    """In a process with PyTorch: prints its version and the seconds of a step."""
+    import torch
+    import torchvision
+    from torch import nn
+
+    torch.set_num_threads(large_images.THREADS)
+    torch.manual_seed(0)
+    layout = torch.contiguous_format if way == "NCHW" else torch.channels_last
+    made = getattr(torchvision.models, TORCHVISION.get(name, name))
+    model = made(num_classes=10).to(memory_format=layout).train()
+    x = torch.randn(mini_batch, 3, size, size).contiguous(memory_format=layout)
+    y = torch.randint(10, (mini_batch,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    loss = nn.CrossEntropyLoss()
+
+    def value():
+        return loss(model(x), y)
+    if way == "compiled":
+        value = torch.compile(value)
+    times = []
+    while len(times) < large_images.WARM_UP + steps:
+        before = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        value().backward()
+        optimizer.step()
+        times.append(time.perf_counter() - before)
+    print(json.dumps([torch.__version__, statistics.median(times[large_images.WARM_UP:])]))
+
+
+def seconds_of_torch(python, name, way, size, mini_batch, steps, environment):
+    done = subprocess.run([python, os.path.abspath(__file__), "--torch-step", name, way,
+                           str(mini_batch), str(size), str(steps)],
+                          capture_output=True, text=True, timeout=900,
+                          env={**os.environ, **environment})
+    if done.returncode != 0:
+        print(f"PyTorch, {way} is left out: {done.stderr.strip().splitlines()[-1]}")
+        return None
+    return json.loads(done.stdout.splitlines()[-1])[1]
+
+
+def measure(arguments, name):
+    """Images per second, by way."""
+    size, mini_batch = NETWORKS[name]
+    limits = lockstep_runs.TORCH_LIMITED if arguments.avx2 else {}
+    times = {}
+    with tempfile.TemporaryDirectory() as folder:
+        images = os.path.join(folder, "images")
+        os.mkdir(images)
+        lockstep_runs.gather_images(None, images, images=10 * mini_batch)
+        for _ in range(arguments.rounds):
+            seconds = large_images.seconds_of_lockstep(
+                arguments.command, name, images, mini_batch, arguments.steps, "fp32", folder,
+                ["--height", str(size), "--width", str(size)])
+            times.setdefault("Lockstep", []).append(seconds)
+            for way in arguments.way or large_images.WAYS:
+                seconds = seconds_of_torch(arguments.python, name, way, size, mini_batch,
+                                           arguments.steps, limits)
+                if seconds:
+                    times.setdefault(way, []).append(seconds)
+    return {way: mini_batch / statistics.median(all_of) for way, all_of in times.items()}
+
+
+def main():
+    if sys.argv[1:2] == ["--torch-step"]:
+        name, way, mini_batch, size, steps = sys.argv[2:]
+        return torch_step(name, way, int(mini_batch), int(size), int(steps))
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--command", default=lockstep_runs.COMMAND, help="the lockstep command")
+    parser.add_argument("--python", default=sys.executable,
+                        help="a Python with PyTorch and torchvision")
+    parser.add_argument("--network", choices=NETWORKS, action="append", help="only this one; "
+                        "repeat for several")
+    parser.add_argument("--way", choices=large_images.WAYS, action="append",
+                        help="only this way of PyTorch")
+    parser.add_argument("--avx2", action="store_true", help="as on a processor without AVX-512")
+    parser.add_argument("--steps", type=int, default=5, help="of each run that count")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    if arguments.avx2:
+        os.environ.update(lockstep_runs.LIMITED)
+    print("{processor}, {cores} cores, load {load_before:.1f} before; PyTorch, torchvision: ".format(
+        **lockstep_runs.machine()) + subprocess.run(
+            [arguments.python, "-c", "import torch, torchvision as v; "
+             "print(torch.__version__, v.__version__)"],
+            capture_output=True, text=True, check=True).stdout.strip())
+    rows, ratios = [], []
+    for name in arguments.network or NETWORKS:
+        rates = measure(arguments, name)
+        best = max(rate for way, rate in rates.items() if way != "Lockstep")
+        ratios.append(rates["Lockstep"] / best)
+        size, mini_batch = NETWORKS[name]
+        rows.append([f"{name} at {size}, mini-batch {mini_batch}"] +
+                    [f"{rates[way]:,.1f}" if way in rates else "-"
+                     for way in ("Lockstep", *large_images.WAYS)] + [f"{ratios[-1]:.2f}"])
+        print(f"{name}: {ratios[-1]:.2f}", file=sys.stderr)
+    lockstep_runs.print_table(["images per second", "Lockstep", *large_images.WAYS, "ratio to the best"],
+                              rows)
+    print(f"geometric mean of the ratios: {math.exp(statistics.fmean(map(math.log, ratios))):.2f}")
+
+
+if __name__ == "__main__":
+    main()
