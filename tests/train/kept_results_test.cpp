@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -298,13 +300,26 @@ TEST(KeptResultsOfLayers, ComputeWhatIsMissing) {
   const auto bytes = [](int64_t) { return size_t{64}; };
   const std::vector<IndexRange> shards{{0, 2}, {2, 2}};
   const std::vector<int64_t> all{0, 1}, second{1}, first_batch{5, 6, 7, 8}, next{8, 5, 9, 9};
-  EXPECT_EQ(kept.begin(first_batch, shards, all, bytes).size(), 3u);  // and a trial
+  // Rows have their observations as results.
+  const auto compute = [&](const std::vector<int64_t>& batch) {
+    const auto& tasks = kept.begin(batch, shards, all, bytes);
+    for (const KeptResults::Task& task : tasks) {
+      for (const int64_t row : task.rows) {
+        const auto value = static_cast<int>(batch[static_cast<size_t>(row)]);
+        if (task.trial == nullptr) std::memset(kept.place(row), value, 64);
+        if (task.trial != nullptr) std::memset(task.trial, value, 128);
+      }
+    }
+    return tasks.size();
+  };
+  EXPECT_EQ(compute(first_batch), 3u);  // and a trial
   kept.begin_nothing();
   EXPECT_EQ(kept.place(0), nullptr);
   // Nothing was finished, so nothing is known.
-  EXPECT_EQ(kept.begin(first_batch, shards, all, bytes).size(), 2u);
+  EXPECT_EQ(compute(first_batch), 3u);
   EXPECT_TRUE(kept.finish());
   EXPECT_TRUE(kept.begin(first_batch, shards, all, bytes).empty());
+  EXPECT_EQ(std::to_integer<int>(*kept.place(3)), 8);
   const auto& tasks = kept.begin(next, shards, all, bytes);
   ASSERT_EQ(tasks.size(), 1u);
   EXPECT_EQ(tasks[0].rows, std::vector<int64_t>{2});
@@ -313,6 +328,26 @@ TEST(KeptResultsOfLayers, ComputeWhatIsMissing) {
   EXPECT_TRUE(kept.finish());
   EXPECT_TRUE(kept.begin(next, shards, second, bytes).empty());
   EXPECT_EQ(kept.place(0), nullptr);  // computed by another member
+}
+
+// Results that depend on the place in a shard are not kept.
+TEST(KeptResultsOfLayers, AreNotKeptIfTheyDependOnThePlace) {
+  KeptResults kept(size_t{4} << 20);
+  const auto bytes = [](int64_t) { return size_t{64}; };
+  const std::vector<IndexRange> shards{{0, 2}};
+  const std::vector<int64_t> one{0}, batch{5, 6};
+  for (const KeptResults::Task& task : kept.begin(batch, shards, one, bytes)) {
+    for (const int64_t row : task.rows) {
+      std::memset(task.trial != nullptr ? task.trial : kept.place(row), 1, 64);
+    }
+    if (task.trial != nullptr) std::memset(task.trial + 64, 2, 64);
+  }
+  EXPECT_NE(kept.place(0), nullptr);
+  EXPECT_FALSE(kept.finish());
+  EXPECT_EQ(kept.place(0), nullptr);
+  EXPECT_EQ(kept.bytes(), 0u);
+  EXPECT_TRUE(kept.begin(batch, shards, one, bytes).empty());
+  EXPECT_EQ(kept.place(1), nullptr);
 }
 
 }  // namespace

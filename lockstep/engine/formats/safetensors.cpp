@@ -28,8 +28,8 @@ constexpr int deepest_header = 3;  // header, tensor, its list of numbers
 constexpr struct {
   DType dtype;
   const char* name;
-} dtypes[] = {{DType::f32, "F32"}, {DType::i32, "I32"}, {DType::i64, "I64"}, {DType::u8, "U8"},
-              {DType::f16, "F16"}, {DType::bf16, "BF16"}};
+} dtypes[] = {{DType::f32, "F32"}, {DType::i32, "I32"}, {DType::i64, "I64"},
+              {DType::u8, "U8"},   {DType::f16, "F16"}, {DType::bf16, "BF16"}};
 
 // f32 has all numbers of the types of 16 bits.
 template <class Narrow>

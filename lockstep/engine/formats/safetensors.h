@@ -33,8 +33,8 @@ std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors
                                          const std::map<std::string, std::string>& metadata);
 
 // Reads a file and checks everything: lengths, offsets (in bounds, no overlap, no gap), shapes
-// against bytes, types (F32, F16, BF16, I32, I64, U8) and the header's size (at most 100 MB). Throws
-// DataError, naming `file` and the place.
+// against bytes, types (F32, F16, BF16, I32, I64, U8) and the header's size (at most 100 MB).
+// Throws DataError, naming `file` and the place.
 SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
 }  // namespace lockstep

@@ -59,6 +59,7 @@ const std::vector<KeptResults::Task>& KeptResults::begin(
     size.passed = 0;
     size.missing.clear();
     size.missing_shards.clear();
+    size.trial.reset();  // of an iteration that was not finished
   }
   for (const int64_t number : numbers) {
     const IndexRange& shard = shards[static_cast<size_t>(number)];
@@ -94,7 +95,6 @@ void KeptResults::add_tasks(int64_t rows, Size& size) {
     tasks_.push_back(std::move(task));
   }
   if (size.tried || size.missing.empty()) return;
-  size.tried = true;
   if (rows == 1) return;
   size.trial = std::make_unique_for_overwrite<std::byte[]>(most * size.row_bytes);
   size.tried_row = size.missing.front();
@@ -117,6 +117,7 @@ bool KeptResults::finish() {
       equal = equal && std::memcmp(other, expected, size.row_bytes) == 0;
     }
     size.trial.reset();
+    size.tried = true;
     if (equal) continue;
     same = false;
     for (const auto& [count, shard] : shards_) {
