@@ -190,7 +190,7 @@ TEST(LabelImages, OfAFolderAreMatchedWithoutExtensions) {
               "one name without their extensions");
   expect_says(
       message_of<Error>([&] { image_folder(folder.path + "/masks", {.pixel_classes = kThree}); }),
-      "labeled = false");
+      "have the classes of their pixels");
 }
 
 TEST(LabelImages, HaveTheSizeOfTheirImage) {
