@@ -131,7 +131,7 @@ def of_lockstep(command, folder, seed, epochs):
     job.write_text(JOB.format(layers=layers(), rate=RATE, batch=BATCH, epochs=epochs, seed=seed))
     done = subprocess.run([command, "train", job, "--out", folder / f"run{seed}", "--json", "--quiet"],
                           check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)["test"]["metrics"]["iou"]
+    return json.loads(done.stdout)["test_metrics"]["iou"]
 
 
 def main():
