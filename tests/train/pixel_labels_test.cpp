@@ -336,7 +336,7 @@ TEST(PixelLabels, WhatDoesNotFitIsRefused) {
   Network other = pixel_network();
   other.set_loss("cross_entropy(output, target, label_smoothing=0.1)");
   weights.class_weights = {1, 2, 3};
-  expect_says(said(other, data, weights), "an expression can have its own");
+  expect_says(said(other, data, weights), "class_weights of pixels are for the loss cross_entropy");
   expect_says(message_of<Error>([&] { predict_labels(vector, data.training); }),
               "labels of pixels need");
 }
