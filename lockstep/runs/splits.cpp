@@ -91,7 +91,7 @@ std::vector<int64_t> copies_of(RunData& data, const Job& job) {
   if (images->size() == 0) return {};
   const bool files =
       !storage::is_address(folder) && local_files().exists(join_path(folder, images->name(0)));
-  if (!files && images->facts(0) == nullptr) {
+  if (!files && !have_facts(*images)) {
     data.notices.push_back("copies of images in " + folder +
                            " are not looked for, because all of it would be read: their digests "
                            "are known from an index (`lockstep upload` makes one), without "

@@ -167,12 +167,15 @@ mini_batch_size = 20
     def test_maps_are_arrays(self):
         for classes in ((), ("sky", "sea")):
             self.model(2, classes)
-            failed = self.run_command("predict", "model.safetensors", "a.pgm")
-            self.assertEqual(failed.returncode, 1)
-            self.assertTrue(failed.stderr.endswith("error: [predict] the network's outputs are arrays of 2x2x3\n"
-                                                   "hint: set --out to a folder for them\n"), failed.stderr)
+            for arrays, what in (((), " gives a class for each pixel"), (("--arrays",), "'s outputs are arrays of 2x2x3")):
+                failed = self.run_command("predict", "model.safetensors", "a.pgm", *arrays)
+                self.assertEqual(failed.returncode, 1)
+                self.assertTrue(failed.stderr.endswith(f"error: [predict] the network{what}\n"
+                                                       "hint: set --out to a folder for them\n"), failed.stderr)
             out = f"maps{len(classes)}"
             done = self.works("predict", "model.safetensors", "a.pgm", "--out", out)
+            self.assertEqual(done.stdout, f"a.pgm\t{out}/a.png\n")
+            done = self.works("predict", "model.safetensors", "a.pgm", "--out", out, "--arrays")
             self.assertEqual(done.stdout, f"a.pgm\t{out}/a.npy\n")
             shape, values = read_npy(self.folder / out / "a.npy")
             self.assertEqual(shape, (2, 2, 3))

@@ -11,13 +11,21 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tarfile
 import time
 import unittest
+import zlib
 
 import support
 from s3_support import JOB, S3Test
+
+
+def with_comment(png):
+    """The same image in other bytes."""
+    chunk = b"tEXt" + b"Comment\0other"
+    return png[:-12] + struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) + png[-12:]
 
 
 class Index(S3Test):
@@ -45,14 +53,16 @@ class Index(S3Test):
         self.assertEqual(self.trained("indexed"), local)
         self.assertEqual(len(self.reads()), len(set(self.reads())))  # each once
         self.assertEqual(self.trained("uncached", LOCKSTEP_S3_CACHE_GB="0"), local)
-        # An image that is not the one of the index is read at the start: bits are those of a folder.
-        key = next(k for k in self.store.objects if k[1].endswith("/3/g%20h.png") or "/3/" in k[1])
-        other = next(v for k, v in self.store.objects.items() if "/7/" in k[1])
-        self.store.objects[key] = other
+        # An image that is not the one of the index is read at the start: bits are those of a folder, also of a copy.
+        key = min(k for k in self.store.objects if "/3/" in k[1])
+        other = self.store.objects[min(k for k in self.store.objects if "/7/" in k[1])]
         changed = self.folder / "images" / key[1][len("all of it/"):]
+        self.store.objects[key] = other
         changed.write_bytes(other)
         self.assertEqual(self.trained("changed"), self.trained_again())
-        # Without the index, and with a damaged one.
+        # Without the index, where copies are not looked for, and with a damaged one.
+        self.store.objects[key] = with_comment(other)
+        changed.write_bytes(with_comment(other))
         del self.store.objects["data-1", "all of it/lockstep-index"]
         self.assertEqual(self.trained("plain"), self.trained_again())
         self.store.objects["data-1", "all of it/lockstep-index"] = b"lockstep image index 1\nx"

@@ -75,19 +75,37 @@ void refine(Keys& keys, ThreadPool& pool, Better better) {
   });
 }
 
+// Keys of images of an index. An image that is no longer that of the index is read.
+Keys keys_of_index(const Datastore& images, ThreadPool& pool) {
+  Keys keys(static_cast<size_t>(images.size()));
+  pool.for_each(images.size(), [&](int64_t i, int) {
+    try {
+      const ImageFacts* const facts = images.facts(i);
+      const Digest content = facts != nullptr ? facts->content : images.content_digest(i);
+      keys[static_cast<size_t>(i)] = FileKey{0, content};
+    } catch (const Error&) {
+      // Reading it as an image says why.
+    }
+  });
+  return keys;
+}
+
 }  // namespace
+
+bool have_facts(const Datastore& images) {
+  for (int64_t i = 0; i < images.size(); ++i) {
+    if (images.facts(i) != nullptr) return true;
+  }
+  return false;
+}
 
 std::vector<int64_t> first_copies(const Datastore& images, const std::string& folder,
                                   ThreadPool& pool) {
   const auto n = static_cast<size_t>(images.size());
-  const bool indexed = n > 0 && images.facts(0) != nullptr;
   Keys keys(n);
-  for (size_t i = 0; i < n && indexed; ++i) {
-    if (const ImageFacts* facts = images.facts(static_cast<int64_t>(i))) {
-      keys[i] = FileKey{0, facts->content};
-    }
-  }
-  if (!indexed) {
+  if (have_facts(images)) {
+    keys = keys_of_index(images, pool);
+  } else {
     const auto path = [&](int64_t i) { return join_path(folder, images.name(i)); };
     pool.for_each(images.size(), [&](int64_t i, int) {
       std::error_code error;

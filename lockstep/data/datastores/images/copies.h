@@ -11,6 +11,9 @@ namespace lockstep {
 
 class ThreadPool;
 
+// Whether an index tells the contents of some images.
+bool have_facts(const Datastore& images);
+
 // For each image of a folder the first one in the listing with the same bytes; itself if there is
 // none before. Names of `images` are paths below `folder`. Of images in an index their digests are
 // known. Other files are read only as far as they may be copies: those of one size, of which first
