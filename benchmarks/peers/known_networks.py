@@ -22,7 +22,8 @@ import time
 import large_images
 import lockstep_runs
 
-# Rows and columns of the images, and the mini-batch.
+# Rows and columns of the images, and the mini-batch, which Lockstep cuts into a shard for each thread
+# at least.
 NETWORKS = {
     "resnet18": (224, 32),
     "resnet50": (224, 16),
@@ -86,7 +87,8 @@ def measure(arguments, name):
         for _ in range(arguments.rounds):
             seconds = large_images.seconds_of_lockstep(
                 arguments.command, name, images, mini_batch, arguments.steps, "fp32", folder,
-                ["--height", str(size), "--width", str(size)])
+                ["--height", str(size), "--width", str(size)],
+                [f"shard_size={min(16, mini_batch // large_images.THREADS)}"])
             times.setdefault("Lockstep", []).append(seconds)
             for way in arguments.way or large_images.WAYS:
                 seconds = seconds_of_torch(arguments.python, name, way, size, mini_batch,

@@ -27,9 +27,9 @@ WAYS = ("NCHW", "channels-last", "compiled")
 
 
 def seconds_of_lockstep(command, architecture, images, mini_batch, steps, precision, folder,
-                        options=()):
+                        options=(), settings=()):
     """Seconds of a step; leaves the network's description in `folder`. `options`: of the
-    architecture."""
+    architecture; `settings`: of the job."""
     job = os.path.join(folder, "job.toml")
     with open(job, "w") as file:
         subprocess.run([command, "architecture", architecture, "--classes", "10", *options],
@@ -38,7 +38,8 @@ def seconds_of_lockstep(command, architecture, images, mini_batch, steps, precis
         run = os.path.join(own, "run")
         lockstep_runs.train(command, job, run, [
             f"data.train={images}", "data.validation_fraction=0", f"mini_batch_size={mini_batch}",
-            f"max_iterations={WARM_UP + steps}", f"precision={precision}"], THREADS)
+            f"max_iterations={WARM_UP + steps}", f"precision={precision}", *settings],
+                            THREADS)
         log = lockstep_runs.read_log(run)[0][WARM_UP:]
         with open(os.path.join(run, "job.json")) as file:
             network = json.load(file)["network"]
