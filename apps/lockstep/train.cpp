@@ -248,7 +248,7 @@ int work(const TrainArguments& a) {
     job_file = job_of_run(mirror ? mirror->folder() : a.out, a.out);
   }
   const Job job = read_job(local_files(), job_file, settings);
-  if (a.confusion && !job.data.targets.empty() && job.data.pixel_classes.names.empty()) {
+  if (a.confusion && !job.data.labeled()) {
     throw InvalidArgument("[train] --confusion needs a network that classifies, but " + job_file +
                           " has image targets");
   }

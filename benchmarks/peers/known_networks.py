@@ -1,12 +1,8 @@
 #!/usr/bin/python3
 """Training speed of known networks beside torchvision's, in images per second.
 
-Lockstep: a real training of `lockstep architecture NAME` by the command, with shuffling, metrics and
-receipts; the median of the iterations' seconds in its own log. PyTorch: the whole step (forward,
-loss, backward, SGD with momentum) of torchvision's network of the same name, on random images that
-are in memory already: NCHW, channels-last, and compiled with channels last. Each measurement is a
-process of its own, and all take turns; the figures are medians over the rounds, in fp32. With --avx2
-both are limited to AVX2, as in kinds.py.
+large_images.py explains how both are measured. Here PyTorch trains torchvision's network of the same
+name, in fp32, and each network has images and mini-batches of its own size.
 """
 
 import argparse
@@ -64,17 +60,6 @@ def torch_step(name, way, mini_batch, size, steps):
     print(json.dumps([torch.__version__, statistics.median(times[large_images.WARM_UP:])]))
 
 
-def seconds_of_torch(python, name, way, size, mini_batch, steps, environment):
-    done = subprocess.run([python, os.path.abspath(__file__), "--torch-step", name, way,
-                           str(mini_batch), str(size), str(steps)],
-                          capture_output=True, text=True, timeout=900,
-                          env={**os.environ, **environment})
-    if done.returncode != 0:
-        print(f"PyTorch, {way} is left out: {done.stderr.strip().splitlines()[-1]}")
-        return None
-    return json.loads(done.stdout.splitlines()[-1])[1]
-
-
 def measure(arguments, name):
     """Images per second, by way."""
     size, mini_batch = NETWORKS[name]
@@ -91,16 +76,17 @@ def measure(arguments, name):
                 [f"shard_size={min(16, mini_batch // large_images.THREADS)}"])
             times.setdefault("Lockstep", []).append(seconds)
             for way in arguments.way or large_images.WAYS:
-                seconds = seconds_of_torch(arguments.python, name, way, size, mini_batch,
-                                           arguments.steps, limits)
-                if seconds:
-                    times.setdefault(way, []).append(seconds)
+                found = large_images.seconds_of_torch(
+                    arguments.python, os.path.abspath(__file__), way,
+                    [name, mini_batch, size, arguments.steps], limits)
+                if found:
+                    times.setdefault(way, []).append(found[1])
     return {way: mini_batch / statistics.median(all_of) for way, all_of in times.items()}
 
 
 def main():
     if sys.argv[1:2] == ["--torch-step"]:
-        name, way, mini_batch, size, steps = sys.argv[2:]
+        way, name, mini_batch, size, steps = sys.argv[2:]
         return torch_step(name, way, int(mini_batch), int(size), int(steps))
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)

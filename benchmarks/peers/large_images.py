@@ -84,9 +84,10 @@ def torch_step(network, way, mini_batch, steps, precision):
     print(json.dumps([torch.__version__, statistics.median(times[WARM_UP:])]))
 
 
-def seconds_of_torch(python, network, way, mini_batch, steps, precision, environment):
-    done = subprocess.run([python, os.path.abspath(__file__), "--torch-step", network, way,
-                           str(mini_batch), str(steps), precision],
+def seconds_of_torch(python, script, way, arguments, environment):
+    """PyTorch's version with the way, and the seconds of a step, from a process of the script. None
+    if it fails, which is told."""
+    done = subprocess.run([python, script, "--torch-step", way, *map(str, arguments)],
                           capture_output=True, text=True, timeout=900,
                           env={**os.environ, **environment})
     if done.returncode != 0:
@@ -98,7 +99,7 @@ def seconds_of_torch(python, network, way, mini_batch, steps, precision, environ
 
 def main():
     if sys.argv[1:2] == ["--torch-step"]:
-        network, way, mini_batch, steps, precision = sys.argv[2:]
+        way, network, mini_batch, steps, precision = sys.argv[2:]
         return torch_step(network, way, int(mini_batch), int(steps), precision)
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -132,8 +133,9 @@ def main():
                                               size, steps, precision, folder)
                 times.setdefault("Lockstep", []).append(seconds)
                 for way in arguments.way or WAYS:
-                    found = seconds_of_torch(arguments.python, os.path.join(folder, "network.json"),
-                                             way, size, steps, precision, limits)
+                    network = os.path.join(folder, "network.json")
+                    found = seconds_of_torch(arguments.python, os.path.abspath(__file__), way,
+                                             [network, size, steps, precision], limits)
                     if found:
                         times.setdefault(found[0], []).append(found[1])
         median = {way: statistics.median(all_of) for way, all_of in times.items()}

@@ -28,10 +28,10 @@ struct Preview {
 };
 
 // Reads the images, and crops, resizes and augments them as a training of the job would. Of a
-// network with several inputs the first one that is an image is shown; targets are not. Throws
-// InvalidArgument if no input is an image, for sizes below 1
-// (`epochs` below 0) and for a sheet of more than max_image_side pixels, and what open_run_data()
-// throws. Thread-safe.
+// network with several inputs the first one that is an image is shown; of targets only label images
+// are, in half of the color of each pixel. Throws InvalidArgument if no input is an image, for
+// sizes below 1 (`epochs` below 0) and for a sheet of more than max_image_side pixels, and what
+// open_run_data() throws. Thread-safe.
 Preview preview_of(const Job& job, const PreviewOptions& options);
 
 }  // namespace lockstep

@@ -329,7 +329,9 @@ metrics = {metrics}
                  (dict(outputs=self.OUTPUTS.replace("weight", "wight")), "wight"),
                  (dict(outputs=self.OUTPUTS.replace("0.5", "-1")), "weight"),
                  (dict(outputs=self.OUTPUTS + '\nloss = "mean_squared_error"'), "both given"),
-                 (dict(outputs='outputs = "price"'), "list of tables")]
+                 (dict(outputs='outputs = "price"'), "list of tables"),
+                 (dict(outputs='outputs = [{ layer = "price" }, { weight = 2 }]'), "outputs[1] has no layer"),
+                 (dict(outputs='outputs = [{ layer = "price" }, { layer = "price" }]'), "named twice")]
         for change, expected in cases:
             self.assertIn(expected, self.refuse("train", self.heads(**change), "--check"), change)
 

@@ -85,11 +85,11 @@ struct MiniBatch {
   // else "input", or "input_1", "input_2" and so on. Then "targets" (f32; pixels 0 to 255 are 0 to
   // 1), if there are targets of floats or images. Then "labels" (i32, indices into the classes):
   // the targets, if they are classes, for example of each step, or of each pixel (height x width,
-  // -100 for pixels without a class); else one for each observation, if
-  // the data has classes or no targets. Of images that are mixed (Augmentation::mixup, cutmix) then
-  // "other_labels" (i32), the labels of the images that are mixed in, and "label_shares" (f32): the
-  // share of `labels` in the loss, of which the others have the rest. Then what preprocess has
-  // added. Sequences are ragged: an entry of a row is a step.
+  // -100 for pixels without a class); else one for each observation, if the data has classes or no
+  // targets. Of images that are mixed (Augmentation::mixup, cutmix) then "other_labels" (i32), the
+  // labels of the images that are mixed in, and "label_shares" (f32): the share of `labels` in the
+  // loss, of which the others have the rest. Then what preprocess has added. Sequences are ragged:
+  // an entry of a row is a step.
   std::vector<RowArray> arrays;
   std::vector<ImageMap> maps;  // n maps to apply to images among the inputs, or none
   // If options.device is set: a tensor for each of `arrays`, see RowArray::tensor(). On "cpu" they

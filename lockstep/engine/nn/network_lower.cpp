@@ -5,6 +5,7 @@
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/fields.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network_state.h"
@@ -92,15 +93,13 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     const LayerNode& node = state_->layers[i];
     TargetScaling& scaling = out.output_scaling.emplace_back();
     if (node.layer->type() == OutputsOptions::kType && i == results.front()) {
-      const auto fields = write_layer(*node.layer);
-      // A list of one is written as its element.
-      const auto element = [&](const char* field, size_t k) {
-        return fields[field].is_array() ? fields[field][k] : fields[field];
-      };
+      const nlohmann::json fields = write_layer(*node.layer);
+      OutputsOptions parts;
+      FieldReader reader(fields, node.name);
+      parts.visit(reader);
       for (size_t k = 0; k < node.inputs.size(); ++k) {
-        out.parts.push_back({values.at(node.inputs[k]).value,
-                             element("losses", k).get<std::string>(),
-                             element("weights", k).get<double>()});
+        out.parts.push_back(
+            {values.at(node.inputs[k]).value, parts.losses.at(k), parts.weights.at(k)});
       }
     }
     if (node.layer->type() != DenormalizationOptions::kType) continue;

@@ -80,6 +80,8 @@ struct JobData {
   // The classes of targets that are label images; without names they are not. Not visited: see
   // pixel_classes.h.
   PixelClasses pixel_classes;
+  // Whether targets are class labels: of observations, or of pixels.
+  bool labeled() const { return targets.empty() || !pixel_classes.names.empty(); }
   // Resizes images to the size of the network's input, and targets to the size of its output.
   bool resize = false;
   // Pixels that the shorter side of images gets before they are cut; 0: images keep their sizes.

@@ -299,7 +299,7 @@ class JobSweep {
       throw InvalidArgument(stored_.text.file + ": [data] a sweep needs validation data",
                             "give data.validation, or data.validation_fraction");
     }
-    const bool labels = data.targets.empty() || !data.pixel_classes.names.empty();
+    const bool labels = data.labeled();
     const auto& given = job.given;
     if (options_.metric.empty() &&
         std::find(given.begin(), given.end(), "training.objective") != given.end()) {

@@ -357,9 +357,7 @@ std::vector<MetricPart> metric_parts(const Network& network) {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const LoweredOutput& part = lowered.parts.at(k);
       const int64_t count = lowered.graph.shape(part.value).elements();
-      const bool classifies =
-          part.loss.find("cross_entropy") == 0 || part.loss.find("softmax_cross_entropy") == 0;
-      parts.push_back({node.inputs[k], first, count, classifies});
+      parts.push_back({node.inputs[k], first, count, takes_labels(part.loss)});
       first += count;
     }
   }
@@ -372,7 +370,7 @@ MetricProblem metric_problem(const Network& network, const Datastore& data,
     return {{}, network.output_shapes().at(0), metric_parts(network)};
   }
   const Shape output = network.output_shapes().at(0);
-  // Pixels are observations of their own.
+  // A metric sees each pixel as an observation.
   const bool pixels = has_pixel_labels(data);
   return {learned_classes(data, targets), pixels ? Shape{output[0]} : output};
 }

@@ -71,6 +71,15 @@ void for_each_cache(const TrainingImages& images, Places& places, Use use) {
 
 }  // namespace
 
+std::string changes_between_epochs(const TrainingData& data) {
+  if (data.augmentation.any()) return "the training data is augmented";
+  if (data.random_crop || data.resized_crop) {
+    return "regions of the training images are drawn at random";
+  }
+  if (data.noise.any()) return "noise is added to the training data";
+  return "";
+}
+
 size_t budget_left(const TrainingImages& images, const TrainingOptions& options) {
   size_t budget = static_cast<size_t>(options.data.cache_mib) << 20;
   for (const auto& cache :

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/os/shared_memory.h"
@@ -25,6 +26,10 @@ struct TrainingImages {
 // returns them to the next training of this process with the same datastores, sizes and budget. For
 // processes that train one network after the other on the same data. At first off. Thread-safe.
 void keep_images(bool keep);
+
+// What changes the inputs of an observation from epoch to epoch, "the training data is augmented";
+// "": nothing.
+std::string changes_between_epochs(const TrainingData& data);
 
 // The part of the options' memory budget for images that existing caches have not taken, in bytes.
 size_t budget_left(const TrainingImages& images, const TrainingOptions& options);

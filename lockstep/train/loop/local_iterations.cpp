@@ -100,22 +100,16 @@ struct LocalIterations::State {
 KeepingSetup LocalIterations::State::keeping() const {
   const TrainingOptions& options = setup.options;
   KeepingSetup keeping{.observations = start->images.training->size(), .notice = setup.notice};
-  if (options.freeze.empty() || options.data.keep_features == KeepFeatures::never) return keeping;
+  keeping.wanted = options.keeps_features();
   const auto workers = static_cast<size_t>(std::max<int64_t>(options.workers.count, 1));
   keeping.most_bytes = budget_left(start->images, options) / workers;
   keeping.several_epochs =
       options.max_epochs > 1 && (options.max_iterations == 0 || options.max_iterations > per_epoch);
-  const TrainingData& data = setup.data;
-  if (keeping.most_bytes == 0) {
-    keeping.most_bytes = 1;
+  keeping.prevented = changes_between_epochs(setup.data);
+  if (keeping.prevented.empty() && keeping.most_bytes == 0) {
     keeping.prevented =
         "the images leave no room in cache_mib = " + std::to_string(options.data.cache_mib);
   }
-  if (data.noise.any()) keeping.prevented = "noise is added to the training data";
-  if (data.random_crop || data.resized_crop) {
-    keeping.prevented = "regions of the training images are drawn at random";
-  }
-  if (data.augmentation.any()) keeping.prevented = "the training data is augmented";
   return keeping;
 }
 

@@ -16,6 +16,7 @@
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/input/training_images.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/programs/shard_plans.h"
@@ -146,10 +147,8 @@ class Estimate {
 
   // Of the first epoch, if results of frozen layers are kept; else empty.
   std::vector<bool> frozen_parameters() const {
-    const bool changes = data_.augmentation.any() || data_.noise.any() || data_.random_crop ||
-                         data_.resized_crop.has_value();
-    if (options_.freeze.empty() || changes || options_.max_epochs == 1 ||
-        options_.data.keep_features == KeepFeatures::never) {
+    if (!options_.keeps_features() || options_.max_epochs == 1 ||
+        !changes_between_epochs(data_).empty()) {
       return {};
     }
     std::vector<bool> frozen;

@@ -389,6 +389,10 @@ std::string TrainingOptions::trained_loss(const std::string& loss, bool by_pixel
                      label_smoothing);
 }
 
+bool TrainingOptions::keeps_features() const {
+  return !freeze.empty() && data.keep_features != KeepFeatures::never;
+}
+
 std::vector<float> TrainingOptions::weights_outside_loss(bool by_pixel) const {
   if (label_smoothing > 0 || by_pixel) return {};
   return {class_weights.begin(), class_weights.end()};

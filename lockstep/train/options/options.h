@@ -332,6 +332,9 @@ struct TrainingOptions {
   // label_smoothing and class_weights; `by_pixel`: where each pixel has a label. Throws
   // InvalidArgument where there is no such expression.
   std::string trained_loss(const std::string& loss, bool by_pixel = false) const;
+  // Whether results of frozen layers are to be kept: there are such layers, and keep_features is
+  // not "never".
+  bool keeps_features() const;
   // class_weights, unless trained_loss() has them: a smoothed label has the weights of all classes,
   // and the pixels of an observation have those of several.
   std::vector<float> weights_outside_loss(bool by_pixel = false) const;

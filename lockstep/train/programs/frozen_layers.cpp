@@ -58,7 +58,7 @@ const KeptPart* LossProgram::kept_part() const {
 bool LossProgram::keeps_results() const { return keeping_.keeps() && kept_part() != nullptr; }
 
 void LossProgram::say_what_is_kept(const KeptPart& part) {
-  if (told_ || !keeping_.notice || keeping_.most_bytes == 0 || !keeping_.several_epochs) return;
+  if (told_ || !keeping_.notice || !keeping_.wanted || !keeping_.several_epochs) return;
   told_ = true;
   const std::string results = "the results of frozen layers";
   if (!keeping_.prevented.empty()) {

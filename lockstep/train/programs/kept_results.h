@@ -18,13 +18,14 @@ namespace lockstep {
 
 // What a program may keep, and what it says about that.
 struct KeepingSetup {
-  size_t most_bytes = 0;       // that results may take; 0: nothing is kept
+  bool wanted = false;         // else nothing is kept or said
+  size_t most_bytes = 0;       // that results may take
   std::string prevented = {};  // why nothing can be kept; "": it can
   int64_t observations = 0;    // of the training
   bool several_epochs = true;  // else nothing would be used again
   std::function<void(const std::string&)> notice = {};
 
-  bool keeps() const { return most_bytes > 0 && prevented.empty() && several_epochs; }
+  bool keeps() const { return wanted && prevented.empty() && several_epochs; }
 };
 
 // Plans for shards of different sizes may round in different ways, so each size has results of its

@@ -60,9 +60,8 @@ class BuiltInLossProgram : public MiniBatchProgram {
     return shard_summary_bytes(plans_.statistic_elements() +
                                plans_.most_rows() * plans_.carried_elements());
   }
-  // What an iteration carries, the next one reads. A mean over steps is divided by their number,
-  // which the summaries have.
-  // So is one over pixels.
+  // What an iteration carries, the next one reads. Means over steps and over pixels are divided by
+  // their numbers, which the summaries have.
   bool runs_ahead() const final {
     return plans_.carries().empty() && plans_.output_sequence() < 0 && plans_.pixels() == 0;
   }

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/images/resize.h"
 #include "lockstep/data/images/image_codecs.h"
 #include "lockstep/data/images/image_format.h"
 
@@ -228,15 +229,11 @@ Image resize_labels(const Image& labels, int64_t height, int64_t width) {
                           " cannot be resized to " + std::to_string(height) + " x " +
                           std::to_string(width));
   }
-  Image result{height, width, 1, {}};
-  result.pixels.reserve(static_cast<size_t>(height * width));
-  for (int64_t y = 0; y < height; ++y) {
-    const int64_t row = (2 * y + 1) * labels.height / (2 * height) * labels.width;
-    for (int64_t x = 0; x < width; ++x) {
-      const int64_t at = row + (2 * x + 1) * labels.width / (2 * width);
-      result.pixels.push_back(labels.pixels[static_cast<size_t>(at)]);
-    }
-  }
+  Image result{height, width, 1, std::vector<uint8_t>(static_cast<size_t>(height * width))};
+  const Size2d whole{labels.height, labels.width};
+  detail::resize_region_of_labels(labels.pixels.data(), whole,
+                                  {.height = labels.height, .width = labels.width}, {height, width},
+                                  result.pixels.data());
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/labels.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/pointwise.h"
 #include "lockstep/engine/ops/views.h"
@@ -322,7 +323,7 @@ Value vector_of(const FormulaCall& c, size_t i) {
   return ops::concat(numbers, 0);
 }
 
-constexpr double kIgnoreIndex = -100;
+constexpr double kIgnoreIndex = kIgnoredLabel;
 
 int64_t ignore_index_of(const FormulaCall& c, size_t i) {
   return whole_number("ignore_index", c.number(i), -1e6, 1e6);

@@ -172,7 +172,8 @@ LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int predictio
 // Cross-entropy of each position of maps, n x space; 0 for ignored ones. `logits`: undefined if
 // they are not known.
 Value cross_entropy_of_maps(const Value& output, const Value& logits, const Value& target) {
-  const ops::CrossEntropyParams params{.ignore_index = kIgnoredLabel};
+  constexpr ops::CrossEntropyParams params;
+  static_assert(params.ignore_index == kIgnoredLabel);
   return logits.defined() ? ops::softmax_cross_entropy(logits, target, Value(), params)
                           : ops::cross_entropy(output, target, Value(), params);
 }

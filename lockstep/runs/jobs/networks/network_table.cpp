@@ -58,8 +58,9 @@ void end_in_outputs(json& network, const json& table, const FieldReader::Express
                           "such as { layer = \"age\", loss = \"mean_squared_error\" }");
   }
   json names = json::array(), losses = json::array(), weights = json::array();
-  for (const json& entry : table) {
-    FieldReader reader(entry, "network.outputs", expression);
+  for (size_t k = 0; k < table.size(); ++k) {
+    const std::string place = "network.outputs[" + std::to_string(k) + "]";
+    FieldReader reader(table[k], place, expression);
     std::string layer, loss = "mean_squared_error";
     double weight = 1;
     reader.text("layer", layer, "", {});
@@ -67,7 +68,11 @@ void end_in_outputs(json& network, const json& table, const FieldReader::Express
     reader.number("weight", weight, "", {.min = 0});
     reader.finish();
     check_loss(loss);
-    if (layer.empty()) throw InvalidArgument("[network] outputs: an entry has no layer");
+    if (layer.empty()) throw InvalidArgument("[network] " + place + " has no layer");
+    if (std::find(names.begin(), names.end(), json(layer)) != names.end()) {
+      throw InvalidArgument("[network] " + place + ": the layer `" + layer + "` is named twice",
+                            "a layer has one loss; an expression can be a sum of several");
+    }
     names.push_back(layer);
     losses.push_back(loss);
     weights.push_back(weight);
