@@ -26,7 +26,7 @@ COMPONENTS = [
     ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "clusters", "pool", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "step", "evaluation", "loop", "workers", "."]),
-    ("lockstep/runs", ["sources", "jobs", "folders", "store", "cloud_clusters", "batch", ".", "sweeps"]),
+    ("lockstep/runs", ["sources", "jobs", "folders", "store", "cloud_clusters", "batch", ".", "sweeps", "folds"]),
     ("lockstep/report", [".", "tensorboard", "pages", "dashboard"]),
     ("apps/lockstep", [".", "documents", "data", "models", "runs", "batch"]),
 ]

@@ -13,6 +13,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/runs/folds/concurrent_folds.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/runs/store/run_store.h"
@@ -26,21 +27,9 @@ namespace {
 struct CrossValidateArguments {
   std::string job, out;
   std::vector<std::string> settings;
-  int folds = 5, threads = 0;
+  int folds = 5, threads = 0, workers = 0;
   bool not_recorded = false, json = false, quiet = false;
 };
-
-// The values of a fold's validation, by name: loss, accuracy, metrics.
-using FoldValues = std::vector<MetricValue>;
-
-FoldValues values_of(const Evaluation& e) {
-  FoldValues values{{"loss", e.loss}};
-  if (std::isfinite(e.accuracy)) values.push_back({"accuracy", e.accuracy});
-  for (const MetricValue& m : e.metrics) {
-    if (m.name != "accuracy") values.push_back(m);
-  }
-  return values;
-}
 
 // Mean and standard deviation (divided by n - 1) of each value over the folds.
 struct OverFolds {
@@ -99,21 +88,31 @@ nlohmann::ordered_json summary_of(const std::vector<FoldValues>& folds, const st
           {"folder", folder}};
 }
 
-// Trains a fold, or continues it. Nothing if it was stopped.
-std::optional<FoldValues> validated(const CrossValidateArguments& a, const std::string& folder,
-                                    int fold) {
+// The job of a fold, from 1.
+Job job_of_fold(const CrossValidateArguments& a, int fold) {
   std::vector<std::string> settings = a.settings;
   settings.push_back("data.validation_fraction=0");
   settings.push_back("data.validation=\"\"");
   settings.push_back("data.folds=" + std::to_string(a.folds));
   settings.push_back("data.fold=" + std::to_string(fold));
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
-  const Job job = read_job(local_files(), a.job, settings);
+  Job job = read_job(local_files(), a.job, settings);
+  if (a.workers > 0) job.training.workers = {};
+  return job;
+}
+
+std::string store_of(const CrossValidateArguments& a) {
+  return a.not_recorded ? "" : default_store_folder();
+}
+
+// Trains a fold in this process, or continues it. Nothing if it was stopped.
+std::optional<FoldValues> validated(const CrossValidateArguments& a, int fold) {
+  const Job job = job_of_fold(a, fold);
   RunOptions options;
-  options.folder = join_path(folder, "fold-" + std::to_string(fold));
+  options.folder = fold_folder(a.out, fold);
   options.resume = local_files().exists(join_path(options.folder, "job.json"));
   options.interrupted = stop_wanted;
-  if (!a.not_recorded) options.store = default_store_folder();
+  options.store = store_of(a);
   ProgressPrinter progress(stderr, job.verbose_frequency);
   if (!a.quiet) {
     std::fprintf(stderr, "fold %d of %d\n", fold, a.folds);
@@ -122,13 +121,63 @@ std::optional<FoldValues> validated(const CrossValidateArguments& a, const std::
   RunResult result;
   try {
     result = run_job(job, options);
+  } catch (const Cancelled&) {
+    if (!a.quiet) progress.finish();
+    if (stop_wanted()) return std::nullopt;
+    throw;
   } catch (...) {
     if (!a.quiet) progress.finish();
     throw;
   }
   if (!a.quiet) progress.finish();
   if (result.training.stopped) return std::nullopt;
-  return values_of(result.validation.value());
+  return fold_values(result.validation.value());
+}
+
+FoldsEnd one_after_the_other(const CrossValidateArguments& a) {
+  FoldsEnd end;
+  for (int fold = 1; fold <= a.folds && end.stopped == 0; ++fold) {
+    try {
+      const std::optional<FoldValues> values = stop_wanted() ? std::nullopt : validated(a, fold);
+      if (values) {
+        end.values.push_back(*values);
+      } else {
+        end.stopped = fold;
+      }
+    } catch (const Error& error) {
+      throw_of_fold(fold, error.what(), error.hint());
+    }
+  }
+  return end;
+}
+
+// "fold 2: iteration 50 of 120, epoch 3, loss 0.4512, validation loss 0.5021, accuracy 91.00 %".
+std::string line_of(const FoldMessage& m) {
+  std::string line = fmt::format("fold {}: ", m.fold);
+  if (!m.text.empty()) return line + "note: " + printable(m.text);
+  line += fmt::format("iteration {} of {}, epoch {}, loss {:.4g}", format_count(m.iteration),
+                      format_count(m.iterations), m.epoch, m.loss);
+  for (size_t i = 0; i < m.validation.size(); ++i) {
+    const auto& [name, value] = m.validation[i];
+    line +=
+        fmt::format("{}{} {}", i == 0 ? ", validation " : ", ", name, metric_text({name, value}));
+  }
+  return line;
+}
+
+FoldsEnd at_once(const CrossValidateArguments& a) {
+  ConcurrentFolds folds;
+  for (int fold = 1; fold <= a.folds; ++fold) folds.jobs.push_back(job_of_fold(a, fold));
+  folds.folder = a.out;
+  folds.store = store_of(a);
+  folds.workers = a.workers;
+  folds.interrupted = stop_wanted;
+  if (!a.quiet) {
+    folds.tell = [](const FoldMessage& message) {
+      std::fprintf(stderr, "%s\n", line_of(message).c_str());
+    };
+  }
+  return run_folds(folds);
 }
 
 // The job's own validation data are replaced by the folds.
@@ -153,22 +202,16 @@ int cross_validate_command(CrossValidateArguments& a) {
   say_what_is_not_used(a);
   catch_stop_signals();
   const storage::StopRetries stop_retries(stop_wanted);
-  std::vector<FoldValues> folds;
-  for (int fold = 1; fold <= a.folds; ++fold) {
-    const std::optional<FoldValues> values =
-        stop_wanted() ? std::nullopt : validated(a, a.out, fold);
-    if (!values) {
-      std::fprintf(stderr,
-                   "stopped in fold %d\nhint: the same command with --out %s continues it\n", fold,
-                   printable(shell_word(a.out)).c_str());
-      return exit_stopped;
-    }
-    folds.push_back(*values);
+  const FoldsEnd end = a.workers > 0 ? at_once(a) : one_after_the_other(a);
+  if (end.stopped > 0) {
+    std::fprintf(stderr, "stopped in fold %d\nhint: the same command with --out %s continues it\n",
+                 end.stopped, printable(shell_word(a.out)).c_str());
+    return exit_stopped;
   }
   if (a.json) {
-    print_json(summary_of(folds, a.out));
+    print_json(summary_of(end.values, a.out));
   } else {
-    print_folds(folds);
+    print_folds(end.values);
   }
   return 0;
 }
@@ -183,8 +226,10 @@ void add_cross_validate(Commands& commands) {
       "training.seed. Each fold is validated by a network that was trained on the others. The "
       "table has the values of each fold, their mean and their standard deviation.\n\n"
       "DIR/fold-1, ... are the runs, as `lockstep train` makes them with data.folds and data.fold. "
-      "If they exist, they are continued.",
+      "If they exist, they are continued. With --workers, folds run at once and give the same "
+      "values.",
       {{"lockstep cross-validate job.toml", "five folds"},
+       {"lockstep cross-validate job.toml --workers 2", "two folds at once"},
        {"lockstep cross-validate job.toml --folds 10 --out runs/folds --json", "for a program"}},
       [a] { return cross_validate_command(*a); });
   sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").type_name("JOB").required();
@@ -195,6 +240,11 @@ void add_cross_validate(Commands& commands) {
   sub.add_option("--out", a->out, "Folder for the folds (default: runs/<job>-<number>)")
       .type_name("DIR")
       .not_empty();
+  sub.add_option("--workers", a->workers,
+                 "Folds that run at once, each in its own process (default: one after the other, "
+                 "in this process)")
+      .type_name("N")
+      .range(1, 1024);
   add_threads(sub, a->threads);
   sub.add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   sub.add_flag("--quiet", a->quiet, "Print no progress");

@@ -6,10 +6,19 @@ usage: cross_validate_test.py COMMAND [unittest options]
 
 import json
 import math
+import os
+import pathlib
+import signal
 import statistics
+import subprocess
 import unittest
 
-from support import CommandTest
+from support import COMMAND, CommandTest
+
+
+def children_of(pid):
+    return [int(word) for tasks in pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+            for word in tasks.read_text(encoding="ascii").split()]
 
 
 class CrossValidation(CommandTest):
@@ -59,6 +68,85 @@ class CrossValidation(CommandTest):
                                     *(word for setting in settings for word in ("--set", setting)))
             self.assertEqual(done.returncode, 1, settings)
             self.assertIn(text, done.stderr)
+
+    # Folds at once, on worker processes.
+
+    LONG = ("--folds", "3", "--set", "max_epochs=40", "--set", "checkpoint_frequency=5")
+
+    def table(self, out, *arguments):
+        return self.works("cross-validate", "job.toml", "--out", out, *arguments).stdout
+
+    def begin(self, out, *arguments):
+        return subprocess.Popen([COMMAND, "cross-validate", "job.toml", "--out", out, *map(str, arguments)],
+                                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def assert_same_folds(self, here, there, folds=(1, 2, 3)):
+        for fold in folds:
+            for name in ("receipt.jsonl", "model.safetensors", "confusion.json", "observations"):
+                self.assertEqual((self.folder / here / f"fold-{fold}" / name).read_bytes(),
+                                 (self.folder / there / f"fold-{fold}" / name).read_bytes(), (fold, name))
+
+    def test_folds_at_once_give_the_same_bytes(self):
+        one = self.table("own", "--folds", "3", "--quiet", "--set", "metrics=f1")
+        for workers in (1, 2, 4):
+            name = f"at-once-{workers}"
+            self.assertEqual(self.table(name, "--folds", "3", "--quiet", "--set", "metrics=f1", "--workers", workers),
+                             one)
+            self.assert_same_folds("own", name)
+        self.assertEqual(self.table("fixed", "--folds", "3", "--quiet", "--set", "metrics=f1", "--workers", 2,
+                                    "--threads", 3), one)
+        # What one process has begun, workers continue, and the other way round.
+        self.run_command("cross-validate", "job.toml", "--folds", "3", "--quiet", "--out", "mixed", "--set",
+                         "metrics=f1", "--set", "max_time=0.001", "--workers", "3")
+        self.assertEqual(self.table("mixed", "--folds", "3", "--quiet", "--set", "metrics=f1"), one)
+        self.assertEqual(self.table("mixed", "--folds", "3", "--quiet", "--set", "metrics=f1", "--workers", 2), one)
+
+    def test_the_fold_of_a_killed_worker_is_continued(self):
+        one = self.table("own", *self.LONG, "--quiet")
+        process = self.begin("killed", *self.LONG, "--workers", 2)
+        said, killed = [], 0
+        for line in process.stderr:
+            said.append(line)
+            if killed < 3 and line.startswith("fold ") and ": iteration " in line:
+                for worker in children_of(process.pid)[:1 + killed % 2]:
+                    os.kill(worker, signal.SIGKILL)
+                    killed += 1
+        table = process.stdout.read()
+        self.assertEqual(process.wait(timeout=300), 0, "".join(said))
+        process.stdout.close(), process.stderr.close()
+        self.assertGreaterEqual(killed, 3)
+        self.assertRegex("".join(said), r"fold \d: note: .*SIGKILL.*; another worker continues the fold")
+        self.assertRegex("".join(said), r"fold 3: iteration \d+ of 120, epoch \d+, loss [\d.]+, validation loss "
+                                        r"[\d.]+, accuracy [\d.]+ %")
+        self.assertEqual(table, one)
+        self.assert_same_folds("own", "killed")
+
+    def test_stopped_ones_at_once_are_continued(self):
+        one = self.table("own", *self.LONG, "--quiet")
+        process = self.begin("parts", *self.LONG, "--workers", 2)
+        for line in process.stderr:
+            if ": iteration " in line:
+                break
+        process.send_signal(signal.SIGINT)
+        table, said = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 130, said)
+        self.assertEqual(table, "")
+        self.assertRegex(said, r"stopped in fold 1\nhint: the same command with --out parts continues it")
+        self.assertFalse((self.folder / "parts/fold-3").exists())
+        self.assertEqual(self.table("parts", *self.LONG, "--quiet", "--workers", 3), one)
+        self.assert_same_folds("own", "parts")
+
+    def test_a_fold_that_fails_is_named(self):
+        self.works("train", "job.toml", "--quiet", "--out", "other", "--set", "max_epochs=1")
+        for name, workers in (("own", ()), ("at-once", ("--workers", "3"))):
+            (self.folder / name).mkdir()
+            (self.folder / name / "fold-2").symlink_to(self.folder / "other")
+            done = self.run_command("cross-validate", "job.toml", "--folds", "3", "--quiet", "--out", name, *workers)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("[cross-validate] fold 2: [run]", done.stderr)
+            self.assertEqual(done.stdout, "")
+            self.assertTrue((self.folder / name / "fold-1/confusion.json").exists())  # it has finished
+        self.assert_same_folds("own", "at-once", [1])
 
 
 if __name__ == "__main__":

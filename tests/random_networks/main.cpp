@@ -103,12 +103,18 @@ int count_layers(const Arguments& arguments) {
   // RandomFormulas of engine_test draws expressions. Of layers that are made of ops, ImageLayers of
   // engine_test compares results and gradients, TargetScaling, CategoryEmbedding and Outputs of
   // train_test the others.
-  const std::set<std::string> elsewhere{"function",           "adaptive_average_pooling2d",
-                                        "category_embedding", "channel_normalization",
-                                        "denormalization",    "hard_sigmoid",
-                                        "hard_swish",         "layer_scale",
-                                        "outputs",            "pixels_to_steps",
-                                        "squeeze_excitation", "stochastic_depth",
+  const std::set<std::string> elsewhere{"function",
+                                        "adaptive_average_pooling2d",
+                                        "category_embedding",
+                                        "channel_normalization",
+                                        "denormalization",
+                                        "hard_sigmoid",
+                                        "hard_swish",
+                                        "layer_scale",
+                                        "outputs",
+                                        "pixels_to_steps",
+                                        "squeeze_excitation",
+                                        "stochastic_depth",
                                         "upsampling2d"};
   for (const auto& info : lockstep::layer_registry()) {
     if (!elsewhere.contains(info.type)) counts[info.type] = 0;
