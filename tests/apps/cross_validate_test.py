@@ -71,7 +71,7 @@ class CrossValidation(CommandTest):
 
     # Folds at once, on worker processes.
 
-    LONG = ("--folds", "3", "--set", "max_epochs=40", "--set", "checkpoint_frequency=5")
+    LONG = ("--folds", "3", "--set", "max_epochs=25", "--set", "checkpoint_frequency=5")
 
     def table(self, out, *arguments):
         return self.works("cross-validate", "job.toml", "--out", out, *arguments).stdout
@@ -116,7 +116,7 @@ class CrossValidation(CommandTest):
         process.stdout.close(), process.stderr.close()
         self.assertGreaterEqual(killed, 3)
         self.assertRegex("".join(said), r"fold \d: note: .*SIGKILL.*; another worker continues the fold")
-        self.assertRegex("".join(said), r"fold 3: iteration \d+ of 120, epoch \d+, loss [\d.]+, validation loss "
+        self.assertRegex("".join(said), r"fold 3: iteration \d+ of 50, epoch \d+, loss [\d.]+, validation loss "
                                         r"[\d.]+, accuracy [\d.]+ %")
         self.assertEqual(table, one)
         self.assert_same_folds("own", "killed")

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -37,6 +38,7 @@ class FoldFollower : public TrainingObserver {
     say(false);
   }
   void iteration(const IterationRecord& r) override {
+    say_pending();
     said_.iteration = r.iteration;
     said_.epoch = r.epoch;
     said_.loss = r.loss;
@@ -44,11 +46,11 @@ class FoldFollower : public TrainingObserver {
     seconds_ = 0.9 * seconds_ + r.seconds;
     observations_ = 0.9 * observations_ + static_cast<double>(r.observations_count);
     if (seconds_ > 0) said_.rate = observations_ / seconds_;
-    if (r.iteration % frequency_ == 0 || Clock::now() - sent_ >= message_pause) {
-      say(r.iteration % frequency_ == 0);
-    }
+    if (r.iteration % frequency_ == 0) pending_ = said_;
+    if (Clock::now() - sent_ >= message_pause) say(false);
   }
   void validation(const ValidationRecord& v) override {
+    pending_.reset();
     said_.validation = {{"loss", v.loss}};
     if (std::isfinite(v.accuracy)) said_.validation.emplace_back("accuracy", v.accuracy);
     for (const MetricValue& m : v.metrics) said_.validation.emplace_back(m.name, m.value);
@@ -59,6 +61,7 @@ class FoldFollower : public TrainingObserver {
     said_.saved = iteration;
     say(false);
   }
+  void end() override { say_pending(); }
   void notice(const std::string& text) override {
     FoldMessage message = said_;
     message.shown = true;
@@ -84,6 +87,13 @@ class FoldFollower : public TrainingObserver {
     said_.measured = 0;
     seconds_ = observations_ = 0;
   }
+  // A row that no validation of the same iteration has completed.
+  void say_pending() {
+    if (!pending_) return;
+    pending_->shown = true;
+    queue_.send(*pending_);
+    pending_.reset();
+  }
   void say(bool shown) {
     sent_ = Clock::now();
     said_.shown = shown;
@@ -94,6 +104,7 @@ class FoldFollower : public TrainingObserver {
   const QueueReceiver<int64_t> orders_;
   const int64_t frequency_;
   FoldMessage said_;
+  std::optional<FoldMessage> pending_;
   double seconds_ = 0, observations_ = 0;
   bool ends_ = false;
   Clock::time_point sent_;
