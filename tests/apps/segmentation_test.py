@@ -136,6 +136,28 @@ class Segmentation(CommandTest):
         self.assertEqual(self.masks_in("found")[0][1][:3], COLORS)
         self.assertEqual(self.evaluated("one", "images", "--targets", "found")["accuracy"], 1)
 
+    def test_soft_dice_is_a_loss(self):
+        self.scenes(30)
+        self.job(CLASSES + "validation_fraction = 0.2\n", epochs=3, training='metrics = ["iou", "dice"]')
+        digests = {}
+        for name, loss in (("dice", "dice_loss"), ("both", "cross_entropy + dice_loss"),
+                           ("own", "cross_entropy + mean(1 - (2 * sum(output * one_hot(target, 3), axis=[1, 2]) + 1) "
+                                   "/ (sum(output, axis=[1, 2]) + sum(one_hot(target, 3), axis=[1, 2]) + 1))")):
+            loss = ("--set", f"network.loss={json.dumps(loss)}")
+            one = self.result("--out", name, "--set", "threads=1", *loss)
+            digests[name] = one["digest"]
+            self.assertEqual(one["digest"], self.train(name + "-2", "--set", "threads=3", *loss))
+            self.assertEqual(one["digest"], self.train(name + "-3", "--set", "threads=1", "--set", "workers=2", *loss))
+            self.assertGreater(one["validation_metrics"]["dice"], 0.3)
+        self.assertEqual(len(set(digests.values())), 3)
+        dice, both, own = (self.evaluated(name, "images", "--targets", "masks") for name in ("dice", "both", "own"))
+        self.assertLess(dice["loss"], 1)
+        self.assertAlmostEqual(both["loss"], own["loss"], delta=0.02)  # the same loss, rounded otherwise
+        said = self.refuse("train", "job.toml", "--set", "network.loss=dice")
+        self.assertIn("[network] unknown loss `dice`\nhint: did you mean `dice_loss`?", said)
+        self.says("class_weights of pixels are for the loss cross_entropy", "train", "job.toml", "--set",
+                  "class_weights=[1, 2, 3]", "--set", "network.loss=dice_loss", "--out", "weighted")
+
     def test_images_of_other_sizes_get_masks_of_their_sizes(self):
         self.scenes(12, size=45)
         self.job(CLASSES + "resize = true\n", epochs=2)

@@ -178,6 +178,114 @@ ByHand by_hand(const Network& network, const std::vector<double>& weights, int64
   return sums;
 }
 
+// The scores of a pixel as probabilities.
+std::array<double, kClasses> probabilities_of(const Tensor& weights, const uint8_t* pixel) {
+  std::array<double, kClasses> e{};
+  double total = 0;
+  for (size_t k = 0; k < kClasses; ++k) {
+    double score = 0;
+    for (size_t c = 0; c < 3; ++c) score += double{weights.data<float>()[k * 3 + c]} * pixel[c];
+    total += e[k] = std::exp(score);
+  }
+  for (double& p : e) p /= total;
+  return e;
+}
+
+// The soft Dice loss of each image, counted for each of its pixels with a class.
+ByHand dice_by_hand(const Network& network, double smooth, int64_t n) {
+  ByHand sums;
+  const Tensor& w = network.parameters()[0].value;
+  for (int64_t i = 0; i < n; ++i) {
+    const Image image = image_of(i), labels = labels_of(i);
+    std::array<double, kClasses> both{}, all{};
+    double pixels = 0;
+    for (size_t p = 0; p < labels.pixels.size(); ++p) {
+      if (labels.pixels[p] == ignored_pixel) continue;
+      const auto found = probabilities_of(w, &image.pixels[3 * p]);
+      for (size_t k = 0; k < kClasses; ++k) {
+        const double truth = k == labels.pixels[p] ? 1 : 0;
+        both[k] += 2 * found[k] * truth;
+        all[k] += found[k] + truth;
+      }
+      pixels += 1;
+    }
+    for (size_t k = 0; k < kClasses; ++k) {
+      sums.loss += pixels * (1 - (both[k] + smooth) / (all[k] + smooth)) / kClasses;
+    }
+    sums.pixels += pixels;
+    for (size_t p = 0; p < labels.pixels.size(); ++p) {
+      if (labels.pixels[p] == ignored_pixel) continue;
+      const auto found = probabilities_of(w, &image.pixels[3 * p]);
+      for (size_t k = 0; k < kClasses; ++k) {
+        const double truth = k == labels.pixels[p] ? 1 : 0, below = all[k] + smooth;
+        const double slope = (both[k] + smooth) / (below * below) - 2 * truth / below;
+        for (size_t j = 0; j < kClasses; ++j) {
+          const double of_score = found[k] * ((k == j ? 1 : 0) - found[j]);
+          for (size_t c = 0; c < 3; ++c) {
+            sums.gradient[j * 3 + c] +=
+                pixels * slope * of_score * image.pixels[3 * p + c] / kClasses;
+          }
+        }
+      }
+    }
+  }
+  sums.loss /= sums.pixels;
+  for (double& g : sums.gradient) g /= sums.pixels;
+  return sums;
+}
+
+TEST(PixelLabels, LossAndGradientOfDiceAreThoseOfImages) {
+  for (const double crossed : {0, 1}) {
+    for (const int64_t shard : {23, 4}) {
+      Network network = linear_network();
+      network.set_loss(crossed > 0 ? "cross_entropy + dice_loss"
+                                   : "dice_loss(output, target, smooth=0.5)");
+      ByHand wanted = dice_by_hand(network, crossed > 0 ? 1 : 0.5, kImages);
+      const ByHand other = by_hand(network, {1, 1, 1}, kImages);
+      EXPECT_NEAR(evaluate(network, pixel_data()).loss, wanted.loss + crossed * other.loss, 1e-6);
+      const std::vector<float> before = network.parameters()[0].value.to_vector();
+      TrainingOptions options = testing::law_options(2);
+      options.mini_batch_size = kImages;
+      options.shards.size = shard;
+      options.max_epochs = 1;
+      options.solver.momentum = 0;
+      options.solver.l2 = 0;
+      options.solver.initial_learning_rate = 1e-3;
+      const TrainingResult result = train(network, {.training = pixel_data()}, options);
+      EXPECT_NEAR(result.iterations[0].loss, wanted.loss + crossed * other.loss, 1e-6);
+      EXPECT_NEAR(result.iterations[0].accuracy, other.right / other.pixels, 1e-12);
+      const std::vector<float> after = network.parameters()[0].value.to_vector();
+      for (size_t i = 0; i < before.size(); ++i) {
+        const double step = (double{before[i]} - double{after[i]}) / 1e-3;
+        const double slope = wanted.gradient[i] + crossed * other.gradient[i];
+        EXPECT_NEAR(step, slope, 2e-5 + 2e-4 * std::abs(slope)) << i;
+      }
+    }
+  }
+}
+
+TrainingProblem dice_problem(testing::Failure failure) {
+  TrainingProblem problem = pixel_problem(std::move(failure));
+  problem.network.set_loss("cross_entropy + dice_loss");
+  return problem;
+}
+
+TEST(PixelLabels, OneDigestWithDice) {
+  const auto trained = [](int64_t threads, int64_t workers, const testing::Failure& failure = {}) {
+    const auto call = make_call<&dice_problem>(failure);
+    TrainingProblem problem = dice_problem({});
+    TrainingOptions options = pixel_options(threads);
+    options.class_weights = {};
+    options.workers.count = workers;
+    return train(call, problem.network, problem.data, options, {});
+  };
+  const TrainingResult one = trained(1, 0);
+  EXPECT_LT(one.iterations.back().loss, one.iterations.front().loss);
+  testing::expect_same_history(one, trained(3, 0));
+  testing::expect_same_history(one, trained(1, 2));
+  testing::expect_same_history(one, trained(1, 3, {"backward", "kill", 2, 1, -1}));
+}
+
 TEST(PixelLabels, LossAndGradientAreThoseOfAllPixelsWithAClass) {
   for (const std::vector<double>& weights : {std::vector<double>{}, {1, 2.5, 0.25}}) {
     for (const int64_t shard : {23, 4}) {
@@ -275,7 +383,7 @@ TEST(PixelLabels, AnExpressionIsALossByPixel) {
   network.set_loss("cross_entropy(output, target, weights=[1, 2.5, 0.25])");
   const ByHand wanted = by_hand(network, {1, 2.5, 0.25}, kImages);
   EXPECT_NEAR(evaluate(network, pixel_data()).loss, wanted.loss, 1e-6);
-  network.set_loss("mean(cross_entropy(output, target))");
+  network.set_loss("mean(cross_entropy(output, target), axis=0)");
   expect_says(message_of<Error>([&] { evaluate(network, pixel_data()); }),
               "one number for each label");
 }

@@ -107,7 +107,7 @@ The field `metrics` of a training and the option `--metrics` of `lockstep evalua
 
 constexpr const char* expressions_head = R"(## Expressions
 
-`loss` in `[network]` may be an expression of `output`, the network's output, and `target`, such as `huber(output, target, delta=0.1) + 0.01 * mean(abs(output))`. It gives one number for each observation. If a function takes `target` as its labels, as `cross_entropy(output, target)` does, the data have labels; otherwise they have targets of the output's size. The expression of a layer `function` has the input `x`, or `x1`, `x2` and so on.
+`loss` in `[network]` may be an expression of `output`, the network's output, and `target`, such as `huber(output, target, delta=0.1) + 0.01 * mean(abs(output))`. It gives one number for each observation. If a function takes `target` as its labels, as `cross_entropy(output, target)` does, the data have labels; otherwise they have targets of the output's size. Labels of pixels have one number for each pixel, or one for the image, which counts for each of its pixels that have a class. The names `cross_entropy`, `dice_loss` and `mean_squared_error` alone stand for their values of `output` and `target`: `cross_entropy + dice_loss`. The expression of a layer `function` has the input `x`, or `x1`, `x2` and so on.
 
 Written as in Python: numbers, `+ - * / **`, signs, `< <= > >= ==` (1 or 0), parentheses, and the functions below. Settings such as `delta` may have their names; `axis` and `keep_dims` must. An expression is about one observation: `mean(x)` is its mean, `axis=0` its first axis (the channels), `axis=[1, 2]` two axes, and shapes are broadcast from the last axis on, as in NumPy. Up to 2,000 characters and 100 nested parentheses are possible.
 

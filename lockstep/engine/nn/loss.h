@@ -17,7 +17,8 @@ const std::vector<std::string>& loss_names();
 
 // Throws InvalidArgument unless `loss` is one of these names or an expression, such as
 // "huber(output, target, delta=0.1) + 0.01 * mean(abs(output))": of `output`, the network's output,
-// and `target`, with the functions of lockstep::ops. For an unknown name the most similar one is a
+// and `target`, with the functions of lockstep::ops. The names of losses stand for their values:
+// "cross_entropy + dice_loss". For an unknown name the most similar one is a
 // hint; errors of expressions show the place.
 void check_loss(const std::string& loss);
 
@@ -33,7 +34,7 @@ struct LossValues {
   // n x steps x .... Of a prediction n x classes x space: n x space labels.
   int target;
   // n values; of a sequence the sum over its valid steps, of labels by pixel that over the pixels
-  // whose label is not kIgnoredLabel.
+  // whose label is not kIgnoredLabel. One number for an image is that of each of these pixels.
   int loss;
 };
 

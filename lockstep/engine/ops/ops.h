@@ -722,6 +722,20 @@ template <Operand T>
 T nll(const T& log_probabilities, const Same<T>& labels, const Same<T>& weights = {},
       int64_t ignore_index = -100);
 
+// The soft Dice loss (Milletari et al. 2016): the mean over the classes, weighted if there are
+// weights, of 1 - (2 sum(p t) + smooth) / (sum(p) + sum(t) + smooth), where p are a class's
+// probabilities and t is 1 where the label is the class, otherwise 0. The sums are over the space
+// of an observation without labels of ignore_index. probabilities, labels and weights as for nll();
+// one value for each observation: n. Made of other ops. Throws InvalidArgument if shapes or types
+// do not fit, and unless smooth is finite and above 0.
+struct DiceParams {
+  double smooth = 1;
+  int64_t ignore_index = -100;
+};
+template <Operand T>
+T dice_loss(const T& probabilities, const Same<T>& labels, const Same<T>& weights = {},
+            const DiceParams& params = {});
+
 // Connectionist temporal classification (Graves et al. 2006): -log of the sum of the probabilities
 // of all alignments of the labels, one value for each observation. PyTorch's F.ctc_loss of
 // log_softmax(logits) with reduction="none". logits: n x t x k; labels: n x l, i32, of other

@@ -311,6 +311,58 @@ TEST(FormulaValues, CrossEntropiesHaveSettings) {
   }
 }
 
+// Of two images of 2 x 2 pixels, three of which have no class.
+std::vector<float> losses_of_maps(const std::string& loss) {
+  check_loss(loss);
+  Graph graph;
+  const int x = graph.add_input({2, 3, 2, 2}, DType::f32);
+  const int y = graph.add(ops::make_softmax(), {x}, "softmax")[0];
+  graph.mark_output(add_loss(graph, loss, y).loss);
+  const auto plan = std::make_shared<const Plan>(graph, std::vector<Shape>(), PlanOptions{});
+  PackedParameters packed({});
+  PlanRun run(plan, packed, {});
+  const std::vector<float> scores = tensor_of(random_array({2, 3, 2, 2}, 8)).to_vector();
+  const std::vector<int32_t> labels{0, -100, 2, 1, -100, 1, 1, -100};
+  run.set_input(0, scores.data(), scores.size() * sizeof(float));
+  run.set_input(1, labels.data(), labels.size() * sizeof(int32_t));
+  run.forward({});
+  std::vector<float> found(2);
+  run.get_output(0, found.data(), found.size() * sizeof(float));
+  return found;
+}
+
+// One number for an image counts for each of its pixels that have a class.
+TEST(FormulaValues, LossesOfWholeImages) {
+  const std::vector<float> dice = losses_of_maps("dice_loss"),
+                           both = losses_of_maps("0.5 * cross_entropy + dice_loss"),
+                           crossed = losses_of_maps("cross_entropy");
+  const Tensor p = ops::softmax(tensor_of(random_array({2, 3, 2, 2}, 8)));
+  const Tensor y = Tensor::from(std::vector<int32_t>{0, -100, 2, 1, -100, 1, 1, -100}, {2, 2, 2});
+  const std::vector<float> of_images = ops::dice_loss(p, y).to_vector();
+  const std::string counted = "sum(one_hot(target, 3), axis=0, keep_dims=1)";
+  const std::string sums = "sum(output * " + counted + ", axis=[1, 2])";
+  const std::vector<float> by_one_hot =
+      losses_of_maps("mean(1 - (2 * sum(output * one_hot(target, 3), axis=[1, 2]) + 1) / (" + sums +
+                     " + sum(one_hot(target, 3), axis=[1, 2]) + 1))");
+  for (size_t i = 0; i < 2; ++i) {
+    const float pixels = i == 0 ? 3 : 2;
+    EXPECT_NEAR(dice[i], pixels * of_images[i], 1e-6);
+    EXPECT_NEAR(by_one_hot[i], dice[i], 1e-6);
+    EXPECT_NEAR(both[i], 0.5f * crossed[i] + dice[i], 2e-6);
+  }
+  EXPECT_EQ(losses_of_maps("dice_loss(output, target, weights=[0, 1, 1], smooth=0.5)").size(), 2u);
+  for (const auto& [loss, part] :
+       {std::pair{"dice_loss(output, target, smooth=0)", "smooth must be above 0"},
+        {"dice_loss(output, target, weights=[0, 0, 0])", "one of the weights must be above 0"},
+        {"dice_loss(output, target, weights=[1, 1, -1])", "a weight is 0 or above"},
+        {"dice_loss(output, output)", "expected labels"},
+        {"sum(cross_entropy(output, target), axis=0)", "or one for the observation, but"}}) {
+    EXPECT_NE(optest::refusal_of([&, loss = loss] { losses_of_maps(loss); }).find(part),
+              std::string::npos)
+        << loss;
+  }
+}
+
 TEST(FormulaValues, TrianglesAndProductsAreThoseOfAnObservation) {
   const Tensor x = tensor_of(random_array({2, 3, 4, 5}, 5));
   EXPECT_EQ(results_of("tril(x, k=-1)", {x}), ops::tril(x, -1).to_vector());

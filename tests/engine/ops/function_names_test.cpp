@@ -148,6 +148,7 @@ std::vector<Function> functions() {
   LOCKSTEP_PAIR(softmax_cross_entropy)
   LOCKSTEP_CALL(softmax_cross_entropy, softmax_cross_entropy(x, x, {}))
   LOCKSTEP_PAIR(nll)
+  LOCKSTEP_PAIR(dice_loss)
   LOCKSTEP_PAIR(mean_squared_error)
   LOCKSTEP_PAIR(l1)
   LOCKSTEP_PAIR(huber)

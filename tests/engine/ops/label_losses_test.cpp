@@ -119,6 +119,73 @@ TEST(LabelLosses, ProbabilitiesOfZeroHaveNoSlope) {
   EXPECT_EQ(tape.gradient(ops::sum(loss), {p})[0].to_vector(), Floats(9, 0));
 }
 
+// Values, gradients and those of their squares by PyTorch in fp64: two observations with three
+// positions, of which one has no class.
+TEST(LabelLosses, SoftDiceIsThatOfPyTorch) {
+  const Floats values{1, 2, -1, 0.5f, 0, 3, 2, -2, 0.25f, 0, 0, 0, 0.5f, -1, 1.5f, 2, -0.5f, 0.25f};
+  struct Case {
+    bool weighted;
+    double smooth;
+    std::vector<double> losses, slopes, second;
+  };
+  const std::vector<Case> cases{
+      {false,
+       1,
+       {0.5219995073150123, 0.3970946915821945},
+       {0.013173995004, 0.003019051366, 0, -0.032299446562, 0.001349576569, 0, 0.019125451558,
+        -0.004368627935, 0, -0.017534905555, -0.049766671193, 0.018021784194, 0.005685850918,
+        0.020936892998, -0.043916989227, 0.011849054636, 0.028829778195, 0.025895205034},
+       {-0.000551139987, -6.235671e-06, 0, 0.002090282611, -6.6864729e-05, 0, -0.001539142624,
+        7.31004e-05, 0, 0.000795185759, -0.000171327342, 0.000740109529, 5.644844e-05,
+        0.00024288437, -0.001977444293, -0.000851634198, -7.1557028e-05, 0.001237334764}},
+      {true,
+       0.01,
+       {0.8605443733568319, 0.5574851905638318},
+       {0.025460892088, -0.005677955499, 0, -0.096678835275, 0.011214844219, 0, 0.071217943186,
+        -0.00553688872, 0, -0.010407697553, -0.038002179764, 0.039890302397, 0.026678944499,
+        0.035749101708, -0.087123655391, -0.016271246946, 0.002253078055, 0.047233352994},
+       {-0.006051688542, 0.001727711057, 0, 0.01619233885, -0.001917276822, 0, -0.010140650309,
+        0.000189565765, 0, -8.6907373e-05, 9.848031e-06, 0.004984901945, 4.9008252e-05,
+        0.000829967487, -0.011584584688, 3.7899121e-05, -0.000839815518, 0.006599682743}}};
+  for (const DType type : {DType::i32, DType::i64}) {
+    for (const Device device : devices()) {
+      const Tensor x = Tensor::from(values, {2, 3, 3}).to(device);
+      const Tensor y =
+          ops::astype(Tensor::from(std::vector<int32_t>{1, 2, -100, 0, 0, 1}, {2, 3}), type)
+              .to(device);
+      const Tensor w = Tensor::from(Floats{0.5f, 2, 1}, {3}).to(device);
+      for (const Case& c : cases) {
+        Tape tape;
+        tape.watch(x);
+        const Tensor loss =
+            ops::dice_loss(ops::softmax(x), y, c.weighted ? w : Tensor(), {.smooth = c.smooth});
+        expect_near(loss, c.losses);
+        const Tensor g = tape.gradient(ops::sum(loss), {x}, {.create_graph = true})[0];
+        expect_near(g, c.slopes);
+        expect_near(tape.gradient(ops::sum(ops::square(g)), {x})[0], c.second);
+      }
+    }
+  }
+}
+
+TEST(LabelLosses, SoftDiceLeavesOutWhatHasNoClass) {
+  const Tensor p = Tensor::from(Floats{0.25f, NAN, 1, 0.75f, NAN, 0}, {1, 2, 3});
+  const Tensor y = Tensor::from(std::vector<int32_t>{1, 7, 0}, {1, 3});
+  Tape tape;
+  tape.watch(p);
+  const Tensor loss = ops::dice_loss(p, y, {}, {.ignore_index = 7});
+  expect_near(loss, {(1 - 3 / 3.25 + 1 - 2.5 / 2.75) / 2});
+  const Floats slopes = tape.gradient(ops::sum(loss), {p})[0].to_vector();
+  EXPECT_EQ(slopes[1], 0);
+  EXPECT_EQ(slopes[4], 0);
+  for (const float slope : slopes) EXPECT_TRUE(std::isfinite(slope));
+  // Without any class it is 0, and one label for each observation is possible, too.
+  expect_near(ops::dice_loss(p, y * 0 + 7, {}, {.ignore_index = 7}), {0});
+  expect_near(ops::dice_loss(Tensor::from(Floats{0.25f, 0.75f}, {1, 2}),
+                             Tensor::from(std::vector<int32_t>{1}, {1})),
+              {(1 - 1 / 1.25 + 1 - 2.5 / 2.75) / 2});
+}
+
 TEST(LabelLosses, RefuseWhatDoesNotFit) {
   const Tensor y = Tensor::from(std::vector<int32_t>{1, 2, 0, 3}, {4});
   expect_refusal([&] { ops::nll(scores(), y); }, {"[nll]", "index 3", "position 3"});
@@ -127,6 +194,10 @@ TEST(LabelLosses, RefuseWhatDoesNotFit) {
                  {"[nll]", "received 4x3 and 3 i32"});
   expect_refusal([&] { ops::softmax_cross_entropy(scores(), y, Tensor::zeros({2})); },
                  {"[softmax_cross_entropy]", "3 weights", "received 2"});
+  expect_refusal([&] { ops::dice_loss(scores(), y, {}, {.smooth = 0}); },
+                 {"[dice_loss]", "smooth must be above 0, received 0"});
+  expect_refusal([&] { ops::dice_loss(scores(), Tensor::zeros({3}, DType::i32)); },
+                 {"[dice_loss]", "received 4x3 and 3 i32"});
   for (const double smoothing : {-0.1, 1.5, std::nan("")}) {
     expect_refusal([&] { ops::cross_entropy(scores(), y, {}, {.label_smoothing = smoothing}); },
                    {"[cross_entropy]", "label_smoothing must be from 0 to 1"});

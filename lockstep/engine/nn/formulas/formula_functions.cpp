@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/ops/labels.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/pointwise.h"
 #include "lockstep/engine/ops/views.h"
@@ -234,14 +233,6 @@ void add_reductions(std::vector<FormulaFunction>& all) {
 #undef LOCKSTEP_ADD
 }
 
-int64_t whole_number(const std::string& name, double number, double least, double most) {
-  if (number == std::floor(number) && number >= least && number <= most) {
-    return static_cast<int64_t>(number);
-  }
-  throw InvalidArgument(fmt::format("{} must be a whole number from {} to {}, received {}", name,
-                                    least, most, number));
-}
-
 void add_triangles(std::vector<FormulaFunction>& all) {
   const auto add = [&](const std::string& name, const std::string& help,
                        Value (*function)(const Value&, int64_t)) {
@@ -313,77 +304,15 @@ void add_losses(std::vector<FormulaFunction>& all) {
                           {{"log_probabilities"}, {"target"}}));
 }
 
-// The list at parameter i as a vector; undefined: it is left out.
-Value vector_of(const FormulaCall& c, size_t i) {
-  if (!c.lists[i]) return {};
-  std::vector<Value> numbers;
-  for (const double number : *c.lists[i]) {
-    numbers.push_back(ops::expand_dims(scalar_value(number, c.anchor), 0));
-  }
-  return ops::concat(numbers, 0);
-}
-
-constexpr double kIgnoreIndex = kIgnoredLabel;
-
-int64_t ignore_index_of(const FormulaCall& c, size_t i) {
-  return whole_number("ignore_index", c.number(i), -1e6, 1e6);
-}
-
-using OfLabels = Value (*)(const Value&, const Value&);
-using OfLabelsWithSettings = Value (*)(const Value&, const Value&, const Value&,
-                                       const ops::CrossEntropyParams&);
-
-FormulaFunction cross_entropy_function(const std::string& name, const std::string& scores,
-                                       const std::string& help, OfLabels usual,
-                                       OfLabelsWithSettings with_settings) {
-  return {name,
-          {{scores},
-           {"labels", ParameterKind::labels_or_shares},
-           {"weights", ParameterKind::numbers, {}, true},
-           {"ignore_index", ParameterKind::number, kIgnoreIndex, true},
-           {"label_smoothing", ParameterKind::number, 0, true}},
-          help + ", times the weight of its class; 0 for ignore_index",
-          [usual, with_settings](const FormulaCall& c) {
-            const bool maps = c.value(0).shape().rank() > 2;
-            if (!maps && !c.lists[2] && c.number(3) == kIgnoreIndex && c.number(4) == 0) {
-              return usual(c.value(0), c.value(1));
-            }
-            return with_settings(c.value(0), c.value(1), vector_of(c, 2),
-                                 {ignore_index_of(c, 3), c.number(4)});
-          }};
-}
-
-void add_losses_by_labels(std::vector<FormulaFunction>& all) {
-  all.push_back(cross_entropy_function(
-      "cross_entropy", "probabilities", "-log(probability of the label)",
-      [](const Value& p, const Value& l) { return ops::cross_entropy(p, l); },
-      [](const Value& p, const Value& l, const Value& w, const ops::CrossEntropyParams& params) {
-        return ops::cross_entropy(p, l, w, params);
-      }));
-  all.push_back(cross_entropy_function(
-      "softmax_cross_entropy", "logits", "cross_entropy(softmax(logits), labels), exact",
-      [](const Value& x, const Value& l) { return ops::softmax_cross_entropy(x, l); },
-      [](const Value& x, const Value& l, const Value& w, const ops::CrossEntropyParams& params) {
-        return ops::softmax_cross_entropy(x, l, w, params);
-      }));
-  all.push_back({"nll",
-                 {{"log_probabilities"},
-                  {"labels", ParameterKind::labels},
-                  {"weights", ParameterKind::numbers, {}, true},
-                  {"ignore_index", ParameterKind::number, kIgnoreIndex, true}},
-                 "-log_probability of the label, times the weight of its class; 0 for ignore_index",
-                 [](const FormulaCall& c) {
-                   return ops::nll(c.value(0), c.value(1), vector_of(c, 2), ignore_index_of(c, 3));
-                 }});
-  all.push_back({"one_hot",
-                 {{"labels", ParameterKind::labels}, {"classes", ParameterKind::number}},
-                 "1 for the class of the label, otherwise 0",
-                 [](const FormulaCall& c) {
-                   return ops::one_hot(c.value(0), whole_number("classes", c.number(1), 1, 1e6));
-                 }});
-}
-
 }  // namespace
+
+int64_t whole_number(const std::string& name, double number, double least, double most) {
+  if (number == std::floor(number) && number >= least && number <= most) {
+    return static_cast<int64_t>(number);
+  }
+  throw InvalidArgument(fmt::format("{} must be a whole number from {} to {}, received {}", name,
+                                    least, most, number));
+}
 
 Value FormulaCall::value(size_t i) const {
   return operands[i].number ? scalar_value(*operands[i].number, anchor) : operands[i].value;

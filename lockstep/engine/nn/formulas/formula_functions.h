@@ -61,6 +61,12 @@ const std::vector<FormulaFunction>& formula_functions();
 // Null: there is none.
 const FormulaFunction* find_formula_function(const std::string& name);
 
+// Adds the functions that take labels.
+void add_losses_by_labels(std::vector<FormulaFunction>& all);
+
+// A number of an argument as a whole one. Throws InvalidArgument with the argument's name.
+int64_t whole_number(const std::string& name, double number, double least, double most);
+
 // Applies the sign of an operation to one or two operands. Numbers alone give numbers, but for **.
 FormulaOperand apply_operation(const std::string& sign, const std::vector<FormulaOperand>& operands,
                                const Value& anchor);

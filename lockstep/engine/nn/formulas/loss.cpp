@@ -20,9 +20,15 @@ constexpr const char* output_name = "output";
 constexpr const char* target_name = "target";
 constexpr const char* logits_name = "logits of output";  // no expression can use it
 
+// Losses whose names alone stand for their values of output and target: "cross_entropy +
+// dice_loss".
+bool is_short(const std::string& name) {
+  return name == "cross_entropy" || name == "dice_loss" || name == "mean_squared_error";
+}
+
 // A loss in one word, which is a name that does not exist.
 bool is_word(const std::string& loss) {
-  return !loss.empty() && loss != output_name && loss != target_name &&
+  return !loss.empty() && loss != output_name && loss != target_name && !is_short(loss) &&
          loss.find_first_not_of(
              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
              std::string::npos;
@@ -33,15 +39,39 @@ struct LossFormula {
   FormulaNames names;
 };
 
+// The formula with calls in place of short names.
+FormulaNodePtr with_calls(const FormulaNodePtr& node) {
+  FormulaNode made = *node;
+  if (node->kind == FormulaNode::Kind::name && is_short(node->name)) {
+    made.kind = FormulaNode::Kind::call;
+    for (const char* name : {output_name, target_name}) {
+      FormulaNode argument;
+      argument.kind = FormulaNode::Kind::name;
+      argument.name = name;
+      argument.at = node->at;
+      made.arguments.push_back({"", std::make_shared<FormulaNode>(std::move(argument)), node->at});
+    }
+  }
+  for (FormulaArgument& argument : made.arguments) argument.value = with_calls(argument.value);
+  return std::make_shared<FormulaNode>(std::move(made));
+}
+
+std::vector<std::string> names_in_one_word() {
+  std::vector<std::string> names = loss_names();
+  names.emplace_back("dice_loss");
+  return names;
+}
+
 LossFormula parsed(const std::string& loss) {
   if (is_word(loss)) {
     const FormulaFunction* function = find_formula_function(loss);
     throw InvalidArgument(
         "[network] unknown loss `" + loss + "`",
         function ? "an expression of output and target is possible: " + function->signature()
-                 : suggest(loss, loss_names()));
+                 : suggest(loss == "dice" ? "dice_loss" : loss, names_in_one_word()));
   }
   LossFormula made{parse_formula(loss, "[network] loss"), {{output_name, target_name}}};
+  made.formula.root = with_calls(made.formula.root);
   // Unknown names and functions are found first.
   if (takes_as_labels(made.formula, target_name)) made.names.labels = target_name;
   check_formula(made.formula, made.names);
@@ -178,7 +208,16 @@ Value cross_entropy_of_maps(const Value& output, const Value& logits, const Valu
                           : ops::cross_entropy(output, target, Value(), params);
 }
 
-// A value of an expression for each label.
+// How many labels count in each observation: n.
+Value counted_labels(const Value& target) {
+  const Value counts = ops::not_equal(ops::astype(target, DType::f32), kIgnoredLabel);
+  std::vector<int> space(static_cast<size_t>(target.shape().rank() - 1));
+  std::iota(space.begin(), space.end(), 1);
+  return ops::sum(counts, space);
+}
+
+// An expression's value for each label, or for each observation: n, which is then that of all its
+// labels that count.
 Value expression_of_maps(const std::string& loss, const Value& output, const Value& logits,
                          const Value& target) {
   LossFormula made = parsed(loss);
@@ -189,13 +228,13 @@ Value expression_of_maps(const std::string& loss, const Value& output, const Val
     values.push_back(logits);
   }
   const Value value = formula_value(made.formula, made.names, values);
-  if (value.shape() == target.shape()) return value;
+  if (value.shape() == target.shape() || value.shape().rank() == 1) return value;
   refuse_formula(made.formula, {0, loss.size()},
                  "a loss of labels by pixel is one number for each label, of " +
                      target.shape().without_batch().to_string() +
-                     " for an observation, but the expression gives " +
+                     " for an observation, or one for the observation, but the expression gives " +
                      value.shape().without_batch().to_string(),
-                 "leave out mean(...) and sum(...): the mean over the pixels is taken later");
+                 "the mean over the pixels is taken later; mean(...) gives one number");
 }
 
 // The loss of maps, n x classes x space, that have a label for each position.
@@ -208,6 +247,10 @@ LossValues add_loss_of_maps(Graph& graph, const std::string& loss, int predictio
   const Value logits = known < 0 ? Value() : Value(&builder, known);
   Value losses = loss == "cross_entropy" ? cross_entropy_of_maps(output, logits, target)
                                          : expression_of_maps(loss, output, logits, target);
+  if (losses.shape().rank() == 1) {
+    const Value count = counted_labels(target);
+    return {number, (ops::where(count, losses, 0) * count).number()};
+  }
   if (loss != "cross_entropy") {
     const Value ignored = ops::equal(ops::astype(target, DType::f32), kIgnoredLabel);
     losses = ops::where(ignored, 0, losses);

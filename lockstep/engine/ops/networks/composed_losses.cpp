@@ -1,6 +1,7 @@
 // Losses made of other ops.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -274,5 +275,47 @@ T softmax_cross_entropy(const T& logits, const Same<T>& labels, const Same<T>& w
   });
 }
 LOCKSTEP_INSTANTIATE_3(softmax_cross_entropy, const CrossEntropyParams&)
+
+namespace {
+
+// 1 for the class of each label, otherwise 0: n x classes x space.
+template <class T>
+T classes_first(const T& labels, int64_t classes) {
+  const T last = one_hot(labels, classes);
+  std::vector<int> axes(static_cast<size_t>(last.shape().rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  std::rotate(axes.begin() + 1, axes.end() - 1, axes.end());
+  return permute_dims(last, axes);
+}
+
+}  // namespace
+
+template <Operand T>
+T dice_loss(const T& probabilities, const Same<T>& labels, const Same<T>& weights,
+            const DiceParams& params) {
+  return named("dice_loss", [&] {
+    check_labels(probabilities, labels, weights, {.ignore_index = params.ignore_index});
+    if (!(static_cast<float>(params.smooth) > 0) || std::isinf(params.smooth)) {
+      throw InvalidArgument(
+          fmt::format("[dice_loss] smooth must be above 0, received {}", params.smooth),
+          "without it a class that an observation does not have would divide by 0");
+    }
+    const Shape shape = probabilities.shape();
+    const T numbers = astype(labels, DType::f32);
+    const T ignored = equal(numbers, static_cast<double>(params.ignore_index));
+    const T present = astype(where(ignored, 0.0, numbers), DType::i32);
+    const T left_out = expand_dims(ignored, 1);
+    const T truth = where(left_out, 0.0, classes_first(present, shape[1]));
+    const T found = where(left_out, 0.0, probabilities);
+    std::vector<int> space(static_cast<size_t>(shape.rank() - 2));
+    std::iota(space.begin(), space.end(), 2);
+    const auto over_space = [&](const T& x) { return space.empty() ? x : sum(x, space); };
+    const T both = over_space(found * truth) * 2.0 + params.smooth;
+    const T losses = 1.0 - both / (over_space(found) + over_space(truth) + params.smooth);
+    if (!weights.defined()) return mean(losses, {1});
+    return sum(losses * weights, {1}) / sum(weights);
+  });
+}
+LOCKSTEP_INSTANTIATE_3(dice_loss, const DiceParams&)
 
 }  // namespace lockstep::ops
