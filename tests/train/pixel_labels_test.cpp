@@ -11,6 +11,7 @@
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/evaluation/evaluation.h"
+#include "lockstep/train/loop/memory_estimate.h"
 #include "lockstep/train/trainer.h"
 #include "tests/data/support.h"
 #include "tests/train/law_problem.h"
@@ -144,40 +145,6 @@ struct ByHand {
   std::array<double, kClasses* 3> gradient = {};  // classes x channels
 };
 
-// The mean over all pixels with a class of weight x -log(probability).
-ByHand by_hand(const Network& network, const std::vector<double>& weights, int64_t n) {
-  ByHand sums;
-  const Tensor& w = network.parameters()[0].value;
-  for (int64_t i = 0; i < n; ++i) {
-    const Image image = image_of(i), labels = labels_of(i);
-    for (size_t p = 0; p < labels.pixels.size(); ++p) {
-      const uint8_t label = labels.pixels[p];
-      if (label == ignored_pixel) continue;
-      std::array<double, kClasses> e{};
-      double total = 0;
-      for (size_t k = 0; k < kClasses; ++k) {
-        double score = 0;
-        for (size_t c = 0; c < 3; ++c) {
-          score += double{w.data<float>()[k * 3 + c]} * image.pixels[3 * p + c];
-        }
-        total += e[k] = std::exp(score);
-      }
-      sums.loss -= weights[label] * std::log(e[label] / total);
-      sums.pixels += 1;
-      sums.right += std::max_element(e.begin(), e.end()) - e.begin() == label;
-      for (size_t k = 0; k < kClasses; ++k) {
-        for (size_t c = 0; c < 3; ++c) {
-          sums.gradient[k * 3 + c] +=
-              weights[label] * (e[k] / total - (k == label ? 1 : 0)) * image.pixels[3 * p + c];
-        }
-      }
-    }
-  }
-  sums.loss /= sums.pixels;
-  for (double& g : sums.gradient) g /= sums.pixels;
-  return sums;
-}
-
 // The scores of a pixel as probabilities.
 std::array<double, kClasses> probabilities_of(const Tensor& weights, const uint8_t* pixel) {
   std::array<double, kClasses> e{};
@@ -189,6 +156,32 @@ std::array<double, kClasses> probabilities_of(const Tensor& weights, const uint8
   }
   for (double& p : e) p /= total;
   return e;
+}
+
+// The mean over all pixels with a class of weight x -log(probability).
+ByHand by_hand(const Network& network, const std::vector<double>& weights, int64_t n) {
+  ByHand sums;
+  const Tensor& w = network.parameters()[0].value;
+  for (int64_t i = 0; i < n; ++i) {
+    const Image image = image_of(i), labels = labels_of(i);
+    for (size_t p = 0; p < labels.pixels.size(); ++p) {
+      const uint8_t label = labels.pixels[p];
+      if (label == ignored_pixel) continue;
+      const auto found = probabilities_of(w, &image.pixels[3 * p]);
+      sums.loss -= weights[label] * std::log(found[label]);
+      sums.pixels += 1;
+      sums.right += std::max_element(found.begin(), found.end()) - found.begin() == label;
+      for (size_t k = 0; k < kClasses; ++k) {
+        for (size_t c = 0; c < 3; ++c) {
+          sums.gradient[k * 3 + c] +=
+              weights[label] * (found[k] - (k == label ? 1 : 0)) * image.pixels[3 * p + c];
+        }
+      }
+    }
+  }
+  sums.loss /= sums.pixels;
+  for (double& g : sums.gradient) g /= sums.pixels;
+  return sums;
 }
 
 // The soft Dice loss of each image, counted for each of its pixels with a class.
@@ -376,6 +369,57 @@ TEST(PixelLabels, MetricsCountPixels) {
   const Evaluation less = evaluate(network, data, {.metrics = {"iou", "accuracy"}});
   EXPECT_EQ(less.metrics[0].value, e.metrics[1].value);
   EXPECT_EQ(less.metrics[1].value, e.accuracy);
+}
+
+// Metrics of a user that need no scores see the pairs of 64 images together.
+struct WrongPixels {
+  int64_t wrong = 0;
+  bool of_classes() const { return true; }
+  void accumulate(const ScoredObservation& o) { wrong += o.label == o.predicted ? 0 : o.count; }
+  void merge(const WrongPixels& later) { wrong += later.wrong; }
+  double finish() const { return static_cast<double>(wrong); }
+};
+struct WrongInOrder {
+  int64_t wrong = 0, last = 0;
+  bool of_classes() const { return true; }
+  void accumulate(const ScoredObservation& o) {
+    EXPECT_LE(last, o.index);
+    last = o.index;
+    wrong += o.label == o.predicted ? 0 : o.count;
+  }
+  double finish() const { return static_cast<double>(wrong); }
+};
+
+TEST(PixelLabels, PairsOfClassesAreSummed) {
+  Network network = linear_network();
+  const DatastorePtr data = pixel_data(200);  // four chunks
+  const std::vector<MetricPtr> own{make_metric("wrong", WrongPixels{}),
+                                   make_metric("in order", WrongInOrder{})};
+  const auto with = [&](int threads, const std::vector<std::string>& metrics) {
+    return evaluate(
+        network, data,
+        {.threads = threads, .metrics = metrics, .custom_metrics = own, .confusion = true});
+  };
+  const Evaluation one = with(1, {"iou", "dice"});
+  const int64_t all = one.confusion->total();
+  const double wrong = static_cast<double>(all) * (1 - one.accuracy);
+  EXPECT_GT(one.metrics[2].value, 0);
+  EXPECT_NEAR(one.metrics[2].value, wrong, 1e-6);
+  EXPECT_EQ(one.metrics[3].value, one.metrics[2].value);
+  const Evaluation three = with(3, {"iou", "dice"});
+  EXPECT_EQ(three.metrics, one.metrics);
+  EXPECT_EQ(three.confusion, one.confusion);
+  EXPECT_EQ(three.loss, one.loss);
+  // The estimate of memory has no table for each image.
+  const auto estimated = [](int64_t images, int64_t workers) {
+    TrainingOptions options = testing::law_options(2);
+    options.workers.count = workers;
+    return estimate_memory(pixel_network(), {.training = pixel_data(images)}, options.resolved(),
+                           pixel_data(images))
+        .evaluation;
+  };
+  EXPECT_EQ(estimated(640, 0) - estimated(128, 0), 512 * 8u);
+  EXPECT_EQ(estimated(640, 2) - estimated(128, 2), 512 * 8u + 8 * 9 * 8u);
 }
 
 TEST(PixelLabels, AnExpressionIsALossByPixel) {

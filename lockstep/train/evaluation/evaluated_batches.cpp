@@ -162,8 +162,9 @@ IndexRange EvaluatedBatches::outputs_of(const IndexRange& observations) const {
 
 IndexRange EvaluatedBatches::kept_of(const IndexRange& observations) const {
   if (pixels_ == 0) return outputs_of(observations);
-  const int64_t classes = output_[0], pairs = classes * classes;
-  return {observations.first * pairs, observations.count * pairs};
+  const auto chunks = [](int64_t count) { return (count + kChunk - 1) / kChunk; };
+  const int64_t first = chunks(observations.first);
+  return {first * pairs(), (chunks(observations.end()) - first) * pairs()};
 }
 
 std::span<const int32_t> EvaluatedBatches::labels_of(int64_t observation,

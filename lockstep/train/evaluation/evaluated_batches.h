@@ -82,8 +82,11 @@ class EvaluatedBatches {
   // Where each pixel of an output has a label: their number, else 0. An output has the scores of
   // all of them then, classes x pixels.
   int64_t pixels() const { return pixels_; }
-  // What is kept of outputs with labels: the predicted class of each; of labels by pixel the number
-  // of pixels of each pair of a class and a predicted one. All outputs', and those of observations.
+  // Pairs of a class and a predicted one.
+  int64_t pairs() const { return output_[0] * output_[0]; }
+  // What is kept of outputs with labels: the predicted class of each; of labels by pixel, for each
+  // chunk, the number of pixels of each pair of a class and a predicted one. All outputs', and
+  // those of observations, which are whole chunks then.
   int64_t kept() const { return kept_of({0, observations()}).count; }
   IndexRange kept_of(const IndexRange& observations) const;
   IndexRange outputs_of(const IndexRange& observations) const;

@@ -13,13 +13,14 @@ EvaluationResults::EvaluationResults(EvaluatedBatches& batches, Measures measure
     : batches_(batches),
       measures_(std::move(measures)),
       losses_(static_cast<size_t>(batches.observations())),
-      predicted_(static_cast<size_t>(batches.kept())) {
+      predicted_(static_cast<size_t>(batches.pixels() > 0 ? 0 : batches.kept())) {
   write_here();
 }
 
-void EvaluationResults::write_to(double* losses, int64_t* predicted) {
+void EvaluationResults::write_to(double* losses, int64_t* kept) {
   losses_to_ = losses;
-  predicted_to_ = predicted;
+  kept_to_ = kept;
+  elsewhere_ = true;
 }
 
 bool EvaluationResults::wants_scores() const {
@@ -29,9 +30,13 @@ bool EvaluationResults::wants_scores() const {
                              [](const MetricPtr& m) { return m->needs_scores(); });
 }
 
-void EvaluationResults::begin_metrics() {
+void EvaluationResults::begin() {
   metrics_.reset();
   kept_.clear();
+  if (batches_.pixels() > 0) {
+    const MutexLock lock(mutex_);
+    pairs_.assign(static_cast<size_t>(batches_.pairs()), 0);
+  }
   if (batches_.against() == Against::nothing || measures_.metrics.empty()) return;
   const Shape& output = batches_.output();
   metrics_.emplace(
@@ -72,13 +77,6 @@ std::vector<ScoredObservation> EvaluationResults::observations(int64_t chunk, co
 }
 
 void EvaluationResults::measure(int64_t chunk, const float* scores, const float* targets) {
-  if (batches_.pixels() > 0) {
-    measure_pixels(chunk, scores, false);
-    if (!metrics_->in_order() || !wants_scores()) return;
-    Kept& k = kept_[static_cast<size_t>(chunk - round_)];
-    k.scores.assign(scores, scores + observations_of(chunk).count * batches_.output().elements());
-    return;
-  }
   metrics_->add(chunk, observations(chunk, scores, targets));
   if (!metrics_->in_order()) return;
   Kept& k = kept_[static_cast<size_t>(chunk - round_)];
@@ -99,18 +97,18 @@ void EvaluationResults::take(const ComputedBatch& batch, float* outputs) {
     losses = custom.data();
   }
   const IndexRange all = batches_.outputs_of(rows);
-  if (batches_.pixels() > 0) keep_pairs(rows, scores);
   for (int64_t i = 0; compares && i < rows.count; ++i) {
     losses_to_[static_cast<size_t>(rows.first + i)] = static_cast<double>(losses[i]);
   }
   for (int64_t k = 0; k < all.count; ++k) {
     const float* const row = scores + k * width;
     if (batches_.against() == Against::labels && batches_.pixels() == 0) {
-      predicted_to_[static_cast<size_t>(all.first + k)] =
+      kept_to_[static_cast<size_t>(all.first + k)] =
           predicted_class({row, static_cast<size_t>(width)});
     }
     if (outputs) std::copy_n(row, width, outputs + (all.first + k) * width);
   }
+  if (batches_.pixels() > 0) return take_pixels(rows, scores);
   if (!metrics_) return;
   for (int64_t i = 0; i < rows.count; i += EvaluatedBatches::kChunk) {
     const int64_t before = batches_.outputs_of({rows.first, i}).count * width;
@@ -123,7 +121,7 @@ void EvaluationResults::next_round(int64_t first, int64_t end) {
   for (int64_t chunk = round_; chunk < round_ + static_cast<int64_t>(kept_.size()); ++chunk) {
     const Kept& k = kept_[static_cast<size_t>(chunk - round_)];
     if (batches_.pixels() > 0) {
-      measure_pixels(chunk, k.scores.data(), true);
+      measure_pixels(chunk, k.scores.data(), k.pairs, true);
       continue;
     }
     metrics_->add_in_order(observations(chunk, k.scores.data(), k.targets.data()));
@@ -133,55 +131,80 @@ void EvaluationResults::next_round(int64_t first, int64_t end) {
 }
 
 void EvaluationResults::add(int64_t chunk, const float* scores, const float* targets) {
-  if (batches_.pixels() > 0) {
-    measure_pixels(chunk, scores, false);
-    if (metrics_->in_order()) measure_pixels(chunk, scores, true);
-    return;
-  }
   const auto all = observations(chunk, scores, targets);
   metrics_->add(chunk, all);
   if (metrics_->in_order()) metrics_->add_in_order(all);
 }
 
-void EvaluationResults::keep_pairs(const IndexRange& observations, const float* scores) {
+void EvaluationResults::add_pixels(int64_t chunk, const float* scores,
+                                   std::span<const int64_t> pairs) {
+  add_to_sums(pairs);
+  if (!metrics_) return;
+  measure_pixels(chunk, scores, pairs, false);
+  if (metrics_->in_order()) measure_pixels(chunk, scores, pairs, true);
+}
+
+void EvaluationResults::count_pixels(const IndexRange& observations, const float* scores,
+                                     std::span<int64_t> pairs) const {
   std::vector<int32_t> memory;
-  const int64_t classes = batches_.output()[0];
+  std::ranges::fill(pairs, 0);
   for (int64_t i = observations.first; i < observations.end(); ++i) {
-    const IndexRange kept = batches_.kept_of({i, 1});
-    count_pairs(scores, batches_.labels_of(i, memory), classes,
-                {predicted_to_ + kept.first, static_cast<size_t>(kept.count)});
+    add_pairs(scores, batches_.labels_of(i, memory), batches_.output()[0], pairs);
     scores += batches_.output().elements();
   }
 }
 
-void EvaluationResults::measure_pixels(int64_t chunk, const float* scores, bool in_order) {
-  const IndexRange of = observations_of(chunk);
-  const int64_t classes = batches_.output()[0];
-  PixelObservations made(classes);
-  std::vector<int32_t> memory;
-  const auto part = [&](int64_t i) -> std::span<const ScoredObservation> {
-    const int64_t observation = of.first + i;
-    if (wants_scores()) {
-      return made.of_scores(observation, scores + i * batches_.output().elements(),
-                            batches_.labels_of(observation, memory));
+void EvaluationResults::add_to_sums(std::span<const int64_t> pairs) {
+  const MutexLock lock(mutex_);
+  for (size_t i = 0; i < pairs.size(); ++i) pairs_[i] += pairs[i];
+}
+
+void EvaluationResults::take_pixels(const IndexRange& observations, const float* scores) {
+  const auto pairs = static_cast<size_t>(batches_.pairs());
+  std::vector<int64_t> own(elsewhere_ ? 0 : pairs);
+  for (int64_t i = 0; i < observations.count; i += EvaluatedBatches::kChunk) {
+    const int64_t chunk = (observations.first + i) / EvaluatedBatches::kChunk;
+    const IndexRange of = observations_of(chunk);
+    const std::span<int64_t> counts =
+        elsewhere_ ? std::span(kept_to_ + batches_.kept_of(of).first, pairs) : std::span(own);
+    count_pixels(of, scores, counts);
+    if (!elsewhere_) add_to_sums(counts);
+    if (metrics_) {
+      measure_pixels(chunk, scores, counts, false);
+      if (metrics_->in_order()) {
+        Kept& k = kept_[static_cast<size_t>(chunk - round_)];
+        k.pairs.assign(counts.begin(), counts.end());
+        if (wants_scores()) {
+          k.scores.assign(scores, scores + of.count * batches_.output().elements());
+        }
+      }
     }
-    const IndexRange kept = batches_.kept_of({observation, 1});
-    return made.of_pairs(observation,
-                         {predicted_to_ + kept.first, static_cast<size_t>(kept.count)});
+    scores += of.count * batches_.output().elements();
+  }
+}
+
+void EvaluationResults::measure_pixels(int64_t chunk, const float* scores,
+                                       std::span<const int64_t> pairs, bool in_order) {
+  const IndexRange of = observations_of(chunk);
+  PixelObservations made(batches_.output()[0]);
+  std::vector<int32_t> memory;
+  const int64_t parts = wants_scores() ? of.count : 1;
+  const auto part = [&](int64_t i) -> std::span<const ScoredObservation> {
+    if (!wants_scores()) return made.of_pairs(of.first, pairs);
+    return made.of_scores(of.first + i, scores + i * batches_.output().elements(),
+                          batches_.labels_of(of.first + i, memory));
   };
-  if (!in_order) return metrics_->add(chunk, of.count, part);
-  for (int64_t i = 0; i < of.count; ++i) metrics_->add_in_order(part(i));
+  if (!in_order) return metrics_->add(chunk, parts, part);
+  for (int64_t i = 0; i < parts; ++i) metrics_->add_in_order(part(i));
 }
 
 void EvaluationResults::summarize_pixels(Evaluation& result) const {
   const int64_t classes = batches_.output()[0];
-  const auto pairs = static_cast<size_t>(classes * classes);
-  std::vector<int64_t> sums(pairs);
-  for (size_t i = 0; i < predicted_.size(); ++i) sums[i % pairs] += predicted_[i];
+  const MutexLock lock(mutex_);
   int64_t all = 0, right = 0;
   for (int64_t label = 0; label < classes; ++label) {
     for (int64_t predicted = 0; predicted < classes; ++predicted) {
-      const int64_t count = sums[static_cast<size_t>(label * classes + predicted)];
+      const int64_t count = pairs_[static_cast<size_t>(label * classes + predicted)];
       all += count;
       if (label == predicted) right += count;
       if (result.confusion) result.confusion->add(label, predicted, count);

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/train/evaluation/batch_evaluator.h"
 #include "lockstep/train/evaluation/evaluated_batches.h"
@@ -29,16 +31,17 @@ class EvaluationResults {
   // Whether a metric reads scores. Of labels by pixel most do with pairs of classes.
   bool wants_scores() const;
 
-  // Losses by observation and what is kept of outputs (EvaluatedBatches::kept()), which take()
-  // writes and summarize() reads.
+  // Losses by observation and predicted classes, which take() writes and summarize() reads. Pairs
+  // of classes of pixels are summed instead: these integers have the same sum in any order.
   std::vector<double>& losses() { return losses_; }
   std::vector<int64_t>& predicted() { return predicted_; }
-  // Has take() write them elsewhere, to memory that several processes share perhaps.
-  void write_to(double* losses, int64_t* predicted);
-  void write_here() { write_to(losses_.data(), predicted_.data()); }
+  // Has take() write losses and what is kept of outputs (EvaluatedBatches::kept()) elsewhere, to
+  // memory that several processes share perhaps.
+  void write_to(double* losses, int64_t* kept);
+  void write_here() { write_to(losses_.data(), predicted_.data()), elsewhere_ = false; }
 
   // Begins an evaluation with metrics. Without it take() leaves them out.
-  void begin_metrics();
+  void begin();
   bool has_metrics() const { return metrics_.has_value(); }
   // Whether there are metrics that take the observations in order.
   bool in_order() const { return metrics_ && metrics_->in_order(); }
@@ -50,6 +53,8 @@ class EvaluationResults {
   void next_round(int64_t first, int64_t end);
   // Takes a chunk of a computed evaluation for all metrics. Chunks come in order.
   void add(int64_t chunk, const float* scores, const float* targets);
+  // The same of labels by pixel, with the pairs that were kept of it, also without metrics.
+  void add_pixels(int64_t chunk, const float* scores, std::span<const int64_t> pairs);
 
   // The result, and the end of the metrics.
   Evaluation summarize();
@@ -57,16 +62,21 @@ class EvaluationResults {
  private:
   struct Kept {
     std::vector<float> scores, targets;
+    std::vector<int64_t> pairs;
   };
 
   IndexRange observations_of(int64_t chunk) const;
   std::vector<ScoredObservation> observations(int64_t chunk, const float* scores,
                                               const float* targets) const;
   void measure(int64_t chunk, const float* scores, const float* targets);
-  // For labels by pixel: keeps the pairs of classes of observations, gives metrics the pixels of
-  // chunks, and summarizes.
-  void keep_pairs(const IndexRange& observations, const float* scores);
-  void measure_pixels(int64_t chunk, const float* scores, bool in_order);
+  // For labels by pixel: counts the pairs of classes of a chunk, gives metrics its pixels, and
+  // summarizes.
+  void take_pixels(const IndexRange& observations, const float* scores);
+  void count_pixels(const IndexRange& observations, const float* scores,
+                    std::span<int64_t> pairs) const;
+  void add_to_sums(std::span<const int64_t> pairs);
+  void measure_pixels(int64_t chunk, const float* scores, std::span<const int64_t> pairs,
+                      bool in_order);
   void summarize_pixels(Evaluation& result) const;
 
   EvaluatedBatches& batches_;
@@ -74,7 +84,10 @@ class EvaluationResults {
   std::vector<double> losses_;
   std::vector<int64_t> predicted_;
   double* losses_to_ = nullptr;
-  int64_t* predicted_to_ = nullptr;
+  int64_t* kept_to_ = nullptr;
+  bool elsewhere_ = false;  // what is written is not here
+  mutable Mutex mutex_;
+  std::vector<int64_t> pairs_ LOCKSTEP_GUARDED_BY(mutex_);  // of all pixels, by pair
   std::optional<MetricRun> metrics_;
   // For metrics in order: the present round of chunks.
   int64_t round_ = 0;

@@ -25,12 +25,12 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 2;
 // The area that several processes share: the next batch and the end, then losses by observation,
 // what is kept of outputs (EvaluatedBatches::kept()), and scores by output.
 struct Area {
-  Area(std::byte* memory, int64_t observations, int64_t kept)
+  Area(std::byte* memory, int64_t observations, int64_t of_kept)
       : next(reinterpret_cast<std::atomic<int64_t>*>(memory)),
         end(next + 1),
         losses(reinterpret_cast<double*>(memory + Evaluator::kAreaHead)),
-        predicted(reinterpret_cast<int64_t*>(losses + observations)),
-        scores(reinterpret_cast<float*>(predicted + kept)) {}
+        kept(reinterpret_cast<int64_t*>(losses + observations)),
+        scores(reinterpret_cast<float*>(kept + of_kept)) {}
 
   // `scores`: of all outputs, or 0.
   static size_t bytes(int64_t observations, int64_t kept, int64_t scores) {
@@ -41,7 +41,7 @@ struct Area {
 
   std::atomic<int64_t>*next, *end;  // of the batches that remain
   double* losses;
-  int64_t* predicted;
+  int64_t* kept;
   float* scores;
 };
 
@@ -103,7 +103,7 @@ Evaluation Evaluator::run(Tensor* outputs) {
   s.prepare();
   s.pack();
   s.results.write_here();  // also after a part that failed
-  s.results.begin_metrics();
+  s.results.begin();
   const bool in_order = s.results.in_order();
   const int64_t together = s.evaluator->together(), of_batch = batches.chunks_of_batch();
   // On a device several chunks make a batch.
@@ -155,7 +155,7 @@ void Evaluator::merge(std::byte* memory, const std::byte* other, int64_t first, 
   if (rows <= 0) return;
   std::copy_n(from.losses + from_row, rows, to.losses + from_row);
   const IndexRange kept = batches.kept_of({from_row, rows});
-  std::copy_n(from.predicted + kept.first, kept.count, to.predicted + kept.first);
+  std::copy_n(from.kept + kept.first, kept.count, to.kept + kept.first);
   if (scores) {
     const IndexRange outputs = batches.outputs_of({from_row, rows});
     std::copy_n(from.scores + outputs.first * width, outputs.count * width,
@@ -170,7 +170,7 @@ void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* 
   const int64_t end = area.end->load();
   s.prepare();
   s.pack();
-  s.results.write_to(area.losses, area.predicted);
+  s.results.write_to(area.losses, area.kept);
   const auto next = [&]() -> std::optional<int64_t> {
     const int64_t b = area.next->fetch_add(1);
     if (b >= end) return std::nullopt;
@@ -188,13 +188,21 @@ Evaluation Evaluator::result(const std::byte* memory) {
   const int64_t n = batches.observations(), width = s.width();
   const Area area(const_cast<std::byte*>(memory), n, batches.kept());
   std::copy_n(area.losses, n, s.results.losses().data());
-  std::copy_n(area.predicted, batches.kept(), s.results.predicted().data());
-  s.results.begin_metrics();
+  const bool pixels = batches.pixels() > 0;
+  if (!pixels) std::copy_n(area.kept, batches.kept(), s.results.predicted().data());
+  s.results.begin();
   std::vector<float> targets;
   std::vector<uint8_t> scratch;
-  for (int64_t chunk = 0; s.results.has_metrics() && chunk < batches.chunks(); ++chunk) {
+  const bool adds = pixels || s.results.has_metrics();
+  for (int64_t chunk = 0; adds && chunk < batches.chunks(); ++chunk) {
     const IndexRange rows{chunk * kChunk, batches.rows_of_chunk(chunk)};
     const IndexRange outputs = batches.outputs_of(rows);
+    const float* const scores = wants_scores() ? area.scores + outputs.first * width : nullptr;
+    if (pixels) {
+      const IndexRange kept = batches.kept_of(rows);
+      s.results.add_pixels(chunk, scores, {area.kept + kept.first, size_t(kept.count)});
+      continue;
+    }
     if (batches.against() == Against::images) {
       targets.resize(static_cast<size_t>(outputs.count * width));
       for (int64_t i = rows.first; i < rows.end(); ++i) {
@@ -202,8 +210,7 @@ Evaluation Evaluator::result(const std::byte* memory) {
         copy_target(batches.targets(), i, scratch, targets.data() + at * width);
       }
     }
-    s.results.add(chunk, wants_scores() ? area.scores + outputs.first * width : nullptr,
-                  targets.data());
+    s.results.add(chunk, scores, targets.data());
   }
   return s.results.summarize();
 }

@@ -1,16 +1,13 @@
 #include "lockstep/train/evaluation/pixel_observations.h"
 
-#include <algorithm>
-
 #include "lockstep/engine/ops/labels.h"
 
 namespace lockstep {
 
-void count_pairs(const float* scores, std::span<const int32_t> labels, int64_t classes,
-                 std::span<int64_t> pairs) {
+void add_pairs(const float* scores, std::span<const int32_t> labels, int64_t classes,
+               std::span<int64_t> pairs) {
   std::vector<int32_t> predicted(labels.size());
   predicted_classes(scores, classes, predicted);
-  std::ranges::fill(pairs, 0);
   for (size_t p = 0; p < labels.size(); ++p) {
     if (labels[p] == kIgnoredLabel) continue;
     ++pairs[static_cast<size_t>(labels[p] * classes + predicted[p])];
@@ -36,16 +33,14 @@ std::span<const ScoredObservation> PixelObservations::of_scores(int64_t observat
   return all_;
 }
 
-std::span<const ScoredObservation> PixelObservations::of_pairs(int64_t observation,
+std::span<const ScoredObservation> PixelObservations::of_pairs(int64_t first,
                                                                std::span<const int64_t> pairs) {
   all_.clear();
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (pairs[i] == 0) continue;
     const auto at = static_cast<int64_t>(i);
-    all_.push_back({.index = observation,
-                    .label = at / classes_,
-                    .predicted = at % classes_,
-                    .count = pairs[i]});
+    all_.push_back(
+        {.index = first, .label = at / classes_, .predicted = at % classes_, .count = pairs[i]});
   }
   return all_;
 }

@@ -9,13 +9,13 @@
 
 namespace lockstep {
 
-// Counts the pixels of an observation by pairs: pairs[label * classes + predicted class]. `scores`:
+// Adds the pixels of an observation by pairs: pairs[label * classes + predicted class]. `scores`:
 // classes x pixels. Pixels with kIgnoredLabel do not count. Thread-safe.
-void count_pairs(const float* scores, std::span<const int32_t> labels, int64_t classes,
-                 std::span<int64_t> pairs);
+void add_pairs(const float* scores, std::span<const int32_t> labels, int64_t classes,
+               std::span<int64_t> pairs);
 
-// What metrics see of the pixels of one observation at a time; valid until the next one. One thread
-// at a time.
+// What metrics see of the pixels of one observation, or of the pairs of several, at a time; valid
+// until the next one. One thread at a time.
 class PixelObservations {
  public:
   explicit PixelObservations(int64_t classes) : classes_(classes) {}
@@ -23,8 +23,9 @@ class PixelObservations {
   // Each pixel that counts, with its scores.
   std::span<const ScoredObservation> of_scores(int64_t observation, const float* scores,
                                                std::span<const int32_t> labels);
-  // Each pair that occurs (count_pairs()), for metrics that need no scores.
-  std::span<const ScoredObservation> of_pairs(int64_t observation, std::span<const int64_t> pairs);
+  // Each pair that occurs (add_pairs()) in the observations from `first` on, for metrics that need
+  // no scores.
+  std::span<const ScoredObservation> of_pairs(int64_t first, std::span<const int64_t> pairs);
 
  private:
   const int64_t classes_;

@@ -251,8 +251,14 @@ class Estimate {
     if (!store) return 0;
     const auto n = static_cast<size_t>(store->size());
     const size_t classes = data_.training->classes().size();
-    // Pairs of classes of each image's pixels.
-    if (has_pixel_labels(*data_.training)) return n * (8 + classes * classes * sizeof(int64_t));
+    // Pairs of classes: of each thread's pixels, or of each chunk's that workers share.
+    if (has_pixel_labels(*data_.training)) {
+      constexpr auto chunk = static_cast<size_t>(EvaluatedBatches::kChunk);
+      const size_t chunks = (n + chunk - 1) / chunk;
+      const size_t tables =
+          options_.workers.count > 0 ? chunks : static_cast<size_t>(options_.threads) + 1;
+      return n * 8 + tables * classes * classes * sizeof(int64_t);
+    }
     if (target_spec(*data_.training, data_.training_targets)) return n * 16;
     const bool full = classes <= static_cast<size_t>(ConfusionMatrix::kMostInFull);
     return n * 16 + classes * each + std::min(n, classes * classes) * pair +

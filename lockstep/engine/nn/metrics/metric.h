@@ -48,7 +48,8 @@ struct ScoredObservation {
   int64_t label = -1;                  // the class; -1 if targets are images
   std::span<const float> target = {};  // image to image: the target; otherwise empty
   // Only for metrics that do not need scores (Metric::needs_scores()), which are empty then: the
-  // predicted class of `count` observations that have the same label.
+  // predicted class of `count` observations that have the same label. Pixels of several images are
+  // counted together; `index` is the first of these.
   int64_t predicted = -1;
   int64_t count = 1;
 };
