@@ -136,6 +136,7 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   if (initial) {
     plan.initial_model = initial->digest;
     plan.initial_model_checked = initial->values.checked;
+    plan.initial_averages = initial->values.averaged;
     if (fits) {
       const bool sizes = options.values != JobValues::made;
       plan.taken_values = take_values(plan.network, initial->values.tensors, initial->path, sizes)
@@ -202,6 +203,11 @@ std::vector<std::string> JobPlan::own_notices() const {
   }
   std::string inputs, following;
   if (!taken_values.empty()) all.push_back(taken_values);
+  if (initial_averages) {
+    all.push_back(
+        "the initial checkpoint has moving averages of its parameters (average_decay), which are "
+        "taken, as its run's model has them");
+  }
   const auto add = [](std::string& list, const std::string& name) {
     list += (list.empty() ? "`" : ", `") + name + "`";
   };

@@ -23,6 +23,7 @@ struct JobPlan {
   std::vector<std::string> classes = {};  // empty if the targets are images
   std::string initial_model = {};         // digest of the file, or ""
   bool initial_model_checked = true;      // whether that file contains a digest of its contents
+  bool initial_averages = false;          // it gave moving averages of its parameters
   std::string taken_values = {};          // what the network took from the model of [network] from
   int64_t iterations_per_epoch = 0;
 

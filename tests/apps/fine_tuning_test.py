@@ -399,6 +399,23 @@ class FineTuning(CommandTest):
             training = f'freeze = "stem*"\nunfreeze = "{unfreeze}"'
             self.assertIn(told, self.refuse_network(self.HEAD, training=training, epochs=2), unfreeze)
 
+    def test_averages_of_a_checkpoint_are_taken(self):
+        self.kinds(3)
+        self.put("first.toml", FIRST.format(units=3))
+        self.works("train", "first.toml", "--out", "plain", "--quiet")
+        self.works("train", "first.toml", "--out", "run", "--quiet", "--set", "average_decay=0.5")
+        newest = sorted((self.folder / "run/checkpoints").iterdir())[-1]
+        done = self.works("train", "first.toml", "--out", "next", "--initial-model", newest, "--save-initial", "--set",
+                          "max_epochs=1")
+        self.assertIn("note: the initial checkpoint has moving averages of its parameters", done.stderr)
+        initial = tensors_of(self.folder / "next/initial.safetensors")[0]
+        for name in ("head.weights", "stem/conv.weights", "stem/norm.scale"):
+            self.assertEqual(initial[name], self.values("run")[name], name)
+            self.assertNotEqual(initial[name], self.values("plain")[name], name)
+        newest = sorted((self.folder / "plain/checkpoints").iterdir())[-1]
+        done = self.works("train", "first.toml", "--out", "other", "--initial-model", newest, "--set", "max_epochs=1")
+        self.assertNotIn("moving averages", done.stderr)
+
     def test_what_does_not_fit_is_refused(self):
         self.first()
         self.assertIn("no layer `haed`", self.refuse_network(self.HEAD + '\nreplace_from = "haed"'))

@@ -293,6 +293,21 @@ TEST(AverageDecay, IsValidatedAndBecomesTheNetwork) {
   }
   EXPECT_EQ(own, plain.values());
   EXPECT_EQ(averages, averaged.values());
+  // What another training begins with are the averages.
+  const std::string path = checkpoints_in(local_files(), folder.path).front();
+  bool has_averages = false;
+  const auto values = checkpoint_values(local_files(), path, nullptr, &has_averages);
+  EXPECT_TRUE(has_averages);
+  const auto of = [&](const std::vector<NamedTensor>& all) {
+    std::vector<float> found;
+    for (const auto& p : averaged.network.parameters()) {
+      const auto t = std::ranges::find(all, p.name, &NamedTensor::name);
+      for (const float v : t->tensor.to_vector()) found.push_back(v);
+    }
+    return found;
+  };
+  EXPECT_EQ(of(values), averaged.values());
+  EXPECT_EQ(of(checkpoint_values(local_files(), path)), plain.values());
 }
 
 TEST(AverageDecay, KeepsTheLaw) {

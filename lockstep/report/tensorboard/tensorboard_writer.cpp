@@ -11,8 +11,8 @@
 #include "lockstep/data/images/image.h"
 #include "lockstep/engine/tensor/tensor.h"
 #include "lockstep/report/tensorboard/confusion_image.h"
-#include "lockstep/runs/jobs/networks/network_values.h"
 #include "lockstep/train/records/training_start.h"
+#include "lockstep/train/state/checkpoint.h"
 
 namespace lockstep {
 namespace {
@@ -119,7 +119,7 @@ void TensorBoardWriter::checkpoint(const std::string& path, int64_t iteration) {
   if (!file_ || !histograms_) return;
   guarded([&] {
     EventValues values;
-    for (const NamedTensor& named : network_values(files_, path).tensors) {
+    for (const NamedTensor& named : checkpoint_values(files_, path)) {
       if (named.tensor.dtype() != DType::f32) continue;
       values.histogram(named.name, {named.tensor.data<float>(),
                                     static_cast<size_t>(named.tensor.shape().elements())});

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/state/fingerprint.h"
 #include "lockstep/train/state/identity.h"
 #include "lockstep/train/state/state_digest.h"
@@ -301,15 +303,28 @@ bool is_checkpoint(const SafetensorsFile& file) {
 }
 
 std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string& path,
-                                           TableColumns* columns) {
+                                           TableColumns* columns, bool* averaged) {
   std::vector<NamedTensor> values;
   CheckedFile loaded = load(files, path);
   if (columns != nullptr && loaded.position.contains("columns")) {
     *columns = TableColumns::from_json(loaded.position["columns"]);
   }
+  std::map<std::string, Tensor> averages;  // by parameter
+  const std::string solver = "solver/", average = std::string(".") + kAverageState;
   for (NamedTensor& t : loaded.file.tensors) {
     for (const std::string kind : {"learnable/", "state/"}) {
       if (t.name.starts_with(kind)) values.push_back({t.name.substr(kind.size()), t.tensor});
+    }
+    if (t.name.starts_with(solver) && t.name.ends_with(average)) {
+      const size_t length = t.name.size() - solver.size() - average.size();
+      averages.emplace(t.name.substr(solver.size(), length), t.tensor);
+    }
+  }
+  if (averaged == nullptr) return values;
+  *averaged = !averages.empty();
+  for (NamedTensor& value : values) {
+    if (const auto found = averages.find(value.name); found != averages.end()) {
+      value.tensor = found->second;
     }
   }
   return values;

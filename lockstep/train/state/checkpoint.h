@@ -84,9 +84,12 @@ bool is_checkpoint(const SafetensorsFile& file);
 
 // The network's parameters and state in a checkpoint, with their names in a model
 // ("<layer>.<parameter>"). `columns`, if not null, receives those of the network, if it has some.
-// Throws FileError, DataError for a damaged checkpoint.
+// `averaged`, if not null: moving averages of the parameters (average_decay) take their place, as
+// in the model of such a training; it receives whether there are some. Throws FileError, DataError
+// for a damaged checkpoint.
 std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string& path,
-                                           TableColumns* columns = nullptr);
+                                           TableColumns* columns = nullptr,
+                                           bool* averaged = nullptr);
 
 // Options for the search for a checkpoint.
 struct CheckpointChoice {

@@ -24,14 +24,17 @@ NetworkValues network_values(FileSystem& files, const std::string& path, bool an
   NetworkValues values;
   SafetensorsFile file = read_safetensors(bytes, path);
   if (any && !is_checkpoint(file) && !describes_network(file)) {
-    return {std::move(file.tensors), false, {}, file.widened};
+    return {.tensors = std::move(file.tensors), .checked = false, .widened = file.widened};
   }
   if (is_checkpoint(file)) {
-    values.tensors = checkpoint_values(files, path, &values.columns);
+    values.tensors = checkpoint_values(files, path, &values.columns, &values.averaged);
     return values;
   }
   const Model model = decode_model(std::move(bytes), path);
-  return {values_of(model.network), !model.digest.empty(), model.network.columns(), file.widened};
+  return {.tensors = values_of(model.network),
+          .checked = !model.digest.empty(),
+          .columns = model.network.columns(),
+          .widened = file.widened};
 }
 
 void require_finite(const std::vector<NamedTensor>& values, const std::string& path) {

@@ -16,6 +16,8 @@ struct NetworkValues {
   bool checked = true;        // whether the file contains a digest or checksum of its contents
   TableColumns columns = {};  // of the tables that the network learned from
   int64_t widened = 0;        // SafetensorsFile::widened
+  // Whether the parameters are the moving averages of a checkpoint that has them (average_decay).
+  bool averaged = false;
 };
 
 // Reads a model file or a checkpoint. `any`: also the tensors of another safetensors file.
