@@ -78,6 +78,16 @@ TEST(Identity, NamesTheRangesOfARandomResizedCrop) {
   EXPECT_EQ(found, plain);
 }
 
+TEST(Identity, NamesTheAugmentationOfTheUser) {
+  TrainingData data{some_digits(20)};
+  const ordered_json plain = identity({}, small_network(), data);
+  data.own_augmentation = {[](AugmentedExample&) {}, "smoke"};
+  ordered_json found = identity({}, small_network(), data);
+  EXPECT_EQ(found["augmentation.function"], "smoke");
+  found.erase("augmentation.function");
+  EXPECT_EQ(found, plain);
+}
+
 TEST(Identity, ADefaultThatIsWrittenOutLeavesNoTrace) {
   for (const char* solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
     for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {

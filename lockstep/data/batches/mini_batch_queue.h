@@ -40,6 +40,12 @@ struct MiniBatchQueueOptions {
   // that each mini-batch has sequences of like lengths. Mini-batches are then shuffled. 0: off.
   int64_t group_by_length = 0;
   Augmentation augmentation = {};
+  // Is called for each observation after `augmentation`, with the pixels of its images. next()
+  // rethrows its exceptions, as an Error that names the observation. Throws InvalidArgument from
+  // next() for a function that changes sizes of images, makes classes of pixels that do not exist,
+  // or makes other pixels of the same example when it is called again, which is tried with one
+  // observation of each epoch.
+  OwnAugmentation own_augmentation = {};
   // False: images are returned as read, together with the maps that augment them. Targets and
   // sequences are augmented.
   bool augment_inputs = true;
@@ -125,9 +131,9 @@ class MiniBatchQueue {
   // below 1, a mini-batch larger than the data with drop_last, no observations, a start out of
   // range, another number of targets than observations, images or targets of different sizes in an
   // example if images are translated, rotated, scaled, sheared or cut at random, only one of images
-  // and targets cut at random, noise without augment_inputs. Throws Unsupported for augmentation or
-  // noise without images or sequences that it changes, and for a device that cannot be used.
-  // first_batch may equal the number of batches per epoch; the next epoch follows.
+  // and targets cut at random, noise or own_augmentation without augment_inputs. Throws Unsupported
+  // for augmentation or noise without images or sequences that it changes, and for a device that
+  // cannot be used. first_batch may equal the number of batches per epoch; the next epoch follows.
   MiniBatchQueue(const DatastorePtr& data, const std::vector<Shape>& inputs,
                  MiniBatchQueueOptions options, int64_t first_epoch = 0, int64_t first_batch = 0);
   // For trainers: the same of a cache, whatever options.cache_bytes is.

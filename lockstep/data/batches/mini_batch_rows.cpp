@@ -4,10 +4,12 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/data/batches/own_augmentation.h"
 #include "lockstep/data/batches/queue_check.h"
 #include "lockstep/data/datastores/datastores.h"
 
@@ -115,6 +117,12 @@ void MiniBatchRows::check(const ExampleCache& cache, const MiniBatchQueueOptions
   require_in_queue(options.augment_inputs || !options.noise.any(),
                    "noise needs augmented images, but augment_inputs is off",
                    "set augment_inputs, or remove the noise");
+  if (options.own_augmentation) {
+    check_images(*cache.store(), "augmentation",
+                 "the function `" + options.own_augmentation.name + "`");
+    require_in_queue(options.augment_inputs,
+                     "own_augmentation needs augmented images, but augment_inputs is off");
+  }
   require_in_queue(!options.augmentation.mixes() || (cache.inputs().size() == 1 && !targets),
                    "mixup and cutmix are for examples of one image and a class label",
                    "leave them out of the augmentation");
@@ -257,6 +265,25 @@ Window MiniBatchRows::window_of(int64_t epoch, int64_t key) const {
   }
 }
 
+// Copies a row's steps of array `k` from an example, and returns how many the whole sequence has.
+int64_t MiniBatchRows::place_steps(MiniBatch& batch, size_t row, size_t k,
+                                   const ExampleCache& cache, const CachedValue& value,
+                                   const uint8_t* example) const {
+  RowArray& array = batch.arrays[k];
+  const ExampleCache::Steps steps = cache.steps_in(value, example);
+  const IndexRange piece = piece_of(batch, steps.count);
+  if (piece.count != array.offsets[row + 1] - array.offsets[row]) {
+    throw DataError("[mini-batch queue] " + cache.store()->name(batch.observations[row]) + " has " +
+                    counted(piece.count, "step") + ", and its datastore announces " +
+                    std::to_string(array.offsets[row + 1] - array.offsets[row]));
+  }
+  if (piece.count == 0) return steps.count;
+  std::memcpy(array.bytes.data() + static_cast<size_t>(array.offsets[row]) * value.bytes,
+              steps.data + static_cast<size_t>(piece.first) * value.bytes,
+              static_cast<size_t>(piece.count) * value.bytes);
+  return steps.count;
+}
+
 void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const {
   const auto i = static_cast<size_t>(row);
   const int64_t observation = batch.observations[i];
@@ -264,71 +291,107 @@ void MiniBatchRows::make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& sc
   const AugmentationDraw drawn =
       draw_augmentation(options_.augmentation, options_.seed, batch.epoch, key, 0);
   const AugmentationDraw* const draw = changes_images_ ? &drawn : nullptr;
-  const bool labels = targets_ && targets_.value->pixel_labels();
-  const AugmentationDraw moves = labels ? drawn.for_labels() : drawn.only_moves();
   if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
   const Window where = window_of(batch.epoch, key);
   Size2d size;
   const uint8_t* const example = cache_.get(observation, where, scratch, &size);
-  const auto place_steps = [&](size_t k, const ExampleCache& cache, const CachedValue& value,
-                               const uint8_t* from) -> int64_t {
-    RowArray& array = batch.arrays[k];
-    const ExampleCache::Steps steps = cache.steps_in(value, from);
-    const IndexRange piece = piece_of(batch, steps.count);
-    if (piece.count != array.offsets[i + 1] - array.offsets[i]) {
-      throw DataError("[mini-batch queue] " + cache.store()->name(observation) + " has " +
-                      counted(piece.count, "step") + ", and its datastore announces " +
-                      std::to_string(array.offsets[i + 1] - array.offsets[i]));
+  for (size_t k = 0; k < cache_.inputs().size(); ++k) {
+    const CachedValue& input = cache_.inputs()[k];
+    if (input.sequence) {
+      const int64_t steps = place_steps(batch, i, k, cache_, input, example);
+      augment_steps(batch, row, k, steps);
+    } else {
+      place(input, example, options_.augment_inputs ? draw : nullptr, row_of(batch, k, i));
     }
-    if (piece.count == 0) return steps.count;
-    std::memcpy(array.bytes.data() + static_cast<size_t>(array.offsets[i]) * value.bytes,
-                steps.data + static_cast<size_t>(piece.first) * value.bytes,
-                static_cast<size_t>(piece.count) * value.bytes);
-    return steps.count;
-  };
-  const auto row_of = [&](size_t array) {
-    std::byte* const first = batch.arrays[array].bytes.data();
-    return reinterpret_cast<uint8_t*>(first + i * batch.arrays[array].row_bytes());
+  }
+  if (targets_) place_target(batch, i, {where, size, example}, draw, scratch);
+  if (options_.own_augmentation) call_function(batch, i, key);
+  for (size_t k = 0; k < cache_.inputs().size(); ++k) {
+    const CachedValue& input = cache_.inputs()[k];
+    if (input.sequence || input.kind == ValueKind::array) continue;
+    add_noise(options_.noise, options_.seed, batch.epoch, key, row_of(batch, k, i),
+              static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
+  }
+  if (targets_) convert_target(row_of(batch, cache_.inputs().size(), i));
+}
+
+uint8_t* MiniBatchRows::row_of(MiniBatch& batch, size_t array, size_t row) {
+  std::byte* const first = batch.arrays[array].bytes.data();
+  return reinterpret_cast<uint8_t*>(first + row * batch.arrays[array].row_bytes());
+}
+
+// Copies the target of a row. Of an image these are the pixels, at the end of the row's memory.
+void MiniBatchRows::place_target(MiniBatch& batch, size_t row, const CutExample& input,
+                                 const AugmentationDraw* draw,
+                                 std::vector<uint8_t>& scratch) const {
+  const CachedValue& target = *targets_.value;
+  const int64_t observation = batch.observations[row];
+  const bool own = targets_.cache == &cache_ && &target == cache_.target();
+  Size2d other = input.size;
+  const uint8_t* const from =
+      own ? input.example : targets_.cache->get(observation, input.where, scratch, &other);
+  const size_t array = cache_.inputs().size();
+  if (target.sequence) {
+    place_steps(batch, row, array, *targets_.cache, target, from);
+    return;
+  }
+  const bool image = target.kind == ValueKind::image;
+  AugmentationDraw moves;
+  if (draw) moves = target.pixel_labels() ? draw->for_labels() : draw->only_moves();
+  place(target, from, draw ? &moves : nullptr,
+        row_of(batch, array, row) + (image ? 3 * target.bytes : 0));
+  // Targets are cut at the same place, so they must have the size of their images.
+  if (own || input.where.center || !image || input.size == other) return;
+  throw DataError("[mini-batch queue] " + cache_.store()->name(observation) + " has " +
+                      std::to_string(input.size[0]) + " x " + std::to_string(input.size[1]) +
+                      " pixels, but its target has " + std::to_string(other[0]) + " x " +
+                      std::to_string(other[1]),
+                  "random crops need targets of the same size as the images");
+}
+
+// The pixels of place_target() as floats or labels.
+void MiniBatchRows::convert_target(uint8_t* row) const {
+  const CachedValue& target = *targets_.value;
+  if (target.sequence || target.kind != ValueKind::image) return;
+  if (target.pixel_labels()) {
+    pixels_to_labels(reinterpret_cast<int32_t*>(row), target.elements());
+  } else {
+    pixels_to_floats(reinterpret_cast<float*>(row), target.elements());
+  }
+}
+
+void MiniBatchRows::call_function(MiniBatch& batch, size_t row, int64_t key) const {
+  constexpr uint64_t kOwn = uint64_t{1} << 61;
+  std::vector<PlanarImage> images;
+  const auto planar = [](const CachedValue& value, uint8_t* planes) {
+    return PlanarImage{value.height(), value.width(), value.channels(), planes};
   };
   const size_t inputs = cache_.inputs().size();
   for (size_t k = 0; k < inputs; ++k) {
     const CachedValue& input = cache_.inputs()[k];
-    if (input.sequence) {
-      const int64_t steps = place_steps(k, cache_, input, example);
-      augment_steps(batch, row, k, steps);
-      continue;
+    const bool image = input.kind == ValueKind::image && !input.sequence;
+    if (image) images.push_back(planar(input, row_of(batch, k, row)));
+  }
+  const int64_t observation = batch.observations[row];
+  OwnAugmentationTask task{.images = images, .name = cache_.store()->name(observation)};
+  task.twice = batch.index == 0 && row == 0;
+  PlanarImage target;
+  if (targets_ && targets_.value->kind == ValueKind::image && !targets_.value->sequence) {
+    const CachedValue& value = *targets_.value;
+    target = planar(value, row_of(batch, inputs, row) + 3 * value.bytes);
+    if (value.pixel_labels()) {
+      task.classes = static_cast<int64_t>(cache_.store()->classes().size());
     }
-    uint8_t* const to = row_of(k);
-    place(input, example, options_.augment_inputs ? draw : nullptr, to);
-    if (input.kind == ValueKind::array) continue;
-    add_noise(options_.noise, options_.seed, batch.epoch, key, to,
-              static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
+    task.target = &target;
   }
-  if (!targets_) return;
-  const CachedValue& target = *targets_.value;
-  const bool own = targets_.cache == &cache_ && &target == cache_.target();
-  Size2d other = size;
-  const uint8_t* const from =
-      own ? example : targets_.cache->get(observation, where, scratch, &other);
-  if (target.sequence) {
-    place_steps(inputs, *targets_.cache, target, from);
-    return;
-  }
-  uint8_t* const to = row_of(inputs);
-  const bool image = target.kind == ValueKind::image;
-  place(target, from, draw == nullptr ? nullptr : &moves, to + (image ? 3 * target.bytes : 0));
-  if (labels) {
-    pixels_to_labels(reinterpret_cast<int32_t*>(to), target.elements());
-  } else if (image) {
-    pixels_to_floats(reinterpret_cast<float*>(to), target.elements());
-  }
-  // Targets are cut at the same place, so they must have the size of their images.
-  if (own || where.center || !image || size == other) return;
-  throw DataError("[mini-batch queue] " + cache_.store()->name(observation) + " has " +
-                      std::to_string(size[0]) + " x " + std::to_string(size[1]) +
-                      " pixels, but its target has " + std::to_string(other[0]) + " x " +
-                      std::to_string(other[1]),
-                  "random crops need targets of the same size as the images");
+  AugmentedExample example;
+  example.observation = observation;
+  example.epoch = batch.epoch;
+  if (has_labels_) example.label = cache_.label(observation);
+  example.random =
+      RandomStream({options_.seed, RandomUse::augment, static_cast<uint64_t>(batch.epoch),
+                    static_cast<uint64_t>(key), kOwn});
+  augment_by_function(options_.own_augmentation, std::move(example), task);
 }
 
 }  // namespace lockstep

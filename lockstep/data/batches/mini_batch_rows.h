@@ -8,16 +8,15 @@
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
-
-struct Window;  // data/datastores/datastores.h
 
 // Makes the rows of a MiniBatchQueue. Thread-safe; several threads may make different rows of one
 // mini-batch.
 class MiniBatchRows {
  public:
-  // Uses cache, targets, augmentation, noise and seed. Both arguments must stay alive.
+  // Uses cache, targets, augmentations, noise and seed. Both arguments must stay alive.
   MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOptions& options);
 
   // The cache for a queue over a datastore: `inputs` are the shapes of the inputs, as in
@@ -45,10 +44,24 @@ class MiniBatchRows {
   void mix(MiniBatch& batch, const std::vector<IndexRange>& rows) const;
 
  private:
+  // An example of the cache, and where its images were cut.
+  struct CutExample {
+    Window where;
+    Size2d size;
+    const uint8_t* example;
+  };
+
   bool size_sequences(MiniBatch& batch, size_t i) const;
   IndexRange piece_of(const MiniBatch& batch, int64_t steps) const;
   static int64_t key_of(const MiniBatch& batch, size_t row);
   Window window_of(int64_t epoch, int64_t key) const;
+  static uint8_t* row_of(MiniBatch& batch, size_t array, size_t row);
+  int64_t place_steps(MiniBatch& batch, size_t row, size_t k, const ExampleCache& cache,
+                      const CachedValue& value, const uint8_t* example) const;
+  void place_target(MiniBatch& batch, size_t row, const CutExample& input,
+                    const AugmentationDraw* draw, std::vector<uint8_t>& scratch) const;
+  void convert_target(uint8_t* row) const;
+  void call_function(MiniBatch& batch, size_t row, int64_t key) const;
   void augment_steps(MiniBatch& batch, int64_t row, size_t k, int64_t steps) const;
 
   const ExampleCache& cache_;

@@ -4,16 +4,17 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/fields.h"
 #include "lockstep/base/numeric/image_map.h"
+#include "lockstep/base/numeric/random.h"
+#include "lockstep/data/images/image.h"
 
 namespace lockstep {
-
-struct Image;
 
 // The changes and their ranges.
 struct Augmentation {
@@ -247,6 +248,33 @@ struct SequencePart {
 void augment_sequence(const Augmentation& augmentation, uint64_t seed, int64_t epoch,
                       int64_t index_in_listing, const SequencePart& part, float* values,
                       int64_t input = 0);
+
+// One use of a training observation, for an augmentation of the user: after crops and the built-in
+// augmentation, before noise, mixing and normalization.
+struct AugmentedExample {
+  // The inputs that are images, in the order of the network's inputs and in their sizes.
+  std::vector<Image> images;
+  // The target, if it is an image: pixels 0 to 255, of label images (1 channel) the numbers of
+  // classes and ignored_pixel. The built-in augmentation has moved it like the images; what the
+  // function moves, it must move here as well.
+  std::optional<Image> target = {};
+  int64_t label = -1;                  // the number of the class; -1: none. Changes have no effect
+  int64_t observation = 0, epoch = 0;  // index in the listing; counted from 0
+  // A function of seed, epoch and observation (RandomUse::augment, a and b as in
+  // draw_augmentation(), c = 2^61). Each random value needs a position of its own.
+  RandomStream random{RandomKey()};
+};
+
+// An augmentation of the user. The function changes pixels in place. The law holds if the result
+// depends on nothing but the example and values that do not change. Several threads call it at
+// once.
+struct OwnAugmentation {
+  std::function<void(AugmentedExample&)> function = {};  // empty: none
+  // Names it in checkpoints and receipts: a training resumes only with an augmentation of its name.
+  std::string name = {};
+
+  explicit operator bool() const { return static_cast<bool>(function); }
+};
 
 // Noise for inputs, never for targets. Training draws it again in every epoch. Validation and tests
 // draw it once.

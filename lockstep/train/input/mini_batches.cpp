@@ -14,6 +14,7 @@ MiniBatchQueueOptions mini_batches_of(const TrainingData& data, const TrainingOp
   queue.group_by_length = options.data.group_by_length;
   queue.seed = static_cast<uint64_t>(options.seed);
   queue.augmentation = data.augmentation;
+  queue.own_augmentation = data.own_augmentation;
   queue.noise = data.noise;
   queue.resized_crop = data.resized_crop;
   queue.threads = static_cast<int>(options.data.loader_threads);

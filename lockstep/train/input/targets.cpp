@@ -297,6 +297,13 @@ void check_mixing(const TrainingData& data) {
 void check_changes(const TrainingData& data) {
   check_augmentation(*data.training, data.augmentation);
   check_mixing(data);
+  if (const OwnAugmentation& own = data.own_augmentation) {
+    if (own.name.empty()) {
+      throw InvalidArgument("[training] the augmentation of the user has no name",
+                            "checkpoints and receipts contain it: set OwnAugmentation::name");
+    }
+    check_images(*data.training, "augmentation", "the function `" + own.name + "`");
+  }
   if (data.noise.any()) check_images(*data.training, "noise");
   if (data.random_crop) check_images(*data.training, "random crop");
   if (!data.resized_crop) return;

@@ -60,6 +60,9 @@ struct TrainingData {
   // Training images (and their targets) may have any size. A region of each one is drawn again in
   // every epoch, and resized to the network's input. Not with random_crop.
   std::optional<RandomResizedCrop> resized_crop = {};
+  // A function of the user that changes training images, and targets that are images, after
+  // `augmentation`; see MiniBatchQueueOptions::own_augmentation.
+  OwnAugmentation own_augmentation = {};
 };
 
 // The same examples with the columns of tables in the order in which the network learned them

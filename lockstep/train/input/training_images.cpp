@@ -72,7 +72,7 @@ void for_each_cache(const TrainingImages& images, Places& places, Use use) {
 }  // namespace
 
 std::string changes_between_epochs(const TrainingData& data) {
-  if (data.augmentation.any()) return "the training data is augmented";
+  if (data.augmentation.any() || data.own_augmentation) return "the training data is augmented";
   if (data.random_crop || data.resized_crop) {
     return "regions of the training images are drawn at random";
   }

@@ -79,8 +79,8 @@ struct LocalIterations::State {
   void make_queue(int64_t next, decltype(MiniBatchQueueOptions::rows) rows) {
     MiniBatchQueueOptions options = mini_batches_of(setup.data, setup.options);
     options.targets = start->images.targets;
-    options.augment_inputs =
-        options.noise.any() || !step->augments() || !options.augmentation.only_maps();
+    options.augment_inputs = options.noise.any() || options.own_augmentation || !step->augments() ||
+                             !options.augmentation.only_maps();
     options.rows = std::move(rows);
     options.cancelled = setup.interrupted;
     // If all cores compute shards, another thread would slow one of them down.

@@ -74,6 +74,7 @@ nlohmann::ordered_json identity_of(const Network& network, const TrainingData& d
   form.add("augmentation", data.augmentation, Augmentation());
   form.add("noise", data.noise, InputNoise());
   nlohmann::json& entries = form.entries;
+  if (data.own_augmentation) entries["augmentation.function"] = data.own_augmentation.name;
   if (data.loss) entries["training.loss"] = data.loss.name;
   entries["version"] = identity_version;
   entries["training.device"] = device;
