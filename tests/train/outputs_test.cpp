@@ -17,8 +17,8 @@ using testing::message_of;
 
 constexpr int64_t kObservations = 70;
 
-// Two numbers, then which of three classes is right.
-TrainingData numbers_and_classes() {
+// Two numbers, in units of `scale`, then which of three classes is right.
+TrainingData numbers_and_classes(float scale = 1) {
   ArrayBlock inputs{.count = kObservations, .shape = {3}}, targets = inputs;
   targets.shape = {5};
   for (int64_t i = 0; i < kObservations; ++i) {
@@ -26,8 +26,8 @@ TrainingData numbers_and_classes() {
                 b = static_cast<float>(i * 5 % 13) / 6 - 1;
     const int64_t label = a + b > 0.5f ? 2 : b > 0 ? 1 : 0;
     for (const float value : {a, b, 1.0f}) inputs.values.push_back(value);
-    targets.values.push_back(a - b);
-    targets.values.push_back(2 * a);
+    targets.values.push_back(scale * (a - b));
+    targets.values.push_back(scale * 2 * a);
     for (int64_t c = 0; c < 3; ++c) targets.values.push_back(c == label ? 1.0f : 0.0f);
   }
   TrainingData data{.training = array_datastore(std::move(inputs))};
@@ -123,6 +123,72 @@ TEST(Outputs, HaveOneDigestForThreads) {
     EXPECT_EQ(many.digest, one.digest) << threads;
     EXPECT_EQ(many.validations.back().metrics, one.validations.back().metrics) << threads;
   }
+}
+
+Network scaled_heads() {
+  Network network = two_heads();
+  network.add(denormalization({.normalization = "z-score"}), "scaled");
+  network.initialize(3);
+  return network;
+}
+
+// As a network without the layer on targets that the test has scaled.
+TEST(Outputs, LearnScaledNumbersAndPlainClasses) {
+  const TrainingData data = numbers_and_classes(1e5f);
+  Network scaled = scaled_heads(), plain = two_heads();
+  const TrainingResult result = train(scaled, data, heads_options());
+  const std::vector<float> offset = scaled.state_value("scaled.offset").to_vector();
+  const std::vector<float> scale = scaled.state_value("scaled.scale").to_vector();
+  for (size_t c = 0; c < 5; ++c) {
+    EXPECT_EQ(scale[c] > 1e4f, c < 2) << scale[c];
+    if (c < 2) continue;
+    EXPECT_EQ(offset[c], 0);
+    EXPECT_EQ(scale[c], 1);
+  }
+  TrainingData by_hand = numbers_and_classes();
+  ArrayBlock targets{.count = kObservations, .shape = {5}};
+  for (int64_t i = 0; i < kObservations; ++i) {
+    const Example example = data.training_targets->read(i);
+    const Array& array = std::get<Array>(example.inputs.at(0));
+    for (size_t c = 0; c < 5; ++c) {
+      targets.values.push_back((array.values[c] - offset[c]) / scale[c]);
+    }
+  }
+  by_hand.training_targets = by_hand.validation_targets = array_datastore(std::move(targets));
+  const TrainingResult other = train(plain, by_hand, heads_options());
+  ASSERT_EQ(result.iterations.size(), other.iterations.size());
+  for (size_t i = 0; i < result.iterations.size(); ++i) {
+    ASSERT_EQ(result.iterations[i].loss, other.iterations[i].loss) << i;
+  }
+  EXPECT_EQ(result.validations.back().loss, other.validations.back().loss);
+  EXPECT_EQ(result.validations.back().metrics[1], other.validations.back().metrics[1]);
+  const std::vector<float> units = predict(scaled, data.training, {.threads = 1}).to_vector();
+  const std::vector<float> scores = predict(plain, data.training, {.threads = 1}).to_vector();
+  double squares = 0;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const size_t c = i % 5;
+    if (c >= 2) {
+      EXPECT_EQ(units[i], scores[i]) << i;
+      continue;
+    }
+    EXPECT_NEAR(units[i], scores[i] * scale[c] + offset[c], 0.1) << i;
+    const Example example = data.training_targets->read(static_cast<int64_t>(i / 5));
+    const Array& array = std::get<Array>(example.inputs.at(0));
+    squares += std::pow(double{units[i]} - double{array.values[c]}, 2) / 2;
+  }
+  const double rmse = std::sqrt(squares / kObservations);
+  EXPECT_NEAR(result.validations.back().metrics[0].value, rmse, 1e-5 * rmse);
+}
+
+// A loss of 0 and 1 is not scaled either.
+TEST(Outputs, ScaleNoLossOfZeroAndOne) {
+  Network network = two_heads("mean(binary_cross_entropy_with_logits(output, target))");
+  network.add(denormalization({.normalization = "z-score"}), "scaled");
+  network.initialize(3);
+  EXPECT_NE(message_of<InvalidArgument>([&] {
+              train(network, numbers_and_classes(), heads_options());
+            }).find("all outputs learn classes"),
+            std::string::npos);
 }
 
 TEST(Outputs, RefuseWhatDoesNotFit) {

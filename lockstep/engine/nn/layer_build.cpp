@@ -3,6 +3,7 @@
 
 #include "lockstep/base/counted.h"
 #include "lockstep/engine/nn/layer_builder.h"
+#include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/views.h"
@@ -145,8 +146,13 @@ struct LayerBuild {
     Graph& graph = target.lowering.graph;
     const LoweredValue& in = inputs[k];
     if (in.lengths < 0) {
-      refuse_layer(target.where, "some of its inputs are sequences, but input " +
-                                     std::to_string(k + 1) + " is not");
+      refuse_layer(
+          target.where,
+          "some of its inputs are sequences, but input " + std::to_string(k + 1) + " is not",
+          layer.type() == OutputsOptions::kType
+              ? "all outputs are by step, or all by sequence: last_step gives one "
+                "result for a sequence"
+              : "");
     }
     const Shape &shape = graph.shape(in.value), &other = graph.shape(first);
     if (shape[1] != other[1]) {

@@ -640,7 +640,8 @@ LayerPtr multiplication();
 // image_input: "z-score" has their standard deviation and mean. The network's results are in the
 // units of the data, and named losses and expressions compare x with the normalized targets.
 // train() computes the states `offset` and `scale`; a custom loop sets them by
-// set_target_scaling().
+// set_target_scaling(). After outputs() it scales those that give numbers: classes, and other
+// losses with a cross-entropy, are left as they are.
 struct DenormalizationOptions {
   static constexpr const char* kType = "denormalization";
   static constexpr const char* kHelp =

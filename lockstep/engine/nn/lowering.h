@@ -45,9 +45,10 @@ struct TargetScaling {
   int normalized = -1, offset = -1, scale = -1;
 };
 
-// One of several results of a network that ends in outputs().
+// One of several results of a network that ends in outputs(), or in denormalization() after it.
 struct LoweredOutput {
-  int value = -1;  // before a softmax
+  std::string name;  // of its layer
+  int value = -1;    // before a softmax, not denormalized
   std::string loss;
   double weight = 1;
 };

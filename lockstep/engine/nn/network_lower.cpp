@@ -92,17 +92,19 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     out.output_lengths.push_back(value.lengths);
     const LayerNode& node = state_->layers[i];
     TargetScaling& scaling = out.output_scaling.emplace_back();
-    if (node.layer->type() == OutputsOptions::kType && i == results.front()) {
-      const nlohmann::json fields = write_layer(*node.layer);
+    const bool scaled = node.layer->type() == DenormalizationOptions::kType;
+    const LayerNode& ends = scaled ? state_->layers[state_->places.at(node.inputs.at(0))] : node;
+    if (ends.layer->type() == OutputsOptions::kType && i == results.front()) {
+      const nlohmann::json fields = write_layer(*ends.layer);
       OutputsOptions parts;
-      FieldReader reader(fields, node.name);
+      FieldReader reader(fields, ends.name);
       parts.visit(reader);
-      for (size_t k = 0; k < node.inputs.size(); ++k) {
-        out.parts.push_back(
-            {values.at(node.inputs[k]).value, parts.losses.at(k), parts.weights.at(k)});
+      for (size_t k = 0; k < ends.inputs.size(); ++k) {
+        const std::string& name = ends.inputs[k];
+        out.parts.push_back({name, values.at(name).value, parts.losses.at(k), parts.weights.at(k)});
       }
     }
-    if (node.layer->type() != DenormalizationOptions::kType) continue;
+    if (!scaled) continue;
     const auto& owner = node.shares.empty() ? node.name : node.shares;
     const auto& states = a.states[state_->places.at(owner)];
     const int first = state_->slots.at(owner).first_state;

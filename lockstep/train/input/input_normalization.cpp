@@ -148,8 +148,9 @@ void set_target_scaling(Network& network, const std::vector<ChannelSummary>& cha
                           "`, which has " + std::to_string(each.elements()));
   }
   std::vector<float> offset(channels.size()), scale(offset.size());
+  const std::vector<bool> scaled = scaled_channels(network);
   for (size_t i = 0; i < channels.size(); ++i) {
-    const Scaling made = scaling_of(how, channels[i]);
+    const Scaling made = scaling_of(scaled[i] ? how : "none", channels[i]);
     check_range("the targets", how, i, channels[i], made.shift, made.scale);
     offset[i] = static_cast<float>(made.shift) + 0.0f;  // see initial_offset()
     scale[i] = static_cast<float>(1 / made.scale);

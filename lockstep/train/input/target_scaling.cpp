@@ -45,9 +45,26 @@ std::vector<ChannelSummary> target_statistics(const CachedTargets& targets, Thre
 
 }  // namespace
 
+std::vector<bool> scaled_channels(const Network& network) {
+  std::vector<bool> scaled(static_cast<size_t>(network.output_shapes().at(0)[0]), true);
+  for (const NetworkPart& part : network_parts(network)) {
+    // Also those of 0 and 1, such as binary_cross_entropy_with_logits.
+    if (part.loss.find("cross_entropy") == std::string::npos) continue;
+    std::fill_n(scaled.begin() + part.first, part.count, false);
+  }
+  return scaled;
+}
+
 void check_scaling(const Network& network, bool labels) {
   const LayerNode* const node = target_scaling_of(network);
-  if (!node || !labels) return;
+  if (!node) return;
+  const std::vector<bool> scaled = scaled_channels(network);
+  if (!labels && std::ranges::find(scaled, true) == scaled.end()) {
+    throw InvalidArgument("[training] the layer `" + node->name +
+                              "` scales targets that are numbers, but all outputs learn classes",
+                          "leave the layer out; in a job: target_scaling = \"none\"");
+  }
+  if (!labels) return;
   throw InvalidArgument("[training] the layer `" + node->name +
                             "` gives results in the units of targets, but the data has labels",
                         "leave the layer out; in a job: target_scaling = \"none\"");
@@ -62,13 +79,17 @@ std::string scale_targets(Network& network, const TrainingImages& images, Thread
   check_scaling(network, !targets || targets.value->type == DType::i32);
   const std::vector<ChannelSummary> channels = target_statistics(targets, pool);
   set_target_scaling(network, channels);
-  const auto constant = std::ranges::count_if(
-      channels, [](const ChannelSummary& channel) { return channel.min == channel.max; });
+  const std::vector<bool> scaled = scaled_channels(network);
+  int64_t constant = 0;
+  for (size_t c = 0; c < channels.size(); ++c) {
+    constant += scaled[c] && channels[c].min == channels[c].max ? 1 : 0;
+  }
   std::string notice = "the targets are learned scaled (" + how +
                        "): the loss is that of scaled ones, predictions and metrics are not scaled";
   if (constant > 0) {
-    notice += "; " + counted(constant, "target") + " of " + std::to_string(channels.size()) +
-              " with one value alone " + (constant == 1 ? "is" : "are") + " only shifted";
+    notice += "; " + counted(constant, "target") + " of " +
+              std::to_string(std::ranges::count(scaled, true)) + " with one value alone " +
+              (constant == 1 ? "is" : "are") + " only shifted";
   }
   return notice;
 }

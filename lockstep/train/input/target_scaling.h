@@ -14,7 +14,12 @@ namespace lockstep {
 // one elsewhere.
 const LayerNode* target_scaling_of(const Network& network);
 
-// Throws InvalidArgument, too, for a network with such a layer that learns labels.
+// Which channels of the network's result are learned scaled, where it has such a layer: of several
+// results those whose loss is not a cross-entropy, else all.
+std::vector<bool> scaled_channels(const Network& network);
+
+// Throws InvalidArgument, too, for a network with such a layer that learns labels, or classes in
+// all of several results.
 void check_scaling(const Network& network, bool labels);
 
 // Sets the scaling of the targets, if the network has such a layer that does not keep its own, from

@@ -354,19 +354,28 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
   }
 }
 
+std::vector<NetworkPart> network_parts(const Network& network) {
+  const auto is_outputs = [](const LayerNode& node) {
+    return node.layer->type() == OutputsOptions::kType;
+  };
+  if (std::ranges::none_of(network.layers(), is_outputs)) return {};
+  const LoweredNetwork lowered = network.lower(1, {});
+  const Shape whole = lowered.graph.shape(lowered.outputs.at(0));
+  const int64_t steps = lowered.output_lengths.at(0) < 0 ? 1 : whole[1];
+  std::vector<NetworkPart> parts;
+  int64_t first = 0;
+  for (const LoweredOutput& part : lowered.parts) {
+    const int64_t count = lowered.graph.shape(part.value).elements() / steps;
+    parts.push_back({part.name, part.loss, first, count});
+    first += count;
+  }
+  return parts;
+}
+
 std::vector<MetricPart> metric_parts(const Network& network) {
   std::vector<MetricPart> parts;
-  const std::string last = network.outputs().at(0).name;
-  for (const LayerNode& node : network.layers()) {
-    if (node.name != last || node.layer->type() != OutputsOptions::kType) continue;
-    const LoweredNetwork lowered = network.lower(1, {});
-    int64_t first = 0;
-    for (size_t k = 0; k < node.inputs.size(); ++k) {
-      const LoweredOutput& part = lowered.parts.at(k);
-      const int64_t count = lowered.graph.shape(part.value).elements();
-      parts.push_back({node.inputs[k], first, count, takes_labels(part.loss)});
-      first += count;
-    }
+  for (const NetworkPart& part : network_parts(network)) {
+    parts.push_back({part.name, part.first, part.count, takes_labels(part.loss)});
   }
   return parts;
 }

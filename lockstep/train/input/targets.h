@@ -72,7 +72,13 @@ void check_changes(const TrainingData& data);
 // labels: it needs one output of the right size and a suitable loss.
 void check_fits(const Network& network, const Datastore& data, const DatastorePtr& targets);
 
-// The results of a network that ends in outputs(); otherwise empty.
+// One of several results of a network: elements of its output.
+struct NetworkPart {
+  std::string name, loss;  // of its layer
+  int64_t first = 0, count = 0;
+};
+// The results of a network that ends in outputs(), or in denormalization() after it; else empty.
+std::vector<NetworkPart> network_parts(const Network& network);
 std::vector<MetricPart> metric_parts(const Network& network);
 
 // The description of the data that metrics need.

@@ -142,6 +142,14 @@ bool takes_labels(const std::string& loss) {
 
 namespace {
 
+// Targets of predictions of `shape` as the network learns them.
+Value normalized(const Value& target, const Shape& shape, const TargetScaling& scaling,
+                 GraphBuilder& builder) {
+  if (scaling.normalized < 0) return target;
+  return (target - ops::by_channel(Value(&builder, scaling.offset), shape)) /
+         ops::by_channel(Value(&builder, scaling.scale), shape);
+}
+
 // The loss of predictions that are not sequences, and a graph input for targets of `target_shape`
 // (`label_shape`: for labels), which is seen as one for each prediction.
 // `shared`: other losses have the same prediction.
@@ -151,18 +159,13 @@ LossValues add_loss_of_rows(Graph& graph, const std::string& loss, int predictio
   const Shape shape = graph.shape(prediction);
   GraphBuilder builder(graph, "loss");
   const Value output(&builder, prediction);
-  const auto normalized = [&](const Value& target) {
-    if (scaling.normalized < 0) return target;
-    return (target - ops::by_channel(Value(&builder, scaling.offset), shape)) /
-           ops::by_channel(Value(&builder, scaling.scale), shape);
-  };
   const auto add_target = [&](bool labels) {
     const int input = labels ? graph.add_input(label_shape, DType::i32)
                              : graph.add_input(target_shape, DType::f32);
     const Shape wanted = labels ? Shape{shape[0]} : shape;
     const Value value(&builder, input);
     const Value target = graph.shape(input) == wanted ? value : ops::reshaped(value, wanted);
-    return std::pair{input, labels ? target : normalized(target)};
+    return std::pair{input, labels ? target : normalized(target, shape, scaling, builder)};
   };
   if (loss == "cross_entropy" && shared) {
     return add_loss_of_rows(graph, "cross_entropy(output, target)", prediction, target_shape,
@@ -260,6 +263,13 @@ LossValues add_loss_of_maps(Graph& graph, const std::string& loss, int predictio
   return {number, ops::sum(losses, space).number()};
 }
 
+// Of the losses of all steps of predictions, n x steps x ..., those that are valid.
+Value sum_of_steps(const Value& losses, const Value& lengths, const Shape& predictions) {
+  const int64_t n = predictions[0], steps = predictions[1];
+  const Value by_step = ops::reshaped(losses, {n, steps});
+  return ops::sum(ops::where(ops::step_mask(lengths, steps), by_step, 0), {1});
+}
+
 LossValues add_loss_of(Graph& graph, const std::string& loss, const LoweredValue& prediction,
                        const TargetScaling& scaling) {
   const Shape shape = graph.shape(prediction.value);
@@ -276,8 +286,7 @@ LossValues add_loss_of(Graph& graph, const std::string& loss, const LoweredValue
   int rows = reshaped_from(graph, prediction.value, together);
   if (rows < 0) rows = ops::reshaped(output, together).number();
   LossValues made = add_loss_of_rows(graph, loss, rows, shape, {n, steps}, scaling);
-  const Value losses = ops::reshaped(Value(&builder, made.loss), {n, steps});
-  made.loss = ops::sum(ops::where(ops::step_mask(lengths, steps), losses, 0), {1}).number();
+  made.loss = sum_of_steps(Value(&builder, made.loss), lengths, shape).number();
   return made;
 }
 
@@ -296,26 +305,27 @@ Value loss_of_part(const LoweredOutput& part, const Value& output, const Value& 
 
 LossValues add_losses_of_parts(LoweredNetwork& network) {
   Graph& graph = network.graph;
-  if (network.output_lengths.at(0) >= 0) {
-    throw Unsupported("[network] outputs by step of a sequence have no losses yet",
-                      "end the network in one result for a sequence: last_step, lstm(output = "
-                      "\"last\"), global_average_pooling1d");
-  }
-  const Shape whole = graph.shape(network.outputs[0]);
-  const int input = graph.add_input(whole, DType::f32);
+  const int lengths = network.output_lengths.at(0);
+  const Shape given = graph.shape(network.outputs[0]);
+  // The steps of sequences are rows.
+  const Shape whole = lengths < 0 ? given : steps_together(given);
+  const int input = graph.add_input(given, DType::f32);
   GraphBuilder builder(graph, "loss");
-  const Value targets(&builder, input);
+  Value targets(&builder, input);
+  if (lengths >= 0) targets = ops::reshaped(targets, whole);
+  targets = normalized(targets, whole, network.output_scaling.at(0), builder);
   Value sum;
   int64_t first = 0;
   for (const LoweredOutput& part : network.parts) {
     Value output(&builder, part.value);
-    const int64_t count = output.shape().without_batch().elements();
+    const int64_t count = output.shape().elements() / whole[0];
     if (output.shape().rank() != 2) output = ops::reshaped(output, {whole[0], count});
     const Value target = ops::slice(targets, {{}, {first, first + count}});
     const Value loss = loss_of_part(part, output, target) * part.weight;
     sum = sum.defined() ? sum + loss : loss;
     first += count;
   }
+  if (lengths >= 0) sum = sum_of_steps(sum, Value(&builder, lengths), given);
   return {input, sum.number()};
 }
 
