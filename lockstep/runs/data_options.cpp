@@ -80,7 +80,12 @@ void refuse_columns(const JobData& data, const char* what) {
 
 void check_options_of_tables(const JobData& data) {
   const bool inputs = std::ranges::any_of(data.train, is_table_file);
-  if (!inputs) refuse_options_of_tables(data, "images");
+  if (!inputs) {
+    JobData others = data;
+    // Texts as targets.
+    if (is_table_file(data.targets)) others.categories.clear();
+    refuse_options_of_tables(others, "images");
+  }
   if (!is_table_file(data.train[0])) refuse_split_columns(data, "images");
   check_split_columns(data);
   const bool embeds = data.category_encoding == "embedding";

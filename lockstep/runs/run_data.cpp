@@ -14,6 +14,7 @@
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/sequence_source.h"
+#include "lockstep/runs/sources/target_table.h"
 #include "lockstep/runs/sources/text_source.h"
 #include "lockstep/runs/splits.h"
 #include "lockstep/runs/text_data.h"
@@ -65,7 +66,15 @@ class Opener {
   // left out too.
   DatastorePtr open_targets(DatastorePtr& images, const std::string& name) {
     if (!images || name == image_targets_inputs) return images;
-    if (is_table_file(name)) return open_target_table(*images, name, job_.data.target_columns);
+    if (is_table_file(name)) {
+      DatastorePtr targets = open_target_table(*images, name,
+                                               {.columns = job_.data.target_columns,
+                                                .categories = job_.data.categories,
+                                                .known = tables_.columns.target});
+      // Those of the training are opened first.
+      tables_.columns.target = targets->spec().inputs.at(0).columns;
+      return targets;
+    }
     ImageFolderOptions options = folder_options(true);
     options.least = {};
     const DatastorePtr targets = open_target_images(*images, name, options);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -8,6 +9,7 @@
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/image_options.h"
+#include "apps/lockstep/models/named_outputs.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/thread_pool.h"
@@ -18,6 +20,7 @@
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/sequence_source.h"
+#include "lockstep/runs/sources/target_table.h"
 #include "lockstep/runs/sources/text_source.h"
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
@@ -96,6 +99,15 @@ std::vector<std::string> target_columns_of(const Model& model, const EvaluateArg
   return model.network.columns().target;
 }
 
+// The metrics that are wanted, after one of each output of a network with several.
+std::vector<std::string> metrics_of(const Model& model, const EvaluateArguments& a) {
+  std::vector<std::string> metrics = NamedOutputs(model, 1).metrics();
+  for (const std::string& name : a.metrics) {
+    if (std::ranges::find(metrics, name) == metrics.end()) metrics.push_back(name);
+  }
+  return metrics;
+}
+
 int evaluate_command(const EvaluateArguments& a) {
   const ArchivesProgress archives(a.json);
   const auto begin = std::chrono::steady_clock::now();
@@ -145,7 +157,7 @@ int evaluate_command(const EvaluateArguments& a) {
   EvaluationOptions options{.threads = a.threads,
                             .noise = a.noise,
                             .seed = static_cast<uint64_t>(a.seed),
-                            .metrics = a.metrics,
+                            .metrics = metrics_of(model, a),
                             .confusion = a.confusion,
                             .notice = notes.printer()};
   note_missing_names(model, *data);
@@ -163,7 +175,8 @@ int evaluate_command(const EvaluateArguments& a) {
   } else if (a.targets == image_targets_inputs) {
     options.targets = data;
   } else if (is_table_file(resolve_data_path(a.targets, "."))) {
-    options.targets = open_target_table(*data, resolve_data_path(a.targets, "."), columns.target);
+    options.targets = open_target_table(*data, resolve_data_path(a.targets, "."),
+                                        {.categories = before.categories, .known = columns.target});
   } else if (!a.targets.empty()) {
     const std::string name = resolve_data_path(a.targets, ".");
     const ReadableImages targets = readable.of(open_target_images(*data, name,
@@ -227,7 +240,8 @@ void add_evaluate(Commands& commands) {
       "Accuracy and loss of a model on labeled images, rows, sequences or texts, or loss against "
       "other images",
       "Every observation counts once, so the result does not depend on threads or on the order of "
-      "the observations. Sequences are taken whole.",
+      "the observations. Sequences are taken whole. Of a network with several outputs the accuracy "
+      "or the root-mean-square error of each is printed, too.",
       {{"lockstep evaluate runs/digits-1 builtin:digits", "the model of a run on all digits"},
        {"lockstep evaluate model.safetensors flowers/test --crop --json", "for programs"},
        {"lockstep evaluate runs/scenes-1 photos/test measured.csv", "a network with two inputs"},

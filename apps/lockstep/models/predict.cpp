@@ -15,6 +15,7 @@
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/image_options.h"
+#include "apps/lockstep/models/named_outputs.h"
 #include "apps/lockstep/models/predicted_inputs.h"
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
@@ -119,18 +120,23 @@ void print_classes(const PredictArguments& a, const Model& model, const Tolerant
   }
 }
 
-// Prints one line for each output: all its numbers.
-void print_values(const PredictArguments& a, const Network& network, const Tolerant& data,
+// Prints one line for each output: all its numbers, with names if the network has several outputs.
+void print_values(const PredictArguments& a, const Model& model, const Tolerant& data,
                   size_t outputs, const std::vector<float>& values) {
+  const NamedOutputs several(model, a.top);
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   const float* next = values.data();
-  for (const auto& [observation, file] : output_rows(a, data, network)) {
+  for (const auto& [observation, file] : output_rows(a, data, model.network)) {
     const std::span row(next, outputs);
     next += outputs;
     if (data.failed(observation)) continue;
-    text += fmt::format("{}\t{}\n", printable(file), fmt::join(row, "\t"));
-    predictions.push_back({{"file", file}, {"outputs", row}});
+    const std::string fields =
+        several.any() ? several.text(row) : fmt::format("\t{}", fmt::join(row, "\t"));
+    text += printable(file) + fields + "\n";
+    nlohmann::ordered_json found = row;
+    if (several.any()) found = several.json(row);
+    predictions.push_back({{"file", file}, {"outputs", std::move(found)}});
   }
   if (a.json) {
     print_json({{"predictions", std::move(predictions)},
@@ -391,7 +397,7 @@ int predict_command(const PredictArguments& given) {
   } else if (unnamed || classes) {
     print_classes(a, model, *tolerant, values);
   } else {
-    print_values(a, model.network, *tolerant, outputs, values);
+    print_values(a, model, *tolerant, outputs, values);
   }
   if (a.bad_images == "stop") tolerant->refuse();
   print_skipped(skipped);
@@ -410,7 +416,8 @@ void add_predict(Commands& commands) {
       "PNG files to the folder --out, and so are the classes of pixels: as label images with a "
       "palette, in the sizes of images that are resized for the network, else of its output. "
       "Other outputs with spatial or time axes (maps, sequences) are written as "
-      "NumPy arrays. Vectors that are not scores of the classes are printed in full.",
+      "NumPy arrays. Vectors that are not scores of the classes are printed in full. Of a network "
+      "with several outputs each has its name, and then its numbers or classes.",
       {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
        {"lockstep predict runs/digits-1 images --top 3",
         "all images of a folder, three classes each"},

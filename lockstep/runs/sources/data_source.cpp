@@ -15,7 +15,6 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/images/image_listing.h"
 #include "lockstep/data/datastores/tables/column_match.h"
-#include "lockstep/data/datastores/tables/table_text.h"
 #include "lockstep/data/images/image_format.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/storage/object_store.h"
@@ -163,16 +162,6 @@ void check_name(const std::string& name) {
     throw Unsupported("[data] URLs such as " + name + " cannot be read",
                       "copy the images into a folder of this machine or into an S3 store first");
   }
-}
-
-// The name of a table's first column.
-std::string first_column(FileSystem& files, const std::string& name) {
-  const std::vector<std::byte> bytes = files.read(name);
-  std::string storage;
-  TableRecords records(name, table_text(bytes, name, storage));
-  std::vector<std::string> fields;
-  if (!records.next(fields)) throw DataError("[data] " + name + " is empty");
-  return fields[0];
 }
 
 DatastorePtr open_table(const std::string& name, const TableOptions& tables, size_t input) {
@@ -351,45 +340,6 @@ DatastorePtr open_with_label_images(DatastorePtr images, const std::string& name
   options.least = {};
   DatastorePtr labels = match_by_stem(*images, open_data(name, options));
   return std::make_shared<Named>(with_targets(images, std::move(labels)), images);
-}
-
-DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
-                               const std::vector<std::string>& columns) {
-  FileSystem& files = storage::files_of(name);
-  const std::string first = first_column(files, name);
-  // The names are read as if they were labels.
-  CsvOptions options{.label_column = first};
-  DatastorePtr rows = csv_datastore(files, name, options);
-  if (!columns.empty()) {
-    const std::vector<std::string> all = rows->spec().inputs[0].columns;
-    for (const std::string& column : columns) {
-      if (std::ranges::find(all, column) != all.end()) continue;
-      throw DataError("[data] the targets " + name + " have no column `" + column + "`",
-                      suggest(column, all));
-    }
-    std::ranges::copy_if(all, std::back_inserter(options.ignored_columns), [&](const auto& column) {
-      return std::ranges::find(columns, column) == columns.end();
-    });
-    rows = with_columns(csv_datastore(files, name, options), 0, columns);
-  }
-  std::map<std::string, int64_t> indices;
-  for (int64_t i = 0; i < rows->size(); ++i) {
-    const std::string& key = rows->classes()[static_cast<size_t>(rows->label(i))];
-    if (indices.emplace(key, i).second) continue;
-    throw DataError("[data] the targets " + name + " have two rows for `" + key + "`");
-  }
-  std::vector<int64_t> wanted;
-  for (int64_t i = 0; i < inputs.size(); ++i) {
-    const std::string whole = inputs.name(i);
-    auto found = indices.find(whole);
-    if (found == indices.end()) found = indices.find(whole.substr(0, whole.find_last_of('.')));
-    if (found == indices.end()) {
-      throw DataError("[data] " + whole + " of " + inputs.describe() + " has no row in " + name,
-                      "the column `" + first + "` has the paths in the folder");
-    }
-    wanted.push_back(found->second);
-  }
-  return subset(std::move(rows), std::move(wanted));
 }
 
 DatastorePtr join_inputs(std::vector<DatastorePtr> stores) {

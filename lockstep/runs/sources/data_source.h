@@ -77,12 +77,6 @@ DatastorePtr open_with_label_images(DatastorePtr images, const std::string& name
 // Whether a name is that of a table, which exists.
 bool is_table_file(const std::string& name);
 
-// Opens a table whose first column has the names of `inputs`, with or without their extension.
-// `columns` are its targets, in this order; empty: all other ones. Throws what csv_datastore()
-// throws, and DataError, naming it, for an input without a row or with two of them.
-DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
-                               const std::vector<std::string>& columns);
-
 // The names of the columns of a training's data, and what stands for missing values. Thread-safe.
 TableColumns table_columns_of(const Datastore& training);
 
