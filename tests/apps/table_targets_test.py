@@ -7,10 +7,9 @@ usage: table_targets_test.py PATH_OF_LOCKSTEP [unittest options]
 import json
 import math
 import random
-import struct
 import unittest
 
-from support import CommandTest
+from houses import HouseTest
 
 JOB = """
 [data]
@@ -47,20 +46,7 @@ max_epochs = 200
 """
 
 
-class TableTargets(CommandTest):
-    def table(self, name="houses.csv", rows=200, order=("id", "rooms", "age", "city", "price"), seed=1, values=None):
-        """Houses whose price is a linear function of rooms, age and city."""
-        dice = random.Random(seed)
-        lines = [",".join(order)]
-        for i in range(rows):
-            row = {"id": f"house {i}", "rooms": dice.randint(1, 9), "age": round(dice.uniform(0, 90), 2),
-                   "city": dice.choice(["Oslo", "Bergen", "Bodo"])}
-            row["price"] = 2 * row["rooms"] - 0.1 * row["age"] + {"Oslo": 5, "Bergen": 1, "Bodo": -3}[row["city"]]
-            row["double"] = 2 * row["price"]
-            row.update((values or (lambda i, row: {}))(i, row))
-            lines.append(",".join(str(row[column]) for column in order))
-        self.put(name, "\n".join(lines) + "\n")
-
+class TableTargets(HouseTest):
     def job(self, data="", features=5, units=1, end="", epochs=60, loss="mean_squared_error", train="houses.csv",
             training="", name="job.toml"):
         text = JOB.format(train=train, data=data, features=features, units=units, end=end, epochs=epochs, loss=loss,
@@ -70,13 +56,6 @@ class TableTargets(CommandTest):
 
     def houses(self, more="", **options):
         return self.job('target_columns = "price"\ncategories = "city"\nignored_columns = "id"\n' + more, **options)
-
-    def evaluated(self, *arguments):
-        return json.loads(self.succeed("evaluate", "run", *arguments, "--json"))
-
-    def predicted(self, *arguments):
-        found = json.loads(self.succeed("predict", "run", *arguments, "--json"))["predictions"]
-        return [entry["outputs"] for entry in found]
 
     def test_a_column_is_learned(self):
         self.table()
@@ -184,15 +163,6 @@ class TableTargets(CommandTest):
         self.assertIn("(city)", said)
         self.assertIn("`categories`", said)
 
-    def tensors(self, path):
-        """The f32 tensors of a safetensors file as lists."""
-        content = (self.folder / path).read_bytes()
-        size = struct.unpack("<Q", content[:8])[0]
-        header, values = json.loads(content[8:8 + size]), content[8 + size:]
-        header.pop("__metadata__", None)
-        return {name: list(struct.unpack(f"<{(end - begin) // 4}f", values[begin:end]))
-                for name, (begin, end) in ((name, tensor["data_offsets"]) for name, tensor in header.items())}
-
     def layers_of(self, run):
         return json.loads((self.folder / run / "job.json").read_text(encoding="utf-8"))["network"]["layers"]
 
@@ -250,90 +220,6 @@ class TableTargets(CommandTest):
         self.assertIn("has categories [3]", self.refuse("train", "more.toml", "--check"))
         self.put("cut.csv", lines.replace("Bergen", "Bodo", 40))
         self.succeed("train", "more.toml", "--out", "more", "--set", "max_epochs=1")
-
-    HEADS = """[data]
-train = "houses.csv"
-target_columns = ["price", "kind"]
-categories = "kind"
-ignored_columns = "city"
-validation_fraction = 0.2
-[network]
-layers = [
-  {{ type = "feature_input", features = 2, normalization = "z-score" }},
-  {{ type = "fully_connected", units = 16, name = "trunk" }},
-  {{ type = "tanh", name = "tanh" }},
-  {{ type = "fully_connected", units = 1, name = "price", inputs = ["tanh"] }},
-  {{ type = "fully_connected", units = {units}, name = "kind", inputs = ["tanh"] }},
-]
-{outputs}
-[training]
-solver = "adam"
-initial_learning_rate = 0.05
-mini_batch_size = 20
-max_epochs = 60
-metrics = {metrics}
-"""
-    OUTPUTS = 'outputs = [{ layer = "price", weight = 0.5 }, { layer = "kind", loss = "cross_entropy" }]'
-
-    def heads(self, units=3, outputs=OUTPUTS, metrics='["price: rmse", "kind: accuracy"]', name="heads.toml"):
-        self.put(name, self.HEADS.format(units=units, outputs=outputs, metrics=metrics))
-        return name
-
-    def test_several_outputs(self):
-        def values(i, row):
-            return {"price": row["rooms"] - 0.1 * row["age"],
-                    "kind": "old" if row["age"] > 60 else "big" if row["rooms"] > 5 else "usual"}
-
-        order = ("rooms", "age", "city", "price", "kind")
-        self.table(order=order, values=values)
-        digests = set()
-        for threads in (1, 2, 5):
-            done = self.succeed("train", self.heads(), "--out", f"run{threads}", "--set", f"threads={threads}", "--json",
-                                "--quiet")
-            digests.add(json.loads(done)["digest"])
-        self.assertEqual(len(digests), 1)
-        (self.folder / "run1").rename(self.folder / "run")
-        # The order of columns and rows, and which texts there are, do not matter.
-        order = ("kind", "price", "age", "rooms")
-        self.table("test.csv", 60, order, seed=2, values=values)
-        content = (self.folder / "test.csv").read_text(encoding="utf-8").splitlines()
-        lines = [line for line in content[1:] if not line.startswith("old")]
-        self.put("test.csv", "\n".join([content[0]] + lines) + "\n")
-        result = self.evaluated("test.csv", "--metrics", "price: rmse,kind: accuracy,kind: f1")
-        predicted = self.predicted("test.csv")
-        right, squares = 0, 0
-        for line, outputs in zip(lines, predicted):
-            kind, price = line.split(",")[:2]
-            self.assertEqual(len(outputs), 4)
-            self.assertAlmostEqual(sum(outputs[1:]), 1, places=4)
-            right += ["big", "old", "usual"][outputs[1:].index(max(outputs[1:]))] == kind
-            squares += (outputs[0] - float(price)) ** 2
-        self.assertAlmostEqual(result["metrics"]["kind: accuracy"], right / len(lines), places=6)
-        self.assertGreater(right / len(lines), 0.8)
-        self.assertAlmostEqual(result["metrics"]["price: rmse"], math.sqrt(squares / len(lines)), places=4)
-        self.assertLess(result["metrics"]["price: rmse"], 1)
-        # Predictions need no targets.
-        self.put("bare.csv", "\n".join(["age,rooms"] + [",".join(line.split(",")[2:]) for line in lines]) + "\n")
-        self.assertEqual(self.predicted("bare.csv"), predicted)
-        self.put("test.csv", "\n".join([content[0], lines[0], "castle,1,2,3"]) + "\n")
-        self.assertIn("kind=castle", self.refuse("evaluate", "run", "test.csv"))
-        # Stopped and resumed.
-        self.succeed("train", self.heads(), "--out", "part", "--quiet", "--set", "max_epochs=20")
-        done = self.succeed("train", self.heads(), "--out", "part", "--resume", "--json", "--quiet")
-        self.assertIn(json.loads(done)["digest"], digests)
-        cases = [(dict(units=2), "are of 4, but the network's output is of 3"),
-                 (dict(metrics='"kind: rmse"'), "regression metric"),
-                 (dict(metrics='"sort: accuracy"'), "`sort`"),
-                 (dict(outputs=self.OUTPUTS.replace('"price"', '"prize"')), "prize"),
-                 (dict(outputs=self.OUTPUTS.replace("cross_entropy", "cross_entrpy")), "cross_entrpy"),
-                 (dict(outputs=self.OUTPUTS.replace("weight", "wight")), "wight"),
-                 (dict(outputs=self.OUTPUTS.replace("0.5", "-1")), "weight"),
-                 (dict(outputs=self.OUTPUTS + '\nloss = "mean_squared_error"'), "both given"),
-                 (dict(outputs='outputs = "price"'), "list of tables"),
-                 (dict(outputs='outputs = [{ layer = "price" }, { weight = 2 }]'), "outputs[1] has no layer"),
-                 (dict(outputs='outputs = [{ layer = "price" }, { layer = "price" }]'), "named twice")]
-        for change, expected in cases:
-            self.assertIn(expected, self.refuse("train", self.heads(**change), "--check"), change)
 
     def test_missing_values(self):
         def gaps(i, row):
