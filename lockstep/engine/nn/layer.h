@@ -89,6 +89,11 @@ class LayerBuilder : private ValueBuilder {
   // The same for a mean and a variance (divided by the count), which is combined exactly.
   void follow_mean_and_variance(Value mean_state, Value variance_state, Value mean, Value variance,
                                 double momentum = 0.1);
+  // The same for statistics of `count` values (one number of f32) that differ in number from shard
+  // to shard, as valid steps do: each shard counts by it. One of 0 values counts for nothing, and
+  // one of a single value is refused where it occurs, because its variance is 0.
+  void follow_mean_and_variance(Value mean_state, Value variance_state, Value mean, Value variance,
+                                Value count, double momentum = 0.1);
   // state = state + (sum over the mini-batch).
   void add_sum(Value state, Value sum);
   // state = max(state, largest of the mini-batch), element by element.
@@ -150,6 +155,8 @@ class LayerBuilder : private ValueBuilder {
   // Throws unless the value has the state's shape.
   void check_same(const Value& state, const Value& value) const;
   void follow(StateRule rule, Value state, Value value, double momentum);
+  void follow_moments(const Value& mean_state, const Value& variance_state, const Value& mean,
+                      const Value& variance, const Value* count, double momentum);
   // Throws unless each state by row is carried.
   void check_carried() const;
   void require_pieces(const char* what);

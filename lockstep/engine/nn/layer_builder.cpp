@@ -204,8 +204,9 @@ void LayerBuilder::keep_maximum(Value state, Value maximum) {
   follow(StateRule::maximum, state, maximum, 1);
 }
 
-void LayerBuilder::follow_mean_and_variance(Value mean_state, Value variance_state, Value mean,
-                                            Value variance, double momentum) {
+void LayerBuilder::follow_moments(const Value& mean_state, const Value& variance_state,
+                                  const Value& mean, const Value& variance, const Value* count,
+                                  double momentum) {
   refuse_by_step("a rule of a state");
   check_momentum(target_.where, momentum);
   check_same(mean_state, mean);
@@ -213,12 +214,33 @@ void LayerBuilder::follow_mean_and_variance(Value mean_state, Value variance_sta
   check_same(mean_state, variance);
   const int first = target_.lowering.first_state;
   const int k_mean = first + state_of(mean_state), k_variance = first + state_of(variance_state);
-  const int from = number_of(mean), about = number_of(variance);
   note("moments", {mean_state, variance_state, mean, variance});
+  if (!training()) return;
+  // The count is the last element of both.
+  const auto number = [&](const Value& of) {
+    return number_of(count != nullptr ? ops::concat({of, *count}, 0) : of);
+  };
   // LoweredNetwork::mark_statistics() replaces the values by numbers of outputs.
-  if (training()) {
-    target_.lowering.statistics.push_back({k_mean, k_variance, from, about, momentum});
+  MovingStatistics rule{k_mean, k_variance, number(mean), number(variance), momentum};
+  rule.counted = count != nullptr;
+  rule.layer = name();
+  target_.lowering.statistics.push_back(rule);
+}
+
+void LayerBuilder::follow_mean_and_variance(Value mean_state, Value variance_state, Value mean,
+                                            Value variance, double momentum) {
+  follow_moments(mean_state, variance_state, mean, variance, nullptr, momentum);
+}
+
+void LayerBuilder::follow_mean_and_variance(Value mean_state, Value variance_state, Value mean,
+                                            Value variance, Value count, double momentum) {
+  const TensorSpec spec = spec_of(position_of(count));
+  if (spec.dtype != DType::f32 || !(spec.shape == Shape{1}) || mean.shape().rank() != 1) {
+    refuse_layer(target_.where,
+                 "statistics with a count need vectors, and a count of 1 number of f32, received " +
+                     mean.shape().to_string() + " and " + spec.to_string());
   }
+  follow_moments(mean_state, variance_state, mean, variance, &count, momentum);
 }
 
 Value LayerBuilder::row_state(const std::string& name, const Shape& row, float initial) {
@@ -319,8 +341,7 @@ void LayerBuilder::refuse_by_step(const char* what) const {
                std::string(what) +
                    " is not possible in a layer that is applied to each step of a "
                    "sequence",
-               "normalize sequences by layer_normalization; a layer of your own may take whole "
-               "sequences (kTakesSequences)");
+               "a layer of your own may take whole sequences (kTakesSequences)");
 }
 
 Value LayerBuilder::lengths(const Value& input) {

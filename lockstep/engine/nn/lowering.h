@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct MovingStatistics {
   double momentum = 0.1;
   StateRule rule = StateRule::mean_and_variance;
   int64_t channels = 0;  // elements of each of the two outputs, once they are marked
+  // The last element of each output is not a statistic, but the number of values that they are of.
+  bool counted = false;
+  std::string layer = {};
+  int64_t elements() const { return counted ? channels - 1 : channels; }  // of the states
 };
 
 // A state by row: a pair of an input and an output of the lowered network, n x a row.
@@ -67,7 +72,12 @@ struct LoweredNetwork {
   std::vector<MovingStatistics> statistics;
   std::vector<Carry> carries;  // only with LoweringOptions::carry, with values as outputs
   int earlier = -1;  // number of the graph's input for the numbers of earlier steps, n of i32
+  // Batch normalizations with given statistics whose rows are the steps of sequences: number of the
+  // node, and the value of the lengths.
+  std::map<size_t, int> normalized_steps;
 
+  // Of a layer whose nodes begin with number `first`, and the lengths of its input.
+  void note_normalized_steps(const Layer& layer, size_t first, int lengths);
   // The numbers of the graph's inputs for lengths, in the order of the inputs that are sequences.
   std::vector<int> length_inputs() const;
   // Marks the values in `statistics` as outputs of the graph, after the existing ones. Returns the

@@ -23,6 +23,13 @@ std::vector<MovingStatistics> LoweredNetwork::mark_statistics() {
   return marked;
 }
 
+void LoweredNetwork::note_normalized_steps(const Layer& layer, size_t first, int lengths) {
+  if (lengths < 0 || layer.type() != BatchNormalizationOptions::kType) return;
+  for (size_t node = first; node < graph.nodes().size(); ++node) {
+    if (graph.nodes()[node].op->type() == "batch_normalization") normalized_steps[node] = lengths;
+  }
+}
+
 std::vector<int> LoweredNetwork::length_inputs() const {
   std::vector<int> numbers;
   for (const int lengths : input_lengths) {
@@ -78,6 +85,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     const auto& owner = node.shares.empty() ? node.name : node.shares;
     const size_t owns = state_->places.at(owner);
     const LayerSlots& slots = state_->slots.at(owner);
+    const size_t before = out.graph.nodes().size();
     // Named as this node, so that layers with shared parameters draw different random numbers.
     values[node.name] = lower_layer(
         *node.layer,
@@ -85,6 +93,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
          a.row_states[owns], slots.first_parameter, slots.first_state, out.statistics,
          options.carry ? &out.carries : nullptr, a.outputs[i].sequence, earlier, options.capacity},
         inputs);
+    out.note_normalized_steps(*node.layer, before, inputs[0].lengths);
   }
   for (size_t i : results) {
     const LoweredValue& value = values.at(state_->layers[i].name);

@@ -38,20 +38,44 @@ void update_moving(float* state, const double* statistic, int64_t count, double 
 
 namespace {
 
-// Updates a state with a value of the mini-batch that a run has computed.
-void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output, double momentum) {
+// A vector that a run has computed.
+std::vector<double> vector_of(const PlanRun& run, int output, int64_t count, Device device) {
+  if (device.is_cpu()) {
+    const float* const from = run.output(output);
+    return {from, from + count};
+  }
+  const auto values = output_of(run, output, Shape{count}).to_vector();
+  return {values.begin(), values.end()};
+}
+
+// Updates a state with a value of the mini-batch.
+void follow(StateRule rule, const Tensor& state, const std::vector<double>& value,
+            double momentum) {
   const int64_t count = state.shape().elements();
   if (state.device().is_cpu()) {
-    const float* const from = run.output(output);
-    const std::vector<double> statistic(from, from + count);
-    update_state(rule, state.data<float>(), statistic.data(), count, momentum);
+    update_state(rule, state.data<float>(), value.data(), count, momentum);
     return;
   }
-  const auto values = output_of(run, output, state.shape()).to_vector();
-  const std::vector<double> statistic(values.begin(), values.end());
   const Tensor host = state.to({});
-  update_state(rule, host.data<float>(), statistic.data(), count, momentum);
+  update_state(rule, host.data<float>(), value.data(), count, momentum);
   state.copy_from(host);
+}
+
+// Updates the states of `s`. Throws InvalidArgument if it is of a single value.
+void follow(const MovingStatistics& s, const PlanRun& run, const std::vector<NetworkState>& states,
+            bool update) {
+  if (!update && !s.counted) return;
+  const Tensor& state = states[static_cast<size_t>(s.mean_state)].value;
+  const std::vector<double> mean = vector_of(run, s.mean_output, s.channels, state.device());
+  if (s.counted) {
+    require_several_values(s, mean.back(), "[network] ", "the mini-batch has");
+    update = update && mean.back() > 0;
+  }
+  if (!update) return;
+  follow(s.rule, state, mean, s.momentum);
+  if (s.rule != StateRule::mean_and_variance) return;
+  follow(s.rule, states[static_cast<size_t>(s.variance_state)].value,
+         vector_of(run, s.variance_output, s.channels, state.device()), s.momentum);
 }
 
 // A view of the first rows of a state by row.
@@ -235,14 +259,8 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                         .step = options.step});
   recorded.forward();
   std::vector<Tensor> outputs = recorded.outputs();
-  if (options.update_state) {
-    for (const auto& s : mine->statistics) {
-      follow(s.rule, state_->states[static_cast<size_t>(s.mean_state)].value, *run, s.mean_output,
-             s.momentum);
-      if (s.rule != StateRule::mean_and_variance) continue;
-      follow(s.rule, state_->states[static_cast<size_t>(s.variance_state)].value, *run,
-             s.variance_output, s.momentum);
-    }
+  for (const auto& s : mine->statistics) {
+    follow(s, *run, state_->states, options.update_state);
   }
   for (const Carry& carry : mine->carries) {
     const Tensor to = first_rows(state_->row_state(carry.name).value, n);

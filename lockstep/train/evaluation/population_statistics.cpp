@@ -10,9 +10,13 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/engine/nn/sequences.h"
+#include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/plan/plan.h"
+#include "lockstep/engine/ops/views.h"
+#include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/parallel/reduce/merge_tree.h"
+#include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/step/shards.h"
 
 namespace lockstep {
@@ -89,9 +93,52 @@ std::vector<std::vector<Normalization>> in_passes(std::vector<Normalization> all
   return passes;
 }
 
-// The part of a graph that the layers of a pass depend on. Its outputs are mean and variance of the
-// input of each node of these layers, in order.
-Graph up_to(const Graph& graph, const std::vector<Normalization>& pass) {
+// Outputs of a part of a graph: statistics of the input of a node, and the number of values of a
+// channel, which of sequences is an output, too.
+struct NodeStatistics {
+  int mean = -1, variance = -1, count = -1;
+  int64_t values = 0;  // if `count` is -1
+};
+
+// The part of a network that the layers of a pass depend on, with the statistics of each node of
+// these layers, in order.
+struct Part {
+  Graph graph;
+  std::vector<NodeStatistics> nodes;
+};
+
+// Adds the statistics of node `i` of the network to the part, in which its values have the numbers
+// `moved`.
+NodeStatistics add_statistics(const LoweredNetwork& lowered, size_t i,
+                              const std::vector<int>& moved, Graph& part) {
+  const Graph::Node& node = lowered.graph.nodes()[i];
+  GraphBuilder builder(part, node.name + ": statistics");
+  const auto value = [&](int number) {
+    return Value(&builder, moved[static_cast<size_t>(number)]);
+  };
+  const Value x = value(node.inputs[0]);
+  NodeStatistics made;
+  if (const auto steps = lowered.normalized_steps.find(i);
+      steps != lowered.normalized_steps.end()) {
+    const Value lengths = value(steps->second);
+    const auto own = ops::statistics_of_steps(
+        ops::reshaped(x, steps_apart(x.shape(), lengths.shape()[0])), lengths);
+    made.count = part.mark_output(own.count.number());
+    made.mean = part.mark_output(own.mean.number());
+    made.variance = part.mark_output(own.variance.number());
+    return made;
+  }
+  // The statistics do not depend on epsilon.
+  const auto own =
+      ops::batch_normalization_training(x, value(node.inputs[1]), value(node.inputs[2]));
+  made.mean = part.mark_output(own.mean.number());
+  made.variance = part.mark_output(own.variance.number());
+  made.values = x.shape().elements() / x.shape()[1];
+  return made;
+}
+
+Part up_to(const LoweredNetwork& lowered, const std::vector<Normalization>& pass) {
+  const Graph& graph = lowered.graph;
   std::vector<size_t> wanted;
   for (const Normalization& n : pass) wanted.insert(wanted.end(), n.nodes.begin(), n.nodes.end());
   std::vector<bool> needed(graph.values().size(), false);
@@ -99,6 +146,8 @@ Graph up_to(const Graph& graph, const std::vector<Normalization>& pass) {
     for (size_t i = 0; i < 3; ++i) {
       needed[static_cast<size_t>(graph.nodes()[node].inputs[i])] = true;
     }
+    const auto steps = lowered.normalized_steps.find(node);
+    if (steps != lowered.normalized_steps.end()) needed[static_cast<size_t>(steps->second)] = true;
   }
   for (size_t i = graph.nodes().size(); i-- > 0;) {
     const Graph::Node& node = graph.nodes()[i];
@@ -108,7 +157,8 @@ Graph up_to(const Graph& graph, const std::vector<Normalization>& pass) {
       if (any) needed[static_cast<size_t>(v)] = true;
     }
   }
-  Graph part;
+  Part made;
+  Graph& part = made.graph;
   std::vector<int> moved(graph.values().size(), -1);
   for (size_t v = 0; v < graph.values().size(); ++v) {
     const Graph::Value& value = graph.values()[v];
@@ -135,18 +185,8 @@ Graph up_to(const Graph& graph, const std::vector<Normalization>& pass) {
       moved[static_cast<size_t>(node.outputs[k])] = outputs[k];
     }
   }
-  for (size_t i : wanted) {
-    const Graph::Node& node = graph.nodes()[i];
-    // The statistics do not depend on epsilon.
-    GraphBuilder builder(part, node.name + ": statistics");
-    const auto input = [&](size_t k) {
-      return Value(&builder, moved[static_cast<size_t>(node.inputs[k])]);
-    };
-    const auto made = ops::batch_normalization_training(input(0), input(1), input(2));
-    part.mark_output(made.mean.number());
-    part.mark_output(made.variance.number());
-  }
-  return part;
+  for (size_t i : wanted) made.nodes.push_back(add_statistics(lowered, i, moved, part));
+  return made;
 }
 
 // Moments of the elements of channels.
@@ -155,6 +195,11 @@ struct Moments {
   std::vector<double> sum, squares;  // `squares`: of deviations from the mean
 
   void merge(const Moments& other) {
+    if (other.count == 0) return;
+    if (count == 0) {
+      *this = other;
+      return;
+    }
     const double all = count + other.count;
     for (size_t c = 0; c < sum.size(); ++c) {
       const double distance = sum[c] / count - other.sum[c] / other.count;
@@ -187,22 +232,23 @@ class Pass {
     const auto workers =
         on_cpu ? std::min<size_t>(static_cast<size_t>(pool.size()), shards_.size()) : 1;
     for (const IndexRange& shard : shards_) {
-      if (runs_.contains(shard.count)) continue;
-      const LoweredNetwork lowered =
-          network.lower(shard.count, {.training = false, .inputs = images.input_types()});
-      const Graph part = up_to(lowered.graph, layers);
-      auto& [elements, runs] = runs_[shard.count];
-      for (const Normalization& layer : layers) {
-        for (size_t node : layer.nodes) {
-          const Shape& x = lowered.graph.shape(lowered.graph.nodes()[node].inputs[0]);
-          elements.push_back(x.elements() / x[1]);
-        }
-      }
-      const auto plan = std::make_shared<const Plan>(part, network.parameter_shapes(),
-                                                     PlanOptions{}, network.device());
-      for (size_t t = 0; t < workers; ++t) {
-        runs.emplace_back(plan, network.packed(), network.state_pointers());
-      }
+      const ShardShape shape = shape_of(shard);
+      if (plans_.contains(shape)) continue;
+      Part part = up_to(
+          network.lower(shape.rows,
+                        {.training = false, .inputs = images.input_types(), .steps = shape.steps}),
+          layers);
+      plans_[shape] = {std::make_shared<const Plan>(part.graph, network.parameter_shapes(),
+                                                    PlanOptions{}, network.device()),
+                       std::move(part.nodes)};
+    }
+    for (size_t t = 0; t < workers && on_cpu; ++t) {
+      runs_.emplace_back(network.packed(), network.state_pointers());
+      for (const auto& [shape, of] : plans_) runs_.back().add(of.plan);
+    }
+    for (const auto& [shape, of] : plans_) {
+      if (on_cpu) break;
+      runs_of_device_.emplace(shape, PlanRun(of.plan, network.packed(), network.state_pointers()));
     }
     scratch_.resize(workers);
     values_.resize(workers);
@@ -221,31 +267,92 @@ class Pass {
   }
 
  private:
-  struct Runs {
-    std::vector<int64_t> elements;  // elements of a channel, by node
-    std::vector<PlanRun> runs;      // by worker
+  struct PartPlan {
+    std::shared_ptr<const Plan> plan;
+    std::vector<NodeStatistics> nodes;
   };
 
-  std::vector<Moments> moments(const IndexRange& shard, size_t worker) {
-    Runs& of = runs_.at(shard.count);
-    PlanRun& run = of.runs[worker];
+  // Sequences have room for the longest of the shard.
+  ShardShape shape_of(const IndexRange& shard) const {
+    ShardShape shape{shard.count};
+    const std::vector<CachedValue>& inputs = images_.inputs();
+    if (std::ranges::none_of(inputs, &CachedValue::sequence)) return shape;
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      int64_t longest = 0;
+      for (int64_t i = shard.first; inputs[k].sequence && i < shard.end(); ++i) {
+        longest = std::max(longest, images_.steps(i, k));
+      }
+      shape.steps.push_back(inputs[k].sequence ? steps_capacity(longest) : 0);
+    }
+    return shape;
+  }
+
+  PlanRun& run_of(const ShardShape& shape, size_t worker) {
+    if (runs_.empty()) return runs_of_device_.at(shape);
+    return runs_[worker].of(*plans_.at(shape).plan);
+  }
+
+  // Copies input k of an example to row i.
+  void copy_row(size_t k, const IndexRange& shard, int64_t i, const uint8_t* example,
+                const ShardShape& shape, std::vector<std::vector<uint8_t>>& values) const {
+    const CachedValue& input = images_.inputs()[k];
+    const size_t room = input.sequence ? static_cast<size_t>(shape.steps[k]) : 1;
+    const size_t bytes = room * input.bytes;
+    values[k].resize(static_cast<size_t>(shard.count) * bytes);
+    uint8_t* const row = values[k].data() + static_cast<size_t>(i) * bytes;
+    if (!input.sequence) {
+      std::memcpy(row, example + input.offset, bytes);
+      if (input.kind == ValueKind::array) return;
+      add_noise(options_.noise, options_.seed, fixed_noise_epoch, shard.first + i, row,
+                static_cast<int64_t>(bytes), static_cast<int64_t>(k));
+      return;
+    }
+    const ExampleCache::Steps steps = images_.steps_in(input, example);
+    const size_t valid = static_cast<size_t>(steps.count) * input.bytes;
+    if (valid > 0) std::memcpy(row, steps.data, valid);
+    std::memset(row + valid, 0, bytes - valid);
+    std::vector<uint8_t>& lengths = values[images_.inputs().size() + input.number];
+    const auto count = static_cast<int32_t>(steps.count);
+    lengths.resize(static_cast<size_t>(shard.count) * sizeof count);
+    std::memcpy(lengths.data() + static_cast<size_t>(i) * sizeof count, &count, sizeof count);
+  }
+
+  void set_inputs(PlanRun& run, const IndexRange& shard, const ShardShape& shape, size_t worker) {
     std::vector<std::vector<uint8_t>>& values = values_[worker];
-    values.resize(images_.inputs().size());
+    const std::vector<CachedValue>& inputs = images_.inputs();
+    const auto sequences = std::ranges::count_if(inputs, &CachedValue::sequence);
+    values.resize(inputs.size() + static_cast<size_t>(sequences));
     for (int64_t i = 0; i < shard.count; ++i) {
       const uint8_t* const example = images_.get(shard.first + i, scratch_[worker]);
-      for (size_t k = 0; k < values.size(); ++k) {
-        const CachedValue& input = images_.inputs()[k];
-        values[k].resize(static_cast<size_t>(shard.count) * input.bytes);
-        uint8_t* const row = values[k].data() + static_cast<size_t>(i) * input.bytes;
-        std::memcpy(row, example + input.offset, input.bytes);
-        if (input.kind == ValueKind::array) continue;
-        add_noise(options_.noise, options_.seed, fixed_noise_epoch, shard.first + i, row,
-                  static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
-      }
+      for (size_t k = 0; k < inputs.size(); ++k) copy_row(k, shard, i, example, shape, values);
     }
     for (size_t k = 0; k < values.size(); ++k) {
       run.set_input(static_cast<int>(k), values[k].data(), values[k].size());
     }
+  }
+
+  // Of the input of a node.
+  static Moments moments(const PlanRun& run, const NodeStatistics& node, size_t channels) {
+    std::vector<float> mean(channels), variance(channels);
+    auto count = static_cast<float>(node.values);
+    if (node.count >= 0) run.get_output(node.count, &count, sizeof count);
+    run.get_output(node.mean, mean.data(), channels * sizeof(float));
+    run.get_output(node.variance, variance.data(), channels * sizeof(float));
+    run.synchronize();
+    Moments m{
+        node.count >= 0 ? static_cast<double>(count) : static_cast<double>(node.values), {}, {}};
+    for (size_t c = 0; c < channels; ++c) {
+      m.sum.push_back(m.count * static_cast<double>(mean[c]));
+      m.squares.push_back(m.count * static_cast<double>(variance[c]));
+    }
+    return m;
+  }
+
+  std::vector<Moments> moments(const IndexRange& shard, size_t worker) {
+    const ShardShape shape = shape_of(shard);
+    const PartPlan& of = plans_.at(shape);
+    PlanRun& run = run_of(shape, worker);
+    set_inputs(run, shard, shape, worker);
     run.forward({});
     std::vector<Moments> all;
     size_t node = 0;
@@ -254,16 +361,7 @@ class Pass {
       const auto channels = static_cast<size_t>(state.shape().elements());
       std::optional<Moments> together;
       for (size_t place = 0; place < layer.nodes.size(); ++place, ++node) {
-        std::vector<float> mean(channels), variance(channels);
-        const int output = static_cast<int>(2 * node);
-        run.get_output(output, mean.data(), channels * sizeof(float));
-        run.get_output(output + 1, variance.data(), channels * sizeof(float));
-        run.synchronize();
-        Moments m{static_cast<double>(of.elements[node]), {}, {}};
-        for (size_t c = 0; c < channels; ++c) {
-          m.sum.push_back(m.count * static_cast<double>(mean[c]));
-          m.squares.push_back(m.count * static_cast<double>(variance[c]));
-        }
+        Moments m = moments(run, of.nodes[node], channels);
         if (together) {
           together->merge(m);
         } else {
@@ -281,7 +379,9 @@ class Pass {
   const PopulationOptions& options_;
   const std::vector<Normalization>& layers_;
   const std::vector<IndexRange> shards_;
-  std::map<int64_t, Runs> runs_;  // by shard size
+  std::map<ShardShape, PartPlan> plans_;
+  std::vector<RunsInTurn> runs_;  // on the CPU, by worker
+  std::map<ShardShape, PlanRun> runs_of_device_;
   std::vector<std::vector<uint8_t>> scratch_;
   std::vector<std::vector<std::vector<uint8_t>>> values_;  // by worker and input
   MergeTree<std::vector<Moments>> tree_;
@@ -319,6 +419,7 @@ PopulationResult set_population_statistics(Network& network, const ExampleCache&
       if (options.on_pass) options.on_pass(static_cast<int64_t>(p), result.passes);
       const auto moments = Pass(network, images, pool, options, passes[p]).compute();
       for (size_t i = 0; i < moments.size(); ++i) {
+        if (moments[i].count == 0) continue;  // no sequence has a step
         set_state(network, passes[p][i].mean_state, moments[i].sum, moments[i].count);
         set_state(network, passes[p][i].variance_state, moments[i].squares, moments[i].count);
       }

@@ -76,8 +76,10 @@ void FunctionProgram::follow_statistics(const std::function<float*(int k)>& stat
   for (size_t r = 0; r < first.size(); ++r) {
     std::vector<IndexRange> rows;
     std::vector<const float*> values;
+    int64_t at_row = 0;
     for (const FunctionSummary& summary : summaries()) {
-      rows.push_back({0, summary.runs[r].key.n});
+      rows.push_back({at_row, summary.runs[r].key.n});
+      at_row += summary.runs[r].key.n;
       values.push_back(summary.runs[r].values.data());
     }
     const ShardPlan& made = plan(first[r].key);

@@ -7,6 +7,7 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/nn/layers/normalized_values.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/sequences.h"
@@ -355,50 +356,72 @@ double combined(StateRule rule, std::vector<double>& values, const std::vector<d
   return tree_sum(values);
 }
 
+// The share of each shard: of observations, or of what its statistics count. All are 0 if they
+// count nothing.
+std::vector<double> shares_of(const MovingStatistics& s, size_t at,
+                              const std::vector<IndexRange>& shards,
+                              const std::vector<const float*>& shard_statistics) {
+  std::vector<double> counts;
+  for (size_t j = 0; j < shards.size(); ++j) {
+    if (!s.counted) {
+      counts.push_back(static_cast<double>(shards[j].count));
+      continue;
+    }
+    counts.push_back(
+        static_cast<double>(shard_statistics[j][at + static_cast<size_t>(s.elements())]));
+    const std::string first = std::to_string(shards[j].first);
+    require_several_values(s, counts.back(), "[training] ",
+                           shards[j].count == 1
+                               ? "observation " + first + " of its mini-batch, a shard, has"
+                               : "observations " + first + " to " +
+                                     std::to_string(shards[j].end() - 1) +
+                                     " of the mini-batch, a shard, have");
+  }
+  double all = 0;
+  for (const double count : counts) all += count;  // whole numbers
+  for (double& count : counts) count /= std::max(all, 1.0);
+  return counts;
+}
+
 }  // namespace
 
 void follow_statistics(const std::vector<MovingStatistics>& statistics,
                        const std::vector<IndexRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state) {
-  int64_t rows = 0;
-  for (const auto& s : shards) rows += s.count;
-  std::vector<double> shares, terms(shards.size());
-  for (const auto& s : shards) {
-    shares.push_back(static_cast<double>(s.count) / static_cast<double>(rows));
-  }
+  std::vector<double> terms(shards.size());
   size_t at = 0;
   std::vector<double> mean, variance;
   for (const MovingStatistics& s : statistics) {
-    const int64_t count = s.channels;
-    const auto channels = static_cast<size_t>(count);
+    const std::vector<double> shares = shares_of(s, at, shards, shard_statistics);
+    const int64_t count = s.elements();
+    const auto channels = static_cast<size_t>(count), stored = static_cast<size_t>(s.channels);
+    const size_t begin = at;
+    at += 2 * stored;
+    if (s.counted && std::ranges::all_of(shares, [](double share) { return share == 0; })) continue;
+    const auto value = [&](size_t j, size_t c) {
+      return static_cast<double>(shard_statistics[j][begin + c]);
+    };
     if (s.rule != StateRule::mean_and_variance) {
       mean.resize(channels);
       for (size_t c = 0; c < channels; ++c) {
-        for (size_t j = 0; j < shards.size(); ++j) {
-          terms[j] = static_cast<double>(shard_statistics[j][at + c]);
-        }
+        for (size_t j = 0; j < shards.size(); ++j) terms[j] = value(j, c);
         mean[c] = combined(s.rule, terms, shares);
       }
-      at += 2 * channels;
       update_state(s.rule, state(s.mean_state), mean.data(), count, s.momentum);
       continue;
     }
     mean.resize(channels);
     variance.resize(channels);
     for (size_t c = 0; c < channels; ++c) {
-      for (size_t j = 0; j < shards.size(); ++j) {
-        terms[j] = shares[j] * static_cast<double>(shard_statistics[j][at + c]);
-      }
+      for (size_t j = 0; j < shards.size(); ++j) terms[j] = shares[j] * value(j, c);
       mean[c] = tree_sum(terms);
       for (size_t j = 0; j < shards.size(); ++j) {
-        const double distance = static_cast<double>(shard_statistics[j][at + c]) - mean[c];
-        terms[j] = shares[j] * (static_cast<double>(shard_statistics[j][at + channels + c]) +
-                                distance * distance);
+        const double distance = value(j, c) - mean[c];
+        terms[j] = shares[j] * (value(j, stored + c) + distance * distance);
       }
       variance[c] = tree_sum(terms);
     }
-    at += 2 * channels;
     update_moving(state(s.mean_state), mean.data(), count, s.momentum);
     update_moving(state(s.variance_state), variance.data(), count, s.momentum);
   }

@@ -44,6 +44,17 @@ struct RunningSum {
   Value build(LayerBuilder&, Value x) const { return ops::cumsum(x, 1); }
 };
 
+// A rule of a state where each step is an observation: steps after the ends would count.
+struct FollowedStep {
+  static constexpr const char* kType = "followed_step";
+  static constexpr const char* kHelp = "follows the mean of all steps";
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, Value x) const {
+    layer.follow_mean(layer.state("mean", Shape{x.shape()[1]}), ops::mean(x, {0}));
+    return x;
+  }
+};
+
 Tensor lengths_of(const std::vector<int32_t>& lengths) {
   return Tensor::from(std::span(lengths), {static_cast<int64_t>(lengths.size())});
 }
@@ -246,8 +257,8 @@ TEST(Sequences, RefuseWhatDoesNotFit) {
   expect_says(
       message_of<InvalidArgument>([&] { network.forward({x}, {.lengths = {lengths_of({1})}}); }),
       "must be 2 numbers of i32");
-  Network normalizes{sequence_input({.channels = 3}), batch_normalization()};
-  expect_says(message_of<InvalidArgument>([&] { normalizes.check(); }), "applied to each step");
+  Network follows{sequence_input({.channels = 3}), custom_layer(FollowedStep{})};
+  expect_says(message_of<InvalidArgument>([&] { follows.check(); }), "applied to each step");
   Network mixed;
   mixed.add(sequence_input({.channels = 3}), "steps");
   mixed.add(feature_input({.features = 3}), "features");

@@ -5,6 +5,8 @@
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/initializer.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/nn/sequences.h"
+#include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/views.h"
 
 namespace lockstep {
@@ -32,14 +34,14 @@ struct ScaleAndShift {
   Value scale, shift;
 };
 
-// Declares a scale and a shift for each channel of x.
+// Declares a scale and a shift for each channel of observations x.
 template <class Options>
-ScaleAndShift scale_and_shift(LayerBuilder& layer, const Options& o, const Value& x) {
-  if (x.shape().rank() < 2) {
+ScaleAndShift scale_and_shift(LayerBuilder& layer, const Options& o, const Shape& x) {
+  if (x.rank() < 2) {
     throw InvalidArgument("[" + std::string(Options::kType) +
-                          "] expected an input with channels, received " + x.shape().to_string());
+                          "] expected an input with channels, received " + x.to_string());
   }
-  const Shape c{x.shape()[1]};
+  const Shape c{x[1]};
   ScaleAndShift made;
   made.scale = layer.parameter({"scale", c, "ones", 1, 1, o.l2_factor, o.learning_rate_factor});
   made.shift = layer.parameter({"shift", c, "zeros", 1, 1, o.l2_factor, o.learning_rate_factor});
@@ -47,16 +49,33 @@ ScaleAndShift scale_and_shift(LayerBuilder& layer, const Options& o, const Value
 }
 
 struct BatchNormalization : BatchNormalizationOptions {
+  static constexpr bool kTakesSequences = true;
   Value build(LayerBuilder& layer, Value x) const {
-    const auto [scale, shift] = scale_and_shift(layer, *this, x);
+    layer.in_pieces();  // all pieces are normalized by the same statistics
+    const Value lengths = layer.lengths(x);
+    const bool steps = lengths.defined();
+    const Shape rows = steps ? steps_together(x.shape()) : x.shape();
+    const auto [scale, shift] = scale_and_shift(layer, *this, rows);
     const Value mean = layer.state("mean", scale.shape());
     const Value variance = layer.state("variance", scale.shape(), 1);
     if (!layer.training() || statistics == "moving") {
-      return ops::batch_normalization(x, scale, shift, mean, variance, epsilon);
+      const Value from = steps ? ops::reshaped(x, rows) : x;
+      const Value y = ops::batch_normalization(from, scale, shift, mean, variance, epsilon);
+      return steps ? ops::reshaped(y, x.shape()) : y;
     }
-    const auto normalized = ops::batch_normalization_training(x, scale, shift, epsilon);
-    layer.follow_mean_and_variance(mean, variance, normalized.mean, normalized.variance, momentum);
-    return normalized.y;
+    if (!steps) {
+      const auto normalized = ops::batch_normalization_training(x, scale, shift, epsilon);
+      layer.follow_mean_and_variance(mean, variance, normalized.mean, normalized.variance,
+                                     momentum);
+      return normalized.y;
+    }
+    const ops::StepStatistics own = ops::statistics_of_steps(x, lengths);
+    layer.follow_mean_and_variance(mean, variance, own.mean, own.variance, own.count, momentum);
+    std::vector<int64_t> across(static_cast<size_t>(x.shape().rank()), 1);
+    across[2] = rows[1];
+    const Value factor = scale * ops::rsqrt(own.variance + epsilon);
+    return own.from_mean * ops::reshaped(factor, Shape(across)) +
+           ops::reshaped(shift, Shape(across));
   }
 };
 
@@ -67,14 +86,14 @@ int64_t groups_of(const GroupNormalizationOptions& o) { return o.groups; }
 template <class Options>
 struct Normalization : Options {
   Value build(LayerBuilder& layer, Value x) const {
-    const auto [scale, shift] = scale_and_shift(layer, *this, x);
+    const auto [scale, shift] = scale_and_shift(layer, *this, x.shape());
     return ops::group_normalization(x, scale, shift, groups_of(*this), this->epsilon);
   }
 };
 
 struct ChannelNormalization : ChannelNormalizationOptions {
   Value build(LayerBuilder& layer, Value x) const {
-    const auto [scale, shift] = scale_and_shift(layer, *this, x);
+    const auto [scale, shift] = scale_and_shift(layer, *this, x.shape());
     const Shape shape = x.shape();
     if (shape.rank() == 2) return ops::group_normalization(x, scale, shift, 1, epsilon);
     // Channels last, so that each place is an observation of the op.

@@ -32,4 +32,14 @@ void require_values_to_normalize(const LoweredNetwork& lowered, const std::strin
                         "leave it out, or put it where its input has more channels or more pixels");
 }
 
+void require_several_values(const MovingStatistics& statistics, double count,
+                            const std::string& where, const std::string& whose) {
+  if (!statistics.counted || count != 1) return;
+  throw InvalidArgument(where + "the layer `" + statistics.layer +
+                            "` would normalize single numbers, which gives 0 whatever they are: " +
+                            whose + " one valid step in all",
+                        "raise shard_size, or mini_batch_size if it is 1, or leave out sequences "
+                        "of one step");
+}
+
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 namespace lockstep {
 
 struct LoweredNetwork;
+struct MovingStatistics;
 
 struct NormalizedAlone {
   std::string layer, type;
@@ -21,5 +22,10 @@ std::optional<NormalizedAlone> find_normalized_alone(const LoweredNetwork& lower
 
 // Throws InvalidArgument if there is one. `where`: "[network] ".
 void require_values_to_normalize(const LoweredNetwork& lowered, const std::string& where);
+
+// The same for statistics of valid steps, whose number (`count`) is known when they are computed.
+// `whose`: "observations 3 to 4 of the mini-batch, a shard, have".
+void require_several_values(const MovingStatistics& statistics, double count,
+                            const std::string& where, const std::string& whose);
 
 }  // namespace lockstep

@@ -136,6 +136,33 @@ T mean_over_steps(const T& x, const Same<T>& lengths) {
 }
 LOCKSTEP_INSTANTIATE_2(mean_over_steps)
 
+StepStatistics statistics_of_steps(const Value& x, const Value& lengths) {
+  check_lengths("batch_normalization", lengths, x.shape());
+  check_not_empty("batch_normalization", x.shape());
+  const Shape shape = x.shape();
+  const int64_t channels = shape[2], places = shape.elements() / (shape[0] * shape[1] * channels);
+  std::vector<int> of_row{1};
+  std::vector<int64_t> across(static_cast<size_t>(shape.rank()), 1);
+  across[2] = channels;
+  for (int axis = 3; axis < shape.rank(); ++axis) of_row.push_back(axis);
+  const Value mask = step_mask(lengths, shape[1]), valid = over_steps(mask, shape);
+  StepStatistics s;
+  s.count = reshaped(sum(sum(mask, {1}), {0}) * static_cast<double>(places), Shape{1});
+  // Row by row, so that the number of steps moves no value to another block of a sum.
+  const Value least = maximum(s.count, 1);
+  const auto mean_of = [&](const Value& of) { return sum(sum(of, of_row), {0}) / least; };
+  const auto from = [&](const Value& values, const Value& mean) {
+    return where(valid, values - reshaped(mean, Shape(across)), 0);
+  };
+  const Value all = where(valid, x, 0), mean = mean_of(all), near = from(all, mean);
+  // What f32 has lost of a mean far from 0.
+  const Value rest = detached(mean_of(near));
+  s.mean = mean + rest;
+  s.from_mean = from(near, rest);
+  s.variance = mean_of(square(s.from_mean));
+  return s;
+}
+
 template <Operand T>
 T rms_norm(const T& x, const Same<T>& scale, double epsilon) {
   return named("rms_norm", [&] {

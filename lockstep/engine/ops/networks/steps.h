@@ -22,4 +22,13 @@ void check_lengths(std::string_view op, const Value& lengths, const Shape& x,
 // to t - 1. Throws InvalidArgument if n * t is above 2^24, from where f32 does not count.
 Value chosen_steps(const Value& x, const Value& at);
 
+// Statistics of each channel over the valid steps of x, n x t x c or n x t x c x space. Steps that
+// no sequence needs change no bit of them.
+struct StepStatistics {
+  Value mean, variance;  // c; the variance is divided by the count; 0 where the count is 0
+  Value count;           // 1: values of a channel
+  Value from_mean;       // x - mean, 0 after the ends; the gradient flows through the mean
+};
+StepStatistics statistics_of_steps(const Value& x, const Value& lengths);
+
 }  // namespace lockstep::ops
