@@ -19,6 +19,7 @@
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/loop/memory_estimate.h"
 #include "lockstep/train/records/observer.h"
+#include "lockstep/train/step/shard_sizes.h"
 
 namespace lockstep::command {
 namespace {
@@ -173,6 +174,11 @@ void check_job(const Job& job, const std::string& initial_model) {
   if (!sample.damaged.empty()) refuse_damaged(sample);
   for (const std::string& text : plan.notices()) print_note(text);
   const TrainingOptions options = plan.job.training.resolved();
+  const int64_t shards = (options.mini_batch_size + options.shards.size - 1) / options.shards.size;
+  const std::string advice = smaller_shards_advice(plan.network, plan.training, options);
+  if (!advice.empty()) {
+    print_note(idle_threads_note(shards, options.threads, options.workers.count) + advice);
+  }
   const int64_t iterations = options.last_iteration(plan.iterations_per_epoch);
   const int64_t epochs = (iterations - 1) / plan.iterations_per_epoch + 1;
   std::vector<std::pair<std::string, std::string>> rows{
@@ -188,8 +194,7 @@ void check_job(const Job& job, const std::string& initial_model) {
       {"parameters", format_count(plan.network.parameter_elements())},
       {"iterations", fmt::format("{} in {} {}", format_count(iterations), format_count(epochs),
                                  epochs == 1 ? "epoch" : "epochs")},
-      {"shards",
-       format_count((options.mini_batch_size + options.shards.size - 1) / options.shards.size)},
+      {"shards", format_count(shards)},
       {"device", options.device}};
   if (options.device == "cpu") rows.emplace_back("memory", memory_text(plan, options));
   rows.emplace_back("check", "passed");

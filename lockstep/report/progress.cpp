@@ -9,6 +9,7 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/train/records/training_start.h"
+#include "lockstep/train/step/shard_sizes.h"
 
 namespace lockstep {
 namespace {
@@ -180,14 +181,8 @@ void Progress::start(const TrainingStart& start) {
     line("note: deterministic is off: the bits depend on the order in which shards finish");
   }
   if (!start.advice.empty()) notice(start.advice);
-  const int64_t workers = std::max(start.workers, 1);
-  if (cpu && start.shards > 0 && start.workers > start.shards) {
-    line(fmt::format("note: only {} of the {} workers are useful: a mini-batch has {} shards",
-                     start.shards, start.workers, start.shards));
-  } else if (cpu && start.shards > 0 && start.threads * workers > start.shards) {
-    line(fmt::format("note: only {} of the {} threads are useful: a mini-batch has {} shards",
-                     start.shards, start.threads * workers, start.shards));
-  }
+  const std::string idle = cpu ? idle_threads_note(start.shards, start.threads, start.workers) : "";
+  if (!idle.empty()) line("note: " + idle + start.shard_advice);
   if (start.first_iteration > 1) {
     line(fmt::format("continuing after iteration {}", format_count(start.first_iteration - 1)));
   }

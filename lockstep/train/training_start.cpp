@@ -193,6 +193,8 @@ void Training::start() {
   s.last_validation = position_.validations.empty() ? 0 : position_.validations.back().iteration;
   if (!control_.replay) {
     s.advice = shard_size_note(network_, options_, kernels::fast_batch_multiple());
+    // A training that goes on keeps its shards.
+    if (s.first_iteration == 1) s.shard_advice = smaller_shards_advice(network_, data_, options_);
   }
   notify([&](TrainingObserver& o) { o.start(s); });
 }

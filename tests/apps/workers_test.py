@@ -281,6 +281,37 @@ class Workers(unittest.TestCase):
                                "--set", "max_epochs=1", "--set", "validation_frequency=\"epoch\"")
         self.assertIn("note: only 2 of the 4 workers are useful: a mini-batch has 2 shards", errors)
 
+    def test_a_shard_size_for_all_threads_is_advised(self):
+        wide = self.out("wide.toml")
+        with open(wide, "w") as file:
+            file.write("""
+[data]
+train = "digits"
+[network]
+layers = [
+  { type = "image_input", height = 28, width = 28, channels = 1 },
+  { type = "convolution2d", filters = 40, kernel = [3, 3], padding = "same" },
+  { type = "batch_normalization" },
+  { type = "relu" },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" },
+]
+[training]
+mini_batch_size = 16
+max_iterations = 2
+validation_frequency = 0
+threads = 2
+""")
+        note = ("note: only 1 of the 2 threads is useful: a mini-batch has 1 shard; shard_size = 8 would use 2 "
+                "(normalization is then over at most 8 observations, so results differ)\n")
+        self.assertIn(note, self.command("train", wide, "--check"))
+        self.assertIn(note, self.command("train", wide, "--out", self.out("wide")))
+        for more in (["--set", "shard_size=8"], ["--threads", "1"]):
+            self.assertNotIn("useful", self.command("train", wide, "--check", *more))
+        # Who continues a run cannot change its shards.
+        continued = self.command("train", wide, "--out", self.out("wide"), "--resume", "--set", "max_iterations=3")
+        self.assertIn("threads is useful: a mini-batch has 1 shard\n", continued)
+
     def test_loads_that_cannot_be_are_refused(self):
         text = self.command("train", self.job, "--workers", "2", "--worker-load", "1,2,3",
                             "--out", self.out("x"), code=1)

@@ -33,6 +33,7 @@ class Fake {
     s.first_iteration = first;
     s.shards = 8;
     s.threads = threads;
+    s.shard_advice = "; shard_size = 5 would use 12";
     s.options.validation.metrics = metrics;
     per_epoch = iterations_per_epoch;
     progress.start(s);
@@ -250,7 +251,12 @@ TEST(Progress, ColorIsOnTerminalsOnly) {
 TEST(Progress, ReportsIdleThreadsAndTheStartOfAResume) {
   Fake f(false);
   f.start(10, 1, 5, 12);
-  EXPECT_NE(f.text.find("only 8 of the 12 threads are useful"), std::string::npos) << f.text;
+  EXPECT_NE(
+      f.text.find(
+          "note: only 8 of the 12 threads are useful: a mini-batch has 8 shards; shard_size = 5 "
+          "would use 12\n"),
+      std::string::npos)
+      << f.text;
   EXPECT_NE(f.text.find("continuing after iteration 4\n"), std::string::npos) << f.text;
 }
 

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/step/shards.h"
 #include "lockstep/train/step/training_step.h"
@@ -93,6 +94,70 @@ TEST(ShardSizes, NoNoteWhereTheSizeDoesNotMatter) {
                  Network({image_input({.height = 8, .width = 8, .channels = 1}),
                           fully_connected({.units = 2}), softmax()})),
             "");
+}
+
+Network large(bool normalized = false) {
+  Network network;
+  network.add(image_input({.height = 32, .width = 32, .channels = 3}));
+  network.add(convolution2d({.filters = 32, .kernel = {3, 3}, .padding = same_padding}));
+  if (normalized) network.add(batch_normalization());
+  network.add(relu());
+  network.add(fully_connected({.units = 4}));
+  network.add(softmax());
+  network.initialize_sizes();
+  return network;
+}
+
+std::string advice(int64_t mini_batch, int64_t shard, int64_t threads,
+                   const Network& network = large(), int64_t workers = 0,
+                   const TrainingData& data = {}, const std::string& device = "cpu") {
+  TrainingOptions options;
+  options.mini_batch_size = mini_batch;
+  options.shards.size = shard;
+  options.threads = threads;
+  options.workers.count = workers;
+  options.device = device;
+  return smaller_shards_advice(network, data, options);
+}
+
+TEST(ShardSizes, AreAdvisedWhereThreadsAreIdle) {
+  EXPECT_EQ(advice(16, 16, 2),
+            "; shard_size = 8 would use 2 (results then differ in their last digits)");
+  EXPECT_EQ(advice(16, 16, 2, large(true)),
+            "; shard_size = 8 would use 2 (normalization is then over at most 8 observations, so "
+            "results differ)");
+  EXPECT_NE(advice(16, 16, 2, large(), 2).find("shard_size = 4 would use 4 "), std::string::npos);
+  EXPECT_NE(advice(3, 16, 8).find("shard_size = 1 would use 3 "), std::string::npos);
+  EXPECT_NE(advice(10, 16, 8, large(true)).find("= 4 would use 3 "), std::string::npos);
+  EXPECT_EQ(advice(4, 16, 8, large(true)), "") << "too few to normalize over";
+  EXPECT_EQ(advice(32, 16, 2), "") << "each thread has a shard";
+  EXPECT_EQ(advice(100, 16, 8), "") << "13 in place of 15 would gain little";
+  EXPECT_EQ(advice(16, 16, 2, convolving()), "") << "a small network";
+  EXPECT_EQ(advice(16, 256, 2, large(), 0, {}, "cuda:0"), "");
+  TrainingData own;
+  own.loss = {[](Shard&) { return Tensor(); }, "own"};
+  EXPECT_EQ(advice(16, 16, 2, large(), 0, own), "") << "it may need all observations";
+  Network expression = large();
+  expression.set_loss("mean(square(output - target))");
+  EXPECT_EQ(advice(16, 16, 2, expression), "");
+}
+
+TEST(ShardSizes, OfEachThreadAreNotTooSmall) {
+  TrainingOptions options{.mini_batch_size = 16, .threads = 2, .shards = {.size = 8}};
+  options.device = "cpu";
+  EXPECT_EQ(shard_size_note(large(), options, 16), "") << "the advice would leave a thread idle";
+  options.threads = 1;
+  EXPECT_NE(shard_size_note(large(), options, 16), "");
+}
+
+TEST(ShardSizes, SayHowManyThreadsAreUseful) {
+  EXPECT_EQ(idle_threads_note(1, 2, 0),
+            "only 1 of the 2 threads is useful: a mini-batch has 1 shard");
+  EXPECT_EQ(idle_threads_note(3, 2, 2),
+            "only 3 of the 4 threads are useful: a mini-batch has 3 shards");
+  EXPECT_EQ(idle_threads_note(2, 2, 4),
+            "only 2 of the 4 workers are useful: a mini-batch has 2 shards");
+  EXPECT_EQ(idle_threads_note(4, 2, 2), "");
 }
 
 }  // namespace

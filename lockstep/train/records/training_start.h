@@ -30,6 +30,7 @@ struct TrainingStart {
   Digest chain;                 // of the receipt up to this point
   Digest first_chain;           // of the receipt before the first iteration
   std::string advice;           // advice for higher speed on this machine, or ""
+  std::string shard_advice;     // which shard_size would use more threads, or ""
 
   // The number of epochs with iterations, the last one possibly incomplete.
   int64_t epochs() const {

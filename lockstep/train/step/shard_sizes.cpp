@@ -7,7 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/nn/loss.h"
+#include "lockstep/engine/nn/lowering.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/step/shards.h"
 
@@ -30,6 +34,19 @@ std::string sizes_of(const std::vector<IndexRange>& shards) {
       [](const IndexRange& a, const IndexRange& b) { return a.count < b.count; });
   const std::string low = std::to_string(least->count), high = std::to_string(most->count);
   return low == high ? low : low + " or " + high;
+}
+
+int64_t rounded_up(int64_t n, int64_t each) { return (n + each - 1) / each; }
+
+int64_t threads_of(const TrainingOptions& options) {
+  return options.threads * std::max<int64_t>(options.workers.count, 1);
+}
+
+// Numbers that an observation passes through, with parameters: a measure of the work.
+int64_t elements_of(const LoweredNetwork& lowered) {
+  int64_t elements = 0;
+  for (const Graph::Value& value : lowered.graph.values()) elements += value.shape.elements();
+  return elements;
 }
 
 }  // namespace
@@ -57,6 +74,8 @@ std::string shard_size_note(const Network& network, const TrainingOptions& optio
       !has_layer(network, {"convolution2d"})) {
     return "";
   }
+  // Smaller shards may be what gives each thread one.
+  if (shard < multiple && rounded_up(size, multiple) < threads_of(options)) return "";
   const std::string text = "a mini-batch of " + std::to_string(size) + " is cut into shards of " +
                            sizes_of(cut_into_shards(size, shard)) +
                            ", but convolutions compute multiples of " + std::to_string(multiple) +
@@ -71,6 +90,37 @@ std::string shard_size_note(const Network& network, const TrainingOptions& optio
   std::string sizes = below > 0 ? std::to_string(below) : "";
   if (above <= most) sizes += (below > 0 ? " or " : "") + std::to_string(above);
   return text + "mini_batch_size = " + sizes + " gives them";
+}
+
+std::string idle_threads_note(int64_t shards, int64_t threads, int64_t workers) {
+  const int64_t all = threads * std::max<int64_t>(workers, 1);
+  if (shards <= 0 || shards >= all) return "";
+  const bool idle_workers = workers > shards;
+  return "only " + std::to_string(shards) + " of the " +
+         std::to_string(idle_workers ? workers : all) + (idle_workers ? " workers " : " threads ") +
+         (shards == 1 ? "is" : "are") + " useful: a mini-batch has " + counted(shards, "shard");
+}
+
+std::string smaller_shards_advice(const Network& network, const TrainingData& data,
+                                  const TrainingOptions& options) {
+  constexpr int64_t kWorthwhile = 50000;  // elements of an observation
+  constexpr int64_t kLeastNormalized = 4;
+  const int64_t size = options.mini_batch_size, shard = options.shards.size;
+  const int64_t threads = std::min(threads_of(options), size);
+  const int64_t shards = rounded_up(size, shard);
+  if (options.device != "cpu" || shards >= threads || data.loss || is_expression(network.loss())) {
+    return "";
+  }
+  const LoweredNetwork lowered = network.lower(1, {.training = true});
+  const bool normalizes = !lowered.statistics.empty();
+  const int64_t smaller = std::max(rounded_up(size, threads), normalizes ? kLeastNormalized : 1);
+  if (4 * smaller > 3 * rounded_up(size, shards)) return "";
+  if (elements_of(lowered) < kWorthwhile) return "";
+  return "; shard_size = " + std::to_string(smaller) + " would use " +
+         std::to_string(rounded_up(size, smaller)) +
+         (normalizes ? " (normalization is then over at most " + std::to_string(smaller) +
+                           " observations, so results differ)"
+                     : " (results then differ in their last digits)");
 }
 
 }  // namespace lockstep
