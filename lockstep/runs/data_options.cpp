@@ -30,6 +30,12 @@ void refuse_split_columns(const JobData& data, const char* what) {
 }
 
 void check_split_columns(const JobData& data) {
+  for (const std::string& name : {data.group_column, data.time_column}) {
+    const auto& targets = data.target_columns;
+    if (name.empty() || std::ranges::find(targets, name) == targets.end()) continue;
+    throw InvalidArgument("[data] the column `" + name +
+                          "` has another use already: it is one of target_columns");
+  }
   if (!data.header && !(data.group_column.empty() && data.time_column.empty())) {
     throw InvalidArgument(
         "[data] group_column and time_column are names of columns, but header is "
@@ -49,6 +55,10 @@ void check_split_columns(const JobData& data) {
 }
 
 }  // namespace
+
+std::string split_table(const JobData& data) {
+  return is_table_file(data.train[0]) ? data.train[0] : data.targets;
+}
 
 void refuse_options_of_texts(const JobData& data, const char* what) {
   const JobData plain;
@@ -86,7 +96,9 @@ void check_options_of_tables(const JobData& data) {
     if (is_table_file(data.targets)) others.categories.clear();
     refuse_options_of_tables(others, "images");
   }
-  if (!is_table_file(data.train[0])) refuse_split_columns(data, "images");
+  if (!is_table_file(split_table(data))) {
+    refuse_split_columns(data, "images without a table of targets");
+  }
   check_split_columns(data);
   const bool embeds = data.category_encoding == "embedding";
   if (embeds && data.categories.empty()) {

@@ -2,9 +2,15 @@
 // would have no effect; `what` is the data of the job, as in "sequences". Thread-safe.
 #pragma once
 
+#include <string>
+
 namespace lockstep {
 
 struct JobData;  // jobs/job_file.h
+
+// The table that has group_column and time_column: the first input, or else the targets of images.
+// It need not be a table.
+std::string split_table(const JobData& data);
 
 // Where there are no texts.
 void refuse_options_of_texts(const JobData& data, const char* what);

@@ -70,7 +70,8 @@ class Opener {
       DatastorePtr targets = open_target_table(*images, name,
                                                {.columns = job_.data.target_columns,
                                                 .categories = job_.data.categories,
-                                                .known = tables_.columns.target});
+                                                .known = tables_.columns.target,
+                                                .others = columns_without_features(job_.data)});
       // Those of the training are opened first.
       tables_.columns.target = targets->spec().inputs.at(0).columns;
       return targets;

@@ -14,8 +14,10 @@
 #include "lockstep/data/datastores/parts.h"
 #include "lockstep/data/datastores/tables/table_column.h"
 #include "lockstep/data/datastores/tables/table_text.h"
+#include "lockstep/runs/data_options.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run_data.h"
+#include "lockstep/runs/sources/target_table.h"
 #include "lockstep/storage/object_store.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/targets.h"
@@ -52,8 +54,16 @@ std::vector<int64_t> numbered(const std::vector<Key>& keys) {
       hint);
 }
 
-std::vector<int64_t> groups_of(const std::string& path, const std::string& name) {
-  const TableColumn column = table_column(storage::files_of(path), path, name, "group_column");
+// The fields of a column, one for each observation.
+TableColumn column_of(const RunData& data, const JobData& job, const std::string& name,
+                      const std::string& option) {
+  const std::string path = split_table(job);
+  return path == job.train[0] ? table_column(storage::files_of(path), path, name, option)
+                              : column_of_target_table(*data.training, path, name, option);
+}
+
+std::vector<int64_t> groups_of(const std::string& path, const std::string& name,
+                               const TableColumn& column) {
   for (size_t i = 0; i < column.fields.size(); ++i) {
     if (!column.fields[i].empty()) continue;
     refuse_field(path, column.lines[i], name, "the group is missing",
@@ -62,8 +72,8 @@ std::vector<int64_t> groups_of(const std::string& path, const std::string& name)
   return numbered(column.fields);
 }
 
-std::vector<RowTime> times_of(const std::string& path, const std::string& name) {
-  const TableColumn column = table_column(storage::files_of(path), path, name, "time_column");
+std::vector<RowTime> times_of(const std::string& path, const std::string& name,
+                              const TableColumn& column) {
   std::vector<RowTime> times;
   for (size_t i = 0; i < column.fields.size(); ++i) {
     const std::string& field = column.fields[i];
@@ -76,12 +86,41 @@ std::vector<RowTime> times_of(const std::string& path, const std::string& name) 
     }
     if (!times.empty() && time->date != times.front().date) {
       refuse_field(path, column.lines[i], name,
-                   what + (time->date ? " is a date, but the rows before have numbers"
-                                      : " is a number, but the rows before have dates"));
+                   what + (time->date ? " is a date, but other rows have numbers"
+                                      : " is a number, but other rows have dates"));
     }
     times.push_back(*time);
   }
   return times;
+}
+
+// Groups with copies of each other become one.
+std::vector<int64_t> united(const std::vector<int64_t>& groups, const std::vector<int64_t>& first) {
+  std::vector<int64_t> parents(static_cast<size_t>(count_of(groups)));
+  std::iota(parents.begin(), parents.end(), int64_t{0});
+  const auto root = [&](int64_t group) {
+    while (parents[static_cast<size_t>(group)] != group) {
+      group = parents[static_cast<size_t>(group)];
+    }
+    return group;
+  };
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const int64_t a = root(groups[static_cast<size_t>(first[i])]), b = root(groups[i]);
+    parents[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+  }
+  std::vector<int64_t> all;
+  for (const int64_t group : groups) all.push_back(root(group));
+  return numbered(all);
+}
+
+// Copies get the time of the last of them.
+void share_times(std::vector<RowTime>& times, const std::vector<int64_t>& first) {
+  std::vector<RowTime> last = times;
+  for (size_t i = 0; i < times.size(); ++i) {
+    RowTime& latest = last[static_cast<size_t>(first[i])];
+    latest = std::max(latest, times[i]);
+  }
+  for (size_t i = 0; i < times.size(); ++i) times[i] = last[static_cast<size_t>(first[i])];
 }
 
 // Copies of images, and a notice of them. Empty: there are none.
@@ -109,11 +148,21 @@ std::vector<int64_t> copies_of(RunData& data, const Job& job) {
 }
 
 SplitKeys keys_of(RunData& data, const Job& job, bool images) {
-  const std::string& path = job.data.train[0];
+  const std::string path = split_table(job.data);
+  const std::string &group = job.data.group_column, &time = job.data.time_column;
   SplitKeys keys;
-  if (!job.data.group_column.empty()) keys.groups = groups_of(path, job.data.group_column);
-  if (!job.data.time_column.empty()) keys.times = times_of(path, job.data.time_column);
+  if (!group.empty()) {
+    keys.groups = groups_of(path, group, column_of(data, job.data, group, "group_column"));
+  }
+  if (!time.empty()) {
+    keys.times = times_of(path, time, column_of(data, job.data, time, "time_column"));
+  }
   if (images) keys.first = copies_of(data, job);
+  if (keys.first.empty()) return keys;
+  // Groups and times that respect copies leave nothing to keep together.
+  if (!keys.groups.empty()) keys.groups = united(keys.groups, keys.first);
+  if (!keys.times.empty()) share_times(keys.times, keys.first);
+  if (!keys.groups.empty() || !keys.times.empty()) keys.first.clear();
   return keys;
 }
 
@@ -235,14 +284,15 @@ std::vector<std::string> columns_without_features(const JobData& data) {
 
 void split_data(RunData& data, const Job& job, bool images) {
   const JobData& d = job.data;
-  const std::string column = " of " + d.train[0];
+  const bool own = split_table(d) == d.train[0];
+  const std::string column = " of " + split_table(d), use = own ? "feature" : "target";
   if (!d.group_column.empty()) {
     data.notices.push_back("the column `" + d.group_column + "`" + column +
-                           " names groups, and is not a feature");
+                           " names groups, and is not a " + use);
   }
   if (!d.time_column.empty()) {
     data.notices.push_back("the column `" + d.time_column + "`" + column +
-                           " is the time by which rows are held out, and is not a feature");
+                           " is the time by which rows are held out, and is not a " + use);
   }
   const bool fractions = d.validation_fraction > 0 || d.test_fraction > 0;
   if (!fractions && d.folds == 0) return;

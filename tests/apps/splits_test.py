@@ -110,9 +110,9 @@ class Splits(CommandTest):
         self.put_rows(self.rows[:9] + [["p1", "17", *self.rows[9][2:]]] + self.rows[10:])
         error = self.refuse("train", "visits.toml", "--check")
         self.assertIn("line 10", error)
-        self.assertIn("is a number, but the rows before have dates", error)
+        self.assertIn("is a number, but other rows have dates", error)
         for field in ("group_column", "time_column"):
-            self.assertIn(f"{field} is not for images",
+            self.assertIn(f"{field} is not for images without a table of targets",
                           self.refuse("train", "job.toml", "--check", "--set", f"data.{field}=x"))
 
     def test_copies_of_images_stay_on_one_side(self):

@@ -286,6 +286,24 @@ class TableTargets(HouseTest):
         self.put("light.csv", "\n".join(lines[:30]) + "\n")
         self.assertIn("has no row in", self.refuse("train", "job.toml", "--check"))
 
+    def test_groups_of_images_stay_on_one_side(self):
+        lines = ["file,light,patient"]
+        for i in range(40):
+            self.put(f"photos/{i:02}.pgm", b"P5 5 4 255\n" + bytes([6 * i, i]) * 10)
+            lines.append(f"{i:02},{6 * i / 100},patient {i % 9}")
+        self.put("light.csv", "\n".join(lines) + "\n")
+        self.put("job.toml", IMAGES.format(targets="light.csv", data='group_column = "patient"', units=1))
+        few = ("--set", "max_epochs=2", "--quiet")
+        done = self.works("train", "job.toml", "--out", "run", "--set", "validation_fraction=0.25", *few)
+        self.assertIn("light.csv names groups, and is not a target", done.stderr)
+        self.evaluated("photos", "--targets", "light.csv", "--metrics", "rmse")
+        self.works("cross-validate", "job.toml", "--folds", "3", "--out", "folds", *few)
+        self.assertIn("9 groups, fewer than folds = 10",
+                      self.refuse("cross-validate", "job.toml", "--folds", "10", "--out", "more", *few))
+        receipt = (self.folder / "run/receipt.jsonl").read_bytes()
+        self.works("train", "job.toml", "--out", "again", "--set", "validation_fraction=0.25", "--threads", "1", *few)
+        self.assertEqual((self.folder / "again/receipt.jsonl").read_bytes(), receipt)
+
     def test_what_does_not_fit_is_refused(self):
         self.table()
         cases = [('target_columns = "prise"', "no column `prise`"),

@@ -9,6 +9,7 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run_data.h"
+#include "tests/data/support.h"
 #include "tests/runs/support.h"
 
 namespace lockstep {
@@ -153,6 +154,135 @@ TEST_F(Splits, GroupsOfRowsStayOnOneSide) {
     EXPECT_TRUE(both.empty()) << settings[0];
     EXPECT_FALSE(held.empty());
   }
+}
+
+constexpr const char* photos_job = R"([data]
+train = "digits"
+targets = "photos.csv"
+[network]
+loss = "mean_squared_error"
+input = { height = 28, width = 28, channels = 1 }
+layers = [{ type = "fully_connected", units = 1 }]
+[training]
+mini_batch_size = 4
+)";
+
+// Images whose groups, times and targets are in a table.
+class PhotosWithGroups : public Splits {
+ protected:
+  PhotosWithGroups() {
+    const DatastorePtr images = image_folder(folder + "/digits");
+    for (int64_t i = 0; i < images->size(); ++i) {
+      groups_[images->name(i)] = "p" + std::to_string(i * i % 11);
+      days_[images->name(i)] = 1 + i * 5 % 18;
+    }
+    job_path = write("photos.toml", photos_job);
+  }
+  // In another order than the listing.
+  void write_table() {
+    std::string rows = "file,patient,light,day\n";
+    for (auto it = groups_.rbegin(); it != groups_.rend(); ++it) {
+      rows += it->first + "," + it->second + ",0.5," + std::to_string(days_[it->first]) + "\n";
+    }
+    write("photos.csv", rows);
+  }
+  RunData open(const std::vector<std::string>& settings) {
+    write_table();
+    std::vector<std::string> all = settings;
+    all.emplace_back("data.target_columns=light");
+    return open_run_data(job(all));
+  }
+  std::set<std::string> groups_of(const Datastore& images) {
+    std::set<std::string> all;
+    for (int64_t i = 0; i < images.size(); ++i) all.insert(groups_.at(images.name(i)));
+    return all;
+  }
+  void expect_groups_apart(const RunData& data, int64_t count) {
+    std::set<std::string> seen;
+    size_t groups = 0;
+    for (const DatastorePtr& part : {data.training, data.validation, data.test}) {
+      if (!part) continue;
+      const std::set<std::string> some = groups_of(*part);
+      EXPECT_FALSE(some.empty());
+      groups += some.size();
+      seen.insert(some.begin(), some.end());
+      count -= part->size();
+    }
+    EXPECT_EQ(seen.size(), groups);
+    EXPECT_EQ(count, 0);
+    EXPECT_EQ(data.training->size(), data.training_targets->size());
+    EXPECT_EQ(data.training_targets->spec().inputs.at(0).shape, Shape{1});
+  }
+  std::map<std::string, std::string> groups_;
+  std::map<std::string, int64_t> days_;
+};
+
+TEST_F(PhotosWithGroups, StayOnOneSide) {
+  const std::string group = "data.group_column=patient";
+  for (const char* seed : {"seed=1", "seed=2"}) {
+    const RunData data =
+        open({group, seed, "data.validation_fraction=0.3", "data.test_fraction=0.2"});
+    expect_groups_apart(data, 36);
+    EXPECT_CONTAINS(data.notices.at(0), "photos.csv names groups, and is not a target");
+    std::set<std::string> validated;
+    for (int fold = 1; fold <= 3; ++fold) {
+      const RunData part = open({group, seed, "data.folds=3", "data.fold=" + std::to_string(fold)});
+      expect_groups_apart(part, 36);
+      const std::set<std::string> some = groups_of(*part.validation);
+      for (const std::string& name : some) EXPECT_TRUE(validated.insert(name).second) << name;
+    }
+    EXPECT_EQ(validated.size(), groups_of(*data.training).size() +
+                                    groups_of(*data.validation).size() +
+                                    groups_of(*data.test).size());
+  }
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { open({group, "data.folds=30"}); }), "6 groups");
+  groups_.begin()->second = "";
+  EXPECT_CONTAINS(refusal<DataError>([&] {
+                    open({group, "data.folds=3"});
+                  }),
+                  "photos.csv, line 37, column `patient`: the group is missing");
+  EXPECT_CONTAINS(refusal<DataError>([&] {
+                    open({"data.group_column=patients", "data.folds=3"});
+                  }),
+                  "no column `patients`");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { open({"data.group_column=light"}); }),
+                  "has another use already");
+}
+
+TEST_F(PhotosWithGroups, OfCopiesAreOneGroup) {
+  const std::string original = groups_.begin()->first, copy = "2/copy.png";
+  std::filesystem::copy_file(folder + "/digits/" + original, folder + "/digits/" + copy);
+  groups_[copy] = "p4";
+  days_[copy] = 18;
+  days_[original] = 1;
+  ASSERT_NE(groups_[original], "p4");
+  for (int fold = 1; fold <= 3; ++fold) {
+    const RunData data =
+        open({"data.group_column=patient", "data.folds=3", "data.fold=" + std::to_string(fold)});
+    expect_groups_apart(data, 37);
+    const std::set<std::string> held = groups_of(*data.validation);
+    EXPECT_EQ(held.contains("p4"), held.contains(groups_[original]));
+  }
+  const RunData later = open({"data.time_column=day", "data.validation_fraction=0.25"});
+  const std::vector<std::string> held = testing::names_of(*later.validation);
+  EXPECT_TRUE(std::ranges::find(held, copy) != held.end());
+  EXPECT_TRUE(std::ranges::find(held, original) != held.end());
+  days_[original] = 18;
+  int64_t first_held = 18, last_trained = 0;
+  for (const std::string& name : held) first_held = std::min(first_held, days_.at(name));
+  for (const std::string& name : testing::names_of(*later.training)) {
+    last_trained = std::max(last_trained, days_.at(name));
+  }
+  EXPECT_LT(last_trained, first_held);
+}
+
+TEST_F(PhotosWithGroups, AllOtherColumnsAreTargets) {
+  write_table();
+  const RunData data =
+      open_run_data(job({"data.group_column=patient", "data.validation_fraction=0.3",
+                         "network.layers.fully_connected_1.units=2"}));
+  EXPECT_EQ(data.training_targets->spec().inputs.at(0).columns,
+            (std::vector<std::string>{"light", "day"}));
 }
 
 }  // namespace

@@ -376,13 +376,13 @@ void JobData::visit(FieldVisitor& v) {
   v.number("test_fraction", test_fraction,
            "fraction of the training images of each class that is held out for the test",
            {.min = 0, .max = 1, .max_excluded = true});
-  v.text(
-      "group_column", group_column,
-      "tables: rows with the same text in this column are never on two sides of a split (also of "
-      "folds); it is not a feature");
+  v.text("group_column", group_column,
+         "tables, and tables of targets of images: rows with the same text in this column are "
+         "never on "
+         "two sides of a split (also of folds); it is not a feature or target");
   v.text("time_column", time_column,
-         "tables: column of numbers or ISO dates; the last rows by time are held out for the test, "
-         "those before for validation; it is not a feature");
+         "the same tables: column of numbers or ISO dates; the last rows by time are held out for "
+         "the test, those before for validation; it is not a feature or target");
   v.integer("folds", folds,
             "k-fold cross-validation: number of parts of the training data, of which one is "
             "validated; 0: none",

@@ -66,8 +66,9 @@ struct JobData {
   // Shares of each label's training images, used if there is no folder for that part.
   double validation_fraction = 0;
   double test_fraction = 0;
-  // Of tables, neither is a feature: rows with the same text in group_column are never on two sides
-  // of a split; time_column has numbers or dates, and the last rows by time are held out. "": none.
+  // Of tables, or of the table with the targets of images; neither is a feature or target. Rows
+  // with the same text in group_column are never on two sides of a split; time_column has numbers
+  // or dates, and the last rows by time are held out. "": none.
   std::string group_column, time_column;
   // k-fold cross-validation: the training data, without the test's share, are partitioned into
   // `folds` parts with equal shares of each label, and part number `fold` (from 1) is validated. 0:

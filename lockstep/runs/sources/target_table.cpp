@@ -46,7 +46,11 @@ std::vector<std::string> target_columns_of(const std::string& name, const Target
     const std::string column = column_of(target, table.categories);
     if (columns.empty() || columns.back() != column) columns.push_back(column);
   }
-  if (columns.empty()) columns = {all.begin() + 1, all.end()};
+  if (columns.empty()) {
+    std::copy_if(all.begin() + 1, all.end(), std::back_inserter(columns), [&](const auto& column) {
+      return std::ranges::find(table.others, column) == table.others.end();
+    });
+  }
   for (const std::string& column : columns) {
     if (std::find(all.begin() + 1, all.end(), column) != all.end()) continue;
     throw DataError("[data] the targets " + name + " have no column `" + column + "`",
@@ -94,29 +98,51 @@ DatastorePtr rows_of_targets(const std::string& name, const TargetTable& table) 
   return std::ranges::is_sorted(from) ? rows : reorder(rows, 0, std::move(from));
 }
 
-}  // namespace
-
-DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
-                               const TargetTable& table) {
-  DatastorePtr rows = rows_of_targets(name, table);
-  std::map<std::string, int64_t> indices;
-  for (int64_t i = 0; i < rows->size(); ++i) {
-    const std::string& key = rows->classes()[static_cast<size_t>(rows->label(i))];
-    if (indices.emplace(key, i).second) continue;
-    throw DataError("[data] the targets " + name + " have two rows for `" + key + "`");
+// For each input the place of its name among `keys`, the names in the table's first column.
+std::vector<int64_t> places_of(const Datastore& inputs, const std::string& name,
+                               const std::vector<std::string>& keys) {
+  std::map<std::string, int64_t> places;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (places.emplace(keys[i], static_cast<int64_t>(i)).second) continue;
+    throw DataError("[data] the targets " + name + " have two rows for `" + keys[i] + "`");
   }
   std::vector<int64_t> wanted;
   for (int64_t i = 0; i < inputs.size(); ++i) {
     const std::string whole = inputs.name(i);
-    auto found = indices.find(whole);
-    if (found == indices.end()) found = indices.find(whole.substr(0, whole.find_last_of('.')));
-    if (found == indices.end()) {
+    auto found = places.find(whole);
+    if (found == places.end()) found = places.find(whole.substr(0, whole.find_last_of('.')));
+    if (found == places.end()) {
       throw DataError("[data] " + whole + " of " + inputs.describe() + " has no row in " + name,
                       "the first column has the paths in the folder");
     }
     wanted.push_back(found->second);
   }
-  return subset(std::move(rows), std::move(wanted));
+  return wanted;
+}
+
+}  // namespace
+
+DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
+                               const TargetTable& table) {
+  DatastorePtr rows = rows_of_targets(name, table);
+  std::vector<std::string> keys;
+  for (int64_t i = 0; i < rows->size(); ++i) {
+    keys.push_back(rows->classes()[static_cast<size_t>(rows->label(i))]);
+  }
+  return subset(std::move(rows), places_of(inputs, name, keys));
+}
+
+TableColumn column_of_target_table(const Datastore& inputs, const std::string& name,
+                                   const std::string& column, const std::string& option) {
+  FileSystem& files = storage::files_of(name);
+  const TableColumn all = table_column(files, name, column, option);
+  const TableColumn keys = table_column(files, name, names_of_columns(files, name)[0], "targets");
+  TableColumn chosen;
+  for (const int64_t place : places_of(inputs, name, keys.fields)) {
+    chosen.fields.push_back(all.fields[static_cast<size_t>(place)]);
+    chosen.lines.push_back(all.lines[static_cast<size_t>(place)]);
+  }
+  return chosen;
 }
 
 }  // namespace lockstep

@@ -5,14 +5,17 @@
 #include <vector>
 
 #include "lockstep/data/datastores/datastore.h"
+#include "lockstep/data/datastores/tables/table_column.h"
 
 namespace lockstep {
 
 // What the targets are in a table next to images.
 struct TargetTable {
-  std::vector<std::string> columns = {};     // in this order; empty: all but the first
+  // In this order; empty: all but the first and `others`.
+  std::vector<std::string> columns = {};
   std::vector<std::string> categories = {};  // those of texts, see CsvOptions::target_columns
   std::vector<std::string> known = {};       // the targets of a training (TableColumns::target)
+  std::vector<std::string> others = {};      // are not targets
 };
 
 // Opens a table whose first column has the names of `inputs`, with or without their extension.
@@ -21,5 +24,10 @@ struct TargetTable {
 // input without a row or with two of them, and for a text that the training did not have.
 DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
                                const TargetTable& table);
+
+// The fields of a column of this table, in the order of `inputs`. `option` is the option that names
+// the column. Throws what table_column() throws, and DataError as open_target_table().
+TableColumn column_of_target_table(const Datastore& inputs, const std::string& name,
+                                   const std::string& column, const std::string& option);
 
 }  // namespace lockstep
