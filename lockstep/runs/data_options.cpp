@@ -109,7 +109,8 @@ void check_options_of_tables(const JobData& data) {
     throw InvalidArgument("[data] embedding_size is given, but category_encoding is \"one-hot\"",
                           "set category_encoding = \"embedding\"");
   }
-  if (data.scaled_decoding && !data.targets.empty() && !is_table_file(data.targets)) {
+  const bool to_images = !data.targets.empty() && !is_table_file(data.targets);
+  if (data.scaled_decoding && to_images && data.pixel_classes.names.empty()) {
     refuse_option("scaled_decoding", "images with images as targets");
   }
   if (is_table_file(data.train[0]) && is_table_file(data.targets)) {

@@ -4,6 +4,7 @@
 usage: segmentation_test.py PATH_OF_LOCKSTEP [unittest options]
 """
 
+import base64
 import json
 import unittest
 
@@ -42,6 +43,15 @@ device = "cpu"
 {training}
 """
 CLASSES = 'pixel_classes = ["background", "disc", "square"]\n'
+# A gray JPEG file of 61 x 83 pixels: columns of 16 pixels, in turn 40 and 220.
+STRIPES = """
+/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4RDgsLEBYQERMUFRUVDA8XGBYU
+GBIUFRT/wAALCAA9AFMBAREA/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcICQoL/8QAtRAAAgEDAwIEAwUFBAQAAAF9AQIDAAQRBRIhMUEG
+E1FhByJxFDKBkaEII0KxwRVS0fAkM2JyggkKFhcYGRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlqc3R1dnd4eXqDhIWGh4iJ
+ipKTlJWWl5iZmqKjpKWmp6ipqrKztLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3+Pn6/9oACAEBAAA/APhSiv3gor8H
+6K/eCivwfor94K/B+iv3gor8H6K/eCivwfor94K/B+iv3gor8H6K/eCivwfor94K/B+iv3gor8H6K/eCivwfor94K/B+iv3gor8H6K/eCivwfor94
+K/B+iv3gor8H6K/eCivwfor94K/B+iv3gor8H6K/eCivwfor94K/B+iv3gor8H6K/eCivwfor94K//Z
+"""
 COLORS = [(128, 64, 128), (220, 20, 60), (0, 0, 142)]
 
 
@@ -157,6 +167,41 @@ class Segmentation(CommandTest):
         self.assertIn("[network] unknown loss `dice`\nhint: did you mean `dice_loss`?", said)
         self.says("class_weights of pixels are for the loss cross_entropy", "train", "job.toml", "--set",
                   "class_weights=[1, 2, 3]", "--set", "network.loss=dice_loss", "--out", "weighted")
+
+    def test_masks_follow_images_that_are_decoded_at_a_smaller_scale(self):
+        stripes = [[x // 16 % 2 for x in range(83)] for _ in range(61)]
+        for i in range(4):
+            self.put(f"images/{i}.jpg", base64.b64decode(STRIPES))
+            self.put(f"masks/{i}.png", label_images.png(stripes))
+        self.put("job.toml", """
+[data]
+train = "images"
+targets = "masks"
+pixel_classes = ["dark", "light"]
+resize = true
+scaled_decoding = true
+[network]
+loss = "cross_entropy"
+input = { height = 8, width = 11, channels = 1 }
+layers = [{ type = "convolution2d", filters = 2, kernel = 1 }, { type = "softmax" }]
+[training]
+solver = "adam"
+initial_learning_rate = 0.1
+mini_batch_size = 2
+max_epochs = 40
+""")
+        digest = self.train("run", "--set", "threads=1")
+        self.assertEqual(self.train("two", "--set", "threads=2"), digest)
+        self.assertNotEqual(self.train("whole", "--set", "scaled_decoding=false"), digest)
+        found = self.evaluated("run", "images", "--targets", "masks", "--metrics", "iou")
+        self.assertEqual(found["metrics"]["iou"], 1)
+        # Each pixel of the network's input has eight columns of a stripe of 16, and the last ones have fewer.
+        self.succeed("predict", "run", "images", "--out", "found")
+        self.assertEqual([rows for rows, _ in self.masks_in("found")], [stripes] * 4)
+        self.put("masks/2.png", label_images.png([row[:11] for row in stripes[:8]]))
+        self.says("has 61 x 83 pixels, but its label image 2.png", "train", "job.toml", "--check")
+        self.says("scaled_decoding is not for images with images as targets", "train", "job.toml", "--check",
+                  "--set", "data.pixel_classes=[]", "--set", "network.loss=mean_squared_error")
 
     def test_images_of_other_sizes_get_masks_of_their_sizes(self):
         self.scenes(12, size=45)

@@ -101,5 +101,69 @@ TEST(ScaledDecoding, FoldersHaveOtherContents) {
   EXPECT_NE(scaled->content_digest(0), other->content_digest(0));
 }
 
+// Squares of 16 pixels, which the blocks of JPEG do not divide: 40 where the label is 0, else 220.
+Image squares(int64_t height, int64_t width, uint8_t low, uint8_t high) {
+  Image image{height, width, 1, {}};
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      image.pixels.push_back((y / 16 + x / 16) % 2 == 0 ? low : high);
+    }
+  }
+  return image;
+}
+
+// The same with an EXIF orientation.
+std::vector<std::byte> turned_jpeg(const Image& image, int orientation) {
+  std::string exif(
+      "\xff\xe1\0\x22"
+      "Exif\0\0MM\0*\0\0\0\x8\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0",
+      36);
+  exif[29] = static_cast<char>(orientation);
+  std::vector<std::byte> jpeg = testing::encode_jpeg(image);
+  const auto* const begin = reinterpret_cast<const std::byte*>(exif.data());
+  jpeg.insert(jpeg.begin() + 2, begin, begin + exif.size());
+  return jpeg;
+}
+
+// Label images are those of the whole image, and are reduced with it: every pixel agrees, at the
+// edges too, whose blocks are not whole, and after turning.
+TEST(ScaledDecoding, ReducesLabelImagesAlike) {
+  for (const auto& [height, width] : {std::pair<int64_t, int64_t>{203, 301}, {64, 96}, {65, 33}}) {
+    for (const int64_t divisor : {2, 4, 8}) {
+      for (int orientation = 1; orientation <= 8; ++orientation) {
+        SCOPED_TRACE(::testing::Message() << height << " x " << width << ", 1/" << divisor
+                                          << ", orientation " << orientation);
+        const lockstep::testing::TemporaryFolder folder;
+        folder.write("images/a.jpg", turned_jpeg(squares(height, width, 40, 220), orientation));
+        folder.write("masks/a.png", encode_png(upright(squares(height, width, 0, 1), orientation)));
+        const int64_t side = (std::min(height, width) + divisor - 1) / divisor;
+        const DatastorePtr images = image_folder(
+            folder.path + "/images", {.labeled = false, .upright = true, .least = {side, side}});
+        const DatastorePtr masks = image_folder(
+            folder.path + "/masks",
+            {.labeled = false, .pixel_classes = PixelClasses{.names = {"low", "high"}}});
+        const Example example = with_targets(images, masks)->read(0);
+        const Image& image = std::get<Image>(example.inputs[0]);
+        const Image& labels = std::get<Image>(example.target);
+        ASSERT_EQ(image.scale.divisor, divisor);
+        ASSERT_EQ((Size2d{labels.height, labels.width}), (Size2d{image.height, image.width}));
+        for (size_t p = 0; p < labels.pixels.size(); ++p) {
+          ASSERT_EQ(labels.pixels[p], image.pixels[p] > 128 ? 1 : 0) << p << ", " << image.width;
+        }
+        const Example resized_alike = resized(with_targets(images, masks), 17, 12)->read(0);
+        EXPECT_EQ(std::get<Image>(resized_alike.target).height, 17);
+        // The stored size is that of the whole image, not of the decoded one.
+        folder.write("masks/a.png", encode_png(labels));
+        const std::string message =
+            lockstep::testing::message_of<DataError>([&] { with_targets(images, masks)->read(0); });
+        const bool exchanged = orientation >= 5;
+        lockstep::testing::expect_says(
+            message, "has " + std::to_string(exchanged ? width : height) + " x " +
+                         std::to_string(exchanged ? height : width) + " pixels, but its label");
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

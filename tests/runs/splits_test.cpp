@@ -279,8 +279,7 @@ TEST_F(PhotosWithGroups, OfCopiesAreOneGroup) {
 TEST_F(PhotosWithGroups, AllOtherColumnsAreTargets) {
   write_table();
   const RunData data =
-      open_run_data(job({"data.group_column=patient", "data.validation_fraction=0.3",
-                         "network.layers.fully_connected_1.units=2"}));
+      open_run_data(job({"data.group_column=patient", "data.validation_fraction=0.3"}));
   EXPECT_EQ(data.training_targets->spec().inputs.at(0).columns,
             (std::vector<std::string>{"light", "day"}));
 }

@@ -245,6 +245,21 @@ void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant
   });
 }
 
+// Labels of the network's size in that of the file.
+Image in_size_of_file(const Image& labels, const Measured::Sizes& sizes) {
+  const DecodedScale& scale = sizes.scale;
+  const int64_t divisor = scale.divisor;
+  Image shown = resize_labels(labels, sizes.height * divisor, sizes.width * divisor);
+  if (divisor == 1) return shown;
+  // Without what the decoded image shows beyond the edges.
+  Image whole{scale.height, scale.width, 1, {}};
+  for (int64_t y = scale.top; y < scale.top + scale.height; ++y) {
+    const auto first = shown.pixels.begin() + y * shown.width + scale.left;
+    whole.pixels.insert(whole.pixels.end(), first, first + scale.width);
+  }
+  return whole;
+}
+
 // Writes the classes of the pixels as label images. Those of images that were resized have the
 // images' own sizes: `measured`, else null.
 void write_label_images(const PredictArguments& a, Model& model, const Measured* measured,
@@ -257,8 +272,7 @@ void write_label_images(const PredictArguments& a, Model& model, const Measured*
   write_files(a, paths, "mask", *images, [&](int64_t i) {
     const Image& own = labels[static_cast<size_t>(i)];
     if (measured == nullptr) return encode_label_image(own, classes);
-    const Size2d size = measured->size_of(i);
-    return encode_label_image(resize_labels(own, size[0], size[1]), classes);
+    return encode_label_image(in_size_of_file(own, measured->sizes_of(i)), classes);
   });
 }
 

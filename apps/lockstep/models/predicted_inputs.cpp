@@ -57,7 +57,7 @@ lockstep::Example Measured::read(int64_t index) const {
   lockstep::Example example = wrapped().read(index);
   if (const auto* const image = std::get_if<Image>(&example.inputs.at(0))) {
     const MutexLock lock(mutex_);
-    sizes_[index] = {image->height, image->width};
+    sizes_[index] = {image->height, image->width, image->scale};
   }
   return example;
 }

@@ -55,14 +55,18 @@ class Measured final : public DatastoreWrapper {
  public:
   using DatastoreWrapper::DatastoreWrapper;
   lockstep::Example read(int64_t index) const override;
-  Size2d size_of(int64_t index) const {
+  struct Sizes {
+    int64_t height = 0, width = 0;
+    DecodedScale scale;
+  };
+  Sizes sizes_of(int64_t index) const {
     const MutexLock lock(mutex_);
     return sizes_.at(index);
   }
 
  private:
   mutable Mutex mutex_;
-  mutable std::map<int64_t, Size2d> sizes_ LOCKSTEP_GUARDED_BY(mutex_);
+  mutable std::map<int64_t, Sizes> sizes_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::command

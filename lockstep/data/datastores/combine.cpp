@@ -6,6 +6,7 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/images/pixel_labels.h"
 
 namespace lockstep {
 namespace {
@@ -170,7 +171,7 @@ class WithTargets final : public DatastoreWrapper {
   Example read(int64_t index) const override {
     Example example = wrapped().read(index);
     Example target = targets_->read(index);
-    if (spec_.target->pixel_labels()) check_label_image(index, example, target);
+    if (spec_.target->pixel_labels()) fit_label_image(index, example, target);
     if (by_step_) check_read(index, example, target.inputs.at(0));
     std::visit([&](auto& value) { example.target = std::move(value); }, target.inputs[0]);
     example.content = content_of(example.content, target.content);
@@ -204,20 +205,26 @@ class WithTargets final : public DatastoreWrapper {
     return 0;
   }
 
-  static std::string pixels_of(const Image& image) {
-    return std::to_string(image.height) + " x " + std::to_string(image.width);
+  static std::string pixels_of(int64_t height, int64_t width) {
+    return std::to_string(height) + " x " + std::to_string(width);
   }
-  void check_label_image(int64_t index, const Example& example, const Example& target) const {
+  // Label images have the size of the whole image. They are reduced with it.
+  void fit_label_image(int64_t index, const Example& example, Example& target) const {
     const auto* const image = std::get_if<Image>(&example.inputs.at(0));
-    const auto* const labels = std::get_if<Image>(&target.inputs.at(0));
-    if (image == nullptr || labels == nullptr ||
-        (image->height == labels->height && image->width == labels->width)) {
+    auto* const labels = std::get_if<Image>(&target.inputs.at(0));
+    if (image == nullptr || labels == nullptr) return;
+    const DecodedScale& scale = image->scale;
+    const bool reduced = scale.divisor > 1;
+    const int64_t height = reduced ? scale.height : image->height;
+    const int64_t width = reduced ? scale.width : image->width;
+    if (labels->height == height && labels->width == width) {
+      if (reduced) *labels = reduce_labels(*labels, scale);
       return;
     }
     throw DataError("[with_targets] " + wrapped().name(index) + " (" + wrapped().describe() +
-                        ") has " + pixels_of(*image) + " pixels, but its label image " +
+                        ") has " + pixels_of(height, width) + " pixels, but its label image " +
                         targets_->name(index) + " (" + targets_->describe() + ") has " +
-                        pixels_of(*labels),
+                        pixels_of(labels->height, labels->width),
                     "each pixel needs a label: the two have one size before they are resized or "
                     "cropped together");
   }

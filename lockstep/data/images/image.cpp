@@ -110,7 +110,18 @@ Image upright(Image image, int orientation) {
   const bool reversed_rows =
       orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
   Image result{exchanged ? image.width : image.height, exchanged ? image.height : image.width,
-               image.channels, std::vector<uint8_t>(image.pixels.size())};
+               image.channels, std::vector<uint8_t>(image.pixels.size()), image.scale};
+  DecodedScale& scale = result.scale;
+  if (exchanged) {
+    std::swap(scale.height, scale.width);
+    std::swap(scale.top, scale.left);
+  }
+  if (scale.divisor > 1 && reversed_rows) {
+    scale.top = result.height * scale.divisor - scale.height - scale.top;
+  }
+  if (scale.divisor > 1 && reversed_columns) {
+    scale.left = result.width * scale.divisor - scale.width - scale.left;
+  }
   const auto channels = static_cast<size_t>(image.channels);
   uint8_t* to = result.pixels.data();
   for (int64_t y = 0; y < result.height; ++y) {
@@ -126,7 +137,7 @@ Image upright(Image image, int orientation) {
 
 Image convert_channels(Image image, int64_t channels) {
   if (image.channels == channels && (channels == 1 || channels == 3)) return image;
-  Image result{image.height, image.width, channels, {}};
+  Image result{image.height, image.width, channels, {}, image.scale};
   const size_t n = static_cast<size_t>(image.height * image.width);
   if (image.channels == 1 && channels == 3) {
     result.pixels.resize(3 * n);

@@ -14,10 +14,23 @@
 
 namespace lockstep {
 
+// The scale at which a file was decoded, see decode_image(): pixel (y, x) shows the rows and
+// columns from divisor * y - top and divisor * x - left on of an image of height x width pixels.
+// What it shows beyond the edges has no meaning. divisor = 1: the image is whole, and nothing else
+// is told.
+struct DecodedScale {
+  int64_t divisor = 1;
+  int64_t height = 0, width = 0;
+  int64_t top = 0, left = 0;  // more than 0 in images that were turned
+
+  friend bool operator==(const DecodedScale&, const DecodedScale&) = default;
+};
+
 // height x width x channels bytes: rows, columns, interleaved channels. A value type.
 struct Image {
   int64_t height = 0, width = 0, channels = 0;
   std::vector<uint8_t> pixels;
+  DecodedScale scale = {};
 
   friend bool operator==(const Image&, const Image&) = default;
 };
@@ -55,10 +68,11 @@ struct LeastSize {
 //   PNM: P4 (0 and 255), P5 and P6 with a largest value m of 1 to 65535; v becomes v * 255 / m,
 //     rounded to nearest. One image per file, which white space may follow.
 // With `least`, JPEG is decoded at 1/8, 1/4 or 1/2 of its size (rounded up), the smallest of them
-// that has this size, which is faster; other formats are decoded as before.
-// `name` appears in messages. Throws DataError, naming the file and the byte offset if it is known:
-// for another kind of file, a damaged or truncated one (also if the library would only warn, unless
-// no pixel depends on what it warns of), or an image above the limits. Thread-safe.
+// that has this size, which is faster, and `scale` of the result tells it; other formats are
+// decoded as before. `name` appears in messages. Throws DataError, naming the file and the byte
+// offset if it is known: for another kind of file, a damaged or truncated one (also if the library
+// would only warn, unless no pixel depends on what it warns of), or an image above the limits.
+// Thread-safe.
 Image decode_image(std::span<const std::byte> bytes, const std::string& name,
                    const LeastSize& least = {});
 

@@ -191,9 +191,10 @@ Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                           " components of a color space other than gray, YCbCr, RGB, CMYK or YCCK",
                       "convert it to RGB");
   }
-  if (!start(decoder, eighths_for(info.image_height, info.image_width, least)))
-    damaged(decoder, bytes, name);
+  const unsigned eighths = eighths_for(info.image_height, info.image_width, least);
+  if (!start(decoder, eighths)) damaged(decoder, bytes, name);
   Image image{info.output_height, info.output_width, info.output_components, {}};
+  if (eighths < 8) image.scale = {8 / eighths, info.image_height, info.image_width};
   const size_t row_bytes = static_cast<size_t>(image.width * image.channels);
   image.pixels.resize(row_bytes * static_cast<size_t>(image.height));
   if (!read_pixels(decoder, image.pixels.data(), row_bytes)) damaged(decoder, bytes, name);

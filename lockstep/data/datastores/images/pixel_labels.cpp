@@ -237,6 +237,23 @@ Image resize_labels(const Image& labels, int64_t height, int64_t width) {
   return result;
 }
 
+Image reduce_labels(const Image& labels, const DecodedScale& scale) {
+  const int64_t divisor = scale.divisor;
+  const auto reduced = [&](int64_t side) { return (side + divisor - 1) / divisor; };
+  const auto middle = [&](int64_t i, int64_t before, int64_t side) {
+    return std::clamp(i * divisor + divisor / 2 - before, int64_t{0}, side - 1);
+  };
+  Image result{reduced(labels.height), reduced(labels.width), 1, {}};
+  for (int64_t y = 0; y < result.height; ++y) {
+    const int64_t row = middle(y, scale.top, labels.height) * labels.width;
+    for (int64_t x = 0; x < result.width; ++x) {
+      const int64_t column = middle(x, scale.left, labels.width);
+      result.pixels.push_back(labels.pixels[static_cast<size_t>(row + column)]);
+    }
+  }
+  return result;
+}
+
 DatastorePtr label_images(DatastorePtr images, PixelClasses classes) {
   return std::make_shared<LabelImages>(std::move(images), std::move(classes));
 }

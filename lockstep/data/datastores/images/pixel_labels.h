@@ -50,6 +50,10 @@ class PixelCoding {
 // InvalidArgument as resize(). Thread-safe.
 Image resize_labels(const Image& labels, int64_t height, int64_t width);
 
+// The labels of an image that is decoded at this scale, from those of the whole image: each pixel
+// is the middle one of those that it shows, or the nearest to it. Thread-safe.
+Image reduce_labels(const Image& labels, const DecodedScale& scale);
+
 // A color for each class to show it in: its own, else that of PASCAL VOC; then white, for pixels
 // without a class.
 Palette shown_colors(const PixelClasses& classes);
