@@ -9,93 +9,19 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "tests/train/support.h"
+#include "tests/train/kept_runs.h"
 
 namespace lockstep {
 namespace {
 
-using testing::message_of;
-using testing::Recorder;
-using testing::some_digits;
-
-constexpr const char* kResultsAreKept = "the results of frozen layers are kept";
-constexpr const char* kResultsAreComputed = "are computed in each iteration, because ";
-
-// The results of "joined" and "first" are read by layers that learn. "wide" has enough channels and
-// columns for images in lanes.
-Network half_frozen() {
-  Network n;
-  n.add(image_input({.height = 28, .width = 28, .channels = 1}), "input");
-  n.add(convolution2d({.filters = 6, .kernel = {3, 3}, .stride = {2, 2}, .padding = same_padding}),
-        "first");
-  n.add(batch_normalization({.statistics = "moving"}), "norm");
-  n.add(relu(), "relu");
-  n.add(convolution2d({.filters = 6, .kernel = {3, 3}, .padding = same_padding}), "second");
-  n.add(addition(), "joined", {"second", "relu"});
-  n.add(dropout({.probability = 0.2}), "dropout");
-  n.add(convolution2d({.filters = 12, .kernel = {3, 3}, .padding = same_padding}), "third");
-  n.add(batch_normalization(), "live");
-  n.add(convolution2d({.filters = 12, .kernel = {1, 1}}), "side", {"first"});
-  n.add(addition(), "sum", {"live", "side"});
-  n.add(fully_connected({.units = 10}), "head");
-  n.add(softmax(), "softmax");
-  n.initialize(3);
-  return n;
-}
-
-TrainingOptions half_frozen_options(int64_t threads = 2) {
-  TrainingOptions options;
-  options.mini_batch_size = 32;
-  options.shards.size = 16;
-  options.max_epochs = 3;
-  options.threads = threads;
-  options.solver.initial_learning_rate = 0.02;
-  options.solver.gradient_threshold = 1;
-  options.validation.frequency = 3;
-  options.shards.check_frequency = 2;
-  options.freeze = {"first", "norm", "second"};
-  return options;
-}
-
-TrainingData kept_digits() {
-  return {.training = some_digits(100), .validation = some_digits(70, 300)};
-}
-
-struct KeptRun {
-  TrainingResult result;
-  std::vector<std::string> notices;
-
-  bool says(const std::string& text) const {
-    return std::ranges::any_of(
-        notices, [&](const std::string& notice) { return notice.find(text) != notice.npos; });
-  }
-};
-
-KeptRun kept_run(KeepFeatures keep, TrainingOptions options,
-                 const TrainingData& data = kept_digits(),
-                 const std::function<Network()>& make = half_frozen, TrainingControl control = {}) {
-  Network network = make();
-  Recorder recorder;
-  options.data.keep_features = keep;
-  control.observers = {&recorder};
-  TrainingResult result = train(network, data, options, control);
-  return {std::move(result), recorder.notices};
-}
-
-void expect_same_runs(const KeptRun& a, const KeptRun& b) {
-  EXPECT_EQ(a.result.digest, b.result.digest);
-  EXPECT_EQ(a.result.network_digest, b.result.network_digest);
-  ASSERT_EQ(a.result.validations.size(), b.result.validations.size());
-  for (size_t i = 0; i < a.result.validations.size(); ++i) {
-    EXPECT_EQ(a.result.validations[i].loss, b.result.validations[i].loss);
-  }
-}
+using namespace lockstep::testing;
 
 TEST(KeptResultsOfLayers, ChangeNoBit) {
   const KeptRun never = kept_run(KeepFeatures::never, half_frozen_options());
@@ -296,7 +222,7 @@ TEST(Unfreezing, RefusesWhatIsNotFrozen) {
 
 // The bookkeeping alone: which rows are computed, and which shards they belong to.
 TEST(KeptResultsOfLayers, ComputeWhatIsMissing) {
-  KeptResults kept(size_t{4} << 20);
+  KeptResults kept(std::make_shared<KeptMemory>(size_t{4} << 20));
   const auto bytes = [](int64_t) { return size_t{64}; };
   const std::vector<IndexRange> shards{{0, 2}, {2, 2}};
   const std::vector<int64_t> all{0, 1}, second{1}, first_batch{5, 6, 7, 8}, next{8, 5, 9, 9};
@@ -332,7 +258,8 @@ TEST(KeptResultsOfLayers, ComputeWhatIsMissing) {
 
 // Results that depend on the place in a shard are not kept.
 TEST(KeptResultsOfLayers, AreNotKeptIfTheyDependOnThePlace) {
-  KeptResults kept(size_t{4} << 20);
+  const auto memory = std::make_shared<KeptMemory>(size_t{4} << 20);
+  KeptResults kept(memory);
   const auto bytes = [](int64_t) { return size_t{64}; };
   const std::vector<IndexRange> shards{{0, 2}};
   const std::vector<int64_t> one{0}, batch{5, 6};
@@ -348,6 +275,7 @@ TEST(KeptResultsOfLayers, AreNotKeptIfTheyDependOnThePlace) {
   EXPECT_EQ(kept.bytes(), 0u);
   EXPECT_TRUE(kept.begin(batch, shards, one, bytes).empty());
   EXPECT_EQ(kept.place(1), nullptr);
+  EXPECT_TRUE(memory->take(memory->most()));  // all of it was given back
 }
 
 }  // namespace

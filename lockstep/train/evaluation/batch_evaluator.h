@@ -31,6 +31,8 @@ class BatchEvaluator {
   using Take = std::function<void(const ComputedBatch& batch)>;
 
   virtual ~BatchEvaluator() = default;
+  // Before an evaluation, or a part of one.
+  virtual void begin() {}
   // Computes the batches that `next` returns until there is none, with the present values of the
   // network, whose packed copies must be up to date. After an exception, which is rethrown, no
   // further batch is begun.

@@ -255,6 +255,12 @@ void EvaluatedBatches::fill_row(const std::vector<uint8_t*>& to, void* wanted, i
     add_noise(data_.noise, data_.seed, fixed_noise_epoch, observation, at,
               static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
   }
+  fill_wanted_row(wanted, row, example, observation, shape, thread);
+}
+
+void EvaluatedBatches::fill_wanted_row(void* wanted, int64_t row, const uint8_t* example,
+                                       int64_t observation, const ShardShape& shape, int thread) {
+  auto& memory = scratch_[static_cast<size_t>(thread)];
   if (against_ != Against::nothing && by_step()) {
     fill_wanted_steps(row, example, observation, shape, wanted);
   } else if (pixels_ > 0) {
@@ -309,6 +315,20 @@ void EvaluatedBatches::fill(const std::vector<uint8_t*>& to, void* wanted,
   clear_padding(to, wanted, rows, part.shape);
   for (int64_t i = 0; i < rows; ++i) {
     fill_row(to, wanted, i, part.observations[static_cast<size_t>(i)], part.shape, thread);
+  }
+}
+
+void EvaluatedBatches::fill_wanted(void* wanted, const EvaluatedPart& part, int thread) {
+  if (against_ == Against::nothing) return;
+  const size_t rows = part.observations.size(), bytes = wanted_bytes(part.shape);
+  std::memset(static_cast<uint8_t*>(wanted) + rows * bytes, 0,
+              (static_cast<size_t>(part.shape.rows) - rows) * bytes);
+  auto& memory = scratch_[static_cast<size_t>(thread)];
+  const bool own = pixels_ > 0 || (targets_ && targets_.cache == data_.images.get());
+  for (size_t i = 0; i < rows; ++i) {
+    const int64_t observation = part.observations[i];
+    const uint8_t* const example = own ? data_.images->get(observation, memory) : nullptr;
+    fill_wanted_row(wanted, static_cast<int64_t>(i), example, observation, part.shape, thread);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/train/evaluation/kept_batches.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/programs/shard_plans.h"
@@ -32,6 +33,7 @@ struct EvaluatedData {
   // the choice of algorithms, else that of the thread.
   DType precision = DType::f32;
   std::optional<kernels::Choice> choice = {};
+  EvaluationKeeping keeping = {};
 };
 
 // What outputs are compared with: labels, other values (images or arrays), or nothing. Where the
@@ -114,6 +116,8 @@ class EvaluatedBatches {
   // The network for batches or parts of this shape, with its loss if plans compute it.
   LoweredNetwork lower(const ShardShape& shape) const;
   bool plans_have_loss() const { return against_ != Against::nothing && !data_.loss; }
+  // Whether results of frozen layers may be kept (data().keeping).
+  bool keeps() const { return data_.keeping.frozen && on_cpu() && !in_parts() && !data_.loss; }
   // Number of the plans' input for labels or targets. Those before it are the inputs, then the
   // lengths of those that are sequences.
   int target_input() const { return static_cast<int>(data_.images->inputs().size()) + lengths_; }
@@ -122,6 +126,10 @@ class EvaluatedBatches {
 
   // Fills a part. `to`: its inputs; `wanted`: its labels or targets, if there are any.
   void fill(const std::vector<uint8_t*>& to, void* wanted, const EvaluatedPart& part, int thread);
+  // The same for the labels or targets alone.
+  void fill_wanted(void* wanted, const EvaluatedPart& part, int thread);
+  // Whether labels or targets are read from examples.
+  bool wanted_from_examples() const { return pixels_ > 0 || against_ == Against::images; }
   // Of a batch that is one part the same in steps: fills the rows after the first `rows` with
   // zeros, tells the cache what will be read, and fills some rows of a batch that begins with
   // observation `first`.
@@ -149,6 +157,8 @@ class EvaluatedBatches {
                      const ShardShape& shape) const;
   void fill_row(const std::vector<uint8_t*>& to, void* wanted, int64_t row, int64_t observation,
                 const ShardShape& shape, int thread);
+  void fill_wanted_row(void* wanted, int64_t row, const uint8_t* example, int64_t observation,
+                       const ShardShape& shape, int thread);
   void fill_sequence(size_t input, int64_t row, const uint8_t* example, const ShardShape& shape,
                      const std::vector<uint8_t*>& to) const;
   void fill_wanted_steps(int64_t row, const uint8_t* example, int64_t observation,

@@ -79,6 +79,12 @@ struct Evaluator::State {
     }
   }
 
+  void begin() {
+    prepare();
+    evaluator->begin();
+    pack();
+  }
+
   void compute(const BatchEvaluator::Next& next, float* outputs) {
     evaluator->compute(next, [&](const ComputedBatch& batch) { results.take(batch, outputs); });
   }
@@ -100,8 +106,7 @@ Evaluation Evaluator::run(Tensor* outputs) {
     *outputs = Tensor(batch_shape(batches.outputs(), batches.output()), DType::f32);
     out = outputs->data<float>();
   }
-  s.prepare();
-  s.pack();
+  s.begin();
   s.results.write_here();  // also after a part that failed
   s.results.begin();
   const bool in_order = s.results.in_order();
@@ -168,8 +173,7 @@ void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* 
   State& s = *state_;
   const Area area(memory, s.batches.observations(), s.batches.kept());
   const int64_t end = area.end->load();
-  s.prepare();
-  s.pack();
+  s.begin();
   s.results.write_to(area.losses, area.kept);
   const auto next = [&]() -> std::optional<int64_t> {
     const int64_t b = area.next->fetch_add(1);

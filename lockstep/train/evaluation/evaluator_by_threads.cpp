@@ -2,6 +2,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/base/numeric/arithmetic.h"
@@ -22,22 +23,25 @@ class EvaluatorByThreads final : public BatchEvaluator {
         gives_targets_(targets && batches.against() == Against::images),
         gathered_(static_cast<size_t>(pool.size())),
         targets_(static_cast<size_t>(pool.size())) {
-    Network& network = batches.network();
-    for (const ShardShape& shape : batches.shapes()) {
-      plans_[shape] = std::make_shared<const Plan>(
-          batches.lower(shape).graph, network.parameter_shapes(), PlanOptions{}, network.device());
+    if (batches.keeps()) {
+      kept_.emplace(batches.network(), batches.data().keeping, batches.observations(),
+                    batches.size());
+    } else {
+      make_plans(nullptr);
     }
-    const int64_t most = std::max<int64_t>(batches.count(), 1);
-    for (int64_t t = 0; t < std::min<int64_t>(pool.size(), most); ++t) {
-      runs_.emplace_back(network.packed(), network.state_pointers());
-      for (const auto& [shape, plan] : plans_) runs_.back().add(plan);
-    }
+  }
+
+  void begin() override {
+    if (!kept_ || !kept_->begin()) return;
+    const Unchanging unchanging = kept_->unchanging();
+    make_plans(&unchanging);
+    kept_->divide(*plans_.begin()->second);
   }
 
   void compute(const Next& next, const Take& take) override {
     std::atomic<bool> failed{false};
     pool_.run([&](int thread) {
-      if (static_cast<size_t>(thread) >= runs_.size()) return;
+      if (thread >= together()) return;
       const ArithmeticMode mode;
       try {
         while (!failed) {
@@ -52,19 +56,36 @@ class EvaluatorByThreads final : public BatchEvaluator {
     });
   }
 
-  int64_t together() const override { return static_cast<int64_t>(runs_.size()); }
+  int64_t together() const override {
+    return std::min<int64_t>(pool_.size(), std::max<int64_t>(batches_.count(), 1));
+  }
 
  private:
+  void make_plans(const Unchanging* unchanging) {
+    runs_.clear();
+    plans_.clear();
+    Network& network = batches_.network();
+    PlanOptions options;
+    options.unchanging = unchanging;
+    for (const ShardShape& shape : batches_.shapes()) {
+      plans_[shape] = std::make_shared<const Plan>(
+          batches_.lower(shape).graph, network.parameter_shapes(), options, network.device());
+    }
+    for (int64_t t = 0; t < together(); ++t) {
+      runs_.emplace_back(network.packed(), network.state_pointers());
+      for (const auto& [shape, plan] : plans_) runs_.back().add(plan);
+    }
+  }
+
   void compute(const IndexRange& observations, int thread, const ArithmeticMode& mode,
                const Take& take) {
     GatheredBatch& gathered = gathered_[static_cast<size_t>(thread)];
     ComputedBatch computed{.observations = observations, .thread = thread};
-    batches_.expect(observations);
+    expect(observations);
     if (batches_.in_parts()) gathered.begin(batches_, observations, gives_targets_);
     for (const EvaluatedPart& part : batches_.parts(observations)) {
       PlanRun& run = runs_[static_cast<size_t>(thread)].of(*plans_.at(part.shape));
-      fill(run, part, observations, thread);
-      run.forward({});
+      run_forward(run, part, observations, thread);
       mode.check();
       if (batches_.in_parts()) {
         gathered.take(part, run.output(kScores),
@@ -79,7 +100,36 @@ class EvaluatorByThreads final : public BatchEvaluator {
     take(computed);
   }
 
-  void fill(PlanRun& run, const EvaluatedPart& part, const IndexRange& observations, int thread) {
+  // Tells the cache what will be read.
+  void expect(const IndexRange& observations) const {
+    const bool known = kept_ && kept_->keeps() && kept_->knows(observations);
+    if (!known || rest_reads_examples()) batches_.expect(observations);
+  }
+
+  // Whether examples are read where results of frozen layers are known.
+  bool rest_reads_examples() const {
+    return batches_.wanted_from_examples() || kept_->rest_reads_inputs();
+  }
+
+  void run_forward(PlanRun& run, const EvaluatedPart& part, const IndexRange& observations,
+                   int thread) {
+    const bool known = kept_ && kept_->keeps() && kept_->knows(observations);
+    if (!known) {
+      fill(run, part, observations, thread);
+      if (!kept_ || !kept_->keeps() || !kept_->make_room(observations)) return run.forward({});
+      run.forward_first({});
+      kept_->save(observations, run);
+    } else {
+      kept_->load(observations, run);
+    }
+    // Of the inputs, whose memory the first part has used.
+    fill(run, part, observations, thread, !kept_->rest_reads_inputs());
+    run.forward_rest({});
+  }
+
+  // `wanted_alone`: labels or targets, and not the inputs before them.
+  void fill(PlanRun& run, const EvaluatedPart& part, const IndexRange& observations, int thread,
+            bool wanted_alone = false) {
     std::vector<std::byte> unused;  // labels or targets, where only the user's loss reads them
     void* wanted = nullptr;
     if (batches_.plans_have_loss()) {
@@ -88,11 +138,15 @@ class EvaluatorByThreads final : public BatchEvaluator {
       unused.resize(static_cast<size_t>(part.shape.rows) * batches_.wanted_bytes(part.shape));
       wanted = unused.data();
     }
-    std::vector<uint8_t*> to;
-    for (int k = 0; k < batches_.target_input(); ++k) {
-      to.push_back(static_cast<uint8_t*>(run.input(k)));
+    if (wanted_alone) {
+      batches_.fill_wanted(wanted, part, thread);
+    } else {
+      std::vector<uint8_t*> to;
+      for (int k = 0; k < batches_.target_input(); ++k) {
+        to.push_back(static_cast<uint8_t*>(run.input(k)));
+      }
+      batches_.fill(to, wanted, part, thread);
     }
-    batches_.fill(to, wanted, part, thread);
     if (!gives_targets_) return;
     // The run may reuse its inputs' memory.
     const auto* const from = static_cast<const float*>(wanted);
@@ -106,6 +160,7 @@ class EvaluatorByThreads final : public BatchEvaluator {
   EvaluatedBatches& batches_;
   ThreadPool& pool_;
   const bool gives_targets_;
+  std::optional<KeptBatches> kept_;
   std::map<ShardShape, std::shared_ptr<const Plan>> plans_;
   std::vector<RunsInTurn> runs_;             // by thread
   std::vector<GatheredBatch> gathered_;      // by thread

@@ -11,9 +11,10 @@
 namespace lockstep {
 
 // The Evaluator for validation during training; null without validation images. The network and the
-// pool must outlive it.
+// pool must outlive it. `keeping`: results of frozen layers.
 std::unique_ptr<Evaluator> make_validation(Network& network, const TrainingImages& images,
                                            const TrainingData& data, const TrainingOptions& options,
-                                           ThreadPool& pool, std::vector<MetricPtr> metrics);
+                                           ThreadPool& pool, std::vector<MetricPtr> metrics,
+                                           EvaluationKeeping keeping = {});
 
 }  // namespace lockstep

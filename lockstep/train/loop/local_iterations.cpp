@@ -18,6 +18,7 @@
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/loop/make_training_step.h"
 #include "lockstep/train/optimizer/averaged_solver.h"
+#include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/step_profiler.h"
 #include "lockstep/train/step/shard_check.h"
@@ -49,6 +50,7 @@ struct LocalIterations::State {
   explicit State(const IterationsSetup& s) : setup(s) {}
 
   const IterationsSetup setup;
+  std::shared_ptr<KeptMemory> kept_memory = std::make_shared<KeptMemory>(0);
   std::optional<IterationsStart> start;
   std::optional<StepProfiler> profiler;  // declared before the step, which uses it
   Parts parts;
@@ -65,6 +67,7 @@ struct LocalIterations::State {
   std::exception_ptr failed;  // by the iteration after them, which could not begin
 
   KeepingSetup keeping() const;
+  EvaluationKeeping keeping_for_validations() const;
   std::shared_ptr<const MiniBatch> next_mini_batch();
   std::shared_ptr<const MiniBatch> take(IterationOutcome& r);
   void begin(int64_t iteration, double learning_rate);
@@ -99,18 +102,43 @@ struct LocalIterations::State {
 // Results of frozen layers are kept in what the images leave of cache_mib.
 KeepingSetup LocalIterations::State::keeping() const {
   const TrainingOptions& options = setup.options;
-  KeepingSetup keeping{.observations = start->images.training->size(), .notice = setup.notice};
+  KeepingSetup keeping{.memory = kept_memory,
+                       .observations = start->images.training->size(),
+                       .notice = setup.notice};
   keeping.wanted = options.keeps_features();
-  const auto workers = static_cast<size_t>(std::max<int64_t>(options.workers.count, 1));
-  keeping.most_bytes = budget_left(start->images, options) / workers;
   keeping.several_epochs =
       options.max_epochs > 1 && (options.max_iterations == 0 || options.max_iterations > per_epoch);
   keeping.prevented = changes_between_epochs(setup.data);
-  if (keeping.prevented.empty() && keeping.most_bytes == 0) {
+  if (keeping.prevented.empty() && kept_memory->most() == 0) {
     keeping.prevented =
         "the images leave no room in cache_mib = " + std::to_string(options.data.cache_mib);
   }
   return keeping;
+}
+
+// Those of validation data are the same even where the training data changes.
+EvaluationKeeping LocalIterations::State::keeping_for_validations() const {
+  const TrainingOptions& options = setup.options;
+  const ValidationOptions& validation = options.validation;
+  int64_t every = validation.frequency;
+  if (every == 0) every = per_epoch;
+  if (validation.frequency_unit == FrequencyUnit::epoch) every *= per_epoch;
+  const bool several = options.last_iteration(per_epoch) > every;
+  if (!options.keeps_features() || !several || setup.data.loss) return {};
+  std::vector<int64_t> first_epochs;  // by parameter, in which it learns
+  for (const Parameter& p : start->network.parameters()) {
+    first_epochs.push_back(first_learning_epoch(p.name, options));
+  }
+  const auto frozen = [this, first_epochs] {
+    const int64_t epoch = (std::max<int64_t>(begun, 1) - 1) / per_epoch + 1;
+    std::vector<bool> now;
+    for (const int64_t first : first_epochs) now.push_back(epoch < first);
+    return now;
+  };
+  return {.frozen = frozen,
+          .memory = kept_memory,
+          .cause = "cache_mib = " + std::to_string(options.data.cache_mib),
+          .notice = setup.notice};
 }
 
 LocalIterations::LocalIterations(const IterationsSetup& setup)
@@ -125,13 +153,15 @@ void LocalIterations::begin(const IterationsStart& start) {
   if (setup.profile) s.parts = Parts(s.profiler.emplace(start.pool.size()));
   s.per_epoch =
       batches_per_epoch(*start.images.training, mini_batches_of(setup.data, setup.options));
+  const auto workers = static_cast<size_t>(std::max<int64_t>(setup.options.workers.count, 1));
+  s.kept_memory = std::make_shared<KeptMemory>(budget_left(start.images, setup.options) / workers);
   s.step = make_training_step(start.network, start.solver, start.pool, setup.options,
                               start.images.training->input_types(), &setup.data.loss,
                               s.profiler ? &*s.profiler : nullptr, setup.notice,
                               setup.data.augmentation.mixes(), s.keeping());
   if (start.first > 0) s.make_queue(start.first, {});
   s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,
-                                start.metrics);
+                                start.metrics, s.keeping_for_validations());
   // On a device this shows whether its memory suffices. On the CPU the first validation prepares.
   if (s.evaluator && start.network.device() != Device{}) s.evaluator->prepare();
 }

@@ -13,6 +13,7 @@
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/train/evaluation/evaluated_batches.h"
+#include "lockstep/train/evaluation/kept_batches.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
@@ -98,7 +99,9 @@ class Estimate {
     ShardPlans plans(network, Device{}, options.precision.dtype(), types_,
                      options.trained_loss(network.loss(), labels_pixels(network)),
                      data.augmentation.mixes());
-    plans.divide(frozen_parameters());
+    if (options.max_epochs > 1 && changes_between_epochs(data).empty()) {
+      plans.divide(frozen_parameters());
+    }
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
@@ -107,6 +110,7 @@ class Estimate {
     if (const KeptPart* const part = plans.kept_part(); part != nullptr && part->has_parameters) {
       kept_row_ = part->row_bytes();
     }
+    kept_validation_row_ = kept_row_of(data.validation);
     if (kept_row_ == 0 && plans.shards_together()) measure_bundles(plans);
     for (const auto& [name, shape] : network.value_shapes()) {
       values_ += static_cast<size_t>(shape.elements()) * sizeof(float);
@@ -145,12 +149,9 @@ class Estimate {
  private:
   int64_t shards() const { return static_cast<int64_t>(ranges_.size()); }
 
-  // Of the first epoch, if results of frozen layers are kept; else empty.
+  // Of the first epoch, if results of frozen layers may be kept; else empty.
   std::vector<bool> frozen_parameters() const {
-    if (!options_.keeps_features() || options_.max_epochs == 1 ||
-        !changes_between_epochs(data_).empty()) {
-      return {};
-    }
+    if (!options_.keeps_features()) return {};
     std::vector<bool> frozen;
     const size_t parameters = network_.parameter_shapes().size();
     for (const auto& [name, shape] : network_.value_shapes()) {
@@ -186,6 +187,16 @@ class Estimate {
     return std::max<size_t>(found.size(), 1);
   }
 
+  // The plan of evaluations for parts of a shape.
+  Plan evaluation_plan(const ShardShape& shape, const Unchanging* unchanging) const {
+    LoweredNetwork lowered =
+        network_.lower(shape.rows, {.training = false, .inputs = types_, .steps = shape.steps});
+    for (const int output : lowered.outputs) lowered.graph.mark_output(output);
+    PlanOptions options;
+    options.unchanging = unchanging;
+    return {lowered.graph, network_.parameter_shapes(), options};
+  }
+
   // What evaluations of `store` compute with: the memory of the largest part on each thread.
   size_t batches(const DatastorePtr& store) const {
     if (!store || store->size() == 0) return 0;
@@ -195,12 +206,21 @@ class Estimate {
     constexpr int64_t rows = EvaluatedBatches::kChunk;
     const ShardShape shape =
         any_sequence(inputs) ? evaluated_shape(longest, longest) : ShardShape{rows};
-    LoweredNetwork lowered =
-        network_.lower(shape.rows, {.training = false, .inputs = types_, .steps = shape.steps});
-    for (const int output : lowered.outputs) lowered.graph.mark_output(output);
-    const Plan plan(lowered.graph, network_.parameter_shapes(), PlanOptions{});
     const int64_t threads = std::min(options_.threads, (store->size() + rows - 1) / rows);
-    return plan.arena_bytes() * static_cast<size_t>(threads);
+    return evaluation_plan(shape, nullptr).arena_bytes() * static_cast<size_t>(threads);
+  }
+
+  // Bytes of the results of frozen layers that validations keep of an observation.
+  size_t kept_row_of(const DatastorePtr& validation) const {
+    if (!validation || !options_.keeps_features() || any_sequence(inputs_)) return 0;
+    constexpr int64_t rows = EvaluatedBatches::kChunk;
+    const Unchanging unchanging{.rows = rows,
+                                .parameters = frozen_parameters(),
+                                .states = constant_states(network_),
+                                .inputs = std::vector<bool>(inputs_.size(), true),
+                                .over_rows = {}};
+    const Plan plan = evaluation_plan({rows}, &unchanging);
+    return plan.kept_part()->has_parameters ? plan.kept_part()->row_bytes() : 0;
   }
 
   // Of shards that are computed together: the memory of a thread, and of the rows that are kept.
@@ -280,6 +300,7 @@ class Estimate {
       bytes += images(data_.validation_targets) * target_bytes(true);
     }
     bytes += images(data_.training) * kept_row_;
+    bytes += images(data_.validation) * kept_validation_row_;
     return std::min(bytes, budget);
   }
 
@@ -300,7 +321,8 @@ class Estimate {
   const size_t threads_;                            // compute threads
   std::vector<std::shared_ptr<const Plan>> plans_;  // largest shards first
   size_t values_ = 0, parameters_ = 0, row_states_ = 0, bundle_arena_ = 0, kept_ = 0;
-  size_t kept_row_ = 0;  // of the results of frozen layers, of an observation
+  // Of the results of frozen layers, of an observation.
+  size_t kept_row_ = 0, kept_validation_row_ = 0;
 };
 
 }  // namespace

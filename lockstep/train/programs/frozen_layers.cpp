@@ -1,7 +1,4 @@
 // The part of LossProgram that leaves out what frozen layers need not do.
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cstring>
 
 #include "lockstep/engine/plan/kept_part.h"
@@ -17,7 +14,7 @@ LossProgram::LossProgram(Network& network, const TrainingOptions& options,
     : BuiltInLossProgram(network, options, std::move(inputs), mixed),
       profile_(profile),
       keeping_(std::move(keeping)),
-      kept_(keeping_.most_bytes) {
+      kept_(keeping_.memory) {
   if (options.freeze.empty()) return;
   for (const Parameter& p : network.parameters()) {
     first_epochs_.push_back(first_learning_epoch(p.name, options));
@@ -39,6 +36,7 @@ void LossProgram::freeze_for(int64_t epoch) {
   bundle_runs_.clear();
   threads_.clear();
   kept_.clear();
+  keeping_.memory->reserve(0);
   told_ = false;
   plans_.divide(std::move(frozen));
 }
@@ -65,13 +63,8 @@ void LossProgram::say_what_is_kept(const KeptPart& part) {
     keeping_.notice(results + " are computed in each iteration, because " + keeping_.prevented);
     return;
   }
-  constexpr double kMiB = 1024 * 1024;
-  const auto row = static_cast<double>(part.row_bytes());
-  const double all = row * static_cast<double>(keeping_.observations);
-  const double room = std::min(all, static_cast<double>(keeping_.most_bytes));
-  const auto count = static_cast<int64_t>(room / row);
-  keeping_.notice(fmt::format("{} are kept: {:.1f} MiB for {} of {} observations", results,
-                              room / kMiB, count, keeping_.observations));
+  keeping_.notice(results + " are kept: " +
+                  kept_text(part.row_bytes(), keeping_.observations, keeping_.memory->most()));
 }
 
 int64_t LossProgram::begin_shards(std::span<const IndexRange> shards,
@@ -79,6 +72,7 @@ int64_t LossProgram::begin_shards(std::span<const IndexRange> shards,
   const KeptPart* const part = kept_part();
   if (part != nullptr) say_what_is_kept(*part);
   if (!keeps_results() || std::ssize(observations_) != batch_rows_) return 0;
+  keeping_.memory->reserve(part->row_bytes() * static_cast<size_t>(keeping_.observations));
   const auto row_bytes = [this](int64_t size) -> size_t {
     const KeptPart* const of = plans_.plan(size)->kept_part();
     return of != nullptr && of->has_parameters ? of->row_bytes() : 0;

@@ -1,5 +1,7 @@
 #include "lockstep/train/programs/kept_results.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -11,12 +13,21 @@ size_t rows_of_slab(size_t row_bytes) { return std::max<size_t>(1, (size_t{1} <<
 
 }  // namespace
 
+std::string kept_text(size_t row_bytes, int64_t observations, size_t most_bytes) {
+  constexpr double kMiB = 1024 * 1024;
+  const auto row = static_cast<double>(row_bytes);
+  const double all = row * static_cast<double>(observations);
+  const double room = std::min(all, static_cast<double>(most_bytes));
+  return fmt::format("{:.1f} MiB for {} of {} observations", room / kMiB,
+                     static_cast<int64_t>(room / row), observations);
+}
+
 // Memory for one more row, or null.
 std::byte* KeptResults::room(Size& size) {
   const size_t count = rows_of_slab(size.row_bytes);
   if (size.left == 0) {
     const size_t bytes = count * size.row_bytes;
-    if (bytes_ + bytes > most_bytes_) return nullptr;
+    if (!memory_->take(bytes)) return nullptr;
     size.slabs.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
     size.left = count;
     bytes_ += bytes;
@@ -124,7 +135,7 @@ bool KeptResults::finish() {
       if (count != rows) continue;
       std::fill_n(places_.begin() + shard.first, shard.count, nullptr);
     }
-    bytes_ -= size.slabs.size() * rows_of_slab(size.row_bytes) * size.row_bytes;
+    give_back(size.slabs.size() * rows_of_slab(size.row_bytes) * size.row_bytes);
     size = {.row_bytes = 0, .tried = true};
   }
   return same;
@@ -136,7 +147,12 @@ void KeptResults::clear() {
   pending_.clear();
   tasks_.clear();
   shards_.clear();
-  bytes_ = 0;
+  give_back(bytes_);
+}
+
+void KeptResults::give_back(size_t bytes) {
+  memory_->give_back(bytes);
+  bytes_ -= bytes;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,8 @@
 // before the shards of an iteration.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,16 +12,41 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
 
 namespace lockstep {
 
+// The memory that results of frozen layers may take: those of the training, and in the rest those
+// of validations. take() and give_back() are thread-safe.
+class KeptMemory {
+ public:
+  explicit KeptMemory(size_t most) : most_(most) {}
+
+  size_t most() const { return most_; }
+  // Sets what the training will need, as far as there is as much; and what that leaves.
+  void reserve(size_t bytes) { reserved_ = std::min(bytes, most_); }
+  size_t rest() const { return most_ - reserved_; }
+  // Returns false, and takes nothing, if there is less.
+  bool take(size_t bytes) {
+    if (taken_.fetch_add(bytes) + bytes <= most_) return true;
+    taken_.fetch_sub(bytes);
+    return false;
+  }
+  void give_back(size_t bytes) { taken_.fetch_sub(bytes); }
+
+ private:
+  const size_t most_;
+  size_t reserved_ = 0;
+  std::atomic<size_t> taken_{0};
+};
+
 // What a program may keep, and what it says about that.
 struct KeepingSetup {
-  bool wanted = false;         // else nothing is kept or said
-  size_t most_bytes = 0;       // that results may take
+  bool wanted = false;  // else nothing is kept or said
+  std::shared_ptr<KeptMemory> memory = std::make_shared<KeptMemory>(0);
   std::string prevented = {};  // why nothing can be kept; "": it can
   int64_t observations = 0;    // of the training
   bool several_epochs = true;  // else nothing would be used again
@@ -28,11 +55,17 @@ struct KeepingSetup {
   bool keeps() const { return wanted && prevented.empty() && several_epochs; }
 };
 
+// How much of the results of `observations` fits: "34.5 MiB for 100 of 500 observations".
+std::string kept_text(size_t row_bytes, int64_t observations, size_t most_bytes);
+
 // Plans for shards of different sizes may round in different ways, so each size has results of its
 // own. Not thread-safe, but threads may fill the places of different tasks.
 class KeptResults {
  public:
-  explicit KeptResults(size_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit KeptResults(std::shared_ptr<KeptMemory> memory) : memory_(std::move(memory)) {}
+  ~KeptResults() { clear(); }
+  KeptResults(const KeptResults&) = delete;
+  KeptResults& operator=(const KeptResults&) = delete;
 
   // Rows of the mini-batch whose results one run computes.
   struct Task {
@@ -86,7 +119,9 @@ class KeptResults {
   std::byte* find_place(Size& size, int64_t observation, bool& missing);
   void add_tasks(int64_t rows, Size& size);
 
-  const size_t most_bytes_;
+  void give_back(size_t bytes);
+
+  const std::shared_ptr<KeptMemory> memory_;
   size_t bytes_ = 0;
   int64_t iteration_ = 0;
   std::map<int64_t, Size> sizes_;
