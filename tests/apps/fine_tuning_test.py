@@ -6,10 +6,13 @@ usage: fine_tuning_test.py PATH_OF_LOCKSTEP [unittest options]
 
 import json
 import math
+import re
+import shutil
 import struct
+import subprocess
 import unittest
 
-from support import CommandTest
+from support import COMMAND, CommandTest
 
 FIRST = """
 [data]
@@ -65,12 +68,29 @@ def write_tensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
+def write_kinds(folder, count):
+    for kind in range(count):
+        (folder / f"kinds/{kind}").mkdir(parents=True, exist_ok=True)
+        for i in range(12):
+            pixels = bytes((37 * kind * x + 11 * y + 5 * i) % 256 for y in range(8) for x in range(8))
+            (folder / f"kinds/{kind}/{i}.pgm").write_bytes(b"P5 8 8 255\n" + pixels)
+
+
 class FineTuning(CommandTest):
+    PER_CLASS = 1  # digits, which no test here reads
+
+    @classmethod
+    def setUpClass(cls):
+        """Trains the model that most tests begin with."""
+        super().setUpClass()
+        write_kinds(cls.shared, 3)
+        (cls.shared / "first.toml").write_text(FIRST.format(units=3), encoding="utf-8")
+        done = subprocess.run([COMMAND, "train", "first.toml", "--out", "run", "--quiet"], cwd=cls.shared,
+                              capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+
     def kinds(self, count):
-        for kind in range(count):
-            for i in range(12):
-                pixels = bytes((37 * kind * x + 11 * y + 5 * i) % 256 for y in range(8) for x in range(8))
-                self.put(f"kinds/{kind}/{i}.pgm", b"P5 8 8 255\n" + pixels)
+        write_kinds(self.folder, count)
 
     def refuse_network(self, network, training="", model="run", **more):
         job = self.second(network, training=training, model=model, **more)
@@ -79,9 +99,7 @@ class FineTuning(CommandTest):
         return done.stderr
 
     def first(self):
-        self.kinds(3)
-        self.put("first.toml", FIRST.format(units=3))
-        self.works("train", "first.toml", "--out", "run", "--quiet")
+        shutil.copytree(self.shared / "run", self.folder / "run")
         self.kinds(5)
 
     def second(self, network="", training="", epochs=1, model="run", name="second.toml"):
@@ -174,6 +192,8 @@ class FineTuning(CommandTest):
         """They are matched in the order of the layers, whatever their order in the file."""
         job = self.works("architecture", architecture, "--height", "32", "--width", "32", "--classes", "3").stdout
         described = job[job.index("[network]"):job.index("[training]")]
+        # Narrower layers have the same order.
+        described = re.sub(r"(filters|groups) = (\d+)", lambda m: f"{m[1]} = {int(m[2]) // 8}", described)
         self.kinds(3)
         job = '[data]\ntrain = "kinds"\nresize = true\n' + described.replace("[network]", "[network]\nFROM")
         training = "[training]\nmini_batch_size = 36\nmax_epochs = 1\ninitial_learning_rate = 1e-30\n"
@@ -274,17 +294,31 @@ class FineTuning(CommandTest):
         names += ["features.8.0", "features.8.1", "classifier.1"]
         self.check_tensors_of_torchvision("efficientnet_b0", names, "features.0.0")
 
+    def validation_losses(self, run):
+        lines = (self.folder / run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return [line["validation_loss"] for line in map(json.loads, lines) if "validation_loss" in line]
+
     def test_results_of_frozen_layers_are_kept(self):
         self.first()
         training = 'freeze = "stem*"\nshard_size = 6\ncheck_frequency = 2'
         job = self.second(self.HEAD + '\nkeep_statistics = ["*"]', training=training, epochs=3)
         digests, told = set(), []
+        text = (self.folder / job).read_text(encoding="utf-8")
+        self.put(job, text.replace('train = "kinds"', 'train = "kinds"\nvalidation = "kinds"'))
+        losses = set()
         for more in ((), ("keep_features=never",), ("threads=5",), ("workers=2", "worker_load=[1, 2]"), ("cache_mib=0",)):
             options = [word for option in more for word in ("--set", option)]
-            done = self.works("train", job, "--out", f"run-{len(told)}", "--json", *options)
+            run = f"run-{len(told)}"
+            done = self.works("train", job, "--out", run, "--json", *options)
             told.append(done.stderr)
             digests.add(json.loads(done.stdout)["digest"])
+            losses.add(tuple(self.validation_losses(run)))
         self.assertEqual(len(digests), 1)
+        self.assertEqual([len(of) for of in losses], [3])
+        validations = "validations keep the results of frozen layers: 0.0 MiB for 60 of 60 observations"
+        self.assertEqual([validations in text for text in told], [True, False, True, True, False])
+        self.assertIn("validations compute the results of frozen layers each time, because images leave no room in "
+                      "cache_mib = 0", told[4])
         # 60 images of 4 channels of 6 x 6.
         said = "the results of frozen layers are kept: 0.0 MiB for 60 of 60 observations"
         self.assertEqual([said in text for text in told], [True, False, True, True, False])
@@ -360,19 +394,21 @@ class FineTuning(CommandTest):
         self.put("first.toml", head + layers + end)
         self.works("train", "first.toml", "--out", "run", "--quiet")
         start = self.values("run")
-        for solver in ("sgdm", "adam"):
+        more_threads, more_workers = ("threads=5",), ("workers=2",)
+        for solver, variants, stops in (("sgdm", [more_threads], [7]),
+                                        ("adam", [("keep_features=never",), more_threads, more_workers], [5, 7])):
             training = (f'solver = "{solver}"\nl2 = 0\nshuffle = "never"\nfreeze = "a"\nunfreeze = "a:2"\n'
                         "squared_gradient_decay = 0.999\nshard_size = 5")
             job = self.second('keep_statistics = ["*"]', training=training, epochs=2)
             text = (self.folder / job).read_text(encoding="utf-8").replace("= 0.05", "= 0.01")
             self.put(job, text)
             digests = set()
-            for number, more in enumerate(((), ("keep_features=never",), ("threads=5",), ("workers=2",))):
+            for number, more in enumerate(((), *variants)):
                 options = [word for option in more for word in ("--set", option)]
                 done = self.works("train", job, "--out", f"{solver}-{number}", "--json", "--quiet", *options)
                 digests.add(json.loads(done.stdout)["digest"])
             # Stopped at the end of the first epoch, and in the second one.
-            for stop in (5, 7):
+            for stop in stops:
                 run = f"{solver}-stop-{stop}"
                 self.works("train", job, "--out", run, "--quiet", "--set", f"max_iterations={stop}")
                 done = self.works("train", job, "--out", run, "--resume", "--json", "--quiet")
