@@ -131,6 +131,54 @@ TEST(DeviceStep, UpdatesOfAllAreThoseOfEach) {
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
+// Layers that begin to learn with an epoch, where the device records iterations or not, and updates
+// all parameters at once or one by one.
+TEST(DeviceStep, LayersLearnFromAnEpochOn) {
+  for (const bool records : {true, false}) {
+    const FakeDevice fake(0, {.records = records});
+    const kernels::Table& whole = kernels::table_for(fake);
+    kernels::Table by_one = whole;
+    by_one.sgdm_of_all = nullptr;
+    by_one.adam_of_all = nullptr;
+    for (const char* solver : {"sgdm", "adam"}) {
+      for (const double threshold : {0.0, 0.02}) {
+        const auto with = [&](const std::string& device, int64_t streams = 2) {
+          TrainingOptions options = options_for(device, streams);
+          options.solver.type = solver;
+          options.max_epochs = 4;
+          options.freeze = {"convolution2d_1", "batch_normalization_1"};
+          options.unfreeze = {"batch_norm*:2", "convolution2d_1:4"};
+          options.solver.gradient_threshold = threshold;
+          return options;
+        };
+        const Outcome here = run(with("cpu"));
+        const Outcome there = run(with("cuda:0"));
+        expect_same(there, here);
+        expect_same(run(with("cuda:0", 1)), here);
+        kernels::register_table(fake, &by_one);
+        expect_same(run(with("cuda:0")), here);
+        kernels::register_table(fake, &whole);
+        TrainingOptions frozen = with("cpu");
+        frozen.unfreeze = {};
+        EXPECT_NE(run(frozen).values, here.values);
+        // Before, in and after the epochs in which layers begin to learn.
+        const int64_t each = here.result.last_iteration / 4;
+        for (const int64_t stop : {each - 1, each, each + 1, 3 * each}) {
+          const TemporaryFolder folder;
+          TrainingControl control{.checkpoint_folder = folder.path, .stop_after = stop};
+          run(with("cuda:0"), control);
+          control.stop_after = 0;
+          control.resume = true;
+          const Outcome resumed = run(with("cuda:0", 1), control);
+          EXPECT_EQ(resumed.result.iterations.front().iteration, stop + 1);
+          EXPECT_EQ(resumed.values, here.values) << "stopped after iteration " << stop;
+        }
+      }
+    }
+    EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+  }
+}
+
 TEST(DeviceStep, TheNumberOfStreamsDoesNotMatter) {
   const FakeDevice fake;
   const Outcome one = run(options_for("cuda:0", 1));

@@ -2,6 +2,7 @@
 // change.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -50,7 +51,11 @@ class SlotSolver : public Solver {
     if (own.iteration > 0) update_slot(s, elements, gradient_sum, numbers_of(s.target, own));
   }
   UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const final {
-    return UpdateNumbers::of(numbers_of(slots_[index].target, scalars));
+    const UpdateSlot& s = slots_[index];
+    UpdateScalars own = scalars;
+    // Numbers of parameters that do not learn are not used.
+    own.iteration = std::max<int64_t>(scalars.number_since(s.first_epoch), 1);
+    return UpdateNumbers::of(numbers_of(s.target, own));
   }
   bool updates_all(const kernels::Functions& functions) const final {
     return of_all_ && functions.*of_all_ != nullptr;

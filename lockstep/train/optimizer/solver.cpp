@@ -71,9 +71,6 @@ void try_updates(Device device, const TrainingOptions& options) {
     throw Unsupported("[training] average_decay is supported only on the CPU",
                       "set device = \"cpu\"");
   }
-  if (!options.unfreeze.empty() && !device.is_cpu()) {
-    throw Unsupported("[training] unfreeze is supported only on the CPU", "set device = \"cpu\"");
-  }
   const kernels::Functions& functions = kernels::functions_for(device);
   void* const queue = default_stream_of(device);
   functions.add(nullptr, nullptr, nullptr, 0, queue);

@@ -296,7 +296,7 @@ struct TrainingOptions {
   // with statistics = "moving".
   std::vector<std::string> freeze = {};
   // Layers of `freeze` that begin to learn with an epoch (from 1), their solver's state then being
-  // zero: "LAYERS:EPOCH", with a name or pattern. Only on the CPU.
+  // zero: "LAYERS:EPOCH", with a name or pattern.
   std::vector<std::string> unfreeze = {};
   BatchNormalizationStatistics batch_normalization_statistics =
       BatchNormalizationStatistics::moving;

@@ -133,7 +133,7 @@ class OnCpu {
     TrainingOptions here = options;
     here.device = "cpu";
     here.precision = {.type = Precision::fp32, .loss_scale = options.precision.scale_of_losses()};
-    here.freeze = {};  // all gradients are compared, and a device computes all of them
+    here.freeze = here.unfreeze = {};  // all gradients are compared, and a device computes all
     if (loss) {
       program_ = std::make_unique<FunctionLossProgram>(network_, here, inputs, *loss);
     } else {

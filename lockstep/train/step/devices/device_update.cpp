@@ -1,5 +1,7 @@
 #include "lockstep/train/step/devices/device_update.h"
 
+#include <utility>
+
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
@@ -11,12 +13,20 @@ namespace lockstep {
 DeviceUpdateSettings::DeviceUpdateSettings(const Network& network, const TrainingOptions& options)
     : threshold{options.solver.gradient_threshold, options.solver.gradient_threshold_method},
       loss_scale(options.precision.scale_of_losses()) {
-  for (const auto& l : network.parameters()) frozen.push_back(is_frozen(l.name, options.freeze));
+  for (const auto& p : network.parameters()) {
+    first_epochs.push_back(first_learning_epoch(p.name, options));
+  }
+}
+
+std::vector<bool> DeviceUpdateSettings::frozen_in(const UpdateScalars& scalars) const {
+  std::vector<bool> frozen;
+  for (const int64_t first : first_epochs) frozen.push_back(scalars.number_since(first) < 1);
+  return frozen;
 }
 
 DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateSettings& settings,
-                           const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror,
-                           DeviceIteration& iteration)
+                           std::vector<bool> frozen, const GradientLayout& layout, std::byte* sums,
+                           DeviceMirror& mirror, DeviceIteration& iteration)
     : network_(network),
       solver_(solver),
       layout_(layout),
@@ -24,7 +34,8 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateS
       iteration_(iteration),
       memory_(memory_of(network.device())),
       functions_(kernels::functions_for(network.device())),
-      settings_(settings) {
+      settings_(settings),
+      frozen_(std::move(frozen)) {
   memory_.activate();
   for (const auto& entry : layout.entries) {
     std::byte* const from_here = sums + entry.offset;
@@ -43,7 +54,7 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateS
     values_.push_back(gradients_.back().as<float>());
   }
   if (settings.waits()) place_squares();
-  of_all_ = UpdateOfAll::make(network, solver, values_, settings_.frozen, iteration);
+  of_all_ = UpdateOfAll::make(network, solver, values_, frozen_, iteration);
 }
 
 size_t DeviceUpdate::count(size_t parameter) const {
@@ -53,12 +64,12 @@ size_t DeviceUpdate::count(size_t parameter) const {
 
 // Frozen parameters have no blocks, because their gradients are not used.
 size_t DeviceUpdate::blocks(size_t parameter) const {
-  return settings_.frozen[parameter] ? 0 : kernels::norm_blocks(count(parameter));
+  return frozen_[parameter] ? 0 : kernels::norm_blocks(count(parameter));
 }
 
 void DeviceUpdate::place_squares() {
   size_t bytes = 0;
-  for (size_t p = 0; p < settings_.frozen.size(); ++p) bytes += blocks(p) * sizeof(double);
+  for (size_t p = 0; p < frozen_.size(); ++p) bytes += blocks(p) * sizeof(double);
   squares_ = allocate(bytes, network_.device());
   squares_here_ = std::make_unique<Pinned>(memory_, bytes);
 }
@@ -72,22 +83,22 @@ void DeviceUpdate::convert() {
 std::vector<double> DeviceUpdate::cut(double observations) {
   void* const stream = iteration_.stream();
   if (settings_.threshold.of_elements()) {
-    for (size_t p = 0; p < settings_.frozen.size(); ++p) {
-      if (!settings_.frozen[p])
+    for (size_t p = 0; p < frozen_.size(); ++p) {
+      if (!frozen_[p])
         functions_.limit(values_[p], count(p), settings_.threshold.most(observations), stream);
     }
-    return std::vector<double>(settings_.frozen.size(), observations);
+    return std::vector<double>(frozen_.size(), observations);
   }
   auto* next = squares_.as<double>();
-  for (size_t p = 0; p < settings_.frozen.size(); ++p) {
-    if (!settings_.frozen[p]) functions_.block_squares(values_[p], count(p), next, stream);
+  for (size_t p = 0; p < frozen_.size(); ++p) {
+    if (!frozen_[p]) functions_.block_squares(values_[p], count(p), next, stream);
     next += blocks(p);
   }
   memory_.copy_to_host(squares_here_->data(), squares_.data(), squares_.bytes(), stream);
   memory_.synchronize(stream);
   std::vector<std::vector<double>> by_parameter;
   const auto* here = reinterpret_cast<const double*>(squares_here_->data());
-  for (size_t p = 0; p < settings_.frozen.size(); ++p) {
+  for (size_t p = 0; p < frozen_.size(); ++p) {
     by_parameter.emplace_back(here, here + blocks(p));
     here += blocks(p);
   }

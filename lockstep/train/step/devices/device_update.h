@@ -19,7 +19,9 @@ struct DeviceUpdateSettings {
 
   GradientThreshold threshold;
   double loss_scale = 1;
-  std::vector<bool> frozen;  // by parameter
+  // By parameter: the first epoch in which it learns, and whether it is frozen in an iteration.
+  std::vector<int64_t> first_epochs;
+  std::vector<bool> frozen_in(const UpdateScalars& scalars) const;
 
   // Whether the update waits for the device, which is the case for thresholds of norms.
   bool waits() const { return threshold.wanted() && !threshold.of_elements(); }
@@ -28,10 +30,13 @@ struct DeviceUpdateSettings {
 // One thread at a time. Work is added to the stream of the iteration.
 class DeviceUpdate {
  public:
-  // `sums`: in the layout of the plans' gradients, on the network's device. Keeps references.
+  // `sums`: in the layout of the plans' gradients, on the network's device. `frozen`: by parameter,
+  // those that are not updated. Keeps references to the others.
   DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateSettings& settings,
-               const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror,
-               DeviceIteration& iteration);
+               std::vector<bool> frozen, const GradientLayout& layout, std::byte* sums,
+               DeviceMirror& mirror, DeviceIteration& iteration);
+
+  const std::vector<bool>& frozen() const { return frozen_; }
 
   // Limits gradients, updates the parameters and their packed copies, and has digests returned for
   // a slot. The device must have finished earlier work for that slot.
@@ -54,6 +59,7 @@ class DeviceUpdate {
   DeviceMemory& memory_;
   const kernels::Functions& functions_;
   const DeviceUpdateSettings& settings_;
+  const std::vector<bool> frozen_;
 
   // Row-major sums by parameter, and the conversions that fill them.
   std::vector<Memory> gradients_, scratch_;

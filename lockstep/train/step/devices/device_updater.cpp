@@ -1,5 +1,7 @@
 #include "lockstep/train/step/devices/device_updater.h"
 
+#include <utility>
+
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/options/options.h"
@@ -24,13 +26,28 @@ DeviceUpdater::DeviceUpdater(Network& network, Solver& solver, const TrainingOpt
 }
 
 void DeviceUpdater::bind(std::byte* gradient_sum) {
+  gradient_sum_ = gradient_sum;
   iteration_->forget();
-  update_.emplace(network_, solver_, settings_, layout_, gradient_sum, mirror_, *iteration_);
+  update_.reset();
 }
 
 void DeviceUpdater::apply(const UpdateScalars& scalars, size_t slot) {
   memory_.activate();
+  std::vector<bool> frozen = settings_.frozen_in(scalars);
+  if (!update_ || update_->frozen() != frozen) make_update(std::move(frozen));
   update_->add(scalars, slot);
+}
+
+// Layers that begin to learn get places in the update, so recordings of earlier ones end. What is
+// under way still uses the memory of the update before.
+void DeviceUpdater::make_update(std::vector<bool> frozen) {
+  if (update_) {
+    iteration_->wait();
+    wait();
+    iteration_->forget();
+  }
+  update_.emplace(network_, solver_, settings_, std::move(frozen), layout_, gradient_sum_, mirror_,
+                  *iteration_);
 }
 
 void DeviceUpdater::wait() { memory_.synchronize(memory_.default_stream()); }

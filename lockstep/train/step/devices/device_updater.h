@@ -1,8 +1,10 @@
 // Updates on a device, with digests and copies of its values.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lockstep/train/step/devices/device_mirror.h"
 #include "lockstep/train/step/devices/device_update.h"
@@ -12,8 +14,8 @@ namespace lockstep {
 
 class DeviceUpdater final : public Updater {
  public:
-  // All references must stay alive. Uses freeze, loss_scale, gradient_threshold and its method of
-  // the options. Work is added to `iteration`.
+  // All references must stay alive. Uses freeze, unfreeze, loss_scale, gradient_threshold and its
+  // method of the options. Work is added to `iteration`.
   DeviceUpdater(Network& network, Solver& solver, const TrainingOptions& options,
                 const GradientLayout& layout, std::shared_ptr<DeviceIteration> iteration);
 
@@ -29,6 +31,8 @@ class DeviceUpdater final : public Updater {
   void values_changed() override;
 
  private:
+  void make_update(std::vector<bool> frozen);
+
   Network& network_;
   Solver& solver_;
   const DeviceUpdateSettings settings_;
@@ -36,6 +40,7 @@ class DeviceUpdater final : public Updater {
   DeviceMemory& memory_;
   const std::shared_ptr<DeviceIteration> iteration_;
   DeviceMirror mirror_;
+  std::byte* gradient_sum_ = nullptr;
   std::optional<DeviceUpdate> update_;
 };
 
