@@ -216,7 +216,7 @@ void LayerBuilder::follow_moments(const Value& mean_state, const Value& variance
   const int k_mean = first + state_of(mean_state), k_variance = first + state_of(variance_state);
   note("moments", {mean_state, variance_state, mean, variance});
   if (!training()) return;
-  // The count is the last element of both.
+  // The count travels as the last element of both outputs.
   const auto number = [&](const Value& of) {
     return number_of(count != nullptr ? ops::concat({of, *count}, 0) : of);
   };

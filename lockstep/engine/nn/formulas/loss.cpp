@@ -279,6 +279,7 @@ LossValues add_loss_of(Graph& graph, const std::string& loss, const LoweredValue
   if (prediction.lengths < 0) {
     return add_loss_of_rows(graph, loss, prediction.value, shape, {shape[0]}, scaling);
   }
+  // Each step is an observation of the loss; those after the ends do not count.
   const int64_t n = shape[0], steps = shape[1];
   GraphBuilder builder(graph, "loss");
   const Value output(&builder, prediction.value), lengths(&builder, prediction.lengths);
