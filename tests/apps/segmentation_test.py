@@ -159,10 +159,10 @@ class Segmentation(CommandTest):
             self.assertEqual(one["digest"], self.train(name + "-2", "--set", "threads=3", *loss))
             self.assertEqual(one["digest"], self.train(name + "-3", "--set", "threads=1", "--set", "workers=2", *loss))
             self.assertGreater(one["validation_metrics"]["dice"], 0.3)
-        self.assertEqual(len(set(digests.values())), 3)
+        self.assertNotEqual(digests["dice"], digests["both"])
         dice, both, own = (self.evaluated(name, "images", "--targets", "masks") for name in ("dice", "both", "own"))
         self.assertLess(dice["loss"], 1)
-        self.assertAlmostEqual(both["loss"], own["loss"], delta=0.02)  # the same loss, rounded otherwise
+        self.assertAlmostEqual(both["loss"], own["loss"], delta=0.02)  # the same loss
         said = self.refuse("train", "job.toml", "--set", "network.loss=dice")
         self.assertIn("[network] unknown loss `dice`\nhint: did you mean `dice_loss`?", said)
         self.says("class_weights of pixels are for the loss cross_entropy", "train", "job.toml", "--set",
