@@ -180,7 +180,9 @@ TEST(LabelLosses, SoftDiceLeavesOutWhatHasNoClass) {
   EXPECT_EQ(slopes[4], 0);
   for (const float slope : slopes) EXPECT_TRUE(std::isfinite(slope));
   // Without any class it is 0, and one label for each observation is possible, too.
-  expect_near(ops::dice_loss(p, y * 0 + 7, {}, {.ignore_index = 7}), {0});
+  expect_near(ops::dice_loss(p, Tensor::from(std::vector<int32_t>{7, 7, 7}, {1, 3}), {},
+                             {.ignore_index = 7}),
+              {0});
   expect_near(ops::dice_loss(Tensor::from(Floats{0.25f, 0.75f}, {1, 2}),
                              Tensor::from(std::vector<int32_t>{1}, {1})),
               {(1 - 1 / 1.25 + 1 - 2.5 / 2.75) / 2});
