@@ -28,7 +28,8 @@ class Maker {
         large_(dice_.chance(2)),
         tape_(dice_.chance(40)),
         // Drawn by itself, so that other cases stay as they were.
-        dense_behind_images_(Dice(seed, number, 5).chance(4)) {}
+        dense_behind_images_(Dice(seed, number, 5).chance(4)),
+        known_(Dice(seed, number, 8).chance(30)) {}
 
   Json make() {
     if (dense_behind_images_) return make_dense_behind_images();
@@ -109,23 +110,35 @@ class Maker {
     const bool shared = layer["type"] == "shared";
     const Json& what = shared ? layers_[owner_of(layer["layer"])] : layer;
     const bool input = from.empty();
+    const int64_t steps = input ? 0 : values_[from[0]].steps, after = steps_after(layer, from);
     const auto measured = input ? measure({{"type", "relu"}}, {shape_of_input(layer)})
-                                : measure(what, shapes_of(from));
-    if (!input && normalizes_alone(what, values_[from[0]].shape)) return false;
-    if (!measured || !affordable(*measured, shared)) return false;
+                                : measure(what, shapes_of(from), steps);
+    if (!input && normalizes_alone(what, values_[from[0]])) return false;
+    if (!measured || !affordable(*measured, shared, std::max<int64_t>(after, 1))) return false;
     layer["name"] = "layer_" + std::to_string(layers_.size());
     if (!input) layer["inputs"] = names_of(from);
     for (size_t i : from) values_[i].read = true;
-    values_.push_back({layer["name"], measured->shape, false});
+    values_.push_back({layer["name"], measured->shape, false, after});
     layers_.push_back(std::move(layer));
     return true;
   }
 
+  int64_t steps_after(const Json& layer, const std::vector<size_t>& from) const {
+    if (from.empty()) return 0;
+    const Value& x = values_[from[0]];
+    if (layer["type"] == "pixels_to_steps") return x.shape[1] * x.shape[2];
+    const bool ends = layer["type"] == "last_step" || layer["type"] == "global_average_pooling1d";
+    return ends ? 0 : x.steps;
+  }
+
   // Whether a layer would normalize over one value, which trainings refuse.
-  bool normalizes_alone(const Json& layer, const Shape& x) {
+  bool normalizes_alone(const Json& layer, const Value& input) {
     const std::string type = layer["type"];
-    const int64_t values = x.elements(), places = values / x[0];
+    const Shape& x = input.shape;
+    const int64_t values = x.elements();
+    const int64_t places = values / x[0] * std::max<int64_t>(input.steps, 1);
     if (type == "layer_normalization") return values == 1;
+    if (type == "channel_normalization") return x[0] == 1;
     if (type == "instance_normalization") return places == 1;
     if (type == "group_normalization") return values <= layer["groups"].get<int64_t>();
     if (type != "batch_normalization" || places > 1) return false;
@@ -146,10 +159,10 @@ class Maker {
     return Shape(dims);
   }
 
-  bool affordable(const Measured& m, bool shared) {
+  bool affordable(const Measured& m, bool shared, int64_t steps) {
     const int64_t parameters = shared ? 0 : m.parameters;
-    const int64_t elements = elements_ + m.shape.elements() * rows_;
-    const int64_t multiplications = multiplications_ + m.multiplications * rows_;
+    const int64_t elements = elements_ + m.shape.elements() * rows_ * steps;
+    const int64_t multiplications = multiplications_ + m.multiplications * rows_ * steps;
     if (elements > (large_ ? kElementsOfLarge : kElements) ||
         multiplications > (large_ ? kMultiplicationsOfLarge : kMultiplications) ||
         parameters_ + parameters > (dense_behind_images_ ? kParametersBehindImages : kParameters)) {
@@ -177,8 +190,11 @@ class Maker {
   void try_to_add() {
     for (int attempt = 0; attempt < 20; ++attempt) {
       const size_t on = some_value();
-      const std::string type = dice_.pick(types_for(values_[on].shape));
-      if (type == "shared") {
+      if (values_[on].steps > 0) continue;
+      const std::string type = dice_.pick(types_for(values_[on].shape, known_));
+      if (type == "pixels_to_steps") {
+        if (add_steps(on)) return;
+      } else if (type == "shared") {
         if (add_shared(on)) return;
       } else if (type == "addition" || type == "multiplication" || type == "concatenation") {
         if (add_join(type, on)) return;
@@ -188,9 +204,39 @@ class Maker {
     }
   }
 
+  // The pixels of an image as a sequence, some layers of its steps, and one result.
+  bool add_steps(size_t on) {
+    constexpr int64_t most = 300;
+    const Shape& x = values_[on].shape;
+    const int64_t reserved = std::max<int64_t>(x[0], 100) * rows_;  // for the last layer
+    elements_ += reserved;
+    if (x[1] * x[2] > most || !add({{"type", "pixels_to_steps"}}, {on})) {
+      elements_ -= reserved;
+      return false;
+    }
+    for (int64_t i = dice_.between(0, 2); i > 0; --i) {
+      Json layer{{"type", dice_.pick<std::string>({"batch_normalization", "batch_normalization",
+                                                   "fully_connected", "gru", "self_attention",
+                                                   "layer_normalization", "hard_swish"})}};
+      if (layer["type"] == "gru") {
+        layer["units"] = dice_.between(1, 9);
+      } else if (layer["type"] == "self_attention") {
+        layer["causal"] = dice_.chance(50);
+      } else {
+        layer = draw_layer(dice_, layer["type"], values_.back().shape);
+      }
+      add(layer, {values_.size() - 1});
+    }
+    elements_ -= reserved;
+    const char* const end = dice_.chance(50) ? "last_step" : "global_average_pooling1d";
+    return add({{"type", end}}, {values_.size() - 1});
+  }
+
   bool add_shared(size_t on) {
     std::vector<std::string> owners;
     for (const auto& layer : layers_) {
+      const bool of_steps = layer.contains("inputs") && takes_steps(layer);
+      if (of_steps) continue;
       const std::string type = layer["type"];
       if (type.find("convolution") != std::string::npos || type == "fully_connected" ||
           type.find("_normalization") != std::string::npos || type == "tanh") {
@@ -212,6 +258,10 @@ class Maker {
     return fits && add({{"type", "shared"}, {"layer", owner}}, {on});
   }
 
+  bool takes_steps(const Json& layer) const {
+    return values_[place_of(layer["inputs"][0])].steps > 0;
+  }
+
   size_t place_of(const std::string& name) const {
     for (size_t i = 0; i < values_.size(); ++i) {
       if (values_[i].name == name) return i;
@@ -223,7 +273,7 @@ class Maker {
     std::vector<size_t> fitting;
     for (size_t i = 0; i < values_.size(); ++i) {
       const auto shapes = shapes_of({on, i});
-      if (measure({{"type", type}}, shapes)) fitting.push_back(i);
+      if (values_[i].steps == 0 && measure({{"type", type}}, shapes)) fitting.push_back(i);
     }
     if (fitting.empty()) return false;
     std::vector<size_t> from{on};
@@ -316,6 +366,7 @@ class Maker {
   Dice dice_;
   bool large_, tape_;
   const bool dense_behind_images_;
+  const bool known_;        // draws layers of known networks, too
   bool over_rows_ = false;  // a layer normalizes vectors over the observations of a shard
   int64_t rows_ = 1;
   int64_t elements_ = 0, multiplications_ = 0, parameters_ = 0;

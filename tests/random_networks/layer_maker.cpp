@@ -16,7 +16,8 @@ const std::vector<int64_t> kChannels{1,  1,  2,  2,  3,  3,  4,  5,  6,  7,  8,
                                      8,  9,  10, 11, 12, 13, 15, 16, 16, 16, 17,
                                      20, 24, 31, 32, 32, 33, 40, 48, 64, 65};
 
-Json input_of(const Shape& shape) {
+Json input_of(const Shape& shape, int64_t steps = 0) {
+  if (steps > 0) return {{"type", "sequence_input"}, {"channels", shape[0]}};
   switch (shape.rank()) {
     case 1:
       return {{"type", "feature_input"}, {"features", shape[0]}};
@@ -122,13 +123,14 @@ bool is_window(const std::string& type, const char* kind) { return type.find(kin
 
 }  // namespace
 
-std::optional<Measured> measure(const Json& layer, const std::vector<Shape>& inputs) {
+std::optional<Measured> measure(const Json& layer, const std::vector<Shape>& inputs,
+                                int64_t steps) {
   Json network{{"layers", Json::array()}};
   Json with_inputs = layer;
   with_inputs["name"] = "layer";
   with_inputs["inputs"] = Json::array();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    Json input = input_of(inputs[i]);
+    Json input = input_of(inputs[i], steps);
     input["name"] = "in_" + std::to_string(i);
     with_inputs["inputs"].push_back(input["name"]);
     network["layers"].push_back(std::move(input));
@@ -151,7 +153,7 @@ std::optional<Measured> measure(const Json& layer, const std::vector<Shape>& inp
   }
 }
 
-std::vector<std::string> types_for(const Shape& shape) {
+std::vector<std::string> types_for(const Shape& shape, bool known) {
   std::vector<std::string> types{"fully_connected",
                                  "batch_normalization",
                                  "layer_normalization",
@@ -179,6 +181,17 @@ std::vector<std::string> types_for(const Shape& shape) {
                                  "shared",
                                  "batch_normalization"};
   const int axes = shape.rank() - 1;
+  if (known) {
+    types.insert(types.end(),
+                 {"hard_sigmoid", "hard_swish", "hard_swish", "layer_scale",
+                  "channel_normalization", "channel_normalization", "stochastic_depth"});
+  }
+  if (known && axes == 2) {
+    for (int i = 0; i < 2; ++i) {
+      types.insert(types.end(), {"adaptive_average_pooling2d", "squeeze_excitation", "upsampling2d",
+                                 "pixels_to_steps"});
+    }
+  }
   if (axes == 0) {
     types.insert(types.end(), {"fully_connected", "fully_connected", "fully_connected"});
     return types;
@@ -213,8 +226,20 @@ Json draw_layer(Dice& dice, const std::string& type, const Shape& input) {
     layer["alpha"] = dice.uniform(0.1, 2);
   } else if (type == "gelu") {
     layer["approximation"] = dice.pick<std::string>({"none", "tanh"});
-  } else if (type == "dropout") {
+  } else if (type == "dropout" || type == "stochastic_depth") {
     layer["probability"] = dice.pick<double>({0, 0.1, 0.5, 0.9});
+  } else if (type == "layer_scale") {
+    layer["initial"] = dice.pick<double>({1e-6, 0.1, 1});
+  } else if (type == "adaptive_average_pooling2d") {
+    layer["size"] = {dice.pick<int64_t>({1, 2, 3, 5, 7}), dice.pick<int64_t>({1, 2, 3, 4})};
+  } else if (type == "upsampling2d") {
+    layer["scale"] = per_axis(dice, 2, {1, 2, 2, 3});
+    layer["method"] = dice.pick<std::string>({"nearest", "bilinear"});
+  } else if (type == "squeeze_excitation") {
+    dice.chance(50) ? layer["units"] = dice.between(1, 9)
+                    : layer["ratio"] = a_divisor(dice, channels);
+    layer["activation"] = dice.pick<std::string>({"relu", "swish"});
+    layer["gate"] = dice.pick<std::string>({"sigmoid", "hard_sigmoid"});
   } else if (type == "reshape") {
     layer["size"] = draw_size(dice, input);
   }

@@ -14,8 +14,9 @@ namespace lockstep::random_networks {
 // A layer's result in a network under construction.
 struct Value {
   std::string name;
-  Shape shape;  // of one observation
+  Shape shape;  // of one observation; of a sequence of a step
   bool read = false;
+  int64_t steps = 0;  // of a sequence, into which an image was made
 };
 
 // Cost limits of one layer for one observation.
@@ -30,11 +31,12 @@ struct Measured {
   Shape shape;
   int64_t parameters = 0, multiplications = 0;
 };
+// `steps`: of the input, if it is a sequence.
 std::optional<Measured> measure(const nlohmann::ordered_json& layer,
-                                const std::vector<Shape>& inputs);
+                                const std::vector<Shape>& inputs, int64_t steps = 0);
 
-// Layer types with one input of this shape.
-std::vector<std::string> types_for(const Shape& shape);
+// Layer types with one input of this shape. `known`: with those of known networks, too.
+std::vector<std::string> types_for(const Shape& shape, bool known);
 
 // The type's fields at random. They need not fit: see measure().
 nlohmann::ordered_json draw_layer(Dice& dice, const std::string& type, const Shape& input);

@@ -1,6 +1,7 @@
 #include "tests/random_networks/sequence_maker.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "lockstep/base/error.h"
@@ -18,7 +19,10 @@ const std::vector<int64_t> kUnits{1, 2, 3, 4, 4, 5, 6, 8, 8, 9, 12, 16, 17};
 class SequenceMaker {
  public:
   SequenceMaker(uint64_t seed, uint64_t number)
-      : seed_(seed), number_(number), dice_(seed, number, 7) {}
+      : seed_(seed),
+        number_(number),
+        dice_(seed, number, 7),
+        more_(Dice(seed, number, 8).chance(35)) {}
 
   Json make() {
     Json description{{"seed", seed_}, {"case", number_}, {"form", "tape"}};
@@ -26,7 +30,9 @@ class SequenceMaker {
     const auto steps = dice_.pick<int64_t>({1, 2, 3, 5, 6, 7, 9});
     description["rows"] = rows;
     description["steps"] = steps;
-    description["lengths"] = draw_lengths(rows, steps);
+    const std::vector<int64_t> lengths = draw_lengths(rows, steps);
+    description["lengths"] = lengths;
+    one_step_ = std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == 1;
     begin();
     const int64_t layers = dice_.between(1, 5);
     for (int64_t i = 0; i < layers; ++i) {
@@ -77,7 +83,13 @@ class SequenceMaker {
     const size_t on = dice_.chance(75) || values_[0].channels == 0
                           ? last
                           : static_cast<size_t>(dice_.between(0, static_cast<int64_t>(last)));
-    const std::string type = dice_.pick(types_for(values_[on]));
+    std::vector<std::string> types = types_for(values_[on]);
+    if (more_ && values_[on].sequence) {
+      types.insert(types.end(),
+                   {"batch_normalization", "batch_normalization", "batch_normalization",
+                    "batch_normalization", "channel_normalization", "hard_swish", "layer_scale"});
+    }
+    const std::string type = dice_.pick(types);
     if (type != "addition" && type != "concatenation") return add(draw(type, values_[on]), {on});
     std::vector<size_t> fitting;
     for (size_t i = 0; i < values_.size(); ++i) {
@@ -148,6 +160,9 @@ class SequenceMaker {
       layer["units"] = dice_.pick(kUnits);
     } else if (type == "dropout") {
       layer["probability"] = dice_.pick<double>({0.1, 0.5});
+    } else if (type == "batch_normalization") {
+      layer["epsilon"] = dice_.pick<double>({1e-5, 1e-3, 0.1});
+      layer["momentum"] = dice_.pick<double>({0.01, 0.1, 1});
     }
     return layer;
   }
@@ -156,7 +171,9 @@ class SequenceMaker {
   bool add(Json layer, const std::vector<size_t>& from) {
     const std::string type = layer["type"];
     // One channel, normalized, is a constant.
-    const bool over_channels = type == "layer_normalization" || type == "transformer_block";
+    const bool over_channels = type == "layer_normalization" || type == "transformer_block" ||
+                               type == "channel_normalization";
+    if (type == "batch_normalization" && one_step_) return false;
     if (over_channels && values_[from[0]].channels == 1) return false;
     layer["name"] = "layer_" + std::to_string(layers_.size());
     layer["inputs"] = Json::array();
@@ -175,6 +192,8 @@ class SequenceMaker {
 
   const uint64_t seed_, number_;
   Dice dice_;
+  const bool more_;        // drawn by itself, so that other cases stay as they were
+  bool one_step_ = false;  // in all sequences
   Json layers_ = Json::array();
   std::vector<Known> values_;
 };

@@ -98,7 +98,26 @@ def activation(layer, x):
         return torch.sigmoid(x)
     if kind == "softplus":
         return torch.logaddexp(x, torch.zeros_like(x))
+    if kind == "hard_sigmoid":
+        return (x + 3).clamp(0, 6) / 6
+    if kind == "hard_swish":
+        return x * ((x + 3).clamp(0, 6) / 6)
     return None
+
+
+def squeeze_excitation(layer, x, value):
+    y = functional.linear(x.mean((2, 3)), value("reduce_weights"), value("reduce_bias"))
+    y = functional.relu(y) if layer["activation"] == "relu" else functional.silu(y)
+    y = functional.linear(y, value("expand_weights"), value("expand_bias"))
+    y = torch.sigmoid(y) if layer["gate"] == "sigmoid" else (y + 3).clamp(0, 6) / 6
+    return x * y[:, :, None, None]
+
+
+def upsampled(layer, x):
+    size = [n * s for n, s in zip(x.shape[2:], as_list(layer["scale"], 2))]
+    if layer["method"] == "nearest":
+        return functional.interpolate(x, size, mode="nearest")
+    return functional.interpolate(x, size, mode="bilinear", align_corners=False)
 
 
 def philox(counter, key):
@@ -131,10 +150,12 @@ def random_words(seed, use, a, b, c, count):
 def dropped(layer, x, key, step):
     seed, iteration, first_row = step
     least = int(layer["probability"] * 2.0 ** 32)
-    per_row = x[0].numel()
+    whole = layer["type"] == "stochastic_depth"  # one number for each observation
+    per_row = 1 if whole else x[0].numel()
     keep = numpy.stack([random_words(seed, 2, key, iteration, first_row + row, per_row) >= least
                         for row in range(x.shape[0])])
-    mask = torch.from_numpy(keep).reshape(x.shape).to(x.dtype)
+    shape = [x.shape[0]] + [1] * (x.dim() - 1) if whole else x.shape
+    mask = torch.from_numpy(keep).reshape(shape).to(x.dtype)
     return x * mask / (1 - layer["probability"])
 
 
@@ -176,6 +197,7 @@ class Run:
         self.head, self.values, self.dtype = head, values, dtype
         self.training, self.step, self.narrow = training, step, narrow
         self.results = {}
+        self.pixel_steps = set()  # results that are sequences of pixels
         self.lengths = torch.tensor(head["lengths"]) if "lengths" in head else None
         self.statistics = []  # (layer that has the state, mean, variance, momentum), in order
 
@@ -193,6 +215,9 @@ class Run:
                 y = self.normalized(owner, next(inputs))
             else:
                 y = self.compute(layer, owner, [self.results[i] for i in given])
+                if layer["type"] == "pixels_to_steps" or (given[0] in self.pixel_steps
+                                                          and y.dim() == 3):
+                    self.pixel_steps.add(name)
                 if self.noise is not None:
                     y = Jitter.apply(y, self.noise, 2.0 ** (-8 if self.narrow else -23))
             if self.narrow:
@@ -214,8 +239,14 @@ class Run:
 
     def compute(self, layer, owner, inputs):
         kind, x = layer["type"], inputs[0]
-        if self.lengths is not None:
-            y = torch_sequences.of_sequences(layer, inputs, self.lengths,
+        lengths = self.lengths
+        if layer["inputs"][0] in self.pixel_steps:
+            lengths = torch.full((x.shape[0],), x.shape[1])
+        if lengths is not None:
+            if kind == "batch_normalization" and x.dim() == 3:
+                return torch_sequences.packed(x, lengths,
+                                              lambda rows: self.normalization(layer, owner, rows))
+            y = torch_sequences.of_sequences(layer, inputs, lengths,
                                              lambda name: self.value(owner, name))
             if y is not None:
                 return y
@@ -236,7 +267,17 @@ class Run:
             return self.normalization(layer, owner, x)
         if kind == "softmax":
             return torch.softmax(x, 1)
-        if kind == "dropout":
+        if kind == "pixels_to_steps":
+            return x.flatten(2).transpose(1, 2)
+        if kind == "adaptive_average_pooling2d":
+            return functional.adaptive_avg_pool2d(x, as_list(layer["size"], 2))
+        if kind == "upsampling2d":
+            return upsampled(layer, x)
+        if kind == "squeeze_excitation":
+            return squeeze_excitation(layer, x, lambda name: self.value(owner, name))
+        if kind == "layer_scale":
+            return x * along_channels(self.value(owner, "scale"), x)
+        if kind in ("dropout", "stochastic_depth"):
             key = self.head["keys"][layer["name"]]
             return dropped(layer, x, key, self.step) if self.training else x
         if kind == "flatten":
@@ -256,6 +297,10 @@ class Run:
 
     def normalization(self, layer, owner, x):
         kind, scale, shift = layer["type"], self.value(owner, "scale"), self.value(owner, "shift")
+        if kind == "channel_normalization":
+            y = functional.layer_norm(x.movedim(1, -1), x.shape[1:2], scale, shift,
+                                      layer["epsilon"])
+            return y.movedim(-1, 1)
         if kind != "batch_normalization":
             groups = {"layer_normalization": 1, "instance_normalization": x.shape[1]}
             groups = groups.get(kind) or layer["groups"]

@@ -10,6 +10,14 @@ def valid(x, lengths):
     return (torch.arange(x.shape[1])[None, :] < lengths[:, None])[:, :, None]
 
 
+def packed(x, lengths, compute):
+    """What `compute` makes of the valid steps as observations, one after another."""
+    rows = valid(x, lengths)[:, :, 0]
+    if not bool(rows.any()):
+        return torch.zeros_like(x)
+    return torch.zeros_like(x).index_put((rows,), compute(x[rows]))
+
+
 def cut(y, lengths):
     return torch.where(valid(y, lengths), y, torch.zeros_like(y)) if y.dim() == 3 else y
 
@@ -122,9 +130,11 @@ def of_sequences(layer, inputs, lengths, p):
         return convolution(layer, x, p)
     if kind == "position_embedding":
         return x + p("weights")[:x.shape[1]]
+    if kind == "layer_scale":
+        return x * p("scale")
     if kind == "rms_normalization":
         return x / torch.sqrt((x * x).mean(2, keepdim=True) + layer["epsilon"]) * p("scale")
-    if kind == "layer_normalization":
+    if kind in ("layer_normalization", "channel_normalization"):
         return functional.layer_norm(x, x.shape[2:], p("scale"), p("shift"), layer["epsilon"])
     if kind == "fully_connected":
         return functional.linear(x, p("weights"), p("bias"))
