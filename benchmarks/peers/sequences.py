@@ -6,7 +6,8 @@ Lockstep: trainings by benchmarks/train/sequences.cpp, with shuffling, metrics a
 sequences_step.py, in each way that it has. Short runs alternate; the figures are medians over the
 rounds: steps of sequences (tokens) a second, time / Lockstep's, processor milliseconds of an
 iteration (other programs on the machine change them less), and the MiB that a process has had
-resident at most. --python may be given several times: interpreters that have PyTorch.
+resident at most. --python may be given several times: interpreters that have PyTorch, by default
+this one. The last line of a network names the fastest of all ways, and its time / Lockstep's.
 
 usage: sequences.py [NETWORK...] [--program P] [--python P]... [--without WAY]... [--seconds S] [--rounds N]
 """
@@ -16,6 +17,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 
 import lockstep_runs
 
@@ -65,7 +67,7 @@ def measure(name, options):
         for who, call in calls.items():
             if not any("failed" in result for result in results[who]):
                 results[who].append(run(call))
-    rows, ours = [], None
+    rows, ours, best = [], None, None
     steps = network[6] * (network[4] + network[5]) / 2
     for who, runs in results.items():
         if "failed" in runs[-1]:
@@ -73,13 +75,17 @@ def measure(name, options):
             continue
         median = {key: statistics.median(r[key] for r in runs)
                   for key in ("seconds", "processor", "mib")}
-        ours = ours or median
+        ours = median if len(who) == 1 else ours
         label = f"PyTorch {runs[0]['version'].split('+')[0]}, {who[1]}" if len(who) > 1 else who[0]
+        if len(who) > 1 and (best is None or median["seconds"] < best[0]):
+            best = median["seconds"], label
         rows.append([label, f"{steps / median['seconds']:,.0f}",
-                     f"{median['seconds'] / ours['seconds']:.2f}",
+                     f"{median['seconds'] / ours['seconds']:.2f}" if ours else "",
                      f"{1e3 * median['processor']:.1f}", f"{median['mib']:.0f}"])
     print(f"\n{title(name)}")
     lockstep_runs.print_table(["", "steps/s", "time / ours", "processor ms", "MiB"], rows)
+    if ours and best:
+        print(f"the best: {best[1]}: {best[0] / ours['seconds']:.2f}")
 
 
 def main():
@@ -92,6 +98,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    options.python = options.python or [sys.executable]
     machine = lockstep_runs.machine()
     print(f"{machine['processor']}, load {machine['load_before']:.1f}")
     for name in options.networks or NETWORKS:
