@@ -125,6 +125,13 @@ void check_options_of_tables(const JobData& data) {
   }
 }
 
+void check_options_of_sequences(const JobData& data) {
+  JobData others = data;
+  // Texts as targets by step.
+  if (!data.target_columns.empty()) others.categories.clear();
+  refuse_options_of_images(others, "sequences");
+}
+
 void check_options_of_texts(const JobData& data) {
   refuse_options_of_images(data, "texts");
   if (!data.targets.empty()) refuse_option("targets", "texts");

@@ -20,6 +20,8 @@ void refuse_options_of_images(const JobData& data, const char* what);
 void refuse_columns(const JobData& data, const char* what);
 // Of images and tables.
 void check_options_of_tables(const JobData& data);
+// Of sequences of numbers.
+void check_options_of_sequences(const JobData& data);
 // Of texts.
 void check_options_of_texts(const JobData& data);
 

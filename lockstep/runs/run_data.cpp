@@ -271,7 +271,7 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
   const bool sequences = takes_only_sequences(built);
   refuse_options_of_texts(job.data, sequences ? "sequences of numbers" : "images and tables");
   if (sequences) {
-    refuse_options_of_images(job.data, "sequences");
+    check_options_of_sequences(job.data);
   } else {
     check_options_of_tables(job.data);
   }

@@ -271,7 +271,8 @@ metrics = ["size: rmse", "sort: accuracy"]
 
     STEPS = """[data]
 train = "waves"
-target_columns = ["force", "up", "down"]
+target_columns = ["force", "kind"]
+categories = "kind"
 validation_fraction = 0.2
 {data}
 [network]
@@ -293,12 +294,13 @@ metrics = ["force: rmse", "way: accuracy"]
     @staticmethod
     def wave(i, t):
         x, y = math.sin(0.7 * t + i), math.cos(0.4 * t + 2 * i)
-        return x, y, 300 * (0.5 * x - y), int(x > 0), int(x <= 0)
+        return x, y, 300 * (0.5 * x - y), "up" if x > 0 else "down"
 
-    def waves(self, folder, count):
+    def waves(self, folder, count, columns=(0, 1, 2, 3), header=True, only=None):
         for i in range(count):
-            rows = [",".join(map(str, self.wave(i, t))) for t in range(6 + 5 * i % 13)]
-            self.put(f"{folder}/{i:02}.csv", "\n".join(["x,y,force,up,down"] + rows) + "\n")
+            steps = [self.wave(i, t) for t in range(6 + 5 * i % 13)]
+            rows = [["x", "y", "force", "kind"]] * header + [s for s in steps if only in (None, s[3])]
+            self.put(f"{folder}/{i:02}.csv", "".join(",".join(str(row[k]) for k in columns) + "\n" for row in rows))
 
     def test_outputs_by_step(self):
         self.waves("waves", 20)
@@ -321,8 +323,8 @@ metrics = ["force: rmse", "way: accuracy"]
                   for i in range(7) for t in range(6 + 5 * i % 13)]
         self.assertEqual([entry["file"] for entry in predicted], [name for name, *_ in wanted])
         right, squares, loss = 0, 0, 0
-        for entry, (_, force, up, _) in zip(predicted, wanted):
-            kind, outputs = "up" if up else "down", entry["outputs"]
+        for entry, (_, force, kind) in zip(predicted, wanted):
+            outputs = entry["outputs"]
             scores = {one["class"]: one["score"] for one in outputs["way"]["top"]}
             error = outputs["force"]["values"]["force"] - force
             right += self.best(outputs["way"]) == kind
@@ -334,6 +336,22 @@ metrics = ["force: rmse", "way: accuracy"]
         self.assertAlmostEqual(result["loss"], loss / len(wanted), delta=1e-4 * result["loss"])
         self.assertGreater(right / len(wanted), 0.9)
         self.assertLess(rmse, 100)
+        # Files without targets, in another order, and without names.
+        for columns, header in (((1, 0), True), ((3, 1, 0), True), ((0, 1), False)):
+            self.waves("bare", 7, columns, header)
+            self.assertEqual(self.named("bare"), [entry["outputs"] for entry in predicted], columns)
+        # Files that lack a kind, and one that has another.
+        self.waves("ups", 7, (3, 0, 2, 1), only="up")
+        self.assertGreater(self.evaluated("ups")["metrics"]["way: accuracy"], 0.5)
+        self.put("ups/03.csv", "x,y,force,kind\n1,2,3,upp\n")
+        said = self.refuse("evaluate", "run", "ups")
+        self.assertIn("03.csv has `kind=upp`, which the training did not have", said)
+        self.assertIn("`kind=up`", said)
+        for data, expected in (('categories = "sort"', "`sort` is not one of the targets by step"),
+                               ('label_column = "kind"\ncategories = "kind"', "in two ways"),
+                               ('categories = ""', "(kind)")):
+            self.put("job.toml", self.STEPS.format(data="", way="lstm").replace('categories = "kind"', data))
+            self.assertIn(expected, self.refuse("train", "job.toml", "--check"), data)
 
     def test_outputs_by_step_and_by_sequence_are_refused(self):
         self.waves("waves", 6)

@@ -104,6 +104,9 @@ struct SequenceFolderOptions {
   // out, with a notice, of files whose steps have no such targets.
   std::string known_label = {};
   std::vector<std::string> known_targets = {};
+  // Columns of texts among the targets, as in CsvOptions: each text of the files becomes a target,
+  // `column=text`; those of a training are kept, and a step with another text is an error.
+  std::vector<std::string> categories = {};
 };
 
 // The sequences of a folder and of the folders below: a .csv or .tsv file for each, with a line for
@@ -117,7 +120,8 @@ struct SequenceFolderOptions {
 // may be a step or the names that pandas gives, for files outside the folders of classes, for
 // folders that hold parts of a data set (`train`, `test`, ...) in place of classes, for a folder
 // without sequences, for columns of targets that a file has not, for a class that is not among
-// `classes`, and for one step without a next one. Throws InvalidArgument for targets in two ways.
+// `classes`, for texts that are not targets of the training, and for one step without a next one.
+// Throws InvalidArgument for targets in two ways, and for categories that are not targets.
 // Thread-safe.
 DatastorePtr sequence_folder(const std::string& path, const SequenceFolderOptions& options = {});
 // The same for these files, and for all files of folders among them; all are of one class, "".

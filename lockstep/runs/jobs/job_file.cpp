@@ -310,8 +310,8 @@ void JobData::visit(FieldVisitor& v) {
          "metrics are in the data's units, the loss is not",
          {"none", "z-score", "rescale-zero-one"});
   visit_names(v, "categories", categories,
-              "tables, also of targets next to images: columns of texts; each text becomes a "
-              "feature or target that is 0 or 1");
+              "tables, also of targets next to images, and targets by step: columns of texts; "
+              "each text becomes a feature or target that is 0 or 1");
   v.text("category_encoding", category_encoding,
          "tables: the network sees the features of categories as they are (\"one-hot\"), or begins "
          "with a learned vector for each category (\"embedding\")",

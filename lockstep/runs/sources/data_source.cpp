@@ -226,6 +226,7 @@ SequenceFolderOptions sequence_options(const TableOptions& tables, size_t input,
   options.targets = tables.targets;
   options.known_label = tables.columns.label;
   options.known_targets = tables.columns.target;
+  options.categories = tables.categories;
   return options;
 }
 

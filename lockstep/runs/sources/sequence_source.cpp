@@ -8,6 +8,7 @@
 #include "lockstep/data/datastores/described.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/runs/sources/data_source.h"
+#include "lockstep/runs/sources/target_table.h"
 
 namespace lockstep {
 namespace {
@@ -50,7 +51,9 @@ SequenceTargets targets_of_model(const Model& model, SequenceTargets given) {
     return {.label_column = columns.label};
   }
   const std::string& targets = model.preparation.targets;
-  if (targets == "columns") return {.columns = columns.target};
+  if (targets == "columns") {
+    return {.columns = columns_of_targets(columns.target, model.preparation.categories)};
+  }
   return {.targets = targets};
 }
 

@@ -42,10 +42,7 @@ std::vector<std::string> target_columns_of(const std::string& name, const Target
                     "it has the names of the images: call it `file`");
   }
   std::vector<std::string> columns = table.columns;
-  for (const std::string& target : columns.empty() ? table.known : std::vector<std::string>()) {
-    const std::string column = column_of(target, table.categories);
-    if (columns.empty() || columns.back() != column) columns.push_back(column);
-  }
+  if (columns.empty()) columns = columns_of_targets(table.known, table.categories);
   if (columns.empty()) {
     std::copy_if(all.begin() + 1, all.end(), std::back_inserter(columns), [&](const auto& column) {
       return std::ranges::find(table.others, column) == table.others.end();
@@ -121,6 +118,16 @@ std::vector<int64_t> places_of(const Datastore& inputs, const std::string& name,
 }
 
 }  // namespace
+
+std::vector<std::string> columns_of_targets(const std::vector<std::string>& targets,
+                                            const std::vector<std::string>& categories) {
+  std::vector<std::string> columns;
+  for (const std::string& target : targets) {
+    const std::string column = column_of(target, categories);
+    if (columns.empty() || columns.back() != column) columns.push_back(column);
+  }
+  return columns;
+}
 
 DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
                                const TargetTable& table) {

@@ -1,4 +1,4 @@
-// Tables with the targets of images.
+// Tables with the targets of images, and columns of texts among targets.
 #pragma once
 
 #include <string>
@@ -17,6 +17,10 @@ struct TargetTable {
   std::vector<std::string> known = {};       // the targets of a training (TableColumns::target)
   std::vector<std::string> others = {};      // are not targets
 };
+
+// The columns of the targets of a training, in which a column of texts has a target for each text.
+std::vector<std::string> columns_of_targets(const std::vector<std::string>& targets,
+                                            const std::vector<std::string>& categories);
 
 // Opens a table whose first column has the names of `inputs`, with or without their extension.
 // Other columns than those of `table` are not read. Throws what csv_datastore() throws,

@@ -35,6 +35,8 @@ constexpr const char* kSequence =
 
 // Folders in folders of classes. More are a link to a folder that contains it.
 constexpr int kMostDepth = 32;
+// As of a table (table_features.cpp).
+constexpr size_t kMostTexts = 1000;
 
 // Takes the tables and arrays of one folder, and of those below if it has a class; hidden ones are
 // left out.
@@ -113,6 +115,7 @@ class Reading {
     folders_.push_back(file.label);
     sequences_.push_back(std::move(table.steps));
     if (options_.targets.numbers()) targets_.push_back(std::move(table.targets));
+    target_columns_.push_back(std::move(table.target_columns));
     labels_.push_back(std::move(table.labels));
   }
 
@@ -131,16 +134,20 @@ class Reading {
                                .notices = std::move(notices)});
     if (!options_.targets.any()) return inputs;
     const bool labels = !options_.targets.label_column.empty();
+    std::vector<std::string> columns =
+        options_.targets.next_step ? columns_ : options_.targets.columns;
+    if (!options_.categories.empty() && !options_.targets.columns.empty()) {
+      columns = targets_with_texts();
+      for (size_t i = 0; i < targets_.size(); ++i) give_columns(i, columns);
+    }
     DatastorePtr targets =
         labels ? step_labels(classes_of_steps()) : sequence_datastore(std::move(targets_));
     return with_targets(
         std::move(inputs),
-        std::make_shared<Described>(
-            std::move(targets),
-            Described::Description{
-                .source = options_.targets.describe(),
-                .names = names_,
-                .columns = options_.targets.next_step ? columns_ : options_.targets.columns}));
+        std::make_shared<Described>(std::move(targets),
+                                    Described::Description{.source = options_.targets.describe(),
+                                                           .names = names_,
+                                                           .columns = std::move(columns)}));
   }
 
  private:
@@ -169,6 +176,52 @@ class Reading {
       labels.labels.push_back(std::distance(classes.begin(), classes.find(folder)));
     }
     return labels;
+  }
+
+  // The columns of the targets, with the texts of all files, or of the training.
+  std::vector<std::string> targets_with_texts() const {
+    std::set<std::string> all(options_.known_targets.begin(), options_.known_targets.end());
+    if (all.empty()) {
+      for (const auto& names : target_columns_) all.insert(names.begin(), names.end());
+    }
+    std::vector<std::string> columns;
+    for (const std::string& column : options_.targets.columns) {
+      const size_t before = columns.size();
+      const bool texts =
+          std::ranges::find(options_.categories, column) != options_.categories.end();
+      for (const std::string& name : all) {
+        if (texts && name.starts_with(column + "=")) columns.push_back(name);
+      }
+      if (columns.size() > before + kMostTexts) {
+        refuse_sequences("the column `" + column + "` has more than " + std::to_string(kMostTexts) +
+                         " different texts");
+      }
+      if (columns.size() == before) columns.push_back(column);
+    }
+    return columns;
+  }
+
+  // Sequence i has 0 in the texts that its file lacks.
+  void give_columns(size_t i, const std::vector<std::string>& columns) {
+    std::vector<size_t> places;
+    for (const std::string& name : target_columns_[i]) {
+      const auto found = std::ranges::find(columns, name);
+      if (found == columns.end()) {
+        refuse_sequences(names_[i] + " has `" + name + "`, which the training did not have",
+                         suggest(name, columns));
+      }
+      places.push_back(static_cast<size_t>(found - columns.begin()));
+    }
+    Array& target = targets_[i];
+    const int64_t steps = target.shape[0];
+    Array wide{{steps, std::ssize(columns)}, {}};
+    wide.values.resize(static_cast<size_t>(wide.shape.elements()), 0);
+    for (size_t t = 0; t < static_cast<size_t>(steps); ++t) {
+      for (size_t k = 0; k < places.size(); ++k) {
+        wide.values[t * columns.size() + places[k]] = target.values[t * places.size() + k];
+      }
+    }
+    target = std::move(wide);
   }
 
   StepLabels classes_of_steps() const {
@@ -205,7 +258,8 @@ class Reading {
   std::string first_;  // the first file
   std::vector<std::string> names_, folders_;
   std::vector<Array> sequences_, targets_;
-  std::vector<std::vector<std::string>> labels_;  // of each step
+  std::vector<std::vector<std::string>> target_columns_;  // of each file
+  std::vector<std::vector<std::string>> labels_;          // of each step
   std::vector<std::string> columns_;
   bool named_ = false;  // whether `columns_` are those of a table
 };
@@ -217,6 +271,18 @@ DatastorePtr read_sequences(const std::string& root, const std::vector<SequenceF
   if (!targets.label_column.empty() + !targets.columns.empty() + targets.next_step > 1) {
     throw InvalidArgument("[sequence_folder] targets by step are given in two ways",
                           "a column of classes, columns of numbers, or the next step");
+  }
+  for (const std::string& column : options.categories) {
+    const auto& known = options.known_targets;
+    const bool learned =
+        targets.columns.empty()
+            ? std::ranges::any_of(known,
+                                  [&](const auto& name) { return name.starts_with(column + "="); })
+            : std::ranges::find(targets.columns, column) != targets.columns.end();
+    if (learned) continue;
+    throw InvalidArgument(
+        "[sequence_folder] the column of texts `" + column + "` is not one of the targets by step",
+        "texts of sequences can be targets: target_columns");
   }
   Reading reading(root, options);
   for (const SequenceFile& file : files) reading.read(file);

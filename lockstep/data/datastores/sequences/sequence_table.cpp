@@ -87,11 +87,17 @@ std::string without(const std::string& path, std::string note) {
 SequenceTable sequence_of_table(const std::string& path, const SequenceFolderOptions& options,
                                 TableNotes& notes) {
   const std::string& label = options.targets.label_column;
-  const DatastorePtr rows = csv_datastore(path, {.label_column = label,
-                                                 .labeled = !label.empty(),
-                                                 .header = false,
-                                                 .find_header = options.header,
-                                                 .known_label = options.known_label});
+  CsvOptions reading{.label_column = label,
+                     .labeled = !label.empty(),
+                     .header = false,
+                     .find_header = options.header,
+                     .known_label = options.known_label};
+  reading.categories = options.categories;
+  // Without targets, their texts are left out.
+  if (options.targets.columns.empty() && !options.categories.empty()) {
+    reading.known_targets = options.known_targets;
+  }
+  const DatastorePtr rows = csv_datastore(path, reading);
   const ValueSpec spec = rows->spec().inputs.at(0);
   if (rows->size() == 0) refuse_sequences(path + " has names of columns, but no steps");
   SequenceTable table{.columns = spec.columns};
@@ -156,6 +162,21 @@ Array take_channels(const std::string& path, const std::vector<std::string>& nam
   return values;
 }
 
+// The columns of the targets; a column of texts has one for each text of the table.
+std::vector<std::string> with_texts(const SequenceFolderOptions& options,
+                                    const SequenceTable& table) {
+  std::vector<std::string> names;
+  for (const std::string& column : options.targets.columns) {
+    const size_t before = names.size();
+    const bool texts = std::ranges::find(options.categories, column) != options.categories.end();
+    for (const std::string& name : table.columns) {
+      if (texts && name.starts_with(column + "=")) names.push_back(name);
+    }
+    if (names.size() == before) names.push_back(column);
+  }
+  return names;
+}
+
 // Leaves out the targets of a training, of which a file to predict may have some.
 void leave_out_known(const std::string& path, const std::vector<std::string>& known,
                      SequenceTable& table, TableNotes& notes) {
@@ -191,7 +212,8 @@ SequenceTable read_sequence_table(const std::string& path, const SequenceFolderO
   } else {
     table = sequence_of_table(path, options, notes);
     if (!targets.columns.empty()) {
-      table.targets = take_channels(path, targets.columns, table);
+      table.target_columns = with_texts(options, table);
+      table.targets = take_channels(path, table.target_columns, table);
     } else {
       leave_out_known(path, options.known_targets, table, notes);
     }

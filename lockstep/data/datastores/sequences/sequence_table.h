@@ -16,6 +16,7 @@ struct SequenceTable {
   std::vector<std::string> columns = {};  // of the channels; empty: they have no names
   // As the options say, for each step: numbers, or classes.
   Array targets = {};
+  std::vector<std::string> target_columns = {};  // with the texts of this file, `column=text`
   std::vector<std::string> labels = {};
 };
 

@@ -238,6 +238,8 @@ class CsvReading {
     for (const auto* names :
          {&options_.target_columns, &options_.categories, &options_.ignored_columns}) {
       if (names->empty()) continue;
+      const auto learned = [this](const auto& name) { return is_learned(name); };
+      if (names == &options_.categories && std::ranges::all_of(*names, learned)) continue;
       records_.refuse(": there is no column `" + names->front() +
                       "`, because the file is read as one without names of columns");
     }
