@@ -193,7 +193,7 @@ train = "photos"
 targets = "objects.csv"
 {data}
 [network]
-input = {{ height = 4, width = 5, channels = 1 }}
+input = {{ height = 4, width = 5, channels = 1, normalization = "z-score" }}
 layers = [
   {{ type = "fully_connected", units = 12, name = "trunk" }},
   {{ type = "tanh", name = "tanh" }},
@@ -205,7 +205,7 @@ outputs = [{{ layer = "size" }}, {{ layer = "sort", loss = "cross_entropy" }}]
 solver = "adam"
 initial_learning_rate = 0.02
 mini_batch_size = 10
-max_epochs = 60
+max_epochs = 100
 metrics = ["size: rmse", "sort: accuracy"]
 """
 
