@@ -225,9 +225,9 @@ TEST(NormalizedSteps, OneStepIsRefusedAndNoneChangesNothing) {
   }
   forward({0, 0, 0, 0, 0});
   EXPECT_EQ(mean(), before);
-  forward({0, 0, 2, 0, 0}, false);
+  forward({0, 0, 0, 2, 0}, false);
   EXPECT_EQ(mean(), before);
-  forward({0, 0, 2, 0, 0});
+  forward({0, 0, 0, 2, 0});
   EXPECT_NE(mean(), before);
 }
 
