@@ -286,7 +286,7 @@ class Workers(unittest.TestCase):
         with open(wide, "w") as file:
             file.write("""
 [data]
-train = "digits"
+train = "builtin:digits"
 [network]
 layers = [
   { type = "image_input", height = 28, width = 28, channels = 1 },
@@ -299,7 +299,6 @@ layers = [
 [training]
 mini_batch_size = 16
 max_iterations = 2
-validation_frequency = 0
 threads = 2
 """)
         note = ("note: only 1 of the 2 threads is useful: a mini-batch has 1 shard; shard_size = 8 would use 2 "
