@@ -162,7 +162,8 @@ void check_job(const Job& job, const std::string& initial_model) {
   const JobPlan plan =
       plan_job(job, {.initial_model = initial_model, .values = JobValues::sizes_alone});
   if (!plan.initial_model_checked) {
-    std::fprintf(stderr, "note: %s\n", no_digest_text(initial_model).c_str());
+    std::fprintf(stderr, "note: %s\n",
+                 no_digest_text(job.from.empty() ? initial_model : job.from).c_str());
   }
   Sample sample;
   read_some(plan.data.training, sample);

@@ -139,8 +139,9 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
     plan.initial_averages = initial->values.averaged;
     if (fits) {
       const bool sizes = options.values != JobValues::made;
-      plan.taken_values = take_values(plan.network, initial->values.tensors, initial->path, sizes)
-                              .describe(initial->path);
+      TakenValues taken = take_values(plan.network, initial->values.tensors, initial->path, sizes);
+      plan.taken_values = taken.describe(initial->path);
+      plan.new_values = std::move(taken.names_made);
       if (const int64_t widened = initial->values.widened; widened > 0) {
         plan.taken_values += "; " + counted(widened, "tensor") + " of 16 bits converted to fp32";
       }
@@ -183,6 +184,41 @@ TrainingData training_data_of(const Job& job, const RunData& data) {
   return training;
 }
 
+namespace {
+
+// What in `freeze` is probably a mistake.
+void add_notices_of_freezing(const JobPlan& plan, std::vector<std::string>& notices) {
+  const TrainingOptions& options = plan.job.training;
+  if (options.freeze.empty()) return;
+  const std::vector<Parameter>& parameters = plan.network.parameters();
+  for (const std::string& entry : options.freeze) {
+    const auto names = [&](const Parameter& p) { return is_frozen(p.name, {entry}); };
+    if (std::ranges::any_of(parameters, names)) continue;
+    notices.push_back("freeze contains `" + entry + "`, but such layers have no parameters");
+  }
+  std::vector<std::string> never;
+  for (const Parameter& p : parameters) {
+    if (first_learning_epoch(p.name, options) == UpdateScalars::kNeverLearns)
+      never.push_back(p.name);
+  }
+  if (never.size() == parameters.size()) {
+    notices.emplace_back("freeze holds all parameters: nothing is learned");
+  }
+  std::string fresh;
+  int64_t count = 0;
+  constexpr int64_t shown = 6;
+  for (const std::string& name : plan.new_values) {
+    if (std::ranges::find(never, name) == never.end()) continue;
+    if (++count <= shown) fresh += (count > 1 ? ", " : "") + name;
+  }
+  if (count > shown) fresh += " and " + std::to_string(count - shown) + " more";
+  if (count == 0) return;
+  notices.push_back("freeze holds values that are not from the model and will never learn: " +
+                    fresh);
+}
+
+}  // namespace
+
 std::vector<std::string> JobPlan::notices() const {
   std::vector<std::string> all = notices_of(data);
   for (std::string& text : own_notices()) all.push_back(std::move(text));
@@ -224,6 +260,7 @@ std::vector<std::string> JobPlan::own_notices() const {
       add(following, name);
     }
   }
+  add_notices_of_freezing(*this, all);
   if (!initial_model.empty() && !inputs.empty()) {
     all.push_back(
         "the inputs are normalized by statistics of this training's data, not by those "

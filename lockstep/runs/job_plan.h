@@ -25,6 +25,7 @@ struct JobPlan {
   bool initial_model_checked = true;      // whether that file contains a digest of its contents
   bool initial_averages = false;          // it gave moving averages of its parameters
   std::string taken_values = {};          // what the network took from the model of [network] from
+  std::vector<std::string> new_values = {};  // names of those that it did not take
   int64_t iterations_per_epoch = 0;
 
   // What a user should know before the training, a sentence each: of the data (notices_of()), and

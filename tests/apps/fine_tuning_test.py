@@ -452,8 +452,49 @@ class FineTuning(CommandTest):
         done = self.works("train", "first.toml", "--out", "other", "--initial-model", newest, "--set", "max_epochs=1")
         self.assertNotIn("moving averages", done.stderr)
 
+    def test_files_of_other_kinds_are_named(self):
+        self.first()
+        layers = FIRST.split("[network]")[1].split("[training]")[0].format(units=5)
+        for content, told in ((b"PK\x03\x04\x00\x00\x08\x08" + bytes(50), "a ZIP archive, as torch.save()"),
+                              (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P", "a pickle of Python"),
+                              (b"\x89HDF\r\n\x1a\n" + bytes(50), "an HDF5 file"),
+                              (b"GGUF\x03\x00\x00\x00" + bytes(50), "a GGUF file"),
+                              (b"these are not tensors", "is not a safetensors file")):
+            self.put("other.bin", content)
+            error = self.refuse_network(layers, model="other.bin")
+            self.assertIn(told, error)
+            self.assertIn("safetensors.torch.save_file", error)
+        write_tensors(self.folder / "wide.safetensors", {"stem/conv.bias": ([4], bytes(32))})
+        data = (self.folder / "wide.safetensors").read_bytes().replace(b"F32", b"F64")
+        self.put("wide.safetensors", data)
+        error = self.refuse_network(layers, model="wide.safetensors")
+        self.assertIn('"F64"; F32, F16, BF16, I32, I64 and U8 are supported', error)
+        self.assertIn("model.float()", error)
+
+    def test_odd_freezing_is_told(self):
+        self.first()
+        tensors, header, _ = tensors_of(self.folder / "run/model.safetensors")
+        names = ("stem/conv.weights", "stem/conv.bias", "stem/norm.mean", "stem/norm.variance")
+        write_tensors(self.folder / "part.safetensors", {n: (header[n]["shape"], tensors[n]) for n in names})
+        layers = FIRST.split("[network]")[1].split("[training]")[0].format(units=5)
+
+        def told(freeze, unfreeze="[]", model="part.safetensors"):
+            job = self.second(layers, model=model, training=f"freeze = {freeze}\nunfreeze = {unfreeze}", epochs=3)
+            return self.works("train", job, "--check").stderr
+
+        never = "freeze holds values that are not from the model and will never learn: "
+        self.assertIn(never + "stem/norm.scale, stem/norm.shift\n", told('"stem*"'))
+        self.assertNotIn(never, told('"stem*"', '["stem/n*:2"]'))
+        self.assertNotIn(never, told('"stem*"', model="run"))
+        self.assertNotIn("nothing is learned", told('"*"', '["stem*:2"]'))
+        self.assertIn("freeze holds all parameters: nothing is learned", told('"*"'))
+        self.assertIn("freeze contains `relu*`, but such layers have no parameters", told('["relu*", "stem*"]'))
+        self.assertNotIn("have no parameters", told('"*"'))
+        self.assertIn("part.safetensors has no digest of its contents", told("[]"))
+
     def test_what_does_not_fit_is_refused(self):
         self.first()
+        self.assertIn("replace must be a list of tables", self.refuse_network('replace = { type = "softmax" }'))
         self.assertIn("no layer `haed`", self.refuse_network(self.HEAD + '\nreplace_from = "haed"'))
         self.assertIn("the input cannot be replaced", self.refuse_network(self.HEAD + '\nreplace_from = "input"'))
         named = 'replace = [{ type = "fully_connected", units = 5, name = "head" }, { type = "softmax" }]'

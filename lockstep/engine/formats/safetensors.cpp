@@ -5,6 +5,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "lockstep/base/error.h"
@@ -42,9 +44,27 @@ void widen(const std::byte* from, int64_t count, float* to) {
   }
 }
 
-[[noreturn]] void damaged(const std::string& file, const std::string& what) {
-  throw DataError("[safetensors] " + file + ": " + what);
+[[noreturn]] void damaged(const std::string& file, const std::string& what,
+                          const std::string& hint = {}) {
+  throw DataError("[safetensors] " + file + ": " + what, hint);
 }
+
+// What other programs write for networks, by its first bytes, which are not the length of a
+// header; "": nothing known.
+std::string other_kind(std::span<const std::byte> bytes) {
+  const std::string_view first(reinterpret_cast<const char*>(bytes.data()),
+                               std::min<size_t>(bytes.size(), 8));
+  const bool pickled = first.size() > 1 && first[0] == '\x80' && first[1] >= 2 && first[1] <= 5;
+  if (pickled) return "a pickle of Python, as torch.save() once wrote";
+  if (first.starts_with("PK\x03\x04"))
+    return "a ZIP archive, as torch.save() and numpy.savez() write";
+  if (first.starts_with("\x89HDF")) return "an HDF5 file, as Keras writes";
+  if (first.starts_with("GGUF")) return "a GGUF file";
+  return {};
+}
+
+constexpr const char* kHowToWrite =
+    "in Python: safetensors.torch.save_file(model.state_dict(), \"model.safetensors\")";
 
 std::string quoted(const std::string& name) {
   constexpr size_t longest = 100;
@@ -90,8 +110,10 @@ Entry read_entry(const std::string& name, const json& object, const std::string&
   const auto* known = std::find_if(std::begin(dtypes), std::end(dtypes),
                                    [&](const auto& d) { return type == d.name; });
   if (known == std::end(dtypes)) {
-    damaged(file, place + " has type " + (type.is_string() ? quoted(type) : "that is not a text") +
-                      "; F32, F16, BF16, I32, I64 and U8 are supported");
+    damaged(file,
+            place + " has type " + (type.is_string() ? quoted(type) : "that is not a text") +
+                "; F32, F16, BF16, I32, I64 and U8 are supported",
+            type == "F64" ? "convert it: model.float() before model.state_dict()" : "");
   }
   entry.dtype = known->dtype;
   if (!object["shape"].is_array()) damaged(file, place + ": the shape is not a list");
@@ -194,7 +216,15 @@ SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::st
   uint64_t length;
   std::memcpy(&length, bytes.data(), length_bytes);
   const uint64_t rest = bytes.size() - length_bytes;
-  if (length > largest_header || length > rest) {
+  if (length > largest_header) {
+    const std::string kind = other_kind(bytes);
+    if (!kind.empty()) damaged(file, "is " + kind + ", not a safetensors file", kHowToWrite);
+    damaged(file,
+            "is not a safetensors file: its first 8 bytes claim a header of " +
+                std::to_string(length) + " bytes",
+            kHowToWrite);
+  }
+  if (length > rest) {
     damaged(file, "claims a header of " + std::to_string(length) + " bytes and has " +
                       std::to_string(rest) + " after its first 8");
   }

@@ -467,6 +467,7 @@ TakenValues take_values(Network& network, const std::vector<NamedTensor>& values
       fitting.insert(name);
       continue;
     }
+    result.names_made.push_back(name);
     result.made.push_back(name + " (" + shape.to_string() +
                           (there ? ", there " + found->second.shape().to_string() : "") + ")");
   }

@@ -40,8 +40,9 @@ void change_layers(nlohmann::json& layers, const nlohmann::json& table);
 struct TakenValues {
   int64_t taken = 0;
   std::vector<std::string> made;  // values of the network that the model has not, with their shape
-  std::vector<std::string> unused;  // of the model
-  std::string translated = {};      // how names were matched, if they are not the network's
+  std::vector<std::string> names_made = {};  // the same without shapes
+  std::vector<std::string> unused;           // of the model
+  std::string translated = {};  // how names were matched, if they are not the network's
   // "62 values of 'model.safetensors'; new: ..."
   std::string describe(const std::string& path) const;
 };

@@ -149,6 +149,10 @@ ordered_json read_network(const JobSource& source, const FieldReader::Expression
   if (!from.empty() && !network.contains("layers")) {
     resolved =
         changed_network(model_network(from), network, [&](const json& layers, const char* field) {
+          if (!layers.is_array()) {
+            throw InvalidArgument("[network] " + std::string(field) + " must be a list of tables",
+                                  "such as [{ type = \"fully_connected\", units = 5 }]");
+          }
           return expanded(json{{"layers", layers}}, field);
         });
   } else {
