@@ -117,6 +117,41 @@ Digest update_in_pieces(const TrainingOptions& options, const UpdateScalars& sca
   return digest;
 }
 
+// What the updater knows of frozen parameters is not used where they learn, or have changed.
+TEST(HostUpdater, FrozenParametersAreLeftOut) {
+  for (const bool threshold : {false, true}) {
+    using Method = GradientThresholdMethod;
+    TrainingOptions options =
+        options_for("adam", threshold ? std::optional(Method::l2norm) : std::nullopt);
+    options.max_epochs = 3;
+    options.unfreeze = {"fully_connected_3:3"};
+    Network network = network_of_several_pieces();
+    const auto solver = make_solver(network, options);
+    const GradientLayout layout = layout_of(network);
+    ThreadPool pool(2);
+    HostUpdater updater(network, *solver, pool, options, layout);
+    std::vector<float> sums = random_sums(layout);
+    updater.bind(reinterpret_cast<std::byte*>(sums.data()));
+    std::vector<Digest> digests;
+    for (int64_t iteration = 1; iteration <= 8; ++iteration) {
+      if (iteration == 3) {
+        for (const auto& p : network.parameters()) p.value.data<float>()[0] += 1;
+        updater.values_changed();
+      }
+      updater.apply({0.01, iteration, kObservations, 3}, 0);
+      const Digest digest = updater.digest(iteration, 0);
+      EXPECT_EQ(digest, state_digest(network, *solver, iteration)) << iteration;
+      digests.push_back(digest);
+    }
+    // Iterations 7 and 8 are of the third epoch, in which the layer learns.
+    const auto& learned = network.parameters().back();
+    EXPECT_TRUE(learned.name.starts_with("fully_connected_3"));
+    EXPECT_NE(solver->state(network.parameters().size() - 1).front().to_vector(),
+              std::vector<float>(static_cast<size_t>(learned.value.shape().elements())));
+    for (size_t i = 1; i < digests.size(); ++i) EXPECT_NE(digests[i], digests[i - 1]);
+  }
+}
+
 TEST(HostUpdater, PiecesHaveTheBitsOfWholeParameters) {
   const UpdateScalars scalars{0.01, 3, kObservations};
   for (const std::string solver : {"sgdm", "adam", "adamw", "rmsprop"}) {

@@ -41,6 +41,7 @@ HostUpdater::HostUpdater(Network& network, Solver& solver, ThreadPool& pool,
     first_epochs_.push_back(first_learning_epoch(p.name, options));
   }
   frozen_.resize(first_epochs_.size());
+  known_.resize(first_epochs_.size());
 }
 
 void HostUpdater::find_frozen(const UpdateScalars& scalars) {
@@ -66,7 +67,7 @@ std::vector<double> HostUpdater::limit_gradients(double observations) {
     const ThreadTimer charge(profile_, thread);
     charge(&StepAccounts::waiting);
     const size_t p = gradients.by_size()[static_cast<size_t>(i)];
-    gradients.convert(p);
+    if (!unchanged(p)) gradients.convert(p);
     charge(&StepAccounts::layouts);
     if (!frozen_[p]) {  // frozen parameters have no gradient sum to limit
       squares[p].resize(kernels::norm_blocks(gradients.count(p)));
@@ -143,6 +144,7 @@ HostUpdater::Cut HostUpdater::cut(const UnfinishedSum& sum, std::vector<size_t>&
 
 void HostUpdater::begin(const Cut& cut) {
   for (size_t p = 0; p < progress_.size(); ++p) {
+    if (unchanged(p)) continue;
     Progress& progress = progress_[p];
     progress.left = cut.counts[p];
     progress.by_parts = cut.by_parts[p];
@@ -203,6 +205,7 @@ void HostUpdater::update(const Piece& piece, const UpdateScalars& scalars, bool 
 
 // A row is hashed at once if it consists of whole blocks of the digest, otherwise with its piece.
 void HostUpdater::use(const ParameterBlock& block, const float* sum, int thread) {
+  if (unchanged(block.parameter)) return;
   const bool whole = block.columns == block.stride;
   const bool hashed = whole || block.stride % kernels::kBlockColumns == 0;
   if (whole) {
@@ -247,11 +250,13 @@ void HostUpdater::apply(const UpdateScalars& scalars, size_t) {
   for_each_in_place(pool_, static_cast<int64_t>(pieces.pieces.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
     const Piece& piece = pieces.pieces[static_cast<size_t>(i)];
+    if (unchanged(piece.parameter)) return;
     UpdateScalars own = scalars;
     own.observations = converted ? divisors[piece.parameter] : observations;
     update(piece, own, converted, thread);
     mode.check();
   });
+  note_known();
   ThreadTimer(profile_, 0)(&StepAccounts::waiting);
 }
 
@@ -267,8 +272,11 @@ void HostUpdater::finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scal
   scalars_.observations = scalars.observations * loss_scale_;
   sum.compute(*this, [&](int64_t i, int thread) {
     const auto at = static_cast<size_t>(i);
-    for (size_t k = firsts_[at]; k < firsts_[at + 1]; ++k) finish(pieces.pieces[k], thread);
+    for (size_t k = firsts_[at]; k < firsts_[at + 1]; ++k) {
+      if (!unchanged(pieces.pieces[k].parameter)) finish(pieces.pieces[k], thread);
+    }
   });
+  note_known();
   ThreadTimer(profile_, 0)(&StepAccounts::waiting);
 }
 

@@ -33,6 +33,7 @@ class HostUpdater final : public Updater, private GradientUser {
   void finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scalars) override;
   float* state(int k) override;
   Digest digest(int64_t iteration, size_t slot) override;
+  void values_changed() override { known_.assign(known_.size(), false); }
 
  private:
   // Elements of a parameter, for one thread.
@@ -71,6 +72,9 @@ class HostUpdater final : public Updater, private GradientUser {
   }
   void use(const ParameterBlock& block, const float* sum, int thread) override;
   void find_frozen(const UpdateScalars& scalars);
+  // After an update: digests and packed copies of frozen parameters stay valid.
+  void note_known() { known_ = frozen_; }
+  bool unchanged(size_t parameter) const { return frozen_[parameter] && known_[parameter]; }
   // After the last element of a piece.
   void finish(const Piece& piece, int thread);
 
@@ -83,6 +87,7 @@ class HostUpdater final : public Updater, private GradientUser {
   const double loss_scale_;
   std::vector<int64_t> first_epochs_;  // by parameter, in which it learns
   std::vector<bool> frozen_;           // by parameter, in this iteration
+  std::vector<bool> known_;            // by parameter: frozen since a digest of it was taken
   std::optional<GradientSums> gradients_;
   Cut cuts_[2];                    // by whether all sums are converted; made when needed
   Cut cut_of_unfinished_;          // pieces as in an unfinished sum
