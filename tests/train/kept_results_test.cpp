@@ -256,6 +256,41 @@ TEST(KeptResultsOfLayers, ComputeWhatIsMissing) {
   EXPECT_EQ(kept.place(0), nullptr);  // computed by another member
 }
 
+// A run that a missing row needs also computes observations that no mini-batch has had.
+TEST(KeptResultsOfLayers, AreComputedAheadWhereARunHasRoom) {
+  KeptResults kept(std::make_shared<KeptMemory>(size_t{4} << 20), 10);
+  const auto bytes = [](int64_t) { return size_t{64}; };
+  const std::vector<IndexRange> shards{{0, 4}};
+  const std::vector<int64_t> one{0};
+  // Rows have their observations as results. Returns the others of the first task.
+  const auto compute = [&](const std::vector<int64_t>& batch, int64_t refused = -1) {
+    std::vector<int64_t> others;
+    for (const KeptResults::Task& task : kept.begin(batch, shards, one, bytes)) {
+      for (const int64_t row : task.rows) {
+        const auto value = static_cast<int>(batch[static_cast<size_t>(row)]);
+        if (task.trial == nullptr) std::memset(kept.place(row), value, 64);
+        if (task.trial != nullptr) std::memset(task.trial, value, 256);
+      }
+      for (const KeptResults::Other& other : task.others) {
+        std::memset(other.to, static_cast<int>(other.observation), 64);
+        *other.computed = other.observation != refused;
+        others.push_back(other.observation);
+      }
+    }
+    EXPECT_TRUE(kept.finish());
+    return others;
+  };
+  using Numbers = std::vector<int64_t>;
+  EXPECT_EQ(compute({0, 1, 2, 3}), Numbers{});  // nothing is known of the place in a shard
+  EXPECT_EQ(compute({0, 1, 2, 5}, 7), (Numbers{4, 6, 7}));
+  EXPECT_EQ(compute({4, 6, 7, 8}), Numbers{9});
+  EXPECT_EQ(std::to_integer<int>(*kept.place(0)), 4);
+  EXPECT_EQ(std::to_integer<int>(*kept.place(1)), 6);
+  EXPECT_EQ(std::to_integer<int>(*kept.place(2)), 7);
+  EXPECT_TRUE(kept.begin(Numbers{9, 7, 5, 3}, shards, one, bytes).empty());
+  EXPECT_EQ(std::to_integer<int>(*kept.place(0)), 9);
+}
+
 // Results that depend on the place in a shard are not kept.
 TEST(KeptResultsOfLayers, AreNotKeptIfTheyDependOnThePlace) {
   const auto memory = std::make_shared<KeptMemory>(size_t{4} << 20);

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <exception>
+#include <functional>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -43,6 +46,23 @@ struct Parts {
   }
   int records = 0, mini_batch = 0, network = 0, digest = 0;
 };
+
+// Copies inputs of examples in memory, or in files of this machine: what a store in a network takes
+// long for is left to the queue.
+std::function<bool(int64_t, std::span<std::byte* const>)> inputs_of(
+    std::shared_ptr<const ExampleCache> images) {
+  return [images = std::move(images)](int64_t observation, std::span<std::byte* const> to) {
+    const bool local = images->recalled() && images->capacity() >= images->size();
+    if (!local && !images->filled()) return false;
+    std::vector<uint8_t> scratch;
+    const uint8_t* const example = images->get(observation, scratch);
+    for (size_t k = 0; k < to.size(); ++k) {
+      const CachedValue& input = images->inputs()[k];
+      std::memcpy(to[k], example + input.offset, input.bytes);
+    }
+    return true;
+  };
+}
 
 }  // namespace
 
@@ -104,7 +124,8 @@ KeepingSetup LocalIterations::State::keeping() const {
   const TrainingOptions& options = setup.options;
   KeepingSetup keeping{.memory = kept_memory,
                        .observations = start->images.training->size(),
-                       .notice = setup.notice};
+                       .notice = setup.notice,
+                       .inputs = inputs_of(start->images.training)};
   keeping.wanted = options.keeps_features();
   keeping.several_epochs =
       options.max_epochs > 1 && (options.max_iterations == 0 || options.max_iterations > per_epoch);

@@ -1,5 +1,6 @@
 // The part of LossProgram that leaves out what frozen layers need not do.
 #include <cstring>
+#include <vector>
 
 #include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/train/optimizer/solver.h"
@@ -14,7 +15,7 @@ LossProgram::LossProgram(Network& network, const TrainingOptions& options,
     : BuiltInLossProgram(network, options, std::move(inputs), mixed),
       profile_(profile),
       keeping_(std::move(keeping)),
-      kept_(keeping_.memory) {
+      kept_(keeping_.memory, keeping_.inputs ? keeping_.observations : 0) {
   if (options.freeze.empty()) return;
   for (const Parameter& p : network.parameters()) {
     first_epochs_.push_back(first_learning_epoch(p.name, options));
@@ -93,14 +94,7 @@ void LossProgram::compute_before(int64_t task, int64_t iteration, int thread) {
   PlanRun& run = threads_[static_cast<size_t>(thread)].of(*runs_.at({of.size}).plan);
   const std::vector<KeptPart::Array>& arrays = run.plan().kept_part()->arrays;
   const auto count = static_cast<int64_t>(of.rows.size());
-  for (size_t k = 0; k < plans_.inputs(); ++k) {
-    const size_t bytes = arrays_[k].row_bytes;
-    auto* const to = static_cast<std::byte*>(run.input(static_cast<int>(k)));
-    for (int64_t i = 0; i < of.size; ++i) {
-      const int64_t row = of.rows[static_cast<size_t>(i < count ? i : 0)];
-      std::memcpy(to + static_cast<size_t>(i) * bytes, arrays_[k].at(row), bytes);
-    }
-  }
+  copy_inputs_before(run, of);
   charge(&StepAccounts::inputs);
   run.forward_first({seed_, static_cast<uint64_t>(iteration), 0}, charge.watch(run.plan()));
   size_t offset = 0;
@@ -112,9 +106,35 @@ void LossProgram::compute_before(int64_t task, int64_t iteration, int thread) {
       std::byte* const to = of.trial != nullptr ? of.trial + at * each : kept_.place(of.rows[at]);
       std::memcpy(to + offset, run.kept(a) + at * bytes, bytes);
     }
+    for (size_t i = 0; i < of.others.size(); ++i) {
+      const size_t at = of.rows.size() + i;
+      std::memcpy(of.others[i].to + offset, run.kept(a) + at * bytes, bytes);
+    }
     offset += bytes;
   }
   charge(&StepAccounts::kept);
+}
+
+// Rows that are not needed are copies of the first one.
+void LossProgram::copy_inputs_before(PlanRun& run, const KeptResults::Task& of) const {
+  std::vector<std::byte*> to;
+  for (size_t k = 0; k < plans_.inputs(); ++k) {
+    to.push_back(static_cast<std::byte*>(run.input(static_cast<int>(k))));
+  }
+  for (size_t i = 0; i < static_cast<size_t>(of.size); ++i) {
+    const size_t other = i - of.rows.size();
+    bool filled = false;
+    if (i >= of.rows.size() && other < of.others.size()) {
+      filled = keeping_.inputs(of.others[other].observation, to);
+      *of.others[other].computed = filled;
+    }
+    const int64_t row = of.rows[i < of.rows.size() ? i : 0];
+    for (size_t k = 0; k < to.size(); ++k) {
+      const size_t bytes = arrays_[k].row_bytes;
+      if (!filled) std::memcpy(to[k], arrays_[k].at(row), bytes);
+      to[k] += bytes;
+    }
+  }
 }
 
 void LossProgram::end_before() {

@@ -63,6 +63,7 @@ const std::vector<KeptResults::Task>& KeptResults::begin(
     std::span<const int64_t> numbers, const std::function<size_t(int64_t size)>& row_bytes) {
   ++iteration_;
   pending_.clear();
+  pending_others_.clear();
   tasks_.clear();
   shards_.clear();
   places_.assign(observations.size(), nullptr);
@@ -103,6 +104,7 @@ void KeptResults::add_tasks(int64_t rows, Size& size) {
         std::minmax_element(size.missing_shards.begin() + static_cast<std::ptrdiff_t>(first),
                             size.missing_shards.begin() + static_cast<std::ptrdiff_t>(end));
     task.shards = {*low, *high - *low + 1};
+    if (size.tried) add_others(size, task);
     tasks_.push_back(std::move(task));
   }
   if (size.tried || size.missing.empty()) return;
@@ -115,10 +117,32 @@ void KeptResults::add_tasks(int64_t rows, Size& size) {
                     .trial = size.trial.get()});
 }
 
+// Observations that no iteration has computed are spread over the next mini-batches: a run for each
+// of these would take as long as one for all of them.
+void KeptResults::add_others(Size& size, Task& task) {
+  for (; size.unseen < all_; ++size.unseen) {
+    if (std::ssize(task.rows) + std::ssize(task.others) == task.size) return;
+    const auto found = size.rows.find(size.unseen);
+    Row* row = found == size.rows.end() ? nullptr : &found->second;
+    if (row != nullptr && (row->valid || row->pending == iteration_)) continue;
+    if (row == nullptr) {
+      std::byte* const data = room(size);
+      if (data == nullptr) return;
+      row = &size.rows.emplace(size.unseen, Row{.data = data}).first->second;
+    }
+    row->pending = iteration_;
+    row->computed = false;
+    pending_others_.push_back(row);
+    task.others.push_back({size.unseen, row->data, &row->computed});
+  }
+}
+
 bool KeptResults::finish() {
   bool same = true;
   for (Row* const row : pending_) row->valid = true;
+  for (Row* const row : pending_others_) row->valid = row->computed;
   pending_.clear();
+  pending_others_.clear();
   for (auto& [rows, size] : sizes_) {
     if (!size.trial) continue;
     const std::byte* const expected = place(size.tried_row);
@@ -145,6 +169,7 @@ void KeptResults::clear() {
   sizes_.clear();
   places_.clear();
   pending_.clear();
+  pending_others_.clear();
   tasks_.clear();
   shards_.clear();
   give_back(bytes_);

@@ -51,6 +51,9 @@ struct KeepingSetup {
   int64_t observations = 0;    // of the training
   bool several_epochs = true;  // else nothing would be used again
   std::function<void(const std::string&)> notice = {};
+  // Copies the inputs of any observation, one for each input of the network, as mini-batches have
+  // them. Returns false if that could take long. Thread-safe. Null: it always could.
+  std::function<bool(int64_t observation, std::span<std::byte* const> to)> inputs = {};
 
   bool keeps() const { return wanted && prevented.empty() && several_epochs; }
 };
@@ -62,16 +65,27 @@ std::string kept_text(size_t row_bytes, int64_t observations, size_t most_bytes)
 // own. Not thread-safe, but threads may fill the places of different tasks.
 class KeptResults {
  public:
-  explicit KeptResults(std::shared_ptr<KeptMemory> memory) : memory_(std::move(memory)) {}
+  // `observations`: of the training; 0: no task has others than those of a mini-batch.
+  explicit KeptResults(std::shared_ptr<KeptMemory> memory, int64_t observations = 0)
+      : memory_(std::move(memory)), all_(observations) {}
   ~KeptResults() { clear(); }
   KeptResults(const KeptResults&) = delete;
   KeptResults& operator=(const KeptResults&) = delete;
 
+  // An observation that is not in the mini-batch, and the memory for its results.
+  struct Other {
+    int64_t observation = 0;
+    std::byte* to = nullptr;
+    bool* computed = nullptr;  // to be set
+  };
   // Rows of the mini-batch whose results one run computes.
   struct Task {
-    int64_t size = 0;            // rows of the plan
-    std::vector<int64_t> rows;   // at most `size`; the first one also stands in for missing ones
-    IndexRange shards;           // from the shard of the first row to that of the last one
+    int64_t size = 0;           // rows of the plan
+    std::vector<int64_t> rows;  // at most `size`; the first one also stands in for missing ones
+    IndexRange shards;          // from the shard of the first row to that of the last one
+    // Observations of other mini-batches that the run has room for, because it takes as long with
+    // fewer rows. They may be left out.
+    std::vector<Other> others = {};
     std::byte* trial = nullptr;  // if given, receives what all `size` rows give, one after another
   };
 
@@ -99,7 +113,8 @@ class KeptResults {
   struct Row {
     std::byte* data = nullptr;
     bool valid = false;
-    int64_t pending = 0;  // number of the iteration that computes it
+    bool computed = false;  // as another row of a task
+    int64_t pending = 0;    // number of the iteration that computes it
   };
   struct Size {
     size_t row_bytes = 0;
@@ -112,21 +127,24 @@ class KeptResults {
     std::vector<int64_t> missing = {}, missing_shards = {};
     std::unique_ptr<std::byte[]> trial = {};
     int64_t tried_row = 0;
+    int64_t unseen = 0;  // all observations before are known
   };
 
   std::byte* room(Size& size);
   std::byte* passing(Size& size);
   std::byte* find_place(Size& size, int64_t observation, bool& missing);
   void add_tasks(int64_t rows, Size& size);
+  void add_others(Size& size, Task& task);
 
   void give_back(size_t bytes);
 
   const std::shared_ptr<KeptMemory> memory_;
+  const int64_t all_;
   size_t bytes_ = 0;
   int64_t iteration_ = 0;
   std::map<int64_t, Size> sizes_;
   std::vector<std::byte*> places_;  // by row
-  std::vector<Row*> pending_;
+  std::vector<Row*> pending_, pending_others_;
   std::vector<Task> tasks_;
   std::vector<std::pair<int64_t, IndexRange>> shards_;  // of this iteration, with their size
 };

@@ -153,6 +153,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   // Whether the results of all these rows are known.
   bool knows(const PlanRun& run, const IndexRange& rows) const;
   void copy_inputs(PlanRun& run, const Task& task, bool rest) const;
+  void copy_inputs_before(PlanRun& run, const KeptResults::Task& of) const;
 
   void make_sums(const Plan& plan);
   void add_runs(Runs& runs, const ShardShape& shape, int threads,
