@@ -5,11 +5,12 @@ usage: segmentation.py PATH_OF_LOCKSTEP [--seeds N] [--epochs N]
 
 Needs PyTorch. Discs and squares on noise, 32 x 32, made by tests/apps/label_images.py: 256 images
 to train, 128 for the test. Both train the same small U-Net with Adam, mirrored images and no other
-augmentation.
+augmentation. Prints the means over the seeds, and the standard error of their difference.
 """
 
 import argparse
 import json
+import math
 import pathlib
 import statistics
 import subprocess
@@ -159,7 +160,10 @@ def main():
             rows[what] = [measure(seed) for seed in range(1, options.seeds + 1)]
             print(f"{what:9} IoU {statistics.mean(rows[what]):.4f} ({', '.join(f'{v:.4f}' for v in rows[what])}), "
                   f"{time.monotonic() - begun:.0f} s")
-    print(f"difference {statistics.mean(rows['Lockstep']) - statistics.mean(rows['PyTorch']):+.4f}")
+    error = math.sqrt(sum(statistics.variance(values) / len(values) for values in rows.values())
+                      if options.seeds > 1 else 0)
+    print(f"difference {statistics.mean(rows['Lockstep']) - statistics.mean(rows['PyTorch']):+.4f}, "
+          f"standard error {error:.4f}")
 
 
 if __name__ == "__main__":

@@ -60,11 +60,11 @@ def split(pixels, labels, generator):
     return pixels[kept], labels[kept], pixels[held_out], labels[held_out]
 
 
-def augment(pixels, generator):
-    """Reflected in x or not, moved by up to 4 pixels each way; what comes in is zero."""
+def augment(pixels, generator, shift=SHIFT):
+    """Reflected in x or not, moved by up to `shift` pixels each way; what comes in is zero."""
     n, _, height, width = pixels.shape
-    padded = nn.functional.pad(pixels, [SHIFT] * 4)
-    dx, dy = (torch.randint(2 * SHIFT + 1, (n, 1, 1), generator=generator) for _ in range(2))
+    padded = nn.functional.pad(pixels, [shift] * 4)
+    dx, dy = (torch.randint(2 * shift + 1, (n, 1, 1), generator=generator) for _ in range(2))
     rows = torch.arange(height).view(1, -1, 1) + dy
     cols = torch.arange(width).view(1, 1, -1).expand(n, 1, -1)
     reflected = torch.randint(2, (n, 1, 1), generator=generator) == 1
