@@ -5,7 +5,7 @@ usage: tables.py PATH_OF_LOCKSTEP [--seeds N]
 
 Needs PyTorch and scikit-learn. The tables are scikit-learn's diabetes (442 rows), Friedman's first
 function (2,000 rows, noise of deviation 1), and one like that of California's housing (20,000 rows,
-8 features, drawn here): skewed features, interactions, an effect of the place, noise and a price
+8 features, drawn here): skewed features, interactions, an effect of the location, noise and a price
 that is cut off. Four fifths are for training, the rest is for the test. All train the same network
 with Adam: 64 ReLU units, features with mean 0 and deviation 1. R2 is the percentage of the test's
 variance that is predicted; the errors are standard errors of the means over the seeds.
