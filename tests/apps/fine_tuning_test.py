@@ -196,7 +196,7 @@ class FineTuning(CommandTest):
         described = re.sub(r"(filters|groups) = (\d+)", lambda m: f"{m[1]} = {int(m[2]) // 8}", described)
         self.kinds(3)
         job = '[data]\ntrain = "kinds"\nresize = true\n' + described.replace("[network]", "[network]\nFROM")
-        training = "[training]\nmini_batch_size = 36\nmax_epochs = 1\ninitial_learning_rate = 1e-30\n"
+        training = "[training]\nmini_batch_size = 36\nmax_epochs = 1\ninitial_learning_rate = 1e-30\nthreads = 1\n"
         self.put("first.toml", job.replace("FROM", "") + training)
         self.works("train", "first.toml", "--out", "own", "--quiet")
         tensors, header, _ = tensors_of(self.folder / "own/model.safetensors")

@@ -100,8 +100,8 @@ int be_killed(const Arguments& arguments) {
 // The cases must contain every registered layer.
 int count_layers(const Arguments& arguments) {
   std::map<std::string, int> counts;
-  // RandomFormulas of engine_test draws expressions. TargetScaling, CategoryEmbedding and Outputs of
-  // train_test compare results and gradients of the others.
+  // RandomFormulas of engine_test draws expressions. TargetScaling, CategoryEmbedding and Outputs
+  // of train_test compare results and gradients of the others.
   const std::set<std::string> elsewhere{"function", "category_embedding", "denormalization",
                                         "outputs"};
   for (const auto& info : lockstep::layer_registry()) {
