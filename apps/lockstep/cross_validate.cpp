@@ -123,8 +123,7 @@ std::optional<FoldValues> validated(const CrossValidateArguments& a, int fold) {
     result = run_job(job, options);
   } catch (const Cancelled&) {
     if (!a.quiet) progress.finish();
-    if (stop_wanted()) return std::nullopt;
-    throw;
+    return std::nullopt;
   } catch (...) {
     if (!a.quiet) progress.finish();
     throw;
@@ -183,7 +182,12 @@ FoldsEnd at_once(const CrossValidateArguments& a) {
 // The job's own validation data are replaced by the folds.
 void say_what_is_not_used(const CrossValidateArguments& a) {
   if (a.quiet) return;
-  const JobData data = read_job(local_files(), a.job, a.settings).data;
+  const Job job = read_job(local_files(), a.job, a.settings);
+  if (a.workers > 0 && job.training.workers.count > 0) {
+    std::fprintf(stderr, "note: workers of the job are not used: --workers runs %d folds at once\n",
+                 a.workers);
+  }
+  const JobData& data = job.data;
   const char* field = !data.validation.empty()       ? "validation"
                       : data.validation_fraction > 0 ? "validation_fraction"
                                                      : nullptr;

@@ -301,8 +301,8 @@ mini_batch_size = 16
 max_iterations = 2
 threads = 2
 """)
-        note = ("note: only 1 of the 2 threads is useful: a mini-batch has 1 shard; shard_size = 8 would use 2 "
-                "(normalization is then over at most 8 observations, so results differ)\n")
+        note = ("note: only 1 of the 2 threads is useful: a mini-batch has 1 shard; shard_size = 8 would use "
+                "2 threads (normalization is then over at most 8 observations, so results differ)\n")
         self.assertIn(note, self.command("train", wide, "--check"))
         self.assertIn(note, self.command("train", wide, "--out", self.out("wide")))
         for more in (["--set", "shard_size=8"], ["--threads", "1"]):

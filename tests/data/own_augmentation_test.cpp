@@ -161,10 +161,10 @@ TEST(OwnAugmentation, ErrorsNameTheFunctionAndTheObservation) {
     if (e.observation == 4) throw std::runtime_error("too dark");
   });
   EXPECT_EQ(thrown,
-            "[augmentation] the function `mine` for image 4 (observation 4, epoch 0) failed: too "
+            "[augmentation] the function `mine` for image 4 (observation 4, epoch 1) failed: too "
             "dark");
   expect_says(failure_of([](AugmentedExample& e) { e.images[0].height = 4; }),
-              "image 0 (observation 0, epoch 0) made an image of 4 x 4 x 1 with 20 bytes; expected "
+              "image 0 (observation 0, epoch 1) made an image of 4 x 4 x 1 with 20 bytes; expected "
               "5 x 4 x 1");
   expect_says(failure_of([](AugmentedExample& e) { e.images[0].pixels.pop_back(); }), "19 bytes");
   expect_says(failure_of([](AugmentedExample& e) { e.images.clear(); }), "left 0 images");

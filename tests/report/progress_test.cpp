@@ -33,7 +33,7 @@ class Fake {
     s.first_iteration = first;
     s.shards = 8;
     s.threads = threads;
-    s.shard_advice = "; shard_size = 5 would use 12";
+    s.shard_advice = "; shard_size = 5 would use 12 threads";
     s.options.validation.metrics = metrics;
     per_epoch = iterations_per_epoch;
     progress.start(s);
@@ -254,7 +254,7 @@ TEST(Progress, ReportsIdleThreadsAndTheStartOfAResume) {
   EXPECT_NE(
       f.text.find(
           "note: only 8 of the 12 threads are useful: a mini-batch has 8 shards; shard_size = 5 "
-          "would use 12\n"),
+          "would use 12 threads\n"),
       std::string::npos)
       << f.text;
   EXPECT_NE(f.text.find("continuing after iteration 4\n"), std::string::npos) << f.text;

@@ -122,13 +122,15 @@ std::string advice(int64_t mini_batch, int64_t shard, int64_t threads,
 
 TEST(ShardSizes, AreAdvisedWhereThreadsAreIdle) {
   EXPECT_EQ(advice(16, 16, 2),
-            "; shard_size = 8 would use 2 (results then differ in their last digits)");
-  EXPECT_EQ(advice(16, 16, 2, large(true)),
-            "; shard_size = 8 would use 2 (normalization is then over at most 8 observations, so "
-            "results differ)");
-  EXPECT_NE(advice(16, 16, 2, large(), 2).find("shard_size = 4 would use 4 "), std::string::npos);
-  EXPECT_NE(advice(3, 16, 8).find("shard_size = 1 would use 3 "), std::string::npos);
-  EXPECT_NE(advice(10, 16, 8, large(true)).find("= 4 would use 3 "), std::string::npos);
+            "; shard_size = 8 would use 2 threads (results then differ in their last digits)");
+  EXPECT_EQ(
+      advice(16, 16, 2, large(true)),
+      "; shard_size = 8 would use 2 threads (normalization is then over at most 8 observations, so "
+      "results differ)");
+  EXPECT_NE(advice(16, 16, 2, large(), 2).find("shard_size = 4 would use 4 threads"),
+            std::string::npos);
+  EXPECT_NE(advice(3, 16, 8).find("shard_size = 1 would use 3 threads"), std::string::npos);
+  EXPECT_NE(advice(10, 16, 8, large(true)).find("= 4 would use 3 threads"), std::string::npos);
   EXPECT_EQ(advice(4, 16, 8, large(true)), "") << "too few to normalize over";
   EXPECT_EQ(advice(32, 16, 2), "") << "each thread has a shard";
   EXPECT_EQ(advice(100, 16, 8), "") << "13 in place of 15 would gain little";

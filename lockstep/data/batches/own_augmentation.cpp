@@ -32,6 +32,8 @@ class Caller {
       const ArithmeticMode mode;  // whatever the function leaves, the thread goes on with its own
       own_.function(example);
       mode.check();
+    } catch (const Cancelled&) {
+      throw;
     } catch (const Error& e) {
       throw Error(where + " failed: " + e.what(), e.hint());
     } catch (const std::exception& e) {
@@ -50,7 +52,7 @@ class Caller {
  private:
   std::string place(const AugmentedExample& e) const {
     return "[augmentation] the function `" + own_.name + "` for " + task_.name + " (observation " +
-           std::to_string(e.observation) + ", epoch " + std::to_string(e.epoch) + ")";
+           std::to_string(e.observation) + ", epoch " + std::to_string(e.epoch + 1) + ")";
   }
 
   void check_images(const AugmentedExample& e, const std::string& where) const {

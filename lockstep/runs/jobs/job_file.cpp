@@ -378,8 +378,7 @@ void JobData::visit(FieldVisitor& v) {
            {.min = 0, .max = 1, .max_excluded = true});
   v.text("group_column", group_column,
          "tables, and tables of targets of images: rows with the same text in this column are "
-         "never on "
-         "two sides of a split (also of folds); it is not a feature or target");
+         "never on two sides of a split (also of folds); it is not a feature or target");
   v.text("time_column", time_column,
          "the same tables: column of numbers or ISO dates; the last rows by time are held out for "
          "the test, those before for validation; it is not a feature or target");

@@ -131,6 +131,11 @@ void KeptBatches::save(const IndexRange& observations, const PlanRun& run) {
     to += bytes;
   }
   batch.known = !batch.refused;
+  if (batch.known) return;
+  const size_t bytes = static_cast<size_t>(kept_rows(observations)) * row_bytes_;
+  batch.results.reset();
+  bytes_.fetch_sub(bytes);
+  keeping_.memory->give_back(bytes);
 }
 
 void KeptBatches::clear() {

@@ -49,7 +49,8 @@ std::vector<bool> scaled_channels(const Network& network) {
   std::vector<bool> scaled(static_cast<size_t>(network.output_shapes().at(0)[0]), true);
   for (const NetworkPart& part : network_parts(network)) {
     // Also those of 0 and 1, such as binary_cross_entropy_with_logits.
-    if (part.loss.find("cross_entropy") == std::string::npos) continue;
+    const auto names = [&](const char* loss) { return part.loss.find(loss) != std::string::npos; };
+    if (!names("cross_entropy") && !names("kl_div")) continue;
     std::fill_n(scaled.begin() + part.first, part.count, false);
   }
   return scaled;

@@ -55,7 +55,12 @@ std::function<bool(int64_t, std::span<std::byte* const>)> inputs_of(
     const bool local = images->recalled() && images->capacity() >= images->size();
     if (!local && !images->filled()) return false;
     std::vector<uint8_t> scratch;
-    const uint8_t* const example = images->get(observation, scratch);
+    const uint8_t* example = nullptr;
+    try {
+      example = images->get(observation, scratch);
+    } catch (const Error&) {
+      return false;  // the mini-batch that has it tells, if there is one
+    }
     for (size_t k = 0; k < to.size(); ++k) {
       const CachedValue& input = images->inputs()[k];
       std::memcpy(to[k], example + input.offset, input.bytes);

@@ -25,10 +25,12 @@ class AveragedSolver final : public Solver {
     const float* const w = values_[index].data<float>() + elements.first;
     float* const a = averages_[index].data<float>() + elements.first;
     if (scalars.iteration == 1) {
-      std::copy_n(w, elements.count, a);
+      // 0 for -0 and for subnormals, as the formula below would make of them in the next iteration.
+      for (int64_t i = 0; i < elements.count; ++i) a[i] = w[i] + 0.0F;
       return;
     }
-    // In this form a parameter that does not change is its own average.
+    // In this form the average of a parameter that does not change stays as it is, so updates may
+    // leave frozen parameters out.
     const float rest = rest_;
     for (int64_t i = 0; i < elements.count; ++i) a[i] = a[i] + rest * (w[i] - a[i]);
   }

@@ -117,7 +117,7 @@ std::string smaller_shards_advice(const Network& network, const TrainingData& da
   if (4 * smaller > 3 * rounded_up(size, shards)) return "";
   if (elements_of(lowered) < kWorthwhile) return "";
   return "; shard_size = " + std::to_string(smaller) + " would use " +
-         std::to_string(rounded_up(size, smaller)) +
+         std::to_string(rounded_up(size, smaller)) + " threads" +
          (normalizes ? " (normalization is then over at most " + std::to_string(smaller) +
                            " observations, so results differ)"
                      : " (results then differ in their last digits)");
