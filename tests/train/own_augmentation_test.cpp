@@ -103,7 +103,7 @@ TEST(OwnAugmentationLaw, AnErrorNamesTheObservation) {
     TrainingProblem here = call();
     expect_says(message_of<Error>([&] { train(call, here.network, here.data, options); }),
                 "[augmentation] the function `late` for " + name +
-                    " (observation 37, epoch 1) failed: no such texture");
+                    " (observation 37, epoch 2) failed: no such texture");
   }
 }
 
