@@ -213,7 +213,7 @@ class Case:
         network = self.described("classifier", train, test)
         model, accuracy = train_torch(network, train.tensors(32), test.tensors(32),
                                       self.options(0, RATE, self.arguments.epochs))
-        print(f"the network to begin with: {100 * accuracy:.1f} % of its own classes", file=sys.stderr)
+        print(f"the first network: test accuracy {100 * accuracy:.1f} % on its five classes", file=sys.stderr)
         values = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
         save_file(values, os.path.join(self.folder, "begin.safetensors"))
         return values
@@ -299,11 +299,7 @@ def main():
                         help="observations that PyTorch normalizes together (0: the whole mini-batch)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change Lockstep's jobs")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
-                        help="holds cifar10/ (default: $LOCKSTEP_TEST_DATA)")
-    arguments = parser.parse_args()
-    if not arguments.data:
-        parser.error("no images: give --data or set LOCKSTEP_TEST_DATA")
+    arguments = lockstep_runs.parse_with_data(parser, "cifar10/")
     torch.set_num_threads(arguments.threads)
     print("{processor}, {cores} cores; ".format(**lockstep_runs.machine()) + f"PyTorch {torch.__version__}")
     rows = []

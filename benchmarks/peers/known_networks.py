@@ -2,8 +2,8 @@
 """Training speed of known networks beside torchvision's, in images per second.
 
 large_images.py explains how both are measured. Here PyTorch trains torchvision's network of the same
-name, in fp32, and each network has images and mini-batches of its own size. The U-Net, which
-torchvision does not have, is made from the run's own description, and learns classes of pixels.
+name, in fp32. The sizes of images and mini-batches depend on the network. The U-Net, which
+torchvision does not have, is made from the run's description, and learns classes of pixels.
 """
 
 import argparse

@@ -98,6 +98,16 @@ def read_log(out):
             [e for e in entries if "validation_accuracy" in e])
 
 
+def parse_with_data(parser, holds):
+    """The arguments of a program that needs the folder of test data, which `holds` something."""
+    parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
+                        help=f"holds {holds} (default: $LOCKSTEP_TEST_DATA)")
+    arguments = parser.parse_args()
+    if not arguments.data:
+        parser.error("no images: give --data or set LOCKSTEP_TEST_DATA")
+    return arguments
+
+
 def machine():
     """The processor, the cores this process may use, and how busy they are already."""
     model = platform.machine()

@@ -37,8 +37,8 @@ FIRST = 4  # losses that are compared with fp64
 
 
 def write_images(arguments, folder):
-    """Digits in a random order, each in a folder of its own above that of its class. Returns N x 3 x H x W bytes
-    and labels."""
+    """Writes digits in a random order: the path of each is its number, its class, image.png. Returns N x 3 x H x W
+    bytes and labels."""
     source = os.path.join(arguments.data, "digits")
     files = [(os.path.join(source, kind, name), int(kind)) for kind in sorted(os.listdir(source))
              for name in sorted(os.listdir(os.path.join(source, kind)))[:arguments.per_class]]
@@ -122,11 +122,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of torchvision's initial values")
     parser.add_argument("--no-warmup", action="store_true", help="the full rate from the beginning")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
-                        help="holds digits/ (default: $LOCKSTEP_TEST_DATA)")
-    arguments = parser.parse_args()
-    if not arguments.data:
-        parser.error("no images: give --data or set LOCKSTEP_TEST_DATA")
+    arguments = lockstep_runs.parse_with_data(parser, "digits/")
     torch.set_num_threads(arguments.threads)
     for name in arguments.network or NETWORKS:
         with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@
 #include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/train/evaluation/population_statistics.h"
+#include "lockstep/train/loop/population_statistics.h"
 #include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/state/receipt.h"
 

@@ -12,7 +12,7 @@
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/train/evaluation/population_statistics.h"
+#include "lockstep/train/loop/population_statistics.h"
 #include "lockstep/train/input/cut_sequences.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/pixel_targets.h"

@@ -120,6 +120,24 @@ metrics = {metrics}
         for change, expected in cases:
             self.assertIn(expected, self.refuse("train", self.heads(**change), "--check"), change)
 
+    def check_metrics(self, result, names, rows, scale, weight):
+        """Compares what evaluate() gives with the predictions: the outputs of each row, its number and its class.
+        Returns accuracy and root-mean-square error."""
+        number, kind = names
+        right, squares, loss = 0, 0, 0
+        for outputs, value, label in rows:
+            scores = {one["class"]: one["score"] for one in outputs[kind]["top"]}
+            self.assertAlmostEqual(sum(scores.values()), 1, places=4)
+            error = outputs[number]["values"][number] - value
+            right += self.best(outputs[kind]) == label
+            squares += error ** 2
+            loss += 0.5 * (error / scale) ** 2 - weight * math.log(scores[label])
+        accuracy, rmse = right / len(rows), math.sqrt(squares / len(rows))
+        self.assertAlmostEqual(result["metrics"][f"{number}: rmse"], rmse, delta=1e-4 * rmse)
+        self.assertAlmostEqual(result["metrics"][f"{kind}: accuracy"], accuracy, places=6)
+        self.assertAlmostEqual(result["loss"], loss / len(rows), delta=1e-4 * result["loss"])
+        return accuracy, rmse
+
     def test_an_output_has_several_numbers(self):
         self.table(order=("rooms", "age", "price", "double"), rows=60)
         outputs = 'outputs = [{ layer = "money" }]'
@@ -163,19 +181,10 @@ metrics = {metrics}
         self.table("test.csv", 50, order, seed=2, values=values)
         result = self.evaluated("test.csv")
         lines = (self.folder / "test.csv").read_text(encoding="utf-8").splitlines()[1:]
-        right, squares, loss = 0, 0, 0
-        for line, outputs in zip(lines, self.named("test.csv")):
-            price, kind = line.split(",")[3:]
-            got, scores = outputs["price"]["values"]["price"], {e["class"]: e["score"] for e in outputs["kind"]["top"]}
-            self.assertAlmostEqual(sum(scores.values()), 1, places=4)
-            right += self.best(outputs["kind"]) == kind
-            squares += (got - float(price)) ** 2
-            loss += 0.5 * ((got - float(price)) / state["target_scaling.scale"][0]) ** 2 - math.log(scores[kind])
-        rmse = math.sqrt(squares / len(lines))
-        self.assertAlmostEqual(result["metrics"]["price: rmse"], rmse, delta=1e-4 * rmse)
-        self.assertAlmostEqual(result["metrics"]["kind: accuracy"], right / len(lines), places=6)
-        self.assertAlmostEqual(result["loss"], loss / len(lines), delta=1e-4 * result["loss"])
-        self.assertGreater(right / len(lines), 0.8)
+        rows = [(outputs, float(line.split(",")[3]), line.split(",")[4])
+                for line, outputs in zip(lines, self.named("test.csv"))]
+        accuracy, rmse = self.check_metrics(result, ("price", "kind"), rows, state["target_scaling.scale"][0], 1)
+        self.assertGreater(accuracy, 0.8)
         self.assertLess(rmse, 1e5)
         # Stopped and resumed.
         self.succeed("train", "heads.toml", "--out", "part", "--quiet", "--set", "max_epochs=20")
@@ -322,19 +331,9 @@ metrics = ["force: rmse", "way: accuracy"]
         wanted = [(f"test/{i:02}.csv step {t + 1}", *self.wave(i, t)[2:])
                   for i in range(7) for t in range(6 + 5 * i % 13)]
         self.assertEqual([entry["file"] for entry in predicted], [name for name, *_ in wanted])
-        right, squares, loss = 0, 0, 0
-        for entry, (_, force, kind) in zip(predicted, wanted):
-            outputs = entry["outputs"]
-            scores = {one["class"]: one["score"] for one in outputs["way"]["top"]}
-            error = outputs["force"]["values"]["force"] - force
-            right += self.best(outputs["way"]) == kind
-            squares += error ** 2
-            loss += 0.5 * (error / scale[0]) ** 2 - 2 * math.log(scores[kind])
-        rmse = math.sqrt(squares / len(wanted))
-        self.assertAlmostEqual(result["metrics"]["force: rmse"], rmse, delta=1e-4 * rmse)
-        self.assertAlmostEqual(result["metrics"]["way: accuracy"], right / len(wanted), places=6)
-        self.assertAlmostEqual(result["loss"], loss / len(wanted), delta=1e-4 * result["loss"])
-        self.assertGreater(right / len(wanted), 0.9)
+        rows = [(entry["outputs"], force, kind) for entry, (_, force, kind) in zip(predicted, wanted)]
+        accuracy, rmse = self.check_metrics(result, ("force", "way"), rows, scale[0], 2)
+        self.assertGreater(accuracy, 0.9)
         self.assertLess(rmse, 100)
         # Files without targets, in another order, and without names.
         for columns, header in (((1, 0), True), ((3, 1, 0), True), ((0, 1), False)):

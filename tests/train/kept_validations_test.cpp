@@ -84,6 +84,15 @@ TEST(KeptValidations, WhereTheTrainingDataChanges) {
   EXPECT_TRUE(expect_same_validations(half_frozen_options(), data).says(kValidationsKeep));
 }
 
+TEST(KeptValidations, WhereFrequenciesCountEpochs) {
+  TrainingOptions options = half_frozen_options();
+  options.validation.frequency_unit = FrequencyUnit::epoch;
+  for (const int64_t frequency : {0, 1, 2}) {  // 0: each epoch
+    options.validation.frequency = frequency;
+    EXPECT_TRUE(expect_same_validations(options).says(kValidationsKeep)) << frequency;
+  }
+}
+
 // Results of layers that begin to learn are forgotten.
 TEST(KeptValidations, OfLayersThatLearnLater) {
   TrainingOptions options = half_frozen_options();

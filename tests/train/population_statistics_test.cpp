@@ -1,4 +1,4 @@
-#include "lockstep/train/evaluation/population_statistics.h"
+#include "lockstep/train/loop/population_statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -7,18 +7,11 @@
 #include <numeric>
 
 #include "lockstep/base/text.h"
+#include "lockstep/data/datastores/tables/category_names.h"
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep::command {
 namespace {
-
-// The text of "kind=big", if `kind` is a column of texts, else the name.
-std::string without_column(const std::string& name, const std::vector<std::string>& texts) {
-  for (const std::string& column : texts) {
-    if (name.starts_with(column + "=")) return name.substr(column.size() + 1);
-  }
-  return name;
-}
 
 std::span<const float> part_of(std::span<const float> result, const MetricPart& part) {
   return result.subspan(static_cast<size_t>(part.first), static_cast<size_t>(part.count));
@@ -34,7 +27,7 @@ NamedOutputs::NamedOutputs(const Model& model, int top) : top_(static_cast<size_
       const auto place = static_cast<size_t>(part.first + k);
       // A model of other data than tables has numbers in their place.
       output.names.push_back(place < columns.size()
-                                 ? without_column(columns[place], model.preparation.categories)
+                                 ? text_of_category(columns[place], model.preparation.categories)
                                  : std::to_string(k + 1));
     }
     outputs_.push_back(std::move(output));

@@ -274,6 +274,10 @@ struct CachedTargets {
 // targets already.
 CachedTargets targets_of(const ExampleCache& examples, const ExampleCache* targets);
 
+// Copies steps of `bytes` bytes each to a row with room for `room` of them, at least as many, and
+// zeros after them.
+void copy_steps(const ExampleCache::Steps& steps, size_t bytes, int64_t room, void* row);
+
 // Returns the digest of a listing: its classes, and the name, label and content digest of every
 // observation in order. Reads every file. Does not depend on the number of threads. Throws
 // DataError.

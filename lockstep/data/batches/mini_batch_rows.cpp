@@ -373,7 +373,8 @@ void MiniBatchRows::call_function(MiniBatch& batch, size_t row, int64_t key) con
     if (image) images.push_back(planar(input, row_of(batch, k, row)));
   }
   const int64_t observation = batch.observations[row];
-  OwnAugmentationTask task{.images = images, .name = cache_.store()->name(observation)};
+  OwnAugmentationTask task{.images = images,
+                           .name = [&] { return cache_.store()->name(observation); }};
   task.twice = batch.index == 0 && row == 0;
   PlanarImage target;
   if (targets_ && targets_.value->kind == ValueKind::image && !targets_.value->sequence) {

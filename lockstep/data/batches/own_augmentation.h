@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -20,7 +21,7 @@ struct OwnAugmentationTask {
   std::span<const PlanarImage> images;
   const PlanarImage* target = nullptr;  // null: none, or not an image
   int64_t classes = 0;                  // of a target that is a label image, else 0
-  std::string name;                     // of the observation
+  std::function<std::string()> name;    // of the observation
   bool twice = false;  // whether the function must make the same of the same example again
 };
 

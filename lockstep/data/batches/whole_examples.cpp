@@ -104,6 +104,13 @@ ExampleCache::Steps ExampleCache::steps_in(const CachedValue& value, const uint8
   return steps;
 }
 
+void copy_steps(const ExampleCache::Steps& steps, size_t bytes, int64_t room, void* row) {
+  auto* const to = static_cast<uint8_t*>(row);
+  const size_t valid = static_cast<size_t>(steps.count) * bytes;
+  if (valid > 0) std::memcpy(to, steps.data, valid);
+  std::memset(to + valid, 0, static_cast<size_t>(room) * bytes - valid);
+}
+
 std::atomic<int64_t>& ExampleCache::kept_steps(const CachedValue& value, int64_t index) const {
   return steps_[static_cast<size_t>(index) * sequences_ + value.number];
 }

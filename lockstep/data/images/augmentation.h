@@ -261,7 +261,7 @@ struct AugmentedExample {
   int64_t label = -1;                  // the number of the class; -1: none. Changes have no effect
   int64_t observation = 0, epoch = 0;  // index in the listing; counted from 0
   // A function of seed, epoch and observation (RandomUse::augment, a and b as in
-  // draw_augmentation(), c = 2^61). Each random value needs a position of its own.
+  // draw_augmentation(), c = 2^61). Different random values need different positions.
   RandomStream random{RandomKey()};
 };
 

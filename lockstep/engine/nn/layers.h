@@ -641,7 +641,7 @@ LayerPtr multiplication();
 // units of the data, and named losses and expressions compare x with the normalized targets.
 // train() computes the states `offset` and `scale`; a custom loop sets them by
 // set_target_scaling(). After outputs() it scales those that give numbers: classes, and other
-// losses with a cross-entropy, are left as they are.
+// losses with a cross-entropy or kl_div, are left as they are.
 struct DenormalizationOptions {
   static constexpr const char* kType = "denormalization";
   static constexpr const char* kHelp =

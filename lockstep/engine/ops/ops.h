@@ -727,7 +727,8 @@ T nll(const T& log_probabilities, const Same<T>& labels, const Same<T>& weights 
 // probabilities and t is 1 where the label is the class, otherwise 0. The sums are over the space
 // of an observation without labels of ignore_index. probabilities, labels and weights as for nll();
 // one value for each observation: n. Made of other ops. Throws InvalidArgument if shapes or types
-// do not fit, and unless smooth is finite and above 0.
+// do not fit, and unless smooth is finite and above 0. Weights are divided by their sum, which is
+// not checked: it must be above 0, and no weight below 0.
 struct DiceParams {
   double smooth = 1;
   int64_t ignore_index = -100;

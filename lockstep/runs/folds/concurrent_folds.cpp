@@ -1,7 +1,9 @@
 #include "lockstep/runs/folds/concurrent_folds.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,14 +11,19 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/runs/run_orders.h"
 #include "lockstep/runs/sweeps/thread_shares.h"
 
 namespace lockstep {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr double poll_seconds = 0.05;
-// Workers that one fold may lose without a new checkpoint.
-constexpr int most_losses = 10;
+
+double seconds_from(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
 
 class Folds {
  public:
@@ -58,7 +65,10 @@ class Folds {
     int fold = 0;
     Future<FoldReport> future = {};
     std::unique_ptr<WorkerQueue<int64_t>> orders = {};
-    int64_t told = 0;  // the last order, or the threads of the beginning
+    int64_t told = 0;                            // the last order, or the threads of the beginning
+    Clock::time_point heard = Clock::now();      // its last message
+    std::optional<Clock::time_point> ends = {};  // since when it is to end
+    bool cancelled = false;                      // for silence, or because it does not end
   };
   struct Losses {
     int count = 0;
@@ -110,12 +120,22 @@ class Folds {
     for (size_t i = 0; i < active_.size(); ++i) {
       Active& a = active_[i];
       const bool lent = what_.jobs[static_cast<size_t>(a.fold - 1)].training.threads == 0;
-      const int64_t order = !counts(a.fold) ? fold_must_end : lent ? shares[i] : a.told;
+      const bool counts_still = counts(a.fold);
+      if (!counts_still && !a.ends) a.ends = Clock::now();
+      cancel_if_stuck(a);
+      const int64_t order = !counts_still ? fold_must_end : lent ? shares[i] : a.told;
       if (order == a.told) continue;
       if (a.future.state() == TaskState::queued && order == fold_must_end) a.future.cancel();
       if (a.future.state() != TaskState::running || a.future.worker() < 0) continue;
       if (a.orders->send(a.future.worker(), order, 0)) a.told = order;
     }
+  }
+
+  static void cancel_if_stuck(Active& a) {
+    const bool late = a.ends && seconds_from(*a.ends) > longest_end;
+    if (a.cancelled || (!late && seconds_from(a.heard) < longest_silence)) return;
+    a.cancelled = true;
+    a.future.cancel();
   }
 
   void wait() {
@@ -125,6 +145,9 @@ class Folds {
     });
     while (const auto said = messages_.poll()) {
       const int fold = static_cast<int>(said->fold);
+      for (Active& a : active_) {
+        if (a.fold == fold) a.heard = Clock::now();
+      }
       saved_[fold] = std::max(saved_[fold], said->saved);
       shares_.note(run_of(fold), said->shards, said->threads, said->measured, said->rate);
       if (said->shown) tell(*said);
@@ -132,15 +155,11 @@ class Folds {
   }
 
   void collect() {
-    std::vector<Active> ended;
-    for (auto it = active_.begin(); it != active_.end();) {
-      if (!it->future.done()) {
-        ++it;
-        continue;
-      }
-      ended.push_back(std::move(*it));
-      it = active_.erase(it);
-    }
+    const auto first = std::stable_partition(active_.begin(), active_.end(),
+                                             [](const Active& a) { return !a.future.done(); });
+    const std::vector<Active> ended(std::make_move_iterator(first),
+                                    std::make_move_iterator(active_.end()));
+    active_.erase(first, active_.end());
     for (const Active& a : ended) settle(a);
   }
 
@@ -154,8 +173,14 @@ class Folds {
       }
     } catch (const WorkerLost& lost) {
       continue_later(a.fold, lost);
-    } catch (const Cancelled&) {
-      end_ = std::min(end_, a.fold);
+    } catch (const Cancelled& cancelled) {
+      if (a.cancelled && !a.ends) {
+        continue_later(a.fold, WorkerLost("[pool] its worker said nothing for too long: " +
+                                              std::string(cancelled.what()),
+                                          cancelled.hint()));
+      } else {
+        end_ = std::min(end_, a.fold);
+      }
     } catch (const Error& error) {
       fail(a.fold, error);
     }

@@ -3,13 +3,12 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
-#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
-#include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/runs/run_orders.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/records/training_start.h"
 
@@ -19,18 +18,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds message_pause{100};
-constexpr std::chrono::seconds longest_wait_for_folder{20};
 
-// Follows a training: sends messages, and receives orders.
+// Follows a training, and sends messages.
 class FoldFollower : public TrainingObserver {
  public:
-  FoldFollower(const FoldTask& task, const QueueSender<FoldMessage>& queue,
-               const QueueReceiver<int64_t>& orders)
+  // Keeps a reference to `orders`.
+  FoldFollower(const FoldTask& task, const QueueSender<FoldMessage>& queue, RunOrders& orders)
       : queue_(queue), orders_(orders), frequency_(task.frequency) {
     said_.fold = task.fold;
-    said_.threads = task.threads;
   }
 
+  void preparing(int64_t, int64_t) override { say_sometimes(); }
   void start(const TrainingStart& s) override {
     said_.iterations = s.iterations;
     said_.iteration = said_.saved = s.first_iteration - 1;
@@ -42,12 +40,9 @@ class FoldFollower : public TrainingObserver {
     said_.iteration = r.iteration;
     said_.epoch = r.epoch;
     said_.loss = r.loss;
-    ++said_.measured;
-    seconds_ = 0.9 * seconds_ + r.seconds;
-    observations_ = 0.9 * observations_ + static_cast<double>(r.observations_count);
-    if (seconds_ > 0) said_.rate = observations_ / seconds_;
+    orders_.note(r);
     if (r.iteration % frequency_ == 0) pending_ = said_;
-    if (Clock::now() - sent_ >= message_pause) say(false);
+    say_sometimes();
   }
   void validation(const ValidationRecord& v) override {
     pending_.reset();
@@ -69,24 +64,7 @@ class FoldFollower : public TrainingObserver {
     queue_.send(message);
   }
 
-  // Takes the newest order. Whether the run must end now.
-  bool must_end() {
-    while (const auto order = orders_.poll()) {
-      if (*order == fold_must_end) ends_ = true;
-      if (*order > 0) use(*order);
-    }
-    return ends_;
-  }
-  int64_t threads() const { return said_.threads; }
-
  private:
-  // The rate with another number of threads is measured again.
-  void use(int64_t threads) {
-    if (threads == said_.threads) return;
-    said_.threads = threads;
-    said_.measured = 0;
-    seconds_ = observations_ = 0;
-  }
   // A row that no validation of the same iteration has completed.
   void say_pending() {
     if (!pending_) return;
@@ -94,30 +72,25 @@ class FoldFollower : public TrainingObserver {
     queue_.send(*pending_);
     pending_.reset();
   }
+  void say_sometimes() {
+    if (Clock::now() - sent_ >= message_pause) say(false);
+  }
   void say(bool shown) {
     sent_ = Clock::now();
+    said_.threads = orders_.threads();
+    said_.measured = orders_.measured();
+    said_.rate = orders_.rate();
     said_.shown = shown;
     queue_.send(said_);
   }
 
   const QueueSender<FoldMessage> queue_;
-  const QueueReceiver<int64_t> orders_;
+  RunOrders& orders_;
   const int64_t frequency_;
   FoldMessage said_;
   std::optional<FoldMessage> pending_;
-  double seconds_ = 0, observations_ = 0;
-  bool ends_ = false;
   Clock::time_point sent_;
 };
-
-// The worker of an earlier attempt may still have the folder.
-void wait_for_folder(const std::string& folder, FoldFollower& follower) {
-  const auto begun = Clock::now();
-  while (run_state(local_files(), folder).status == RunStatus::running &&
-         Clock::now() - begun < longest_wait_for_folder && !follower.must_end()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
 
 }  // namespace
 
@@ -141,7 +114,8 @@ FoldValues FoldReport::named() const {
 }
 
 FoldReport run_fold(const FoldTask& task, const QueueSender<FoldMessage>& messages,
-                    const QueueReceiver<int64_t>& orders) {
+                    const QueueReceiver<int64_t>& receiver) {
+  RunOrders orders(receiver, task.threads);
   FoldFollower follower(task, messages, orders);
   Job job = read_resolved_job(task.job);
   job.file = task.file;
@@ -149,11 +123,11 @@ FoldReport run_fold(const FoldTask& task, const QueueSender<FoldMessage>& messag
   options.folder = task.folder;
   options.store = task.store;
   options.observers = {&follower};
-  options.interrupted = [&] { return follower.must_end() || task_cancelled(); };
-  if (task.threads > 0) options.threads = [&] { return follower.threads(); };
+  options.interrupted = [&] { return orders.must_end() || task_cancelled(); };
+  if (task.threads > 0) options.threads = [&] { return orders.threads(); };
   FoldReport report;
   try {
-    wait_for_folder(options.folder, follower);
+    orders.wait_for(options.folder);
     options.resume = local_files().exists(join_path(options.folder, "job.json"));
     const RunResult result = run_job(job, options);
     report.stopped = result.training.stopped;
@@ -163,7 +137,7 @@ FoldReport run_fold(const FoldTask& task, const QueueSender<FoldMessage>& messag
     }
     return report;
   } catch (const Cancelled&) {
-    if (!follower.must_end()) throw;
+    if (!orders.must_end()) throw;
     report.stopped = true;
     return report;
   }

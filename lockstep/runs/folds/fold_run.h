@@ -42,8 +42,7 @@ struct FoldMessage {
   int64_t saved = 0;                                       // iteration of the newest checkpoint
   double loss = 0;                                         // of the iteration
   std::vector<std::pair<std::string, double>> validation;  // empty: there was none
-  // As in TrialProgress: shards of a mini-batch, threads, iterations timed with them, observations
-  // per second.
+  // Shards of a mini-batch, and as in RunOrders.
   int64_t shards = 0, threads = 1, measured = 0;
   double rate = 0;
 
@@ -71,6 +70,6 @@ struct FoldReport {
 
 // Trains a fold, or continues it, on a worker. Throws what run_job() throws.
 FoldReport run_fold(const FoldTask& task, const QueueSender<FoldMessage>& messages,
-                    const QueueReceiver<int64_t>& orders);
+                    const QueueReceiver<int64_t>& receiver);
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/tables/category_names.h"
 #include "lockstep/data/datastores/tables/table_text.h"
 #include "lockstep/storage/s3_files.h"
 
@@ -28,10 +29,8 @@ std::vector<std::string> names_of_columns(FileSystem& files, const std::string& 
 
 // The column of texts to which a target `kind=a` belongs; else the name of the target.
 std::string column_of(const std::string& target, const std::vector<std::string>& categories) {
-  for (const std::string& column : categories) {
-    if (target.starts_with(column + "=")) return column;
-  }
-  return target;
+  const std::string column = column_of_category(target, categories);
+  return column.empty() ? target : column;
 }
 
 // The columns of the targets in a table with the columns `all`, of which the first has names.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/runs/run_orders.h"
 #include "lockstep/runs/sweeps/record.h"
 #include "lockstep/runs/sweeps/thread_shares.h"
 
@@ -22,12 +24,8 @@ constexpr const char* requests_name = "requests";
 constexpr const char* stop_prefix = "stop-";
 constexpr double poll_seconds = 0.05;
 constexpr double requests_seconds = 0.3;
-// Attempts of a run without progress: when its worker is lost, and when it throws.
-constexpr int most_losses = 10, most_errors = 2;
-// A run that says nothing for so long is started again on another worker.
-constexpr double longest_silence = 600;
-// Runs that were asked to end have this long to save their state.
-constexpr double longest_end = 120;
+// Attempts of a run without progress that throws.
+constexpr int most_errors = 2;
 
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
@@ -245,15 +243,11 @@ class Driver {
 
   // Takes runs that have ended. Their order does not matter: decisions wait for all.
   void collect() {
-    std::vector<Active> ended;
-    for (auto it = active_.begin(); it != active_.end();) {
-      if (!it->future.done()) {
-        ++it;
-        continue;
-      }
-      ended.push_back(std::move(*it));
-      it = active_.erase(it);
-    }
+    const auto first = std::stable_partition(active_.begin(), active_.end(),
+                                             [](const Active& a) { return !a.future.done(); });
+    std::vector<Active> ended(std::make_move_iterator(first),
+                              std::make_move_iterator(active_.end()));
+    active_.erase(first, active_.end());
     for (Active& a : ended) settle(a);
   }
 

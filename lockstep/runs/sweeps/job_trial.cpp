@@ -5,15 +5,14 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/mutex.h"
-#include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/runs/run_data.h"
+#include "lockstep/runs/run_orders.h"
 #include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/runs/sweeps/continuation.h"
 #include "lockstep/train/loop/objective.h"
@@ -37,11 +36,6 @@ LentWorkers lent_workers(uint64_t number) {
 }
 
 constexpr std::chrono::milliseconds progress_pause{100};
-constexpr std::chrono::seconds longest_wait_for_folder{20};
-
-double seconds_from(Clock::time_point from) {
-  return std::chrono::duration<double>(Clock::now() - from).count();
-}
 
 double metric_of(const ValidationRecord& v, const std::string& metric) {
   if (metric == "accuracy") return v.accuracy;
@@ -53,12 +47,13 @@ double metric_of(const ValidationRecord& v, const std::string& metric) {
                         "name it in training.metrics");
 }
 
-// Follows a training: sends its progress, and receives orders.
+// Follows a training, and sends its progress.
 class TrialFollower : public TrainingObserver {
  public:
+  // Keeps a reference to `orders`.
   TrialFollower(const TrialTask& task, const std::string& metric,
-                const QueueSender<TrialProgress>& queue, const QueueReceiver<int64_t>& orders)
-      : metric_(metric), queue_(queue), orders_(orders), threads_(task.threads) {
+                const QueueSender<TrialProgress>& queue, RunOrders& orders)
+      : metric_(metric), queue_(queue), orders_(orders) {
     said_.trial = task.trial;
     said_.repeat = task.repeat;
     budget_ = task.last ? 0 : task.budget;
@@ -79,10 +74,7 @@ class TrialFollower : public TrainingObserver {
   void iteration(const IterationRecord& r) override {
     said_.iteration = r.iteration;
     said_.loss = r.loss;
-    ++said_.measured;
-    seconds_ = 0.9 * seconds_ + r.seconds;
-    observations_ = 0.9 * observations_ + static_cast<double>(r.observations_count);
-    if (seconds_ > 0) said_.images_per_second = observations_ / seconds_;
+    orders_.note(r);
     chain_ = r.chain.to_string();
     say(false);
   }
@@ -91,23 +83,12 @@ class TrialFollower : public TrainingObserver {
     say(true);
   }
   // Lent workers take the place of threads.
-  void worker(const WorkerChange& change) override { use(change.members); }
+  void worker(const WorkerChange& change) override { orders_.use(change.members); }
   void checkpoint(const std::string&, int64_t iteration) override {
     said_.saved = iteration;
     say(true);
   }
 
-  // Takes the newest order. Whether the run must end now.
-  bool must_end() {
-    while (const auto order = orders_.poll()) {
-      if (*order < 0) ends_ = true;
-      if (*order > 0) use(*order);
-    }
-    return ends_;
-  }
-
-  int64_t threads() const { return threads_; }
-  bool ended_by_order() const { return ends_; }
   int64_t iteration() const { return said_.iteration; }
   int64_t epoch() const {
     return per_epoch_ > 0 ? (said_.iteration + per_epoch_ - 1) / per_epoch_ : 0;
@@ -117,41 +98,23 @@ class TrialFollower : public TrainingObserver {
   bool is_short() const { return said_.iteration < said_.goal; }
 
  private:
-  // The rate with another number of threads is measured again.
-  void use(int64_t threads) {
-    if (threads == threads_) return;
-    threads_ = threads;
-    said_.measured = 0;
-    seconds_ = observations_ = 0;
-  }
   void say(bool now) {
     if (!now && Clock::now() - sent_ < progress_pause) return;
     sent_ = Clock::now();
-    said_.threads = threads_;
+    said_.threads = orders_.threads();
+    said_.measured = orders_.measured();
+    said_.images_per_second = orders_.rate();
     queue_.send(said_);
   }
 
   const std::string metric_;
   const QueueSender<TrialProgress> queue_;
-  const QueueReceiver<int64_t> orders_;
+  RunOrders& orders_;
   TrialProgress said_;
   int64_t budget_ = 0, per_epoch_ = 0;
-  int64_t threads_;
-  double seconds_ = 0, observations_ = 0;
   std::string chain_;
-  bool ends_ = false;
   Clock::time_point sent_;
 };
-
-// The worker of an earlier attempt may still have the folder.
-void wait_for_folder(const std::string& folder, TrialFollower& follower) {
-  const auto begun = Clock::now();
-  while (run_state(local_files(), folder).status == RunStatus::running &&
-         seconds_from(begun) < std::chrono::duration<double>(longest_wait_for_folder).count() &&
-         !follower.must_end()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
 
 // Errors about the folder of a run are not the trial's: another process uses it, for example.
 bool is_about_the_folder(const Error& error) {
@@ -237,7 +200,8 @@ Job trial_job(const JobTrials& all, const TrialParameters& parameters, int64_t r
 
 TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
                           const QueueSender<TrialProgress>& progress,
-                          const QueueReceiver<int64_t>& orders) {
+                          const QueueReceiver<int64_t>& receiver) {
+  RunOrders orders(receiver, task.threads);
   TrialFollower follower(task, all.metric, progress, orders);
   TrialReport report;
   try {
@@ -253,17 +217,17 @@ TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
     } else {
       job.training.threads = task.most_threads;
       keep_run_data(true);  // this process runs one trial after the other
-      options.threads = [&] { return follower.threads(); };
+      options.threads = [&] { return orders.threads(); };
     }
     options.folder = trial_folder(all.folder, task.trial, task.repeat);
     options.resume = true;
     options.observers = {&follower};
-    options.interrupted = [&] { return follower.must_end() || task_cancelled(); };
+    options.interrupted = [&] { return orders.must_end() || task_cancelled(); };
     options.stop_after_epochs = task.last ? 0 : task.budget;
     // run.json names the sweep; the process that runs it records the folder in the store.
     const RunTrial trial{.sweep = all.folder, .number = task.trial, .parameters = task.parameters};
     options.trial = &trial;
-    wait_for_folder(options.folder, follower);
+    orders.wait_for(options.folder);
     const RunResult result = run_job(job, options);
     report.iteration = result.training.last_iteration;
     report.epoch = follower.epoch();
@@ -271,7 +235,7 @@ TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
     // An order may arrive in the last iteration.
     if (result.training.stopped && follower.is_short()) {
       check_cancelled();
-      report.interrupted = follower.ended_by_order();
+      report.interrupted = orders.ended();
       if (report.interrupted) return report;
       // By a request in the run's own folder (stop_request.h).
       report.state = static_cast<int32_t>(TrialState::stopped);
@@ -284,7 +248,7 @@ TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
     set_results(report, job, result.training, all.metric);
     return report;
   } catch (const Cancelled&) {
-    if (!follower.ended_by_order()) throw;
+    if (!orders.ended()) throw;
     report.interrupted = true;
     return report;
   } catch (const Diverged& error) {

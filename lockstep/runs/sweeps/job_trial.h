@@ -55,6 +55,6 @@ Job trial_job(const JobTrials& all, const TrialParameters& parameters, int64_t r
 // until then.
 TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
                           const QueueSender<TrialProgress>& progress,
-                          const QueueReceiver<int64_t>& orders);
+                          const QueueReceiver<int64_t>& receiver);
 
 }  // namespace lockstep

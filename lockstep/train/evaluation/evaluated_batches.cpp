@@ -277,17 +277,6 @@ void EvaluatedBatches::fill_wanted_row(void* wanted, int64_t row, const uint8_t*
   }
 }
 
-namespace {
-
-// Copies steps of `bytes` bytes each to a row with room for `room` of them, and zeros after them.
-void copy_steps(const ExampleCache::Steps& steps, size_t bytes, int64_t room, uint8_t* row) {
-  const size_t valid = static_cast<size_t>(steps.count) * bytes;
-  if (valid > 0) std::memcpy(row, steps.data, valid);
-  std::memset(row + valid, 0, static_cast<size_t>(room) * bytes - valid);
-}
-
-}  // namespace
-
 void EvaluatedBatches::fill_sequence(size_t k, int64_t row, const uint8_t* example,
                                      const ShardShape& shape,
                                      const std::vector<uint8_t*>& to) const {

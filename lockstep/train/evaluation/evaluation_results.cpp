@@ -20,7 +20,10 @@ EvaluationResults::EvaluationResults(EvaluatedBatches& batches, Measures measure
 void EvaluationResults::write_to(double* losses, int64_t* kept) {
   losses_to_ = losses;
   kept_to_ = kept;
-  elsewhere_ = true;
+}
+
+void EvaluationResults::write_here() {
+  write_to(losses_.data(), batches_.pixels() > 0 ? nullptr : predicted_.data());
 }
 
 bool EvaluationResults::wants_scores() const {
@@ -161,14 +164,15 @@ void EvaluationResults::add_to_sums(std::span<const int64_t> pairs) {
 
 void EvaluationResults::take_pixels(const IndexRange& observations, const float* scores) {
   const auto pairs = static_cast<size_t>(batches_.pairs());
-  std::vector<int64_t> own(elsewhere_ ? 0 : pairs);
+  const bool shared = kept_to_ != nullptr;
+  std::vector<int64_t> own(shared ? 0 : pairs);
   for (int64_t i = 0; i < observations.count; i += EvaluatedBatches::kChunk) {
     const int64_t chunk = (observations.first + i) / EvaluatedBatches::kChunk;
     const IndexRange of = observations_of(chunk);
     const std::span<int64_t> counts =
-        elsewhere_ ? std::span(kept_to_ + batches_.kept_of(of).first, pairs) : std::span(own);
+        shared ? std::span(kept_to_ + batches_.kept_of(of).first, pairs) : std::span(own);
     count_pixels(of, scores, counts);
-    if (!elsewhere_) add_to_sums(counts);
+    if (!shared) add_to_sums(counts);
     if (metrics_) {
       measure_pixels(chunk, scores, counts, false);
       if (metrics_->in_order()) {

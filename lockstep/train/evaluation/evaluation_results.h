@@ -38,7 +38,7 @@ class EvaluationResults {
   // Has take() write losses and what is kept of outputs (EvaluatedBatches::kept()) elsewhere, to
   // memory that several processes share perhaps.
   void write_to(double* losses, int64_t* kept);
-  void write_here() { write_to(losses_.data(), predicted_.data()), elsewhere_ = false; }
+  void write_here();
 
   // Begins an evaluation with metrics. Without it take() leaves them out.
   void begin();
@@ -84,8 +84,7 @@ class EvaluationResults {
   std::vector<double> losses_;
   std::vector<int64_t> predicted_;
   double* losses_to_ = nullptr;
-  int64_t* kept_to_ = nullptr;
-  bool elsewhere_ = false;  // what is written is not here
+  int64_t* kept_to_ = nullptr;  // null: pairs of classes are summed alone
   mutable Mutex mutex_;
   std::vector<int64_t> pairs_ LOCKSTEP_GUARDED_BY(mutex_);  // of all pixels, by pair
   std::optional<MetricRun> metrics_;

@@ -204,7 +204,8 @@ Evaluation Evaluator::result(const std::byte* memory) {
     const float* const scores = wants_scores() ? area.scores + outputs.first * width : nullptr;
     if (pixels) {
       const IndexRange kept = batches.kept_of(rows);
-      s.results.add_pixels(chunk, scores, {area.kept + kept.first, size_t(kept.count)});
+      s.results.add_pixels(chunk, scores,
+                           {area.kept + kept.first, static_cast<size_t>(kept.count)});
       continue;
     }
     if (batches.against() == Against::images) {

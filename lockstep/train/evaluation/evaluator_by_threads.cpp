@@ -100,10 +100,12 @@ class EvaluatorByThreads final : public BatchEvaluator {
     take(computed);
   }
 
+  bool keeps() const { return kept_ && kept_->keeps(); }
+  bool knows(const IndexRange& observations) const { return keeps() && kept_->knows(observations); }
+
   // Tells the cache what will be read.
   void expect(const IndexRange& observations) const {
-    const bool known = kept_ && kept_->keeps() && kept_->knows(observations);
-    if (!known || rest_reads_examples()) batches_.expect(observations);
+    if (!knows(observations) || rest_reads_examples()) batches_.expect(observations);
   }
 
   // Whether examples are read where results of frozen layers are known.
@@ -113,14 +115,13 @@ class EvaluatorByThreads final : public BatchEvaluator {
 
   void run_forward(PlanRun& run, const EvaluatedPart& part, const IndexRange& observations,
                    int thread) {
-    const bool known = kept_ && kept_->keeps() && kept_->knows(observations);
-    if (!known) {
+    if (knows(observations)) {
+      kept_->load(observations, run);
+    } else {
       fill(run, part, observations, thread);
-      if (!kept_ || !kept_->keeps() || !kept_->make_room(observations)) return run.forward({});
+      if (!keeps() || !kept_->make_room(observations)) return run.forward({});
       run.forward_first({});
       kept_->save(observations, run);
-    } else {
-      kept_->load(observations, run);
     }
     // Of the inputs, whose memory the first part has used.
     fill(run, part, observations, thread, !kept_->rest_reads_inputs());

@@ -49,8 +49,9 @@ std::vector<bool> scaled_channels(const Network& network) {
   std::vector<bool> scaled(static_cast<size_t>(network.output_shapes().at(0)[0]), true);
   for (const NetworkPart& part : network_parts(network)) {
     // Also those of 0 and 1, such as binary_cross_entropy_with_logits.
-    const auto names = [&](const char* loss) { return part.loss.find(loss) != std::string::npos; };
-    if (!names("cross_entropy") && !names("kl_div")) continue;
+    const bool shares = part.loss.find("cross_entropy") != std::string::npos ||
+                        part.loss.find("kl_div") != std::string::npos;
+    if (!shares) continue;
     std::fill_n(scaled.begin() + part.first, part.count, false);
   }
   return scaled;
@@ -60,14 +61,15 @@ void check_scaling(const Network& network, bool labels) {
   const LayerNode* const node = target_scaling_of(network);
   if (!node) return;
   const std::vector<bool> scaled = scaled_channels(network);
-  if (!labels && std::ranges::find(scaled, true) == scaled.end()) {
-    throw InvalidArgument("[training] the layer `" + node->name +
-                              "` scales targets that are numbers, but all outputs learn classes",
-                          "leave the layer out; in a job: target_scaling = \"none\"");
+  std::string why;
+  if (labels) {
+    why = "` gives results in the units of targets, but the data has labels";
+  } else if (std::ranges::find(scaled, true) == scaled.end()) {
+    why = "` scales targets that are numbers, but all outputs learn classes";
+  } else {
+    return;
   }
-  if (!labels) return;
-  throw InvalidArgument("[training] the layer `" + node->name +
-                            "` gives results in the units of targets, but the data has labels",
+  throw InvalidArgument("[training] the layer `" + node->name + why,
                         "leave the layer out; in a job: target_scaling = \"none\"");
 }
 

@@ -15,7 +15,7 @@ namespace lockstep {
 const LayerNode* target_scaling_of(const Network& network);
 
 // Which channels of the network's result are learned scaled, where it has such a layer: of several
-// results those whose loss is not a cross-entropy, else all.
+// results those whose loss names neither a cross-entropy nor kl_div, else all.
 std::vector<bool> scaled_channels(const Network& network);
 
 // Throws InvalidArgument, too, for a network with such a layer that learns labels, or classes in

@@ -97,7 +97,7 @@ void set_input_normalization(Network& network, const ChannelStatistics& statisti
 
 // The same for targets: sets the state (offset, scale) of the denormalization() layer that ends the
 // network, unless its `normalization` is "none" or "kept". A constant channel keeps the scale 1; so
-// do those of outputs() whose loss is a cross-entropy, with the offset 0.
+// do those of outputs() whose loss names a cross-entropy or kl_div, with the offset 0.
 // Does nothing without such a layer.
 void set_target_scaling(Network& network, const std::vector<ChannelSummary>& channels);
 

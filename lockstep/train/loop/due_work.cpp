@@ -12,16 +12,17 @@ constexpr int64_t kDryIterations = 3;
 
 }  // namespace
 
+int64_t iterations_between(int64_t frequency, FrequencyUnit unit, int64_t iterations_per_epoch) {
+  if (frequency == 0) return iterations_per_epoch;
+  return unit == FrequencyUnit::epoch ? frequency * iterations_per_epoch : frequency;
+}
+
 int64_t DueWork::last_iteration() const {
   return setup_.options.last_iteration(setup_.iterations_per_epoch);
 }
 
 bool DueWork::due(int64_t iteration, int64_t frequency, FrequencyUnit unit) const {
-  const int64_t per_epoch = setup_.iterations_per_epoch;
-  const bool epoch_ends = iteration % per_epoch == 0;
-  if (frequency == 0) return epoch_ends;
-  if (unit == FrequencyUnit::epoch) return epoch_ends && iteration / per_epoch % frequency == 0;
-  return iteration % frequency == 0;
+  return iteration % iterations_between(frequency, unit, setup_.iterations_per_epoch) == 0;
 }
 
 bool DueWork::validation(int64_t iteration) const {

@@ -9,6 +9,9 @@ namespace lockstep {
 struct TrainingOptions;
 enum class FrequencyUnit : uint8_t;
 
+// Iterations between two validations or checkpoints: `frequency` of the unit; 0: an epoch.
+int64_t iterations_between(int64_t frequency, FrequencyUnit unit, int64_t iterations_per_epoch);
+
 struct DueWorkSetup {
   const TrainingOptions& options;  // resolved
   int64_t iterations_per_epoch = 1;

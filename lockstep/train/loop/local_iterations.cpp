@@ -19,6 +19,7 @@
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/evaluation/validation.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/loop/due_work.h"
 #include "lockstep/train/loop/make_training_step.h"
 #include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/optimizer/solver.h"
@@ -146,10 +147,9 @@ KeepingSetup LocalIterations::State::keeping() const {
 EvaluationKeeping LocalIterations::State::keeping_for_validations() const {
   const TrainingOptions& options = setup.options;
   const ValidationOptions& validation = options.validation;
-  int64_t every = validation.frequency;
-  if (every == 0) every = per_epoch;
-  if (validation.frequency_unit == FrequencyUnit::epoch) every *= per_epoch;
-  const bool several = options.last_iteration(per_epoch) > every;
+  const bool several =
+      options.last_iteration(per_epoch) >
+      iterations_between(validation.frequency, validation.frequency_unit, per_epoch);
   if (!options.keeps_features() || !several || setup.data.loss) return {};
   std::vector<int64_t> first_epochs;  // by parameter, in which it learns
   for (const Parameter& p : start->network.parameters()) {

@@ -14,6 +14,7 @@
 #include "lockstep/data/datastores/other_files.h"
 #include "lockstep/data/datastores/sequences/numpy_file.h"
 #include "lockstep/data/datastores/sequences/sequence_table.h"
+#include "lockstep/data/datastores/tables/category_names.h"
 
 namespace lockstep {
 namespace {
@@ -35,8 +36,6 @@ constexpr const char* kSequence =
 
 // Folders in folders of classes. More are a link to a folder that contains it.
 constexpr int kMostDepth = 32;
-// As of a table (table_features.cpp).
-constexpr size_t kMostTexts = 1000;
 
 // Takes the tables and arrays of one folder, and of those below if it has a class; hidden ones are
 // left out.
@@ -184,21 +183,14 @@ class Reading {
     if (all.empty()) {
       for (const auto& names : target_columns_) all.insert(names.begin(), names.end());
     }
-    std::vector<std::string> columns;
-    for (const std::string& column : options_.targets.columns) {
-      const size_t before = columns.size();
-      const bool texts =
-          std::ranges::find(options_.categories, column) != options_.categories.end();
-      for (const std::string& name : all) {
-        if (texts && name.starts_with(column + "=")) columns.push_back(name);
-      }
-      if (columns.size() > before + kMostTexts) {
-        refuse_sequences("the column `" + column + "` has more than " + std::to_string(kMostTexts) +
-                         " different texts");
-      }
-      if (columns.size() == before) columns.push_back(column);
+    for (const std::string& column : options_.categories) {
+      const auto count = std::ranges::count_if(
+          all, [&](const std::string& name) { return is_category_of(name, column); });
+      if (static_cast<size_t>(count) <= kMostCategories) continue;
+      refuse_sequences("the column `" + column + "` has more than " +
+                       std::to_string(kMostCategories) + " different texts");
     }
-    return columns;
+    return with_categories(options_.targets.columns, options_.categories, {all.begin(), all.end()});
   }
 
   // Sequence i has 0 in the texts that its file lacks.
@@ -277,7 +269,7 @@ DatastorePtr read_sequences(const std::string& root, const std::vector<SequenceF
     const bool learned =
         targets.columns.empty()
             ? std::ranges::any_of(known,
-                                  [&](const auto& name) { return name.starts_with(column + "="); })
+                                  [&](const auto& name) { return is_category_of(name, column); })
             : std::ranges::find(targets.columns, column) != targets.columns.end();
     if (learned) continue;
     throw InvalidArgument(

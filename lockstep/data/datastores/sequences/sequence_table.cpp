@@ -10,6 +10,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/data/datastores/sequences/numpy_file.h"
+#include "lockstep/data/datastores/tables/category_names.h"
 
 namespace lockstep {
 namespace {
@@ -162,21 +163,6 @@ Array take_channels(const std::string& path, const std::vector<std::string>& nam
   return values;
 }
 
-// The columns of the targets; a column of texts has one for each text of the table.
-std::vector<std::string> with_texts(const SequenceFolderOptions& options,
-                                    const SequenceTable& table) {
-  std::vector<std::string> names;
-  for (const std::string& column : options.targets.columns) {
-    const size_t before = names.size();
-    const bool texts = std::ranges::find(options.categories, column) != options.categories.end();
-    for (const std::string& name : table.columns) {
-      if (texts && name.starts_with(column + "=")) names.push_back(name);
-    }
-    if (names.size() == before) names.push_back(column);
-  }
-  return names;
-}
-
 // Leaves out the targets of a training, of which a file to predict may have some.
 void leave_out_known(const std::string& path, const std::vector<std::string>& known,
                      SequenceTable& table, TableNotes& notes) {
@@ -212,7 +198,7 @@ SequenceTable read_sequence_table(const std::string& path, const SequenceFolderO
   } else {
     table = sequence_of_table(path, options, notes);
     if (!targets.columns.empty()) {
-      table.target_columns = with_texts(options, table);
+      table.target_columns = with_categories(targets.columns, options.categories, table.columns);
       table.targets = take_channels(path, table.target_columns, table);
     } else {
       leave_out_known(path, options.known_targets, table, notes);

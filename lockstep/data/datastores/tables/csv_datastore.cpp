@@ -15,6 +15,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/tables/category_names.h"
 #include "lockstep/data/datastores/tables/table_features.h"
 #include "lockstep/data/datastores/tables/table_numbers.h"
 #include "lockstep/data/datastores/tables/table_text.h"
@@ -129,7 +130,7 @@ class CsvReading {
   // The column of texts that gives a target: itself, or of `kind=a`; "": it gives numbers.
   std::string text_target(const std::string& name) const {
     for (const std::string& column : options_.categories) {
-      if (name == column || name.starts_with(column + "=")) return column;
+      if (name == column || is_category_of(name, column)) return column;
     }
     return "";
   }

@@ -7,11 +7,11 @@
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
+#include "lockstep/data/datastores/tables/category_names.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kMostCategories = 1000;
 constexpr const char* kLeaveOut = "leave the column out: ignored_columns";
 
 }  // namespace
@@ -52,17 +52,16 @@ void TableFeatures::add_numbers(const std::string& column, std::vector<float> of
   }
   add(column, std::move(of_rows));
   // A network that was trained has the flags of its training.
-  const std::string flag = column + "=" + kMissing;
+  const std::string flag = category_name(column, kMissing);
   const auto& columns = options_.known_columns;
   const bool wanted = trained() ? std::ranges::find(columns, flag) != columns.end() : missing > 0;
   if (options_.missing == MissingValues::flag && wanted) add(flag, std::move(flags));
 }
 
 void TableFeatures::add_category(const std::string& column, const std::vector<std::string>& texts) {
-  const std::string prefix = column + "=";
   std::set<std::string> categories;
   for (const std::string& known : options_.known_columns) {
-    if (known.starts_with(prefix)) categories.insert(known.substr(prefix.size()));
+    if (is_category_of(known, column)) categories.insert(text_of_category(known, {column}));
   }
   if (!trained()) categories.insert(texts.begin(), texts.end());
   if (categories.size() > kMostCategories) {
@@ -76,14 +75,15 @@ void TableFeatures::add_category(const std::string& column, const std::vector<st
     if (!categories.contains(text)) ++unknown[text];
   }
   for (const auto& [text, count] : unknown) {
-    notices.push_back(source_ + ": " + counted(count, "row") + " with `" + prefix + text +
+    notices.push_back(source_ + ": " + counted(count, "row") + " with `" +
+                      category_name(column, text) +
                       "`, which the training did not have: all its categories are 0");
   }
   for (const std::string& category : categories) {
     std::vector<float> ones;
     ones.reserve(texts.size());
     for (const std::string& text : texts) ones.push_back(text == category ? 1.0f : 0.0f);
-    add(prefix + category, std::move(ones));
+    add(category_name(column, category), std::move(ones));
   }
 }
 

@@ -49,10 +49,6 @@ void align_observations(std::vector<Value>& values) {
   }
 }
 
-Value scalar_value(double number, const Value& anchor) {
-  return applied(ops::make_scalar_like(static_cast<float>(number)), {anchor});
-}
-
 // A function of two arguments of which one may be a number.
 template <class Values>
 Value apply_to_two(const FormulaOperand& a, const FormulaOperand& b, const Value& anchor,
@@ -305,6 +301,10 @@ void add_losses(std::vector<FormulaFunction>& all) {
 }
 
 }  // namespace
+
+Value scalar_value(double number, const Value& anchor) {
+  return applied(ops::make_scalar_like(static_cast<float>(number)), {anchor});
+}
 
 int64_t whole_number(const std::string& name, double number, double least, double most) {
   if (number == std::floor(number) && number >= least && number <= most) {

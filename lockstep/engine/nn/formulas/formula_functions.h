@@ -64,6 +64,9 @@ const FormulaFunction* find_formula_function(const std::string& name);
 // Adds the functions that take labels.
 void add_losses_by_labels(std::vector<FormulaFunction>& all);
 
+// A number as a value in the graph of `anchor`.
+Value scalar_value(double number, const Value& anchor);
+
 // A number of an argument as a whole one. Throws InvalidArgument with the argument's name.
 int64_t whole_number(const std::string& name, double number, double least, double most);
 

@@ -4,6 +4,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/formulas/formula_functions.h"
 #include "lockstep/engine/ops/labels.h"
+#include "lockstep/engine/ops/networks/classes_first.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/pointwise.h"
 #include "lockstep/engine/ops/views.h"
@@ -18,8 +19,7 @@ Value vector_of(const FormulaCall& c, size_t i) {
   if (!c.lists[i]) return {};
   std::vector<Value> numbers;
   for (const double number : *c.lists[i]) {
-    numbers.push_back(ops::expand_dims(
-        applied(ops::make_scalar_like(static_cast<float>(number)), {c.anchor}), 0));
+    numbers.push_back(ops::expand_dims(scalar_value(number, c.anchor), 0));
   }
   return ops::concat(numbers, 0);
 }
@@ -44,15 +44,8 @@ void check_shares(const FormulaCall& c, size_t i) {
 
 // n x classes, of maps n x classes x space.
 Value one_hot_of(const Value& labels, int64_t classes) {
-  const int rank = labels.shape().rank();
-  if (rank <= 1) return ops::one_hot(labels, classes);
-  const Value numbers = ops::astype(labels, DType::f32);
-  const Value ignored = ops::equal(numbers, kIgnoreIndex);
-  const Value last =
-      ops::one_hot(ops::astype(ops::where(ignored, 0, numbers), DType::i32), classes);
-  std::vector<int> axes{0, rank};
-  for (int a = 1; a < rank; ++a) axes.push_back(a);
-  return ops::where(ops::expand_dims(ignored, 1), 0, ops::permute_dims(last, axes));
+  if (labels.shape().rank() <= 1) return ops::one_hot(labels, classes);
+  return ops::classes_first(labels, classes, kIgnoredLabel);
 }
 
 using OfLabels = Value (*)(const Value&, const Value&);

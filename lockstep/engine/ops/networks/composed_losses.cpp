@@ -276,19 +276,17 @@ T softmax_cross_entropy(const T& logits, const Same<T>& labels, const Same<T>& w
 }
 LOCKSTEP_INSTANTIATE_3(softmax_cross_entropy, const CrossEntropyParams&)
 
-namespace {
-
-// 1 for the class of each label, otherwise 0: n x classes x space.
-template <class T>
-T classes_first(const T& labels, int64_t classes) {
-  const T last = one_hot(labels, classes);
+template <Operand T>
+T classes_first(const T& labels, int64_t classes, int64_t ignore_index) {
+  const T numbers = astype(labels, DType::f32);
+  const T ignored = equal(numbers, static_cast<double>(ignore_index));
+  const T last = one_hot(astype(where(ignored, 0.0, numbers), DType::i32), classes);
   std::vector<int> axes(static_cast<size_t>(last.shape().rank()));
   std::iota(axes.begin(), axes.end(), 0);
   std::rotate(axes.begin() + 1, axes.end() - 1, axes.end());
-  return permute_dims(last, axes);
+  return where(expand_dims(ignored, 1), 0.0, permute_dims(last, axes));
 }
-
-}  // namespace
+LOCKSTEP_INSTANTIATE_1(classes_first, int64_t, int64_t)
 
 template <Operand T>
 T dice_loss(const T& probabilities, const Same<T>& labels, const Same<T>& weights,
@@ -301,12 +299,9 @@ T dice_loss(const T& probabilities, const Same<T>& labels, const Same<T>& weight
           "without it a class that an observation does not have would divide by 0");
     }
     const Shape shape = probabilities.shape();
-    const T numbers = astype(labels, DType::f32);
-    const T ignored = equal(numbers, static_cast<double>(params.ignore_index));
-    const T present = astype(where(ignored, 0.0, numbers), DType::i32);
-    const T left_out = expand_dims(ignored, 1);
-    const T truth = where(left_out, 0.0, classes_first(present, shape[1]));
-    const T found = where(left_out, 0.0, probabilities);
+    const T ignored = equal(astype(labels, DType::f32), static_cast<double>(params.ignore_index));
+    const T truth = classes_first(labels, shape[1], params.ignore_index);
+    const T found = where(expand_dims(ignored, 1), 0.0, probabilities);
     std::vector<int> space(static_cast<size_t>(shape.rank() - 2));
     std::iota(space.begin(), space.end(), 2);
     const auto over_space = [&](const T& x) { return space.empty() ? x : sum(x, space); };

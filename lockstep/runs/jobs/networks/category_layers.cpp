@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/datastores/tables/category_names.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/runs/jobs/job_file.h"
 
@@ -23,7 +24,7 @@ CategoryBlocks blocks_of(const std::vector<std::string>& features,
                          const std::vector<std::string>& categories) {
   std::vector<std::pair<int64_t, int64_t>> found;
   for (const std::string& column : categories) {
-    const auto is_one = [&](const std::string& name) { return name.starts_with(column + "="); };
+    const auto is_one = [&](const std::string& name) { return is_category_of(name, column); };
     const auto begin = std::ranges::find_if(features, is_one);
     const auto end = std::find_if_not(begin, features.end(), is_one);
     if (begin != end) found.emplace_back(begin - features.begin(), end - begin);

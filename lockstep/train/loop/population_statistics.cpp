@@ -1,4 +1,4 @@
-#include "lockstep/train/evaluation/population_statistics.h"
+#include "lockstep/train/loop/population_statistics.h"
 
 #include <algorithm>
 #include <cstring>
@@ -242,14 +242,7 @@ class Pass {
                                                     PlanOptions{}, network.device()),
                        std::move(part.nodes)};
     }
-    for (size_t t = 0; t < workers && on_cpu; ++t) {
-      runs_.emplace_back(network.packed(), network.state_pointers());
-      for (const auto& [shape, of] : plans_) runs_.back().add(of.plan);
-    }
-    for (const auto& [shape, of] : plans_) {
-      if (on_cpu) break;
-      runs_of_device_.emplace(shape, PlanRun(of.plan, network.packed(), network.state_pointers()));
-    }
+    make_runs(network, on_cpu ? workers : 0);
     scratch_.resize(workers);
     values_.resize(workers);
   }
@@ -271,6 +264,18 @@ class Pass {
     std::shared_ptr<const Plan> plan;
     std::vector<NodeStatistics> nodes;
   };
+
+  // On the CPU one after the other in the memory of each worker (0: on a device).
+  void make_runs(Network& network, size_t workers) {
+    for (size_t t = 0; t < workers; ++t) {
+      runs_.emplace_back(network.packed(), network.state_pointers());
+      for (const auto& [shape, of] : plans_) runs_.back().add(of.plan);
+    }
+    if (workers > 0) return;
+    for (const auto& [shape, of] : plans_) {
+      runs_of_device_.emplace(shape, PlanRun(of.plan, network.packed(), network.state_pointers()));
+    }
+  }
 
   // Sequences have room for the longest of the shard.
   ShardShape shape_of(const IndexRange& shard) const {
@@ -308,9 +313,7 @@ class Pass {
       return;
     }
     const ExampleCache::Steps steps = images_.steps_in(input, example);
-    const size_t valid = static_cast<size_t>(steps.count) * input.bytes;
-    if (valid > 0) std::memcpy(row, steps.data, valid);
-    std::memset(row + valid, 0, bytes - valid);
+    copy_steps(steps, input.bytes, shape.steps[k], row);
     std::vector<uint8_t>& lengths = values[images_.inputs().size() + input.number];
     const auto count = static_cast<int32_t>(steps.count);
     lengths.resize(static_cast<size_t>(shard.count) * sizeof count);
@@ -334,13 +337,13 @@ class Pass {
   // Of the input of a node.
   static Moments moments(const PlanRun& run, const NodeStatistics& node, size_t channels) {
     std::vector<float> mean(channels), variance(channels);
-    auto count = static_cast<float>(node.values);
-    if (node.count >= 0) run.get_output(node.count, &count, sizeof count);
+    float counted = 0;
+    if (node.count >= 0) run.get_output(node.count, &counted, sizeof counted);
     run.get_output(node.mean, mean.data(), channels * sizeof(float));
     run.get_output(node.variance, variance.data(), channels * sizeof(float));
     run.synchronize();
-    Moments m{
-        node.count >= 0 ? static_cast<double>(count) : static_cast<double>(node.values), {}, {}};
+    Moments m;
+    m.count = node.count >= 0 ? static_cast<double>(counted) : static_cast<double>(node.values);
     for (size_t c = 0; c < channels; ++c) {
       m.sum.push_back(m.count * static_cast<double>(mean[c]));
       m.squares.push_back(m.count * static_cast<double>(variance[c]));
