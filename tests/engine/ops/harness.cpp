@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/bfloat16.h"
@@ -304,11 +305,11 @@ std::ostream& operator<<(std::ostream& to, const Case& c) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> all;
-  for (const auto& some :
-       {convolution_cases(), transposed_convolution_cases(), pooling_cases(), space_cases(),
-        normalization_cases(), group_normalization_cases(), activation_cases(), elementwise_cases(),
-        loss_cases(), matmul_cases(), attention_cases(), ctc_cases(), recurrent_cases()}) {
-    all.insert(all.end(), some.begin(), some.end());
+  for (const auto some :
+       {convolution_cases, transposed_convolution_cases, pooling_cases, space_cases,
+        normalization_cases, group_normalization_cases, activation_cases, elementwise_cases,
+        loss_cases, matmul_cases, attention_cases, ctc_cases, recurrent_cases}) {
+    for (Case& c : some()) all.push_back(std::move(c));
   }
   return all;
 }

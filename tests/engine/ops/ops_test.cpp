@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
@@ -14,44 +17,48 @@
 namespace lockstep::optest {
 namespace {
 
+// Each test of a case refers to the one case: copies of its arrays took longer than most tests.
 struct Parameter {
   Device device;
-  Case test;
+  std::shared_ptr<const Case> test;
 };
 
 std::vector<Parameter> parameters() {
   std::vector<Parameter> all;
   for (Device device : devices()) {
     const auto& table = kernels::table_for(device);
-    for (const Case& c : offered_cases(device)) {
+    for (Case& offered : offered_cases(device)) {
+      const auto c = std::make_shared<const Case>(std::move(offered));
       all.push_back({device, c});
-      if (!takes_narrow(c)) continue;
-      for (const DType dtype : narrow_types(table)) all.push_back({device, in_narrow(dtype, c)});
+      if (!takes_narrow(*c)) continue;
+      for (const DType dtype : narrow_types(table)) {
+        all.push_back({device, std::make_shared<const Case>(in_narrow(dtype, *c))});
+      }
     }
   }
   return all;
 }
 
 std::string name_of_parameter(const testing::TestParamInfo<Parameter>& info) {
-  const Case& c = info.param.test;
+  const Case& c = *info.param.test;
   std::string name = name_of_device(info.param.device) + "_" + std::string(c.op->type()) + "_" +
                      c.name + "_" + std::string(lockstep::name_of(c.inputs[0].dtype));
   return name;
 }
 
 class Ops : public testing::TestWithParam<Parameter> {};
-void PrintTo(const Parameter& p, std::ostream* to) { *to << p.test; }
+void PrintTo(const Parameter& p, std::ostream* to) { *to << *p.test; }
 
-TEST_P(Ops, ForwardMatchesTheReference) { check_forward(GetParam().device, GetParam().test); }
+TEST_P(Ops, ForwardMatchesTheReference) { check_forward(GetParam().device, *GetParam().test); }
 
-TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, GetParam().test); }
+TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, *GetParam().test); }
 
 TEST_P(Ops, SecondDerivativesMatchTheReference) {
-  if (is_narrow(GetParam().test.inputs[0].dtype)) return;
-  check_second_derivatives(GetParam().device, GetParam().test);
+  if (is_narrow(GetParam().test->inputs[0].dtype)) return;
+  check_second_derivatives(GetParam().device, *GetParam().test);
 }
 
-TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) { check_reference(GetParam().test); }
+TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) { check_reference(*GetParam().test); }
 
 // Reports in every test run what could not be tested.
 TEST(OpsInBf16, RunWhereTheProcessorHasInstructionsForIt) {

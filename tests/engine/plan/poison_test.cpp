@@ -6,6 +6,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/op_makers.h"
@@ -83,10 +86,18 @@ bool same_bits(const std::vector<Array>& a, const std::vector<Array>& b) {
   return true;
 }
 
-class PoisonedOps : public testing::TestWithParam<Case> {};
+class PoisonedOps : public testing::TestWithParam<std::shared_ptr<const Case>> {};
+
+std::vector<std::shared_ptr<const Case>> poisoned_cases() {
+  std::vector<std::shared_ptr<const Case>> all;
+  for (Case& c : optest::offered_cases({})) {
+    all.push_back(std::make_shared<const Case>(std::move(c)));
+  }
+  return all;
+}
 
 TEST_P(PoisonedOps, GiveTheSameBits) {
-  const Case& c = GetParam();
+  const Case& c = *GetParam();
   for (const bool behind_another : {false, true}) {
     SCOPED_TRACE(behind_another ? "behind another op" : "of parameters");
     const SmallGraph g(c, behind_another);
@@ -101,10 +112,10 @@ TEST_P(PoisonedOps, GiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(optest::offered_cases({})),
+INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(poisoned_cases()),
                          [](const auto& tested) {
                            // Cases in different files may have the same name.
-                           return std::string(tested.param.op->type()) + "_" + tested.param.name +
+                           return std::string(tested.param->op->type()) + "_" + tested.param->name +
                                   "_" + std::to_string(tested.index);
                          });
 
