@@ -324,13 +324,13 @@ void gradient_rows(const LanesConvolution& q, const T* x, const T* dy, int64_t t
     const T* const from = rows > 0 ? x + (first * w.stride[0] + shift) * row : x;
     const T* const diff = rows > 0 ? dy + first * p.y_row : dy;
     for (int64_t g = 0; g < groups; ++g) {
-      const auto& [k, columns, aside, begin, end] = all[g];
-      p.shift = aside;
-      p.begin = begin;
-      p.end = end;
-      const Gradient own = to.at(0, 0, r * w.kernel[1] + k);
+      const Group& group = all[g];
+      p.shift = group.aside;
+      p.begin = group.begin;
+      p.end = group.end;
+      const Gradient own = to.at(0, 0, r * w.kernel[1] + group.first);
       const auto take = [&]<int some>(std::integral_constant<int, some>) {
-        if (columns == some) gradient_filters<some>(p, from, diff, rows, filters, own);
+        if (group.columns == some) gradient_filters<some>(p, from, diff, rows, filters, own);
       };
       take(std::integral_constant<int, 1>());
       take(std::integral_constant<int, 2>());
