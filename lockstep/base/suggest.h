@@ -8,12 +8,14 @@
 
 namespace lockstep {
 
-// Returns the candidate with the smallest edit distance (Damerau-Levenshtein; case, '-' and '_' are
-// ignored). Returns "" if more than a third of the longer name differs for every candidate.
+// Returns the candidate that is another system's word for the same (`lr`, `Conv2d`,
+// `out_features`), in either direction; or else the one with the smallest edit distance
+// (Damerau-Levenshtein). Case, '-' and '_' are ignored. Returns "" if more than a third of the
+// longer name differs for every candidate.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-// Text for a hint: "did you mean `x`?" if a candidate is near, else "known names: a, b, c",
-// of which a long list has the first alone.
+// Text for a hint: "did you mean `x`?" if a candidate is near, or a few contain the name or are
+// contained in it; else "known names: a, b, c", of which a long list has the first alone.
 std::string suggest(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

@@ -159,8 +159,8 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   check_training(plan.network, plan.training, plan.job.training);
   plan.network.set_columns(data.columns);
   if (!job.training.validation.metrics.empty() && !data.validation && !data.test) {
-    throw InvalidArgument("[training] metrics need validation or test images, but there are none",
-                          "give data.validation, data.validation_fraction, or test images");
+    throw InvalidArgument("[training] metrics need validation or test data, but there are none",
+                          "give data.validation, data.validation_fraction or data.test");
   }
   // So are the resolved device's shards.
   const Device device = resolve_training_device(plan.network, plan.job.training);

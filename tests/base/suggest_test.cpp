@@ -26,6 +26,30 @@ TEST(Suggest, StaysSilentWhenNothingIsNear) {
   EXPECT_EQ(nearest_name("abc", {"xyc"}), "");  // two of three differ
 }
 
+TEST(Suggest, KnowsWordsOfOtherSystems) {
+  const std::vector<std::string> fields = {"solver", "initial_learning_rate",
+                                           "learning_rate_schedule", "l2", "max_epochs"};
+  EXPECT_EQ(nearest_name("learning_rate", fields), "initial_learning_rate");
+  EXPECT_EQ(nearest_name("lr", fields), "initial_learning_rate");
+  EXPECT_EQ(nearest_name("optimizer", fields), "solver");
+  EXPECT_EQ(nearest_name("weight_decay", fields), "l2");
+  EXPECT_EQ(nearest_name("Conv2d", {"convolution1d", "convolution2d"}), "convolution2d");
+  EXPECT_EQ(nearest_name("units", {"name", "out_features"}), "out_features");  // of a missing field
+  EXPECT_EQ(nearest_name("lr", solvers), "");
+  // A name that is there is itself.
+  EXPECT_EQ(nearest_name("scheduler", {"scheduler", "learning_rate_schedule"}), "scheduler");
+}
+
+TEST(Suggest, NamesThatContainTheGivenOne) {
+  EXPECT_EQ(suggest("training", {"train", "test", "targets"}), "did you mean `train`?");
+  EXPECT_EQ(suggest("masks", {"time_masks", "channel_masks", "hue"}),
+            "did you mean `time_masks` or `channel_masks`?");
+  EXPECT_EQ(suggest("decay", {"layer_decay", "average_decay", "gradient_decay"}),
+            "did you mean `layer_decay`, `average_decay` or `gradient_decay`?");
+  // Short words are part of too many.
+  EXPECT_EQ(suggest("age", {"average", "b"}), "known names: average, b");
+}
+
 TEST(Suggest, SaysWhatIsKnownOtherwise) {
   EXPECT_EQ(suggest("adm", solvers), "did you mean `adam`?");
   EXPECT_EQ(suggest("lion", {"sgdm", "adam"}), "known names: sgdm, adam");

@@ -162,6 +162,23 @@ TEST(TargetScaling, SaysWhatItDoes) {
       << recorder.notices[0];
 }
 
+TEST(TargetScaling, IsAdvisedForLargeTargets) {
+  const auto notices = [](Network network, const TrainingData& data) {
+    testing::Recorder recorder;
+    TrainingOptions options = price_options();
+    options.max_epochs = 1;
+    train(network, data, options, {.observers = {&recorder}});
+    return recorder.notices;
+  };
+  const std::vector<std::string> said = notices(regressor(""), prices());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(said[0].starts_with("the targets are large (mean 9.")) << said[0];
+  EXPECT_NE(said[0].find("target_scaling = \"z-score\""), std::string::npos) << said[0];
+  TrainingData small = prices();
+  small.training_targets = small.validation_targets = array_of(3, feature_of);
+  EXPECT_TRUE(notices(regressor(""), small).empty());
+}
+
 TEST(TargetScaling, IsAPartOfTheModel) {
   TemporaryFolder folder;
   Network network = regressor("rescale-zero-one");

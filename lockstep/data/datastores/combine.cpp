@@ -181,7 +181,8 @@ class WithTargets final : public DatastoreWrapper {
     return joined(wrapped().name(index), targets_->name(index));
   }
   std::string describe() const override {
-    return wrapped().describe() + " with the targets " + targets_->describe();
+    const std::string inputs = wrapped().describe(), targets = targets_->describe();
+    return inputs == targets ? inputs : inputs + " with the targets " + targets;  // of one table
   }
   Digest content_digest(int64_t index) const override {
     return content_of(wrapped().content_digest(index), targets_->content_digest(index));

@@ -1,6 +1,8 @@
 #include "lockstep/train/input/target_scaling.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/counted.h"
@@ -43,6 +45,35 @@ std::vector<ChannelSummary> target_statistics(const CachedTargets& targets, Thre
   return parts.at(0).summaries();
 }
 
+// What a user should know of large targets that are not scaled; "" for others, and where reading
+// some of them would read images.
+std::string advice_on_scaling(const Network& network, const TrainingImages& images) {
+  constexpr double large = 20;
+  const CachedTargets targets = targets_of(*images.training, images.targets.get());
+  if (!targets || network.loss() != "mean_squared_error") return "";
+  const CachedValue& value = *targets.value;
+  if (value.kind != ValueKind::array || value.type != DType::f32 || targets.cache->has_images()) {
+    return "";
+  }
+  double mean = 0, deviation = 0;
+  const IndexRange some{0, std::min(kTargetsTogether, targets.cache->size())};
+  for (const ChannelSummary& channel : statistics_of(targets, some).summaries()) {
+    if (std::max(std::abs(channel.mean), channel.standard_deviation) <=
+        std::max(std::abs(mean), deviation)) {
+      continue;
+    }
+    mean = channel.mean;
+    deviation = channel.standard_deviation;
+  }
+  if (std::max(std::abs(mean), deviation) <= large) return "";
+  char text[128];
+  std::snprintf(text, sizeof text, "the targets are large (mean %.3g, standard deviation %.3g)",
+                mean, deviation);
+  return std::string(text) +
+         ", and networks learn numbers near 1 faster: target_scaling = \"z-score\" in [data], or a "
+         "layer denormalization(), scales them";
+}
+
 }  // namespace
 
 std::vector<bool> scaled_channels(const Network& network) {
@@ -75,7 +106,7 @@ void check_scaling(const Network& network, bool labels) {
 
 std::string scale_targets(Network& network, const TrainingImages& images, ThreadPool& pool) {
   const LayerNode* const node = target_scaling_of(network);
-  if (!node) return "";
+  if (!node) return advice_on_scaling(network, images);
   const std::string how = write_layer(*node->layer).value("normalization", "none");
   if (how == "none" || how == "kept") return "";
   const CachedTargets targets = targets_of(*images.training, images.targets.get());

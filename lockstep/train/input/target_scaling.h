@@ -24,8 +24,9 @@ void check_scaling(const Network& network, bool labels);
 
 // Sets the scaling of the targets, if the network has such a layer that does not keep its own, from
 // all training targets without augmentation (of larger images their centers). The statistics do not
-// depend on the number of threads. Returns a notice for the user; "": nothing was set. Throws
-// InvalidArgument for labels and for values beyond f32, and DataError.
+// depend on the number of threads. Returns a notice for the user, also on targets that are large
+// and not scaled; "": there is nothing to say. Throws InvalidArgument for labels and for values
+// beyond f32, and DataError.
 std::string scale_targets(Network& network, const TrainingImages& images, ThreadPool& pool);
 
 }  // namespace lockstep

@@ -178,6 +178,19 @@ std::vector<size_t> match_names(const std::vector<NetworkValue>& layers, const E
   return from;
 }
 
+// ": the columns rooms, area and 3 more", or "".
+std::string listed_columns(const ValueSpec& input) {
+  constexpr size_t most = 20;
+  std::string names;
+  for (size_t i = 0; i < std::min(most, input.columns.size()); ++i) {
+    names += (names.empty() ? ": the columns " : ", ") + input.columns[i];
+  }
+  if (input.columns.size() > most) {
+    names += " and " + std::to_string(input.columns.size() - most) + " more";
+  }
+  return names;
+}
+
 // The error of examples with one input that do not fit a network.
 [[noreturn]] void refuse_single(const std::vector<NetworkValue>& layers, const ValueSpec& input,
                                 const Datastore& data) {
@@ -194,7 +207,9 @@ std::vector<size_t> match_names(const std::vector<NetworkValue>& layers, const E
         "[training] expected a network with one input of " +
             NetworkValue{{}, input.shape, input.sequence, input.type}.to_string() + " for " +
             data.describe() + ", but its inputs are " + received,
-        layers.size() == 1 ? "the input layer must have the shape of the data's arrays" : combine);
+        layers.size() == 1
+            ? "the input layer must have the shape of the data's arrays" + listed_columns(input)
+            : combine);
   }
   throw InvalidArgument("[training] expected a network with one image input, but its inputs are " +
                             received + "; the data is " + data.describe(),

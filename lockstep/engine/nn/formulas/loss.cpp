@@ -65,10 +65,12 @@ std::vector<std::string> names_in_one_word() {
 LossFormula parsed(const std::string& loss) {
   if (is_word(loss)) {
     const FormulaFunction* function = find_formula_function(loss);
+    const bool is_near = !nearest_name(loss, names_in_one_word()).empty();
     throw InvalidArgument(
         "[network] unknown loss `" + loss + "`",
-        function ? "an expression of output and target is possible: " + function->signature()
-                 : suggest(loss == "dice" ? "dice_loss" : loss, names_in_one_word()));
+        function && !is_near
+            ? "an expression of output and target is possible: " + function->signature()
+            : suggest(loss, names_in_one_word()));
   }
   LossFormula made{parse_formula(loss, "[network] loss"), {{output_name, target_name}}};
   made.formula.root = with_calls(made.formula.root);
