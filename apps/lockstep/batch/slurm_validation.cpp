@@ -132,7 +132,8 @@ std::string compare_nodes(const std::map<std::string, ordered_json>& infos,
   }
   compare(infos, "models of processors", "choose nodes of one model: --option=--constraint=NAME",
           [](const ordered_json& info) { return text_of(info, "processor"); });
-  for (const auto& [name, value] : infos.begin()->second["fingerprint"].items()) {
+  for (const auto& item : infos.begin()->second["fingerprint"].items()) {
+    const std::string& name = item.key();
     compare(infos, "values of " + name, "choose nodes of one kind: --option=--constraint=NAME",
             [&](const ordered_json& info) { return text_of(info["fingerprint"], name); });
   }

@@ -244,7 +244,9 @@ std::string layer_options(const ordered_json& layer) {
     return layer.contains("type") && layer["type"] == one.type;
   });
   std::string text;
-  for (const auto& [name, value] : layer.items()) {
+  for (const auto& item : layer.items()) {
+    const std::string& name = item.key();
+    const ordered_json& value = item.value();
     if (name == "name" || name == "type" || name == "inputs") continue;
     if (info != registry.end()) {
       const auto field = std::find_if(info->fields.begin(), info->fields.end(),

@@ -31,7 +31,9 @@ RunValue value_of_json(const std::string& text) {
 
 std::vector<RunValue> own_value(const StoredRun& run, const std::string& field) {
   const RunFacts& f = run.facts;
-  const auto number = [](auto n) { return std::vector<RunValue>{static_cast<double>(n)}; };
+  const auto number = [](auto n) {
+    return std::vector<RunValue>{RunValue(static_cast<double>(n))};
+  };
   const auto text = [](const std::string& t) {
     return t.empty() ? std::vector<RunValue>{} : std::vector<RunValue>{t};
   };

@@ -109,12 +109,13 @@ std::string data_difference(const nlohmann::ordered_json& here,
       {"targets", "the targets of the training images"},
       {"validation_targets", "the targets of the validation images"}};
   // Other differences have priority, because they may cause different data (validation_fraction).
-  for (const auto& [key, value] : here.items()) {
+  for (const auto& item : here.items()) {
+    const std::string& key = item.key();
     const bool data = std::any_of(std::begin(parts), std::end(parts),
-                                  [&key](const auto& part) { return part.first == key; });
+                                  [&](const auto& part) { return part.first == key; });
     // The lengths of a schedule also depend on the number of images.
     if (data || key == "training.schedule_iterations") continue;
-    if (!there.contains(key) || there[key] != value) return {};
+    if (!there.contains(key) || there[key] != item.value()) return {};
   }
   for (const auto& [key, what] : parts) {
     if (here.value(key, "") == there.value(key, "")) continue;

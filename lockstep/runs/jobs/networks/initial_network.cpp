@@ -392,7 +392,9 @@ void change_layers(json& layers, const json& table) {
       throw InvalidArgument("[network] learning_rate_factors must be a table",
                             "such as { \"stage1*\" = 0.1 }");
     }
-    for (const auto& [pattern, factor] : factors.items()) {
+    for (const auto& item : factors.items()) {
+      const std::string& pattern = item.key();
+      const json& factor = item.value();
       if (!factor.is_number() || factor.get<double>() < 0) {
         throw InvalidArgument("[network] learning_rate_factors: `" + pattern +
                               "` must be a number that is not negative");

@@ -95,14 +95,15 @@ class Activity {
   // Conditions have no circles (SweepOptions::check()).
   bool holds(const SweepParameter& p) const {
     return std::all_of(p.when.begin(), p.when.end(), [&](const SweepCondition& c) {
-      const auto& [other, value] = by_name_.at(c.parameter);
+      const auto& [other, other_value] = by_name_.at(c.parameter);
       if (!holds(*other)) return false;
+      const std::string& value = *other_value;
       if (!c.values.empty()) {
         return std::any_of(c.values.begin(), c.values.end(), [&](const std::string& wanted) {
-          return parse_json<json>(wanted) == parse_json<json>(*value);
+          return parse_json<json>(wanted) == parse_json<json>(value);
         });
       }
-      const json number = parse_json<json>(*value);
+      const json number = parse_json<json>(value);
       return number.is_number() && number.get<double>() >= c.low && number.get<double>() <= c.high;
     });
   }
