@@ -115,6 +115,13 @@ class Command(CommandTest):
         self.write(JOB.replace("max_epochs", "max_epoch"))
         self.fails(1, "error: job.toml: [training] unknown field 'max_epoch'\n"
                       "hint: did you mean `max_epochs`?\n", "train", "job.toml")
+        # Words of other systems.
+        self.write(JOB.replace("max_epochs", "epochs"))
+        self.fails(1, "error: job.toml: [training] unknown field 'epochs'\n"
+                      "hint: did you mean `max_epochs`?\n", "train", "job.toml")
+        self.write(JOB.replace('"relu"', '"Linear"'))
+        self.fails(1, "error: job.toml: [line 18, network, layer 3] unknown layer type `Linear`\n"
+                      "hint: did you mean `fully_connected`?\n", "train", "job.toml")
         self.write(JOB + "=\n")
         done = self.run_command("train", "job.toml")
         self.assertEqual(done.returncode, 1)
