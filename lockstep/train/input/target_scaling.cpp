@@ -45,30 +45,33 @@ std::vector<ChannelSummary> target_statistics(const CachedTargets& targets, Thre
   return parts.at(0).summaries();
 }
 
-// What a user should know of large targets that are not scaled; "" for others, and where reading
-// some of them would read images.
+// What a user should know of targets that are large and not scaled, by the first ones; "" for
+// others, and where reading them would read images.
 std::string advice_on_scaling(const Network& network, const TrainingImages& images) {
   constexpr double large = 20;
+  constexpr int64_t most = 64;  // observations
   const CachedTargets targets = targets_of(*images.training, images.targets.get());
   if (!targets || network.loss() != "mean_squared_error") return "";
   const CachedValue& value = *targets.value;
   if (value.kind != ValueKind::array || value.type != DType::f32 || targets.cache->has_images()) {
     return "";
   }
-  double mean = 0, deviation = 0;
-  const IndexRange some{0, std::min(kTargetsTogether, targets.cache->size())};
-  for (const ChannelSummary& channel : statistics_of(targets, some).summaries()) {
-    if (std::max(std::abs(channel.mean), channel.standard_deviation) <=
-        std::max(std::abs(mean), deviation)) {
-      continue;
+  ChannelSummary largest;
+  const auto size_of = [](const ChannelSummary& channel) {
+    return std::max(std::abs(channel.mean), channel.standard_deviation);
+  };
+  try {
+    const IndexRange first{0, std::min(most, targets.cache->size())};
+    for (const ChannelSummary& channel : statistics_of(targets, first).summaries()) {
+      if (size_of(channel) > size_of(largest)) largest = channel;
     }
-    mean = channel.mean;
-    deviation = channel.standard_deviation;
+  } catch (const Error&) {
+    return "";  // an observation that cannot be read ends the training where it is needed
   }
-  if (std::max(std::abs(mean), deviation) <= large) return "";
+  if (size_of(largest) <= large) return "";
   char text[128];
   std::snprintf(text, sizeof text, "the targets are large (mean %.3g, standard deviation %.3g)",
-                mean, deviation);
+                largest.mean, largest.standard_deviation);
   return std::string(text) +
          ", and networks learn numbers near 1 faster: target_scaling = \"z-score\" in [data], or a "
          "layer denormalization(), scales them";
