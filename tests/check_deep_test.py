@@ -7,6 +7,7 @@ BUILD is a build folder. It takes its programs from there and builds nothing.
 """
 
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -185,6 +186,18 @@ class CheckDeep(unittest.TestCase):
         done = self.check("--only", "fuzz", "--target", "nothing", "--replays")
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertIn("replay_nothing is missing", done.stdout)
+
+    def test_what_does_not_compile_is_a_find(self):
+        (self.folder / "cmake").write_text("#!/bin/sh\necho a.cpp: error: it does not compile\nexit 1\n")
+        (self.folder / "cmake").chmod(0o755)
+        done = subprocess.run(
+            [ROOT / "scripts/check-deep", "--minutes", "0.01", "--only", "asan", "--state", self.state,
+             "--builds", self.folder / "builds"], text=True, capture_output=True, timeout=60,
+            env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("FOUND the preset asan cannot be built", done.stdout)
+        self.assertIn("cmake --preset asan", self.repeats(done)[0])
+        self.assertIn("it does not compile", (self.state / "finds/asan-1.txt").read_text())
 
     def test_tests_go_on_where_the_last_call_ended(self):
         """A tree of tests as ctest knows them, one of which fails."""
