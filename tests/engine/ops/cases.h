@@ -1,6 +1,8 @@
 // The cases of all ops, and makers of cases with random inputs.
 #pragma once
 
+#include <memory>
+
 #include "lockstep/engine/kernels/elementwise/activation.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/harness.h"
@@ -56,5 +58,8 @@ std::vector<Case> all_cases();
 // Those that the table of `device` has kernels for; elsewhere single ops take the place of a fused
 // one.
 std::vector<Case> offered_cases(Device device);
+// The same, made once: copies of their arrays take longer than most tests.
+using SharedCase = std::shared_ptr<const Case>;
+std::vector<SharedCase> shared_cases(Device device);
 
 }  // namespace lockstep::optest

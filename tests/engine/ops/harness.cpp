@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <random>
 #include <utility>
 
@@ -318,6 +319,18 @@ std::vector<Case> offered_cases(Device device) {
   std::vector<Case> all = all_cases();
   std::erase_if(all, [&](const Case& c) { return !c.op->offered_by(kernels::table_for(device)); });
   return all;
+}
+
+std::vector<SharedCase> shared_cases(Device device) {
+  static const std::vector<SharedCase> all = [] {
+    std::vector<SharedCase> made;
+    for (Case& c : all_cases()) made.push_back(std::make_shared<const Case>(std::move(c)));
+    return made;
+  }();
+  std::vector<SharedCase> offered = all;
+  std::erase_if(
+      offered, [&](const SharedCase& c) { return !c->op->offered_by(kernels::table_for(device)); });
+  return offered;
 }
 
 // By norm, beside central differences in fp64.

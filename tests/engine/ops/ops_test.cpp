@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -17,48 +15,51 @@
 namespace lockstep::optest {
 namespace {
 
-// Each test of a case refers to the one case: copies of its arrays took longer than most tests.
 struct Parameter {
   Device device;
-  std::shared_ptr<const Case> test;
+  SharedCase of_floats;
+  DType type = DType::f32;  // of the inputs that take another one
+
+  Case test() const { return type == DType::f32 ? *of_floats : in_narrow(type, *of_floats); }
 };
 
 std::vector<Parameter> parameters() {
   std::vector<Parameter> all;
   for (Device device : devices()) {
     const auto& table = kernels::table_for(device);
-    for (Case& offered : offered_cases(device)) {
-      const auto c = std::make_shared<const Case>(std::move(offered));
+    for (const SharedCase& c : shared_cases(device)) {
       all.push_back({device, c});
       if (!takes_narrow(*c)) continue;
-      for (const DType dtype : narrow_types(table)) {
-        all.push_back({device, std::make_shared<const Case>(in_narrow(dtype, *c))});
-      }
+      for (const DType dtype : narrow_types(table)) all.push_back({device, c, dtype});
     }
   }
   return all;
 }
 
 std::string name_of_parameter(const testing::TestParamInfo<Parameter>& info) {
-  const Case& c = *info.param.test;
-  std::string name = name_of_device(info.param.device) + "_" + std::string(c.op->type()) + "_" +
-                     c.name + "_" + std::string(lockstep::name_of(c.inputs[0].dtype));
-  return name;
+  const Case& c = *info.param.of_floats;
+  const DType narrow = info.param.type;
+  const DType type = narrow == DType::f32 ? c.inputs[0].dtype : narrow;
+  return name_of_device(info.param.device) + "_" + std::string(c.op->type()) + "_" + c.name + "_" +
+         std::string(lockstep::name_of(type));
 }
 
 class Ops : public testing::TestWithParam<Parameter> {};
-void PrintTo(const Parameter& p, std::ostream* to) { *to << *p.test; }
+void PrintTo(const Parameter& p, std::ostream* to) { *to << *p.of_floats; }
 
-TEST_P(Ops, ForwardMatchesTheReference) { check_forward(GetParam().device, *GetParam().test); }
+TEST_P(Ops, ForwardMatchesTheReference) { check_forward(GetParam().device, GetParam().test()); }
 
-TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, *GetParam().test); }
+TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, GetParam().test()); }
 
 TEST_P(Ops, SecondDerivativesMatchTheReference) {
-  if (is_narrow(GetParam().test->inputs[0].dtype)) return;
-  check_second_derivatives(GetParam().device, *GetParam().test);
+  const Case c = GetParam().test();
+  if (is_narrow(c.inputs[0].dtype)) return;
+  check_second_derivatives(GetParam().device, c);
 }
 
-TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) { check_reference(*GetParam().test); }
+TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) {
+  check_reference(GetParam().test());
+}
 
 // Reports in every test run what could not be tested.
 TEST(OpsInBf16, RunWhereTheProcessorHasInstructionsForIt) {

@@ -6,9 +6,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/op_makers.h"
@@ -86,15 +83,7 @@ bool same_bits(const std::vector<Array>& a, const std::vector<Array>& b) {
   return true;
 }
 
-class PoisonedOps : public testing::TestWithParam<std::shared_ptr<const Case>> {};
-
-std::vector<std::shared_ptr<const Case>> poisoned_cases() {
-  std::vector<std::shared_ptr<const Case>> all;
-  for (Case& c : optest::offered_cases({})) {
-    all.push_back(std::make_shared<const Case>(std::move(c)));
-  }
-  return all;
-}
+class PoisonedOps : public testing::TestWithParam<optest::SharedCase> {};
 
 TEST_P(PoisonedOps, GiveTheSameBits) {
   const Case& c = *GetParam();
@@ -112,7 +101,7 @@ TEST_P(PoisonedOps, GiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(poisoned_cases()),
+INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(optest::shared_cases({})),
                          [](const auto& tested) {
                            // Cases in different files may have the same name.
                            return std::string(tested.param->op->type()) + "_" + tested.param->name +
