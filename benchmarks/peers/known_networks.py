@@ -96,7 +96,9 @@ def measure(arguments, name):
         images = os.path.join(folder, "images")
         os.mkdir(images)
         lockstep_runs.gather_images(None, images, images=10 * mini_batch)
-        settings = [f"shard_size={min(16, mini_batch // large_images.THREADS)}"]
+        # PyTorch's solver, whatever the job has.
+        settings = [f"shard_size={min(16, mini_batch // large_images.THREADS)}", "solver=sgdm",
+                    "momentum=0.9", "average_decay=0"]
         if name in OF_PIXELS:
             masks = os.path.join(folder, "masks")
             write_masks(images, masks)
