@@ -115,7 +115,7 @@ bool are_one_word(const std::string& a, const std::string& b) {
   });
 }
 
-// Names that contain the one that was given, or that it contains.
+// Names that contain the one that was given, and those that are at least half of it.
 std::vector<std::string> related_names(std::string_view name,
                                        const std::vector<std::string>& candidates) {
   constexpr size_t shortest = 4;  // letters
@@ -124,7 +124,8 @@ std::vector<std::string> related_names(std::string_view name,
   for (const std::string& candidate : candidates) {
     const std::string known = plain(candidate);
     if (std::min(wanted.size(), known.size()) < shortest) continue;
-    if (known.find(wanted) != known.npos || wanted.find(known) != wanted.npos) {
+    const bool is_half = 2 * known.size() >= wanted.size();
+    if (known.find(wanted) != known.npos || (is_half && wanted.find(known) != wanted.npos)) {
       related.push_back(candidate);
     }
   }
@@ -135,12 +136,6 @@ std::vector<std::string> related_names(std::string_view name,
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
   const std::string wanted = plain(name);
-  const auto same = std::ranges::find_if(candidates, [&](const std::string& candidate) {
-    return are_one_word(wanted, plain(candidate));
-  });
-  if (same != candidates.end() && std::ranges::find(candidates, name) == candidates.end()) {
-    return *same;
-  }
   std::string best;
   size_t best_distance = 0;
   for (const std::string& candidate : candidates) {
@@ -155,7 +150,11 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
       best_distance = distance;
     }
   }
-  return best;
+  if (!best.empty() && best_distance <= 1) return best;
+  const auto same = std::ranges::find_if(candidates, [&](const std::string& candidate) {
+    return are_one_word(wanted, plain(candidate));
+  });
+  return same != candidates.end() ? *same : best;
 }
 
 std::string suggest(std::string_view name, const std::vector<std::string>& candidates) {

@@ -37,7 +37,8 @@ TEST(Suggest, KnowsWordsOfOtherSystems) {
   EXPECT_EQ(nearest_name("units", {"name", "out_features"}), "out_features");  // of a missing field
   EXPECT_EQ(nearest_name("lr", solvers), "");
   // A name that is there is itself.
-  EXPECT_EQ(nearest_name("scheduler", {"scheduler", "learning_rate_schedule"}), "scheduler");
+  EXPECT_EQ(nearest_name("Scheduler", {"learning_rate_schedule", "scheduler"}), "scheduler");
+  EXPECT_EQ(nearest_name("rate", {"probability", "rates"}), "rates");
 }
 
 TEST(Suggest, NamesThatContainTheGivenOne) {
@@ -46,6 +47,7 @@ TEST(Suggest, NamesThatContainTheGivenOne) {
             "did you mean `time_masks` or `channel_masks`?");
   EXPECT_EQ(suggest("decay", {"layer_decay", "average_decay", "gradient_decay"}),
             "did you mean `layer_decay`, `average_decay` or `gradient_decay`?");
+  EXPECT_EQ(suggest("class_names", {"name", "units"}), "known names: name, units");
   // Short words are part of too many.
   EXPECT_EQ(suggest("age", {"average", "b"}), "known names: average, b");
 }

@@ -264,6 +264,8 @@ TEST(FormulaErrors, OfLosses) {
   EXPECT_EQ(refused_loss("huber"),
             "[network] unknown loss `huber`\nhint: an expression of output and target is possible: "
             "huber(prediction, target, delta=1)");
+  EXPECT_TRUE(refused_loss("binary_cross_entropy")
+                  .ends_with("is possible: binary_cross_entropy(probabilities, target)"));
   EXPECT_EQ(refused_loss("mse"),
             "[network] unknown loss `mse`\nhint: did you mean `mean_squared_error`?");
   EXPECT_EQ(refused_loss("cross-entropy"),

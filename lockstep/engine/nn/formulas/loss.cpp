@@ -65,10 +65,11 @@ std::vector<std::string> names_in_one_word() {
 LossFormula parsed(const std::string& loss) {
   if (is_word(loss)) {
     const FormulaFunction* function = find_formula_function(loss);
-    const bool is_near = !nearest_name(loss, names_in_one_word()).empty();
+    // `mse` is a function and another word for a loss; other functions are what they are called.
+    const bool is_other_word = nearest_name(loss, names_in_one_word()) == "mean_squared_error";
     throw InvalidArgument(
         "[network] unknown loss `" + loss + "`",
-        function && !is_near
+        function && !is_other_word
             ? "an expression of output and target is possible: " + function->signature()
             : suggest(loss, names_in_one_word()));
   }
