@@ -15,7 +15,7 @@ COMMAND = os.path.join(TOP, "build", "release", "bin", "lockstep")
 IMAGES = 2_560  # of gather_images()
 # Environments in which programs behave as on a processor without AVX-512: Lockstep, and PyTorch.
 LIMITED = {"LOCKSTEP_MAX_CPU_ISA": "AVX2"}
-# Programs that PyTorch's compiler has kept for other instructions crash, so these have their own folder.
+# PyTorch's compiler keeps programs, which crash with other instructions: limited runs keep their own.
 TORCH_LIMITED = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
                  "MKL_ENABLE_INSTRUCTIONS": "AVX2",
                  "TORCHINDUCTOR_CACHE_DIR": os.path.join(tempfile.gettempdir(), "torchinductor-avx2")}
