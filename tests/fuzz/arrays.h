@@ -1,14 +1,28 @@
-// Files of NumPy as numpy.save() and numpy.savez() write them.
+// Arrays as datastores must give them, and files of NumPy as numpy.save() and numpy.savez() write
+// them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/crc.h"
+#include "lockstep/base/error.h"
+#include "lockstep/data/datastores/datastore.h"
 
 namespace lockstep::fuzz {
+
+// Throws InternalError, a defect, unless the values are finite and as many as the shape has.
+inline void check_array(const Array& array) {
+  if (static_cast<int64_t>(array.values.size()) != array.shape.elements()) {
+    throw InternalError("[fuzz] another number of values than the shape has");
+  }
+  for (const float value : array.values) {
+    if (!std::isfinite(value)) throw InternalError("[fuzz] a number that is not finite");
+  }
+}
 
 template <class T>
 std::string raw_bytes(const std::vector<T>& values) {

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/sequences/numpy_file.h"
 #include "tests/fuzz/arrays.h"
@@ -16,13 +14,7 @@ void parse(std::span<const std::byte> bytes) {
     }
   } catch (const DataError&) {
   }
-  const Array array = read_numpy(bytes, "array.npy");
-  if (static_cast<int64_t>(array.values.size()) != array.shape.elements()) {
-    throw InternalError("[fuzz] another number of elements than the shape has");
-  }
-  for (const float value : array.values) {
-    if (!std::isfinite(value)) throw InternalError("[fuzz] a number that is not finite");
-  }
+  check_array(read_numpy(bytes, "array.npy"));
 }
 
 std::vector<Bytes> seeds() {

@@ -1,5 +1,4 @@
 // The files of a folder of sequences.
-#include <cmath>
 #include <variant>
 
 #include "lockstep/base/error.h"
@@ -37,12 +36,7 @@ void parse(std::span<const std::byte> bytes) {
     if (store->spec().target && store->steps(i, 1) != steps.shape[0]) {
       throw InternalError("[fuzz] another number of targets than of steps");
     }
-    if (static_cast<int64_t>(steps.values.size()) != steps.shape.elements()) {
-      throw InternalError("[fuzz] another number of values than the shape has");
-    }
-    for (const float value : steps.values) {
-      if (!std::isfinite(value)) throw InternalError("[fuzz] a number that is not finite");
-    }
+    check_array(steps);
   }
 }
 

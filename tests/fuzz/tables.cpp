@@ -1,8 +1,7 @@
 // Tables with numbers to learn, categories and missing values.
-#include <cmath>
-
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "tests/fuzz/arrays.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
 
@@ -26,9 +25,7 @@ void parse(std::span<const std::byte> bytes) {
   for (int64_t i = 0; i < store->size(); ++i) {
     const Array values = read_array(*store, i);
     if (values.shape != spec.inputs.at(0).shape) throw InternalError("[fuzz] another shape");
-    for (const float value : values.values) {
-      if (!std::isfinite(value)) throw InternalError("[fuzz] a number that is not finite");
-    }
+    check_array(values);
   }
 }
 
