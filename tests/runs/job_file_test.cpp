@@ -329,8 +329,8 @@ TEST_F(JobFile, AGroupsInputMayHaveNoNameOfItsOwn) {
                   "{ type = \"relu\" },"
                   "{ type = \"addition\", inputs = [\"group_input\", \"input\"] } ] }"));
   const auto& all = (*job.network)["layers"];
-  EXPECT_EQ(all[3]["inputs"], (nlohmann::json{"relu_1", "input"}));
-  EXPECT_EQ(all[5]["inputs"], (nlohmann::json{"addition_1", "input"}));
+  EXPECT_EQ(all[3]["inputs"].dump(), R"(["relu_1","input"])");
+  EXPECT_EQ(all[5]["inputs"].dump(), R"(["addition_1","input"])");
 }
 
 TEST_F(JobFile, FoldersAreFoundBesideTheJobFileOrInLockstepData) {

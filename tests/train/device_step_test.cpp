@@ -108,10 +108,11 @@ TEST(DeviceStep, UpdatesOfAllAreThoseOfEach) {
   by_one.adam_of_all = nullptr;
   by_one.rmsprop_of_all = nullptr;
   for (const char* solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
-    for (const auto& [method, threshold] :
-         {std::pair{GradientThresholdMethod::l2norm, 0.0},
-          std::pair{GradientThresholdMethod::l2norm, 0.02},
-          std::pair{GradientThresholdMethod::absolute_value, 0.02}}) {
+    for (const auto& limit : {std::pair{GradientThresholdMethod::l2norm, 0.0},
+                              std::pair{GradientThresholdMethod::l2norm, 0.02},
+                              std::pair{GradientThresholdMethod::absolute_value, 0.02}}) {
+      const auto method = limit.first;
+      const double threshold = limit.second;
       SCOPED_TRACE(std::string(solver) + " " + std::to_string(static_cast<int>(method)));
       const auto with = [&](const std::string& device) {
         TrainingOptions options = options_for(device);
