@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/cpu/matrices/blocked_products.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
@@ -93,19 +94,31 @@ struct Unaligned {
   Memory memory;
 };
 
-Values transposed(const Values& b, const Product& p) {
-  Values columns(b.size());
-  for (int64_t k = 0; k < p.terms; ++k) {
-    for (int64_t c = 0; c < p.columns; ++c) {
-      columns[static_cast<size_t>(c * p.terms + k)] = b[static_cast<size_t>(k * p.columns + c)];
+// Of a matrix of `rows` x `columns`.
+Values transposed(const Values& of, int64_t rows, int64_t columns) {
+  Values result(of.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      result[static_cast<size_t>(c * rows + r)] = of[static_cast<size_t>(r * columns + c)];
     }
   }
-  return columns;
+  return result;
+}
+
+size_t scratch_bytes() { return std::max(product_scratch(), blocked_product_scratch()); }
+
+// The product of a and rows of b.
+void multiply_rows(const Product& p, const float* a, const float* b, float* result, void* scratch) {
+  multiply(BlockedProduct{p.rows, p.terms, p.columns}, a, b, nullptr, result, scratch);
+}
+void multiply_rows(const Product& p, const BFloat16* a, const float* b, float* result,
+                   void* scratch) {
+  multiply(p, a, b, result, scratch);
 }
 
 template <class T>
 Unaligned<T> panels_of_columns(const Values& b, const Product& p) {
-  Values columns = transposed(b, p);
+  Values columns = transposed(b, p.terms, p.columns);
   const TensorSpec spec = panels_spec(Shape{p.columns, p.terms}, DTypeOf<T>::value);
   Unaligned<T> panels(spec.bytes());
   spec.layout->from_row_major(columns.data(), panels.data());
@@ -130,14 +143,14 @@ TYPED_TEST_SUITE(Products, Types);
 const Product kProducts[] = {{1, 1, 1},      {3, 17, 1},    {7, 1, 17},   {13, 5, 16},
                              {16, 64, 10},   {37, 300, 33}, {5, 784, 50}, {25, 513, 65},
                              {0, 5, 3},      {3, 0, 17},    {2, 2500, 5}, {14, 1024, 70},
-                             {140, 512, 40}, {3, 2048, 33}, {3, 0, 70}};
+                             {140, 512, 40}, {3, 2048, 33}, {3, 0, 70},   {277, 600, 290}};
 
 template <class T>
 void expect_documented_bits(const Product& p) {
   const Numbers<T> a = numbers<T>(p.rows * p.terms, 1);
   const Values b = values(p.terms * p.columns, 2), bias = values(p.columns, 3);
   const Numbers<T> narrow = rounded<T>(b);
-  const Unaligned<T> panels = panels_of_columns<T>(b, p), scratch(product_scratch());
+  const Unaligned<T> panels = panels_of_columns<T>(b, p), scratch(scratch_bytes());
   Values plain, biased;
   for (int64_t r = 0; r < p.rows; ++r) {
     for (int64_t c = 0; c < p.columns; ++c) {
@@ -154,15 +167,26 @@ void expect_documented_bits(const Product& p) {
   EXPECT_EQ(result, biased);
   multiply_panels(p, a.data(), panels.data(), nullptr, result.data(), scratch.data());
   EXPECT_EQ(result, plain);
-  if constexpr (std::is_same_v<T, float>) {
-    result.assign(result.size(), 7);
-    multiply_columns(p, a.data(), transposed(b, p).data(), bias.data(), result.data(),
-                     scratch.data());
-    EXPECT_EQ(result, biased);
-  }
   result.assign(result.size(), 7);
-  multiply(p, a.data(), b.data(), result.data(), scratch.data());
+  multiply_rows(p, a.data(), b.data(), result.data(), scratch.data());
   EXPECT_EQ(result, plain);
+  if constexpr (std::is_same_v<T, float>) {
+    const Values a_columns = transposed(a, p.rows, p.terms),
+                 b_columns = transposed(b, p.terms, p.columns);
+    for (const bool a_transposed : {false, true}) {
+      for (const bool b_transposed : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "transposed: " << a_transposed << b_transposed);
+        const BlockedProduct blocked{p.rows, p.terms, p.columns, a_transposed, b_transposed};
+        const Values &left = a_transposed ? a_columns : a, &right = b_transposed ? b_columns : b;
+        for (const bool adds_bias : {false, true}) {
+          result.assign(result.size(), 7);
+          multiply(blocked, left.data(), right.data(), adds_bias ? bias.data() : nullptr,
+                   result.data(), scratch.data());
+          EXPECT_EQ(result, adds_bias ? biased : plain);
+        }
+      }
+    }
+  }
 }
 
 TYPED_TEST(Products, HaveTheDocumentedBitsOnEveryInstructionSet) {
@@ -196,14 +220,14 @@ TYPED_TEST(Products, OfARowDoNotDependOnOtherRows) {
     const Product all{.rows = 37, .terms = terms, .columns = 33};
     Numbers<T> a = numbers<T>(all.rows * all.terms, 1);
     const Values b = values(all.terms * all.columns, 2);
-    const Unaligned<T> panels = panels_of_columns<T>(b, all), scratch(product_scratch());
+    const Unaligned<T> panels = panels_of_columns<T>(b, all), scratch(scratch_bytes());
     Values whole(static_cast<size_t>(all.rows * all.columns)), parts(whole.size());
     for (const bool by_panels : {true, false}) {
       const auto compute = [&](const Product& p, int64_t first, Values& to) {
         const T* const from = a.data() + first * p.terms;
         float* const result = to.data() + first * p.columns;
         by_panels ? multiply_panels(p, from, panels.data(), nullptr, result, scratch.data())
-                  : multiply(p, from, b.data(), result, scratch.data());
+                  : multiply_rows(p, from, b.data(), result, scratch.data());
       };
       compute(all, 0, whole);
       for (const int64_t step : {1, 5, 16}) {
@@ -233,10 +257,10 @@ TYPED_TEST(Products, AreNearThoseInFp64) {
   const Product p{.rows = 19, .terms = 1001, .columns = 21};
   const Numbers<T> a = numbers<T>(p.rows * p.terms, 1);
   const Values b = values(p.terms * p.columns, 2);
-  const Unaligned<T> panels = panels_of_columns<T>(b, p), scratch(product_scratch());
+  const Unaligned<T> panels = panels_of_columns<T>(b, p), scratch(scratch_bytes());
   Values by_panels(static_cast<size_t>(p.rows * p.columns)), by_rows(by_panels.size());
   multiply_panels(p, a.data(), panels.data(), nullptr, by_panels.data(), scratch.data());
-  multiply(p, a.data(), b.data(), by_rows.data(), scratch.data());
+  multiply_rows(p, a.data(), b.data(), by_rows.data(), scratch.data());
   EXPECT_EQ(by_panels, by_rows);
   double errors = 0, results = 0;
   for (int64_t r = 0; r < p.rows; ++r) {

@@ -21,6 +21,8 @@ namespace lockstep::kernels::cpu {
 // leave less room for columns, and a is read once for each block of columns; more columns would
 // leave less room for terms, and results are read and written once for each block of terms.
 constexpr int64_t kTermsOfBlock = 2 * kSumBlock<float>, kColumnsOfBlock = 256;
+// Where the rows of all tiles pass once: panels of b in a near cache.
+constexpr int64_t kTermsForFewRows = kSumBlock<float>, kColumnsForFewRows = 64;
 // Rows of a that pass at a time: whole tiles on every instruction set.
 constexpr int64_t kRowsOfBlock = 132;
 // Between copied rows of a: an odd number of cache lines.
@@ -47,6 +49,11 @@ struct Columns {
   const float* first;
   int64_t panel, step;
 };
+// How many these are, and whether they are the first and the last ones of the results' sums.
+struct Terms {
+  int64_t count;
+  bool first, last;
+};
 // The same terms of some rows of a.
 struct Rows {
   const float* first;
@@ -56,29 +63,39 @@ struct Rows {
 
 class Multiplier {
  public:
-  Multiplier(const BlockedProduct& p, const float* a, const float* b, float* result, void* scratch,
-             const NextFactors& next)
-      : p_(p), a_(a), b_(b), result_(result), rows_(static_cast<float*>(scratch)), next_(next) {}
+  Multiplier(const BlockedProduct& p, const float* a, const float* b, const float* bias,
+             float* result, void* scratch, const NextFactors& next)
+      : p_(p),
+        a_(a),
+        b_(b),
+        bias_(bias),
+        result_(result),
+        rows_(static_cast<float*>(scratch)),
+        packs_(p.b_transposed || !reads_in_place()),
+        terms_(pass_once() ? kTermsForFewRows : kTermsOfBlock),
+        columns_(pass_once() ? kColumnsForFewRows : kColumnsOfBlock),
+        next_(next) {}
 
   void run() {
-    // At least once, because results are written even if there are no terms.
-    int64_t first = 0;
-    do {
-      const int64_t terms = std::min(kTermsOfBlock, p_.terms - first);
-      for (int64_t column = 0; column < p_.columns; column += kColumnsOfBlock) {
-        multiply_block(first, terms, column, std::min(kColumnsOfBlock, p_.columns - column));
+    if (p_.terms == 0) return write_sums_of_nothing(p_.rows, p_.columns, bias_, result_);
+    for (int64_t first = 0; first < p_.terms; first += terms_) {
+      const int64_t terms = std::min(terms_, p_.terms - first);
+      for (int64_t column = 0; column < p_.columns; column += columns_) {
+        multiply_block(first, terms, column, std::min(columns_, p_.columns - column));
       }
-      first += kTermsOfBlock;
-    } while (first < p_.terms);
+    }
   }
 
  private:
   float* panels() const { return rows_ + kRowsOfBlock * kCopiedRow; }
 
-  // Whether b is read where it is: for a few tiles of rows copies do not pay. For more rows it must
+  // Whether all rows use panels while these are in a near cache.
+  bool pass_once() const { return packs_ && p_.rows > kTileRows && p_.rows <= kRowsOfBlock; }
+
+  // Whether b is read where it is: for one tile of rows copies do not pay. For more rows it must
   // fit in the first cache, where rows that lie a multiple of 256 bytes apart share few places.
   bool reads_in_place() const {
-    if (p_.rows <= 2 * kTileRows || p_.terms * p_.columns <= kFewElements) return true;
+    if (p_.rows <= kTileRows || p_.terms * p_.columns <= kFewElements) return true;
     return p_.rows <= kRowsOfBlock && p_.columns <= kMostInPlace && p_.columns % 64 != 0;
   }
 
@@ -95,8 +112,8 @@ class Multiplier {
       of = next_.b;
       first = 0;
     }
-    const int64_t terms = std::min(kTermsOfBlock, p_.terms - first),
-                  columns = std::min(kColumnsOfBlock, p_.columns - column);
+    const int64_t terms = std::min(terms_, p_.terms - first),
+                  columns = std::min(columns_, p_.columns - column);
     if (p_.b_transposed) {
       return Soon(of + column * p_.terms + first, columns, p_.terms, terms, tiles);
     }
@@ -118,12 +135,11 @@ class Multiplier {
   }
 
   void multiply_block(int64_t first, int64_t terms, int64_t column, int64_t columns) {
-    const bool packs = p_.b_transposed || !reads_in_place();
     const int64_t last = columns / kPanel * kPanel;  // the first column of a part of a panel
     float* to = panels();
     for (int64_t k = 0; k < terms; k += kSumBlock<float>) {
       const int64_t count = std::min(kSumBlock<float>, terms - k);
-      const int64_t from = packs ? 0 : last;
+      const int64_t from = packs_ ? 0 : last;
       pack(first + k, count, column + from, columns - from, to);
       to += panels_of(columns - from) * count * kPanel;
     }
@@ -134,20 +150,18 @@ class Multiplier {
     for (int64_t row = 0; row < p_.rows; row += kRowsOfBlock) {
       const int64_t rows = std::min(kRowsOfBlock, p_.rows - row);
       const float* b = panels();
-      int64_t k = 0;
-      do {
+      for (int64_t k = 0; k < terms; k += kSumBlock<float>) {
         const int64_t count = std::min(kSumBlock<float>, terms - k);
         const Rows a = rows_of(row, rows, first + k, count);
         const int64_t rest = terms - k - count;
         next_a_ = soon_of_a(rest > 0 ? row : row + rows, rest > 0 ? first + k + count : first,
                             std::min(kSumBlock<float>, rest > 0 ? rest : terms),
                             tiles(rows, columns), !more && first + terms >= p_.terms);
-        const bool begins = first + k == 0;
+        const Terms of_sum{count, first + k == 0, first + k + count == p_.terms};
         const auto multiply_columns = [&](const Columns& of, int64_t at, int64_t some) {
-          multiply_tiles(a, rows, of, count, begins, result_ + row * p_.columns + column + at,
-                         some);
+          multiply_tiles(a, of, of_sum, row, rows, column + at, some);
         };
-        if (packs) {
+        if (packs_) {
           multiply_columns({b, count * kPanel, kPanel}, 0, columns);
           b += panels_of(columns) * count * kPanel;
         } else {
@@ -157,8 +171,7 @@ class Multiplier {
           if (columns > last) multiply_columns({b, count * kPanel, kPanel}, last, columns - last);
           b += panels_of(columns - last) * count * kPanel;
         }
-        k += kSumBlock<float>;
-      } while (k < terms);
+      }
     }
   }
 
@@ -193,49 +206,63 @@ class Multiplier {
 
   // Rows that lie a multiple of 2 KiB apart would share few places of the first cache, so they are
   // copied. Those of a transposed matrix become tiles of consecutive terms.
-  Rows rows_of(int64_t row, int64_t rows, int64_t first, int64_t count) const {
-    if (p_.a_transposed) {
-      for (int64_t r = 0; r < rows; r += kTileRows) {
-        const float* from = a_ + first * p_.rows + row + r;
-        float* to = rows_ + r * kSumBlock<float>;
-        const size_t bytes =
-            sizeof(float) * static_cast<size_t>(std::min<int64_t>(kTileRows, rows - r));
-        if (bytes == kTileRows * sizeof(float)) {  // known to the compiler
-          for (int64_t k = 0; k < count; ++k, from += p_.rows, to += kTileRows) {
-            std::memcpy(to, from, kTileRows * sizeof(float));
-          }
-        } else {
-          for (int64_t k = 0; k < count; ++k, from += p_.rows, to += kTileRows) {
-            std::memcpy(to, from, bytes);
-          }
-        }
-      }
-      return {rows_, 1, kTileRows, kTileRows * kSumBlock<float>};
+  Rows rows_of(int64_t row, int64_t rows, int64_t first, int64_t count) {
+    const bool copies = p_.terms % 512 == 0 && rows > kFewRows;
+    if (!copies && !p_.a_transposed) {
+      return {a_ + row * p_.terms + first, p_.terms, 1, kTileRows * p_.terms};
     }
-    const float* from = a_ + row * p_.terms + first;
-    const bool copies = p_.terms % 512 == 0 && rows > kFewRows && count > 0;
-    if (!copies) return {from, p_.terms, 1, kTileRows * p_.terms};
+    if (copied_row_ != row || copied_term_ != first) {
+      copied_row_ = row;
+      copied_term_ = first;
+      p_.a_transposed ? transpose_rows(row, rows, first, count)
+                      : copy_rows(row, rows, first, count);
+    }
+    if (p_.a_transposed) return {rows_, 1, kTileRows, kTileRows * kSumBlock<float>};
+    return {rows_, kCopiedRow, 1, kTileRows * kCopiedRow};
+  }
+
+  void copy_rows(int64_t row, int64_t rows, int64_t first, int64_t count) const {
     const D d;
+    const float* from = a_ + row * p_.terms + first;
     for (int64_t r = 0; r < rows; ++r, from += p_.terms) {
       float* const to = rows_ + r * kCopiedRow;
       // Whole vectors, because the terms are a multiple of 512.
       for (int64_t k = 0; k < count; k += kLanesOfVector)
         hn::StoreU(hn::LoadU(d, from + k), d, to + k);
     }
-    return {rows_, kCopiedRow, 1, kTileRows * kCopiedRow};
   }
 
-  // The products of `count` terms, added to the results unless they begin. Results are those of
-  // the rows and columns.
-  void multiply_tiles(const Rows& a, int64_t rows, const Columns& b, int64_t count, bool begins,
-                      float* result, int64_t columns) {
+  void transpose_rows(int64_t row, int64_t rows, int64_t first, int64_t count) const {
+    for (int64_t r = 0; r < rows; r += kTileRows) {
+      const float* from = a_ + first * p_.rows + row + r;
+      float* to = rows_ + r * kSumBlock<float>;
+      const size_t bytes =
+          sizeof(float) * static_cast<size_t>(std::min<int64_t>(kTileRows, rows - r));
+      if (bytes == kTileRows * sizeof(float)) {  // known to the compiler
+        for (int64_t k = 0; k < count; ++k, from += p_.rows, to += kTileRows) {
+          std::memcpy(to, from, kTileRows * sizeof(float));
+        }
+      } else {
+        for (int64_t k = 0; k < count; ++k, from += p_.rows, to += kTileRows) {
+          std::memcpy(to, from, bytes);
+        }
+      }
+    }
+  }
+
+  // The products of `count` terms: results from row `row` and column `column` on.
+  void multiply_tiles(const Rows& a, const Columns& b, const Terms& terms, int64_t row,
+                      int64_t rows, int64_t column, int64_t columns) {
+    float* const result = result_ + row * p_.columns + column;
+    const float* const bias = terms.last && bias_ ? bias_ + column : nullptr;
     int64_t c = 0;
     const auto columns_of_tiles = [&]<int most, int vectors>() {
       constexpr int64_t kWidth = vectors * kLanesOfVector;
       // Also a last one whose columns are not all there, if that has as many panels.
       for (; columns - c > kWidth - kPanel; c += kWidth) {
         column_of_tiles<most, vectors>(a, rows, {b.first + c / kPanel * b.panel, b.panel, b.step},
-                                       count, begins, result + c, std::min(kWidth, columns - c));
+                                       terms, bias ? bias + c : nullptr,
+                                       {result + c, p_.columns, std::min(kWidth, columns - c)});
       }
     };
     if (rows <= kFewRows) {
@@ -247,8 +274,8 @@ class Multiplier {
   }
 
   template <int most, int vectors>
-  void column_of_tiles(const Rows& a, int64_t rows, const Columns& b, int64_t count, bool begins,
-                       float* result, int64_t columns) {
+  void column_of_tiles(const Rows& a, int64_t rows, const Columns& b, const Terms& terms,
+                       const float* bias, TileResults to) {
     constexpr int64_t kWidth = vectors * kLanesOfVector;
     const float* from = a.first;
     for (int64_t row = 0; row < rows; row += kTileRows, from += a.tile) {
@@ -256,40 +283,52 @@ class Multiplier {
       next_b_.fetch_portion();
       with_constant<most>(rows - row, [&](auto constant) {
         constexpr int kRows = decltype(constant)::value;
-        float* to = result + row * p_.columns;
         // The results arrive during the sums.
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
           for (int64_t c = 0; c < kWidth; c += kPanel) {
-            __builtin_prefetch(to + r * p_.columns + c, 1, 3);
+            __builtin_prefetch(to.first + r * to.stride + c, 1, 3);
           }
         }
-        V sum[kRows][vectors];
-        if (p_.a_transposed) {
-          sum_products<kRows, vectors>(from, 1, kTileRows, b.first, b.panel, count, sum, b.step);
-        } else {
-          sum_products<kRows, vectors>(from, a.row, 1, b.first, b.panel, count, sum, b.step);
+        const auto multiply = [&](auto a_row, auto a_step, auto b_step) {
+          multiply_tile<kRows, vectors>(from, a_row, a_step, b, b_step, terms, bias, to);
+        };
+        // Most tiles are whole, and their distances are known.
+        if constexpr (kRows == most || kRows <= kFewRows) {
+          if (b.step == kPanel && p_.a_transposed) {
+            return multiply(Constant<1>(), Constant<kTileRows>(), Constant<kPanel>());
+          }
+          if (b.step == kPanel) return multiply(a.row, Constant<1>(), Constant<kPanel>());
         }
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r, to += p_.columns) {
-          if (!begins) add_row<vectors>(to, columns, sum[r]);
-          store_row<vectors>(sum[r], columns, to);
-        }
+        multiply(a.row, a.step, b.step);
       });
+      to.first += kTileRows * to.stride;
     }
   }
 
+  template <int rows, int vectors, class Row, class StepOfA, class StepOfB>
+  static HWY_NOINLINE void multiply_tile(const float* a, Row a_row, StepOfA a_step,
+                                         const Columns& b, StepOfB b_step, const Terms& terms,
+                                         const float* bias, const TileResults& to) {
+    V sum[rows][vectors];
+    sum_products<rows, vectors>(a, a_row, a_step, b.first, b.panel, terms.count, sum, b_step);
+    finish_tile(sum, terms.first, bias, to);
+  }
+
   const BlockedProduct& p_;
-  const float *const a_, *const b_;
+  const float *const a_, *const b_, *const bias_;
   float *const result_, *const rows_;
+  const bool packs_;
+  const int64_t terms_, columns_;  // of a block of b
   const NextFactors next_;
+  int64_t copied_row_ = -1, copied_term_ = -1;
   Soon next_a_, next_b_;
 };
 
-void multiply_blocked(const BlockedProduct& p, const float* a, const float* b, float* result,
-                      void* scratch, const NextFactors& next) {
-  Multiplier(p, a, b, result, scratch, next).run();
+void multiply_blocked(const BlockedProduct& p, const float* a, const float* b, const float* bias,
+                      float* result, void* scratch, const NextFactors& next) {
+  Multiplier(p, a, b, bias, result, scratch, next).run();
 }
 
 }  // namespace
@@ -302,9 +341,9 @@ namespace lockstep::kernels::cpu {
 
 HWY_EXPORT(multiply_blocked);
 
-void multiply(const BlockedProduct& p, const float* a, const float* b, float* result, void* scratch,
-              const NextFactors& next) {
-  HWY_DYNAMIC_DISPATCH(multiply_blocked)(p, a, b, result, scratch, next);
+void multiply(const BlockedProduct& p, const float* a, const float* b, const float* bias,
+              float* result, void* scratch, const NextFactors& next) {
+  HWY_DYNAMIC_DISPATCH(multiply_blocked)(p, a, b, bias, result, scratch, next);
 }
 
 size_t blocked_product_scratch() {

@@ -20,9 +20,10 @@ struct NextFactors {
   const float *a = nullptr, *b = nullptr;
 };
 
-// `scratch`: blocked_product_scratch() bytes.
-void multiply(const BlockedProduct& p, const float* a, const float* b, float* result, void* scratch,
-              const NextFactors& next = {});
+// Adds `bias` (columns) to the sums of each row; null: none. `scratch`: blocked_product_scratch()
+// bytes.
+void multiply(const BlockedProduct& p, const float* a, const float* b, const float* bias,
+              float* result, void* scratch, const NextFactors& next = {});
 size_t blocked_product_scratch();
 
 }  // namespace lockstep::kernels::cpu

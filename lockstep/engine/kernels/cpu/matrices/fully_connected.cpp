@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
+#include "lockstep/engine/kernels/cpu/matrices/blocked_products.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/products.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
@@ -52,22 +53,28 @@ Kernel by_own_products(const FullyConnectedProblem& p) {
   if (p.bias) reads.push_back(input(2, bias));
   const Product forward{rows, inputs, units};
   kernel.forward = own_pass_with_scratch(
-      reads, {output(0, dst)}, product_scratch(),
+      reads, {output(0, dst)}, packed ? product_scratch() : blocked_product_scratch(),
       [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
         const float* const to_add = biased ? in(r, 2) : nullptr;
         if constexpr (std::is_same_v<T, float>) {
           if (!packed) {
-            multiply_columns(forward, in(r, 0), in(r, 1), to_add, out(w, 0), scratch);
+            multiply(BlockedProduct{rows, inputs, units, false, true}, in(r, 0), in(r, 1), to_add,
+                     out(w, 0), scratch);
             return;
           }
         }
         multiply_panels(forward, in<T>(r, 0), in<T>(r, 1), to_add, out(w, 0), scratch);
       });
-  const Product data{rows, units, inputs};
   kernel.backward.push_back(own_pass_with_scratch(
       {diff_output(0, diff_dst), input(1, weights)}, {diff_input(0, plain_spec(src.shape))},
-      product_scratch(), [=](void* const* r, void* const* w, void* scratch) {
-        multiply(data, in<T>(r, 0), in(r, 1), out(w, 0), scratch);
+      std::is_same_v<T, float> ? blocked_product_scratch() : product_scratch(),
+      [=](void* const* r, void* const* w, void* scratch) {
+        if constexpr (std::is_same_v<T, float>) {
+          multiply(BlockedProduct{rows, units, inputs}, in(r, 0), in(r, 1), nullptr, out(w, 0),
+                   scratch);
+        } else {
+          multiply(Product{rows, units, inputs}, in<T>(r, 0), in(r, 1), out(w, 0), scratch);
+        }
       }));
   const SumOverShards sum = sum_of_weights_gradient({inputs, units, p.bias, type});
   const ShardLeaf only{.rows = rows, .additions = 0, .root = 0};

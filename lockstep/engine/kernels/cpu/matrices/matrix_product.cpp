@@ -44,7 +44,7 @@ void multiply_all(const Way& way, const float* a, const float* b, float* dst, vo
   const float *left = nullptr, *right = nullptr;
   int64_t computed = 0;
   const auto compute = [&](const NextFactors& next) {
-    multiply(way.product, left, right, dst + computed++ * size, scratch, next);
+    multiply(way.product, left, right, nullptr, dst + computed++ * size, scratch, next);
   };
   for_each_product(axes, axes.axes.size(), [&](int64_t of_a, int64_t of_b, int64_t n) {
     NextFactors next{a + of_a * size_of_a, b + of_b * size_of_b};

@@ -50,6 +50,7 @@ class Multiplication {
         panels_(copy_ + kRowsAtOnce * kCopyStride<T>) {}
 
   void by_panels(const T* panels) const {
+    if (p_.terms == 0) return write_sums_of_nothing(p_.rows, p_.columns, bias_, result_);
     const int64_t panel = size_of_panel(p_.terms);
     for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
       const T* const b = panels + first * kPanel;
@@ -68,6 +69,7 @@ class Multiplication {
   }
 
   void by_rows(const float* b) const {
+    if (p_.terms == 0) return write_sums_of_nothing(p_.rows, p_.columns, bias_, result_);
     for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
       for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
         const int64_t left = p_.columns - column;
@@ -80,28 +82,6 @@ class Multiplication {
         }
         make_panels(block, count, columns, panels_);
         multiply(rows, first, count, panels_, size_of_panel(count), column, columns, soon);
-      }
-    });
-  }
-
-  // `b`: columns x terms.
-  void by_columns(const float* b) const {
-    for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
-      const int64_t panel = size_of_panel(count);
-      for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
-        const int64_t left = p_.columns - column;
-        const int64_t columns = std::min(kPanelsAtOnce * kPanel, left);
-        const float* const block = b + column * p_.terms + first;
-        for (int64_t c = 0; c < columns; c += kPanel) {
-          pack_panel(block + c * p_.terms, p_.terms, count, std::min(kPanel, columns - c),
-                     panels_ + c / kPanel * panel);
-        }
-        Soon soon;
-        if (left > columns) {
-          soon = Soon(block + columns * p_.terms, std::min(columns, left - columns), p_.terms,
-                      count, tiles(rows));
-        }
-        multiply(rows, first, count, panels_, panel, column, columns, soon);
       }
     });
   }
@@ -119,16 +99,13 @@ class Multiplication {
     return (rows.count + kTileRows - 1) / kTileRows * (kPanelsAtOnce / kTilePanels);
   }
 
-  // At least one block, because the results are written even if there are no terms.
   template <class Body>
   void for_each_block(const Body& body) const {
     for (int64_t row = 0; row < p_.rows; row += kRowsAtOnce) {
-      int64_t first = 0;
-      do {
+      for (int64_t first = 0; first < p_.terms; first += kSumBlock<T>) {
         const int64_t count = std::min(kSumBlock<T>, p_.terms - first);
         body(rows_of(row, first, count), first, count);
-        first += kSumBlock<T>;
-      } while (first < p_.terms);
+      }
     }
   }
 
@@ -137,8 +114,8 @@ class Multiplication {
   Rows rows_of(int64_t row, int64_t first, int64_t count) const {
     const T* from = a_ + row * p_.terms + first;
     const int64_t rows = std::min(kRowsAtOnce, p_.rows - row);
-    const bool copies = p_.terms > 0 && p_.terms * static_cast<int64_t>(sizeof(T)) % 2048 == 0 &&
-                        rows > 2 && p_.columns > kTilePanels * kPanel;
+    const bool copies = p_.terms * static_cast<int64_t>(sizeof(T)) % 2048 == 0 && rows > 2 &&
+                        p_.columns > kTilePanels * kPanel;
     if (!copies) return {from, p_.terms, row, rows};
     for (int64_t r = 0; r < rows; ++r, from += p_.terms) {
       std::memcpy(copy_ + r * kCopyStride<T>, from, static_cast<size_t>(count) * sizeof(T));
@@ -224,32 +201,19 @@ class Multiplication {
   template <int most, int vectors>
   void multiply_tiles(const Rows& rows, int64_t first, int64_t count, const T* b, int64_t panel,
                       int64_t column, int64_t columns, Soon& soon) const {
-    const D d;
     constexpr int64_t kColumns = vectors * kLanesOfVector;
     columns = std::min(columns, kColumns);
-    const bool begins = first == 0, adds_bias = bias_ && first + count == p_.terms;
-    HWY_ALIGN float bias[kColumns] = {};
-    if (adds_bias) std::memcpy(bias, bias_ + column, static_cast<size_t>(columns) * sizeof(float));
+    const bool begins = first == 0;
+    const float* const bias = bias_ && first + count == p_.terms ? bias_ + column : nullptr;
     for (int64_t row = 0; row < rows.count; row += most) {
       soon.fetch_portion();
       with_constant<most>(rows.count - row, [&](auto constant) {
         constexpr int kRows = decltype(constant)::value;
         V sum[kRows][vectors];
-        sum_products<kRows, vectors>(rows.terms + row * rows.stride, rows.stride, kTogether<T>, b,
-                                     panel, count, sum);
-        float* to = result_ + (rows.first + row) * p_.columns + column;
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          if (!begins) add_row<vectors>(to, columns, sum[r]);
-          if (adds_bias) {
-#pragma GCC unroll 16
-            for (int v = 0; v < vectors; ++v) {
-              sum[r][v] = hn::Add(sum[r][v], hn::Load(d, bias + v * kLanesOfVector));
-            }
-          }
-          store_row<vectors>(sum[r], columns, to);
-          to += p_.columns;
-        }
+        sum_products<kRows, vectors>(rows.terms + row * rows.stride, rows.stride,
+                                     Constant<kTogether<T>>(), b, panel, count, sum);
+        finish_tile(sum, begins, bias,
+                    {result_ + (rows.first + row) * p_.columns + column, p_.columns, columns});
       });
     }
   }
@@ -270,13 +234,6 @@ void by_panels_bf16(const Product& p, const BFloat16* a, const BFloat16* panels,
   Multiplication(p, a, bias, result, scratch).by_panels(panels);
 }
 
-void by_columns(const Product& p, const float* a, const float* b, const float* bias, float* result,
-                void* scratch) {
-  Multiplication(p, a, bias, result, scratch).by_columns(b);
-}
-void by_rows(const Product& p, const float* a, const float* b, float* result, void* scratch) {
-  Multiplication(p, a, nullptr, result, scratch).by_rows(b);
-}
 void by_rows_bf16(const Product& p, const BFloat16* a, const float* b, float* result,
                   void* scratch) {
   Multiplication(p, a, nullptr, result, scratch).by_rows(b);
@@ -292,8 +249,6 @@ namespace lockstep::kernels::cpu {
 
 HWY_EXPORT(by_panels);
 HWY_EXPORT(by_panels_bf16);
-HWY_EXPORT(by_columns);
-HWY_EXPORT(by_rows);
 HWY_EXPORT(by_rows_bf16);
 
 size_t product_scratch() {
@@ -313,15 +268,6 @@ void multiply_panels(const Product& p, const float* a, const float* b_panels, co
 void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
                      const float* bias, float* result, void* scratch) {
   HWY_DYNAMIC_DISPATCH(by_panels_bf16)(p, a, b_panels, bias, result, scratch);
-}
-
-void multiply_columns(const Product& p, const float* a, const float* b, const float* bias,
-                      float* result, void* scratch) {
-  HWY_DYNAMIC_DISPATCH(by_columns)(p, a, b, bias, result, scratch);
-}
-
-void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch) {
-  HWY_DYNAMIC_DISPATCH(by_rows)(p, a, b, result, scratch);
 }
 
 void multiply(const Product& p, const BFloat16* a, const float* b, float* result, void* scratch) {

@@ -33,11 +33,7 @@ void multiply_panels(const Product& p, const float* a, const float* b_panels, co
                      float* result, void* scratch);
 void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
                      const float* bias, float* result, void* scratch);
-// The same bits from the columns of b one after another (columns x terms).
-void multiply_columns(const Product& p, const float* a, const float* b, const float* bias,
-                      float* result, void* scratch);
-// b is rounded to the type of a.
-void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch);
+// b is rounded to bf16. Products of two f32 matrices: blocked_products.h.
 void multiply(const Product& p, const BFloat16* a, const float* b, float* result, void* scratch);
 size_t product_scratch();
 

@@ -154,12 +154,12 @@ HWY_NOINLINE void add_near_rows(const T* gradients, const T* inputs, int64_t pan
                                 int64_t count, TileSums<vectors>& sums) {
   V sum[rows][vectors];
   if (first % kSumBlock<T> == 0) {
-    sum_products<rows, vectors>(gradients, kTogether<T>, kUnits * kTogether<T>, inputs, panel,
-                                count, sum);
+    sum_products<rows, vectors>(gradients, Constant<kTogether<T>>(),
+                                Constant<kUnits * kTogether<T>>(), inputs, panel, count, sum);
   } else {
     TileSums<vectors>::load(sums.block, sum);
-    add_products<rows, vectors>(gradients, kTogether<T>, kUnits * kTogether<T>, inputs, panel,
-                                count, sum);
+    add_products<rows, vectors>(gradients, Constant<kTogether<T>>(),
+                                Constant<kUnits * kTogether<T>>(), inputs, panel, count, sum);
   }
   TileSums<vectors>::store(sum, sums.block);
 }
@@ -177,11 +177,12 @@ HWY_INLINE void end_block(bool first, TileSums<vectors>& sums) {
 template <int rows, int vectors, class T>
 HWY_INLINE void sum_leaf_and_sibling(const T* gradients, const T* inputs, int64_t panel,
                                      int64_t count, int64_t of_sibling, V (&sum)[rows][vectors]) {
-  constexpr int64_t kStep = kUnits * kTogether<T>;
+  constexpr Constant<kTogether<T>> kRow;
+  constexpr Constant<kUnits * kTogether<T>> kStep;
   V second[rows][vectors];
-  sum_products<rows, vectors>(gradients, kTogether<T>, kStep, inputs, panel, count, sum);
-  sum_products<rows, vectors>(gradients + count * kUnits, kTogether<T>, kStep,
-                              inputs + count * kPanel, panel, of_sibling, second);
+  sum_products<rows, vectors>(gradients, kRow, kStep, inputs, panel, count, sum);
+  sum_products<rows, vectors>(gradients + count * kUnits, kRow, kStep, inputs + count * kPanel,
+                              panel, of_sibling, second);
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 16
@@ -248,8 +249,8 @@ void add_tile(const Block& block, const T* gradients, const T* inputs, int64_t p
       inputs += count * kPanel;
       additions = leaves[++i].additions - 1;
     } else {
-      sum_products<rows, vectors>(gradients, kTogether<T>, kUnits * kTogether<T>, inputs, panel,
-                                  count, sum);
+      sum_products<rows, vectors>(gradients, Constant<kTogether<T>>(),
+                                  Constant<kUnits * kTogether<T>>(), inputs, panel, count, sum);
     }
     gradients += numbers(i) * kUnits;
     inputs += numbers(i) * kPanel;

@@ -11,6 +11,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -87,14 +88,30 @@ HWY_INLINE V load_step(const BFloat16* a, int64_t count) {
   return hn::BitCast(D(), hn::Set(hn::Rebind<uint32_t, D>(), pair));
 }
 
+// A distance that the compiler knows. Where it knows how far the next term is, a step needs hardly
+// any integer instructions, which take ports of multiply-adds: products are a fifth faster.
+template <int64_t distance>
+using Constant = std::integral_constant<int64_t, distance>;
+
 // Adds to sum[r][v], one after another, a[r * a_row + k / kTogether * a_step + k % kTogether] times
 // term k of column v of b for k < count. Panels of b are `panel` numbers apart, steps of a panel
-// `b_step`.
-template <int rows, int vectors, class T>
-HWY_INLINE void add_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
+// `b_step`. Distances are int64_t or Constant.
+template <int rows, int vectors, class T, class Row, class StepOfA,
+          class StepOfB = Constant<kPanel * kTogether<T>>>
+HWY_INLINE void add_products(const T* HWY_RESTRICT a, Row a_row, StepOfA a_step,
                              const T* HWY_RESTRICT b, int64_t panel, int64_t count,
-                             V (&sum)[rows][vectors], int64_t b_step = kPanel * kTogether<T>) {
+                             V (&sum)[rows][vectors], StepOfB b_step = {}) {
   const D d;
+  // Rows in threes: base, base + row and base + 2 row are addresses that instructions can compute.
+  constexpr int kGroup = std::is_same_v<Row, int64_t> ? 3 : rows,
+                kGroups = (rows + kGroup - 1) / kGroup;
+  const T* of_a[kGroups];
+#pragma GCC unroll 16
+  for (int g = 0; g < kGroups; ++g) {
+    of_a[g] = a + g * kGroup * a_row;
+    // Otherwise GCC 12 computes one base from another in each step.
+    if constexpr (kGroups > 1) asm("" : "+r"(of_a[g]));
+  }
   // Unaligned loads cost nothing where panels are aligned, and callers may have any memory.
   const auto add = [&](int64_t terms) __attribute__((always_inline)) {
     V of_b[vectors];
@@ -106,11 +123,12 @@ HWY_INLINE void add_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_s
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
-      const V of_a = load_step(a + r * a_row, terms);
+      const V factor = load_step(of_a[r / kGroup] + r % kGroup * a_row, terms);
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) sum[r][v] = add_step<T>(of_a, of_b[v], sum[r][v]);
+      for (int v = 0; v < vectors; ++v) sum[r][v] = add_step<T>(factor, of_b[v], sum[r][v]);
     }
-    a += a_step;
+#pragma GCC unroll 16
+    for (int g = 0; g < kGroups; ++g) of_a[g] += a_step;
     b += b_step;
   };
   // Few branches, because leaves of the tree are short.
@@ -131,10 +149,11 @@ HWY_INLINE void add_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_s
 }
 
 // The same, beginning with zeros.
-template <int rows, int vectors, class T>
-HWY_INLINE void sum_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
+template <int rows, int vectors, class T, class Row, class StepOfA,
+          class StepOfB = Constant<kPanel * kTogether<T>>>
+HWY_INLINE void sum_products(const T* HWY_RESTRICT a, Row a_row, StepOfA a_step,
                              const T* HWY_RESTRICT b, int64_t panel, int64_t count,
-                             V (&sum)[rows][vectors], int64_t b_step = kPanel * kTogether<T>) {
+                             V (&sum)[rows][vectors], StepOfB b_step = {}) {
   const D d;
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
@@ -153,21 +172,6 @@ HWY_INLINE void with_constant(int64_t number, const Body& body) {
   body(std::integral_constant<int, most>());
 }
 
-// Adds the first `columns` numbers of a row of earlier results to those of a tile.
-template <int vectors>
-HWY_INLINE void add_row(const float* from, int64_t columns, V (&row)[vectors]) {
-  const D d;
-  HWY_ALIGN float all[vectors * kLanesOfVector];
-  if (columns < vectors * kLanesOfVector) {
-    std::memcpy(all, from, static_cast<size_t>(columns) * sizeof(float));
-    from = all;
-  }
-#pragma GCC unroll 16
-  for (int v = 0; v < vectors; ++v) {
-    row[v] = hn::Add(hn::LoadU(d, from + v * kLanesOfVector), row[v]);
-  }
-}
-
 // Stores the first `columns` numbers of a row of a tile.
 template <int vectors>
 HWY_INLINE void store_row(const V (&row)[vectors], int64_t columns, float* to) {
@@ -181,6 +185,73 @@ HWY_INLINE void store_row(const V (&row)[vectors], int64_t columns, float* to) {
 #pragma GCC unroll 16
   for (int v = 0; v < vectors; ++v) hn::Store(row[v], d, all + v * kLanesOfVector);
   std::memcpy(to, all, static_cast<size_t>(columns) * sizeof(float));
+}
+
+// Where the results of a tile are: rows are `stride` numbers apart, and the first `columns` numbers
+// of a row belong to it.
+struct TileResults {
+  float* first;
+  int64_t stride, columns;
+};
+
+// Writes the sums of a tile, added to what is there unless they begin, then to the `bias` of each
+// column; null: none.
+template <int rows, int vectors>
+HWY_INLINE void finish_tile(const V (&sum)[rows][vectors], bool begins, const float* bias,
+                            const TileResults& to) {
+  const D d;
+  // Sums stay in registers only if every access to them is as simple as this one.
+  const auto each = [&](const auto& body) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) body(sum[r][v], r, v * kLanesOfVector);
+    }
+  };
+  if (to.columns >= vectors * kLanesOfVector) {
+    const auto store = [&](const auto& result) __attribute__((always_inline)) {
+      each([&](V of_tile, int r, int lane) __attribute__((always_inline)) {
+        float* const at = to.first + r * to.stride + lane;
+        hn::StoreU(result(of_tile, at, lane), d, at);
+      });
+    };
+    const auto before = [&](V of_tile, const float* at) __attribute__((always_inline)) {
+      return hn::Add(hn::LoadU(d, at), of_tile);
+    };
+    if (begins && !bias) {
+      store([&](V of_tile, const float*, int) __attribute__((always_inline)) { return of_tile; });
+    } else if (begins) {
+      store([&](V of_tile, const float*, int lane) __attribute__((always_inline)) {
+        return hn::Add(of_tile, hn::LoadU(d, bias + lane));
+      });
+    } else if (!bias) {
+      store([&](V of_tile, const float* at, int)
+                __attribute__((always_inline)) { return before(of_tile, at); });
+    } else {
+      store([&](V of_tile, const float* at, int lane) __attribute__((always_inline)) {
+        return hn::Add(before(of_tile, at), hn::LoadU(d, bias + lane));
+      });
+    }
+    return;
+  }
+  HWY_ALIGN float tile[rows][vectors * kLanesOfVector];
+  each([&](V of_tile, int r, int lane)
+           __attribute__((always_inline)) { hn::Store(of_tile, d, tile[r] + lane); });
+  for (int r = 0; r < rows; ++r) {
+    float* const row = to.first + r * to.stride;
+    for (int64_t c = 0; c < to.columns; ++c) {
+      float result = begins ? tile[r][c] : row[c] + tile[r][c];
+      if (bias) result += bias[c];
+      row[c] = result;
+    }
+  }
+}
+
+// The results of products without terms: zeros, or the bias.
+inline void write_sums_of_nothing(int64_t rows, int64_t columns, const float* bias, float* to) {
+  for (int64_t r = 0; r < rows; ++r, to += columns) {
+    bias ? void(std::copy_n(bias, columns, to)) : void(std::fill_n(to, columns, 0.0f));
+  }
 }
 
 }  // namespace HWY_NAMESPACE

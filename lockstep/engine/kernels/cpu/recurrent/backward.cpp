@@ -231,15 +231,15 @@ class BackwardRun {
 
   void gradient_of_x() {
     multiply(BlockedProduct{sequences_.valid(), r_.gates, r_.inputs}, memory_.d, of_.weights,
-             memory_.dx, memory_.product);
+             nullptr, memory_.dx, memory_.product);
     sequences_.spread(memory_.dx, r_.inputs, of_.dx);
   }
 
   // Sums over the valid steps of d^T times values.
   void sum_products_of(const float* d, int64_t gates, const float* values, int64_t width,
                        float* to) {
-    multiply(BlockedProduct{gates, sequences_.valid(), width, true, false}, d, values, to,
-             memory_.product);
+    multiply(BlockedProduct{gates, sequences_.valid(), width, true, false}, d, values, nullptr,
+             to, memory_.product);
   }
 
   void gradients_of_parameters() {

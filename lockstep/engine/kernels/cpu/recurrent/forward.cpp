@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lockstep/engine/kernels/cpu/matrices/blocked_products.h"
 #include "lockstep/engine/kernels/cpu/matrices/products.h"
 #include "lockstep/engine/kernels/cpu/recurrent/cell_loops.h"
 #include "lockstep/engine/kernels/cpu/recurrent/recurrence.h"
@@ -21,7 +22,8 @@ struct ForwardMemory {
   ForwardMemory(const Recurrence& r, void* memory) {
     Areas areas(memory);
     sequences = areas.take<std::byte>(static_cast<int64_t>(Sequences::bytes(r.rows, r.steps)));
-    product = areas.take<std::byte>(static_cast<int64_t>(product_scratch()));
+    product = areas.take<std::byte>(
+        static_cast<int64_t>(std::max(product_scratch(), blocked_product_scratch())));
     x = areas.take(r.most() * r.inputs);
     gates = areas.take(r.kept_gates() > 0 ? 0 : r.most() * r.gates);
     panels = areas.take(floats_in_panels(r.gates, r.hidden));
@@ -61,8 +63,8 @@ class ForwardRun {
       sequences_.gather(x_, r_.inputs, memory_.x);
       x = memory_.x;
     }
-    multiply_columns({sequences_.valid(), r_.inputs, r_.gates}, x, weights_, bias_, gates_,
-                     memory_.product);
+    cpu::multiply(BlockedProduct{sequences_.valid(), r_.inputs, r_.gates, false, true}, x, weights_,
+                  bias_, gates_, memory_.product);
     pack();
     for (int64_t k = 0; k < r_.rows; ++k) {
       std::copy_n(h0_ + sequences_.row(k) * r_.hidden, r_.hidden, memory_.h + k * r_.hidden);
