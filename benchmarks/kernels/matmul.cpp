@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "benchmarks/kernels/turns.h"
@@ -125,6 +126,13 @@ void run(int turns) {
   all.push_back({1, 1024, 1, 1024});
   all.push_back({64, 16, 32, 16});
   all.push_back({1000, 3, 3, 3});
+  // Convolutions with windows of one pixel: results, gradients of images, of weights.
+  for (const auto& [channels, filters, pixels] :
+       {std::tuple{96, 384, 4096}, {384, 96, 4096}, {384, 1536, 256}, {64, 256, 8192}}) {
+    all.push_back({1, filters, channels, pixels});
+    all.push_back({1, channels, filters, pixels, true, false});
+    all.push_back({1, filters, pixels, channels, false, true});
+  }
   std::printf("%-36s%10s %10s %7s\n", "products rows terms columns", "own", "oneDNN", "ratio");
   for (const Sizes& s : all) {
     const Work ours = own(s), theirs = by_onednn(s);

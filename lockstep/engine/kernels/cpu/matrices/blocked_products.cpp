@@ -291,28 +291,35 @@ class Multiplier {
             __builtin_prefetch(to.first + r * to.stride + c, 1, 3);
           }
         }
-        const auto multiply = [&](auto a_row, auto a_step, auto b_step) {
-          multiply_tile<kRows, vectors>(from, a_row, a_step, b, b_step, terms, bias, to);
+        const auto multiply = [&](auto a_row, auto a_step, auto panel, auto b_step) {
+          multiply_tile<kRows, vectors>(from, a_row, a_step, b.first, panel, b_step, terms, bias,
+                                        to);
         };
         // Most tiles are whole, and their distances are known.
         if constexpr (kRows == most || kRows <= kFewRows) {
-          if (b.step == kPanel && p_.a_transposed) {
-            return multiply(Constant<1>(), Constant<kTileRows>(), Constant<kPanel>());
+          if (!packs_ && !p_.a_transposed && b.step == p_.columns) {
+            return multiply(a.row, Constant<1>(), Constant<kPanel>(), b.step);
           }
-          if (b.step == kPanel) return multiply(a.row, Constant<1>(), Constant<kPanel>());
+          if (b.step == kPanel && p_.a_transposed) {
+            return multiply(Constant<1>(), Constant<kTileRows>(), b.panel, Constant<kPanel>());
+          }
+          if (b.step == kPanel) {
+            return multiply(a.row, Constant<1>(), b.panel, Constant<kPanel>());
+          }
         }
-        multiply(a.row, a.step, b.step);
+        multiply(a.row, a.step, b.panel, b.step);
       });
       to.first += kTileRows * to.stride;
     }
   }
 
-  template <int rows, int vectors, class Row, class StepOfA, class StepOfB>
-  static HWY_NOINLINE void multiply_tile(const float* a, Row a_row, StepOfA a_step,
-                                         const Columns& b, StepOfB b_step, const Terms& terms,
+  // Not inlined, because sums of larger functions leave their registers.
+  template <int rows, int vectors, class Row, class StepOfA, class Panel, class StepOfB>
+  static HWY_NOINLINE void multiply_tile(const float* a, Row a_row, StepOfA a_step, const float* b,
+                                         Panel panel, StepOfB b_step, const Terms& terms,
                                          const float* bias, const TileResults& to) {
     V sum[rows][vectors];
-    sum_products<rows, vectors>(a, a_row, a_step, b.first, b.panel, terms.count, sum, b_step);
+    sum_products<rows, vectors>(a, a_row, a_step, b, panel, terms.count, sum, b_step);
     finish_tile(sum, terms.first, bias, to);
   }
 

@@ -208,14 +208,21 @@ class Multiplication {
     for (int64_t row = 0; row < rows.count; row += most) {
       soon.fetch_portion();
       with_constant<most>(rows.count - row, [&](auto constant) {
-        constexpr int kRows = decltype(constant)::value;
-        V sum[kRows][vectors];
-        sum_products<kRows, vectors>(rows.terms + row * rows.stride, rows.stride,
-                                     Constant<kTogether<T>>(), b, panel, count, sum);
-        finish_tile(sum, begins, bias,
-                    {result_ + (rows.first + row) * p_.columns + column, p_.columns, columns});
+        multiply_tile<decltype(constant)::value, vectors>(
+            rows.terms + row * rows.stride, rows.stride, b, panel, count, begins, bias,
+            {result_ + (rows.first + row) * p_.columns + column, p_.columns, columns});
       });
     }
+  }
+
+  // Not inlined, because sums of larger functions leave their registers.
+  template <int rows, int vectors>
+  static HWY_NOINLINE void multiply_tile(const T* a, int64_t a_row, const T* b, int64_t panel,
+                                         int64_t count, bool begins, const float* bias,
+                                         const TileResults& to) {
+    V sum[rows][vectors];
+    sum_products<rows, vectors>(a, a_row, Constant<kTogether<T>>(), b, panel, count, sum);
+    finish_tile(sum, begins, bias, to);
   }
 
   const Product& p_;

@@ -77,7 +77,7 @@ namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// With many registers, tiles are half as large, so that the sums of two leaves fit.
+// With many registers, tiles of short leaves are half as large, so that the sums of two leaves fit.
 #if HWY_TARGET <= HWY_AVX3
 constexpr bool kSiblings = true;
 #else
@@ -90,10 +90,10 @@ constexpr int kLeafRows = kSiblings ? kTileRows / 2 : kTileRows;
 template <class T>
 constexpr int64_t kNear = 64 * kTogether<T>;
 
-// Where the sums of a tile are in memory.
-template <int vectors>
+// Where the sums of a tile of at most `most` rows are in memory.
+template <int most, int vectors>
 struct TileSums {
-  static constexpr int64_t kTile = kLeafRows * vectors * kLanesOfVector;
+  static constexpr int64_t kTile = most * vectors * kLanesOfVector;
 
   template <int rows>
   static HWY_INLINE void load(const float* from, V (&tile)[rows][vectors]) {
@@ -128,22 +128,22 @@ struct TileSums {
   }
 };
 
-// The tree's sums of one tile of at most kLeafRows rows that wait for their siblings.
-template <int vectors>
+// The tree's sums of one tile of at most `most` rows that wait for their siblings.
+template <int most, int vectors>
 class Waiting {
  public:
   template <int rows>
   HWY_INLINE void put(const V (&tile)[rows][vectors]) {
-    TileSums<vectors>::store(tile, memory_ + static_cast<int64_t>(count_++) * kTile);
+    TileSums<most, vectors>::store(tile, memory_ + static_cast<int64_t>(count_++) * kTile);
   }
   // tile = the last sum + tile.
   template <int rows>
   HWY_INLINE void add_to(V (&tile)[rows][vectors]) {
-    TileSums<vectors>::add_before(memory_ + static_cast<int64_t>(--count_) * kTile, tile);
+    TileSums<most, vectors>::add_before(memory_ + static_cast<int64_t>(--count_) * kTile, tile);
   }
 
  private:
-  static constexpr int64_t kTile = TileSums<vectors>::kTile;
+  static constexpr int64_t kTile = TileSums<most, vectors>::kTile;
   int count_ = 0;
   HWY_ALIGN float memory_[kLevels * kTile];
 };
@@ -151,26 +151,26 @@ class Waiting {
 // Adds at most kNear<T> rows, those from number `first` of the leaf on.
 template <int rows, int vectors, class T>
 HWY_NOINLINE void add_near_rows(const T* gradients, const T* inputs, int64_t panel, int64_t first,
-                                int64_t count, TileSums<vectors>& sums) {
+                                int64_t count, TileSums<kTileRows, vectors>& sums) {
   V sum[rows][vectors];
   if (first % kSumBlock<T> == 0) {
     sum_products<rows, vectors>(gradients, Constant<kTogether<T>>(),
                                 Constant<kUnits * kTogether<T>>(), inputs, panel, count, sum);
   } else {
-    TileSums<vectors>::load(sums.block, sum);
+    TileSums<kTileRows, vectors>::load(sums.block, sum);
     add_products<rows, vectors>(gradients, Constant<kTogether<T>>(),
                                 Constant<kUnits * kTogether<T>>(), inputs, panel, count, sum);
   }
-  TileSums<vectors>::store(sum, sums.block);
+  TileSums<kTileRows, vectors>::store(sum, sums.block);
 }
 
 // leaf += block, or leaf = block for the first one.
 template <int rows, int vectors>
-HWY_INLINE void end_block(bool first, TileSums<vectors>& sums) {
+HWY_INLINE void end_block(bool first, TileSums<kTileRows, vectors>& sums) {
   V sum[rows][vectors];
-  TileSums<vectors>::load(sums.block, sum);
-  if (!first) TileSums<vectors>::add_before(sums.leaf, sum);
-  TileSums<vectors>::store(sum, sums.leaf);
+  TileSums<kTileRows, vectors>::load(sums.block, sum);
+  if (!first) TileSums<kTileRows, vectors>::add_before(sums.leaf, sum);
+  TileSums<kTileRows, vectors>::store(sum, sums.leaf);
 }
 
 // The sum of two leaves of at most kSumBlock rows each, which lie one after another.
@@ -214,10 +214,10 @@ HWY_INLINE void prefetch(const Block& block, int64_t unit, int64_t column, int64
 }
 
 // Adds the sums that waited for this leaf's. The result waits, or is written.
-template <int rows, int vectors>
+template <int rows, int vectors, int most>
 HWY_INLINE void end_leaf(const Block& block, const ShardLeaf& leaf, int additions, int64_t unit,
                          int64_t column, int64_t columns, V (&sum)[rows][vectors],
-                         Waiting<vectors>& waiting) {
+                         Waiting<most, vectors>& waiting) {
   for (; additions > 0; --additions) waiting.add_to(sum);
   if (leaf.root < 0) {
     waiting.put(sum);
@@ -236,7 +236,7 @@ void add_tile(const Block& block, const T* gradients, const T* inputs, int64_t p
   const std::span<const ShardLeaf> leaves = block.leaves;
   const auto numbers = [&](size_t i) { return steps_of<T>(leaves[i].rows) * kTogether<T>; };
   prefetch<rows, vectors>(block, unit, column, columns);
-  Waiting<vectors> waiting;
+  Waiting<kLeafRows, vectors> waiting;
   for (size_t i = 0; i < leaves.size(); ++i) {
     V sum[rows][vectors];
     const int64_t count = numbers(i);
@@ -263,14 +263,14 @@ void add_tile(const Block& block, const T* gradients, const T* inputs, int64_t p
 template <int vectors, class T>
 void add_long_tiles(const Block& block, const T* gradients, const T* inputs, int64_t panel,
                     int64_t unit, int64_t end, int64_t column, int64_t columns) {
-  constexpr int kTiles = kUnits / kLeafRows;
-  static_assert(kUnits % kLeafRows == 0);
+  constexpr int kTiles = kUnits / kTileRows;
+  static_assert(kUnits % kTileRows == 0);
   static_assert(kSumBlock<T> % kNear<T> == 0);
-  TileSums<vectors> sums[kTiles];
-  Waiting<vectors> waiting[kTiles];
+  TileSums<kTileRows, vectors> sums[kTiles];
+  Waiting<kTileRows, vectors> waiting[kTiles];
   const auto for_each_tile = [&](const auto& work) {
-    for (int64_t tile = 0, first = unit; first < end; ++tile, first += kLeafRows) {
-      with_constant<kLeafRows>(end - first, [&](auto constant) { work(constant, tile, first); });
+    for (int64_t tile = 0, first = unit; first < end; ++tile, first += kTileRows) {
+      with_constant<kTileRows>(end - first, [&](auto constant) { work(constant, tile, first); });
     }
   };
   for_each_tile([&](auto constant, int64_t, int64_t first) {
@@ -284,7 +284,7 @@ void add_long_tiles(const Block& block, const T* gradients, const T* inputs, int
       const bool ends = begin + rows == count || (begin + rows) % kSumBlock<T> == 0;
       for_each_tile([&](auto constant, int64_t tile, int64_t) {
         constexpr int of_tile = decltype(constant)::value;
-        add_near_rows<of_tile>(gradients + begin * kUnits + tile * kLeafRows * kTogether<T>,
+        add_near_rows<of_tile>(gradients + begin * kUnits + tile * kTileRows * kTogether<T>,
                                inputs + begin * kPanel, panel, begin, rows, sums[tile]);
         if (ends) end_block<of_tile>(begin < kSumBlock<T>, sums[tile]);
       });
@@ -295,7 +295,7 @@ void add_long_tiles(const Block& block, const T* gradients, const T* inputs, int
     for_each_tile([&](auto constant, int64_t tile, int64_t first) {
       constexpr int rows = decltype(constant)::value;
       V sum[rows][vectors];
-      TileSums<vectors>::load(sums[tile].leaf, sum);
+      TileSums<kTileRows, vectors>::load(sums[tile].leaf, sum);
       end_leaf(block, leaf, leaf.additions, first, column, columns, sum, waiting[tile]);
     });
   }

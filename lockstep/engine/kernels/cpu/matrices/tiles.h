@@ -96,10 +96,10 @@ using Constant = std::integral_constant<int64_t, distance>;
 // Adds to sum[r][v], one after another, a[r * a_row + k / kTogether * a_step + k % kTogether] times
 // term k of column v of b for k < count. Panels of b are `panel` numbers apart, steps of a panel
 // `b_step`. Distances are int64_t or Constant.
-template <int rows, int vectors, class T, class Row, class StepOfA,
+template <int rows, int vectors, class T, class Row, class StepOfA, class Panel,
           class StepOfB = Constant<kPanel * kTogether<T>>>
 HWY_INLINE void add_products(const T* HWY_RESTRICT a, Row a_row, StepOfA a_step,
-                             const T* HWY_RESTRICT b, int64_t panel, int64_t count,
+                             const T* HWY_RESTRICT b, Panel panel, int64_t count,
                              V (&sum)[rows][vectors], StepOfB b_step = {}) {
   const D d;
   // Rows in threes: base, base + row and base + 2 row are addresses that instructions can compute.
@@ -149,10 +149,10 @@ HWY_INLINE void add_products(const T* HWY_RESTRICT a, Row a_row, StepOfA a_step,
 }
 
 // The same, beginning with zeros.
-template <int rows, int vectors, class T, class Row, class StepOfA,
+template <int rows, int vectors, class T, class Row, class StepOfA, class Panel,
           class StepOfB = Constant<kPanel * kTogether<T>>>
 HWY_INLINE void sum_products(const T* HWY_RESTRICT a, Row a_row, StepOfA a_step,
-                             const T* HWY_RESTRICT b, int64_t panel, int64_t count,
+                             const T* HWY_RESTRICT b, Panel panel, int64_t count,
                              V (&sum)[rows][vectors], StepOfB b_step = {}) {
   const D d;
 #pragma GCC unroll 16
@@ -194,6 +194,46 @@ struct TileResults {
   int64_t stride, columns;
 };
 
+// finish_tile() for `columns` of fewer than `width`: the sums of a row are `width` numbers.
+inline HWY_NOINLINE void finish_part(const float* sums, int64_t rows, int64_t width, bool begins,
+                              const float* bias, const TileResults& to) {
+  const D d;
+  for (int64_t r = 0; r < rows; ++r, sums += width) {
+    float* const row = to.first + r * to.stride;
+    int64_t c = 0;
+    const auto finish = [&](V result, const auto& load, const auto& store) {
+      if (!begins) result = hn::Add(load(row + c), result);
+      if (bias) result = hn::Add(result, load(bias + c));
+      store(result, row + c);
+    };
+    for (; c + kLanesOfVector <= to.columns; c += kLanesOfVector) {
+      finish(
+          hn::Load(d, sums + c), [&](const float* at) { return hn::LoadU(d, at); },
+          [&](V result, float* at) { hn::StoreU(result, d, at); });
+    }
+    if (c == to.columns) continue;
+#if HWY_TARGET <= HWY_AVX2
+    const auto there = hn::FirstN(d, static_cast<size_t>(to.columns - c));
+    finish(
+        hn::Load(d, sums + c), [&](const float* at) { return hn::MaskedLoad(there, d, at); },
+        [&](V result, float* at) { hn::BlendedStore(result, there, d, at); });
+#else
+    HWY_ALIGN float lanes[kLanesOfVector] = {};
+    const auto bytes = static_cast<size_t>(to.columns - c) * sizeof(float);
+    finish(
+        hn::Load(d, sums + c),
+        [&](const float* at) {
+          std::memcpy(lanes, at, bytes);
+          return hn::Load(d, lanes);
+        },
+        [&](V result, float* at) {
+          hn::Store(result, d, lanes);
+          std::memcpy(at, lanes, bytes);
+        });
+#endif
+  }
+}
+
 // Writes the sums of a tile, added to what is there unless they begin, then to the `bias` of each
 // column; null: none.
 template <int rows, int vectors>
@@ -208,42 +248,35 @@ HWY_INLINE void finish_tile(const V (&sum)[rows][vectors], bool begins, const fl
       for (int v = 0; v < vectors; ++v) body(sum[r][v], r, v * kLanesOfVector);
     }
   };
-  if (to.columns >= vectors * kLanesOfVector) {
-    const auto store = [&](const auto& result) __attribute__((always_inline)) {
-      each([&](V of_tile, int r, int lane) __attribute__((always_inline)) {
-        float* const at = to.first + r * to.stride + lane;
-        hn::StoreU(result(of_tile, at, lane), d, at);
-      });
-    };
-    const auto before = [&](V of_tile, const float* at) __attribute__((always_inline)) {
-      return hn::Add(hn::LoadU(d, at), of_tile);
-    };
-    if (begins && !bias) {
-      store([&](V of_tile, const float*, int) __attribute__((always_inline)) { return of_tile; });
-    } else if (begins) {
-      store([&](V of_tile, const float*, int lane) __attribute__((always_inline)) {
-        return hn::Add(of_tile, hn::LoadU(d, bias + lane));
-      });
-    } else if (!bias) {
-      store([&](V of_tile, const float* at, int)
-                __attribute__((always_inline)) { return before(of_tile, at); });
-    } else {
-      store([&](V of_tile, const float* at, int lane) __attribute__((always_inline)) {
-        return hn::Add(before(of_tile, at), hn::LoadU(d, bias + lane));
-      });
-    }
-    return;
+  constexpr int64_t kWidth = vectors * kLanesOfVector;
+  if (to.columns < kWidth) {
+    HWY_ALIGN float sums[rows * kWidth];
+    each([&](V of_tile, int r, int lane)
+             __attribute__((always_inline)) { hn::Store(of_tile, d, sums + r * kWidth + lane); });
+    return finish_part(sums, rows, kWidth, begins, bias, to);
   }
-  HWY_ALIGN float tile[rows][vectors * kLanesOfVector];
-  each([&](V of_tile, int r, int lane)
-           __attribute__((always_inline)) { hn::Store(of_tile, d, tile[r] + lane); });
-  for (int r = 0; r < rows; ++r) {
-    float* const row = to.first + r * to.stride;
-    for (int64_t c = 0; c < to.columns; ++c) {
-      float result = begins ? tile[r][c] : row[c] + tile[r][c];
-      if (bias) result += bias[c];
-      row[c] = result;
-    }
+  const auto write = [&](const auto& result) __attribute__((always_inline)) {
+    each([&](V of_tile, int r, int lane) __attribute__((always_inline)) {
+      float* const at = to.first + r * to.stride + lane;
+      hn::StoreU(result(of_tile, at, lane), d, at);
+    });
+  };
+  const auto with_before = [&](V of_tile, const float* at) __attribute__((always_inline)) {
+    return hn::Add(hn::LoadU(d, at), of_tile);
+  };
+  if (begins && !bias) {
+    write([&](V of_tile, const float*, int) __attribute__((always_inline)) { return of_tile; });
+  } else if (begins) {
+    write([&](V of_tile, const float*, int lane) __attribute__((always_inline)) {
+      return hn::Add(of_tile, hn::LoadU(d, bias + lane));
+    });
+  } else if (!bias) {
+    write([&](V of_tile, const float* at, int)
+              __attribute__((always_inline)) { return with_before(of_tile, at); });
+  } else {
+    write([&](V of_tile, const float* at, int lane) __attribute__((always_inline)) {
+      return hn::Add(with_before(of_tile, at), hn::LoadU(d, bias + lane));
+    });
   }
 }
 
