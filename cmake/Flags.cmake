@@ -45,7 +45,7 @@ endfunction()
 set(lockstep_cold_code
     "base/(field|suggest|text|toml/)"
     "engine/formats/"
-    "engine/kernels/(backends|self_test)/|engine/kernels/(devices|cpu/table)\\."
+    "engine/kernels/(backends|self_test)/|engine/kernels/(loading|cpu/table)\\."
     "engine/nn/(architectures/|formulas/|layers/|loss|network_analysis|network_json)"
     "parallel/(clusters|process|remote)/"
     "report/"

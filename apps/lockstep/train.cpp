@@ -13,9 +13,9 @@
 #include "apps/lockstep/archives_progress.h"
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/continuation.h"
+#include "apps/lockstep/dry_run.h"
 #include "apps/lockstep/image_options.h"
 #include "apps/lockstep/stop_signals.h"
-#include "apps/lockstep/trial.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/memory_room.h"
@@ -263,7 +263,7 @@ int work(const TrainArguments& a) {
   catch_stops();
   RunOptions options;
   const std::string usual = "runs/" + job.name;
-  // try_job() makes another folder next to this one.
+  // dry_run() makes another folder next to this one.
   options.folder = !a.out.empty() ? a.out : a.dry_run ? usual : make_numbered_folder(usual);
   const DefaultFolder made(a.out.empty() && !a.dry_run ? options.folder : "");
   if (storage::is_address(a.out)) {
@@ -305,10 +305,10 @@ int work(const TrainArguments& a) {
     std::fprintf(stderr, "dashboard: %s\n", dashboard->address().c_str());
   }
   RunResult result;
-  Trial trial;
+  DryRun tried;
   try {
     if (a.dry_run) {
-      trial = try_job(job, options);
+      tried = dry_run(job, options);
     } else {
       result = run_job(job, options);
     }
@@ -327,7 +327,7 @@ int work(const TrainArguments& a) {
   if (!a.quiet) progress.finish();
   if (a.dry_run) {
     if (stop_wanted()) return exit_stopped;
-    print_estimate(trial);
+    print_estimate(tried);
     return 0;
   }
   if (result.training.stopped) {

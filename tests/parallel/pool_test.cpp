@@ -9,7 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "lockstep/parallel/pool/worker_value.h"
 #include "tests/data/support.h"
 #include "tests/parallel/pools.h"

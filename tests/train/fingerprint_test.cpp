@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 
 namespace lockstep {
 namespace {

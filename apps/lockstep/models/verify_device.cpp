@@ -8,7 +8,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/verdict_file.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "lockstep/parallel/process/device_test.h"
 
 namespace lockstep::command {

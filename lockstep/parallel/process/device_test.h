@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 
 namespace lockstep {
 

@@ -11,8 +11,8 @@
 #include "lockstep/base/os/processor.h"
 #include "lockstep/base/os/variable.h"
 #include "lockstep/data/images/image.h"
-#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/interface/library_versions.h"
+#include "lockstep/engine/kernels/loading.h"
 
 extern char** environ;
 

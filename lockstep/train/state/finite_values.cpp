@@ -11,7 +11,7 @@
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/functions.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 
 namespace lockstep {

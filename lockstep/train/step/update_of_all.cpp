@@ -4,7 +4,7 @@
 
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/backends/functions.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/programs/devices/piece_list.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/train/options/options.h"

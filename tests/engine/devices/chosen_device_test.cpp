@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "tests/engine/devices/fake_device.h"
 
 namespace lockstep::kernels {

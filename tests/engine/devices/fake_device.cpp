@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/engine/device/allocator.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "tests/engine/devices/fake_memory.h"
 
 namespace lockstep::devicetest {

@@ -14,7 +14,7 @@
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "lockstep/engine/kernels/self_test/self_test.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
 #include "tests/engine/ops/cases.h"

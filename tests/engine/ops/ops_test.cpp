@@ -9,7 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/graph/op.h"
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

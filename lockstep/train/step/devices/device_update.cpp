@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "lockstep/engine/kernels/backends/functions.h"
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/options/options.h"

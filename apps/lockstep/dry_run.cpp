@@ -1,5 +1,5 @@
 // Implementation of --check and --dry-run of `lockstep train`.
-#include "apps/lockstep/trial.h"
+#include "apps/lockstep/dry_run.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -202,7 +202,7 @@ void check_job(const Job& job, const std::string& initial_model) {
   print_table(rows);
 }
 
-Trial try_job(const Job& job, RunOptions options) {
+DryRun dry_run(const Job& job, RunOptions options) {
   options.folder += ".dry-run-" + std::to_string(getpid());
   options.resume = false;
   options.dry_run = true;
@@ -213,9 +213,9 @@ Trial try_job(const Job& job, RunOptions options) {
   return {beginning.known, std::move(training)};
 }
 
-void print_estimate(const Trial& trial) {
-  const TrainingResult& t = trial.training;
-  const TrainingStart& start = trial.start;
+void print_estimate(const DryRun& of) {
+  const TrainingResult& t = of.training;
+  const TrainingStart& start = of.start;
   const double iteration = t.iterations.back().seconds;
   double total = iteration * static_cast<double>(start.iterations);
   std::vector<std::pair<std::string, std::string>> rows{

@@ -1,4 +1,4 @@
-// Checks and trials of a job before its training.
+// Checks and dry runs of a job before its training.
 #pragma once
 
 #include <string>
@@ -18,16 +18,16 @@ void check_job(const Job& job, const std::string& initial_model);
 std::string classes_text(const JobPlan& plan);
 
 // The result of `lockstep train --dry-run`.
-struct Trial {
+struct DryRun {
   TrainingStart start;
   TrainingResult training;
 };
 
 // Runs three iterations, a validation and a checkpoint in a temporary folder next to
 // options.folder. Throws what run_job() throws.
-Trial try_job(const Job& job, RunOptions options);
+DryRun dry_run(const Job& job, RunOptions options);
 
 // Prints the estimated time and memory of the whole training.
-void print_estimate(const Trial& trial);
+void print_estimate(const DryRun& of);
 
 }  // namespace lockstep::command

@@ -1,4 +1,4 @@
-#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/loading.h"
 
 #include <dlfcn.h>
 
