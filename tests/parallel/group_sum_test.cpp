@@ -59,12 +59,12 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
   int sums = 0;
   for (const int64_t leaves :
        {options.most_leaves, options.most_leaves / 2 + 1, int64_t{1}, options.most_leaves}) {
-    const auto runs = partition_shards(leaves, loads);
-    sum.begin(leaves, runs);
+    const auto ranges = partition_shards(leaves, loads);
+    sum.begin(leaves, ranges);
     // Nobody reads them any more.
     for (const GroupSum::Partial& partial : sum.partials()) poison(partial.sum, options.count);
     for (int64_t j = 0; j < leaves; ++j) std::memset(sum.leaf(j), 0xff, options.leaf_bytes);
-    const IndexRange own = runs[static_cast<size_t>(group.rank())];
+    const IndexRange own = ranges[static_cast<size_t>(group.rank())];
     for (int64_t i = own.count - 1; i >= 0; --i) {
       const int64_t j = own.first + i;
       std::memset(sum.leaf(j), static_cast<int>(j + 3), options.leaf_bytes);
@@ -178,9 +178,9 @@ void sum_pieces_and_compare(LocalGroup& group, const GroupSumOptions& options,
   GroupSum sum(group, pool, options);
   for (int64_t i = 1; i <= 12; ++i) {
     const int64_t leaves = options.most_leaves - i % 2;
-    const auto runs = partition_shards(leaves, loads);
-    sum.begin(leaves, runs);
-    const IndexRange own = runs[static_cast<size_t>(group.rank())];
+    const auto ranges = partition_shards(leaves, loads);
+    sum.begin(leaves, ranges);
+    const IndexRange own = ranges[static_cast<size_t>(group.rank())];
     for (int64_t j = own.first; j < own.end(); ++j) {
       std::memset(sum.leaf(j), static_cast<int>(i + j), options.leaf_bytes);
       const std::vector<float> values = leaf_values(100 * i + j, options.count);
@@ -258,12 +258,12 @@ TEST(GroupSum, MembersDividePieces) {
 TEST(GroupSum, MembersMustChooseTheSameWay) {
   const GroupSumOptions sum{.count = 8, .most_leaves = 2, .operand_bytes = 64, .pieces = 1};
   const LocalGroupOptions options{.size = 2, .window_bytes = GroupSum::window_bytes(sum, 2)};
-  const auto runs = partition_shards(2, std::vector<double>{1, 1});
+  const auto ranges = partition_shards(2, std::vector<double>{1, 1});
   std::atomic<int> refused = 0;
   testing::on_threads(options, [&](LocalGroup& group) {
     ThreadPool pool(1);
     GroupSum both(group, pool, sum);
-    both.begin(2, runs);
+    both.begin(2, ranges);
     const std::vector<float> ones(8, 1);
     if (group.rank() == 1) both.add(1, ones.data());
     try {

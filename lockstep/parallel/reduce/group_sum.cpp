@@ -64,7 +64,7 @@ struct GroupSum::State {
     if (former != nullptr && group.rank() == 0) fill_with_poison(former, options.operand_bytes);
   }
 
-  IndexRange own() const { return partition.runs[static_cast<size_t>(group.rank())]; }
+  IndexRange own() const { return partition.ranges[static_cast<size_t>(group.rank())]; }
 
   std::byte* by(int rank) {
     return member_metadata.data() + static_cast<size_t>(rank) * round_up(options.member_bytes);
@@ -96,11 +96,12 @@ struct GroupSum::State {
   }
 
   // Plans the ranges, the destinations of partial sums, and the additions.
-  void plan_sum(int64_t n, std::span<const IndexRange> runs) {
+  void plan_sum(int64_t n, std::span<const IndexRange> ranges) {
     leaves = n;
-    partition.runs.assign(runs.begin(), runs.end());
+    partition.ranges.assign(ranges.begin(), ranges.end());
     partition.partials.clear();
-    for (const IndexRange& range : runs) partition.partials.push_back(tree.roots(n, range).size());
+    for (const IndexRange& range : ranges)
+      partition.partials.push_back(tree.roots(n, range).size());
     exchange->begin(partition);
     partials.clear();
     for (size_t i = 0; i < tree.roots(n, own()).size(); ++i) {
@@ -113,7 +114,7 @@ struct GroupSum::State {
     std::vector<Root> roots;
     for (int r = 0; r < group.size(); ++r) {
       size_t number = 0;
-      for (const IndexRange& root : tree.roots(leaves, partition.runs[static_cast<size_t>(r)])) {
+      for (const IndexRange& root : tree.roots(leaves, partition.ranges[static_cast<size_t>(r)])) {
         roots.push_back({root, exchange->operand(r, number++)});
       }
     }
@@ -184,9 +185,9 @@ GroupSum::GroupSum(Group& group, ThreadPool& pool, const GroupSumOptions& option
 
 GroupSum::~GroupSum() = default;
 
-void GroupSum::begin(int64_t leaves, std::span<const IndexRange> runs) {
+void GroupSum::begin(int64_t leaves, std::span<const IndexRange> ranges) {
   State& s = *state_;
-  if (leaves > s.options.most_leaves || runs.size() != static_cast<size_t>(s.group.size())) {
+  if (leaves > s.options.most_leaves || ranges.size() != static_cast<size_t>(s.group.size())) {
     throw InvalidArgument("[group] a sum over " + std::to_string(leaves) +
                           " leaves exceeds the planned number");
   }
@@ -196,10 +197,10 @@ void GroupSum::begin(int64_t leaves, std::span<const IndexRange> runs) {
     s.tree.begin(leaves);
     return;
   }
-  const std::vector<IndexRange>& known = s.partition.runs;
+  const std::vector<IndexRange>& known = s.partition.ranges;
   const bool same =
-      leaves == s.leaves && std::equal(runs.begin(), runs.end(), known.begin(), known.end());
-  if (!same) s.plan_sum(leaves, runs);
+      leaves == s.leaves && std::equal(ranges.begin(), ranges.end(), known.begin(), known.end());
+  if (!same) s.plan_sum(leaves, ranges);
   if (poison() != Poison::none) s.fill_former_operands();
   if (s.own().count > 0) s.tree.begin(leaves, s.own(), s.partials);
 }

@@ -40,7 +40,7 @@ class GroupSum {
 
   // Begins a sum over the ranges of all members, by rank. This member's leaves are passed to leaf()
   // and add(), which are thread-safe.
-  void begin(int64_t leaves, std::span<const IndexRange> runs);
+  void begin(int64_t leaves, std::span<const IndexRange> ranges);
   // The additional bytes of a leaf of this member, for writing.
   std::byte* leaf(int64_t leaf);
   void add(int64_t leaf, const float* values);

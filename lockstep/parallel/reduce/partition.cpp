@@ -127,8 +127,8 @@ std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double>
     sum += load;
   }
   if (!(sum > 0)) throw InvalidArgument("[workers] no worker has a load");
-  std::vector<IndexRange> runs(loads.size());
-  if (leaves == 0) return runs;
+  std::vector<IndexRange> ranges(loads.size());
+  if (leaves == 0) return ranges;
 
   const auto loaded = std::count_if(loads.begin(), loads.end(), [](double l) { return l > 0; });
   std::vector<int64_t> most = most_for_each(leaves, loads);
@@ -136,9 +136,9 @@ std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double>
     // One for each of the first workers with a load.
     int64_t at = 0;
     for (size_t w = 0; w < loads.size(); ++w) {
-      if (loads[w] > 0 && at < leaves) runs[w] = {at++, 1};
+      if (loads[w] > 0 && at < leaves) ranges[w] = {at++, 1};
     }
-    return runs;
+    return ranges;
   }
   for (size_t w = 0; w < loads.size(); ++w) {
     if (loads[w] > 0) most[w] = std::max<int64_t>(most[w], 1);
@@ -175,10 +175,10 @@ std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double>
   int64_t at = 0;
   for (size_t w = 0; w < loads.size(); ++w) {
     const int64_t n = choice[w][static_cast<size_t>(at - bounds[w].low)];
-    runs[w] = {at, n};
+    ranges[w] = {at, n};
     at += n;
   }
-  return runs;
+  return ranges;
 }
 
 // Each piece goes to the worker that would be the first to finish it.

@@ -19,7 +19,7 @@ IndexRange slice_of(size_t count, int rank, int size);
 
 // The range of leaves of each member, and the number of partial sums of each.
 struct SumPartition {
-  std::vector<IndexRange> runs;
+  std::vector<IndexRange> ranges;
   std::vector<size_t> partials;
 };
 

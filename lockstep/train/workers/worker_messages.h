@@ -80,10 +80,10 @@ struct BeginOrder {
   }
 };
 
-// Values as runs of equal ones, each with its length. So the description of a large group is short.
-// The client sends one to each member.
+// Run-length coding: each value with how often it follows itself. So the description of a large
+// group is short. The client sends one to each member.
 template <class T>
-std::vector<std::pair<T, uint32_t>> runs_of(const std::vector<T>& values) {
+std::vector<std::pair<T, uint32_t>> run_length_encoded(const std::vector<T>& values) {
   std::vector<std::pair<T, uint32_t>> runs;
   for (const T& value : values) {
     if (!runs.empty() && value == runs.back().first) {
@@ -97,7 +97,7 @@ std::vector<std::pair<T, uint32_t>> runs_of(const std::vector<T>& values) {
 
 // Throws DataError for more values than any group has.
 template <class T>
-std::vector<T> values_of(const std::vector<std::pair<T, uint32_t>>& runs) {
+std::vector<T> run_length_decoded(const std::vector<std::pair<T, uint32_t>>& runs) {
   constexpr size_t kMost = size_t{1} << 24;
   std::vector<T> values;
   for (const auto& [value, count] : runs) {
@@ -121,15 +121,16 @@ struct GroupOfWorkers {
 
   template <class Archive>
   void save(Archive& archive) const {
-    archive(runs_of(loads), runs_of(members), secret, limit, next, compares, known, alone);
+    archive(run_length_encoded(loads), run_length_encoded(members), secret, limit, next, compares,
+            known, alone);
   }
   template <class Archive>
   void load(Archive& archive) {
     std::vector<std::pair<double, uint32_t>> of_loads;
     std::vector<std::pair<int32_t, uint32_t>> of_members;
     archive(of_loads, of_members, secret, limit, next, compares, known, alone);
-    loads = values_of(of_loads);
-    members = values_of(of_members);
+    loads = run_length_decoded(of_loads);
+    members = run_length_decoded(of_members);
   }
 };
 
