@@ -25,7 +25,7 @@ COMPONENTS = [
     ("lockstep/data", ["images", "datastores", "batches"]),
     ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "clusters", "pool", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
-                        "step", "evaluation", "loop", "workers", "."]),
+                        "iteration", "evaluation", "loop", "workers", "."]),
     ("lockstep/runs", ["sources", "jobs", "folders", "store", "cloud_clusters", "batch", ".", "sweeps", "folds"]),
     ("lockstep/report", [".", "tensorboard", "pages", "dashboard"]),
     ("apps/lockstep", [".", "documents", "data", "models", "runs", "batch"]),
@@ -224,22 +224,22 @@ class Rules(unittest.TestCase):
                 (root / name).write_text(text)
             return problems(root)
 
-    header = {"lockstep/base/a.h": "#pragma once\n", "lockstep/train/step/t.h": "#pragma once\n",
+    header = {"lockstep/base/a.h": "#pragma once\n", "lockstep/train/iteration/t.h": "#pragma once\n",
               "lockstep/engine/ops/o.h": "#pragma once\n",
               "lockstep/engine/kernels/cpu/k.h": "#pragma once\n"}
 
     def test_accepts_what_comes_before(self):
         self.assertEqual(self.check(self.header | {
-            "lockstep/train/step/t.cpp": '#include "lockstep/train/step/t.h"\n#include <vector>\n'
+            "lockstep/train/iteration/t.cpp": '#include "lockstep/train/iteration/t.h"\n#include <vector>\n'
                                     '#include "lockstep/engine/ops/o.h"\n',
             "lockstep/engine/nn/n.cpp": '#include "lockstep/engine/kernels/cpu/k.h"\n',
-            "tests/base/a_test.cpp": '#include "lockstep/train/step/t.h"\n',
-            "apps/lockstep/main.cpp": '#include "lockstep/train/step/t.h"\n'}), [])
+            "tests/base/a_test.cpp": '#include "lockstep/train/iteration/t.h"\n',
+            "apps/lockstep/main.cpp": '#include "lockstep/train/iteration/t.h"\n'}), [])
 
     def test_refuses_what_comes_later(self):
         self.assertEqual(self.check(self.header | {
-            "lockstep/base/b.cpp": '\n#include "lockstep/train/step/t.h"\n'}),
-            ["lockstep/base/b.cpp:2: lockstep/train/step/t.h comes later in the order than "
+            "lockstep/base/b.cpp": '\n#include "lockstep/train/iteration/t.h"\n'}),
+            ["lockstep/base/b.cpp:2: lockstep/train/iteration/t.h comes later in the order than "
              "lockstep/base/b.cpp"])
         self.assertEqual(len(self.check(self.header | {
             "lockstep/engine/kernels/k.cpp": '#include "lockstep/engine/ops/o.h"\n'})), 1)

@@ -17,9 +17,9 @@
 #include "lockstep/report/progress.h"
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/iteration/shard_sizes.h"
 #include "lockstep/train/loop/memory_estimate.h"
 #include "lockstep/train/records/observer.h"
-#include "lockstep/train/step/shard_sizes.h"
 
 namespace lockstep::command {
 namespace {

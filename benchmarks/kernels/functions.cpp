@@ -216,8 +216,8 @@ void softmax_of_classes(int turns) {
     const BoundPass forward = bind(kernel.forward, {x.data()}, {y.data()});
     const BoundPass backward = bind(kernel.backward[0], {y.data(), dy.data()}, {dx.data()});
     std::printf("%-16lld %9.2f %9.2f\n", static_cast<long long>(classes),
-                time_of(turns, count, [&] { forward(StepInfo{}); }),
-                time_of(turns, count, [&] { backward(StepInfo{}); }));
+                time_of(turns, count, [&] { forward(RandomContext{}); }),
+                time_of(turns, count, [&] { backward(RandomContext{}); }));
   }
 }
 

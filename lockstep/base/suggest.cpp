@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/text.h"
+
 namespace lockstep {
 namespace {
 
@@ -170,16 +172,9 @@ std::string suggest(std::string_view name, const std::vector<std::string>& candi
     return text + "?";
   }
   constexpr size_t most = 20;
-  const size_t shown = candidates.size() > most + 1 ? most : candidates.size();
-  std::string text;
-  for (size_t i = 0; i < shown; ++i) {
-    text += text.empty() ? "known names: " : ", ";
-    text += candidates[i];
-  }
-  if (shown < candidates.size()) {
-    text += " and " + std::to_string(candidates.size() - shown) + " more";
-  }
-  return text;
+  if (candidates.empty()) return "";
+  return "known names: " +
+         list_of_some(candidates, candidates.size() > most + 1 ? most : candidates.size());
 }
 
 }  // namespace lockstep

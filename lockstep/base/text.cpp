@@ -69,4 +69,11 @@ std::string printable(std::string_view text) { return escaped(text, false); }
 
 std::string printable_lines(std::string_view text) { return escaped(text, true); }
 
+std::string list_of_some(const std::vector<std::string>& items, size_t most) {
+  std::string text;
+  for (size_t i = 0; i < items.size() && i < most; ++i) text += (i > 0 ? ", " : "") + items[i];
+  if (items.size() > most) text += " and " + std::to_string(items.size() - most) + " more";
+  return text;
+}
+
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -18,5 +19,8 @@ std::string printable(std::string_view text);
 // The same for a message of several lines. A line feed is kept if the next line is indented by two
 // spaces, as in lists of problems.
 std::string printable_lines(std::string_view text);
+
+// "a, b and 3 more": the first `most` items, and how many there are besides.
+std::string list_of_some(const std::vector<std::string>& items, size_t most);
 
 }  // namespace lockstep

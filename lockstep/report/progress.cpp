@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lockstep/base/text.h"
+#include "lockstep/train/iteration/shard_sizes.h"
 #include "lockstep/train/records/training_start.h"
-#include "lockstep/train/step/shard_sizes.h"
 
 namespace lockstep {
 namespace {

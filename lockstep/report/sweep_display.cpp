@@ -16,14 +16,9 @@ constexpr double sweep_redraw_seconds = 0.1;
 constexpr size_t most_listed = 12;
 
 std::string list_of(const std::vector<int64_t>& trials) {
-  std::string text = trials.size() == 1 ? "trial" : "trials";
-  for (size_t i = 0; i < std::min(trials.size(), most_listed); ++i) {
-    text += (i > 0 ? ", " : " ") + std::to_string(trials[i]);
-  }
-  if (trials.size() > most_listed) {
-    text += fmt::format(" and {} more", trials.size() - most_listed);
-  }
-  return text;
+  std::vector<std::string> numbers;
+  for (const int64_t trial : trials) numbers.push_back(std::to_string(trial));
+  return (trials.size() == 1 ? "trial " : "trials ") + list_of_some(numbers, most_listed);
 }
 
 std::string bar_of(double share, int width) {

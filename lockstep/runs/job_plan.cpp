@@ -21,8 +21,8 @@
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/iteration/shard_sizes.h"
 #include "lockstep/train/optimizer/solver.h"
-#include "lockstep/train/step/shard_sizes.h"
 
 namespace lockstep {
 namespace {
@@ -204,17 +204,13 @@ void add_notices_of_freezing(const JobPlan& plan, std::vector<std::string>& noti
   if (never.size() == parameters.size()) {
     notices.emplace_back("freeze holds all parameters: nothing is learned");
   }
-  std::string fresh;
-  int64_t count = 0;
-  constexpr int64_t shown = 6;
+  std::vector<std::string> fresh;
   for (const std::string& name : plan.new_values) {
-    if (std::ranges::find(never, name) == never.end()) continue;
-    if (++count <= shown) fresh += (count > 1 ? ", " : "") + name;
+    if (std::ranges::find(never, name) != never.end()) fresh.push_back(name);
   }
-  if (count > shown) fresh += " and " + std::to_string(count - shown) + " more";
-  if (count == 0) return;
+  if (fresh.empty()) return;
   notices.push_back("freeze holds values that are not from the model and will never learn: " +
-                    fresh);
+                    list_of_some(fresh, 6));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
@@ -311,15 +312,12 @@ RunData open_new_data(const Job& job, const std::function<bool()>& stop,
 }  // namespace
 
 std::string skipped_text(const std::vector<UnreadableImage>& skipped) {
-  constexpr size_t most = 5;
   std::string text = std::to_string(skipped.size()) +
                      (skipped.size() == 1 ? " image cannot be read and is skipped: "
                                           : " images cannot be read and are skipped: ");
-  for (size_t i = 0; i < skipped.size() && i < most; ++i) {
-    text += (i > 0 ? ", " : "") + skipped[i].name;
-  }
-  if (skipped.size() > most) text += " and " + std::to_string(skipped.size() - most) + " more";
-  return text;
+  std::vector<std::string> names;
+  for (const UnreadableImage& image : skipped) names.push_back(image.name);
+  return text + list_of_some(names, 5);
 }
 
 void keep_run_data(bool keep) {

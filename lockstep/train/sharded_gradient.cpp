@@ -16,13 +16,13 @@
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/custom_loop.h"
+#include "lockstep/train/iteration/devices/device_executor.h"
+#include "lockstep/train/iteration/shard_sizes.h"
+#include "lockstep/train/iteration/thread_executor.h"
 #include "lockstep/train/optimizer/gradient_sums.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/shard_group_profile.h"
 #include "lockstep/train/programs/function_program.h"
-#include "lockstep/train/step/devices/device_executor.h"
-#include "lockstep/train/step/shard_sizes.h"
-#include "lockstep/train/step/thread_executor.h"
 
 namespace lockstep {
 namespace {
@@ -150,7 +150,7 @@ struct ShardGroup::State {
   // again.
   std::vector<uint64_t> checked;
 
-  const StepProfile* step_profile() const { return profile ? &profile->step : nullptr; }
+  const IterationProfile* iteration_profile() const { return profile ? &profile->step : nullptr; }
   // Calls body(i, thread) for what is done once for all parameters: by this thread alone if they
   // are so few that other threads would hardly be awake before the end.
   void for_each(int64_t n, const std::function<void(int64_t i, int thread)>& body);
@@ -206,7 +206,7 @@ void ShardGroup::State::refresh_copies() {
   PackedParameters& packed = network.packed();
   if (!device.is_cpu()) return packed.pack_all();
   for_each(packed.count(), [&](int64_t i, int thread) {
-    const ThreadTimer charge(step_profile(), thread);
+    const ThreadTimer charge(iteration_profile(), thread);
     charge(&StepAccounts::waiting);
     packed.refresh(static_cast<int>(i));
     charge(&StepAccounts::plans);
@@ -268,7 +268,7 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
     }
   }
   for_each(static_cast<int64_t>(sums->size()), [&](int64_t i, int thread) {
-    const ThreadTimer charge(step_profile(), thread);
+    const ThreadTimer charge(iteration_profile(), thread);
     charge(&StepAccounts::waiting);
     sums->convert(sums->by_size()[static_cast<size_t>(i)]);
     charge(&StepAccounts::gradients);
@@ -276,7 +276,7 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
   const auto divisor = static_cast<float>(observations);
   for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
-    const ThreadTimer charge(step_profile(), thread);
+    const ThreadTimer charge(iteration_profile(), thread);
     charge(&StepAccounts::waiting);
     const DividedPiece& piece = pieces[static_cast<size_t>(i)];
     for (size_t k = 0; k < piece.count; ++k) piece.to[k] = piece.from[k] / divisor;
@@ -351,7 +351,7 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   g.compare_calls(rows, iteration);
   g.executor->begin(rows, iteration);
   const ShardIteration& it = g.executor->finish();
-  const ThreadTimer lead(g.step_profile(), 0);
+  const ThreadTimer lead(g.iteration_profile(), 0);
   lead(&StepAccounts::sums);
 
   g.program.check_finite(iteration);

@@ -3,7 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/train/input/targets.h"
-#include "lockstep/train/step/shard_sizes.h"
+#include "lockstep/train/iteration/shard_sizes.h"
 #include "lockstep/train/training.h"
 #include "lockstep/train/workers/training_workers.h"
 

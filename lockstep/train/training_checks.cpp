@@ -16,11 +16,11 @@
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/iteration/shard_sizes.h"
 #include "lockstep/train/loop/population_statistics.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/state/fingerprint.h"
-#include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {

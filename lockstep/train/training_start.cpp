@@ -10,9 +10,9 @@
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/target_scaling.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/iteration/shard_sizes.h"
 #include "lockstep/train/make_iterations.h"
 #include "lockstep/train/state/identity.h"
-#include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/training.h"
 
 namespace lockstep {

@@ -27,5 +27,12 @@ TEST(Text, ShowsWhatATerminalWouldTakeForOrders) {
   EXPECT_EQ(printable_lines("two problems:\n  a\n  b\nc"), "two problems:\n  a\n  b\\nc");
 }
 
+TEST(Text, ListsSomeOfMany) {
+  const std::vector<std::string> all{"a", "b", "c"};
+  EXPECT_EQ(list_of_some(all, 3), "a, b, c");
+  EXPECT_EQ(list_of_some(all, 2), "a, b and 1 more");
+  EXPECT_EQ(list_of_some({}, 2), "");
+}
+
 }  // namespace
 }  // namespace lockstep

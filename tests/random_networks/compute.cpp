@@ -3,8 +3,8 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/train/loop/make_training_step.h"
-#include "lockstep/train/step/shards.h"
+#include "lockstep/train/iteration/shards.h"
+#include "lockstep/train/loop/make_training_iteration.h"
 #include "tests/random_networks/case_data.h"
 #include "tests/random_networks/dice.h"
 #include "tests/random_networks/generator.h"
@@ -100,7 +100,7 @@ void compute_training(const Json& description, ThreadPool& pool,
   Listener listener(network, options);
   const bool pixels = network.input_shapes()[0].rank() == 3;
   const auto step =
-      make_training_step(network, listener, pool, options, {pixels ? DType::u8 : DType::f32});
+      make_training_iteration(network, listener, pool, options, {pixels ? DType::u8 : DType::f32});
   Frame frame;
   const auto iterations = description["iterations"].get<int64_t>();
   for (int64_t iteration = 1; iteration <= iterations; ++iteration) {
@@ -152,8 +152,8 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
   const auto defined = [&](const Tensor& y, size_t k) {
     return values[k].sequence ? without_padding(y, description) : y;
   };
-  const StepInfo step{static_cast<uint64_t>(dice.between(0, 1000)),
-                      static_cast<uint64_t>(dice.between(1, 9)), dice.between(0, 50)};
+  const RandomContext step{static_cast<uint64_t>(dice.between(0, 1000)),
+                           static_cast<uint64_t>(dice.between(1, 9)), dice.between(0, 50)};
   frame.head["step"] = {step.seed, step.iteration, step.first_row};
   Tape tape;
   tape.watch(network.parameter_values());

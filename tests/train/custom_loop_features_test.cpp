@@ -8,7 +8,7 @@
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/train/custom_loop.h"
-#include "lockstep/train/step/shard_check.h"
+#include "lockstep/train/iteration/shard_check.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/custom_loop_runs.h"
 

@@ -10,7 +10,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/pool/spmd.h"
-#include "lockstep/train/step/shard_check.h"
+#include "lockstep/train/iteration/shard_check.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/parallel/groups.h"
 #include "tests/train/custom_loop_runs.h"

@@ -11,7 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
-#include "lockstep/train/loop/make_training_step.h"
+#include "lockstep/train/loop/make_training_iteration.h"
 #include "lockstep/train/programs/devices/device_iteration.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
@@ -108,7 +108,7 @@ TEST(DeviceAhead, TwoIterationsUnderWayGiveWhatTheyGiveOneByOne) {
     std::vector<std::pair<double, Digest>> outcomes;
     {
       ThreadPool pool(1);
-      const auto step = make_training_step(network, *solver, pool, options);
+      const auto step = make_training_iteration(network, *solver, pool, options);
       MiniBatchQueue queue(images, {.mini_batch_size = 20, .seed = 1, .max_epochs = 2});
       int64_t begun = 0;
       const auto begin = [&] {

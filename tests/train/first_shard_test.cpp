@@ -1,7 +1,7 @@
 // Each training on a device compares its first shard with the CPU's. A stand-in device runs the
 // CPU's kernels; defects are planted into its kernels for the shape of a shard alone, which the
 // self-test of the kernels does not know.
-#include "lockstep/train/step/first_shard.h"
+#include "lockstep/train/iteration/first_shard.h"
 
 #include <gtest/gtest.h>
 
@@ -90,11 +90,12 @@ void spoil(Pass& pass) {
     if (operand.spec.dtype != DType::f32) continue;
     pass.bind = [inner = pass.bind, change = planted.spoil, w,
                  size = operand.spec.bytes() / sizeof(float)](const kernels::PassMemory& where) {
-      return kernels::BoundPass([bound = inner(where), change, size,
-                                 result = static_cast<float*>(where.writes[w])](const StepInfo& s) {
-        bound(s);
-        change(result, size);
-      });
+      return kernels::BoundPass(
+          [bound = inner(where), change, size,
+           result = static_cast<float*>(where.writes[w])](const RandomContext& s) {
+            bound(s);
+            change(result, size);
+          });
     };
     pass.over_shards = {};
     return;

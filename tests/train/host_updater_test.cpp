@@ -1,4 +1,4 @@
-#include "lockstep/train/step/host_updater.h"
+#include "lockstep/train/iteration/host_updater.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/step/devices/device_links.h"
+#include "lockstep/train/iteration/devices/device_links.h"
 #include "tests/base/waiting.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/process/function.h"
-#include "lockstep/train/loop/make_training_step.h"
+#include "lockstep/train/loop/make_training_iteration.h"
 #include "lockstep/train/programs/shard.h"
 #include "lockstep/train/trainer.h"
 #include "tests/data/support.h"
@@ -70,8 +70,8 @@ void expect_sums(const TrainingOptions& given, bool normalized, double loss,
         .copy_from(Tensor::from(std::vector<float>{1, 0, 0, 0, 1, 0, 0, 0, 1}, Shape{3, 3}));
     GradientKeeper keeper(network);
     ThreadPool pool(2);
-    const auto step = make_training_step(network, keeper, pool, options, {DType::f32}, nullptr,
-                                         nullptr, {}, true);
+    const auto step = make_training_iteration(network, keeper, pool, options, {DType::f32}, nullptr,
+                                              nullptr, {}, true);
     step->begin(logits_of_mixed(), {0.1, 1, 4});
     EXPECT_NEAR(step->finish().loss_sum, loss, 2e-6) << shard;
     const std::vector<float>& bias = keeper.gradients.at(1);

@@ -1,5 +1,5 @@
 // Conviction of shards that end workers, and acquittal of shards that only ran beside them.
-#include "lockstep/train/step/shard_deaths.h"
+#include "lockstep/train/iteration/shard_deaths.h"
 
 #include <gtest/gtest.h>
 

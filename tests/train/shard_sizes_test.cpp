@@ -1,4 +1,4 @@
-#include "lockstep/train/step/shard_sizes.h"
+#include "lockstep/train/iteration/shard_sizes.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/input/training_data.h"
+#include "lockstep/train/iteration/shards.h"
+#include "lockstep/train/iteration/training_iteration.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/step/shards.h"
-#include "lockstep/train/step/training_step.h"
 
 namespace lockstep {
 namespace {

@@ -72,11 +72,11 @@ std::vector<int64_t> random_permutation(const RandomKey& key, int64_t n);
 
 // The position of a computation in a training run. The random numbers of ops (dropout) depend on
 // it.
-struct StepInfo {
+struct RandomContext {
   uint64_t seed = 0;
   uint64_t iteration = 0;
   int64_t first_row = 0;  // position in the mini-batch of the first observation
-  friend bool operator==(const StepInfo&, const StepInfo&) = default;
+  friend bool operator==(const RandomContext&, const RandomContext&) = default;
 };
 
 // A 64-bit number from text, for keys that contain text (a layer's name).

@@ -49,7 +49,7 @@ class Operands {
 
 // Runs a pass. On a device other than the CPU, adds it to the stream of eager work.
 void run(Device device, const kernels::Pass& pass, const Operands& reads, const Operands& writes,
-         const StepInfo& step = {}) {
+         const RandomContext& step = {}) {
   const std::span<void*const> r = reads.addresses(), w = writes.addresses();
   const Memory scratch = pass.scratch_bytes > 0 ? allocate(pass.scratch_bytes, device) : Memory();
   const ArithmeticMode mode;
@@ -59,7 +59,7 @@ void run(Device device, const kernels::Pass& pass, const Operands& reads, const 
   const Memory device_step = allocate(sizeof step, device);
   there.copy_from_host(device_step.data(), &step, sizeof step, stream);
   there.activate();
-  pass.bind({r, w, scratch.data(), stream, device_step.as<StepInfo>()})(step);
+  pass.bind({r, w, scratch.data(), stream, device_step.as<RandomContext>()})(step);
 }
 
 using KernelPtr = std::shared_ptr<const kernels::Kernel>;
@@ -176,7 +176,7 @@ KernelPtr kernel_of(const OpPtr& op, const std::vector<Tensor>& inputs) {
 
 }  // namespace
 
-EagerResults run_op(const OpPtr& op, const std::vector<Tensor>& inputs, const StepInfo& step) {
+EagerResults run_op(const OpPtr& op, const std::vector<Tensor>& inputs, const RandomContext& step) {
   KernelPtr kernel = kernel_of(op, inputs);
   const Device device = inputs.empty() ? Device{} : inputs.front().device();
   const kernels::Pass& pass = kernel->forward;

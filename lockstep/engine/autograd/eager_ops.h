@@ -16,7 +16,7 @@ namespace lockstep {
 struct AppliedKernel {
   std::shared_ptr<const kernels::Kernel> kernel;
   Tensor workspace;
-  StepInfo step;
+  RandomContext step;
 };
 
 struct EagerResults {
@@ -26,7 +26,7 @@ struct EagerResults {
 
 // Applies an op by its kernel, on the device that holds the tensors. Throws InvalidArgument if they
 // are undefined, on several devices, or do not fit.
-EagerResults run_op(const OpPtr& op, const std::vector<Tensor>& inputs, const StepInfo& step);
+EagerResults run_op(const OpPtr& op, const std::vector<Tensor>& inputs, const RandomContext& step);
 
 // Runs the backward passes of a kernel. `inputs`: as for KernelGradient. Results are row-major.
 // Throws Unsupported if no pass computes a wanted derivative.

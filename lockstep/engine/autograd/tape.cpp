@@ -27,7 +27,7 @@ struct Tape::Node {
   std::vector<Tensor> inputs, outputs;
   OpPtr op;  // null: a function
   std::shared_ptr<const AppliedKernel> kernel;
-  StepInfo step;
+  RandomContext step;
   BackwardFunction backward;
   bool linked = false;
 };
@@ -110,7 +110,7 @@ class TensorBuilder final : public ValueBuilder {
     kernels_[at] = std::move(kernel);
   }
   // For ops that are applied from now on.
-  void set_step(const StepInfo& step) { step_ = step; }
+  void set_step(const RandomContext& step) { step_ = step; }
 
   std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
     std::vector<Tensor> in;
@@ -139,7 +139,7 @@ class TensorBuilder final : public ValueBuilder {
   IdMap numbers_;
   int undefined_ = -1;
   std::vector<std::shared_ptr<const AppliedKernel>> kernels_;  // by value; null: none
-  StepInfo step_;
+  RandomContext step_;
 };
 
 }  // namespace
@@ -351,7 +351,7 @@ void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vecto
 
 void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                              const OpPtr& op, const std::shared_ptr<const AppliedKernel>& kernel,
-                             const StepInfo& step) {
+                             const RandomContext& step) {
   if (!innermost) return;
   const auto make_node = [&] {
     return std::make_shared<const Node>(Node{inputs, outputs, op, kernel, step, nullptr, false});
@@ -452,7 +452,7 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
 }
 
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
-                             const StepInfo& step) {
+                             const RandomContext& step) {
   EagerResults made = run_op(op, inputs, step);
   Tape::record_everywhere(inputs, made.outputs, op, made.kernel, step);
   return std::move(made.outputs);

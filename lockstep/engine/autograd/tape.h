@@ -102,7 +102,7 @@ class Tape {
   static void record_everywhere(const std::vector<Tensor>& inputs,
                                 const std::vector<Tensor>& outputs, const OpPtr& op,
                                 const std::shared_ptr<const AppliedKernel>& kernel,
-                                const StepInfo& step);
+                                const RandomContext& step);
 
  private:
   struct Node;
@@ -121,7 +121,7 @@ class Tape {
 // an input. Outputs keep the layout that the kernel chose. Throws InvalidArgument if the tensors
 // are on several devices.
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
-                             const StepInfo& step = {});
+                             const RandomContext& step = {});
 
 // Returns the tensor in another layout, or the tensor itself if it already has that layout. `spec`
 // may have another shape with the same number of elements.

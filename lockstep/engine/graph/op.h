@@ -108,7 +108,7 @@ class Op : public std::enable_shared_from_this<Op> {
     (void)x;
     return std::nullopt;
   }
-  // Whether results depend on the position in the training (StepInfo).
+  // Whether results depend on the position in the training (RandomContext).
   virtual bool draws_random_numbers() const { return false; }
   // Returns one op that replaces this op followed by `next`, or nothing.
   virtual std::optional<FusedOps> fuse(const Op& next) const {

@@ -72,7 +72,7 @@ struct NetworkProblem {
 
 struct ForwardOptions {
   bool training = false;         // dropout, batch statistics, update of moving statistics
-  StepInfo step = {};            // key of dropout's random numbers; {}: not given
+  RandomContext step = {};       // key of dropout's random numbers; {}: not given
   DType precision = DType::f32;  // or bf16, f16: ops that support it compute with it
   bool record = true;        // record as one node on each tape that tracks an input or parameter
   bool update_state = true;  // false: training leaves moving statistics unchanged

@@ -222,7 +222,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   const std::shared_ptr<NetworkPlan> mine =
       plan_for(n, {options.training, types, options.outputs, options.carry, steps},
                options.precision, record);
-  if (!mine->draws.empty() && options.step == StepInfo{}) {
+  if (!mine->draws.empty() && options.step == RandomContext{}) {
     throw InvalidArgument("[network] layer \"" + mine->draws +
                               "\" draws random numbers, and ForwardOptions::step is not given",
                           "give each mini-batch its own, .step = {seed, iteration} with iterations "

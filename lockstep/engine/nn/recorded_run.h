@@ -25,7 +25,7 @@ class RecordedRun {
     std::vector<Tensor> inputs;
     std::vector<RowsRead> rows = {};
     std::vector<Shape> outputs;  // those that are differentiated, which are the plan's first ones
-    StepInfo step;
+    RandomContext step;
     // Called when the inputs (the output gradients) are in the run's memory, before the passes;
     // returns the watch of the passes, or null. An empty function: no watch.
     std::function<PassWatch*()> begin = nullptr;

@@ -360,7 +360,7 @@ Value multiply(const std::vector<Value>& factors);
 // depend on the thread, worker or device that computes it. Row r of x is the observation at
 // position step.first_row + r of the mini-batch. x: n x .... Throws InvalidArgument unless 0 <= p <
 // 1. Thread-safe.
-Tensor dropout(const Tensor& x, double p, uint64_t layer, const StepInfo& step);
+Tensor dropout(const Tensor& x, double p, uint64_t layer, const RandomContext& step);
 Value dropout(const Value& x, double p, uint64_t layer);
 
 // Random numbers of the shape of `like` (n x ...), as a function of (step.seed, draw,
@@ -372,11 +372,11 @@ Value dropout(const Value& x, double p, uint64_t layer);
 // random_uniform(): in [0, 1), multiples of 2^-24. random_normal(): mean 0, standard deviation 1.
 // random_bernoulli(): 1 with the probability in the element of p, otherwise 0; its shape is p's.
 // Throw InvalidArgument for scalars. Thread-safe.
-Tensor random_uniform(const Tensor& like, uint64_t draw, const StepInfo& step);
+Tensor random_uniform(const Tensor& like, uint64_t draw, const RandomContext& step);
 Value random_uniform(const Value& like, uint64_t draw);
-Tensor random_normal(const Tensor& like, uint64_t draw, const StepInfo& step);
+Tensor random_normal(const Tensor& like, uint64_t draw, const RandomContext& step);
 Value random_normal(const Value& like, uint64_t draw);
-Tensor random_bernoulli(const Tensor& p, uint64_t draw, const StepInfo& step);
+Tensor random_bernoulli(const Tensor& p, uint64_t draw, const RandomContext& step);
 Value random_bernoulli(const Value& p, uint64_t draw);
 
 // ---- Matrices ----
@@ -643,7 +643,7 @@ struct AttentionParams {
 // memory. Throws InvalidArgument for shapes and settings that do not fit. Thread-safe.
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                  const Tensor& key_lengths = {}, const Tensor& query_lengths = {},
-                 const AttentionParams& params = {}, const StepInfo& step = {});
+                 const AttentionParams& params = {}, const RandomContext& step = {});
 Value attention(const Value& queries, const Value& keys, const Value& values,
                 const Value& key_lengths = {}, const Value& query_lengths = {},
                 const AttentionParams& params = {});

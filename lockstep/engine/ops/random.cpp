@@ -53,14 +53,14 @@ T bernoulli(const T& uniform, const T& p) {
 
 OpPtr make_random_uniform(uint64_t draw) { return kept_op<RandomUniform>(draw); }
 
-Tensor random_uniform(const Tensor& like, uint64_t draw, const StepInfo& step) {
+Tensor random_uniform(const Tensor& like, uint64_t draw, const RandomContext& step) {
   return apply_op(make_random_uniform(draw), {like}, step)[0];
 }
 Value random_uniform(const Value& like, uint64_t draw) {
   return applied(make_random_uniform(draw), {like});
 }
 
-Tensor random_normal(const Tensor& like, uint64_t draw, const StepInfo& step) {
+Tensor random_normal(const Tensor& like, uint64_t draw, const RandomContext& step) {
   return named("random_normal", [&] {
     const Tensor u = random_uniform(like, draw, step);
     return normal(u, random_uniform(like, draw + kSecondDraw, step));
@@ -73,7 +73,7 @@ Value random_normal(const Value& like, uint64_t draw) {
   });
 }
 
-Tensor random_bernoulli(const Tensor& p, uint64_t draw, const StepInfo& step) {
+Tensor random_bernoulli(const Tensor& p, uint64_t draw, const RandomContext& step) {
   return named("random_bernoulli", [&] { return bernoulli(random_uniform(p, draw, step), p); });
 }
 Value random_bernoulli(const Value& p, uint64_t draw) {
@@ -120,7 +120,7 @@ OpPtr make_dropout(double p, uint64_t layer) {
   return std::make_shared<Dropout>(p, layer);
 }
 
-Tensor dropout(const Tensor& x, double p, uint64_t layer, const StepInfo& step) {
+Tensor dropout(const Tensor& x, double p, uint64_t layer, const RandomContext& step) {
   return apply_op(make_dropout(p, layer), {x}, step)[0];
 }
 Value dropout(const Value& x, double p, uint64_t layer) {

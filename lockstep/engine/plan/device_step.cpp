@@ -7,17 +7,17 @@ namespace lockstep {
 DeviceStep::DeviceStep(Device device, void* stream)
     : device_(memory_of(device)),
       stream_(stream),
-      memory_(allocate(sizeof(StepInfo), device)),
-      slots_(static_cast<StepInfo*>(device_.allocate_pinned(kSlots * sizeof(StepInfo)))),
+      memory_(allocate(sizeof(RandomContext), device)),
+      slots_(static_cast<RandomContext*>(device_.allocate_pinned(kSlots * sizeof(RandomContext)))),
       marks_{DeviceMark(device_), DeviceMark(device_)} {}
 
 DeviceStep::~DeviceStep() { device_.release_pinned(slots_); }
 
-void DeviceStep::set(const StepInfo& step) {
+void DeviceStep::set(const RandomContext& step) {
   if (last_ == step) return;
   DeviceMark& mark = marks_[next_ / kHalf];
   if (next_ % kHalf == 0) mark.wait();
-  const StepInfo* const slot = new (slots_ + next_) StepInfo(step);
+  const RandomContext* const slot = new (slots_ + next_) RandomContext(step);
   device_.copy_from_host(memory_.data(), slot, sizeof step, stream_);
   if (next_ % kHalf == kHalf - 1) mark.set(stream_);
   next_ = (next_ + 1) % kSlots;

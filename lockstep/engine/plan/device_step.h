@@ -1,4 +1,4 @@
-// The StepInfo that kernels on a device read. The host does not wait when it changes.
+// The RandomContext that kernels on a device read. The host does not wait when it changes.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ class DeviceStep {
   DeviceStep& operator=(const DeviceStep&) = delete;
 
   // Other work on the device may write there, too.
-  StepInfo* address() const { return memory_.as<StepInfo>(); }
+  RandomContext* address() const { return memory_.as<RandomContext>(); }
   // Work that is added to the stream from now on reads `step`. It does nothing if the last call had
   // the same argument.
-  void set(const StepInfo& step);
+  void set(const RandomContext& step);
 
  private:
   // Pinned slots that pending copies read, in two halves. A mark after the last copy of a half
@@ -32,10 +32,10 @@ class DeviceStep {
   DeviceMemory& device_;
   void* stream_;
   Memory memory_;
-  StepInfo* slots_;                  // pinned
+  RandomContext* slots_;             // pinned
   std::array<DeviceMark, 2> marks_;  // by half
   size_t next_ = 0;                  // slot
-  std::optional<StepInfo> last_;
+  std::optional<RandomContext> last_;
 };
 
 }  // namespace lockstep

@@ -55,7 +55,7 @@ std::shared_ptr<GraphFunction::Run> GraphFunction::lend() const {
 }
 
 std::vector<Tensor> GraphFunction::operator()(const std::vector<Tensor>& arguments,
-                                              const StepInfo& step,
+                                              const RandomContext& step,
                                               const std::function<void()>& check) const {
   if (static_cast<int>(arguments.size()) != graph_.inputs()) {
     throw InternalError("[graph] takes " + std::to_string(graph_.inputs()) +
@@ -85,7 +85,7 @@ std::vector<Tensor> GraphFunction::operator()(const std::vector<Tensor>& argumen
 }
 
 void GraphFunction::record(const std::vector<Tensor>& arguments, const std::vector<Tensor>& results,
-                           const StepInfo& step, const std::function<void()>& check) const {
+                           const RandomContext& step, const std::function<void()>& check) const {
   std::vector<Tensor> defined;
   std::vector<size_t> numbers;
   for (size_t k = 0; k < results.size(); ++k) {

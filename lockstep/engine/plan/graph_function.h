@@ -24,12 +24,12 @@ class GraphFunction : public std::enable_shared_from_this<GraphFunction> {
 
   // Computes the results, and records them on tapes. `check` is called before each computation of
   // derivatives, and throws if the arguments have changed; null: they do not.
-  std::vector<Tensor> operator()(const std::vector<Tensor>& arguments, const StepInfo& step,
+  std::vector<Tensor> operator()(const std::vector<Tensor>& arguments, const RandomContext& step,
                                  const std::function<void()>& check = nullptr) const;
   // Records results that were computed elsewhere on tapes that track an argument. An undefined
   // result is not recorded.
   void record(const std::vector<Tensor>& arguments, const std::vector<Tensor>& results,
-              const StepInfo& step, const std::function<void()>& check = nullptr) const;
+              const RandomContext& step, const std::function<void()>& check = nullptr) const;
 
   // The function that computes the derivatives with respect to `wanted` arguments, in their order,
   // from the arguments and the derivatives with respect to `reached` results. Arguments on which no

@@ -174,28 +174,28 @@ class PlanRun {
   void get_input_gradient(int i, void* host, size_t bytes) const;
 
   // `watch` may be null. It is not called on a device other than the CPU.
-  void forward(const StepInfo& step, PassWatch* watch = nullptr);
-  void backward(const StepInfo& step, PassWatch* watch = nullptr,
+  void forward(const RandomContext& step, PassWatch* watch = nullptr);
+  void backward(const RandomContext& step, PassWatch* watch = nullptr,
                 const BackwardResults& results = {});
 
   // For a plan with a kept_part(): computes its arrays from the inputs, which are then invalid.
-  void forward_first(const StepInfo& step, PassWatch* watch = nullptr);
+  void forward_first(const RandomContext& step, PassWatch* watch = nullptr);
   // Array number `k` of the kept part, row-major: written by forward_first(), read by
   // forward_rest().
   std::byte* kept(size_t k) const;
   // The forward run from these arrays and the inputs that the rest reads. The caller fills both
   // before each run.
-  void forward_rest(const StepInfo& step, PassWatch* watch = nullptr);
+  void forward_rest(const RandomContext& step, PassWatch* watch = nullptr);
   // After forward() or forward_rest(): the gradients of the parameters that change. Those of others
   // are undefined, but the same in every run.
-  void backward_rest(const StepInfo& step, PassWatch* watch = nullptr);
+  void backward_rest(const RandomContext& step, PassWatch* watch = nullptr);
 
   // On a device, for callers that record runs as parts of more work. add_forward() and
   // add_backward() add the passes to the stream and nothing else: the caller orders the stream
-  // after others, and work before them writes the StepInfo to step().
+  // after others, and work before them writes the RandomContext to step().
   void add_forward();
   void add_backward();
-  StepInfo* step() const;
+  RandomContext* step() const;
 
   // Null on the CPU.
   void* stream() const;

@@ -21,7 +21,7 @@ class NetworkFunction {
     std::vector<Tensor> inputs, parameters, states = {};  // all of the network
     std::vector<Tensor> output_gradients;                 // undefined: 0
     std::vector<bool> needed;
-    StepInfo step;
+    RandomContext step;
     std::vector<Tensor> rows = {};  // what the graph's further inputs have read
     std::function<void()> check =
         nullptr;  // throws if the arguments have changed since; null: they do not

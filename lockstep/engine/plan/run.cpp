@@ -85,7 +85,7 @@ struct PlanRun::State {
   }
 
   // Runs a phase with poisoned memory; see poison.h.
-  void run_poisoned(const Phase& phase, const StepInfo& step, PassWatch* watch,
+  void run_poisoned(const Phase& phase, const RandomContext& step, PassWatch* watch,
                     const BackwardResults& results, Part part) {
     const Plan::State& p = plan->state();
     if (phase.first > 0) fill_with_poison(memory->gradients.data(), p.gradient_layout.bytes);
@@ -170,7 +170,7 @@ struct PlanRun::State {
     }
   }
 
-  void run(const Phase& phase, const StepInfo& step, PassWatch* watch = nullptr,
+  void run(const Phase& phase, const RandomContext& step, PassWatch* watch = nullptr,
            const BackwardResults& results = {}, Part part = Part::all) {
     if (!device && poison() != Poison::none) {
       return run_poisoned(phase, step, watch, results, part);
@@ -196,8 +196,12 @@ struct PlanRun::State {
       void* const there = address(array.buffer);
       void* const here = to.values.data();
       if (spec.row_major()) {
-        to.take = [=, bytes = spec.bytes()](const StepInfo&) { std::memcpy(here, there, bytes); };
-        to.fill = [=, bytes = spec.bytes()](const StepInfo&) { std::memcpy(there, here, bytes); };
+        to.take = [=, bytes = spec.bytes()](const RandomContext&) {
+          std::memcpy(here, there, bytes);
+        };
+        to.fill = [=, bytes = spec.bytes()](const RandomContext&) {
+          std::memcpy(there, here, bytes);
+        };
         continue;
       }
       const kernels::Pass take = functions.reorder(spec, spec.plain());
@@ -212,7 +216,7 @@ struct PlanRun::State {
     }
   }
 
-  void run_on_device(Phase& phase, const StepInfo& step) {
+  void run_on_device(Phase& phase, const RandomContext& step) {
     void* const q = stream->get();
     device->activate();
     // Packing uses the default stream; inputs come through the stream of eager work.
@@ -367,7 +371,7 @@ void PlanRun::get_input_gradient(int i, void* host, size_t bytes) const {
   state_->fetch(state_->copied("input gradient", gradients, i, bytes), host, bytes);
 }
 
-void PlanRun::forward(const StepInfo& step, PassWatch* watch) {
+void PlanRun::forward(const RandomContext& step, PassWatch* watch) {
   if (state_->device) {
     state_->run_on_device(state_->forward, step);
   } else {
@@ -375,7 +379,8 @@ void PlanRun::forward(const StepInfo& step, PassWatch* watch) {
   }
 }
 
-void PlanRun::backward(const StepInfo& step, PassWatch* watch, const BackwardResults& results) {
+void PlanRun::backward(const RandomContext& step, PassWatch* watch,
+                       const BackwardResults& results) {
   if (state_->device) {
     state_->run_on_device(state_->backward, step);
   } else {
@@ -383,15 +388,15 @@ void PlanRun::backward(const StepInfo& step, PassWatch* watch, const BackwardRes
   }
 }
 
-void PlanRun::forward_first(const StepInfo& step, PassWatch* watch) {
+void PlanRun::forward_first(const RandomContext& step, PassWatch* watch) {
   state_->run(state_->forward, step, watch, {}, Part::first);
 }
 
-void PlanRun::forward_rest(const StepInfo& step, PassWatch* watch) {
+void PlanRun::forward_rest(const RandomContext& step, PassWatch* watch) {
   state_->run(state_->forward, step, watch, {}, Part::rest);
 }
 
-void PlanRun::backward_rest(const StepInfo& step, PassWatch* watch) {
+void PlanRun::backward_rest(const RandomContext& step, PassWatch* watch) {
   state_->run(state_->backward, step, watch, {}, Part::rest);
 }
 
@@ -401,7 +406,7 @@ void PlanRun::add_forward() { state_->run(state_->forward, {}); }
 
 void PlanRun::add_backward() { state_->run(state_->backward, {}); }
 
-StepInfo* PlanRun::step() const { return state_->device_step->address(); }
+RandomContext* PlanRun::step() const { return state_->device_step->address(); }
 
 void* PlanRun::stream() const { return state_->stream ? state_->stream->get() : nullptr; }
 

@@ -61,17 +61,13 @@ class JsonLines {
                                         const char* column, const std::string& where) {
     if (const auto found = object.find(key); found != object.end()) return *found;
     constexpr size_t kMost = 12, kLongest = 40;
-    std::string keys;
-    size_t count = 0;
+    std::vector<std::string> keys;
     for (const auto& item : object.items()) {
-      if (count++ < kMost) {
-        keys += (keys.empty() ? "`" : ", `") + printable(item.key().substr(0, kLongest)) + "`";
-      }
+      keys.push_back("`" + printable(item.key().substr(0, kLongest)) + "`");
     }
-    if (count > kMost) keys += " and " + std::to_string(count - kMost) + " more";
     const std::string name(column);
     throw DataError("[text] " + where + " has no key `" + key + "`, but " +
-                        (keys.empty() ? "none at all" : keys),
+                        (keys.empty() ? "none at all" : list_of_some(keys, kMost)),
                     "name the key: " + name + "_column in [data], or --" + name + "-column");
   }
 

@@ -36,7 +36,7 @@ struct DeviceBatches::Place {
     inputs = PieceList(of.network_.device(), to_plan);
     results = PieceList(of.network_.device(), from_plan);
     // Prediction uses no random numbers, but passes may read the step.
-    const StepInfo step;
+    const RandomContext step;
     of.memory_.copy_from_host(run.step(), &step, sizeof step, run.stream());
   }
 

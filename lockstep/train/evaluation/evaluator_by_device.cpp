@@ -8,7 +8,7 @@
 #include "lockstep/train/evaluation/batch_evaluator.h"
 #include "lockstep/train/evaluation/device_batches.h"
 #include "lockstep/train/evaluation/gathered_batch.h"
-#include "lockstep/train/step/shards.h"
+#include "lockstep/train/iteration/shards.h"
 
 namespace lockstep {
 namespace {

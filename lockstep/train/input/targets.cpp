@@ -7,6 +7,7 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/train/input/pixel_targets.h"
@@ -180,15 +181,7 @@ std::vector<size_t> match_names(const std::vector<NetworkValue>& layers, const E
 
 // ": the columns rooms, area and 3 more", or "".
 std::string listed_columns(const ValueSpec& input) {
-  constexpr size_t most = 20;
-  std::string names;
-  for (size_t i = 0; i < std::min(most, input.columns.size()); ++i) {
-    names += (names.empty() ? ": the columns " : ", ") + input.columns[i];
-  }
-  if (input.columns.size() > most) {
-    names += " and " + std::to_string(input.columns.size() - most) + " more";
-  }
-  return names;
+  return input.columns.empty() ? "" : ": the columns " + list_of_some(input.columns, 20);
 }
 
 // The error of examples with one input that do not fit a network.

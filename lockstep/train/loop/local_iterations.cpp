@@ -19,14 +19,14 @@
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/evaluation/validation.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/iteration/shard_check.h"
+#include "lockstep/train/iteration/shards.h"
 #include "lockstep/train/loop/due_work.h"
-#include "lockstep/train/loop/make_training_step.h"
+#include "lockstep/train/loop/make_training_iteration.h"
 #include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/profile/step_profiler.h"
-#include "lockstep/train/step/shard_check.h"
-#include "lockstep/train/step/shards.h"
+#include "lockstep/train/profile/iteration_profiler.h"
 
 namespace lockstep {
 namespace {
@@ -36,9 +36,9 @@ using Clock = std::chrono::steady_clock;
 // The profiler's accounts for work outside the step.
 struct Parts {
   Parts() = default;
-  explicit Parts(StepProfiler& profiler) {
+  explicit Parts(IterationProfiler& profiler) {
     const auto open = [&](const char* name) {
-      return profiler.account(StepProfiler::Phase::step, name);
+      return profiler.account(IterationProfiler::Phase::step, name);
     };
     records = open("records of the last iteration");
     mini_batch = open("waiting for the mini-batch");
@@ -78,11 +78,11 @@ struct LocalIterations::State {
   const IterationsSetup setup;
   std::shared_ptr<KeptMemory> kept_memory = std::make_shared<KeptMemory>(0);
   std::optional<IterationsStart> start;
-  std::optional<StepProfiler> profiler;  // declared before the step, which uses it
+  std::optional<IterationProfiler> profiler;  // declared before the step, which uses it
   Parts parts;
   std::optional<storage::StopRetries> stop_retries;  // outlives the queue, whose threads may read
   std::optional<MiniBatchQueue> queue;
-  std::unique_ptr<TrainingStep> step;
+  std::unique_ptr<TrainingIteration> step;
   std::unique_ptr<Evaluator> evaluator;
   int64_t per_epoch = 1;
   int64_t begun = 0;
@@ -181,10 +181,10 @@ void LocalIterations::begin(const IterationsStart& start) {
       batches_per_epoch(*start.images.training, mini_batches_of(setup.data, setup.options));
   const auto workers = static_cast<size_t>(std::max<int64_t>(setup.options.workers.count, 1));
   s.kept_memory = std::make_shared<KeptMemory>(budget_left(start.images, setup.options) / workers);
-  s.step = make_training_step(start.network, start.solver, start.pool, setup.options,
-                              start.images.training->input_types(), &setup.data.loss,
-                              s.profiler ? &*s.profiler : nullptr, setup.notice,
-                              setup.data.augmentation.mixes(), s.keeping());
+  s.step = make_training_iteration(start.network, start.solver, start.pool, setup.options,
+                                   start.images.training->input_types(), &setup.data.loss,
+                                   s.profiler ? &*s.profiler : nullptr, setup.notice,
+                                   setup.data.augmentation.mixes(), s.keeping());
   if (start.first > 0) s.make_queue(start.first, {});
   s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,
                                 start.metrics, s.keeping_for_validations());
@@ -305,7 +305,7 @@ std::optional<Profile> LocalIterations::profile() {
   return s.profiler->finish(s.queue->seconds_each());
 }
 
-TrainingStep& LocalIterations::step() { return *state_->step; }
+TrainingIteration& LocalIterations::step() { return *state_->step; }
 
 Evaluator* LocalIterations::evaluator() { return state_->evaluator.get(); }
 

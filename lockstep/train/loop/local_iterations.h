@@ -2,8 +2,8 @@
 #pragma once
 
 #include "lockstep/train/evaluation/evaluator.h"
+#include "lockstep/train/iteration/training_iteration.h"
 #include "lockstep/train/loop/iterations.h"
-#include "lockstep/train/step/training_step.h"
 
 namespace lockstep {
 
@@ -25,11 +25,11 @@ class LocalIterations final : public Iterations {
 
   // For members of a group: computes an iteration with the given learning rate.
   IterationOutcome compute(int64_t iteration, double learning_rate);
-  TrainingStep& step();
+  TrainingIteration& step();
   // Null without validation data.
   Evaluator* evaluator();
   // Joins a group and continues with iteration `next`. `loads` and `limit` as in
-  // TrainingStep::join().
+  // TrainingIteration::join().
   void join(std::shared_ptr<Group> group, std::vector<double> loads, double limit, int64_t next);
 
  private:

@@ -18,11 +18,11 @@
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_images.h"
+#include "lockstep/train/iteration/shard_sizes.h"
+#include "lockstep/train/iteration/shards.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/programs/shard_plans.h"
-#include "lockstep/train/step/shard_sizes.h"
-#include "lockstep/train/step/shards.h"
 
 namespace lockstep {
 namespace {

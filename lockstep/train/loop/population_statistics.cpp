@@ -16,8 +16,8 @@
 #include "lockstep/engine/ops/views.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/parallel/reduce/merge_tree.h"
+#include "lockstep/train/iteration/shards.h"
 #include "lockstep/train/programs/shard_plans.h"
-#include "lockstep/train/step/shards.h"
 
 namespace lockstep {
 namespace {

@@ -35,7 +35,7 @@ double PassTimes::median(size_t pass) {
 }
 
 std::vector<PassTimes> time_passes(ThreadPool& pool, const Plan& plan,
-                                   const std::vector<PlanRun*>& runs, const StepInfo& step) {
+                                   const std::vector<PlanRun*>& runs, const RandomContext& step) {
   constexpr int kMost = 25, kLeast = 3;
   constexpr double kSeconds = 0.5;
   std::vector<PassTimes> times(runs.size(), PassTimes(plan.passes().size()));
@@ -71,7 +71,7 @@ void PassFloors::add(const std::vector<int>& accounts, double calls, std::vector
   }
 }
 
-void PassFloors::set(StepProfiler& profiler) const {
+void PassFloors::set(IterationProfiler& profiler) const {
   for (const auto& [account, sum] : sums_) {
     if (sum.calls > 0) profiler.set_floor(account, sum.seconds / sum.calls);
   }

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/plan/plan.h"
-#include "lockstep/train/profile/step_profiler.h"
+#include "lockstep/train/profile/iteration_profiler.h"
 
 namespace lockstep {
 
@@ -30,14 +30,14 @@ class PassTimes final : public PassWatch {
 // Repeats this for half a second, but at least three times. Inputs are zeros. Returns the times of
 // each run.
 std::vector<PassTimes> time_passes(ThreadPool& pool, const Plan& plan,
-                                   const std::vector<PlanRun*>& runs, const StepInfo& step);
+                                   const std::vector<PlanRun*>& runs, const RandomContext& step);
 
 // The floors (ProfileAccount::floor) of accounts. Several plans may share an account.
 class PassFloors {
  public:
   // `accounts`: of the plan's passes. `calls`: the runs of the plan that the profiler has counted.
   void add(const std::vector<int>& accounts, double calls, std::vector<PassTimes> times);
-  void set(StepProfiler& profiler) const;
+  void set(IterationProfiler& profiler) const;
 
  private:
   struct Sum {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/profile/iteration_profile.h"
 
 namespace lockstep::detail {
 
@@ -22,8 +22,8 @@ class ShardGroupProfile {
   // Ends the current iteration, if there is one. Drops it if its call failed.
   void end_iteration();
 
-  StepProfiler profiler;
-  StepProfile step;
+  IterationProfiler profiler;
+  IterationProfile step;
 
  private:
   bool under_way_ = false, complete_ = false;

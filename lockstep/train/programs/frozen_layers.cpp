@@ -10,7 +10,7 @@
 namespace lockstep {
 
 LossProgram::LossProgram(Network& network, const TrainingOptions& options,
-                         std::vector<DType> inputs, StepProfile* profile, bool mixed,
+                         std::vector<DType> inputs, IterationProfile* profile, bool mixed,
                          KeepingSetup keeping)
     : BuiltInLossProgram(network, options, std::move(inputs), mixed),
       profile_(profile),

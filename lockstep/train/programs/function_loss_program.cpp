@@ -12,7 +12,7 @@ namespace lockstep {
 
 FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions& options,
                                          const std::vector<DType>& inputs, const TrainingLoss& loss,
-                                         StepProfile* profile)
+                                         IterationProfile* profile)
     : network_(network),
       inputs_(inputs),
       loss_(loss),

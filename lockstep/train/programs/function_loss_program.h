@@ -15,7 +15,7 @@ class FunctionLossProgram final : public MiniBatchProgram {
   // See LossProgram. The loss must stay alive, too.
   FunctionLossProgram(Network& network, const TrainingOptions& options,
                       const std::vector<DType>& inputs, const TrainingLoss& loss,
-                      StepProfile* profile = nullptr);
+                      IterationProfile* profile = nullptr);
 
   void set_batch(const MiniBatch& batch) override;
   void report(std::span<const IndexRange> shards, const SummaryOf& summary,

@@ -73,7 +73,7 @@ Tensor rows_of(const Tensor& tensor, const IndexRange& range) {
 }  // namespace
 
 FunctionProgram::FunctionProgram(Network& network, const FunctionProgramOptions& options,
-                                 StepProfile* profile)
+                                 IterationProfile* profile)
     : network_(network), options_(options), profile_(profile) {}
 
 void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss, bool fresh,

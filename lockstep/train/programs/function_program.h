@@ -23,7 +23,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/plan/recorded_gradients.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
-#include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/profile/iteration_profile.h"
 #include "lockstep/train/programs/devices/device_readings.h"
 #include "lockstep/train/programs/shard.h"
 #include "lockstep/train/programs/shard_plans.h"
@@ -104,7 +104,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
  public:
   // The network must be initialized. The network and the profile must stay alive.
   FunctionProgram(Network& network, const FunctionProgramOptions& options,
-                  StepProfile* profile = nullptr);
+                  IterationProfile* profile = nullptr);
 
   // Sets the mini-batch and loss of the next iteration. The tensors have equal row counts, are
   // row-major, and lie on the CPU or on the network's device. The loss must stay alive until the
@@ -254,7 +254,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
 
   Network& network_;
   const FunctionProgramOptions options_;
-  StepProfile* const profile_;
+  IterationProfile* const profile_;
   Iteration iterations_[kIterationSlots];
   size_t present_ = 0, finished_ = 0;
   std::vector<DType> expected_;

@@ -15,7 +15,7 @@ namespace {
 // Charges the time until a block is ready to the account of its sum, without the user's own work.
 class ChargingUser final : public GradientUser {
  public:
-  ChargingUser(GradientUser& user, StepProfiler& profiler, int account)
+  ChargingUser(GradientUser& user, IterationProfiler& profiler, int account)
       : user_(user), profiler_(profiler), account_(account) {}
   std::span<const float* const> arrays(size_t parameter) const override {
     return user_.arrays(parameter);
@@ -27,7 +27,7 @@ class ChargingUser final : public GradientUser {
 
  private:
   GradientUser& user_;
-  StepProfiler& profiler_;
+  IterationProfiler& profiler_;
   const int account_;
 };
 
@@ -182,7 +182,7 @@ void LossProgram::make_sums(const Plan& plan) {
   if (sums_) return;
   sums_.emplace(plan.shard_sums(), gradient_layout());
   if (!profile_) return;
-  using Phase = StepProfiler::Phase;
+  using Phase = IterationProfiler::Phase;
   for (const PlanShardSum& sum : plan.shard_sums()) {
     const std::string name = sum.name + ": gradient of parameters";
     sum_accounts_.push_back(profile_->profiler.account(Phase::backward, name));
@@ -233,7 +233,7 @@ void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
 PlanRun& LossProgram::run(ShapeRuns& of, const Task& task, ThreadTimer& charge) {
   PlanRun& run = threads_[static_cast<size_t>(task.thread)].of(*of.plan);
   ++of.calls[static_cast<size_t>(task.thread)];
-  const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
+  const RandomContext step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
   const bool rest = knows(run, task.rows.front());
   copy_inputs(run, task, rest);
   charge(&StepAccounts::inputs);

@@ -12,7 +12,7 @@
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
-#include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/profile/iteration_profile.h"
 #include "lockstep/train/programs/kept_results.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
@@ -100,7 +100,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
  public:
   // See BuiltInLossProgram. The profile must stay alive.
   LossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs,
-              StepProfile* profile = nullptr, bool mixed = false, KeepingSetup keeping = {});
+              IterationProfile* profile = nullptr, bool mixed = false, KeepingSetup keeping = {});
 
   void set_batch(const MiniBatch& batch) override;
   void prepare(std::span<const IndexRange> shards, int workers) override;
@@ -166,7 +166,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void count_steps(const Task& task, const float* scores, ShardSummary& summary) const;
   void time_sums(ThreadPool& pool, PassFloors& floors);
 
-  StepProfile* const profile_;
+  IterationProfile* const profile_;
   const KeepingSetup keeping_;
   std::vector<int64_t> first_epochs_;  // by parameter, in which it learns; empty: nothing is frozen
   std::vector<bool> frozen_;           // by parameter, in this epoch

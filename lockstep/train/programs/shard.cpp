@@ -15,7 +15,7 @@ using shards::refuse;
 
 int64_t Shard::first() const { return state_.range.first; }
 int64_t Shard::size() const { return state_.range.count; }
-const StepInfo& Shard::step() const { return state_.step; }
+const RandomContext& Shard::step() const { return state_.step; }
 
 const Tensor& Shard::operator[](size_t i) const {
   if (i >= state_.tensors()) {
@@ -65,10 +65,10 @@ namespace {
 
 // Records the gradients with respect to the inputs on tapes that are to differentiate them again.
 // Their derivatives reach the network's parameters themselves, not the tensor that stands for all.
-void record_gradients(const Network& network, const NetworkFunction& function, const StepInfo& step,
-                      const std::vector<Tensor>& tracked, const std::vector<Tensor>& diffs,
-                      const std::vector<bool>& wanted, const std::vector<Tensor>& rows,
-                      std::vector<Tensor>& results) {
+void record_gradients(const Network& network, const NetworkFunction& function,
+                      const RandomContext& step, const std::vector<Tensor>& tracked,
+                      const std::vector<Tensor>& diffs, const std::vector<bool>& wanted,
+                      const std::vector<Tensor>& rows, std::vector<Tensor>& results) {
   const auto inputs = static_cast<ptrdiff_t>(tracked.size()) - 1;
   NetworkFunction::Computed computed{.inputs = {tracked.begin(), tracked.begin() + inputs},
                                      .parameters = network.parameter_values(),

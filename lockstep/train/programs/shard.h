@@ -43,7 +43,7 @@ class Shard {
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs,
                                   const ShardForwardOptions& options = {});
   // The step for random numbers, as ops::dropout() takes it.
-  const StepInfo& step() const;
+  const RandomContext& step() const;
 
  private:
   struct State;

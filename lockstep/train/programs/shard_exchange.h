@@ -42,7 +42,7 @@ struct ShardExchange {
       if (array.type == DType::u8) place(bytes.sent, n * sizeof(ImageMap));
     }
     weights = place(bytes.sent, n * sizeof(float));
-    step = place(bytes.sent, sizeof(StepInfo));
+    step = place(bytes.sent, sizeof(RandomContext));
     losses = place(bytes.returned, n * sizeof(float));
     scores = place(bytes.returned, plans.labeled() ? n * outputs * sizeof(float) : 0);
     statistic_bytes = sizeof(float) * static_cast<size_t>(plans.statistic_elements() +

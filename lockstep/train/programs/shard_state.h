@@ -24,7 +24,7 @@ struct Shard::State {
   FunctionSummary* summary = nullptr;
   DeviceReadings* readings = nullptr;  // on a device
   IndexRange range;
-  StepInfo step;
+  RandomContext step;
   std::vector<Tensor> rows;  // of the tensors; then the lengths of those that are sequences
   // Represents all parameters on the tape. Its gradient has the layout of the plans' gradients.
   Tensor parameters;

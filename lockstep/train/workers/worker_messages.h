@@ -16,8 +16,8 @@
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/input/training_images.h"
+#include "lockstep/train/iteration/shard_deaths.h"
 #include "lockstep/train/loop/iterations.h"
-#include "lockstep/train/step/shard_deaths.h"
 
 namespace lockstep {
 

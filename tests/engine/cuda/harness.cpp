@@ -11,7 +11,7 @@
 namespace lockstep::kernels::cudatest {
 namespace {
 
-constexpr StepInfo kStep{.seed = 5, .iteration = 7, .first_row = 100};
+constexpr RandomContext kStep{.seed = 5, .iteration = 7, .first_row = 100};
 
 void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given,
              DType numbers) {

@@ -1,7 +1,7 @@
 // A device for tests: the CPU's kernels behind a GPU's name, asynchronous and with inaccessible
 // memory like a GPU. Only work of the device can access its memory, so a stray access of the host
 // ends the test. Work on a stream runs only when a thread waits for it. Recordings are made and
-// repeated. Kernels read StepInfo only from the device's memory.
+// repeated. Kernels read RandomContext only from the device's memory.
 #pragma once
 
 #include <functional>

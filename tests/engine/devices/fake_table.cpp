@@ -34,8 +34,8 @@ kernels::Pass on_stream(kernels::Pass pass, bool needs_step) {
                     .scratch = where.scratch,
                     .device_step = where.device_step});
     });
-    return kernels::BoundPass([stream, body, step = where.device_step](const StepInfo&) {
-      stream->add(Kind::kernel, [body, step] { body(step ? *step : StepInfo{}); });
+    return kernels::BoundPass([stream, body, step = where.device_step](const RandomContext&) {
+      stream->add(Kind::kernel, [body, step] { body(step ? *step : RandomContext{}); });
     });
   };
   return pass;

@@ -72,7 +72,7 @@ struct Seen {
   const Pass& pass;
   std::vector<void*> reads, writes;
   void* scratch;
-  const StepInfo* step;
+  const RandomContext* step;
 };
 using Spoil = std::function<void(const Seen&, const std::function<void()>& run)>;
 
@@ -94,7 +94,7 @@ Pass spoiled(Pass pass) {
                                             where.scratch,
                                             where.device_step});
     const BoundPass inner = described->bind(where);
-    return BoundPass([described, seen, inner, spoil](const StepInfo& step) {
+    return BoundPass([described, seen, inner, spoil](const RandomContext& step) {
       spoil(*seen, [&] { inner(step); });
     });
   };
@@ -327,8 +327,8 @@ TEST_P(SelfTestDefects, AChangedInput) {
 TEST_P(SelfTestDefects, AStepThatIsNotReadFromTheDevice) {
   if (!GetParam()) GTEST_SKIP() << "the CPU's kernels take the step by value";
   PLANT(dropout, [](const Seen& s, const auto& run) {
-    auto* const step = const_cast<StepInfo*>(s.step);
-    const StepInfo now = std::exchange(*step, StepInfo{});
+    auto* const step = const_cast<RandomContext*>(s.step);
+    const RandomContext now = std::exchange(*step, RandomContext{});
     run();
     *step = now;
   });

@@ -369,21 +369,21 @@ TEST(ArrayFunctions, SayWhatTheyCannotDo) {
 }
 
 TEST(ArrayFunctions, RandomNumbersDependOnTheirPlaceAlone) {
-  const StepInfo step{.seed = 5, .iteration = 9, .first_row = 0};
+  const RandomContext step{.seed = 5, .iteration = 9, .first_row = 0};
   const Tensor like = Tensor::zeros({64, 33, 5});
-  for (const auto& draw : std::vector<std::function<Tensor(const Tensor&, const StepInfo&)>>{
-           [](const Tensor&t, const StepInfo&s) { return ops::random_uniform(t, 3, s); },
-           [](const Tensor&t, const StepInfo&s) { return ops::random_normal(t, 3, s); }}) {
+  for (const auto& draw : std::vector<std::function<Tensor(const Tensor&, const RandomContext&)>>{
+           [](const Tensor&t, const RandomContext&s) { return ops::random_uniform(t, 3, s); },
+           [](const Tensor&t, const RandomContext&s) { return ops::random_normal(t, 3, s); }}) {
     const std::vector<float> whole = draw(like, step).to_vector();
     std::vector<float> parts;
     for (int64_t first = 0; first < 64; first += 16) {
-      StepInfo later = step;
+      RandomContext later = step;
       later.first_row = first;
       const std::vector<float> part = draw(Tensor::zeros({16, 33, 5}), later).to_vector();
       parts.insert(parts.end(), part.begin(), part.end());
     }
     EXPECT_EQ(parts, whole);
-    StepInfo next = step;
+    RandomContext next = step;
     ++next.iteration;
     EXPECT_NE(draw(like, next).to_vector(), whole);
   }

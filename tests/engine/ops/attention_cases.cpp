@@ -16,7 +16,7 @@ struct Sequences {
   bool causal = false;
   double dropout = 0;
   std::optional<double> scale = std::nullopt;
-  StepInfo step = {};
+  RandomContext step = {};
   uint64_t layer = 77;
   bool from_end = false;
 };

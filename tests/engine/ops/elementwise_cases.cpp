@@ -151,7 +151,7 @@ Case reshape(const std::vector<int64_t>& dims, const std::vector<int64_t>& obser
 }
 
 // Element e of row r is kept when number e of the row's stream is not below p.
-Array dropout_of(const Array& x, double p, uint64_t layer, const StepInfo& step) {
+Array dropout_of(const Array& x, double p, uint64_t layer, const RandomContext& step) {
   Array y(x.dims);
   const int64_t each = x.count() / x.dim(0);
   for (int64_t i = 0; i < x.count(); ++i) {
@@ -163,7 +163,8 @@ Array dropout_of(const Array& x, double p, uint64_t layer, const StepInfo& step)
   return y;
 }
 
-Case dropout(std::string name, const std::vector<int64_t>& dims, double p, const StepInfo& step) {
+Case dropout(std::string name, const std::vector<int64_t>& dims, double p,
+             const RandomContext& step) {
   constexpr uint64_t layer = 0x123456789abcdef;
   Case c;
   c.name = std::move(name);

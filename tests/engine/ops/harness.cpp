@@ -61,7 +61,7 @@ class WeightedSum final : public FloatOp {
                       [weights = weights_](const kernels::PassMemory& where) {
                         const auto* x = static_cast<const float*>(where.reads[0]);
                         auto* y = static_cast<float*>(where.writes[0]);
-                        return kernels::BoundPass([=](const StepInfo&) {
+                        return kernels::BoundPass([=](const RandomContext&) {
                           double total = 0;
                           for (size_t i = 0; i < weights.size(); ++i) {
                             total += static_cast<double>(weights[i]) * static_cast<double>(x[i]);
@@ -75,7 +75,7 @@ class WeightedSum final : public FloatOp {
                                [weights = weights_](const kernels::PassMemory& where) {
                                  const auto* dy = static_cast<const float*>(where.reads[0]);
                                  auto* dx = static_cast<float*>(where.writes[0]);
-                                 return kernels::BoundPass([=](const StepInfo&) {
+                                 return kernels::BoundPass([=](const RandomContext&) {
                                    for (size_t i = 0; i < weights.size(); ++i) {
                                      dx[i] = weights[i] * *dy;
                                    }

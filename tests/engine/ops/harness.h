@@ -67,7 +67,7 @@ struct Case {
   std::function<std::vector<Array>(const std::vector<Array>&)> forward;
   // Gradients of sum(dy * first output), one for each input; empty for inputs without one.
   std::function<std::vector<Array>(const std::vector<Array>&, const Array& dy)> backward;
-  StepInfo step = {};
+  RandomContext step = {};
   bool smooth = true;  // false: the derivative jumps, or values are too large for differences
   // Size of the terms that cancel in an exact gradient of (almost) zero. Errors are relative to it.
   double cancelling = 0;

@@ -45,7 +45,7 @@ std::vector<std::string> results_of(const Case& c, const Array& dy, int64_t firs
     const Array value = has_rows(c, i) ? rows_of(input.value, first, count) : input.value;
     inputs.push_back(tensor_of(value, input.dtype));
   }
-  StepInfo step = c.step;
+  RandomContext step = c.step;
   step.first_row += first;
   Tape tape;
   tape.watch(inputs);

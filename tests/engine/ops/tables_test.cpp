@@ -210,7 +210,7 @@ void check_one_hot(Device device, const kernels::Table& table) {
 
 // The words of the stream of each row, without their lowest 8 bits.
 void check_random_uniform(Device device, const kernels::Table& table) {
-  const StepInfo step{.seed = 3, .iteration = 7, .first_row = 2};
+  const RandomContext step{.seed = 3, .iteration = 7, .first_row = 2};
   const Tensor y = ops::random_uniform(Tensor::zeros({3, 5}).to(device), 11, step);
   const std::vector<float> drawn = y.to_vector();
   for (int64_t row = 0; row < 3; ++row) {

@@ -274,7 +274,7 @@ class Dropout : public testing::Test {
  protected:
   // The elements that are kept.
   static std::vector<bool> mask(const Shape& shape, double p, uint64_t layer,
-                                const StepInfo& step) {
+                                const RandomContext& step) {
     const auto y = ops::dropout(Tensor::full(shape, 1), p, layer, step).to_vector();
     std::vector<bool> kept;
     for (float v : y) kept.push_back(v != 0);

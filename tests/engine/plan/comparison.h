@@ -14,7 +14,7 @@ using reference::Array;
 
 struct Values {
   std::vector<Tensor> inputs, parameters, states;
-  StepInfo step = {};
+  RandomContext step = {};
 };
 
 // Copies the values to a device.

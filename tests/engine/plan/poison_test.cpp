@@ -140,7 +140,7 @@ class Copy final : public FloatOp {
       const auto* x = static_cast<const float*>(where.reads[0]);
       auto* y = static_cast<float*>(where.writes[0]);
       auto* memory = static_cast<float*>(where.scratch);
-      return kernels::BoundPass([=](const StepInfo&) {
+      return kernels::BoundPass([=](const RandomContext&) {
         for (size_t i = 0; i < count; ++i) y[i] = x[i];
         if (!scratch || !memory) return;
         y[0] += *memory * 1e-38f;

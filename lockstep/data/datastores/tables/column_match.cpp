@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep {
 namespace {
@@ -15,13 +16,9 @@ constexpr size_t most_shown = 5;
 
 // "`a`, `b` and 3 more"
 std::string list_of_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size() && i < most_shown; ++i) {
-    text += (i > 0 ? ", `" : "`") + names[i] + "`";
-  }
-  if (names.size() > most_shown)
-    text += " and " + std::to_string(names.size() - most_shown) + " more";
-  return text;
+  std::vector<std::string> quoted;
+  for (const std::string& name : names) quoted.push_back("`" + name + "`");
+  return list_of_some(quoted, most_shown);
 }
 
 // The names of `all` that are not in `places`.

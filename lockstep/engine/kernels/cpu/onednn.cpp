@@ -435,7 +435,7 @@ Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,
       }
       return made;
     });
-    return BoundPass([call](const StepInfo&) {
+    return BoundPass([call](const RandomContext&) {
       SingleThread thread;
       const dnnl_status_t status =
           dnnl_primitive_execute(call->primitive.get(), call->stream.get(),

@@ -33,11 +33,11 @@ Pass own_pass_of_all(std::vector<Operand> reads, std::vector<Operand> writes, si
   pass.bind = {[body](const PassMemory& where) {
                  return BoundPass([body, in = std::vector(where.reads.begin(), where.reads.end()),
                                    out = std::vector(where.writes.begin(), where.writes.end()),
-                                   scratch = where.scratch](const StepInfo& step) {
+                                   scratch = where.scratch](const RandomContext& step) {
                    (*body)(in.data(), out.data(), scratch, step);
                  });
                },
-               [body](const PassMemory& where, const StepInfo& step) {
+               [body](const PassMemory& where, const RandomContext& step) {
                  (*body)(where.reads.data(), where.writes.data(), where.scratch, step);
                }};
   return pass;
@@ -46,18 +46,20 @@ Pass own_pass_of_all(std::vector<Operand> reads, std::vector<Operand> writes, si
 // Makes a pass from its operands and a function of (reads, writes, step).
 template <class Body>
 Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body) {
-  return own_pass_of_all(std::move(reads), std::move(writes), 0,
-                         [body = std::move(body)](void* const* in, void* const* out, void*,
-                                                  const StepInfo& step) { body(in, out, step); });
+  return own_pass_of_all(
+      std::move(reads), std::move(writes), 0,
+      [body = std::move(body)](void* const* in, void* const* out, void*,
+                               const RandomContext& step) { body(in, out, step); });
 }
 
 // Makes a pass with scratch memory from a function of (reads, writes, scratch).
 template <class Body>
 Pass own_pass_with_scratch(std::vector<Operand> reads, std::vector<Operand> writes,
                            size_t scratch_bytes, Body body) {
-  return own_pass_of_all(std::move(reads), std::move(writes), scratch_bytes,
-                         [body = std::move(body)](void* const* in, void* const* out, void* scratch,
-                                                  const StepInfo&) { body(in, out, scratch); });
+  return own_pass_of_all(
+      std::move(reads), std::move(writes), scratch_bytes,
+      [body = std::move(body)](void* const* in, void* const* out, void* scratch,
+                               const RandomContext&) { body(in, out, scratch); });
 }
 
 template <class T = float>

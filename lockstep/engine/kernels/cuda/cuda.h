@@ -1,7 +1,7 @@
 // The GPU's kernels: cuDNN, cuBLASLt and CUDA kernels of this project. See backends/kernel_list.h
 // for the contract of each function. Passes use channels last (layout.h) for tensors with spatial
 // axes. They are bound to addresses in the device's memory and only add launches to
-// PassMemory::stream. They do not wait, allocate or read the host's StepInfo, so runs can be
+// PassMemory::stream. They do not wait, allocate or read the host's RandomContext, so runs can be
 // captured in a CUDA graph.
 //
 // A kernel is made for the calling thread's current device, which must be the device that it will

@@ -14,7 +14,7 @@ struct Bound {
   std::vector<void*> reads, writes;
   void* scratch = nullptr;
   void* stream = nullptr;
-  const StepInfo* step = nullptr;
+  const RandomContext* step = nullptr;
 
   template <class T = float>
   const T* in(int i) const {
@@ -40,7 +40,7 @@ Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body
                 where.scratch,
                 where.stream,
                 where.device_step};
-    return BoundPass([body, bound = std::move(bound)](const StepInfo&) { body(bound); });
+    return BoundPass([body, bound = std::move(bound)](const RandomContext&) { body(bound); });
   };
   return pass;
 }

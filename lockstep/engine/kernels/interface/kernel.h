@@ -40,7 +40,7 @@ inline Operand workspace(size_t bytes) {
 
 // A pass bound to its memory. It can run any number of times, by one thread at a time. On a GPU it
 // may be destroyed before the work that it added to its stream is complete.
-using BoundPass = std::function<void(const StepInfo&)>;
+using BoundPass = std::function<void(const RandomContext&)>;
 
 // Addresses to bind, in the order of Pass::reads and Pass::writes. Each points to spec.bytes() of
 // its operand on the pass's device. `scratch` points to Pass::scratch_bytes, whose contents need
@@ -49,19 +49,19 @@ struct PassMemory {
   std::span<void* const> reads;
   std::span<void* const> writes;
   void* scratch = nullptr;
-  // On a GPU: the stream to which each run adds work without waiting for it, and a StepInfo in the
-  // device's memory. Kernels read that StepInfo instead of the argument of the run, so that runs
-  // can be recorded once and replayed. It is null for reorder, accumulate and zero. The caller
-  // makes the device current for the thread before it binds and runs.
+  // On a GPU: the stream to which each run adds work without waiting for it, and a RandomContext in
+  // the device's memory. Kernels read that RandomContext instead of the argument of the run, so
+  // that runs can be recorded once and replayed. It is null for reorder, accumulate and zero. The
+  // caller makes the device current for the thread before it binds and runs.
   void* stream = nullptr;
-  const StepInfo* device_step = nullptr;
+  const RandomContext* device_step = nullptr;
 };
 
 // Binds a pass to memory; a function of PassMemory that returns a BoundPass.
 class PassBinding {
  public:
   // Runs the pass at once, which needs no BoundPass.
-  using Run = std::function<void(const PassMemory&, const StepInfo&)>;
+  using Run = std::function<void(const PassMemory&, const RandomContext&)>;
 
   PassBinding() = default;
   template <class Bind>
@@ -69,7 +69,7 @@ class PassBinding {
       : bind_(std::move(bind)), run_(std::move(run)) {}
 
   BoundPass operator()(const PassMemory& where) const { return bind_(where); }
-  void run(const PassMemory& where, const StepInfo& step) const {
+  void run(const PassMemory& where, const RandomContext& step) const {
     run_ ? run_(where, step) : bind_(where)(step);
   }
   explicit operator bool() const { return static_cast<bool>(bind_); }

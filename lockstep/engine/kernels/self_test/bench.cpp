@@ -32,7 +32,7 @@ std::string at_byte(size_t at, size_t bytes) {
 // Offsets of the step and the arrays in the memory of a side.
 struct Bench::Places {
   std::vector<size_t> arrays;
-  size_t bytes = padded(sizeof(StepInfo));
+  size_t bytes = padded(sizeof(RandomContext));
 
   explicit Places(const Work& work) {
     for (const Array& a : work.arrays) {
@@ -79,7 +79,7 @@ void Bench::make_room(Side& side, size_t bytes) {
 void Bench::upload(const Side& side, const Work& work, const Places& places, bool second,
                    std::byte filling) {
   HostBytes image(places.bytes, filling);
-  const StepInfo step = second ? kSecondStep : kFirstStep;
+  const RandomContext step = second ? kSecondStep : kFirstStep;
   std::memcpy(image.data(), &step, sizeof step);
   for (size_t i = 0; i < work.arrays.size(); ++i) {
     const Array& a = work.arrays[i];
@@ -104,8 +104,8 @@ std::string Bench::check(const Work& work, std::vector<HostBytes>* kept) {
     Side& side = sides_[k];
     make_room(side, places.bytes);
     upload(side, work, places, false, kFillings[k]);
-    add[k] =
-        work.bind(places.in(side.data), side.stream, reinterpret_cast<const StepInfo*>(side.data));
+    add[k] = work.bind(places.in(side.data), side.stream,
+                       reinterpret_cast<const RandomContext*>(side.data));
   }
   add[0]();
   add[1]();

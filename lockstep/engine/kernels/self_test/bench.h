@@ -47,13 +47,13 @@ struct Work {
   std::vector<Array> arrays;
   // Binds the work to memory. Each call of the result adds the work to the stream.
   std::function<std::function<void()>(const std::vector<void*>& arrays, void* stream,
-                                      const StepInfo* step)>
+                                      const RandomContext* step)>
       bind;
 };
 
-// The values of StepInfo before the first runs, and before the repetition of a recording.
-inline constexpr StepInfo kFirstStep{.seed = 5, .iteration = 7, .first_row = 100};
-inline constexpr StepInfo kSecondStep{.seed = 5, .iteration = 8, .first_row = 132};
+// The values of RandomContext before the first runs, and before the repetition of a recording.
+inline constexpr RandomContext kFirstStep{.seed = 5, .iteration = 7, .first_row = 100};
+inline constexpr RandomContext kSecondStep{.seed = 5, .iteration = 8, .first_row = 132};
 
 // Two streams with memory. One thread at a time.
 class Bench {

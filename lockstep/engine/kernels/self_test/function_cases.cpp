@@ -156,7 +156,7 @@ void add_function(std::vector<TestCase>& to, const std::string& kernel, const st
                (on_cpu ? on_cpu : call)(cpu_kernels(), addresses, nullptr);
              },
              work);
-         work.bind = [&](const std::vector<void*>& addresses, void* stream, const StepInfo*) {
+         work.bind = [&](const std::vector<void*>& addresses, void* stream, const RandomContext*) {
            return [&bench, &call, addresses, stream] { call(bench.table(), addresses, stream); };
          };
          return bench.check(work);

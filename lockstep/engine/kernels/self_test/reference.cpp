@@ -166,9 +166,9 @@ std::string check_pass(Bench& bench, const Pass& pass, const KernelPair& pair, c
   work.arrays.push_back({.name = "scratch memory",
                          .role = Array::Role::scratch,
                          .bytes = std::max<size_t>(pass.scratch_bytes, 1)});
-  const StepInfo host_step = bench.memory().records() ? StepInfo{} : kFirstStep;
+  const RandomContext host_step = bench.memory().records() ? RandomContext{} : kFirstStep;
   work.bind = [&pass, reads, host_step](const std::vector<void*>& arrays, void* stream,
-                                        const StepInfo* step) {
+                                        const RandomContext* step) {
     const std::span<void* const> all(arrays);
     BoundPass bound = pass.bind({.reads = all.first(reads),
                                  .writes = all.subspan(reads, pass.writes.size()),

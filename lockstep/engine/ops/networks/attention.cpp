@@ -187,7 +187,7 @@ OpPtr make_attention(const AttentionParams& params, bool key_lengths, bool query
 
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                  const Tensor& key_lengths, const Tensor& query_lengths,
-                 const AttentionParams& params, const StepInfo& step) {
+                 const AttentionParams& params, const RandomContext& step) {
   const auto [op, inputs] = attention_of(queries, keys, values, key_lengths, query_lengths, params);
   return apply_op(op, inputs, step)[0];
 }

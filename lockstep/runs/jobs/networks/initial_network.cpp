@@ -16,6 +16,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/pattern.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/storage/s3_files.h"
 
@@ -439,13 +440,7 @@ void change_layers(json& layers, const json& table) {
 }
 
 std::string TakenValues::describe(const std::string& path) const {
-  const auto some = [](const std::vector<std::string>& names) {
-    constexpr size_t most = 6;
-    std::string text;
-    for (size_t i = 0; i < names.size() && i < most; ++i) text += (i > 0 ? ", " : "") + names[i];
-    if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
-    return text;
-  };
+  const auto some = [](const std::vector<std::string>& names) { return list_of_some(names, 6); };
   std::string text = "the network begins with " + counted(taken, "value") + " of " + path;
   if (!made.empty()) text += "; new: " + some(made);
   if (!unused.empty()) text += "; not taken: " + some(unused);

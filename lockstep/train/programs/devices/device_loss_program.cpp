@@ -96,7 +96,7 @@ void DeviceLossProgram::fill(const ShardTask& task, const ShardShape& shape,
           class_weights_[static_cast<size_t>(labels[first + i])] * static_cast<float>(loss_scale_);
     }
   }
-  const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
+  const RandomContext step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
   std::memcpy(host + at.step, &step, sizeof step);
 }
 
@@ -133,7 +133,7 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
   if (!class_weights_.empty()) {
     to_plan(at.weights, run.output_gradient(ShardPlans::kLosses), rows * sizeof(float));
   }
-  to_plan(at.step, run.step(), sizeof(StepInfo));
+  to_plan(at.step, run.step(), sizeof(RandomContext));
   from_plan(run.output(ShardPlans::kLosses), at.losses, rows * sizeof(float));
   if (plans_.labeled()) {
     const int64_t outputs = plans_.outputs() * shape.steps_of(plans_.output_sequence());
@@ -185,7 +185,7 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
     });
     return {run.gradients(), run.stream()};
   }
-  const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
+  const RandomContext step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
   memory_.follow(run.stream(), memory_.default_stream());
   memory_.copy_from_host(task.sent_there, task.sent, at.bytes.sent, run.stream());
   add_inputs(run, exchange);

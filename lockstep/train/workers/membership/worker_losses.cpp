@@ -9,8 +9,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/iteration/shards.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/step/shards.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "lockstep/base/time_limit.h"
+#include "lockstep/train/iteration/shard_deaths.h"
 #include "lockstep/train/loop/iterations.h"
-#include "lockstep/train/step/shard_deaths.h"
 #include "lockstep/train/workers/pool_workers.h"
 #include "lockstep/train/workers/worker_messages.h"
 

@@ -44,7 +44,7 @@ struct AttentionSizes {
   int64_t of_values() const { return keys * heads * value_size; }
   int64_t of_results() const { return queries * heads * value_size; }
 
-  std::optional<RandomStream> random(const StepInfo& step, int64_t row) const {
+  std::optional<RandomStream> random(const RandomContext& step, int64_t row) const {
     if (!drops) return std::nullopt;
     return RandomStream({.seed = step.seed,
                          .use = RandomUse::dropout,
@@ -72,7 +72,7 @@ struct AttentionSizes {
 
   // Calls use(head) for all heads of a row, without the queries that see no key.
   template <class Use>
-  void each_head(const StepInfo& step, int64_t row, const Valid& valid, const Use& use) const {
+  void each_head(const RandomContext& step, int64_t row, const Valid& valid, const Use& use) const {
     const auto stream = random(step, row);
     const int64_t sees = valid.queries - valid.blind;
     AttentionHead head{.queries = sees,
@@ -99,7 +99,7 @@ void clear_outside(float* row, int64_t first, int64_t end, int64_t steps, int64_
 }
 
 void attention_of_rows(const AttentionSizes& s, void* const* r, const LengthsOfRows& lengths,
-                       float* y, KeptOfQuery* kept, void* scratch, const StepInfo& step) {
+                       float* y, KeptOfQuery* kept, void* scratch, const RandomContext& step) {
   for (int64_t row = 0; row < s.rows; ++row) {
     const AttentionSizes::Valid valid = s.valid_of(lengths, row);
     const float* const q = in(r, 0) + row * s.of_queries() + valid.blind * s.heads * s.size;
@@ -121,7 +121,7 @@ void attention_of_rows(const AttentionSizes& s, void* const* r, const LengthsOfR
 
 void attention_gradients_of_rows(const AttentionSizes& s, void* const* r, void* const* w,
                                  const LengthsOfRows& lengths, void* scratch,
-                                 const StepInfo& step) {
+                                 const RandomContext& step) {
   for (int64_t row = 0; row < s.rows; ++row) {
     AttentionSizes::Valid valid = s.valid_of(lengths, row);
     // Keys that a query sees.
@@ -174,16 +174,16 @@ Kernel attention(const AttentionProblem& p) {
   kernel.rows_apart = true;
   kernel.forward = own_pass_of_all(
       std::move(reads), {output(0, y), kept}, attention_scratch(s.keys, s.size, s.value_size),
-      [=](void* const* r, void* const* w, void* scratch, const StepInfo& step) {
+      [=](void* const* r, void* const* w, void* scratch, const RandomContext& step) {
         attention_of_rows(s, r, lengths_in(r, 3), out(w, 0), out<KeptOfQuery>(w, 1), scratch, step);
       });
-  kernel.backward.push_back(
-      own_pass_of_all(std::move(backward_reads),
-                      {diff_input(0, queries), diff_input(1, keys), diff_input(2, values)},
-                      attention_backward_scratch(s.keys, s.size, s.value_size),
-                      [=](void* const* r, void* const* w, void* scratch, const StepInfo& step) {
-                        attention_gradients_of_rows(s, r, w, lengths_in(r, 6), scratch, step);
-                      }));
+  kernel.backward.push_back(own_pass_of_all(
+      std::move(backward_reads),
+      {diff_input(0, queries), diff_input(1, keys), diff_input(2, values)},
+      attention_backward_scratch(s.keys, s.size, s.value_size),
+      [=](void* const* r, void* const* w, void* scratch, const RandomContext& step) {
+        attention_gradients_of_rows(s, r, w, lengths_in(r, 6), scratch, step);
+      }));
   return kernel;
 }
 

@@ -86,7 +86,7 @@ Pass product_in_blocks(const Factor& weights, const Operand& x, const Operand& y
       const Pass& of = count - c < width ? last : block;
       products.push_back(of.bind({reads, writes, where.scratch, where.stream}));
     }
-    return BoundPass([=](const StepInfo& step) {
+    return BoundPass([=](const RandomContext& step) {
       for (size_t i = 0; i < products.size(); ++i) {
         products[i](step);
         if (!numbers) continue;
@@ -110,7 +110,7 @@ Pass begun_by_bias(const Pass& product, const TensorSpec& bias, DType type, int6
     void* const rows = where.writes[0];
     const BoundPass add =
         product.bind({where.reads.first(reads), where.writes, where.scratch, where.stream});
-    return BoundPass([=](const StepInfo& step) {
+    return BoundPass([=](const RandomContext& step) {
       with_elements(type, [&]<class T>(T*) {
         auto* to = static_cast<T*>(rows);
         for (int64_t f = 0; f < filters; ++f, to += count) {
@@ -138,7 +138,7 @@ Pass with_bias(const Pass& product, const LanesConvolution& of, const TensorSpec
     auto* const dbias = static_cast<float*>(where.writes[1]);
     const BoundPass multiply =
         product.bind({where.reads, where.writes.first(1), where.scratch, where.stream});
-    return BoundPass([=](const StepInfo& step) {
+    return BoundPass([=](const RandomContext& step) {
       multiply(step);
       lanes_convolution_bias(of, dy, dbias);
     });

@@ -310,13 +310,13 @@ Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& ds
   const Operand marks = workspace(static_cast<size_t>(dst.shape.elements()));
   Kernel kernel;
   kernel.forward = own_pass({input(0, src)}, {output(0, dst), marks},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
+                            [=](void* const* r, void* const* w, const RandomContext&) {
                               take_maximums(s, in<T>(r, 0), out<T>(w, 0), out<uint8_t>(w, 1));
                             });
   const bool apart = lie_apart(s.window, dst.shape), all = cover_once(s);
   kernel.backward.push_back(
       own_pass({diff_output(0, dst), marks}, {diff_input(0, src)},
-               [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
+               [=, bytes = src.bytes()](void* const* r, void* const* w, const RandomContext&) {
                  const auto* const where = in<uint8_t>(r, 1);
                  if (!all) std::memset(w[0], 0, bytes);
                  if constexpr (sizeof(T) == sizeof(float)) {
@@ -338,7 +338,7 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
   };
   Kernel kernel;
   kernel.forward = own_pass({input(0, src)}, {output(0, dst)},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
+                            [=](void* const* r, void* const* w, const RandomContext&) {
                               for_each_window(s, [&](const Place& at) {
                                 take_average(in<T>(r, 0) + at.first_element() * n, at.span(),
                                              share(at), n, out<T>(w, 0) + at.result * n);
@@ -346,7 +346,7 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
                             });
   kernel.backward.push_back(
       own_pass({diff_output(0, dst)}, {diff_input(0, src)},
-               [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
+               [=, bytes = src.bytes()](void* const* r, void* const* w, const RandomContext&) {
                  std::memset(w[0], 0, bytes);
                  for_each_window(s, [&](const Place& at) {
                    give_shares(in<T>(r, 0) + at.result * n, at.span(), share(at), n,

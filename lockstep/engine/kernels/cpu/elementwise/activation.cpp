@@ -32,11 +32,11 @@ Kernel kernel_of(const Function& f, const TensorSpec& spec, const Operand& kept)
   const size_t count = spec.bytes() / sizeof(float);
   Kernel kernel;
   kernel.forward = own_pass({input(0, spec)}, {output(0, spec)},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
+                            [=](void* const* r, void* const* w, const RandomContext&) {
                               forward(f, in(r, 0), out(w, 0), count);
                             });
   kernel.backward.push_back(own_pass({kept, diff_output(0, spec)}, {diff_input(0, spec)},
-                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                     [=](void* const* r, void* const* w, const RandomContext&) {
                                        backward(f, in(r, 0), in(r, 1), out(w, 0), count);
                                      }));
   kernel.forward.in_place = {0};

@@ -16,21 +16,24 @@ Kernel addition(const AdditionProblem& p) {
   std::vector<Operand> reads;
   for (int i = 0; i < terms; ++i) reads.push_back(input(i, spec));
   kernel.forward = with_elements(spec.dtype, [&]<class T>(T*) {
-    return own_pass(reads, {output(0, spec)}, [=](void* const* r, void* const* w, const StepInfo&) {
-      if (terms == 1) {
-        std::memcpy(w[0], r[0], bytes);
-        return;
-      }
-      add(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
-      for (int i = 2; i < terms; ++i) add(out<T>(w, 0), in<T>(r, i), out<T>(w, 0), count);
-    });
+    return own_pass(reads, {output(0, spec)},
+                    [=](void* const* r, void* const* w, const RandomContext&) {
+                      if (terms == 1) {
+                        std::memcpy(w[0], r[0], bytes);
+                        return;
+                      }
+                      add(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
+                      for (int i = 2; i < terms; ++i)
+                        add(out<T>(w, 0), in<T>(r, i), out<T>(w, 0), count);
+                    });
   });
   if (terms > 1) kernel.forward.in_place = {0, 1};
   kernel.rows_apart = true;
   for (int i = 0; i < terms; ++i) {
-    kernel.backward.push_back(own_pass(
-        {diff_output(0, spec)}, {diff_input(i, spec)},
-        [=](void* const* r, void* const* w, const StepInfo&) { std::memcpy(w[0], r[0], bytes); }));
+    kernel.backward.push_back(own_pass({diff_output(0, spec)}, {diff_input(i, spec)},
+                                       [=](void* const* r, void* const* w, const RandomContext&) {
+                                         std::memcpy(w[0], r[0], bytes);
+                                       }));
     kernel.backward.back().copies = true;
   }
   return kernel;

@@ -21,7 +21,7 @@ Kernel cast(const CastProblem& p) {
     return with_type("cast", p.to, [&]<class To>(To) {
       return own_pass(
           {input(0, src)}, {output(0, dst)},
-          [count = src.shape.elements()](void* const* r, void* const* w, const StepInfo&) {
+          [count = src.shape.elements()](void* const* r, void* const* w, const RandomContext&) {
             cast_all(in<From>(r, 0), out<To>(w, 0), count);
           });
     });

@@ -40,7 +40,7 @@ Kernel dropout(const DropoutProblem& p) {
   Kernel kernel;
   kernel.forward =
       own_pass({input(0, spec)}, {output(0, spec), kept},
-               [=, layer = p.layer](void* const* r, void* const* w, const StepInfo& step) {
+               [=, layer = p.layer](void* const* r, void* const* w, const RandomContext& step) {
                  const float* x = in(r, 0);
                  float* y = out(w, 0);
                  auto* keep = out<uint8_t>(w, 1);
@@ -53,7 +53,7 @@ Kernel dropout(const DropoutProblem& p) {
   kernel.rows_apart = true;
   const int64_t count = rows * columns;
   kernel.backward.push_back(own_pass({diff_output(0, spec), kept}, {diff_input(0, spec)},
-                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                     [=](void* const* r, void* const* w, const RandomContext&) {
                                        drop(in(r, 0), in<uint8_t>(r, 1), factor, count, out(w, 0));
                                      }));
   return kernel;

@@ -14,7 +14,7 @@ Kernel multiplication(const MultiplicationProblem& p) {
   const size_t count = spec.bytes() / sizeof(float);
   const int factors = static_cast<int>(p.src.size());
   const auto product = [count](int operands) {
-    return [=](void* const* r, void* const* w, const StepInfo&) {
+    return [=](void* const* r, void* const* w, const RandomContext&) {
       if (operands == 1) {
         std::memcpy(out(w, 0), in(r, 0), count * sizeof(float));
         return;

@@ -12,7 +12,7 @@ namespace lockstep::kernels::cpu {
 // first element: word i belongs to element first + i. Element e of row r has word e of the stream
 // with the key (seed, use_of, a, iteration, position of r in the mini-batch).
 template <class Use>
-void for_random_words(const StepInfo& step, RandomUse use_of, uint64_t a, int64_t rows,
+void for_random_words(const RandomContext& step, RandomUse use_of, uint64_t a, int64_t rows,
                       int64_t columns, const Use& use) {
   constexpr int64_t most = 1024;
   uint32_t words[most];

@@ -11,12 +11,12 @@ Kernel relu(const ReluProblem& p) {
   return with_elements(p.src.dtype, [&]<class T>(T*) {
     Kernel kernel;
     kernel.forward = own_pass({input(0, p.src)}, {output(0, p.src)},
-                              [count](void* const* r, void* const* w, const StepInfo&) {
+                              [count](void* const* r, void* const* w, const RandomContext&) {
                                 relu(in<T>(r, 0), out<T>(w, 0), count);
                               });
     kernel.backward.push_back(
         own_pass({output(0, p.src), diff_output(0, p.src)}, {diff_input(0, p.src)},
-                 [count](void* const* r, void* const* w, const StepInfo&) {
+                 [count](void* const* r, void* const* w, const RandomContext&) {
                    relu_backward(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
                  }));
     kernel.forward.in_place = {0};

@@ -9,21 +9,22 @@ namespace {
 template <class T>
 Pass forward(const TensorSpec& src, const TensorSpec& per_channel, int64_t planes, int64_t channels,
              int64_t space) {
-  return own_pass(
-      {input(0, src), input(1, per_channel), input(2, per_channel)},
-      {output(0, plain_spec(src.shape))}, [=](void* const* r, void* const* w, const StepInfo&) {
-        const float *offset = in(r, 1), *factor = in(r, 2);
-        if (space == 1) {  // features: planes of one element
-          for (int64_t i = 0; i < planes; i += channels) {
-            affine(in<T>(r, 0) + i, offset, factor, out(w, 0) + i, static_cast<size_t>(channels));
-          }
-          return;
-        }
-        for (int64_t i = 0; i < planes; ++i) {
-          affine(in<T>(r, 0) + i * space, offset[i % channels], factor[i % channels],
-                 out(w, 0) + i * space, static_cast<size_t>(space));
-        }
-      });
+  return own_pass({input(0, src), input(1, per_channel), input(2, per_channel)},
+                  {output(0, plain_spec(src.shape))},
+                  [=](void* const* r, void* const* w, const RandomContext&) {
+                    const float *offset = in(r, 1), *factor = in(r, 2);
+                    if (space == 1) {  // features: planes of one element
+                      for (int64_t i = 0; i < planes; i += channels) {
+                        affine(in<T>(r, 0) + i, offset, factor, out(w, 0) + i,
+                               static_cast<size_t>(channels));
+                      }
+                      return;
+                    }
+                    for (int64_t i = 0; i < planes; ++i) {
+                      affine(in<T>(r, 0) + i * space, offset[i % channels], factor[i % channels],
+                             out(w, 0) + i * space, static_cast<size_t>(space));
+                    }
+                  });
 }
 
 }  // namespace
@@ -43,7 +44,7 @@ Kernel normalize_images(const NormalizeImagesProblem& p) {
   kernel.forward = forward<float>(src, per_channel, planes, channels, space);
   kernel.backward.push_back(own_pass({diff_output(0, src), input(2, per_channel)},
                                      {diff_input(0, src)},
-                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                     [=](void* const* r, void* const* w, const RandomContext&) {
                                        for (int64_t i = 0; i < planes; ++i) {
                                          scale(in(r, 0) + i * space, in(r, 1)[i % channels],
                                                out(w, 0) + i * space, static_cast<size_t>(space));

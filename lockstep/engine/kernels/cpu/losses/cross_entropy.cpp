@@ -124,12 +124,12 @@ Kernel from_logits(const TensorSpec& scores, int64_t rows, int64_t classes) {
   kernel.rows_apart = true;
   kernel.forward = own_pass(
       {input(0, scores), input(1, labels)}, {output(0, loss), output(1, scores)},
-      [=](void* const* r, void* const* w, const StepInfo&) {
+      [=](void* const* r, void* const* w, const RandomContext&) {
         forward_of_labels(in(r, 0), in<int32_t>(r, 1), out(w, 0), out(w, 1), rows, classes);
       });
   kernel.backward.push_back(own_pass(
       {output(1, scores), input(1, labels), diff_output(0, loss)}, {diff_input(0, scores)},
-      [=](void* const* r, void* const* w, const StepInfo&) {
+      [=](void* const* r, void* const* w, const RandomContext&) {
         backward_of_labels(in(r, 0), in<int32_t>(r, 1), in(r, 2), out(w, 0), rows, classes);
       }));
   return kernel;
@@ -140,7 +140,7 @@ Kernel from_probabilities(const TensorSpec& scores, int64_t rows, int64_t classe
   Kernel kernel;
   kernel.rows_apart = true;
   kernel.forward = own_pass({input(0, scores), input(1, labels)}, {output(0, loss)},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
+                            [=](void* const* r, void* const* w, const RandomContext&) {
                               const auto* label = in<int32_t>(r, 1);
                               for (int64_t n = 0; n < rows; ++n) {
                                 const bool valid = label[n] >= 0 && label[n] < classes;
@@ -150,7 +150,7 @@ Kernel from_probabilities(const TensorSpec& scores, int64_t rows, int64_t classe
                             });
   kernel.backward.push_back(own_pass({input(0, scores), input(1, labels), diff_output(0, loss)},
                                      {diff_input(0, scores)},
-                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                     [=](void* const* r, void* const* w, const RandomContext&) {
                                        const auto* label = in<int32_t>(r, 1);
                                        std::fill_n(out(w, 0), rows * classes, 0.0f);
                                        for (int64_t n = 0; n < rows; ++n) {
@@ -170,17 +170,17 @@ Kernel shares_from_logits(const TensorSpec& scores, int64_t rows, int64_t classe
   kernel.rows_apart = true;
   kernel.forward =
       own_pass({input(0, scores), input(1, shares)}, {output(0, loss), output(1, scores)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
+               [=](void* const* r, void* const* w, const RandomContext&) {
                  forward_of_shares(in(r, 0), in(r, 1), out(w, 0), out(w, 1), rows, classes);
                });
   kernel.backward.push_back(
       own_pass({output(1, scores), input(1, shares), diff_output(0, loss)}, {diff_input(0, scores)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
+               [=](void* const* r, void* const* w, const RandomContext&) {
                  backward_of_shares(in(r, 0), in(r, 1), in(r, 2), out(w, 0), rows, classes);
                }));
   kernel.backward.push_back(
       own_pass({input(0, scores), diff_output(0, loss)}, {diff_input(1, shares)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
+               [=](void* const* r, void* const* w, const RandomContext&) {
                  gradient_of_shares(in(r, 0), in(r, 1), out(w, 0), rows, classes);
                }));
   return kernel;
@@ -192,12 +192,12 @@ Kernel shares_from_probabilities(const TensorSpec& scores, int64_t rows, int64_t
   kernel.rows_apart = true;
   kernel.forward =
       own_pass({input(0, scores), input(1, shares)}, {output(0, loss)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
+               [=](void* const* r, void* const* w, const RandomContext&) {
                  forward_of_shared_probabilities(in(r, 0), in(r, 1), out(w, 0), rows, classes);
                });
   kernel.backward.push_back(
       own_pass({input(0, scores), input(1, shares), diff_output(0, loss)}, {diff_input(0, scores)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
+               [=](void* const* r, void* const* w, const RandomContext&) {
                  for (int64_t i = 0; i < rows * classes; ++i) {
                    const float share = in(r, 1)[i];
                    out(w, 0)[i] = share == 0 ? 0 : -in(r, 2)[i / classes] * share / in(r, 0)[i];
@@ -205,7 +205,7 @@ Kernel shares_from_probabilities(const TensorSpec& scores, int64_t rows, int64_t
                }));
   kernel.backward.push_back(
       own_pass({input(0, scores), diff_output(0, loss)}, {diff_input(1, shares)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
+               [=](void* const* r, void* const* w, const RandomContext&) {
                  gradient_of_shares_of_probabilities(in(r, 0), in(r, 1), out(w, 0), rows, classes);
                }));
   return kernel;

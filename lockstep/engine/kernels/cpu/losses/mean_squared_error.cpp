@@ -15,7 +15,7 @@ Kernel mean_squared_error(const MeanSquaredErrorProblem& p) {
   kernel.rows_apart = true;
   kernel.forward =
       own_pass({input(0, spec), input(1, spec)}, {output(0, loss)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
+               [=](void* const* r, void* const* w, const RandomContext&) {
                  for (int64_t n = 0; n < rows; ++n) {
                    const float *y = in(r, 0) + n * columns, *t = in(r, 1) + n * columns;
                    double total = 0;
@@ -30,7 +30,7 @@ Kernel mean_squared_error(const MeanSquaredErrorProblem& p) {
   for (int which = 0; which < 2; ++which) {
     kernel.backward.push_back(
         own_pass({input(0, spec), input(1, spec), diff_output(0, loss)}, {diff_input(which, spec)},
-                 [=](void* const* r, void* const* w, const StepInfo&) {
+                 [=](void* const* r, void* const* w, const RandomContext&) {
                    const float sign = which == 0 ? 2.0f : -2.0f;
                    for (int64_t n = 0; n < rows; ++n) {
                      const float *y = in(r, 0) + n * columns, *t = in(r, 1) + n * columns;

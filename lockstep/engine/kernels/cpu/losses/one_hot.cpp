@@ -17,7 +17,7 @@ Kernel one_hot(const OneHotProblem& p) {
   kernel.forward = own_pass(
       {input(0, labels)}, {output(0, plain_spec(Shape(dims)))},
       [count = labels.shape.elements(), classes = p.classes, wide = labels.dtype == DType::i64](
-          void* const* r, void* const* w, const StepInfo&) {
+          void* const* r, void* const* w, const RandomContext&) {
         const Indices label{r[0], wide};
         for (int64_t n = 0; n < count; ++n) {
           const bool valid = label[n] >= 0 && label[n] < classes;

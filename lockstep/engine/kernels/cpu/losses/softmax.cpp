@@ -92,7 +92,7 @@ Kernel softmax(const SoftmaxProblem& p) {
   Kernel kernel;
   kernel.rows_apart = true;
   kernel.forward = own_pass({input(0, spec)}, {output(0, spec)},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
+                            [=](void* const* r, void* const* w, const RandomContext&) {
                               if (space == 1)
                                 return forward_of_rows(in(r, 0), out(w, 0), rows, channels);
                               for (int64_t i = 0; i < rows * image; i += image) {
@@ -101,7 +101,7 @@ Kernel softmax(const SoftmaxProblem& p) {
                             });
   kernel.backward.push_back(own_pass(
       {output(0, spec), diff_output(0, spec)}, {diff_input(0, spec)},
-      [=](void* const* r, void* const* w, const StepInfo&) {
+      [=](void* const* r, void* const* w, const RandomContext&) {
         if (space == 1) return backward_of_rows(in(r, 0), in(r, 1), out(w, 0), rows, channels);
         for (int64_t i = 0; i < rows * image; i += image) {
           backward_of_positions(in(r, 0) + i, in(r, 1) + i, out(w, 0) + i, channels, space);

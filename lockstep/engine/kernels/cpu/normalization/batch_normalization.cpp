@@ -105,13 +105,14 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
   }
   Kernel kernel;
   if (p.training) {
-    kernel.forward = own_pass(reads, writes, [=](void* const* r, void* const* w, const StepInfo&) {
-      blocked_normalization(images, r[0], in(r, 1), in(r, 2), out(w, 1), out(w, 2), out(w, 3), w[0],
-                            marks > 0 ? out<uint8_t>(w, 3) + rests : nullptr);
-    });
-  } else {
     kernel.forward =
-        own_pass(reads, writes, [images, marks](void* const* r, void* const* w, const StepInfo&) {
+        own_pass(reads, writes, [=](void* const* r, void* const* w, const RandomContext&) {
+          blocked_normalization(images, r[0], in(r, 1), in(r, 2), out(w, 1), out(w, 2), out(w, 3),
+                                w[0], marks > 0 ? out<uint8_t>(w, 3) + rests : nullptr);
+        });
+  } else {
+    kernel.forward = own_pass(
+        reads, writes, [images, marks](void* const* r, void* const* w, const RandomContext&) {
           blocked_normalization_with(images, r[0], in(r, 1), in(r, 2), in(r, 3), in(r, 4), w[0],
                                      marks > 0 ? out<uint8_t>(w, 1) : nullptr);
         });
@@ -119,7 +120,7 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
   }
   kernel.backward.push_back(own_pass(
       back_reads, {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
-      [=](void* const* r, void* const* w, const StepInfo&) {
+      [=](void* const* r, void* const* w, const RandomContext&) {
         blocked_normalization_backward(images, r[0], r[1], in(r, 2), in(r, 3), in(r, 4), in(r, 5),
                                        rests > 0 ? in(r, 6) : nullptr,
                                        marks > 0 ? in<uint8_t>(r, 6) + rests : nullptr, w[0],

@@ -212,12 +212,12 @@ Kernel in_lanes_of(const GroupNormalizationProblem& p) {
   const GroupLanes groups{n, p.groups, channels / p.groups, src.shape[2] * src.shape[3], p.epsilon};
   const Operand kept = workspace(static_cast<size_t>(n * p.groups) * sizeof(GroupStatistics));
   Kernel kernel;
-  kernel.forward =
-      own_pass({input(0, src), input(1, per_channel), input(2, per_channel)},
-               {output(0, src), kept}, [groups](void* const* r, void* const* w, const StepInfo&) {
-                 group_lanes_forward(groups, in(r, 0), in(r, 1), in(r, 2), out(w, 0),
-                                     out<GroupStatistics>(w, 1));
-               });
+  kernel.forward = own_pass({input(0, src), input(1, per_channel), input(2, per_channel)},
+                            {output(0, src), kept},
+                            [groups](void* const* r, void* const* w, const RandomContext&) {
+                              group_lanes_forward(groups, in(r, 0), in(r, 1), in(r, 2), out(w, 0),
+                                                  out<GroupStatistics>(w, 1));
+                            });
   kernel.backward.push_back(own_pass_with_scratch(
       {input(0, src), diff_output(0, src), input(1, per_channel), kept},
       {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
@@ -245,7 +245,7 @@ Kernel group_normalization(const GroupNormalizationProblem& p) {
   Kernel kernel;
   kernel.forward = own_pass(
       {input(0, src), input(1, per_channel), input(2, per_channel)}, {output(0, src), kept},
-      [groups](void* const* r, void* const* w, const StepInfo&) {
+      [groups](void* const* r, void* const* w, const RandomContext&) {
         forward(groups, in(r, 0), in(r, 1), in(r, 2), out(w, 0), out<GroupStatistics>(w, 1));
       });
   kernel.backward.push_back(own_pass_with_scratch(

@@ -69,7 +69,7 @@ Kernel arg_reduce(const ArgReduceProblem& p) {
   kernel.forward =
       own_pass({input(0, p.src.plain())},
                {output(0, plain_spec(without_axis(p.src.shape, p.axis), DType::i64))},
-               [axis, smallest = p.smallest](void* const* r, void* const* w, const StepInfo&) {
+               [axis, smallest = p.smallest](void* const* r, void* const* w, const RandomContext&) {
                  const float* const x = in(r, 0);
                  auto* const dst = out<int64_t>(w, 0);
                  if (axis.inner > 1) return search_columns(axis, smallest, x, dst);

@@ -57,7 +57,7 @@ Kernel cumulative_sum(const CumulativeSumProblem& p) {
   Kernel kernel;
   kernel.forward = own_pass({input(0, src)}, {output(0, plain_spec(src.shape))},
                             [axis, step = p.reverse ? int64_t{-1} : int64_t{1}](
-                                void* const* r, void* const* w, const StepInfo&) {
+                                void* const* r, void* const* w, const RandomContext&) {
                               const auto sum = axis.inner == 1 ? sum_rows : sum_columns;
                               sum(axis, step, in(r, 0), out(w, 0));
                             });

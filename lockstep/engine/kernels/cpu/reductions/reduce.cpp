@@ -354,13 +354,13 @@ Kernel reduce(const ReduceProblem& p) {
   if (!p.of.program.empty()) {
     kernel.forward = reduce_expression(p, axes, dst);
   } else {
-    kernel.forward = own_pass(
-        {input(0, p.src.plain())}, {output(0, dst)},
-        [axes, kind = p.kind, factor = p.factor](void* const* r, void* const* w, const StepInfo&) {
-          with_loops(kind, [&]<class T>(const ReduceLoops<T>& loops) {
-            Reducer<T>(*axes, kind, factor, loops).run(in(r, 0), out(w, 0));
-          });
-        });
+    kernel.forward = own_pass({input(0, p.src.plain())}, {output(0, dst)},
+                              [axes, kind = p.kind, factor = p.factor](
+                                  void* const* r, void* const* w, const RandomContext&) {
+                                with_loops(kind, [&]<class T>(const ReduceLoops<T>& loops) {
+                                  Reducer<T>(*axes, kind, factor, loops).run(in(r, 0), out(w, 0));
+                                });
+                              });
   }
   kernel.rows_apart = p.src.shape.rank() > 0 && (p.axes.empty() || p.axes[0] > 0);
   return kernel;

@@ -23,11 +23,11 @@ Kernel sum(const SumProblem& p) {
   const double factor = p.factor;
   Kernel kernel;
   kernel.forward = own_pass(
-      {input(0, src)}, {output(0, dst)}, [=](void* const* r, void* const* w, const StepInfo&) {
+      {input(0, src)}, {output(0, dst)}, [=](void* const* r, void* const* w, const RandomContext&) {
         *out(w, 0) = count == 0 ? 0.0f : static_cast<float>(factor * tree_sum(in(r, 0), count));
       });
   kernel.backward.push_back(own_pass({diff_output(0, dst)}, {diff_input(0, src)},
-                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                     [=](void* const* r, void* const* w, const RandomContext&) {
                                        const double g = factor * static_cast<double>(*in(r, 0));
                                        std::fill_n(out(w, 0), count, static_cast<float>(g));
                                      }));

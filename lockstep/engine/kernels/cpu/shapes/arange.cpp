@@ -15,7 +15,7 @@ Kernel arange(const ArangeProblem& p) {
   Kernel kernel;
   kernel.forward =
       own_pass({}, {output(0, plain_spec(Shape{p.count}))},
-               [p](void* const*, void* const* w, const StepInfo&) { fill(p, out(w, 0)); });
+               [p](void* const*, void* const* w, const RandomContext&) { fill(p, out(w, 0)); });
   return kernel;
 }
 

@@ -66,7 +66,7 @@ Kernel concatenation(const ConcatenationProblem& p) {
   const TensorSpec dst = spec(Shape(dims));
   Kernel kernel;
   kernel.forward =
-      own_pass(reads, {output(0, dst)}, [=](void* const* r, void* const* w, const StepInfo&) {
+      own_pass(reads, {output(0, dst)}, [=](void* const* r, void* const* w, const RandomContext&) {
         auto* to = out<char>(w, 0);
         for (int64_t o = 0; o < outer; ++o) {
           for (size_t i = 0; i < runs.size(); ++i) {
@@ -81,7 +81,7 @@ Kernel concatenation(const ConcatenationProblem& p) {
   for (size_t i = 0; i < p.src.size(); ++i) {
     kernel.backward.push_back(own_pass(
         {diff_output(0, dst)}, {diff_input(static_cast<int>(i), spec(p.src[i].shape))},
-        [=, run = runs[i]](void* const* r, void* const* w, const StepInfo&) {
+        [=, run = runs[i]](void* const* r, void* const* w, const RandomContext&) {
           for (int64_t o = 0; o < outer; ++o) {
             const auto row = static_cast<size_t>(o);
             std::memcpy(out<char>(w, 0) + row * run, in<char>(r, 0) + row * whole + before, run);

@@ -20,7 +20,7 @@ bool is_own(const TensorSpec& spec) { return in_lanes_weights(spec) || in_panels
 // Converts row-major weights to such a layout, or back.
 Pass reorder_weights(const TensorSpec& from, const TensorSpec& to) {
   return own_pass({input(0, from)}, {output(0, to)},
-                  [from, to](void* const* r, void* const* w, const StepInfo&) {
+                  [from, to](void* const* r, void* const* w, const RandomContext&) {
                     if (from.row_major()) {
                       to.layout->from_row_major(r[0], w[0]);
                     } else {
@@ -41,7 +41,7 @@ Pass reorder_by_way_of(const TensorSpec& way, const TensorSpec& from, const Tens
     void* const rest = static_cast<std::byte*>(where.scratch) + between;
     return BoundPass(
         [one = first.bind({where.reads, std::span(&rows, 1), rest}),
-         two = second.bind({std::span(&rows, 1), where.writes, rest})](const StepInfo& step) {
+         two = second.bind({std::span(&rows, 1), where.writes, rest})](const RandomContext& step) {
           one(step);
           two(step);
         });
@@ -60,7 +60,7 @@ Pass in_sequence(std::vector<Pass> passes) {
   all.bind = [passes = std::move(passes)](const PassMemory& where) {
     std::vector<BoundPass> bound;
     for (const Pass& pass : passes) bound.push_back(pass.bind(where));
-    return BoundPass([bound = std::move(bound)](const StepInfo& step) {
+    return BoundPass([bound = std::move(bound)](const RandomContext& step) {
       for (const BoundPass& pass : bound) pass(step);
     });
   };
@@ -105,7 +105,7 @@ Pass accumulate(const TensorSpec& spec) {
   const size_t count = spec.bytes() / size_of(spec.dtype);
   return with_elements(spec.dtype, [&]<class T>(T*) {
     Pass pass = own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
-                         [count](void* const* r, void* const* w, const StepInfo&) {
+                         [count](void* const* r, void* const* w, const RandomContext&) {
                            add(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
                          });
     pass.in_place = {0, 1};
@@ -118,7 +118,7 @@ Pass zero(const TensorSpec& spec) {
   pass.writes = {output(0, spec)};
   pass.bind = [bytes = spec.bytes()](const PassMemory& where) {
     void* const data = where.writes[0];
-    return BoundPass([=](const StepInfo&) { std::memset(data, 0, bytes); });
+    return BoundPass([=](const RandomContext&) { std::memset(data, 0, bytes); });
   };
   return pass;
 }

@@ -8,7 +8,7 @@ namespace lockstep::kernels::cpu {
 
 Kernel reshape(const ReshapeProblem& p) {
   const TensorSpec src = p.src.plain(), dst = plain_spec(p.dst, p.src.dtype);
-  const auto copy = [bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
+  const auto copy = [bytes = src.bytes()](void* const* r, void* const* w, const RandomContext&) {
     std::memcpy(w[0], r[0], bytes);
   };
   Kernel kernel;

@@ -167,7 +167,7 @@ Pass copying(const StridedCopyProblem& p, StridedLoops loops) {
   loops.axes = arranged(std::move(loops.axes));
   const size_t bytes = dst.bytes();
   return own_pass({input(0, p.src.plain())}, {output(0, dst)},
-                  [=](void* const* r, void* const* w, const StepInfo&) {
+                  [=](void* const* r, void* const* w, const RandomContext&) {
                     if (loops.clears) std::memset(w[0], 0, bytes);
                     if (loops.count == 0) return;
                     copy_all(in<T>(r, 0) + loops.from, out<T>(w, 0) + loops.to, loops.axes, 0);

@@ -55,7 +55,7 @@ Kernel take(const TakeProblem& p) {
     return own_pass({input(0, p.src.plain()), input(1, p.indices.plain())},
                     {output(0, plain_spec(axis.taken, p.src.dtype))},
                     [axis, nothing = p.zero_outside ? T{0} : kNothing<T>](
-                        void* const* r, void* const* w, const StepInfo&) {
+                        void* const* r, void* const* w, const RandomContext&) {
                       const auto taking = axis.per_element ? take_elements<T> : take_rows<T>;
                       taking(axis, in<T>(r, 0), axis.indices(r[1]), nothing, out<T>(w, 0));
                     });

@@ -14,7 +14,7 @@ Kernel pooled_at_maximum(const PooledAtMaximumProblem& p) {
   Kernel kernel;
   kernel.rows_apart = true;
   kernel.forward = own_pass({input(0, src), input(1, src)}, {output(0, dst)},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
+                            [=](void* const* r, void* const* w, const RandomContext&) {
                               const float *x = in(r, 0), *values = in(r, 1);
                               float* y = out(w, 0);
                               for (int64_t n = 0; n < planes; ++n) {

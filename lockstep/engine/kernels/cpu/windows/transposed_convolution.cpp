@@ -55,7 +55,7 @@ Pass sum_of_parts(const Pass& part, int64_t parts) {
       void* const to = k == 0 ? sum : term;
       all.push_back(part.bind({reads, std::span<void* const>(&to, 1), scratch}));
     }
-    return BoundPass([all = std::move(all), term, sum, results](const StepInfo& step) {
+    return BoundPass([all = std::move(all), term, sum, results](const RandomContext& step) {
       for (size_t k = 0; k < all.size(); ++k) {
         all[k](step);
         if (k == 0) continue;

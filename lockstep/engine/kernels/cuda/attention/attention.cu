@@ -23,7 +23,7 @@ struct Attention {
   uint64_t layer, threshold;
   const float *q, *k, *v;
   const int32_t *key_lengths, *query_lengths;  // null: all steps are valid
-  const StepInfo* step;
+  const RandomContext* step;
 
   static __device__ int64_t valid(const int32_t* lengths, int64_t row, int64_t steps) {
     if (!lengths) return steps;

@@ -8,7 +8,7 @@ namespace {
 struct Rule {
   uint64_t layer, threshold;  // a 32-bit number below the threshold drops its element
   float factor;
-  const StepInfo* step;
+  const RandomContext* step;
 
   __device__ DeviceRandomStream stream(int64_t row) const {
     return DeviceRandomStream({step->seed, RandomUse::dropout, layer, step->iteration,

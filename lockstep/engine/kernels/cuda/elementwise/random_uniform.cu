@@ -8,7 +8,7 @@ namespace {
 // Thread i writes four adjacent elements, which share a block of random words.
 struct Draw {
   uint64_t draw;
-  const StepInfo* step;
+  const RandomContext* step;
   float* y;
   int64_t columns, groups;  // of one observation; a group has up to four elements
 
