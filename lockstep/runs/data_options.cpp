@@ -139,4 +139,10 @@ void check_options_of_texts(const JobData& data) {
   if (data.header != JobData().header) refuse_option("header", "texts");
 }
 
+void check_folds(const JobData& data) {
+  if (data.folds > 0 || data.fold == JobData().fold) return;
+  throw InvalidArgument("[data] fold = " + std::to_string(data.fold) + " needs folds",
+                        "folds is the number of parts, of which part number fold is validated");
+}
+
 }  // namespace lockstep

@@ -24,5 +24,7 @@ void check_options_of_tables(const JobData& data);
 void check_options_of_sequences(const JobData& data);
 // Of texts.
 void check_options_of_texts(const JobData& data);
+// Of any data.
+void check_folds(const JobData& data);
 
 }  // namespace lockstep

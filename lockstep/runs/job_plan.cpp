@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "lockstep/base/counted.h"
@@ -23,6 +24,7 @@
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/iteration/shard_sizes.h"
 #include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/options/unused_options.h"
 
 namespace lockstep {
 namespace {
@@ -213,6 +215,57 @@ void add_notices_of_freezing(const JobPlan& plan, std::vector<std::string>& noti
                     list_of_some(fresh, 6));
 }
 
+// What a layer gives that is not a distribution over classes, by its type.
+bool gives_no_probabilities(const std::string& type) {
+  static const std::set<std::string> types{"batch_normalization",
+                                           "channel_normalization",
+                                           "clipped_relu",
+                                           "elu",
+                                           "fully_connected",
+                                           "gelu",
+                                           "gru",
+                                           "hard_sigmoid",
+                                           "hard_swish",
+                                           "layer_normalization",
+                                           "leaky_relu",
+                                           "lstm",
+                                           "relu",
+                                           "rms_normalization",
+                                           "rnn",
+                                           "self_attention",
+                                           "sigmoid",
+                                           "softplus",
+                                           "swish",
+                                           "tanh"};
+  return types.contains(type) || type.find("convolution") != std::string::npos;
+}
+
+// Losses of probabilities after layers that do not give any, or after those that are added anyway.
+void add_notices_of_losses(const nlohmann::ordered_json& network,
+                           std::vector<std::string>& notices) {
+  const auto& layers = network["layers"];
+  const auto& last = layers.back();
+  if (last["type"] == OutputsOptions::kType) {
+    for (size_t k = 0; k < last["inputs"].size(); ++k) {
+      for (const auto& layer : layers) {
+        if (layer["name"] != last["inputs"][k] || layer["type"] != SoftmaxOptions::kType) continue;
+        if (last["losses"][k] != "cross_entropy") continue;
+        notices.push_back("the output `" + layer["name"].get<std::string>() +
+                          "` ends in softmax, and its loss cross_entropy adds another one: name "
+                          "the layer before it in outputs");
+      }
+    }
+    return;
+  }
+  if (network.value("loss", "") != "cross_entropy") return;
+  const auto type = last["type"].get<std::string>();
+  if (!gives_no_probabilities(type)) return;
+  notices.push_back("the loss cross_entropy takes probabilities, but the network ends in `" +
+                    last["name"].get<std::string>() + "` (" + type +
+                    "): a last layer { type = \"softmax\" } makes them, and its loss is computed "
+                    "from the scores");
+}
+
 }  // namespace
 
 std::vector<std::string> JobPlan::notices() const {
@@ -256,6 +309,8 @@ std::vector<std::string> JobPlan::own_notices() const {
       add(following, name);
     }
   }
+  add_notices_of_losses(description, all);
+  for (std::string& text : unused_options(job.training)) all.push_back(std::move(text));
   add_notices_of_freezing(*this, all);
   if (!initial_model.empty() && !inputs.empty()) {
     all.push_back(

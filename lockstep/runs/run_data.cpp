@@ -264,6 +264,7 @@ std::string data_key(const Job& job, const TableColumns& columns) {
 
 RunData open_new_data(const Job& job, const std::function<bool()>& stop,
                       const TableColumns& columns) {
+  check_folds(job.data);
   const Network built = build_network(job);
   if (takes_text(built)) {
     return classifies_texts(built) ? open_labeled_texts(job, columns)

@@ -250,7 +250,20 @@ void Training::validate() {
     keep_best(v);
   }
   notify([&](TrainingObserver& o) { o.validation(v); });
+  say_undefined(v);
   evaluated_ = true;
+}
+
+void Training::say_undefined(const ValidationRecord& v) {
+  const bool loss = !std::isfinite(v.loss);
+  if (said_undefined_ || (!loss && std::isfinite(objective_.of(v)))) return;
+  said_undefined_ = true;
+  notify([&](TrainingObserver& o) {
+    o.notice((loss ? "the validation loss" : "the objective " + objective_.metric()) +
+             " of iteration " + std::to_string(v.iteration) +
+             " is not a finite number: such a validation is not better than any other" +
+             (loss ? "" : "; is it defined for the validation data? (auc needs several classes)"));
+  });
 }
 
 void Training::check_values() {

@@ -96,6 +96,9 @@ class Training {
 
   void validate();
 
+  // Says once that a validation cannot be compared with others.
+  void say_undefined(const ValidationRecord& v);
+
   // A training whose values have overflowed ends before they are saved: its loss may stay finite.
   void check_values();
 
@@ -137,7 +140,7 @@ class Training {
   int64_t saved_iteration_ = -1;
   int64_t kept_iteration_ = 0;  // of the newest checkpoint
   int64_t checked_ = 0;         // the last iteration whose values are known to be finite
-  bool evaluated_ = false, saved_ = false, out_of_time_ = false;
+  bool evaluated_ = false, saved_ = false, out_of_time_ = false, said_undefined_ = false;
   double timed_seconds_ = 0;
   double timed_observations_ = 0, timed_steps_ = 0;
   TrainingResult result_;

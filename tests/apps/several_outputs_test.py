@@ -138,6 +138,24 @@ metrics = {metrics}
         self.assertAlmostEqual(result["loss"], loss / len(rows), delta=1e-4 * result["loss"])
         return accuracy, rmse
 
+    def test_outputs_that_do_not_fit_their_columns_are_refused(self):
+        def values(i, row):
+            return {"kind": "old" if row["age"] > 60 else "big", "cheap": int(row["price"] < 5)}
+
+        self.table(order=("rooms", "age", "city", "price", "kind"), values=values)
+        swapped = 'outputs = [{ layer = "kind", loss = "cross_entropy" }, { layer = "price" }]'
+        error = self.refuse("train", self.heads(2, swapped), "--check")
+        self.assertIn("the outputs do not fit the target columns: kind: price, kind=big; price: kind=old, which "
+                      "divides the classes of `kind`", error)
+        self.assertIn("outputs take the columns of target_columns in order", error)
+        # A number under a loss of classes: its probability would be 1.
+        self.table(order=("rooms", "age", "city", "price", "cheap"), values=values)
+        job = self.HEADS.format(units=1, outputs=self.OUTPUTS, metrics="[]").replace('"price", "kind"]', '"price", "cheap"]')
+        self.put("one.toml", job.replace('categories = "kind"\n', ""))
+        error = self.refuse("train", "one.toml", "--check")
+        self.assertIn("the output `kind` has the loss cross_entropy, but one number", error)
+        self.assertIn("binary_cross_entropy", error)
+
     def test_an_output_has_several_numbers(self):
         self.table(order=("rooms", "age", "price", "double"), rows=60)
         outputs = 'outputs = [{ layer = "money" }]'

@@ -532,6 +532,42 @@ TEST_F(Images, ClassWeightsMayBeBalanced) {
       run_job(job({"data.resize=true", "class_weights=balanced", "max_epochs=3"}), resumed));
 }
 
+TEST_F(Images, OptionsWithoutEffectAreSaid) {
+  const auto notices = [&](const std::vector<std::string>& settings) {
+    std::string all;
+    for (const std::string& text : plan_job(job(settings)).own_notices()) all += text + "\n";
+    return all;
+  };
+  const std::string usual = notices({"resize=true"});
+  EXPECT_FALSE(testing::contains(usual, "has no effect"));
+  const std::string others =
+      notices({"resize=true", "solver=adam", "momentum=0.5", "nesterov=true", "drop_factor=0.5",
+               "gradient_threshold_method=global-l2norm"});
+  for (const char* name : {"momentum", "nesterov", "drop_factor", "gradient_threshold_method"}) {
+    EXPECT_CONTAINS(others, std::string(name) + " has no effect");
+  }
+  EXPECT_CONTAINS(others, "momentum has no effect: it is for the solver sgdm");
+  EXPECT_FALSE(testing::contains(
+      notices({"resize=true", "learning_rate_schedule=piecewise", "drop_factor=0.5"}),
+      "has no effect"));
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
+                    plan_job(job({"resize=true", "data.fold=2"}));
+                  }),
+                  "[data] fold = 2 needs folds");
+}
+
+TEST_F(Images, ALossOfProbabilitiesWithoutSoftmaxIsSaid) {
+  std::string text = classifier;
+  const std::string end = ",\n  { type = \"softmax\" } ]";
+  ASSERT_TRUE(testing::contains(text, end));
+  text.replace(text.find(end), end.size(), " ]");
+  write("job.toml", text);
+  std::string all;
+  for (const std::string& notice : plan_job(job({"resize=true"})).own_notices()) all += notice;
+  EXPECT_CONTAINS(all, "the loss cross_entropy takes probabilities, but the network ends in `");
+  EXPECT_CONTAINS(all, "(fully_connected): a last layer { type = \"softmax\" } makes them");
+}
+
 TEST_F(Images, WeightsByPositionOfNumbersThatAreOutOfOrderAreDoubtful) {
   std::filesystem::rename(folder + "/digits/1", folder + "/digits/10");
   const auto notices = [&](const std::string& weights) {

@@ -322,6 +322,64 @@ void check_changes(const TrainingData& data) {
                         "a random resized crop is one at a random place, too");
 }
 
+namespace {
+
+// The column of texts of which a name is `column=text`, or the name.
+std::string column_of(const std::string& name) { return name.substr(0, name.find('=')); }
+
+// "k: kind=big, kind=small; p: price"
+std::string text_of_parts(const std::vector<NetworkPart>& parts,
+                          const std::vector<std::string>& columns) {
+  std::string text;
+  for (const NetworkPart& part : parts) {
+    const auto first = columns.begin() + part.first;
+    text += (text.empty() ? "" : "; ") + part.name + ": " +
+            list_of_some({first, first + part.count}, 6);
+  }
+  return text;
+}
+
+// Several outputs take the columns of the targets in order, so a wrong order shows in what they
+// get.
+void check_parts(const Network& network, const ValueSpec& target) {
+  const std::vector<NetworkPart> parts = network_parts(network);
+  for (const NetworkPart& part : parts) {
+    if (!takes_labels(part.loss) || part.count > 1) continue;
+    throw InvalidArgument(
+        "[training] the output `" + part.name + "` has the loss " + part.loss +
+            ", but one number, whose probability would always be 1",
+        "name the column of its classes in categories and give the layer a unit for each class, or "
+        "end it in sigmoid and set its loss to binary_cross_entropy(output, target)");
+  }
+  const std::vector<std::string>& columns = target.columns;
+  if (parts.empty() || columns.empty()) return;
+  const char* const hint =
+      "outputs take the columns of target_columns in order: give both in the same order, and name "
+      "columns of classes in categories";
+  for (const NetworkPart& part : parts) {
+    const auto first = static_cast<size_t>(part.first),
+               end = first + static_cast<size_t>(part.count);
+    const std::string& name = columns.at(first);
+    const std::string column = column_of(name);
+    // A column of classes that ends in another output, or that shares one with other columns.
+    const bool cut = end < columns.size() && columns[end].find('=') != std::string::npos &&
+                     column_of(columns[end]) == column_of(columns[end - 1]);
+    bool mixed = false;
+    for (size_t i = first; i < end && takes_labels(part.loss); ++i) {
+      mixed |= column_of(columns[i]) != column &&
+               (columns[i].find('=') != std::string::npos || name.find('=') != std::string::npos);
+    }
+    if (!cut && !mixed) continue;
+    throw InvalidArgument(
+        "[training] the outputs do not fit the target columns: " + text_of_parts(parts, columns) +
+            (cut ? ", which divides the classes of `" + column_of(columns[end]) + "`"
+                 : ", where " + part.name + " has the loss " + part.loss),
+        hint);
+  }
+}
+
+}  // namespace
+
 void check_fits(const Network& network, const Datastore& data, const DatastorePtr& targets) {
   const auto shapes = network.output_shapes();
   if (shapes.size() != 1) {
@@ -349,7 +407,9 @@ void check_fits(const Network& network, const Datastore& data, const DatastorePt
   check_loss_of(network);
   const NetworkValue output = network.outputs().at(0);
   if (target->kind == ValueKind::array) {
-    if (output.shape == target->shape && output.sequence == target->sequence) return;
+    if (output.shape == target->shape && output.sequence == target->sequence) {
+      return check_parts(network, *target);
+    }
     const NetworkValue given{{}, target->shape, target->sequence};
     throw InvalidArgument("[training] the targets (" + (targets ? *targets : data).describe() +
                           ") are of " + given.to_string() + ", but the network's output is of " +
