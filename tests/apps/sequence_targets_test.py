@@ -6,8 +6,10 @@ usage: sequence_targets_test.py PATH_OF_LOCKSTEP [unittest options]
 
 import json
 import math
+import pathlib
 import unittest
 
+from predict_test import read_npy
 from support import CommandTest
 
 JOB = """
@@ -119,6 +121,19 @@ class SequenceTargets(CommandTest):
         self.assertIn("`force`", said)
         said = self.refuse("train", self.job('target_columns = ["x", "y", "force"]'), "--check")
         self.assertIn("no inputs", said)
+
+    def test_each_sequence_has_an_array_of_its_steps(self):
+        self.waves(order=("x", "y"))
+        self.succeed("train", self.job('targets = "next_step"', units=2, epochs=1), "--out", "run")
+        self.succeed("predict", "run", "waves", "--arrays", "--out", "arrays")
+        found = self.predicted("waves")
+        self.assertEqual(len(found), 20)
+        for name, steps in found.items():
+            shape, values = read_npy(self.folder / "arrays" / (pathlib.Path(name).stem + ".npy"))
+            self.assertEqual(shape, (len(steps), 2), name)
+            for value, printed in zip(values, sum((step["outputs"] for step in steps), [])):
+                self.assertAlmostEqual(value, printed, places=5)
+        self.assertIn("outputs are arrays of steps x 2", self.refuse("predict", "run", "waves", "--arrays"))
 
     def test_the_next_step_is_the_target(self):
         self.waves(order=("x", "y"))

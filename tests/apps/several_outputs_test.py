@@ -9,6 +9,7 @@ import math
 import unittest
 
 from houses import HouseTest
+from predict_test import read_npy
 
 
 class SeveralOutputs(HouseTest):
@@ -353,6 +354,9 @@ metrics = ["force: rmse", "way: accuracy"]
         accuracy, rmse = self.check_metrics(result, ("force", "way"), rows, scale[0], 2)
         self.assertGreater(accuracy, 0.9)
         self.assertLess(rmse, 100)
+        self.succeed("predict", "run", "test", "--arrays", "--out", "arrays")
+        for i in range(7):  # all outputs of a step side by side
+            self.assertEqual(read_npy(self.folder / f"arrays/{i:02}.npy")[0], (6 + 5 * i % 13, 3))
         # Files without targets, in another order, and without names.
         for columns, header in (((1, 0), True), ((3, 1, 0), True), ((0, 1), False)):
             self.waves("bare", 7, columns, header)

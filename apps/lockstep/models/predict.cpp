@@ -26,6 +26,7 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/images/pixel_labels.h"
 #include "lockstep/engine/nn/loss.h"
+#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/runs/sources/data_source.h"
 #include "lockstep/runs/sources/text_source.h"
 #include "lockstep/storage/object_store.h"
@@ -232,16 +233,24 @@ void write_files(const PredictArguments& a, const std::vector<std::string>& path
   }
 }
 
-// Writes outputs as images (PNG) or arrays (.npy).
-void write_outputs(const PredictArguments& a, const Shape& shape, const Tolerant& images,
+// Writes outputs as images (PNG) or arrays (.npy); results by step as one array for each sequence.
+void write_outputs(const PredictArguments& a, const NetworkValue& output, const Tolerant& images,
                    const std::vector<float>& values) {
-  const bool arrays = a.arrays || !is_image(shape);
+  const Shape& shape = output.shape;
+  const bool arrays = a.arrays || output.sequence || !is_image(shape);
   const std::string what =
-      arrays ? "'s outputs are arrays of " + shape.to_string() : " outputs images";
+      arrays ? "'s outputs are arrays of " + output.to_string() : " outputs images";
   const auto paths = output_paths(a, what, arrays ? ".npy" : ".png", images);
+  std::vector<int64_t> first(1, 0);  // rows of `values` before those of each observation
+  for (int64_t i = 0; i < images.size(); ++i) {
+    first.push_back(first.back() + (output.sequence ? images.steps(i, 0).value_or(0) : 1));
+  }
   write_files(a, paths, arrays ? "array" : "image", images, [&](int64_t i) {
-    const float* const output = values.data() + i * shape.elements();
-    return arrays ? encode_npy(output, shape) : encode_png(image_of(output, shape));
+    const auto k = static_cast<size_t>(i);
+    const float* const own = values.data() + first[k] * shape.elements();
+    if (!arrays) return encode_png(image_of(own, shape));
+    if (!output.sequence) return encode_npy(own, shape);
+    return encode_npy(own, shape_of_dims({first[k + 1] - first[k]}, shape.dims(), 0));
   });
 }
 
@@ -402,12 +411,13 @@ int predict_command(const PredictArguments& given) {
   notes.print_new({tolerant});
   const std::vector<UnreadableImage> skipped = tolerant->skipped();
   if (std::ssize(skipped) == tolerant->size()) tolerant->refuse();
-  const Shape shape = model.network.output_shapes().at(0);
+  const NetworkValue output = model.network.outputs().at(0);
+  const Shape& shape = output.shape;
   const auto outputs = static_cast<size_t>(shape.elements());
   const bool classes = model.classes.size() == outputs;
   const bool unnamed = model.classes.empty() && takes_labels(model.network.loss());
   if (a.arrays || (shape.rank() > 1 && shape.elements() > shape[0] && !classes)) {
-    write_outputs(a, shape, *tolerant, values);
+    write_outputs(a, output, *tolerant, values);
   } else if (unnamed || classes) {
     print_classes(a, model, *tolerant, values);
   } else {
