@@ -66,6 +66,8 @@ std::vector<std::vector<ChannelSummary>> Training::read_all() {
     }
     notify([&](TrainingObserver& o) { o.preparing(done, total); });
   });
+  // A loss of the user need not run the layers that combine sequences.
+  if (!data_.loss) check_combined(network_, *images_.training);
   listings_ = read.listings;
   // The datastores tell again what they know without reading.
   const std::vector<std::string> known = notices_of(data_);

@@ -234,6 +234,33 @@ TEST(SequenceTraining, RefusesWhatDoesNotFit) {
                        "steps");
 }
 
+// Those whose longest sequences agree were combined all the same.
+TEST(SequenceTraining, CombinedSequencesHaveEqualLengths) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < kSequences; ++i) labels.push_back(i % 2);
+  std::vector<Array> reversed = sequences();
+  std::ranges::reverse(reversed);
+  const DatastorePtr first = sequence_datastore(sequences(), {.labels = labels});
+  const DatastorePtr data = combine({first, sequence_datastore(std::move(reversed))});
+  for (const LayerPtr& layer : {addition(), concatenation()}) {
+    Network network;
+    network.add(sequence_input({.channels = kChannels, .normalization = "none"}), "p");
+    network.add(sequence_input({.channels = kChannels, .normalization = "none"}), "q");
+    network.add(layer, "both", {"p", "q"});
+    network.add(last_step());
+    network.add(fully_connected({.units = 2}));
+    network.add(softmax());
+    network.initialize(1);
+    const auto says = [](const std::function<void()>& use) {
+      const std::string message = message_of<InvalidArgument>(use);
+      testing::expect_says(message, "[both] its inputs are sequences of different lengths: ");
+      testing::expect_says(message, "in `p`, but ");
+    };
+    says([&] { train(network, {.training = data}, sequence_options(1)); });
+    says([&] { evaluate(network, data, {.threads = 2}); });
+  }
+}
+
 // The message was about shapes of arrays.
 TEST(SequenceTraining, LabelsByStepAsTargetsOfTheirOwnAreRefused) {
   const DatastorePtr labels = step_labels(testing::signal_tags(kSequences));

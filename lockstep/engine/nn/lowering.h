@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,21 @@ struct LoweredOutput {
   double weight = 1;
 };
 
+// Two inputs of a network that a layer combines step by step, so that both sequences of an
+// observation have as many steps.
+struct CombinedSequences {
+  std::string layer, names[2];
+  size_t inputs[2] = {};     // their numbers
+  size_t sequences[2] = {};  // among the inputs that are sequences
+
+  // Throws InvalidArgument for different lengths. `of`: names the observation.
+  void check(int64_t first, int64_t second, const std::string& of) const;
+};
+
+// Throws InvalidArgument, naming the observation by its row, unless combined sequences have equal
+// lengths. `lengths`: of the inputs that are sequences, in order, n numbers of i32.
+void check_combined(std::span<const CombinedSequences> combined, std::span<const Tensor> lengths);
+
 // A network lowered to a graph of ops for a number of observations.
 struct LoweredNetwork {
   Graph graph;
@@ -75,6 +91,11 @@ struct LoweredNetwork {
   // Batch normalizations with given statistics whose rows are the steps of sequences: number of the
   // node, and the value of the lengths.
   std::map<size_t, int> normalized_steps;
+  std::vector<CombinedSequences> combined;
+
+  // Of a layer that is applied to each step of several inputs.
+  void note_combined(const LayerNode& node, std::span<const LoweredValue> values,
+                     const std::vector<NetworkValue>& network_inputs);
 
   // Of a layer whose nodes begin with number `first`, and the lengths of its input.
   void note_normalized_steps(const Layer& layer, size_t first, int lengths);

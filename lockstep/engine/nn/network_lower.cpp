@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
@@ -27,6 +28,52 @@ void LoweredNetwork::note_normalized_steps(const Layer& layer, size_t first, int
   if (lengths < 0 || layer.type() != BatchNormalizationOptions::kType) return;
   for (size_t node = first; node < graph.nodes().size(); ++node) {
     if (graph.nodes()[node].op->type() == "batch_normalization") normalized_steps[node] = lengths;
+  }
+}
+
+void LoweredNetwork::note_combined(const LayerNode& node, std::span<const LoweredValue> values,
+                                   const std::vector<NetworkValue>& network_inputs) {
+  if (node.layer->takes_sequences()) return;
+  const auto number_of = [&](const LoweredValue& value) {
+    const auto found = std::ranges::find(input_lengths, value.lengths);
+    return static_cast<size_t>(found - input_lengths.begin());
+  };
+  const auto sequences_before = [&](size_t k) {
+    return static_cast<size_t>(std::count_if(input_lengths.begin(),
+                                             input_lengths.begin() + static_cast<ptrdiff_t>(k),
+                                             [](int lengths) { return lengths >= 0; }));
+  };
+  std::optional<size_t> first;
+  for (const LoweredValue& value : values) {
+    if (value.lengths < 0) continue;
+    const size_t k = number_of(value);
+    if (k == input_lengths.size()) continue;  // a layer has computed these lengths
+    if (!first) first = k;
+    if (k == *first) continue;
+    combined.push_back({node.name,
+                        {network_inputs[*first].name, network_inputs[k].name},
+                        {*first, k},
+                        {sequences_before(*first), sequences_before(k)}});
+  }
+}
+
+void CombinedSequences::check(int64_t first, int64_t second, const std::string& of) const {
+  if (first == second) return;
+  throw InvalidArgument("[" + layer + "] its inputs are sequences of different lengths: " + of +
+                            " has " + counted(first, "step") + " in `" + names[0] + "`, but " +
+                            std::to_string(second) + " in `" + names[1] + "`",
+                        "layers combine sequences step by step: give both as many steps, or "
+                        "combine one result for each, such as that of last_step");
+}
+
+void check_combined(std::span<const CombinedSequences> combined, std::span<const Tensor> lengths) {
+  for (const CombinedSequences& pair : combined) {
+    const Tensor first = lengths[pair.sequences[0]].to({}),
+                 second = lengths[pair.sequences[1]].to({});
+    for (int64_t i = 0; i < first.shape()[0]; ++i) {
+      pair.check(first.data<int32_t>()[i], second.data<int32_t>()[i],
+                 "observation " + std::to_string(i + 1));
+    }
   }
 }
 
@@ -74,6 +121,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
       out.input_lengths.push_back(found->second.lengths);
     }
   }
+  const std::vector<NetworkValue> network_inputs = this->inputs();
   const int earlier = options.in_pieces ? out.graph.add_input({n}, DType::i32) : -1;
   if (earlier >= 0) out.earlier = out.graph.values()[static_cast<size_t>(earlier)].slot;
   for (size_t i : a.order) {
@@ -94,6 +142,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
          options.carry ? &out.carries : nullptr, a.outputs[i].sequence, earlier, options.capacity},
         inputs);
     out.note_normalized_steps(*node.layer, before, inputs[0].lengths);
+    out.note_combined(node, inputs, network_inputs);
   }
   for (size_t i : results) {
     const LoweredValue& value = values.at(state_->layers[i].name);

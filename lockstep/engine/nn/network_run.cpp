@@ -179,6 +179,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   made->statistics = lowered.mark_statistics();
   made->carries = lowered.mark_carries();
   made->lengths = lowered.length_inputs();
+  made->combined = lowered.combined;
   made->earlier = lowered.earlier;
   made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
   const size_t most = options.steps.empty() ? State::kMostPlans : State::kMostPlansOfSequences;
@@ -222,6 +223,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   const std::shared_ptr<NetworkPlan> mine =
       plan_for(n, {options.training, types, options.outputs, options.carry, steps},
                options.precision, record);
+  check_combined(mine->combined, lengths);
   if (!mine->draws.empty() && options.step == RandomContext{}) {
     throw InvalidArgument("[network] layer \"" + mine->draws +
                               "\" draws random numbers, and ForwardOptions::step is not given",

@@ -27,7 +27,8 @@ struct NetworkPlan {
   std::vector<MovingStatistics> statistics;
   std::vector<Carry> carries;
   std::vector<int> lengths;  // numbers of the inputs for lengths
-  int earlier = -1;          // number of the input for the numbers of earlier steps; -1: none
+  std::vector<CombinedSequences> combined;
+  int earlier = -1;  // number of the input for the numbers of earlier steps; -1: none
   Mutex mutex;
   std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
   std::vector<Shape> outputs;  // shapes with all observations

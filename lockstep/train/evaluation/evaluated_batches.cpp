@@ -14,6 +14,7 @@
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/sequences.h"
 #include "lockstep/train/evaluation/device_batches.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/programs/shard.h"
 
 namespace lockstep {
@@ -95,6 +96,8 @@ void EvaluatedBatches::measure_sequences() {
     longest_.push_back(inputs[k].sequence ? std::max<int64_t>(longest, 1) : 0);
     lengths_ += inputs[k].sequence ? 1 : 0;
   }
+  // Before the network is lowered for the longest of each input, which may differ.
+  check_combined(network_, *data_.images);
 }
 
 ShardShape EvaluatedBatches::shape_of(int64_t observation) const {

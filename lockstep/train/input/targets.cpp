@@ -10,6 +10,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/loss.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/input/pixel_targets.h"
 #include "lockstep/train/input/target_scaling.h"
 
@@ -379,6 +380,16 @@ void check_parts(const Network& network, const ValueSpec& target) {
 }
 
 }  // namespace
+
+void check_combined(const Network& network, const ExampleCache& data) {
+  if (std::ranges::count(network.inputs(), true, &NetworkValue::sequence) < 2) return;
+  for (const CombinedSequences& pair : network.lower(1, {}).combined) {
+    for (int64_t i = 0; i < data.size(); ++i) {
+      const int64_t first = data.steps(i, pair.inputs[0]), second = data.steps(i, pair.inputs[1]);
+      if (first != second) pair.check(first, second, data.store()->name(i));
+    }
+  }
+}
 
 void check_fits(const Network& network, const Datastore& data, const DatastorePtr& targets) {
   const auto shapes = network.output_shapes();

@@ -72,6 +72,10 @@ void check_changes(const TrainingData& data);
 // labels: it needs one output of the right size and a suitable loss.
 void check_fits(const Network& network, const Datastore& data, const DatastorePtr& targets);
 
+// Throws InvalidArgument, naming the observation, unless sequences that a layer of the network
+// combines step by step have equal lengths.
+void check_combined(const Network& network, const ExampleCache& data);
+
 // One of several results of a network: elements of its output.
 struct NetworkPart {
   std::string name, loss;  // of its layer

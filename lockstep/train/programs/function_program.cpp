@@ -261,6 +261,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   made.statistics = lowered.mark_statistics();
   made.carries = lowered.mark_carries();
   made.lengths = lowered.length_inputs();
+  made.combined = lowered.combined;
   const kernels::ThreadChoice settings(options_.choice);
   made.plan = std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options,
                                            network_.device());

@@ -161,6 +161,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
     std::vector<MovingStatistics> statistics;
     std::vector<Carry> carries;
     std::vector<int> lengths;  // numbers of the inputs for lengths
+    std::vector<CombinedSequences> combined;
     std::shared_ptr<const NetworkFunction> function;
     std::exception_ptr refused;  // by require_values_to_normalize(); thrown where it is run
   };

@@ -103,6 +103,7 @@ std::shared_ptr<const Plan> ShardPlans::compiled(const ShardShape& shape, bool b
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   statistics_ = lowered.mark_statistics();
   carries_ = lowered.mark_carries();
+  combined_ = lowered.combined;
   most_rows_ = std::max(most_rows_, bundle ? 0 : size);
   describe(lowered, loss.target, types);
   Unchanging unchanging;
@@ -231,6 +232,13 @@ std::vector<RowsOf> batch_arrays(const MiniBatch& batch, const ShardPlans& plans
     found[k] = {array->bytes.data(), wanted.bytes(), sequence ? array->offsets.data() : nullptr};
     if (sequence && target) {
       check_lengths(batch, found[static_cast<size_t>(wanted.sequence)], found[k], wanted.name);
+    }
+  }
+  for (const CombinedSequences& pair : plans.combined()) {
+    const RowsOf &first = found[pair.inputs[0]], &second = found[pair.inputs[1]];
+    for (int64_t i = 0; i < batch.size(); ++i) {
+      pair.check(first.length(i), second.length(i),
+                 "observation " + std::to_string(batch.observations[static_cast<size_t>(i)]));
     }
   }
   return found;

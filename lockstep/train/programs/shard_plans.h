@@ -99,6 +99,7 @@ class ShardPlans {
   bool sequences() const { return first_carry() > inputs_; }
   // The input with the steps of the output, if that is a sequence, else -1.
   int output_sequence() const { return arrays_.back().sequence; }
+  const std::vector<CombinedSequences>& combined() const { return combined_; }
   // The states by row that the network carries; their outputs are those of the plans.
   const std::vector<Carry>& carries() const { return carries_; }
   // Number of elements of all states of a row.
@@ -138,6 +139,7 @@ class ShardPlans {
   int64_t outputs_ = 0, pixels_ = 0;
   std::vector<MovingStatistics> statistics_;
   std::vector<Carry> carries_;
+  std::vector<CombinedSequences> combined_;
   int64_t most_rows_ = 0;
 };
 

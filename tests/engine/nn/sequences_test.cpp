@@ -266,6 +266,28 @@ TEST(Sequences, RefuseWhatDoesNotFit) {
   expect_says(message_of<InvalidArgument>([&] { mixed.check(); }), "input 2 is not");
 }
 
+// Only the longest sequences were compared.
+TEST(Sequences, AreNotCombinedWithOthersOfOtherLengths) {
+  Network network;
+  network.add(sequence_input({.channels = 3, .normalization = "none"}), "p");
+  network.add(sequence_input({.channels = 3, .normalization = "none"}), "q");
+  network.add(gru({.units = 2}), "states", {"q"});
+  network.add(concatenation(), "both", {"p", "states"});
+  network.initialize(1);
+  const Tensor x = numbers({2, 4, 3});
+  const auto run = [&](const std::vector<int32_t>& p, const std::vector<int32_t>& q,
+                       std::vector<std::string> outputs = {}) {
+    network.forward({x, x}, {.outputs = outputs, .lengths = {lengths_of(p), lengths_of(q)}});
+  };
+  run({4, 2}, {4, 2});
+  run({4, 2}, {2, 4}, {"states"});
+  expect_says(message_of<InvalidArgument>([&] {
+                run({4, 2}, {4, 3});
+              }),
+              "[both] its inputs are sequences of different lengths: observation 2 has 2 steps in "
+              "`p`, but 3 in `q`");
+}
+
 // Its parameter grows with the sequence.
 struct PositionWeights {
   static constexpr const char* kType = "position_weights";
