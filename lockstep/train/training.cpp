@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/train/evaluation/evaluation.h"
 #include "lockstep/train/loop/population_statistics.h"
 #include "lockstep/train/optimizer/averaged_solver.h"
 #include "lockstep/train/state/receipt.h"
@@ -250,19 +252,19 @@ void Training::validate() {
     keep_best(v);
   }
   notify([&](TrainingObserver& o) { o.validation(v); });
-  say_undefined(v);
+  say_undefined(v, loss_not_finite(e));
   evaluated_ = true;
 }
 
-void Training::say_undefined(const ValidationRecord& v) {
-  const bool loss = !std::isfinite(v.loss);
-  if (said_undefined_ || (!loss && std::isfinite(objective_.of(v)))) return;
+void Training::say_undefined(const ValidationRecord& v, const std::string& loss) {
+  if (said_undefined_ || (loss.empty() && std::isfinite(objective_.of(v)))) return;
   said_undefined_ = true;
   notify([&](TrainingObserver& o) {
-    o.notice((loss ? "the validation loss" : "the objective " + objective_.metric()) +
-             " of iteration " + std::to_string(v.iteration) +
-             " is not a finite number: such a validation is not better than any other" +
-             (loss ? "" : "; is it defined for the validation data? (auc needs several classes)"));
+    o.notice("validation after iteration " + std::to_string(v.iteration) + ": " +
+             (loss.empty() ? "the objective " + objective_.metric() +
+                                 " is not a finite number, so no other validation is worse; it may "
+                                 "not be defined for the data (auc needs several classes)"
+                           : loss));
   });
 }
 

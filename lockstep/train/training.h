@@ -96,8 +96,8 @@ class Training {
 
   void validate();
 
-  // Says once that a validation cannot be compared with others.
-  void say_undefined(const ValidationRecord& v);
+  // Says once that a validation cannot be compared with others. `loss`: loss_not_finite().
+  void say_undefined(const ValidationRecord& v, const std::string& loss);
 
   // A training whose values have overflowed ends before they are saved: its loss may stay finite.
   void check_values();

@@ -108,6 +108,38 @@ TEST(Evaluation, WithoutObservations) {
   EXPECT_EQ(e.confusion->total(), 0);
 }
 
+// Results that are not numbers went unnoticed.
+TEST(Evaluation, ALossThatIsNotFiniteIsReported) {
+  const auto data = [](float last) {
+    return with_targets(array_datastore(ArrayBlock{4, {1}, {1, 2, 3, last}}),
+                        array_datastore(ArrayBlock{4, {1}, {1, 2, 3, 4}}));
+  };
+  Network network{feature_input({.features = 1, .normalization = "none"}),
+                  fully_connected({.units = 1})};
+  network.set_loss("mean_squared_error");
+  network.initialize(1);
+  TrainingOptions options = small_options();
+  options.mini_batch_size = options.shards.size = 4;
+  options.solver.initial_learning_rate = 1e-6;
+  options.validation.frequency = 1;
+  Recorder recorder;
+  train(network, {.training = data(4), .validation = data(1e38f)}, options,
+        {.observers = {&recorder}});
+  EXPECT_EQ(recorder.validations.size(), 2u);
+  const auto reports = [](const std::vector<std::string>& notices) {
+    return std::ranges::count_if(notices, [](const std::string& text) {
+      return text.find("the loss is inf: ") != text.npos;
+    });
+  };
+  EXPECT_EQ(reports(recorder.notices), 1);
+  std::vector<std::string> notices;
+  const auto notice = [&](const std::string& text) { notices.push_back(text); };
+  evaluate(network, data(4), {.notice = notice});
+  EXPECT_EQ(reports(notices), 0);
+  evaluate(network, data(1e38f), {.notice = notice});
+  EXPECT_EQ(reports(notices), 1);
+}
+
 TEST(Evaluation, AFailingMetricEndsIt) {
   Network network = trained();
   for (const int threads : {1, 3}) {

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <queue>
 
+#include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/layer_builder.h"
+#include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network_state.h"
 
 namespace lockstep {
@@ -60,6 +62,20 @@ std::string problem_text(const InvalidArgument& e, const std::string& remark = {
   std::string text = e.what();
   const std::string more = (e.hint().empty() ? "" : "; " + e.hint()) + remark;
   return text.insert(std::min(text.find('\n'), text.size()), more);
+}
+
+// Tokens of an input that the table of an embedding lacks would have results of NaN. "" if there
+// are none.
+std::string missing_tokens(const Layer& embedding, const Layer& input) {
+  if (embedding.type() != EmbeddingOptions::kType || !input.is_token_input()) return {};
+  const auto tokens = [](const Layer& layer) {
+    return write_layer(layer).value("vocabulary", int64_t{0});
+  };
+  const int64_t has = tokens(embedding), given = tokens(input);
+  if (has >= given) return {};
+  return fmt::format(
+      "[embedding] has {}, but its input gives {}; set its vocabulary to that of the input",
+      counted(has, "token"), given);
 }
 
 // The data that an input layer receives.
@@ -187,6 +203,12 @@ NetworkAnalysis Network::State::analyze(bool in_pieces) const {
       return true;
     };
     if (compare(a.parameters[owner], a.parameters[i])) compare(a.states[owner], a.states[i]);
+  }
+  for (const size_t i : a.order) {
+    if (!sound[i] || layers[i].inputs.size() != 1) continue;
+    const Layer& input = *layers[places.at(layers[i].inputs[0])].layer;
+    const std::string missing = missing_tokens(*layers[i].layer, input);
+    if (!missing.empty()) a.problems.push_back({layers[i].name, missing});
   }
   for (size_t i = 0; i < n; ++i) {
     if (!read[i]) a.output_layers.push_back(i);

@@ -1,6 +1,9 @@
 #include "lockstep/train/evaluation/evaluation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -62,7 +65,17 @@ Evaluation evaluate(Network& network, const DatastorePtr& given,
       network, data, options,
       {metrics_for(options.metrics, options.custom_metrics, problem), options.confusion}, nullptr);
   result.examples = examples_word(*data);
+  const std::string said = loss_not_finite(result);
+  if (options.notice && !said.empty()) options.notice(said);
   return result;
+}
+
+std::string loss_not_finite(const Evaluation& evaluation) {
+  if (evaluation.observations == 0 || std::isfinite(evaluation.loss)) return {};
+  return fmt::format(
+      "the loss is {}: results or targets of some observations are not finite or too large; look "
+      "for numbers in them that the training data does not have",
+      evaluation.loss);
 }
 
 Tensor predict(Network& network, const DatastorePtr& given, const EvaluationOptions& options) {

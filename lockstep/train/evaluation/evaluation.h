@@ -36,7 +36,8 @@ struct EvaluationOptions {
   std::vector<MetricPtr> custom_metrics = {};  // metrics that the user implements
   bool confusion = false;  // also count the predicted classes of each true class
   // Called with each of Datastore::notices() of the data before it is read, such as that the
-  // columns of a table were put into the network's order (see match_columns()).
+  // columns of a table were put into the network's order (see match_columns()). evaluate() calls it
+  // afterwards with loss_not_finite().
   std::function<void(const std::string&)> notice = {};
 };
 
@@ -45,6 +46,10 @@ struct EvaluationOptions {
 // if data, metrics and network do not fit each other, before any image is read.
 Evaluation evaluate(Network& network, const DatastorePtr& data,
                     const EvaluationOptions& options = {});
+
+// What is to be said about a loss that is not finite; "" of other evaluations, and without
+// observations.
+std::string loss_not_finite(const Evaluation& evaluation);
 
 // Outputs (n x output of the network, row-major) for each observation, computed in the same way. Of
 // outputs by step, n is the number of valid steps of all observations, one observation after

@@ -217,6 +217,10 @@ TEST(SequenceLayers, RefuseWhatDoesNotFit) {
               "expected tokens");
   expect_says(problem({feature_input({.features = 3}), lstm({.units = 2})}), "expected a sequence");
   expect_says(problem({token_input({.vocabulary = 5}), gru({.units = 2})}), "expected a sequence");
+  expect_says(problem({token_input({.vocabulary = 26}), embedding({.vocabulary = 20, .units = 2})}),
+              "[embedding] has 20 tokens, but its input gives 26");
+  Network room{token_input({.vocabulary = 20}), embedding({.vocabulary = 26, .units = 2})};
+  room.check();
 }
 
 TEST(SequenceLayers, PoolingNeedsAFixedLength) {
