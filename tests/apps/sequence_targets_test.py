@@ -133,6 +133,9 @@ class SequenceTargets(CommandTest):
             self.assertEqual(shape, (len(steps), 2), name)
             for value, printed in zip(values, sum((step["outputs"] for step in steps), [])):
                 self.assertAlmostEqual(value, printed, places=5)
+        said = self.refuse("predict", "run", "waves", "--out", "printed")
+        self.assertIn("the results of this network are printed", said)
+        self.assertIn("--arrays", said)
         self.assertIn("outputs are arrays of steps x 2", self.refuse("predict", "run", "waves", "--arrays"))
 
     def test_the_next_step_is_the_target(self):

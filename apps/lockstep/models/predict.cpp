@@ -405,18 +405,24 @@ int predict_command(const PredictArguments& given) {
     print_skipped(tolerant->skipped());
     return 0;
   }
+  const NetworkValue output = model.network.outputs().at(0);
+  const Shape& shape = output.shape;
+  const auto outputs = static_cast<size_t>(shape.elements());
+  const bool classes = model.classes.size() == outputs;
+  const bool writes = a.arrays || (shape.rank() > 1 && shape.elements() > shape[0] && !classes);
+  if (!writes && !a.out.empty()) {
+    throw InvalidArgument(
+        "[predict] --out is for images and arrays, but the results of this network are printed",
+        "add --arrays to write them as .npy files, or leave --out out");
+  }
   const std::vector<float> values =
       predict(model.network, reading.watch(tolerant), options).to_vector();
   reading.finish();
   notes.print_new({tolerant});
   const std::vector<UnreadableImage> skipped = tolerant->skipped();
   if (std::ssize(skipped) == tolerant->size()) tolerant->refuse();
-  const NetworkValue output = model.network.outputs().at(0);
-  const Shape& shape = output.shape;
-  const auto outputs = static_cast<size_t>(shape.elements());
-  const bool classes = model.classes.size() == outputs;
   const bool unnamed = model.classes.empty() && takes_labels(model.network.loss());
-  if (a.arrays || (shape.rank() > 1 && shape.elements() > shape[0] && !classes)) {
+  if (writes) {
     write_outputs(a, output, *tolerant, values);
   } else if (unnamed || classes) {
     print_classes(a, model, *tolerant, values);
@@ -439,8 +445,10 @@ void add_predict(Commands& commands) {
       "Columns are separated by tabs. The output images of image-to-image networks are written as "
       "PNG files to the folder --out, and so are the classes of pixels: as label images with a "
       "palette, in the sizes of images that are resized for the network, else of its output. "
-      "Other outputs with spatial or time axes (maps, sequences) are written as "
-      "NumPy arrays. Vectors that are not scores of the classes are printed in full. Of a network "
+      "Other outputs with spatial or time axes (maps, sequences of one length) are written as "
+      "NumPy arrays. Vectors that are not scores of the classes are printed in full; results by "
+      "step have a line for each step. With --arrays all outputs are arrays in --out, those of a "
+      "sequence by step as steps x values. Of a network "
       "with several outputs each has its name, and then its numbers or classes.",
       {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
        {"lockstep predict runs/digits-1 images --top 3",
@@ -467,7 +475,10 @@ void add_predict(Commands& commands) {
       .type_name("NAME");
   add_text_column(sub, a->text_column);
   add_no_header(sub, a->no_header);
-  sub.add_option("--out", a->out, "Folder or address for output images (PNG) and arrays (.npy)")
+  sub.add_option(
+         "--out", a->out,
+         "Folder or address for output images (PNG) and arrays (.npy), where there are some; "
+         "results that are printed need --arrays for it")
       .type_name("DIR")
       .not_empty();
   add_fitting(sub, a->fit, "the network's input");
