@@ -234,6 +234,16 @@ class Texts(CommandTest):
         self.assertEqual(len(losses), 1)
         made = self.succeed("generate", "a.bin.run", "--prompt", "1 2 6", "--length", "5")
         self.assertRegex(made, r"^1 2 6( \d+){5}\n$")
+        # A number a line.
+        self.put("lines.txt", "".join(f"{number}\n" for number in numbers))
+        losses.add(json.loads(self.succeed("evaluate", "a.bin.run", "lines.txt", "--json"))["loss"])
+        self.assertEqual(len(losses), 1)
+        self.put("begin.txt", "1 2\n6\n")
+        begun = self.succeed("generate", "a.bin.run", "--prompt-file", "begin.txt", "--length", "5")
+        self.assertEqual(begun.split(), made.split())
+        self.put("begin.txt", "1 2\n300\n")
+        said = self.refuse("generate", "a.bin.run", "--prompt-file", "begin.txt")
+        self.assertIn("begin.txt line 2, column 1: token 2 is 300, but the vocabulary has 11 tokens", said)
 
     def test_files_of_tokens_that_cannot_be_learned(self):
         self.put("a.bin", struct.pack("<40H", *range(40)))

@@ -53,6 +53,21 @@ TEST(Vocabulary, OfWordsSplitsPunctuationAndLines) {
   EXPECT_EQ(words.decode(TokenNumbers{0, 5, 1, 6}), "The dog\nend");
 }
 
+// Line breaks were refused as unknown words.
+TEST(Vocabulary, OfNumbersTakesAnyWhiteSpace) {
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 11; ++i) tokens.push_back(std::to_string(i));
+  const Vocabulary vocabulary = Vocabulary::of(std::move(tokens), TextUnits::words);
+  EXPECT_EQ(vocabulary.encode("3\n10\r\n\t0  7\n"), (std::vector<int32_t>{3, 10, 0, 7}));
+  const auto message = [&](const char* text) {
+    return testing::message_of<DataError>([&] { vocabulary.encode(text, "n.txt"); });
+  };
+  testing::expect_says(message("1 2\n300"),
+                       "n.txt line 2, column 1: token 2 is 300, but the vocabulary has 11 tokens");
+  testing::expect_says(message("1 two"), "`two` is not a number of a token");
+  testing::expect_says(message("07"), "`07` is not a number of a token");
+}
+
 TEST(Vocabulary, UnknownTokensAreNamedOrReplaced) {
   const Vocabulary known = learned_from("ab\n", {});
   expect_says(message_of<DataError>([&] { known.encode("ab\nac", "x.txt"); }),

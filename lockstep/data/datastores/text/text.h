@@ -43,7 +43,8 @@ class Vocabulary {
   static Vocabulary learn(std::span<const std::string_view> texts,
                           const VocabularyOptions& options = {});
   // Tokens in this order. Throws InvalidArgument, naming it, for one that is empty or there twice,
-  // or is not one character or word; tokens are for characters and words.
+  // or is not one character or word; tokens are for characters and words. The words "0", "1", ...
+  // are of texts of numbers, where any white space separates these.
   static Vocabulary of(std::vector<std::string> tokens, TextUnits units, bool unknown = false);
 
   TextUnits units() const { return units_; }
@@ -70,6 +71,7 @@ class Vocabulary {
  private:
   TextUnits units_ = TextUnits::bytes;
   bool unknown_ = false;
+  bool of_numbers_ = false;  // tokens_[i] is the number i
   std::vector<std::string> tokens_;
   std::map<std::string, int32_t, std::less<>> numbers_;  // none for bytes
 };

@@ -92,6 +92,19 @@ void check_text(std::string_view text, TextUnits units, const std::string& where
 
 std::string shown_token(std::string_view token) { return "`" + printable(token) + "`"; }
 
+// A whole number as std::to_string() writes it.
+bool is_plain_number(std::string_view token) {
+  const bool digits = std::ranges::all_of(token, [](char c) { return c >= '0' && c <= '9'; });
+  return digits && (token.size() == 1 || token.front() != '0');
+}
+
+bool are_numbers(const std::vector<std::string>& tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] != std::to_string(i)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string_view name_of(TextUnits units) { return kUnitNames.at(static_cast<size_t>(units)); }
@@ -135,6 +148,7 @@ Vocabulary Vocabulary::of(std::vector<std::string> tokens, TextUnits units, bool
       refuse(named + " is there twice");
     }
   }
+  made.of_numbers_ = units == TextUnits::words && !unknown && are_numbers(made.tokens_);
   return made;
 }
 
@@ -193,7 +207,18 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text, const std::string
     return encoded;
   }
   for_each_token(text, units_, [&](std::string_view token, size_t at) {
+    if (of_numbers_ && token == "\n") return;
     const auto found = numbers_.find(token);
+    if (found == numbers_.end() && of_numbers_) {
+      const std::string what = is_plain_number(token)
+                                   ? "token " + std::to_string(encoded.size()) + " is " +
+                                         printable(token) + ", but the vocabulary has " +
+                                         counted(size(), "token") + ", counted from 0"
+                                   : shown_token(token) + " is not a number of a token";
+      throw DataError("[vocabulary] " + place_in(text, at, where, first_line) + ": " + what,
+                      "numbers of tokens are 0 to " + std::to_string(size() - 1) +
+                          ", without leading zeros and with white space between them");
+    }
     if (found == numbers_.end() && !unknown_) {
       throw DataError("[vocabulary] " + place_in(text, at, where, first_line) + ": " +
                           shown_token(token) + " is not among the " + counted(size(), "token") +
