@@ -165,6 +165,9 @@ class SequenceTargets(CommandTest):
         self.succeed("train", job, "--out", "run")
         by_folder = self.evaluated("waves", "--targets", "forces")
         self.assertLess(by_folder["loss"], 0.1)
+        said = self.refuse("evaluate", "run", "waves")
+        self.assertIn("learned numbers from a folder of targets", said)
+        self.assertIn("set --targets to a folder", said)
         # The same numbers in columns give the same network.
         self.waves(order=("x", "y", "force"))
         job = self.job('target_columns = "force"\nvalidation_fraction = 0.2', epochs=40, name="columns.toml")

@@ -72,6 +72,11 @@ class SequencesOfModel {
   SequencesOfModel(const Model& model, const EvaluateArguments& a) : model_(model) {
     if (takes_text(model.network) || !takes_only_sequences(model.network)) return;
     targets_ = targets_of_model(model, {.label_column = a.label_column, .targets = a.targets});
+    if (targets_.any() || takes_labels(model.network.loss())) return;
+    throw InvalidArgument(
+        "[evaluate] the network learned numbers from a folder of targets, whose name the model "
+        "does not keep",
+        "set --targets to a folder with a file of the same name for each sequence");
   }
   bool have_targets() const { return targets_.any(); }
   StepTargets by_step() const {
