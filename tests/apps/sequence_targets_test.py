@@ -7,6 +7,7 @@ usage: sequence_targets_test.py PATH_OF_LOCKSTEP [unittest options]
 import json
 import math
 import pathlib
+import struct
 import unittest
 
 from predict_test import read_npy
@@ -157,6 +158,57 @@ class SequenceTargets(CommandTest):
         self.assertAlmostEqual(loss, sum(squares) / len(squares), places=5)
         self.put("waves/00.csv", "x,y\n1,2\n")
         self.assertIn("00.csv has one step", self.refuse("train", job, "--check"))
+
+    def test_the_page_of_models_has_the_gates_of_recurrent_layers(self):
+        self.waves(order=("x", "y"))
+        job = self.job('targets = "next_step"', units=2, epochs=2)
+        for cell in ("lstm", "gru"):
+            text = (self.folder / job).read_text(encoding="utf-8").replace('"lstm"', f'"{cell}"')
+            self.put(f"{cell}.toml", text)
+            self.succeed("train", f"{cell}.toml", "--out", cell, "--quiet")
+            steps = [[float(x) for x in line.split(",")]
+                     for line in (self.folder / "waves/03.csv").read_text(encoding="utf-8").split()[1:]]
+            printed = json.loads(self.succeed("predict", cell, "waves/03.csv", "--json"))["predictions"]
+            for mine, entry in zip(self.by_the_page(cell, steps), printed, strict=True):
+                for a, b in zip(mine, entry["outputs"], strict=True):
+                    self.assertAlmostEqual(a, b, places=4, msg=cell)
+
+    def by_the_page(self, cell, steps):
+        """The results of a network of one recurrent layer, by the formulas of docs/model-file.md."""
+        data = (self.folder / cell / "model.safetensors").read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + size])
+
+        def of(name):
+            begin, end = header[name]["data_offsets"]
+            values = struct.unpack(f"<{(end - begin) // 4}f", data[8 + size + begin:8 + size + end])
+            width = (header[name]["shape"] + [1])[1]
+            rows = [values[i:i + width] for i in range(0, len(values), width)]
+            return rows if len(header[name]["shape"]) > 1 else list(values)
+
+        def product(rows, x):
+            return [sum(a * b for a, b in zip(row, x, strict=True)) for row in rows]
+
+        def logistic(x):
+            return 1 / (1 + math.exp(-x))
+        weights, recurrent, bias = (of(f"{cell}_1.{name}") for name in ("weights", "recurrent_weights", "bias"))
+        units = len(recurrent[0])
+        h, c = [0.0] * units, [0.0] * units
+        for step in steps:
+            x = [(v - o) * f for v, o, f in zip(step, of("sequence_input_1.offset"), of("sequence_input_1.factor"))]
+            given = [a + b for a, b in zip(product(weights, x), bias)]
+            kept = product(recurrent, h)
+            gate = [slice(k * units, (k + 1) * units) for k in range(4)]
+            if cell == "lstm":
+                i, f, g, o = ([a + b for a, b in zip(given[part], kept[part])] for part in gate)
+                c = [logistic(f[k]) * c[k] + logistic(i[k]) * math.tanh(g[k]) for k in range(units)]
+                h = [logistic(o[k]) * math.tanh(c[k]) for k in range(units)]
+            else:
+                kept = [a + b for a, b in zip(kept, of("gru_1.recurrent_bias"))]
+                r, z = ([logistic(a + b) for a, b in zip(given[part], kept[part])] for part in gate[:2])
+                n = [math.tanh(a + b * c) for a, b, c in zip(given[gate[2]], r, kept[gate[2]])]
+                h = [(1 - z[k]) * n[k] + z[k] * h[k] for k in range(units)]
+            yield [a + b for a, b in zip(product(of("fully_connected_1.weights"), h), of("fully_connected_1.bias"))]
 
     def test_a_folder_has_the_targets(self):
         self.waves(order=("x", "y"))
