@@ -17,6 +17,7 @@
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/jobs/networks/category_layers.h"
 #include "lockstep/runs/jobs/networks/initial_network.h"
+#include "lockstep/runs/jobs/networks/model_names.h"
 #include "lockstep/runs/jobs/networks/network_values.h"
 #include "lockstep/storage/s3_files.h"
 #include "lockstep/train/input/mini_batches.h"
@@ -100,6 +101,34 @@ std::optional<InitialValues> initial_values(const std::string& model, bool any) 
   return initial;
 }
 
+// Data for a job with [network] from: an input with the names of the model's gets their order.
+RunData open_run_data_for(const Job& job, const JobPlanOptions& options,
+                          const TableColumns& model) {
+  RunData data = open_run_data(job, options.stop, options.columns);
+  if (!options.columns.empty()) return data;
+  const TableColumns ordered = in_order_of_model(data.columns, model);
+  return ordered == data.columns ? data : open_run_data(job, options.stop, ordered);
+}
+
+// Whether the last layer has values of the initial model. Of several outputs one may.
+bool keeps_head(const JobPlan& plan) {
+  if (plan.network.output_shapes().size() > 1) return true;
+  const std::vector<Parameter>& parameters = plan.network.parameters();
+  return parameters.empty() ||
+         std::ranges::find(plan.new_values, parameters.back().name) == plan.new_values.end();
+}
+
+void note_names(JobPlan& plan, const InitialValues& initial, bool fits) {
+  const bool head = keeps_head(plan);
+  if (fits) {
+    plan.name_notes = notes_of_columns(plan.data.columns, initial.values.columns, initial.path,
+                                       plan.network, head);
+  }
+  std::string classes;
+  if (head) classes = note_of_classes(plan.classes, initial.values.classes, initial.path);
+  if (!classes.empty()) plan.name_notes.push_back(std::move(classes));
+}
+
 JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   if (!options.initial_model.empty() && !job.from.empty()) {
     throw InvalidArgument("[network] from and --initial-model cannot both be given");
@@ -107,11 +136,12 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   const bool fits = !job.from.empty();
   const std::optional<InitialValues> initial =
       initial_values(fits ? job.from : options.initial_model, fits);
-  const bool chosen = !options.columns.empty() || !initial || fits;
-  JobPlan plan{
-      .job = job,
-      .data = open_run_data(job, options.stop, chosen ? options.columns : initial->values.columns),
-      .network = build_network(job)};
+  const bool chosen = !options.columns.empty() || !initial;
+  JobPlan plan{.job = job,
+               .data = fits ? open_run_data_for(job, options, initial->values.columns)
+                            : open_run_data(job, options.stop,
+                                            chosen ? options.columns : initial->values.columns),
+               .network = build_network(job)};
   const RunData& data = plan.data;
   if (job.data.category_encoding == "embedding") {
     // The table says how many categories there are. Runs keep the network with the layers.
@@ -152,6 +182,7 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
     } else {
       check_values(plan.network, initial->values.tensors, initial->path);
     }
+    note_names(plan, *initial, fits);
   }
   plan.training = training_data_of(job, data);
   // The resolved device is recorded, because resuming depends on it.
@@ -288,6 +319,7 @@ std::vector<std::string> JobPlan::own_notices() const {
   }
   std::string inputs, following;
   if (!taken_values.empty()) all.push_back(taken_values);
+  all.insert(all.end(), name_notes.begin(), name_notes.end());
   if (initial_averages) {
     all.push_back(
         "the initial checkpoint has moving averages of its parameters (average_decay), which are "

@@ -26,6 +26,7 @@ struct JobPlan {
   bool initial_averages = false;          // it gave moving averages of its parameters
   std::string taken_values = {};          // what the network took from the model of [network] from
   std::vector<std::string> new_values = {};  // names of those that it did not take
+  std::vector<std::string> name_notes = {};  // names that differ from those of an initial model
   int64_t iterations_per_epoch = 0;
 
   // What a user should know before the training, a sentence each: of the data (notices_of()), and

@@ -148,6 +148,27 @@ class TableTargets(HouseTest):
         rmse = self.evaluated("test.csv", "--metrics", "rmse")["metrics"]["rmse"]
         self.assertAlmostEqual(rmse, math.sqrt(sum(squares) / len(squares)), places=4)
 
+    def test_other_targets_and_categories_than_those_of_the_first_model_are_told(self):
+        self.table(order=("double", "rooms", "age", "price"))
+        two = 'target_columns = ["price", "double"]'
+        self.succeed("train", self.job(two, features=2, units=2, epochs=1), "--out", "run")
+        text = JOB.format(train="houses.csv", data='target_columns = ["double", "price"]', features=2, units=2, end="",
+                          epochs=1, loss="mean_squared_error", training="")
+        begin, end = text.index("loss ="), text.index("[training]")
+        text = text[:begin] + 'from = "run"\n' + text[end:]
+        self.put("next.toml", text)
+        said = self.works("train", "next.toml", "--out", "next").stderr
+        self.assertIn("are `price`, `double`, those of this job `double`, `price`: values of the last layer are taken by "
+                      "position", said)
+        self.table("cities.csv")
+        self.put("turned.csv", (self.folder / "cities.csv").read_text(encoding="utf-8").replace("Oslo", "Arendal"))
+        self.succeed("train", self.houses(train="cities.csv", epochs=1), "--out", "cities")
+        self.put("next.toml", text.replace("houses.csv", "turned.csv").replace('from = "run"', 'from = "cities"').replace(
+            'target_columns = ["double", "price"]', 'target_columns = "price"\ncategories = "city"\nignored_columns = "id"'))
+        said = self.works("train", "next.toml", "--check").stderr
+        self.assertIn("`city=Oslo` in the model alone, `city=Arendal` in the job alone: values of columns are taken by "
+                      "position", said)
+
     def test_categories_are_those_of_the_training(self):
         self.table()
         self.succeed("train", self.houses(epochs=1), "--out", "run")

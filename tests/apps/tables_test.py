@@ -312,6 +312,46 @@ class Columns(Tables):
             for out in ("a", "b"):
                 subprocess.run(["rm", "-r", self.folder / out], check=True)
 
+    def test_a_network_from_a_model_matches_columns_by_name(self):
+        self.train()
+        network = JOB[JOB.index("layers"):JOB.index("[training]")]
+        self.write(JOB.replace(network, 'from = "out"\n').replace("max_epochs = 30", "max_epochs = 2").replace(
+            'train = "train.csv"\n', 'train = "train.csv"\nlabel_column = "kind"\n'))
+        said = self.works("train", "job.toml", "--out", "a", "--quiet").stderr
+        self.assertNotIn("by position", said)
+        self.put("train.csv", ["kind", "width", "length"])
+        for out, workers in (("b", []), ("c", ["--workers", "2"])):
+            done = self.works("train", "job.toml", "--out", out, "--quiet", *workers)
+            self.assertIn(self.NOTICE, done.stderr)
+            self.assertNotIn("by position", done.stderr)
+            self.assertEqual(*((self.folder / name / "receipt.jsonl").read_bytes() for name in ("a", out)))
+        self.works("verify", "b", "--iteration", "4")
+        self.put("train.csv", ["length", "weight", "kind"])
+        said = self.works("train", "job.toml", "--check").stderr
+        self.assertIn("have different names: `width` in the model alone, `weight` in the job alone: values of columns are "
+                      "taken by position", said)
+
+    def test_other_classes_than_those_of_the_first_model_are_told(self):
+        self.train()
+        network = JOB[JOB.index("layers"):JOB.index("[training]")]
+        self.put("train.csv", ["length", "width", "kind"], [(a, b, "aardvark" if kind == "cat" else kind) for a, b, kind in ROWS])
+        expected = ("the classes of ", "are `ant`, `bee`, `cat`, those of this job `aardvark`, `ant`, `bee`: values of the last "
+                    "layer are taken by position")
+        for job, more in ((JOB.replace(network, 'from = "out"\n'), []), (JOB, ["--initial-model", "out"])):
+            self.write(job)
+            said = self.works("train", "job.toml", "--out", f"next{len(more)}", "--quiet", "--set", "max_epochs=1", *more).stderr
+            for text in expected:
+                self.assertIn(text, said)
+        # A new head has values of its own.
+        head = '[{ type = "fully_connected", units = 3 }, { type = "softmax" }]'
+        self.write(JOB.replace(network, f'from = "wide"\nreplace = {head}\n'))
+        wide = JOB.replace('  { type = "fully_connected", units = 3 },\n', '  { type = "fully_connected", units = 4 },\n'
+                           '  { type = "tanh" },\n  { type = "fully_connected", units = 3 },\n')
+        self.put("turned.csv", ["length", "width", "kind"])
+        (self.folder / "wide.toml").write_text(wide.replace("train.csv", "turned.csv"), encoding="utf-8")
+        self.works("train", "wide.toml", "--out", "wide", "--quiet", "--set", "max_epochs=1")
+        self.assertNotIn("by position", self.works("train", "job.toml", "--out", "new", "--quiet", "--set", "max_epochs=1").stderr)
+
     def test_models_of_earlier_versions_go_by_position_and_say_so(self):
         self.train()
         path = self.folder / "out" / "model.safetensors"

@@ -34,7 +34,8 @@ NetworkValues network_values(FileSystem& files, const std::string& path, bool an
   return {.tensors = values_of(model.network),
           .checked = !model.digest.empty(),
           .columns = model.network.columns(),
-          .widened = file.widened};
+          .widened = file.widened,
+          .classes = model.classes};
 }
 
 void require_finite(const std::vector<NamedTensor>& values, const std::string& path) {

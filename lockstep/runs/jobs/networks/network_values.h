@@ -18,6 +18,7 @@ struct NetworkValues {
   int64_t widened = 0;        // SafetensorsFile::widened
   // Whether the parameters are the moving averages of a checkpoint that has them (average_decay).
   bool averaged = false;
+  std::vector<std::string> classes = {};  // of a model file
 };
 
 // Reads a model file or a checkpoint. `any`: also the tensors of another safetensors file.
