@@ -166,6 +166,10 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
     plan.network.initialize_sizes();
   }
   if (initial) {
+    // A run that is continued or computed again has begun with this order.
+    if (!fits && options.columns.empty()) {
+      check_order_of_targets(plan.network, job.data, initial->values.columns.target, initial->path);
+    }
     plan.initial_model = initial->digest;
     plan.initial_model_checked = initial->values.checked;
     plan.initial_averages = initial->values.averaged;

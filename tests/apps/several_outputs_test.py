@@ -174,6 +174,20 @@ metrics = {metrics}
         self.assertEqual(fields[1::2], ["money: price", "money: double"])
         self.assertAlmostEqual(float(fields[4]), outputs["money"]["values"]["double"], places=4)
 
+    def test_an_initial_model_keeps_the_order_of_targets(self):
+        self.table(order=("rooms", "age", "city", "price", "kind"), rows=60,
+                   values=lambda i, row: {"kind": ("big", "old", "usual")[i % 3]})
+        self.succeed("train", self.heads(), "--out", "run", "--quiet", "--set", "max_epochs=1")
+        self.succeed("train", "heads.toml", "--out", "next", "--quiet", "--set", "max_epochs=1", "--initial-model", "run")
+        turned = self.HEADS.replace('["price", "kind"]\ncategories', '["kind", "price"]\ncategories')
+        outputs = 'outputs = [{ layer = "kind", loss = "cross_entropy" }, { layer = "price", weight = 0.5 }]'
+        self.put("turned.toml", turned.format(units=3, outputs=outputs, metrics="[]"))
+        self.succeed("train", "turned.toml", "--check")
+        said = self.refuse("train", "turned.toml", "--out", "turned", "--initial-model", "run")
+        self.assertIn("are `price`, `kind=big`, `kind=old`, `kind=usual`, those of this job `kind=big`, `kind=old`, "
+                      "`kind=usual`, `price`", said)
+        self.assertIn("give target_columns in the order of the model", said)
+
     def test_numbers_of_several_outputs_are_scaled(self):
         def values(i, row):
             return {"price": 1e6 + 1e5 * row["price"], "kind": "old" if row["age"] > 60 else "usual"}

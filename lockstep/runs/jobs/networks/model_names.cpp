@@ -76,8 +76,10 @@ std::vector<std::string> notes_of_columns(const TableColumns& own, const TableCo
                     " are taken by position");
   }
   if (head && !own.target.empty() && !model.target.empty() && own.target != model.target) {
+    const bool several = network.output_shapes().size() > 1;
     notes.push_back(difference_of_names(own.target, model.target, "targets", path) +
-                    ": values of the last layer are taken by position");
+                    (several ? ": each output takes the values of its layer"
+                             : ": values of the last layer are taken by position"));
   }
   return notes;
 }
