@@ -155,6 +155,14 @@ class FineTuning(CommandTest):
                     if any(field.endswith("learning_rate_factor") for field in layer)]
 
         self.assertEqual(factors('learning_rate_factors = { "stem*" = 0.1 }'), [0.1, 0.1, 1])
+        # A name wins over patterns, in any order of their bytes.
+        for pattern in ("stem?norm", "*norm", "stem*", "*/n*"):
+            rest = [1 if pattern != "stem*" else 0.1, 0.5, 1]
+            self.assertEqual(factors(f'learning_rate_factors = {{ "stem/norm" = 0.5, "{pattern}" = 0.1 }}'), rest)
+            self.assertEqual(factors(f'learning_rate_factors = {{ "{pattern}" = 0.1, "stem/norm" = 0.5 }}'), rest)
+        self.assertEqual(factors('learning_rate_factors = { "stem*" = 0.1, "*norm" = 0.1 }'), [0.1, 0.1, 1])
+        said = self.refuse_network(self.HEAD + '\nlearning_rate_factors = { "stem*" = 0.1, "*norm" = 0.2 }')
+        self.assertIn("the layer `stem/norm` has two factors, 0.2 by `*norm` and 0.1 by `stem*`", said)
         self.assertEqual(factors("layer_decay = 0.5"), [0.25, 0.5, 1])
         self.assertEqual(factors('layer_decay = 0.5\nlearning_rate_factors = { "stem/c*" = 4 }'), [1, 0.5, 1])
 

@@ -121,6 +121,40 @@ bool change_factors(json& layer, const std::function<double(double)>& change) {
   return any;
 }
 
+// `factors`: numbers by names or patterns of layers.
+void set_factors(json& layers, const json& factors) {
+  const auto is_pattern = [](const std::string& text) {
+    return text.find_first_of("*?") != std::string::npos;
+  };
+  std::map<std::string, std::string> pattern_of_layer;
+  // The text of a name after those of patterns, because it wins.
+  for (const bool names : {false, true}) {
+    for (const auto& item : factors.items()) {
+      const std::string& text = item.key();
+      const json& factor = item.value();
+      if (!factor.is_number() || factor.get<double>() < 0) {
+        throw InvalidArgument("[network] learning_rate_factors: `" + text +
+                              "` must be a number that is not negative");
+      }
+      if (is_pattern(text) == names) continue;
+      for_matches(layers, text, "learning_rate_factors", "layer with parameters", [&](json& layer) {
+        const std::string name = name_of(layer);
+        if (!change_factors(layer, [&](double) { return factor.get<double>(); })) return false;
+        if (names || factors.contains(name)) return true;
+        const auto [other, first] = pattern_of_layer.emplace(name, text);
+        if (!first && factors[other->second] != factor) {
+          throw InvalidArgument("[network] learning_rate_factors: the layer `" + name +
+                                    "` has two factors, " + factors[other->second].dump() +
+                                    " by `" + other->second + "` and " + factor.dump() + " by `" +
+                                    text + "`",
+                                "give the layer's name its own factor, which then applies");
+        }
+        return true;
+      });
+    }
+  }
+}
+
 // ---- Names of PyTorch ----
 
 // The parts of a name: "layer1.0.conv1" and "weight".
@@ -393,18 +427,7 @@ void change_layers(json& layers, const json& table) {
       throw InvalidArgument("[network] learning_rate_factors must be a table",
                             "such as { \"stage1*\" = 0.1 }");
     }
-    for (const auto& item : factors.items()) {
-      const std::string& pattern = item.key();
-      const json& factor = item.value();
-      if (!factor.is_number() || factor.get<double>() < 0) {
-        throw InvalidArgument("[network] learning_rate_factors: `" + pattern +
-                              "` must be a number that is not negative");
-      }
-      for_matches(layers, pattern, "learning_rate_factors", "layer with parameters",
-                  [&](json& layer) {
-                    return change_factors(layer, [&](double) { return factor.get<double>(); });
-                  });
-    }
+    set_factors(layers, factors);
   }
   if (table.contains("layer_decay")) {
     const json& decay = table["layer_decay"];

@@ -28,7 +28,8 @@ nlohmann::json changed_network(const Network& model, const nlohmann::json& table
                                const ExpandLayers& expand);
 
 // Sets fields of layers by patterns of their names (matches_pattern()):
-//   learning_rate_factors = { "stage1*" = 0.1 }: of all with parameters; later patterns win
+//   learning_rate_factors = { "stage1*" = 0.1 }: of all with parameters; names win over
+//     patterns, and two patterns with different factors for a layer are refused
 //   layer_decay = 0.8: factor 0.8 ^ k of the k-th layer with parameters before the last one; it
 //     multiplies the factors above
 //   keep_statistics = ["*"]: batch normalization uses its moving statistics and keeps them, and

@@ -102,7 +102,8 @@ std::vector<FieldInfo> network_fields() {
       {"replace_from", "text", "the last layer with parameters",
        "the first layer of the model that is replaced"},
       {"learning_rate_factors", "table", "none",
-       "learning_rate_factor of layers by names or patterns: { \"stage1*\" = 0.1 }"},
+       "learning_rate_factor of layers by names or patterns: { \"stage1*\" = 0.1 }; a name wins "
+       "over patterns, and patterns with different factors for one layer are refused"},
       {"layer_decay", "number", "1",
        "multiplies the learning_rate_factor of each layer with parameters once for each such layer "
        "after it"},
