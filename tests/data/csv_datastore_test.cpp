@@ -213,6 +213,13 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal("x,kind\n" + std::string(100000, 'z') + ",a\n"),
             " line 2, column 1 (x): `" + std::string(40, 'z') + "...` is not a number");
   EXPECT_EQ(refusal("x,kind\n1,\n"), " line 2, column 2 (kind): the label is missing");
+  for (const std::string word : {"NA", "\"NaN\"", "null", "None", "?", "#N/A"}) {
+    const std::string text = "x,kind\n1,a\n2," + word + "\n";
+    EXPECT_TRUE(refusal(text).starts_with(" line 3, column 2 (kind): the label is missing: "))
+        << word;
+    EXPECT_EQ(open(text, {.labels_are_names = true})->classes().size(), 2u);
+  }
+  EXPECT_EQ(open("x,kind\n1,nano\n2,unknown\n")->classes().size(), 2u);
   EXPECT_EQ(refusal("x,kind\n1,\"a\n"), " line 2, column 2: a quote is not closed");
   EXPECT_EQ(refusal("x,kind\n1,\"a\"b\n"), " line 2, column 2: `b` after a closing quote");
   EXPECT_EQ(refusal("x,x\n1,a\n"), " line 1: two columns have the same name `x`");

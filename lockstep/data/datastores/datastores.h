@@ -246,6 +246,8 @@ struct CsvOptions {
   std::vector<std::string> categories = {};
   std::vector<std::string> ignored_columns = {};  // neither features nor targets
   MissingValues missing = MissingValues::refuse;  // of features
+  // The labels name the rows: words for missing values, such as NA, are names as others.
+  bool labels_are_names = false;
 };
 
 // The rows of a table as one-dimensional arrays, in the order of the file. The label column
@@ -266,9 +268,9 @@ struct CsvOptions {
 // this call. Throws FileError if it cannot be read. Throws DataError, naming file, line and column,
 // for invalid contents: no lines, numbers instead of names, columns without a name or with equal
 // names, a row with another number of columns, an invalid number or one beyond f32, both decimal
-// points and commas, commas that may all separate thousands (1,234), an empty label or target,
-// columns of the options that are not there.
-// Thread-safe.
+// points and commas, commas that may all separate thousands (1,234), a label or target that is
+// empty or a word for a missing value (NA, NaN, null, None, ?), columns of the options that are not
+// there. Thread-safe.
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options = {});
 // The same for another file system than the local one.
 DatastorePtr csv_datastore(FileSystem& files, const std::string& path,

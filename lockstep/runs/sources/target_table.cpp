@@ -67,7 +67,8 @@ DatastorePtr rows_of_targets(const std::string& name, const TargetTable& table) 
   const std::vector<std::string> all = names_of_columns(files, name);
   const std::vector<std::string> columns = target_columns_of(name, table, all);
   // The names are read as if they were labels.
-  CsvOptions options{.label_column = all[0], .categories = table.categories};
+  CsvOptions options{
+      .label_column = all[0], .categories = table.categories, .labels_are_names = true};
   std::copy_if(all.begin() + 1, all.end(), std::back_inserter(options.ignored_columns),
                [&](const auto& c) { return std::ranges::find(columns, c) == columns.end(); });
   DatastorePtr rows = csv_datastore(files, name, options);

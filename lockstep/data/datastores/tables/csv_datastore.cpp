@@ -324,7 +324,7 @@ class CsvReading {
       std::string& field = fields[c];
       switch (roles_[c]) {
         case Role::label:
-          if (field.empty()) records_.refuse(where(c) + "the label is missing");
+          check_label(field, c);
           ++classes_[field];
           names_.push_back(std::move(field));
           break;
@@ -355,6 +355,15 @@ class CsvReading {
     for (char& c : field) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     const auto words = {"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "?"};
     return std::ranges::find(words, field) != words.end();
+  }
+
+  void check_label(const std::string& field, size_t c) const {
+    if (field.empty()) records_.refuse(where(c) + "the label is missing");
+    if (options_.labels_are_names || !is_missing(field)) return;
+    records_.refuse(
+        where(c) + "the label is missing: " + shown_field(field) + " stands for a missing value",
+        "leave the row out, or give a class of this name another one, such as `class " + field +
+            "`");
   }
 
   // NaN stands for one that is missing.
