@@ -54,6 +54,10 @@ void check_split_columns(const JobData& data) {
   }
 }
 
+void require_table(const std::string& name) {
+  if (is_table_name(name)) require_existing(name);
+}
+
 }  // namespace
 
 std::string split_table(const JobData& data) {
@@ -89,7 +93,16 @@ void refuse_columns(const JobData& data, const char* what) {
 }
 
 void check_options_of_tables(const JobData& data) {
+  // A mistyped table would be refused as if it were images.
+  for (const std::string& name : data.train) require_table(name);
+  require_table(data.targets);
   const bool inputs = std::ranges::any_of(data.train, is_table_file);
+  if (!inputs && !data.header && is_table_file(data.targets)) {
+    throw InvalidArgument(
+        "[data] header = false is not for a table of targets, but the targets of the images are " +
+            data.targets,
+        "write the names of its columns into its first line, and leave header out");
+  }
   if (!inputs) {
     JobData others = data;
     // Texts as targets.

@@ -337,7 +337,15 @@ class TableTargets(HouseTest):
                  ('target_columns = "price"\nmissing = "maen"', "maen")]
         for data, expected in cases[:5] + cases[6:]:
             self.assertIn(expected, self.refuse("train", self.job(data), "--check"), data)
+        for data in ('target_columns = "price"', 'categories = "city"', 'time_column = "age"\nvalidation_fraction = 0.2', ""):
+            said = self.refuse("train", self.job(data, train="nope.csv"), "--check")
+            self.assertIn("nope.csv does not exist", said)
         self.put("photos/a/1.pgm", b"P5 5 4 255\n" + bytes(20))
+        self.put("job.toml", IMAGES.format(targets="nope.csv", data='target_columns = "price"', units=1))
+        self.assertIn("nope.csv does not exist", self.refuse("train", "job.toml", "--check"))
+        self.put("prices.csv", "file,price\na/1.pgm,3\n")
+        self.put("job.toml", IMAGES.format(targets="prices.csv", data="header = false", units=1))
+        self.assertIn("header = false is not for a table of targets", self.refuse("train", "job.toml", "--check"))
         self.put("job.toml", IMAGES.format(targets="", data='target_columns = "price"', units=1))
         self.assertIn("target_columns needs a table", self.refuse("train", "job.toml", "--check"))
         self.put("job.toml", IMAGES.format(targets="", data='categories = "price"', units=1))

@@ -23,6 +23,9 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kinds_of_data_hint =
+    "use a folder with one folder of images for each class, or a .csv or .tsv file";
+
 class Relabeled final : public DatastoreWrapper {
  public:
   Relabeled(DatastorePtr store, std::vector<std::string> classes)
@@ -197,6 +200,17 @@ bool is_table_file(const std::string& name) {
   return files.exists(name) && !files.is_folder(name);
 }
 
+void require_existing(const std::string& name) {
+  if (name.empty() || name == builtin_digits_name) return;
+  FileSystem& files = storage::files_of(name);
+  if (files.exists(name) || files.is_folder(name)) return;
+  const char* data = std::getenv("LOCKSTEP_DATA");
+  throw DataError("[data] " + name + " does not exist",
+                  data != nullptr && *data != '\0'
+                      ? kinds_of_data_hint
+                      : "LOCKSTEP_DATA can name another folder that is searched for data");
+}
+
 MissingValues missing_values(const std::string& name) {
   for (size_t i = 0; i < std::size(missing_values_names); ++i) {
     if (name == missing_values_names[i]) return static_cast<MissingValues>(i);
@@ -287,13 +301,8 @@ DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
   if (is_table_file(name)) return open_table(name, tables, 0);
   const bool builtin = name == builtin_digits_name;
   if (!builtin && !storage::files_of(name).is_folder(name)) {
-    const bool file = storage::files_of(name).exists(name);
-    const char* data = std::getenv("LOCKSTEP_DATA");
-    throw DataError(
-        "[data] " + name + (file ? " is not a folder" : " does not exist"),
-        file || (data != nullptr && *data != '\0')
-            ? "use a folder with one folder of images for each class, or a .csv or .tsv file"
-            : "LOCKSTEP_DATA can name another folder that is searched for data");
+    require_existing(name);
+    throw DataError("[data] " + name + " is not a folder", kinds_of_data_hint);
   }
   if (!tables.label_column.empty()) {
     throw InvalidArgument("[data] the label column `" + tables.label_column +

@@ -74,6 +74,9 @@ DatastorePtr open_target_images(const Datastore& inputs, const std::string& name
 DatastorePtr open_with_label_images(DatastorePtr images, const std::string& name,
                                     ImageFolderOptions options);
 
+// Throws DataError if nothing has a resolved name. Thread-safe.
+void require_existing(const std::string& name);
+
 // Whether a name is that of a table, which exists.
 bool is_table_file(const std::string& name);
 
