@@ -110,7 +110,7 @@ class BesidePython(Tables):
                     self.assertEqual([float.fromhex(v).hex() for v in read["values"]], [f32(v) for v in row[:last]])
                     # The text of the test's own blanks, which are left out.
                     self.assertEqual(read["label"], row[last].strip("\u00a0\u202f") if labeled else "")
-                self.assertEqual(table["notices"], [])
+                self.assertEqual([text for text in table["notices"] if "whole number" not in text], [])
 
     @unittest.skipUnless(pandas, "pandas is not installed")
     def test_files_of_pandas_are_read_as_by_pandas(self):
@@ -134,7 +134,7 @@ class BesidePython(Tables):
                 for c, column in enumerate(table["columns"]):
                     self.assertEqual([row["values"][c] and float.fromhex(row["values"][c]).hex() for row in table["rows"]],
                                      [f32(value) for value in frame[column]])
-                self.assertEqual(len(table["notices"]), int(index))
+                self.assertEqual(len([text for text in table["notices"] if "whole number" not in text]), int(index))
 
 
 class Awkward(Tables):

@@ -55,6 +55,31 @@ TEST_F(CsvDatastore, ReadsNumbersAndLabels) {
   EXPECT_EQ(store->describe(), "file " + path());
 }
 
+TEST_F(CsvDatastore, WholeNumbersThatAreRoundedAreTold) {
+  const std::string rest = ", because values are fp32: subtract an offset if differences matter";
+  const std::string text =
+      "a,b,y\n1700000001,16777216,2000000001\n-1700000128,16777217.0,2000000000\n1e20,0.1,"
+      "-2000000003\n";
+  EXPECT_EQ(open(text, {.target_columns = {"y"}})->notices(),
+            (std::vector<std::string>{
+                "file " + path() +
+                    ", column `a`: 1 whole number, such as `1700000001`, is rounded, "
+                    "here to 1700000000" +
+                    rest,
+                "file " + path() +
+                    ", column `b`: 1 whole number, such as `16777217.0`, is rounded, "
+                    "here to 16777216" +
+                    rest,
+                "file " + path() +
+                    ", column `y`: 2 whole numbers, such as `2000000001`, are "
+                    "rounded, here to 2000000000" +
+                    rest}));
+  EXPECT_TRUE(open(text, {.target_columns = {"y"}, .note_rounded = false})->notices().empty());
+  // Labels are not numbers.
+  EXPECT_TRUE(open("x,kind\n1,2000000001\n2,2000000003\n")->notices().empty());
+  EXPECT_EQ(open("x,kind\n9007199254740993,a\n9007199254740992,a\n")->notices().size(), 1u);
+}
+
 TEST_F(CsvDatastore, TheLabelsColumnMayBeNamedOrMissing) {
   const DatastorePtr first = open("kind,x\na,1\nb,2\n", {.label_column = "kind"});
   EXPECT_EQ(row(*first, 1), (std::vector<float>{2}));

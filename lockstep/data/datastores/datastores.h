@@ -248,6 +248,7 @@ struct CsvOptions {
   MissingValues missing = MissingValues::refuse;  // of features
   // The labels name the rows: words for missing values, such as NA, are names as others.
   bool labels_are_names = false;
+  bool note_rounded = true;  // notices() says which columns have whole numbers that f32 rounds
 };
 
 // The rows of a table as one-dimensional arrays, in the order of the file. The label column

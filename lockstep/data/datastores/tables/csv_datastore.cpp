@@ -405,7 +405,25 @@ class CsvReading {
       records_.refuse(where(c) + shown_field(field) + " " + why, hint_of_number(field, comma));
     }
     if (field.find('.') != std::string::npos) remember(points_, commas_, field, c);
+    if (rounds_whole_number(field, value)) {
+      if (rounded_[c].count++ == 0) rounded_[c] = {1, field, value};
+    }
     return value;
+  }
+
+  // Such as the seconds of 1970, or counts.
+  void note_rounded() {
+    if (!options_.note_rounded) return;
+    for (const auto& [c, numbers] : rounded_) {
+      const std::string column = columns_.empty() ? std::to_string(c + 1) : "`" + columns_[c] + "`";
+      std::string to = std::to_string(static_cast<double>(numbers.value));
+      to.resize(to.find('.'));
+      notices_.push_back("file " + path_ + ", column " + column + ": " +
+                         counted(numbers.count, "whole number") + ", such as " +
+                         shown_field(numbers.first) + ", " + (numbers.count > 1 ? "are" : "is") +
+                         " rounded, here to " + to +
+                         ", because values are fp32: subtract an offset if differences matter");
+    }
   }
 
   std::string hint_of_number(const std::string& field, bool comma) const {
@@ -418,6 +436,13 @@ class CsvReading {
                              : "a column of texts can be one of the `categories`, or of the "
                                "`ignored_columns`";
   }
+
+  // Whole numbers of a column that f32 does not hold exactly.
+  struct RoundedNumbers {
+    int64_t count = 0;
+    std::string first;
+    float value = 0;  // of the first
+  };
 
   // The first number with a kind of decimal sign.
   struct FirstNumber {
@@ -464,6 +489,7 @@ class CsvReading {
     }
     check_first_line();
     check_commas();
+    note_rounded();
     ImageLabels labels;
     std::map<std::string, int64_t> numbers;
     for (const auto& [name, count] : classes_) {
@@ -539,7 +565,8 @@ class CsvReading {
   std::vector<size_t> targets_;  // in the order of the options
   std::vector<std::string> notices_;
   FirstNumber commas_, points_;
-  bool commas_certain_ = false;  // one of them is not a separator of thousands
+  std::map<size_t, RoundedNumbers> rounded_;  // by column
+  bool commas_certain_ = false;               // one of them is not a separator of thousands
   int64_t rows_ = 0;
   std::vector<std::vector<float>> numbers_;      // by column: of features and targets
   std::vector<std::vector<std::string>> texts_;  // by column: of categories

@@ -56,6 +56,31 @@ bool parse_table_number(std::string_view text, float& value, const char*& why) {
   return true;
 }
 
+bool rounds_whole_number(std::string_view text, float value) {
+  // f32 holds all that are nearer to 0.
+  constexpr float first = 0x1p24f, too_large = 0x1p64f;
+  const float size = std::abs(value);
+  if (size < first) return false;
+  text = without_blanks(text);
+  if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+  const size_t point = text.find('.');
+  if (point != std::string_view::npos) {
+    if (text.find_first_not_of('0', point + 1) != std::string_view::npos) return false;
+    text = text.substr(0, point);
+  }
+  if (text.find_first_not_of("0123456789") != std::string_view::npos) return false;
+  const char* const end = text.data() + text.size();
+  if (size < too_large) {
+    uint64_t whole = 0;
+    if (std::from_chars(text.data(), end, whole).ec == std::errc()) {
+      return whole != static_cast<uint64_t>(size);
+    }
+  }
+  double wide = 0;
+  std::from_chars(text.data(), end, wide);
+  return wide != static_cast<double>(size);
+}
+
 bool parse_comma_number(std::string_view text, CommaNumber& number, const char*& why) {
   why = "is not a number";
   const size_t comma = text.find(',');

@@ -10,6 +10,10 @@ namespace lockstep {
 // `why` says why: "is not a number". Does not depend on the locale. Thread-safe.
 bool parse_table_number(std::string_view text, float& value, const char*& why);
 
+// Whether `text`, a number that was read as `value`, is a whole number, written without exponent,
+// that f32 does not hold. Thread-safe.
+bool rounds_whole_number(std::string_view text, float value);
+
 // A number with a decimal comma, such as "-1,5e3". `grouped`: it may as well be a whole number with
 // a separator of thousands, such as "1,234". Thread-safe.
 struct CommaNumber {
