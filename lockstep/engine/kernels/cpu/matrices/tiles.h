@@ -196,7 +196,7 @@ struct TileResults {
 
 // finish_tile() for `columns` of fewer than `width`: the sums of a row are `width` numbers.
 inline HWY_NOINLINE void finish_part(const float* sums, int64_t rows, int64_t width, bool begins,
-                              const float* bias, const TileResults& to) {
+                                     const float* bias, const TileResults& to) {
   const D d;
   for (int64_t r = 0; r < rows; ++r, sums += width) {
     float* const row = to.first + r * to.stride;

@@ -238,8 +238,8 @@ class BackwardRun {
   // Sums over the valid steps of d^T times values.
   void sum_products_of(const float* d, int64_t gates, const float* values, int64_t width,
                        float* to) {
-    multiply(BlockedProduct{gates, sequences_.valid(), width, true, false}, d, values, nullptr,
-             to, memory_.product);
+    multiply(BlockedProduct{gates, sequences_.valid(), width, true, false}, d, values, nullptr, to,
+             memory_.product);
   }
 
   void gradients_of_parameters() {
