@@ -112,7 +112,7 @@ RunData open_run_data_for(const Job& job, const JobPlanOptions& options,
 
 // Whether the last layer has values of the initial model. Of several outputs one may.
 bool keeps_head(const JobPlan& plan) {
-  if (plan.network.output_shapes().size() > 1) return true;
+  if (network_parts(plan.network).size() > 1) return true;
   const std::vector<Parameter>& parameters = plan.network.parameters();
   return parameters.empty() ||
          std::ranges::find(plan.new_values, parameters.back().name) == plan.new_values.end();

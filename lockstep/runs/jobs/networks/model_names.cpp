@@ -9,6 +9,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/tables/category_names.h"
 #include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/train/input/targets.h"
 
 namespace lockstep {
 namespace {
@@ -76,7 +77,7 @@ std::vector<std::string> notes_of_columns(const TableColumns& own, const TableCo
                     " are taken by position");
   }
   if (head && !own.target.empty() && !model.target.empty() && own.target != model.target) {
-    const bool several = network.output_shapes().size() > 1;
+    const bool several = network_parts(network).size() > 1;
     notes.push_back(difference_of_names(own.target, model.target, "targets", path) +
                     (several ? ": each output takes the values of its layer"
                              : ": values of the last layer are taken by position"));
@@ -93,7 +94,7 @@ std::string note_of_classes(const std::vector<std::string>& own,
 
 void check_order_of_targets(const Network& network, const JobData& data,
                             const std::vector<std::string>& model, const std::string& path) {
-  if (network.output_shapes().size() < 2 || data.target_columns.empty()) return;
+  if (network_parts(network).size() < 2 || data.target_columns.empty()) return;
   const std::vector<std::string> own = with_categories(data.target_columns, data.categories, model);
   if (own == model || !same_names(own, model)) return;
   throw InvalidArgument(
