@@ -20,7 +20,7 @@ std::string printable(std::string_view text);
 // spaces, as in lists of problems.
 std::string printable_lines(std::string_view text);
 
-// "a, b and 3 more": the first `most` items, and how many there are besides.
+// "a, b and 3 more": the first `most` items, and the number of the others.
 std::string list_of_some(const std::vector<std::string>& items, size_t most);
 
 }  // namespace lockstep
