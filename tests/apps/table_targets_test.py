@@ -169,6 +169,17 @@ class TableTargets(HouseTest):
         self.assertIn("`city=Oslo` in the model alone, `city=Arendal` in the job alone: values of columns are taken by "
                       "position", said)
 
+    def test_a_run_continues_with_reordered_columns(self):
+        order = ["id", "rooms", "age", "city", "price", "double"]
+        data = 'target_columns = ["price", "double"]\ncategories = "city"\nignored_columns = "id"'
+        self.table(order=order)
+        self.succeed("train", self.job(data, units=2, epochs=3), "--out", "whole", "--quiet")
+        self.succeed("train", "job.toml", "--out", "run", "--quiet", "--set", "max_epochs=1")
+        self.table(order=order[::-1])
+        done = self.works("train", "job.toml", "--out", "run", "--quiet", "--resume")
+        self.assertIn("they are matched by name", done.stderr)
+        self.assertEqual(*((self.folder / name / "receipt.jsonl").read_bytes() for name in ("run", "whole")))
+
     def test_categories_are_those_of_the_training(self):
         self.table()
         self.succeed("train", self.houses(epochs=1), "--out", "run")

@@ -80,6 +80,23 @@ TEST_F(CsvDatastore, WholeNumbersThatAreRoundedAreTold) {
   EXPECT_EQ(open("x,kind\n9007199254740993,a\n9007199254740992,a\n")->notices().size(), 1u);
 }
 
+TEST_F(CsvDatastore, ColumnsInAnotherOrderHaveTheSameDigestsWithTargets) {
+  const DatastorePtr first = open("a,b,y\n1,2,3\n4,5,6\n", {.target_columns = {"y"}});
+  const std::vector<std::string> columns = first->spec().inputs[0].columns;
+  const DatastorePtr turned =
+      open("b,y,a\n2,3,1\n5,6,4\n", {.known_columns = columns, .target_columns = {"y"}});
+  EXPECT_EQ(turned->spec().inputs[0].columns, columns);
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(row(*turned, i), row(*first, i));
+    EXPECT_EQ(turned->content_digest(i), first->content_digest(i));
+  }
+  EXPECT_EQ(turned->notices(),
+            (std::vector<std::string>{"file " + path() +
+                                      " has its columns in a different order "
+                                      "than the training data: they are matched by name"}));
+  EXPECT_TRUE(first->notices().empty());
+}
+
 TEST_F(CsvDatastore, TheLabelsColumnMayBeNamedOrMissing) {
   const DatastorePtr first = open("kind,x\na,1\nb,2\n", {.label_column = "kind"});
   EXPECT_EQ(row(*first, 1), (std::vector<float>{2}));

@@ -229,7 +229,8 @@ struct CsvOptions {
   bool find_header = false;
   // The columns of a training whose network reads this file (ExampleSpec): if the file has a column
   // `known_label`, the labels are there; if it is read without labels, this column is left out.
-  // Names of columns that are numbers are accepted if they are the known ones.
+  // Names of columns that are numbers are accepted if they are the known ones. With targets the
+  // features are in the known order, if they have these names, and notices() says so.
   std::string known_label = {};
   std::vector<std::string> known_columns = {};
   // The same for the targets of a training, and for ExampleSpec::means.

@@ -88,11 +88,7 @@ DatastorePtr with_columns(DatastorePtr store, size_t input,
                                  unknown = names_without(value.columns, wanted);
   if (!missing.empty() || !unknown.empty()) refuse_columns(*store, missing, unknown, expected);
   for (size_t k = 0; k < expected.size(); ++k) order[k] = given.at(expected[k]);
-  return reorder(
-      store, input, std::move(order),
-      store->describe() +
-          " has its columns in a different order than the training data: they are matched by "
-          "name");
+  return reorder(store, input, std::move(order), store->describe() + kMatchedByName);
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/tables/category_names.h"
+#include "lockstep/data/datastores/tables/column_match.h"
 #include "lockstep/data/datastores/tables/table_features.h"
 #include "lockstep/data/datastores/tables/table_numbers.h"
 #include "lockstep/data/datastores/tables/table_text.h"
@@ -503,6 +504,7 @@ class CsvReading {
       if (roles_[c] == Role::feature) features.add_numbers(name, std::move(numbers_[c]));
       if (roles_[c] == Role::category) features.add_category(name, texts_[c]);
     }
+    if (!targets_.empty()) put_in_known_order(features);
     std::ranges::move(features.notices, std::back_inserter(notices_));
     DatastorePtr rows =
         array_datastore(ArrayBlock{rows_, {std::ssize(features.values)}, by_row(features.values)},
@@ -520,6 +522,24 @@ class CsvReading {
         std::move(rows),
         std::make_shared<CsvRows>(std::move(targets), path_, lines_, std::move(learned.names), "",
                                   std::map<std::string, float>(), std::vector<std::string>()));
+  }
+
+  // As with_columns() does, but with the digests of a table in this order. Rows with targets would
+  // have others, and a resumed training would take them for other data.
+  void put_in_known_order(TableFeatures& features) {
+    const std::vector<std::string>& known = options_.known_columns;
+    if (features.names == known) return;
+    std::map<std::string, size_t> places;
+    for (size_t k = 0; k < features.names.size(); ++k) places.emplace(features.names[k], k);
+    const auto is_here = [&](const std::string& name) { return places.contains(name); };
+    if (known.size() != places.size() || !std::ranges::all_of(known, is_here)) return;
+    std::vector<std::vector<float>> ordered;
+    for (const std::string& name : known) {
+      ordered.push_back(std::move(features.values[places.at(name)]));
+    }
+    features.values = std::move(ordered);
+    features.names = known;
+    notices_.push_back("file " + path_ + kMatchedByName);
   }
 
   // Columns of numbers, and of texts as categories: those of the training if they are known.
