@@ -382,8 +382,10 @@ void check_parts(const Network& network, const ValueSpec& target) {
 }  // namespace
 
 void check_combined(const Network& network, const ExampleCache& data) {
-  if (std::ranges::count(network.inputs(), true, &NetworkValue::sequence) < 2) return;
-  for (const CombinedSequences& pair : network.lower(1, {}).combined) {
+  const std::vector<NetworkValue> inputs = network.inputs();
+  if (std::ranges::count(inputs, true, &NetworkValue::sequence) < 2) return;
+  const std::vector<int64_t> steps(inputs.size(), 1);
+  for (const CombinedSequences& pair : network.lower(1, {.steps = steps}).combined) {
     for (int64_t i = 0; i < data.size(); ++i) {
       const int64_t first = data.steps(i, pair.inputs[0]), second = data.steps(i, pair.inputs[1]);
       if (first != second) pair.check(first, second, data.store()->name(i));
