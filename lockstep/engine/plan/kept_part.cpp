@@ -11,7 +11,7 @@ using Place = PlanBuffer::Place;
 
 // What a buffer depends on: nothing that changes and no observation; an observation alone; or
 // something that changes, or several observations.
-enum class Kind : uint8_t { constant, row, changing };
+enum class Change : uint8_t { constant, row, changing };
 
 class Division {
  public:
@@ -29,36 +29,36 @@ class Division {
 
  private:
   const PlanBuffer& buffer(int b) const { return plan_.buffers[static_cast<size_t>(b)]; }
-  Kind& kind(int b) { return kinds_[static_cast<size_t>(b)]; }
+  Change& kind(int b) { return kinds_[static_cast<size_t>(b)]; }
   size_t forward_steps() const { return static_cast<size_t>(plan_.forward_steps); }
 
   void classify() {
-    kinds_.assign(plan_.buffers.size(), Kind::changing);
+    kinds_.assign(plan_.buffers.size(), Change::changing);
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& of = plan_.buffers[b];
       const auto slot = static_cast<size_t>(of.slot);
       const bool constant = (of.place == Place::parameter && unchanging_.parameters.at(slot)) ||
                             (of.place == Place::state && unchanging_.states.at(slot));
-      if (constant) kinds_[b] = Kind::constant;
+      if (constant) kinds_[b] = Change::constant;
     }
     for (size_t i = 0; i < plan_.inputs.size(); ++i) {
-      if (i < unchanging_.inputs.size() && unchanging_.inputs[i]) kind(plan_.inputs[i]) = Kind::row;
+      if (i < unchanging_.inputs.size() && unchanging_.inputs[i]) kind(plan_.inputs[i]) = Change::row;
     }
     for (size_t i = 0; i < forward_steps(); ++i) {
-      const Kind result = kind_of(i);
+      const Change result = kind_of(i);
       for (const int b : plan_.steps[i].writes) kind(b) = result;
     }
   }
 
-  Kind kind_of(size_t i) {
+  Change kind_of(size_t i) {
     const PlanStep& step = plan_.steps[i];
-    if (forced_[i] || step.draws) return Kind::changing;
-    Kind most = Kind::constant;
+    if (forced_[i] || step.draws) return Change::changing;
+    Change most = Change::constant;
     for (const int b : step.reads) most = std::max(most, kind(b));
-    const bool apart = most != Kind::row || std::ranges::all_of(step.writes, [&](int b) {
+    const bool apart = most != Change::row || std::ranges::all_of(step.writes, [&](int b) {
                          return has_rows(b) && !is_over_rows(b);
                        });
-    return apart ? most : Kind::changing;
+    return apart ? most : Change::changing;
   }
 
   // Whether the first dimension of a result may be that of the observations. A workspace has bytes.
@@ -93,7 +93,7 @@ class Division {
         if (needed[static_cast<size_t>(b)]) wanted.push_back(b);
       }
       if (wanted.empty()) continue;
-      const bool keeps = i < forward_steps() && kind(wanted.front()) == Kind::row;
+      const bool keeps = i < forward_steps() && kind(wanted.front()) == Change::row;
       // Conversions are made again from what is kept, so that no value is kept twice.
       if (keeps && !step.conversion) {
         for (const int b : wanted) {
@@ -146,11 +146,11 @@ class Division {
   void name_first_change() {
     for (size_t i = 0; i < forward_steps(); ++i) {
       const PlanStep& step = plan_.steps[i];
-      if (step.writes.empty() || kind(step.writes.front()) != Kind::changing) continue;
+      if (step.writes.empty() || kind(step.writes.front()) != Change::changing) continue;
       part_.changing = step.name;
       part_.why = step.draws ? "draws random numbers" : "computes with all observations of a shard";
       for (const int b : step.reads) {
-        if (buffer(b).place == Place::parameter && kind(b) == Kind::changing) {
+        if (buffer(b).place == Place::parameter && kind(b) == Change::changing) {
           part_.why = "is not frozen";
         }
       }
@@ -161,7 +161,7 @@ class Division {
   const Plan::State& plan_;
   const Unchanging& unchanging_;
   std::vector<bool> forced_;  // by step: belongs to the rest
-  std::vector<Kind> kinds_;   // by buffer
+  std::vector<Change> kinds_;   // by buffer
   std::vector<bool> first_;   // by buffer: the first part needs it
   KeptPart part_;
 };
