@@ -279,7 +279,9 @@ bool gives_no_probabilities(const std::string& type) {
 void add_notices_of_losses(const nlohmann::ordered_json& network,
                            std::vector<std::string>& notices) {
   const auto& layers = network["layers"];
-  const auto& last = layers.back();
+  // Of scaled targets, what is before the last layer.
+  const bool scaled = layers.size() > 1 && layers.back()["type"] == DenormalizationOptions::kType;
+  const auto& last = layers[layers.size() - (scaled ? 2 : 1)];
   if (last["type"] == OutputsOptions::kType) {
     for (size_t k = 0; k < last["inputs"].size(); ++k) {
       for (const auto& layer : layers) {

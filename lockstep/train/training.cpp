@@ -257,14 +257,16 @@ void Training::validate() {
 }
 
 void Training::say_undefined(const ValidationRecord& v, const std::string& loss) {
-  if (said_undefined_ || (loss.empty() && std::isfinite(objective_.of(v)))) return;
+  if (said_undefined_ || v.observations == 0 || (loss.empty() && std::isfinite(objective_.of(v))))
+    return;
   said_undefined_ = true;
   notify([&](TrainingObserver& o) {
     o.notice("validation after iteration " + std::to_string(v.iteration) + ": " +
-             (loss.empty() ? "the objective " + objective_.metric() +
-                                 " is not a finite number, so no other validation is worse; it may "
-                                 "not be defined for the data (auc needs several classes)"
-                           : loss));
+             (loss.empty()
+                  ? "the objective " + objective_.metric() +
+                        " is not a finite number, so this validation is worse than all with one; "
+                        "it may not be defined for the data (auc needs several classes)"
+                  : loss));
   });
 }
 

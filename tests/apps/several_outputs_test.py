@@ -149,6 +149,13 @@ metrics = {metrics}
         self.assertIn("the outputs do not fit the target columns: kind: price, kind=big; price: kind=old, which "
                       "divides the classes of `kind`", error)
         self.assertIn("outputs take the columns of target_columns in order", error)
+        # An output with classes that share it with a number.
+        self.table(order=("rooms", "age", "city", "price", "kind", "cheap"), values=values)
+        job = self.HEADS.format(units=3, outputs=self.OUTPUTS,
+                                metrics="[]").replace('"price", "kind"]', '"cheap", "price", "kind"]')
+        self.put("mixed.toml", job)
+        error = self.refuse("train", "mixed.toml", "--check")
+        self.assertIn("where kind has the loss cross_entropy", error)
         # A number under a loss of classes: its probability would be 1.
         self.table(order=("rooms", "age", "city", "price", "cheap"), values=values)
         job = self.HEADS.format(units=1, outputs=self.OUTPUTS, metrics="[]").replace('"price", "kind"]', '"price", "cheap"]')

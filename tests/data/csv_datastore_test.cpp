@@ -255,7 +255,7 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal("x,kind\n" + std::string(100000, 'z') + ",a\n"),
             " line 2, column 1 (x): `" + std::string(40, 'z') + "...` is not a number");
   EXPECT_EQ(refusal("x,kind\n1,\n"), " line 2, column 2 (kind): the label is missing");
-  for (const std::string word : {"NA", "\"NaN\"", "null", "None", "?", "#N/A"}) {
+  for (const std::string word : {"NA", "\"NaN\"", "null", "?", "#N/A"}) {
     const std::string text = "x,kind\n1,a\n2," + word + "\n";
     EXPECT_TRUE(refusal(text).starts_with(" line 3, column 2 (kind): the label is missing: "))
         << word;

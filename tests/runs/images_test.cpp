@@ -7,6 +7,8 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/train/options/solver_info.h"
+#include "lockstep/train/options/unused_options.h"
 #include "lockstep/train/records/observer.h"
 #include "tests/runs/support.h"
 

@@ -64,7 +64,10 @@ TableOptions tables_of(const PredictArguments& a, const Network& network) {
 
 // How file number `input` of the arguments is read. Labels are ignored.
 CsvOptions table_options(const PredictArguments& a, const Network& network, size_t input) {
-  return csv_options(tables_of(a, network), input, input == 0 && !a.label_column.empty());
+  CsvOptions options =
+      csv_options(tables_of(a, network), input, input == 0 && !a.label_column.empty());
+  options.labels_are_names = true;  // they need not be known
+  return options;
 }
 
 // What outputs belong to: observations, or the steps of sequences.

@@ -271,8 +271,8 @@ struct CsvOptions {
 // for invalid contents: no lines, numbers instead of names, columns without a name or with equal
 // names, a row with another number of columns, an invalid number or one beyond f32, both decimal
 // points and commas, commas that may all separate thousands (1,234), a label or target that is
-// empty or a word for a missing value (NA, NaN, null, None, ?), columns of the options that are not
-// there. Thread-safe.
+// empty or a word for a missing value (NA, NaN, null, ?; a label may be none), columns of the
+// options that are not there. Thread-safe.
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options = {});
 // The same for another file system than the local one.
 DatastorePtr csv_datastore(FileSystem& files, const std::string& path,

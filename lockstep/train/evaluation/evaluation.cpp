@@ -74,7 +74,7 @@ std::string loss_not_finite(const Evaluation& evaluation) {
   if (evaluation.observations == 0 || std::isfinite(evaluation.loss)) return {};
   return fmt::format(
       "the loss is {}: results or targets of some observations are not finite or too large; look "
-      "for numbers in them that the training data does not have",
+      "for numbers in the data that are far from those of the training data",
       evaluation.loss);
 }
 

@@ -363,7 +363,12 @@ void check_parts(const Network& network, const ValueSpec& target) {
     const std::string& name = columns.at(first);
     const std::string column = column_of(name);
     // A column of classes that ends in another output, or that shares one with other columns.
-    const bool cut = end < columns.size() && columns[end].find('=') != std::string::npos &&
+    const bool labels =
+        takes_labels(part.loss) || std::ranges::any_of(parts, [&](const NetworkPart& other) {
+          return other.first == part.first + part.count && takes_labels(other.loss);
+        });
+    const bool cut = labels && end < columns.size() &&
+                     columns[end].find('=') != std::string::npos &&
                      column_of(columns[end]) == column_of(columns[end - 1]);
     bool mixed = false;
     for (size_t i = first; i < end && takes_labels(part.loss); ++i) {

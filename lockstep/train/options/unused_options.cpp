@@ -3,7 +3,33 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "lockstep/base/text.h"
+#include "lockstep/train/options/solver_info.h"
+
 namespace lockstep {
+namespace {
+
+bool uses(const SolverInfo& solver, const std::string& option) {
+  return std::ranges::find(solver.options, option) != solver.options.end();
+}
+
+// "the solvers adam and adamw": those that use an option.
+std::string solvers_with(const std::string& option) {
+  std::vector<std::string> names;
+  for (const SolverInfo& solver : solver_registry()) {
+    if (uses(solver, option)) names.push_back(solver.name);
+  }
+  return (names.size() == 1 ? "the solver " : "the solvers ") + list_of_some(names, names.size());
+}
+
+// Resolved options have a solver's own value instead of 0.
+bool is_default_decay(double decay) {
+  return decay == 0 || std::ranges::any_of(solver_registry(), [&](const SolverInfo& solver) {
+           return decay == solver.squared_gradient_decay;
+         });
+}
+
+}  // namespace
 
 std::vector<std::string> unused_options(const TrainingOptions& options) {
   const TrainingOptions plain;
@@ -12,14 +38,15 @@ std::vector<std::string> unused_options(const TrainingOptions& options) {
     if (given && !used) all.push_back(std::string(name) + " has no effect: it is for " + what);
   };
   const SolverOptions &solver = options.solver, &usual = plain.solver;
-  const bool sgdm = solver.type == "sgdm", adam = solver.type == "adam" || solver.type == "adamw";
-  note(solver.momentum != usual.momentum, sgdm, "momentum", "the solver sgdm");
-  note(solver.nesterov, sgdm, "nesterov", "the solver sgdm");
-  note(solver.gradient_decay != usual.gradient_decay, adam, "gradient_decay",
-       "the solvers adam and adamw");
-  note(solver.squared_gradient_decay != 0, !sgdm, "squared_gradient_decay",
-       "the solvers adam, adamw and rmsprop");
-  note(solver.epsilon != usual.epsilon, !sgdm, "epsilon", "the solvers adam, adamw and rmsprop");
+  const SolverInfo* const info = find_solver(solver.type);
+  const auto note_solver = [&](bool given, const char* name) {
+    note(given, !info || uses(*info, name), name, solvers_with(name));
+  };
+  note_solver(solver.momentum != usual.momentum, "momentum");
+  note_solver(solver.nesterov, "nesterov");
+  note_solver(solver.gradient_decay != usual.gradient_decay, "gradient_decay");
+  note_solver(!is_default_decay(solver.squared_gradient_decay), "squared_gradient_decay");
+  note_solver(solver.epsilon != usual.epsilon, "epsilon");
   note(solver.gradient_threshold_method != usual.gradient_threshold_method,
        solver.gradient_threshold > 0, "gradient_threshold_method", "a gradient_threshold above 0");
 

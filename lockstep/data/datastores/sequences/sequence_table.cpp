@@ -93,7 +93,7 @@ SequenceTable sequence_of_table(const std::string& path, const SequenceFolderOpt
                      .header = false,
                      .find_header = options.header,
                      .known_label = options.known_label};
-  reading.note_rounded = false;  // the notes of files are alike, and counted
+  reading.note_rounded = false;  // of each file, other numbers
   reading.categories = options.categories;
   // Without targets, their texts are left out.
   if (options.targets.columns.empty() && !options.categories.empty()) {

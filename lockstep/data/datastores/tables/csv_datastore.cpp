@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <iterator>
@@ -360,11 +362,12 @@ class CsvReading {
 
   void check_label(const std::string& field, size_t c) const {
     if (field.empty()) records_.refuse(where(c) + "the label is missing");
-    if (options_.labels_are_names || !is_missing(field)) return;
+    // A class may well be called so.
+    const bool none = field == "none" || field == "None" || field == "NONE";
+    if (options_.labels_are_names || !is_missing(field) || none) return;
     records_.refuse(
         where(c) + "the label is missing: " + shown_field(field) + " stands for a missing value",
-        "leave the row out, or give a class of this name another one, such as `class " + field +
-            "`");
+        "leave the row out, or rename the class, such as to `class " + field + "`");
   }
 
   // NaN stands for one that is missing.
@@ -417,8 +420,7 @@ class CsvReading {
     if (!options_.note_rounded) return;
     for (const auto& [c, numbers] : rounded_) {
       const std::string column = columns_.empty() ? std::to_string(c + 1) : "`" + columns_[c] + "`";
-      std::string to = std::to_string(static_cast<double>(numbers.value));
-      to.resize(to.find('.'));
+      const std::string to = fmt::format("{:.0f}", static_cast<double>(numbers.value));
       notices_.push_back("file " + path_ + ", column " + column + ": " +
                          counted(numbers.count, "whole number") + ", such as " +
                          shown_field(numbers.first) + ", " + (numbers.count > 1 ? "are" : "is") +

@@ -40,8 +40,11 @@ std::string difference_of_names(const std::vector<std::string>& own,
                                 const std::string& path) {
   const std::vector<std::string> there = only_in(model, own), here = only_in(own, model);
   if (there.empty() && here.empty()) {
-    return "the " + what + " of " + path + " are " + some_quoted(model) + ", those of this job " +
-           some_quoted(own);
+    const auto from = std::ranges::mismatch(own, model).in1 - own.begin();
+    return "the " + what + " of " + path + " are in another order: " +
+           (from > 0 ? "from number " + std::to_string(from + 1) + " on " : "") +
+           some_quoted({model.begin() + from, model.end()}) + ", those of this job " +
+           some_quoted({own.begin() + from, own.end()});
   }
   const auto side = [](const std::vector<std::string>& names) {
     return names.empty() ? std::string("none") : some_quoted(names);
@@ -88,8 +91,8 @@ std::vector<std::string> notes_of_columns(const TableColumns& own, const TableCo
 std::string note_of_classes(const std::vector<std::string>& own,
                             const std::vector<std::string>& model, const std::string& path) {
   if (own.empty() || model.empty() || own == model) return "";
-  return "the classes of " + path + " are " + some_quoted(model) + ", those of this job " +
-         some_quoted(own) + ": values of the last layer are taken by position";
+  return difference_of_names(own, model, "classes", path) +
+         ": values of the last layer are taken by position";
 }
 
 void check_order_of_targets(const Network& network, const JobData& data,

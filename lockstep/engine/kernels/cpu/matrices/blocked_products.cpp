@@ -49,7 +49,7 @@ struct Columns {
   const float* first;
   int64_t panel, step;
 };
-// How many these are, and whether they are the first and the last ones of the results' sums.
+// The number of terms, and whether they are the first and the last ones of the results' sums.
 struct Terms {
   int64_t count;
   bool first, last;
@@ -250,7 +250,7 @@ class Multiplier {
     }
   }
 
-  // The products of `count` terms: results from row `row` and column `column` on.
+  // The products of `terms`: results from row `row` and column `column` on.
   void multiply_tiles(const Rows& a, const Columns& b, const Terms& terms, int64_t row,
                       int64_t rows, int64_t column, int64_t columns) {
     float* const result = result_ + row * p_.columns + column;
