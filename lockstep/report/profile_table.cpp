@@ -17,7 +17,7 @@ const char* text_of(Phase phase) {
       return "forward";
     case Phase::backward:
       return "backward";
-    case Phase::step:
+    case Phase::iteration:
       return "step";
   }
   return "";
@@ -70,7 +70,7 @@ std::string profile_table(const Profile& profile, int width, double least) {
   std::string text = fmt::format("{:<10}{:<{}}{:>9}{:>9}{:>9}{:>7}\n", "phase", "what", names, "ms",
                                  "share", "floor", "ratio");
   Row all{"total"};
-  for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
+  for (const Phase phase : {Phase::forward, Phase::backward, Phase::iteration}) {
     Row small, sum{"sum"};
     for (const ProfileAccount& a : profile.accounts) {
       if (a.phase != phase || a.calls == 0) continue;

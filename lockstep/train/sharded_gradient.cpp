@@ -207,9 +207,9 @@ void ShardGroup::State::refresh_copies() {
   if (!device.is_cpu()) return packed.pack_all();
   for_each(packed.count(), [&](int64_t i, int thread) {
     const ThreadTimer charge(iteration_profile(), thread);
-    charge(&StepAccounts::waiting);
+    charge(&IterationAccounts::waiting);
     packed.refresh(static_cast<int>(i));
-    charge(&StepAccounts::plans);
+    charge(&IterationAccounts::plans);
   });
 }
 
@@ -269,19 +269,19 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
   }
   for_each(static_cast<int64_t>(sums->size()), [&](int64_t i, int thread) {
     const ThreadTimer charge(iteration_profile(), thread);
-    charge(&StepAccounts::waiting);
+    charge(&IterationAccounts::waiting);
     sums->convert(sums->by_size()[static_cast<size_t>(i)]);
-    charge(&StepAccounts::gradients);
+    charge(&IterationAccounts::gradients);
   });
   const auto divisor = static_cast<float>(observations);
   for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
     const ThreadTimer charge(iteration_profile(), thread);
-    charge(&StepAccounts::waiting);
+    charge(&IterationAccounts::waiting);
     const DividedPiece& piece = pieces[static_cast<size_t>(i)];
     for (size_t k = 0; k < piece.count; ++k) piece.to[k] = piece.from[k] / divisor;
     mode.check();
-    charge(&StepAccounts::gradients);
+    charge(&IterationAccounts::gradients);
   });
   return gradients;
 }
@@ -352,7 +352,7 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   g.executor->begin(rows, iteration);
   const ShardIteration& it = g.executor->finish();
   const ThreadTimer lead(g.iteration_profile(), 0);
-  lead(&StepAccounts::sums);
+  lead(&IterationAccounts::sums);
 
   g.program.check_finite(iteration);
   std::vector<double> losses;
@@ -361,10 +361,10 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   const double observations =
       g.program.summaries()[0].whole ? 1 : static_cast<double>(it.observations());
   g.follow_statistics();
-  lead(&StepAccounts::statistics);
+  lead(&IterationAccounts::statistics);
   std::vector<Tensor> gradients =
       g.mean_gradients(observations * g.training.precision.scale_of_losses());
-  lead(&StepAccounts::gradients);
+  lead(&IterationAccounts::gradients);
   if (g.profile) g.profile->complete_call();
   return {tree_sum(losses) / observations, std::move(gradients)};
 }

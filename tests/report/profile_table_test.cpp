@@ -29,9 +29,9 @@ Profile some_profile() {
   add(Phase::forward, "relu", 80, 0.0001, 0.0001);
   add(Phase::forward, "pool", 80, 0.0001, 0.0001);
   add(Phase::backward, "conv: gradient", 80, 0.1, 0.09);
-  add(Phase::step, "solver", 20, 0.0078, std::nan(""));
-  add(Phase::step, "gradient threshold", 0, 0, std::nan(""));
-  add(Phase::step, "waiting for other threads", 40, 0.012, std::nan(""));
+  add(Phase::iteration, "solver", 20, 0.0078, std::nan(""));
+  add(Phase::iteration, "gradient threshold", 0, 0, std::nan(""));
+  add(Phase::iteration, "waiting for other threads", 40, 0.012, std::nan(""));
   p.spans = {{0, 0, 0, 0.001}, {1, 0, 0.0001, 0.001}, {0, 4, 0.001, 0.0005}};
   return p;
 }

@@ -44,7 +44,7 @@ TEST(IterationProfiler, ChargesAllTimeOfAllThreadsOnce) {
   ThreadPool pool(kThreads);
   IterationProfiler profiler(kThreads);
   const int work = profiler.account(Phase::forward, "work"),
-            rest = profiler.account(Phase::step, "rest");
+            rest = profiler.account(Phase::iteration, "rest");
   EXPECT_EQ(profiler.account(Phase::forward, "work"), work);
   EXPECT_NE(profiler.account(Phase::backward, "work"), work);
   double wall = 0;
@@ -134,7 +134,7 @@ TEST(TrainingProfile, AddsUpToTheRecordsAndChangesNoBit) {
     EXPECT_EQ(account(p, "solver").calls % 17, 0);
     EXPECT_EQ(account(p, "gradient threshold").calls > 0, threshold > 0);
     for (const ProfileAccount& a : p.accounts) {
-      if (a.phase != Phase::step) {
+      if (a.phase != Phase::iteration) {
         EXPECT_GT(a.floor, 0) << a.name;
       }
     }
@@ -182,7 +182,7 @@ TEST(TrainingProfile, FloorsAreOfTheShardsThatThereWere) {
       train(network, {.training = some_digits(67)}, options, {.profile = true});
   ASSERT_TRUE(result.profile);
   for (const ProfileAccount& a : result.profile->accounts) {
-    if (a.phase == Phase::step || a.calls == 0) continue;
+    if (a.phase == Phase::iteration || a.calls == 0) continue;
     EXPECT_GT(a.floor, 0) << a.name;
     EXPECT_LT(a.floor, 20 * a.seconds) << a.name;
   }
@@ -266,7 +266,7 @@ TEST(LoopProfile, AddsUpAndChangesNoBit) {
     EXPECT_GT(account(p, name).seconds, 0) << name;
   }
   for (const ProfileAccount& a : p.accounts) {
-    if (a.phase == Phase::step) continue;
+    if (a.phase == Phase::iteration) continue;
     EXPECT_GT(a.floor, 0) << a.name;
     EXPECT_LT(a.floor, 20 * a.seconds) << a.name;
   }

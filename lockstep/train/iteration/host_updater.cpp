@@ -65,18 +65,18 @@ std::vector<double> HostUpdater::limit_gradients(double observations) {
   pool_.for_each(static_cast<int64_t>(gradients.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
     const ThreadTimer charge(profile_, thread);
-    charge(&StepAccounts::waiting);
+    charge(&IterationAccounts::waiting);
     const size_t p = gradients.by_size()[static_cast<size_t>(i)];
     if (!unchanged(p)) gradients.convert(p);
-    charge(&StepAccounts::layouts);
+    charge(&IterationAccounts::layouts);
     if (!frozen_[p]) {  // frozen parameters have no gradient sum to limit
       squares[p].resize(kernels::norm_blocks(gradients.count(p)));
       functions.block_squares(gradients.values(p), gradients.count(p), squares[p].data(), nullptr);
     }
     mode.check();
-    charge(&StepAccounts::threshold);
+    charge(&IterationAccounts::threshold);
   });
-  ThreadTimer(profile_, 0)(&StepAccounts::waiting);
+  ThreadTimer(profile_, 0)(&IterationAccounts::waiting);
   return threshold_.divisors(squares, observations);
 }
 
@@ -179,24 +179,24 @@ void HostUpdater::update(size_t p, const IndexRange& elements, const float* sum,
       kernels::functions_for({}).limit(limited.data(), limited.size(),
                                        threshold_.most(scalars.observations), nullptr);
       values = limited.data();
-      charge(&StepAccounts::threshold);
+      charge(&IterationAccounts::threshold);
     }
     solver_.update(p, part, values, scalars);
-    charge(&StepAccounts::solver);
+    charge(&IterationAccounts::solver);
     if (!hashed) continue;
     hash(p, part);
-    charge(&StepAccounts::digests);
+    charge(&IterationAccounts::digests);
   }
 }
 
 void HostUpdater::update(const Piece& piece, const UpdateScalars& scalars, bool converted,
                          int thread) {
   const ThreadTimer charge(profile_, thread);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   const GradientSums& gradients = *gradients_;
   if (!converted) {
     gradients.convert(piece.parameter);
-    charge(&StepAccounts::layouts);
+    charge(&IterationAccounts::layouts);
   }
   update(piece.parameter, piece.elements, gradients.values(piece.parameter) + piece.elements.first,
          scalars, true, thread);
@@ -221,7 +221,7 @@ void HostUpdater::use(const ParameterBlock& block, const float* sum, int thread)
   const ThreadTimer charge(profile_, thread);
   const int64_t end = block.first + (block.rows - 1) * block.stride + block.columns;
   hash(block.parameter, {end - block.rows * block.stride, block.rows * block.stride});
-  charge(&StepAccounts::digests);
+  charge(&IterationAccounts::digests);
 }
 
 void HostUpdater::finish(const Piece& piece, int thread) {
@@ -230,12 +230,12 @@ void HostUpdater::finish(const Piece& piece, int thread) {
   Progress& progress = progress_[p];
   const auto number = static_cast<int>(p);
   if (progress.by_parts) network_.packed().pack(number, piece.elements);
-  charge(&StepAccounts::packing);
+  charge(&IterationAccounts::packing);
   if (progress.left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   if (!progress.by_parts) network_.packed().pack(number);
-  charge(&StepAccounts::packing);
+  charge(&IterationAccounts::packing);
   digests_[p] = progress.digest.finish();
-  charge(&StepAccounts::digests);
+  charge(&IterationAccounts::digests);
 }
 
 void HostUpdater::apply(const UpdateScalars& scalars, size_t) {
@@ -257,7 +257,7 @@ void HostUpdater::apply(const UpdateScalars& scalars, size_t) {
     mode.check();
   });
   note_known();
-  ThreadTimer(profile_, 0)(&StepAccounts::waiting);
+  ThreadTimer(profile_, 0)(&IterationAccounts::waiting);
 }
 
 // Norms need the whole sum first.
@@ -277,7 +277,7 @@ void HostUpdater::finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scal
     }
   });
   note_known();
-  ThreadTimer(profile_, 0)(&StepAccounts::waiting);
+  ThreadTimer(profile_, 0)(&IterationAccounts::waiting);
 }
 
 float* HostUpdater::state(int k) {

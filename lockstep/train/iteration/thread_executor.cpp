@@ -86,7 +86,7 @@ void ThreadExecutor::compute(ShardIteration& it, int64_t i, int thread,
   }
   if (task.repeat == 0) {
     sum_->add(task.shard, reinterpret_cast<const float*>(gradients.data));
-    ThreadTimer(profile_, thread)(&StepAccounts::sums);
+    ThreadTimer(profile_, thread)(&IterationAccounts::sums);
     ++shards_by_worker_[static_cast<size_t>(thread)];
   }
   note(thread, -1);
@@ -121,7 +121,7 @@ void ThreadExecutor::end(int thread, const std::atomic<int>& busy) {
 void ThreadExecutor::rest(int thread, const std::atomic<int>& busy, bool until_idle) const {
   if (!meanwhile_) return;
   const ThreadTimer charge(profile_, thread);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   const ArithmeticMode mode;
   // Other members must not wait for work that only the next iteration needs.
   const bool only_member = group().size() == 1 && until_idle;
@@ -129,7 +129,7 @@ void ThreadExecutor::rest(int thread, const std::atomic<int>& busy, bool until_i
     const bool ahead = busy.load(std::memory_order_relaxed) > 0;
     if ((!ahead && !only_member) || !meanwhile_(ahead)) break;
   }
-  charge(&StepAccounts::meanwhile);
+  charge(&IterationAccounts::meanwhile);
 }
 
 void ThreadExecutor::compute_before(const ShardIteration& it) {
@@ -324,7 +324,7 @@ void ThreadExecutor::compute_shared(GradientUser& user,
       if (sum_->claim(piece)) compute_claimed(piece, thread);
     });
   }
-  ThreadTimer(profile_, 0)(&StepAccounts::waiting);
+  ThreadTimer(profile_, 0)(&IterationAccounts::waiting);
   // This member has all operands and has begun to update. So it goes on without lost members.
   try {
     sum_->finish_pieces(TimeLimit(limit()));
@@ -340,7 +340,7 @@ void ThreadExecutor::compute_shared(GradientUser& user,
 }
 
 void ThreadExecutor::add(ShardIteration& it) {
-  ThreadTimer(profile_, 0)(&StepAccounts::plans);
+  ThreadTimer(profile_, 0)(&IterationAccounts::plans);
   if (lost_) std::rethrow_exception(lost_);
   unfinished_ = false;
   sum_->begin(static_cast<int64_t>(it.shards.size()), it.partition);
@@ -363,7 +363,7 @@ void ThreadExecutor::add(ShardIteration& it) {
     const int64_t busy = std::min<int64_t>(it.own.count, pool_.used());
     shard_seconds_ = taken.count() * static_cast<double>(busy) / static_cast<double>(it.own.count);
   }
-  ThreadTimer(profile_, 0)(&StepAccounts::waiting);
+  ThreadTimer(profile_, 0)(&IterationAccounts::waiting);
 }
 
 void ThreadExecutor::exchange(ShardIteration& it, const TimeLimit& limit) {

@@ -65,7 +65,7 @@ void TrainingIteration::follow(const ShardIteration& it) {
   parts_.program->follow_statistics(
       it.shards, [&](int64_t j) { return parts_.executor->summary(it, j); },
       [&](int k) { return parts_.updater->state(k); });
-  ThreadTimer(parts_.profile.get(), 0)(&StepAccounts::statistics);
+  ThreadTimer(parts_.profile.get(), 0)(&IterationAccounts::statistics);
 }
 
 void TrainingIteration::begin(const MiniBatch& batch, const UpdateScalars& scalars) {

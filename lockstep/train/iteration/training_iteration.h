@@ -22,7 +22,7 @@ namespace lockstep {
 // the next iteration begins before the earlier one is finished.
 class TrainingIteration {
  public:
-  // The parts of a step; see make_training_iteration().
+  // The parts of an iteration; see make_training_iteration().
   struct Parts {
     Network& network;
     std::unique_ptr<MiniBatchProgram> program;

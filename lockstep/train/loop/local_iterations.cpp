@@ -33,12 +33,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The profiler's accounts for work outside the step.
+// The profiler's accounts for work outside of iterations.
 struct Parts {
   Parts() = default;
   explicit Parts(IterationProfiler& profiler) {
     const auto open = [&](const char* name) {
-      return profiler.account(IterationProfiler::Phase::step, name);
+      return profiler.account(IterationProfiler::Phase::iteration, name);
     };
     records = open("records of the last iteration");
     mini_batch = open("waiting for the mini-batch");
@@ -78,7 +78,7 @@ struct LocalIterations::State {
   const IterationsSetup setup;
   std::shared_ptr<KeptMemory> kept_memory = std::make_shared<KeptMemory>(0);
   std::optional<IterationsStart> start;
-  std::optional<IterationProfiler> profiler;  // declared before the step, which uses it
+  std::optional<IterationProfiler> profiler;  // declared before the iteration, which uses it
   Parts parts;
   std::optional<storage::StopRetries> stop_retries;  // outlives the queue, whose threads may read
   std::optional<MiniBatchQueue> queue;
@@ -100,7 +100,7 @@ struct LocalIterations::State {
   IterationOutcome finish();
   void note_time(IterationOutcome& r);
 
-  // Charges the time since the last charge to this thread, for `part` of the step.
+  // Charges the time since the last charge to this thread, for `part` of the iteration.
   void charge(int Parts::*part) {
     if (profiler) profiler->charge(0, parts.*part);
   }
@@ -251,7 +251,7 @@ IterationOutcome LocalIterations::State::finish() {
   r.correct = finished.correct;
   r.not_finite = finished.not_finite;
   r.digest = finished.digest;
-  if (!std::isfinite(r.loss_sum)) under_way.clear();  // the step has discarded them
+  if (!std::isfinite(r.loss_sum)) under_way.clear();  // they are discarded
   charge(&Parts::digest);
   note_time(r);
   return r;

@@ -1,4 +1,4 @@
-// The accounts of a training step. Without a profile, charging costs nothing.
+// The accounts of an iteration. Without a profile, charging costs nothing.
 #pragma once
 
 #include <map>
@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-// Accounts of the parts of a step outside the passes.
-struct StepAccounts {
-  explicit StepAccounts(IterationProfiler& profiler) {
+// Accounts of the parts of an iteration outside the passes.
+struct IterationAccounts {
+  explicit IterationAccounts(IterationProfiler& profiler) {
     const auto open = [&](const char* name) {
-      return profiler.account(IterationProfiler::Phase::step, name);
+      return profiler.account(IterationProfiler::Phase::iteration, name);
     };
     waiting = profiler.waiting();
     plans = open("plans of shards");
@@ -50,7 +50,7 @@ struct IterationProfile {
   }
 
   IterationProfiler& profiler;
-  StepAccounts accounts;
+  IterationAccounts accounts;
   std::map<const Plan*, std::vector<int>> passes;  // accounts of each plan's passes
 };
 
@@ -58,7 +58,7 @@ struct IterationProfile {
 class ThreadTimer final : public PassWatch {
  public:
   ThreadTimer(const IterationProfile* profile, int thread) : profile_(profile), thread_(thread) {}
-  void operator()(int StepAccounts::*account) const {
+  void operator()(int IterationAccounts::*account) const {
     if (profile_) profile_->profiler.charge(thread_, profile_->accounts.*account);
   }
   // The watch for runs of the plan; null if the plan's accounts are not open.

@@ -27,7 +27,7 @@ double Profile::floor() const {
 }
 
 IterationProfiler::IterationProfiler(int threads) : threads_(static_cast<size_t>(threads)) {
-  waiting_ = account(Phase::step, "waiting for other threads", true);
+  waiting_ = account(Phase::iteration, "waiting for other threads", true);
   begin_iteration();
 }
 
@@ -128,7 +128,7 @@ Profile IterationProfiler::finish(double preparation_each) const {
   p.iterations = iterations_;
   p.wall = wall_;
   p.preparation = preparation_each * static_cast<double>(iterations_);
-  // The accounts of the step follow those of the passes. Waiting is the last one.
+  // The accounts of the iteration follow those of the passes. Waiting is the last one.
   std::vector<int> order, place(accounts_.size());
   for (size_t a = 0; a < accounts_.size(); ++a) order.push_back(static_cast<int>(a));
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {

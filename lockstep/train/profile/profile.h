@@ -10,14 +10,14 @@ namespace lockstep {
 
 // Time is charged to accounts: one for each pass of a plan and each other part of a training step.
 struct ProfileAccount {
-  enum class Phase : uint8_t { forward, backward, step };
-  Phase phase = Phase::step;
+  enum class Phase : uint8_t { forward, backward, iteration };
+  Phase phase = Phase::iteration;
   std::string name;      // "conv_1", "conv_1: gradient", "solver"
   bool waiting = false;  // for other threads
   int64_t calls = 0;     // by all threads
   double seconds = 0;    // sum over all threads
   // Passes only, else NaN: seconds for the same number of calls (by the median) when only the
-  // passes run, one after the other, on the step's own memory and in all threads at once.
+  // passes run, one after the other, on the iteration's own memory and in all threads at once.
   double floor = std::nan("");
 };
 

@@ -89,13 +89,13 @@ IndexRange LossProgram::shards_before(int64_t task) const {
 void LossProgram::compute_before(int64_t task, int64_t iteration, int thread) {
   const KeptResults::Task& of = before_->at(static_cast<size_t>(task));
   const ThreadTimer waited(profile_, thread);
-  waited(&StepAccounts::waiting);
+  waited(&IterationAccounts::waiting);
   ThreadTimer charge(profile_, thread);
   PlanRun& run = threads_[static_cast<size_t>(thread)].of(*runs_.at({of.size}).plan);
   const std::vector<KeptPart::Array>& arrays = run.plan().kept_part()->arrays;
   const auto count = static_cast<int64_t>(of.rows.size());
   copy_inputs_before(run, of);
-  charge(&StepAccounts::inputs);
+  charge(&IterationAccounts::inputs);
   run.forward_first({seed_, static_cast<uint64_t>(iteration), 0}, charge.watch(run.plan()));
   size_t offset = 0;
   const size_t each = run.plan().kept_part()->row_bytes();
@@ -112,7 +112,7 @@ void LossProgram::compute_before(int64_t task, int64_t iteration, int thread) {
     }
     offset += bytes;
   }
-  charge(&StepAccounts::kept);
+  charge(&IterationAccounts::kept);
 }
 
 // Rows that are not needed are copies of the first one.

@@ -147,18 +147,18 @@ std::pair<ShardSums*, int64_t> FunctionProgram::piece_of(int64_t piece) const {
 
 void FunctionProgram::add_gradients(int64_t piece, int thread) {
   const ThreadTimer charge(profile_, thread);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   const auto [sums, number] = piece_of(piece);
   sums->add(number);
-  charge(&StepAccounts::sums);
+  charge(&IterationAccounts::sums);
 }
 
 void FunctionProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
   const ThreadTimer charge(profile_, thread);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   const auto [sums, number] = piece_of(piece);
   sums->compute(number, thread, user);
-  charge(&StepAccounts::sums);
+  charge(&IterationAccounts::sums);
 }
 
 std::vector<ParameterPart> FunctionProgram::gradient_parts(int64_t piece) const {

@@ -273,7 +273,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
   std::optional<kernels::ThreadChoice> settings;
   std::optional<EagerStream> stream;
   ThreadTimer charge(profile_, task.worker);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   Iteration& it = present();
   FunctionSummary& summary = it.summary_of(task);
   summary = {};
@@ -343,7 +343,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
   fail_point("backward", task.iteration, task.shard);
   std::vector<Tensor> gradients = tape.gradient(total, wanted);
   if (state.swept.empty() && direct.empty()) refuse_constant();
-  charge(&StepAccounts::losses);
+  charge(&IterationAccounts::losses);
   if (in_bundle) {
     if (!direct.empty() || state.kept.size() != bundled_loss_->branches.size()) deviates_ = true;
     return {};
@@ -351,7 +351,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
   note_branches(state, !direct.empty());
   if (state.gradients != nullptr) fill_unreached(layout_, state.reached, gradients[0]);
   add_direct(layout_, direct, std::span(gradients).subspan(1), gradients[0]);
-  charge(&StepAccounts::losses);
+  charge(&IterationAccounts::losses);
   worker.gradients = std::move(gradients[0]);
   if (device.is_cpu()) return {static_cast<std::byte*>(worker.gradients.raw()), nullptr};
   // What a loss makes at its first call and keeps must be complete before other streams use it.

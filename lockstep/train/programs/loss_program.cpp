@@ -152,7 +152,7 @@ void LossProgram::add_runs(Runs& all, const ShardShape& shape, int threads,
 ShardGradients LossProgram::compute(const ShardTask& task) {
   const ShardShape shape = shard_shape(plans_, arrays_, task.rows);
   ThreadTimer charge(profile_, task.worker);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   const PlanRun& own =
       run(runs_.at(shape),
           {task.iteration, task.shard, shape, {&task.rows, 1}, {&task.summary, 1}, task.worker},
@@ -187,7 +187,7 @@ void LossProgram::make_sums(const Plan& plan) {
     const std::string name = sum.name + ": gradient of parameters";
     sum_accounts_.push_back(profile_->profiler.account(Phase::backward, name));
   }
-  keeping_account_ = profile_->profiler.account(Phase::step, "operands of sums over shards");
+  keeping_account_ = profile_->profiler.account(Phase::iteration, "operands of sums over shards");
 }
 
 size_t LossProgram::operand_bytes(std::span<const IndexRange> rows) {
@@ -204,7 +204,7 @@ void LossProgram::compute_bundle(size_t bundle, int thread) {
   const int64_t first = rows.front().first;
   const ShardShape shape{rows.back().end() - first};
   ThreadTimer charge(profile_, thread);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   const PlanRun& own = run(bundle_runs_.at(shape),
                            {work_->iteration, shards.first, shape, rows,
                             std::span(work_->summaries).subspan(at, count), thread},
@@ -215,7 +215,7 @@ void LossProgram::compute_bundle(size_t bundle, int thread) {
 
 void LossProgram::add_gradients(int64_t piece, int thread) {
   const ThreadTimer charge(profile_, thread);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   sums_used_.store(false, std::memory_order_relaxed);
   sums_->add(piece);
   if (profile_) profile_->profiler.charge(thread, sum_accounts_[sums_->sum_of(piece)]);
@@ -223,7 +223,7 @@ void LossProgram::add_gradients(int64_t piece, int thread) {
 
 void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
   const ThreadTimer charge(profile_, thread);
-  charge(&StepAccounts::waiting);
+  charge(&IterationAccounts::waiting);
   sums_used_.store(true, std::memory_order_relaxed);
   if (!profile_) return sums_->compute(piece, thread, user);
   ChargingUser charging(user, profile_->profiler, sum_accounts_[sums_->sum_of(piece)]);
@@ -236,14 +236,14 @@ PlanRun& LossProgram::run(ShapeRuns& of, const Task& task, ThreadTimer& charge) 
   const RandomContext step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
   const bool rest = knows(run, task.rows.front());
   copy_inputs(run, task, rest);
-  charge(&StepAccounts::inputs);
+  charge(&IterationAccounts::inputs);
   if (rest) {
     run.forward_rest(step, charge.watch(run.plan()));
   } else {
     run.forward(step, charge.watch(run.plan()));
   }
   summarize(run, task);
-  charge(&StepAccounts::losses);
+  charge(&IterationAccounts::losses);
   for (size_t i = 0; i < task.rows.size(); ++i) {
     fail_point("backward", task.iteration, task.shard + static_cast<int64_t>(i));
   }

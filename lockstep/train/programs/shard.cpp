@@ -158,7 +158,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                                         .lengths = s.lengths_of(inputs, options)});
   }
   ThreadTimer& charge = *s.charge;
-  charge(&StepAccounts::losses);
+  charge(&IterationAccounts::losses);
   const Device device = network.device();
   const int64_t n = network.check_inputs(inputs);
   const bool differentiable = Tape::any_tracks(inputs);
@@ -179,7 +179,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   if (plan.refused) std::rethrow_exception(plan.refused);
   check_combined(plan.combined, lengths);
   PlanRun* const run = &s.next_run(plan, !only_for_trial);
-  charge(&StepAccounts::plans);
+  charge(&IterationAccounts::plans);
   if (s.program->profile_ && !s.is_trial) ++s.worker->calls[&plan];
   std::vector<RecordedRun::RowsRead> rows = s.read_rows(plan.carries, n);
   for (size_t k = 0; k < lengths.size(); ++k) rows.push_back({plan.lengths[k], lengths[k]});
@@ -190,7 +190,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                         .step = s.step,
                         .begin =
                             [&plan, &charge] {
-                              charge(&StepAccounts::inputs);
+                              charge(&IterationAccounts::inputs);
                               return charge.watch(*plan.plan);
                             },
                         .zeros = false});
@@ -217,14 +217,14 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
     s.summary->runs.push_back(std::move(followed));
   }
 
-  charge(&StepAccounts::results);
+  charge(&IterationAccounts::results);
   std::vector<Tensor> tracked = inputs;
   tracked.push_back(s.parameters);
   Tape::record_everywhere(
       tracked, outputs,
       [run, device, key, &plan, &s, &charge, tracked, recorded = std::move(recorded)](
           const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
-        charge(&StepAccounts::losses);
+        charge(&IterationAccounts::losses);
         std::vector<Tensor> results = recorded.backward(output_gradients, wanted);
         const size_t of_parameters = tracked.size() - 1;
         if (wanted[of_parameters]) s.swept.emplace_back(key, &plan);
@@ -247,7 +247,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
           record_gradients(s.network, *plan.function, s.step, tracked, output_gradients, wanted,
                            recorded.rows(), results);
         }
-        charge(&StepAccounts::results);
+        charge(&IterationAccounts::results);
         return results;
       },
       Tape::Outputs::linked);

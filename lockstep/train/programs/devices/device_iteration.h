@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-// The parts of a step (program, executor, updater) share it and add their work here. An iteration
-// is either
+// The parts of an iteration (program, executor, updater) share it and add their work here. An
+// iteration is either
 // - whole: its work is collected, and launch() adds it, from the second time on as one recording;
 //   the host prepares what is sent meanwhile, and may change nothing else that the work reads; or
 // - not whole, where the host has to take part: work is added at once.
