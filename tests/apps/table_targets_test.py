@@ -158,8 +158,8 @@ class TableTargets(HouseTest):
         text = text[:begin] + 'from = "run"\n' + text[end:]
         self.put("next.toml", text)
         said = self.works("train", "next.toml", "--out", "next").stderr
-        self.assertIn("are `price`, `double`, those of this job `double`, `price`: values of the last layer are taken by "
-                      "position", said)
+        self.assertIn("are in another order: `price`, `double`, those of this job `double`, `price`: values of the last "
+                      "layer are taken by position", said)
         self.table("cities.csv")
         self.put("turned.csv", (self.folder / "cities.csv").read_text(encoding="utf-8").replace("Oslo", "Arendal"))
         self.succeed("train", self.houses(train="cities.csv", epochs=1), "--out", "cities")

@@ -335,8 +335,8 @@ class Columns(Tables):
         self.train()
         network = JOB[JOB.index("layers"):JOB.index("[training]")]
         self.put("train.csv", ["length", "width", "kind"], [(a, b, "aardvark" if kind == "cat" else kind) for a, b, kind in ROWS])
-        expected = ("the classes of ", "are `ant`, `bee`, `cat`, those of this job `aardvark`, `ant`, `bee`: values of the last "
-                    "layer are taken by position")
+        expected = ("the classes of ", "and of this job have different names: `cat` in the model alone, `aardvark` in the "
+                    "job alone: values of the last layer are taken by position")
         for job, more in ((JOB.replace(network, 'from = "out"\n'), []), (JOB, ["--initial-model", "out"])):
             self.write(job)
             said = self.works("train", "job.toml", "--out", f"next{len(more)}", "--quiet", "--set", "max_epochs=1", *more).stderr
