@@ -76,4 +76,10 @@ std::string list_of_some(const std::vector<std::string>& items, size_t most) {
   return text;
 }
 
+std::string list_of_some_names(const std::vector<std::string>& names, size_t most) {
+  std::vector<std::string> quoted;
+  for (const std::string& name : names) quoted.push_back("`" + printable(name) + "`");
+  return list_of_some(quoted, most);
+}
+
 }  // namespace lockstep

@@ -22,5 +22,7 @@ std::string printable_lines(std::string_view text);
 
 // "a, b and 3 more": the first `most` items, and the number of the others.
 std::string list_of_some(const std::vector<std::string>& items, size_t most);
+// "`a`, `b` and 3 more": the same of names that are printable().
+std::string list_of_some_names(const std::vector<std::string>& names, size_t most);
 
 }  // namespace lockstep

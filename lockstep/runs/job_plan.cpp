@@ -250,32 +250,18 @@ void add_notices_of_freezing(const JobPlan& plan, std::vector<std::string>& noti
                     list_of_some(fresh, 6));
 }
 
-// What a layer gives that is not a distribution over classes, by its type.
+// Whether layers of a type give something else than a distribution over classes. Of pooling,
+// reshaping and functions it is not known.
 bool gives_no_probabilities(const std::string& type) {
-  static const std::set<std::string> types{"batch_normalization",
-                                           "channel_normalization",
-                                           "clipped_relu",
-                                           "elu",
-                                           "fully_connected",
-                                           "gelu",
-                                           "gru",
-                                           "hard_sigmoid",
-                                           "hard_swish",
-                                           "layer_normalization",
-                                           "leaky_relu",
-                                           "lstm",
-                                           "relu",
-                                           "rms_normalization",
-                                           "rnn",
-                                           "self_attention",
-                                           "sigmoid",
-                                           "softplus",
-                                           "swish",
-                                           "tanh"};
-  return types.contains(type) || type.find("convolution") != std::string::npos;
+  static const std::set<std::string> types{
+      "elu", "fully_connected", "gelu",    "gru",      "hard_sigmoid", "hard_swish", "lstm",
+      "rnn", "self_attention",  "sigmoid", "softplus", "swish",        "tanh"};
+  return types.contains(type) || type.ends_with("relu") || type.ends_with("_normalization") ||
+         type.find("convolution") != std::string::npos;
 }
 
-// Losses of probabilities after layers that do not give any, or after those that are added anyway.
+// Of cross_entropy after a layer that gives no probabilities, and after a softmax that outputs add
+// anyway.
 void add_notices_of_losses(const nlohmann::ordered_json& network,
                            std::vector<std::string>& notices) {
   const auto& layers = network["layers"];

@@ -164,6 +164,20 @@ metrics = {metrics}
         self.assertIn("the output `kind` has the loss cross_entropy, but one number", error)
         self.assertIn("binary_cross_entropy", error)
 
+    def test_a_second_softmax_is_said(self):
+        def values(i, row):
+            return {"kind": "old" if row["age"] > 60 else "big"}
+
+        self.table(order=("rooms", "age", "city", "price", "kind"), values=values)
+        job = self.HEADS.format(units=2, outputs=self.OUTPUTS.replace('"kind"', '"scores"'), metrics="[]")
+        head = 'name = "kind", inputs = ["tanh"] },'
+        self.assertIn(head, job)
+        self.put("twice.toml", job.replace(head, head + ' { type = "softmax", name = "scores", inputs = ["kind"] },'))
+        said = self.run_command("train", "twice.toml", "--check").stderr
+        self.assertIn("the output `scores` ends in softmax, and its loss cross_entropy adds another one", said)
+        self.put("once.toml", job.replace('"scores"', '"kind"'))
+        self.assertNotIn("softmax", self.run_command("train", "once.toml", "--check").stderr)
+
     def test_an_output_has_several_numbers(self):
         self.table(order=("rooms", "age", "price", "double"), rows=60)
         outputs = 'outputs = [{ layer = "money" }]'

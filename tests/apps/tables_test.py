@@ -331,6 +331,26 @@ class Columns(Tables):
         self.assertIn("have different names: `width` in the model alone, `weight` in the job alone: values of columns are "
                       "taken by position", said)
 
+    def test_an_undefined_objective_is_told_once(self):
+        rows = [(i % 7, i % 5, "big" if i % 2 else "small") for i in range(32)]
+        columns = ["length", "width", "kind"]
+        self.put("two.csv", columns, rows)
+        self.put("one.csv", columns, [row for row in rows if row[2] == "big"])
+        (self.folder / "auc.toml").write_text("""[data]
+train = "two.csv"
+validation = "one.csv"
+[network]
+layers = [{ type = "feature_input", features = 2 }, { type = "fully_connected", units = 2 }, { type = "softmax" }]
+[training]
+max_epochs = 4
+mini_batch_size = 8
+objective = "auc"
+""")
+        said = self.works("train", "auc.toml", "--out", "auc").stderr
+        self.assertEqual(said.count("the objective auc is not a finite number"), 1, said)
+        said = self.works("train", "auc.toml", "--out", "loss", "--set", "objective=loss").stderr
+        self.assertNotIn("not a finite number", said)
+
     def test_other_classes_than_those_of_the_first_model_are_told(self):
         self.train()
         network = JOB[JOB.index("layers"):JOB.index("[training]")]
@@ -342,7 +362,7 @@ class Columns(Tables):
             said = self.works("train", "job.toml", "--out", f"next{len(more)}", "--quiet", "--set", "max_epochs=1", *more).stderr
             for text in expected:
                 self.assertIn(text, said)
-        # A new head has values of its own.
+        # A new head takes no values of the model.
         head = '[{ type = "fully_connected", units = 3 }, { type = "softmax" }]'
         self.write(JOB.replace(network, f'from = "wide"\nreplace = {head}\n'))
         wide = JOB.replace('  { type = "fully_connected", units = 3 },\n', '  { type = "fully_connected", units = 4 },\n'

@@ -32,6 +32,7 @@ TEST(Text, ListsSomeOfMany) {
   EXPECT_EQ(list_of_some(all, 3), "a, b, c");
   EXPECT_EQ(list_of_some(all, 2), "a, b and 1 more");
   EXPECT_EQ(list_of_some({}, 2), "");
+  EXPECT_EQ(list_of_some_names({"a", "b\n", "c"}, 2), "`a`, `b\\n` and 1 more");
 }
 
 }  // namespace

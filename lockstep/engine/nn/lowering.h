@@ -66,13 +66,15 @@ struct CombinedSequences {
   size_t inputs[2] = {};     // their numbers
   size_t sequences[2] = {};  // among the inputs that are sequences
 
-  // Throws InvalidArgument for different lengths. `of`: names the observation.
-  void check(int64_t first, int64_t second, const std::string& of) const;
+  // Throws InvalidArgument for different lengths, in steps. `of`: names the observation.
+  [[noreturn]] void refuse(int64_t first, int64_t second, const std::string& of) const;
 };
 
 // Throws InvalidArgument, naming the observation by its row, unless combined sequences have equal
-// lengths. `lengths`: of the inputs that are sequences, in order, n numbers of i32.
-void check_combined(std::span<const CombinedSequences> combined, std::span<const Tensor> lengths);
+// lengths. `lengths`: of the inputs that are sequences, in order, n numbers of i32. `first_row`: of
+// the mini-batch, that the first of them belongs to.
+void check_combined(std::span<const CombinedSequences> combined, std::span<const Tensor> lengths,
+                    int64_t first_row = 0);
 
 // A network lowered to a graph of ops for a number of observations.
 struct LoweredNetwork {

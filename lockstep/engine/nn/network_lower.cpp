@@ -57,8 +57,7 @@ void LoweredNetwork::note_combined(const LayerNode& node, std::span<const Lowere
   }
 }
 
-void CombinedSequences::check(int64_t first, int64_t second, const std::string& of) const {
-  if (first == second) return;
+void CombinedSequences::refuse(int64_t first, int64_t second, const std::string& of) const {
   throw InvalidArgument("[" + layer + "] its inputs are sequences of different lengths: " + of +
                             " has " + counted(first, "step") + " in `" + names[0] + "`, but " +
                             std::to_string(second) + " in `" + names[1] + "`",
@@ -66,13 +65,14 @@ void CombinedSequences::check(int64_t first, int64_t second, const std::string& 
                         "combine one result for each, such as that of last_step");
 }
 
-void check_combined(std::span<const CombinedSequences> combined, std::span<const Tensor> lengths) {
+void check_combined(std::span<const CombinedSequences> combined, std::span<const Tensor> lengths,
+                    int64_t first_row) {
   for (const CombinedSequences& pair : combined) {
     const Tensor first = lengths[pair.sequences[0]].to({}),
                  second = lengths[pair.sequences[1]].to({});
     for (int64_t i = 0; i < first.shape()[0]; ++i) {
-      pair.check(first.data<int32_t>()[i], second.data<int32_t>()[i],
-                 "observation " + std::to_string(i + 1));
+      const int32_t a = first.data<int32_t>()[i], b = second.data<int32_t>()[i];
+      if (a != b) pair.refuse(a, b, "observation " + std::to_string(first_row + i + 1));
     }
   }
 }

@@ -63,11 +63,11 @@ class JsonLines {
     constexpr size_t kMost = 12, kLongest = 40;
     std::vector<std::string> keys;
     for (const auto& item : object.items()) {
-      keys.push_back("`" + printable(item.key().substr(0, kLongest)) + "`");
+      keys.push_back(item.key().substr(0, kLongest));
     }
     const std::string name(column);
     throw DataError("[text] " + where + " has no key `" + key + "`, but " +
-                        (keys.empty() ? "none at all" : list_of_some(keys, kMost)),
+                        (keys.empty() ? "none at all" : list_of_some_names(keys, kMost)),
                     "name the key: " + name + "_column in [data], or --" + name + "-column");
   }
 

@@ -393,7 +393,7 @@ void check_combined(const Network& network, const ExampleCache& data) {
   for (const CombinedSequences& pair : network.lower(1, {.steps = steps}).combined) {
     for (int64_t i = 0; i < data.size(); ++i) {
       const int64_t first = data.steps(i, pair.inputs[0]), second = data.steps(i, pair.inputs[1]);
-      if (first != second) pair.check(first, second, data.store()->name(i));
+      if (first != second) pair.refuse(first, second, data.store()->name(i));
     }
   }
 }

@@ -177,7 +177,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                            : s.program->is_branch(s, key) ? Use::bundles
                                                           : Use::shards);
   if (plan.refused) std::rethrow_exception(plan.refused);
-  check_combined(plan.combined, lengths);
+  check_combined(plan.combined, lengths, s.step.first_row);
   PlanRun* const run = &s.next_run(plan, !only_for_trial);
   charge(&IterationAccounts::plans);
   if (s.program->profile_ && !s.is_trial) ++s.worker->calls[&plan];

@@ -237,8 +237,10 @@ std::vector<RowsOf> batch_arrays(const MiniBatch& batch, const ShardPlans& plans
   for (const CombinedSequences& pair : plans.combined()) {
     const RowsOf &first = found[pair.inputs[0]], &second = found[pair.inputs[1]];
     for (int64_t i = 0; i < batch.size(); ++i) {
-      pair.check(first.length(i), second.length(i),
-                 "observation " + std::to_string(batch.observations[static_cast<size_t>(i)]));
+      const int64_t a = first.length(i), b = second.length(i);
+      if (a == b) continue;
+      const int64_t observation = batch.observations[static_cast<size_t>(i)];
+      pair.refuse(a, b, "observation " + std::to_string(observation + 1));
     }
   }
   return found;

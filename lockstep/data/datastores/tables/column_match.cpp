@@ -14,13 +14,6 @@ namespace {
 
 constexpr size_t most_shown = 5;
 
-// "`a`, `b` and 3 more"
-std::string list_of_names(const std::vector<std::string>& names) {
-  std::vector<std::string> quoted;
-  for (const std::string& name : names) quoted.push_back("`" + name + "`");
-  return list_of_some(quoted, most_shown);
-}
-
 // The names of `all` that are not in `places`.
 std::vector<std::string> names_without(const std::vector<std::string>& all,
                                        const std::unordered_map<std::string, size_t>& places) {
@@ -41,13 +34,14 @@ std::unordered_map<std::string, size_t> places_of_names(const std::vector<std::s
                                  const std::vector<std::string>& expected) {
   std::string what;
   if (!missing.empty()) {
-    what = list_of_names(missing) + (missing.size() > 1 ? " are missing" : " is missing");
+    what = list_of_some_names(missing, most_shown) +
+           (missing.size() > 1 ? " are missing" : " is missing");
   }
   if (!unknown.empty()) {
-    what += (what.empty() ? "" : ", and ") + list_of_names(unknown) +
+    what += (what.empty() ? "" : ", and ") + list_of_some_names(unknown, most_shown) +
             (unknown.size() > 1 ? " were" : " was") + " not there";
   }
-  std::string hint = "the columns of the training are " + list_of_names(expected);
+  std::string hint = "the columns of the training are " + list_of_some_names(expected, most_shown);
   if (missing.empty()) {
     hint = "leave the column out, or train with it";
   } else if (!unknown.empty()) {
@@ -81,7 +75,7 @@ DatastorePtr with_columns(DatastorePtr store, size_t input,
     return reorder(store, input, std::move(order),
                    store->describe() +
                        " has no names of columns: they are taken in the order of the training, " +
-                       list_of_names(expected));
+                       list_of_some_names(expected, most_shown));
   }
   const auto given = places_of_names(value.columns), wanted = places_of_names(expected);
   const std::vector<std::string> missing = names_without(expected, given),

@@ -126,16 +126,17 @@ void set_factors(json& layers, const json& factors) {
   const auto is_pattern = [](const std::string& text) {
     return text.find_first_of("*?") != std::string::npos;
   };
+  for (const auto& item : factors.items()) {
+    if (item.value().is_number() && item.value().get<double>() >= 0) continue;
+    throw InvalidArgument("[network] learning_rate_factors: `" + item.key() +
+                          "` must be a number that is not negative");
+  }
   std::map<std::string, std::string> pattern_of_layer;
   // The text of a name after those of patterns, because it wins.
   for (const bool names : {false, true}) {
     for (const auto& item : factors.items()) {
       const std::string& text = item.key();
       const json& factor = item.value();
-      if (!factor.is_number() || factor.get<double>() < 0) {
-        throw InvalidArgument("[network] learning_rate_factors: `" + text +
-                              "` must be a number that is not negative");
-      }
       if (is_pattern(text) == names) continue;
       for_matches(layers, text, "learning_rate_factors", "layer with parameters", [&](json& layer) {
         const std::string name = name_of(layer);

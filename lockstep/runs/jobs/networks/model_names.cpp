@@ -14,12 +14,7 @@
 namespace lockstep {
 namespace {
 
-// "`a`, `b` and 3 more"
-std::string some_quoted(const std::vector<std::string>& names) {
-  std::vector<std::string> quoted;
-  for (const std::string& name : names) quoted.push_back("`" + printable(name) + "`");
-  return list_of_some(quoted, 6);
-}
+constexpr size_t kMostNames = 6;  // of a sentence
 
 std::vector<std::string> only_in(const std::vector<std::string>& all,
                                  const std::vector<std::string>& others) {
@@ -34,7 +29,8 @@ bool same_names(const std::vector<std::string>& a, const std::vector<std::string
   return a.size() == b.size() && only_in(a, b).empty() && only_in(b, a).empty();
 }
 
-// "`v` and `w` of PATH are `t` and `u` here"; in another order if the names are the same.
+// "the columns of PATH and of this job have different names: `v` in the model alone, ...", or are
+// in another order if the names are the same.
 std::string difference_of_names(const std::vector<std::string>& own,
                                 const std::vector<std::string>& model, const std::string& what,
                                 const std::string& path) {
@@ -43,11 +39,11 @@ std::string difference_of_names(const std::vector<std::string>& own,
     const auto from = std::ranges::mismatch(own, model).in1 - own.begin();
     return "the " + what + " of " + path + " are in another order: " +
            (from > 0 ? "from number " + std::to_string(from + 1) + " on " : "") +
-           some_quoted({model.begin() + from, model.end()}) + ", those of this job " +
-           some_quoted({own.begin() + from, own.end()});
+           list_of_some_names({model.begin() + from, model.end()}, kMostNames) +
+           ", those of this job " + list_of_some_names({own.begin() + from, own.end()}, kMostNames);
   }
   const auto side = [](const std::vector<std::string>& names) {
-    return names.empty() ? std::string("none") : some_quoted(names);
+    return names.empty() ? std::string("none") : list_of_some_names(names, kMostNames);
   };
   return "the " + what + " of " + path + " and of this job have different names: " + side(there) +
          " in the model alone, " + side(here) + " in the job alone";
@@ -101,8 +97,9 @@ void check_order_of_targets(const Network& network, const JobData& data,
   const std::vector<std::string> own = with_categories(data.target_columns, data.categories, model);
   if (own == model || !same_names(own, model)) return;
   throw InvalidArgument(
-      "[data] target_columns: the targets of " + path + " are " + some_quoted(model) +
-          ", those of this job " + some_quoted(own) +
+      "[data] target_columns: the targets of " + path + " are " +
+          list_of_some_names(model, kMostNames) + ", those of this job " +
+          list_of_some_names(own, kMostNames) +
           ", but each output of the network keeps what it learned",
       "give target_columns in the order of the model, and the network's outputs likewise");
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/kernels/cpu/matrices/soon.h"
@@ -69,6 +70,7 @@ class Multiplication {
   }
 
   void by_rows(const float* b) const {
+    static_assert(std::is_same_v<T, BFloat16>, "blocked_products.h multiplies f32");
     if (p_.terms == 0) return write_sums_of_nothing(p_.rows, p_.columns, bias_, result_);
     for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
       for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
@@ -152,10 +154,8 @@ class Multiplication {
   static HWY_INLINE void put_step(const float* const* rows, T* to) {
     const D d;
     for (int v = 0; v < kVectorsOfPanel; ++v) {
-      V step = hn::LoadU(d, rows[0] + v * kLanesOfVector);
-      if constexpr (kTogether<T> == 2) {
-        step = rounded_pairs(d, step, hn::LoadU(d, rows[1] + v * kLanesOfVector));
-      }
+      const V step = rounded_pairs(d, hn::LoadU(d, rows[0] + v * kLanesOfVector),
+                                   hn::LoadU(d, rows[1] + v * kLanesOfVector));
       hn::StoreU(step, d, reinterpret_cast<float*>(to + v * kLanesOfVector * kTogether<T>));
     }
   }
@@ -259,12 +259,11 @@ HWY_EXPORT(by_panels_bf16);
 HWY_EXPORT(by_rows_bf16);
 
 size_t product_scratch() {
-  const auto bytes = []<class T>(T) {
-    return static_cast<size_t>(kRowsAtOnce * kCopyStride<T> +
-                               kPanelsAtOnce * kPanel * kSumBlock<T>) *
-           sizeof(T);
-  };
-  return std::max(bytes(float()), bytes(BFloat16()));
+  // by_rows() makes panels, of bf16.
+  constexpr int64_t panels = kPanelsAtOnce * kPanel * kSumBlock<BFloat16>;
+  return std::max(
+      static_cast<size_t>(kRowsAtOnce * kCopyStride<float>) * sizeof(float),
+      static_cast<size_t>(kRowsAtOnce * kCopyStride<BFloat16> + panels) * sizeof(BFloat16));
 }
 
 void multiply_panels(const Product& p, const float* a, const float* b_panels, const float* bias,

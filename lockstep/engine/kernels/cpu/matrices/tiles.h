@@ -283,7 +283,11 @@ HWY_INLINE void finish_tile(const V (&sum)[rows][vectors], bool begins, const fl
 // The results of products without terms: zeros, or the bias.
 inline void write_sums_of_nothing(int64_t rows, int64_t columns, const float* bias, float* to) {
   for (int64_t r = 0; r < rows; ++r, to += columns) {
-    bias ? void(std::copy_n(bias, columns, to)) : void(std::fill_n(to, columns, 0.0f));
+    if (bias) {
+      std::copy_n(bias, columns, to);
+    } else {
+      std::fill_n(to, columns, 0.0f);
+    }
   }
 }
 
