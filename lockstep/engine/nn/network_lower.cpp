@@ -34,10 +34,6 @@ void LoweredNetwork::note_normalized_steps(const Layer& layer, size_t first, int
 void LoweredNetwork::note_combined(const LayerNode& node, std::span<const LoweredValue> values,
                                    const std::vector<NetworkValue>& network_inputs) {
   if (node.layer->takes_sequences()) return;
-  const auto number_of = [&](const LoweredValue& value) {
-    const auto found = std::ranges::find(input_lengths, value.lengths);
-    return static_cast<size_t>(found - input_lengths.begin());
-  };
   const auto sequences_before = [&](size_t k) {
     return static_cast<size_t>(std::count_if(input_lengths.begin(),
                                              input_lengths.begin() + static_cast<ptrdiff_t>(k),
@@ -46,8 +42,9 @@ void LoweredNetwork::note_combined(const LayerNode& node, std::span<const Lowere
   std::optional<size_t> first;
   for (const LoweredValue& value : values) {
     if (value.lengths < 0) continue;
-    const size_t k = number_of(value);
-    if (k == input_lengths.size()) continue;  // a layer has computed these lengths
+    const auto found = std::ranges::find(input_lengths, value.lengths);
+    if (found == input_lengths.end()) continue;  // a layer has computed these lengths
+    const auto k = static_cast<size_t>(found - input_lengths.begin());
     if (!first) first = k;
     if (k == *first) continue;
     combined.push_back({node.name,
