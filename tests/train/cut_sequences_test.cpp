@@ -16,7 +16,7 @@
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/nn/custom_layer.h"
-#include "lockstep/engine/nn/sequences.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/evaluation/evaluation.h"

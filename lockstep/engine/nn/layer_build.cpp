@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "lockstep/base/counted.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/layers.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/views.h"
 

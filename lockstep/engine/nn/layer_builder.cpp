@@ -1,9 +1,9 @@
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layer_builder.h"
 
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/views.h"
 

@@ -8,9 +8,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fields.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network_state.h"
-#include "lockstep/engine/nn/sequences.h"
 
 namespace lockstep {
 

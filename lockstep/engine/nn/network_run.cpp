@@ -6,10 +6,10 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/nn/inputs/input_statistics.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/recorded_run.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/tensor/reshape.h"
 
 namespace lockstep {

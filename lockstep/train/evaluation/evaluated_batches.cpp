@@ -11,8 +11,8 @@
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/loss.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/train/evaluation/device_batches.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/programs/shard.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/metrics/confusion_matrix.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/train/evaluation/evaluated_batches.h"

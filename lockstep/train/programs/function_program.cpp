@@ -11,8 +11,8 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/kernels/backends/functions.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/op_makers.h"
 #include "lockstep/train/programs/shard_state.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "lockstep/engine/kernels/backends/functions.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/recorded_run.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/train/programs/shard_state.h"
 
 namespace lockstep {

@@ -7,10 +7,10 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/metrics/metric.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/parallel/reduce/tree.h"
 

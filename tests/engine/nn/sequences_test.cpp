@@ -1,6 +1,6 @@
 // Networks of sequences of different lengths: layers applied to each step, layers that take whole
 // sequences, lengths, predictions.
-#include "lockstep/engine/nn/sequences.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include "lockstep/engine/nn/formulas/formula_functions.h"
 #include "lockstep/engine/nn/formulas/formula_parser.h"
 #include "lockstep/engine/nn/formulas/formula_values.h"
-#include "lockstep/engine/nn/sequences.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/views.h"
 

@@ -3,10 +3,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/custom_layer.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/initializer.h"
 #include "lockstep/engine/nn/layers/registry.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/views.h"
 
 namespace lockstep {

@@ -2,10 +2,10 @@
 // numbers of groups; factors of channels.
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/custom_layer.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/initializer.h"
 #include "lockstep/engine/nn/layers/registry.h"
-#include "lockstep/engine/nn/sequences.h"
 #include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/views.h"
 

@@ -7,10 +7,10 @@
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/nn/predictions/sequence_groups.h"
 #include "lockstep/engine/nn/recorded_run.h"
-#include "lockstep/engine/nn/sequences.h"
 
 namespace lockstep {
 namespace {

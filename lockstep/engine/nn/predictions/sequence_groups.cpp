@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "lockstep/engine/nn/sequences.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 
 namespace lockstep {
 namespace {
