@@ -97,6 +97,7 @@ std::string Network::add(LayerPtr layer, std::string name, std::vector<std::stri
   state_->initialized = false;
   state_->row_states.clear();
   reset_state();
+  state_->forget_analyses();
   state_->forget_plans();
   return name;
 }
@@ -114,6 +115,7 @@ std::string Network::add_shared(std::string shared, std::string name,
   }
   const std::string added = add(owner->layer, std::move(name), std::move(inputs));
   state_->layers.back().shares = std::move(shared);
+  state_->forget_analyses();
   return added;
 }
 
@@ -140,8 +142,7 @@ void Network::make_row_states(int64_t rows, bool forward_carries) {
   state_->row_states.clear();
   state_->forward_carries = forward_carries;
   if (rows == 0) return;
-  check();
-  state_->row_states = state_->made_states(state_->analyze(), rows);
+  state_->row_states = state_->made_states(state_->sound_analysis(), rows);
 }
 
 std::vector<RowState> Network::State::made_states(const NetworkAnalysis& analysis,
@@ -157,8 +158,7 @@ std::vector<RowState> Network::State::made_states(const NetworkAnalysis& analysi
 }
 
 std::vector<std::pair<std::string, Shape>> Network::row_state_shapes() const {
-  check();
-  const NetworkAnalysis analysis = state_->analyze();
+  const NetworkAnalysis& analysis = state_->sound_analysis();
   std::vector<std::pair<std::string, Shape>> shapes;
   for (const size_t i : analysis.order) {
     for (const StateSpec& spec : analysis.row_states[i]) {
@@ -179,8 +179,13 @@ void Network::State::forget_plans() {
   plans.clear();
 }
 
+void Network::State::forget_analyses() {
+  const MutexLock lock(analysis_mutex);
+  for (std::unique_ptr<const NetworkAnalysis>& analysis : analyses) analysis.reset();
+}
+
 std::vector<float> Network::State::lay_out() {
-  const NetworkAnalysis analysis = analyze();
+  const NetworkAnalysis& analysis = analyze();
   std::vector<float> initials;
   const auto sized = [&](const Shape& shape) {
     return Tensor::view(nullptr, {shape, DType::f32, nullptr}, nullptr, device);

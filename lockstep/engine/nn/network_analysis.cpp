@@ -84,9 +84,9 @@ LayerValue data_of(const Layer& input) {
           input.is_sequence_input()};
 }
 
-}  // namespace
-
-NetworkAnalysis Network::State::analyze(bool in_pieces) const {
+// A function of the layers alone.
+NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
+                            const std::map<std::string, size_t>& places, bool in_pieces) {
   NetworkAnalysis a;
   const size_t n = layers.size();
   a.inputs.resize(n);
@@ -216,6 +216,23 @@ NetworkAnalysis Network::State::analyze(bool in_pieces) const {
   return a;
 }
 
+}  // namespace
+
+const NetworkAnalysis& Network::State::analyze(bool in_pieces) const {
+  const MutexLock lock(analysis_mutex);
+  std::unique_ptr<const NetworkAnalysis>& known = analyses[in_pieces];
+  if (!known) {
+    known = std::make_unique<const NetworkAnalysis>(analysis_of(layers, places, in_pieces));
+  }
+  return *known;
+}
+
+const NetworkAnalysis& Network::State::sound_analysis() const {
+  const NetworkAnalysis& analysis = analyze();
+  refuse_problems(analysis.problems, {});
+  return analysis;
+}
+
 std::vector<NetworkProblem> Network::analyze() const { return state_->analyze().problems; }
 
 void refuse_problems(const std::vector<NetworkProblem>& problems, const std::string& what) {
@@ -228,7 +245,7 @@ void refuse_problems(const std::vector<NetworkProblem>& problems, const std::str
   throw InvalidArgument(text);
 }
 
-void Network::check() const { refuse_problems(analyze(), {}); }
+void Network::check() const { state_->sound_analysis(); }
 
 std::vector<std::string> Network::input_names() const {
   std::vector<std::string> names;
@@ -247,8 +264,7 @@ std::vector<Shape> Network::input_shapes() const {
 }
 
 std::vector<Shape> Network::output_shapes() const {
-  check();
-  const NetworkAnalysis a = state_->analyze();
+  const NetworkAnalysis& a = state_->sound_analysis();
   std::vector<Shape> shapes;
   for (size_t i : a.output_layers) shapes.push_back(a.outputs[i].each());
   return shapes;
@@ -265,8 +281,7 @@ std::vector<NetworkValue> Network::inputs() const {
 }
 
 std::vector<NetworkValue> Network::outputs() const {
-  check();
-  const NetworkAnalysis a = state_->analyze();
+  const NetworkAnalysis& a = state_->sound_analysis();
   std::vector<NetworkValue> all;
   for (const size_t i : a.output_layers) {
     const LayerValue& value = a.outputs[i];
@@ -276,8 +291,7 @@ std::vector<NetworkValue> Network::outputs() const {
 }
 
 std::vector<std::pair<std::string, Shape>> Network::value_shapes() const {
-  check();
-  const NetworkAnalysis a = state_->analyze();
+  const NetworkAnalysis& a = state_->sound_analysis();
   std::vector<std::pair<std::string, Shape>> parameters, states;
   for (size_t i = 0; i < state_->layers.size(); ++i) {
     const LayerNode& node = state_->layers[i];
@@ -291,8 +305,7 @@ std::vector<std::pair<std::string, Shape>> Network::value_shapes() const {
 }
 
 std::string Network::summary() const {
-  check();
-  const NetworkAnalysis a = state_->analyze();
+  const NetworkAnalysis& a = state_->sound_analysis();
   struct Row {
     std::string name, type, inputs, size, parameters, state;
   };

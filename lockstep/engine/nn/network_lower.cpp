@@ -90,7 +90,7 @@ std::vector<Carry> LoweredNetwork::mark_carries() {
 
 LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (!initialized()) throw InvalidArgument("[network] not initialized");
-  const NetworkAnalysis a = state_->analyze(options.in_pieces);
+  const NetworkAnalysis& a = state_->analyze(options.in_pieces);
   std::vector<size_t> results = a.output_layers;
   if (!options.outputs.empty()) results = state_->places_of(options.outputs);
   const std::vector<bool> needed = state_->needed_for(results, a.order);

@@ -81,6 +81,8 @@ struct Network::State {
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns the values
   std::shared_ptr<PackedParameters> packed;  // tapes may keep it longer than the network
   bool fixed = false;                        // by FixedParameters
+  mutable Mutex analysis_mutex;
+  mutable std::unique_ptr<const NetworkAnalysis> analyses[2] LOCKSTEP_GUARDED_BY(analysis_mutex);
   Mutex mutex;
   // Most recently used first.
   std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans
@@ -88,6 +90,8 @@ struct Network::State {
   static constexpr size_t kMostPlans = 16, kMostPlansOfSequences = 64;
 
   void forget_plans() LOCKSTEP_EXCLUDES(mutex);
+  // After layers have been added.
+  void forget_analyses() LOCKSTEP_EXCLUDES(analysis_mutex);
   const LayerNode* find(const std::string& name) const;
   // Returns the indices of layers. Throws InvalidArgument for an unknown name or one that occurs
   // twice.
@@ -95,8 +99,10 @@ struct Network::State {
   // For each layer, whether `results` depend on it.
   std::vector<bool> needed_for(const std::vector<size_t>& results,
                                const std::vector<size_t>& order) const;
-  // `in_pieces`: of the network that predict_and_update() runs.
-  NetworkAnalysis analyze(bool in_pieces = false) const;
+  // `in_pieces`: of the network that predict_and_update() runs. Valid until layers are added.
+  const NetworkAnalysis& analyze(bool in_pieces = false) const LOCKSTEP_EXCLUDES(analysis_mutex);
+  // Throws InvalidArgument if the network has problems.
+  const NetworkAnalysis& sound_analysis() const;
   // States by row for a number of rows, all at their initial values.
   std::vector<RowState> made_states(const NetworkAnalysis& analysis, int64_t rows) const;
   // Throws InvalidArgument if the network cannot run in pieces.

@@ -215,6 +215,18 @@ TEST(Analyze, SharedParametersOfAnotherSizeAreNamed) {
   expect_problem(network, "again", {"8x3x3x3", "owner", "8x8x3x3"});
 }
 
+// What is known of a network is of its present layers.
+TEST(Analyze, FollowsLayersThatAreAdded) {
+  Network network{image()};
+  EXPECT_TRUE(network.analyze().empty());
+  network.add(convolution(8), "owner");
+  EXPECT_EQ(network.outputs().at(0).name, "owner");
+  network.add_shared("owner", "again");
+  EXPECT_FALSE(network.analyze().empty());
+  const Network copy = network.clone();
+  EXPECT_EQ(copy.analyze().size(), network.analyze().size());
+}
+
 // A layer that shares parameters may run before their owner.
 TEST(Analyze, SharedParametersOfAnotherSizeAreNamedInAnyOrder) {
   Network network{image()};

@@ -87,7 +87,7 @@ PieceStates PieceStates::clone() const {
 }
 
 PieceStates Network::State::begun_pieces(int64_t rows) const {
-  const NetworkAnalysis analysis = analyze(true);
+  const NetworkAnalysis& analysis = analyze(true);
   refuse_problems(analysis.problems, "it cannot run piece by piece; ");
   PieceStates begun;
   begun.rows = rows;
@@ -113,7 +113,7 @@ OwnPieces::OwnPieces(Network& network)
 OwnPieces::~OwnPieces() { network_.state_->pieces = std::move(*before_); }
 
 int64_t Network::most_steps_in_pieces() const {
-  const NetworkAnalysis analysis = state_->analyze(true);
+  const NetworkAnalysis& analysis = state_->analyze(true);
   if (!analysis.problems.empty()) return 0;
   return std::ranges::min(analysis.most_steps);
 }
