@@ -1,9 +1,9 @@
-#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layer_builder.h"
 
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/views.h"
 
@@ -315,6 +315,12 @@ Value LayerBuilder::with_earlier_steps(const std::string& name, const Value& x) 
   note("keep steps " + name, {x});
   const auto capacity = static_cast<double>(to.capacity), last = static_cast<double>(shape[1] - 1);
   const Value step = ops::arange(before, 0, capacity);
+  if (shape[1] == 1) {  // a generated token: one pass instead of two copies
+    std::vector<int64_t> of_steps(static_cast<size_t>(shape.rank()), 1);
+    of_steps[0] = shape[0];
+    of_steps[1] = to.capacity;
+    return ops::where(ops::reshaped(ops::less(step, before), Shape(of_steps)), earlier, x);
+  }
   const Value of_piece = ops::minimum(step - before, last) + capacity;
   return ops::chosen_steps(ops::concat({earlier, x}, 1),
                            ops::where(ops::less(step, before), step, of_piece));
