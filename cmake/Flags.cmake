@@ -4,6 +4,13 @@ if(LOCKSTEP_SANITIZE)
   # For everything linked, so that the run-time library is there. No NDEBUG: assertions stay.
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
+  # What GCC defines, for the sources that ask.
+  foreach(kind address thread)
+    string(TOUPPER "__SANITIZE_${kind}__" macro)
+    if(LOCKSTEP_SANITIZE MATCHES "${kind}" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      add_compile_definitions("$<$<COMPILE_LANGUAGE:CXX>:${macro}=1>")
+    endif()
+  endforeach()
   if(LOCKSTEP_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()

@@ -128,7 +128,7 @@ TEST_F(Files, WhatIsNotAFileIsRefusedBeforeItIsRead) {
                                                         {path("socket"), "a socket"},
                                                         {"/dev/zero", "a device"},
                                                         {"/dev/null", "a device"}}) {
-    EXPECT_EQ(error_of([&] { files_.read(name); }),
+    EXPECT_EQ(error_of([&, &file = name] { files_.read(file); }),
               "[file] cannot read " + name + ": it is " + kind + ", not a file");
   }
   int ends[2];

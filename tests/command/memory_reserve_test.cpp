@@ -20,7 +20,7 @@ constexpr const char* kMessage =
 // Asks for more memory than an address space has. The result is kept, because compilers leave out
 // unused memory.
 void* volatile kept = nullptr;
-[[maybe_unused]] void ask_for_too_much() { kept = new char[size_t{1} << 62]; }
+[[maybe_unused]] void ask_for_too_much() { kept = ::operator new(size_t{1} << 62); }
 
 template <class Body>
 void without_exceptions(const Body& body) noexcept {
