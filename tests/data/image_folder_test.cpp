@@ -322,6 +322,13 @@ TEST(ImageFolder, SaysWhatIsMissing) {
       << message;
   EXPECT_THROW(image_folder(folder.path + "/a/1.xyz"), FileError);
   EXPECT_THROW(image_folder(""), InvalidArgument);
+  folder.write("b/1.csv", {});
+  try {
+    image_folder(folder.path);
+    FAIL() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_NE(error.hint().find("sequence_input without a length"), std::string::npos);
+  }
 }
 
 TEST(ImageFolder, ErrorsOfOneFileNameItsPath) {

@@ -1,6 +1,7 @@
 #include "lockstep/data/datastores/images/image_listing.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -102,9 +103,14 @@ std::string left_out(const FolderContents& contents) {
   const std::string found = counted_extensions(contents);
   if (!found.empty()) message += " (" + found + ")";
   if (!contents.unread.empty() || !contents.hidden.empty()) message += "; " + left_out(contents);
-  throw DataError(message, !options.recursive        ? "its subfolders were not searched"
-                           : contents.unread.empty() ? ""
-                                                     : "convert the images to PNG");
+  const bool sequences = std::ranges::any_of(
+      std::initializer_list<std::string>{".csv", ".tsv", ".npy", ".npz"},
+      [&](const std::string& extension) { return contents.others.contains(extension); });
+  throw DataError(message, !options.recursive         ? "its subfolders were not searched"
+                           : !contents.unread.empty() ? "convert the images to PNG"
+                           : sequences ? "folders of sequences are for networks that begin with "
+                                         "sequence_input without a length; a table is named itself"
+                                       : "");
 }
 
 bool names_part_of_data(std::string name) {
