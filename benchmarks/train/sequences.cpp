@@ -5,7 +5,7 @@
 // usage: sequences lstm|gru|gpt|generate UNITS DIRECTIONS CHANNELS SHORTEST LONGEST MINI_BATCH
 //                  THREADS SECONDS [SHARD_SIZE]
 //   gpt: UNITS channels, DIRECTIONS blocks of 64 channels a head, CHANNELS tokens
-//   generate: texts of LONGEST tokens by such a network instead of trainings, one thread
+//   generate: texts of LONGEST tokens by such a network instead of trainings
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -139,13 +139,13 @@ void print_result(double seconds, double processor, size_t count) {
               seconds, processor, static_cast<double>(used.ru_maxrss) / 1024, count);
 }
 
-void measure_texts(const Row& row, double seconds) {
+void measure_texts(const Row& row, int threads, double seconds) {
   using Clock = std::chrono::steady_clock;
   Network network = gpt_network(row);
   network.initialize(1);
   const std::vector<int32_t> prompt{1};
   const auto make = [&](uint64_t seed) {
-    generate(network, prompt, {.length = row.longest - 1, .seed = seed});
+    generate(network, prompt, {.length = row.longest - 1, .seed = seed, .threads = threads});
   };
   make(0);
   std::vector<double> times;
@@ -197,7 +197,7 @@ int main(int argc, char** argv) {
   try {
     const Row row{kind, number(2), number(3), number(4), number(5), number(6), number(7)};
     if (kind == "generate") {
-      measure_texts(row, std::atof(argv[9]));
+      measure_texts(row, static_cast<int>(number(8)), std::atof(argv[9]));
     } else {
       measure(row, number(8), std::atof(argv[9]), argc == 11 ? number(10) : 0);
     }

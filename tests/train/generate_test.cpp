@@ -173,6 +173,15 @@ TEST(Generate, ComputesEachTokenOnceAndGivesTheSameText) {
       EXPECT_EQ(generate(*network, begin, of_five), by_definition(*network, begin, 5, 90));
     }
   }
+  GenerateOptions on_three = plain;
+  on_three.threads = 3;
+  Network wide({token_input({.vocabulary = 300}), embedding({.vocabulary = 300, .units = 128}),
+                transformer_block({.heads = 2, .causal = true}), fully_connected({.units = 300}),
+                softmax()});
+  wide.initialize(5);
+  GenerateOptions on_one = on_three;
+  on_one.threads = 1;
+  EXPECT_EQ(generate(wide, prompt, on_three), generate(wide, prompt, on_one));
   // Sequences that were begun before go on after it, with parameters that changed.
   const Tensor piece = Tensor::from(std::vector<int32_t>{1, 2}, {1, 2});
   recurrent.predict_and_update(piece);
@@ -196,6 +205,7 @@ TEST(Generate, RefusesWhatCannotBe) {
   EXPECT_NE(message({-1}, {}).find("token 0 of the prompt is -1"), std::string::npos);
   EXPECT_NE(message({0}, {.length = -1}).find("length"), std::string::npos);
   EXPECT_NE(message({0}, {.context = -1}).find("context"), std::string::npos);
+  EXPECT_NE(message({0}, {.threads = -1}).find("threads"), std::string::npos);
   EXPECT_NE(message({0}, {.temperature = -0.5}).find("temperature"), std::string::npos);
   EXPECT_NE(message({0}, {.temperature = NAN}).find("temperature"), std::string::npos);
   EXPECT_NE(message({0}, {.top_k = -1}).find("top_k"), std::string::npos);

@@ -17,6 +17,7 @@ struct GenerateArguments {
   std::string model, prompt, prompt_file;
   int64_t length = 256, top_k = 0, context = 0, seed = 0;
   double temperature = 1, top_p = 1;
+  int threads = 0;
   bool json = false;
 };
 
@@ -79,7 +80,8 @@ int generate_command(const GenerateArguments& a) {
                                                 .temperature = a.temperature,
                                                 .top_k = a.top_k,
                                                 .top_p = a.top_p,
-                                                .seed = static_cast<uint64_t>(a.seed)},
+                                                .seed = static_cast<uint64_t>(a.seed),
+                                                .threads = a.threads},
                                                [&](int32_t token) {
                                                  const std::string more = stream.next(token);
                                                  text += more;
@@ -106,7 +108,7 @@ void add_generate(Commands& commands) {
   Subcommand sub = commands.add(
       "generate", "Continue a text with a network that has learned one",
       "Prints the prompt and what follows, token by token. The text depends on the model, the "
-      "prompt, the options and the seed alone; one thread computes it. The network sees at most as "
+      "prompt, the options and the seed alone, not on the threads. The network sees at most as "
       "many tokens as it has positions, or as the training's examples had; when it has seen as "
       "many, it goes on from the last half of them.",
       {{"lockstep generate runs/gpt-1 --prompt \"Once upon\"", "256 tokens"},
@@ -146,6 +148,7 @@ void add_generate(Commands& commands) {
          "length of the training's examples)")
       .type_name("N")
       .not_negative();
+  add_threads(sub, a->threads);
   sub.add_flag("--json", a->json, "Print one JSON object with prompt, text and tokens at the end");
 }
 

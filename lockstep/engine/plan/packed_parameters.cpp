@@ -6,6 +6,7 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/kernels/backends/tables.h"
+#include "lockstep/engine/kernels/cpu/pass_threads.h"
 #include "lockstep/engine/tensor/part_layout.h"
 
 namespace lockstep {
@@ -117,8 +118,13 @@ size_t PackedParameters::number_of_copies() const {
 }
 
 std::vector<Digest> PackedParameters::digests() const {
-  std::vector<Digest> digests;
-  for (const auto& tensor : parameters_) digests.push_back(digest_of(tensor));
+  std::vector<Digest> digests(parameters_.size());
+  const int64_t count = std::ssize(parameters_);
+  kernels::cpu::share(count, device_.is_cpu() ? 1 : count, [&](IndexRange range) {
+    for (auto p = static_cast<size_t>(range.first); p < static_cast<size_t>(range.end()); ++p) {
+      digests[p] = digest_of(parameters_[p]);
+    }
+  });
   return digests;
 }
 

@@ -74,6 +74,9 @@ struct GenerateOptions {
   // Only the likeliest tokens, as few as have this probability together (of those of top_k).
   double top_p = 1;
   uint64_t seed = 0;
+  // That compute a token; 0: one for each processor, at most 8, because each further one waits
+  // longer for the others.
+  int threads = 0;
 };
 
 // Continues a text: tokens that follow those of the prompt, each drawn from the probabilities that

@@ -8,6 +8,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/engine/kernels/cpu/pass_threads.h"
 #include "lockstep/engine/kernels/elementwise/double_functions.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/predictions/pieces.h"
@@ -15,6 +17,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr int kMostThreads = 8;
 
 void check_generate_options(const GenerateOptions& options) {
   const auto refuse = [](const std::string& what, const std::string& hint) {
@@ -26,6 +30,9 @@ void check_generate_options(const GenerateOptions& options) {
   if (!(options.temperature >= 0 && options.temperature <= 1e6)) {
     refuse("temperature is " + std::to_string(options.temperature),
            "0 for the likeliest token, 1 for the network's probabilities, at most 1e6");
+  }
+  if (options.threads < 0 || options.threads > 1024) {
+    refuse("threads is " + std::to_string(options.threads), "1 to 1024; 0: one for each processor");
   }
   if (!(options.top_p >= 0 && options.top_p <= 1)) {
     refuse("top_p is " + std::to_string(options.top_p), "a probability from 0 to 1");
@@ -180,6 +187,8 @@ std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
   check_generate_options(options);
   check_generator(network);
   check_prompt(prompt, input_tokens(network));
+  const kernels::cpu::PassThreads threads(
+      options.threads > 0 ? options.threads : std::min(available_cores(), kMostThreads));
   SeenText text(network, prompt, options.context);
   std::vector<int32_t> made;
   for (int64_t i = 0; i < options.length; ++i) {

@@ -4,19 +4,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/matrices/blocked_products.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
+#include "lockstep/engine/kernels/cpu/pass_threads.h"
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
 #include "tests/engine/ops/only_target.h"
@@ -143,7 +147,8 @@ TYPED_TEST_SUITE(Products, Types);
 const Product kProducts[] = {{1, 1, 1},      {3, 17, 1},    {7, 1, 17},   {13, 5, 16},
                              {16, 64, 10},   {37, 300, 33}, {5, 784, 50}, {25, 513, 65},
                              {0, 5, 3},      {3, 0, 17},    {2, 2500, 5}, {14, 1024, 70},
-                             {140, 512, 40}, {3, 2048, 33}, {3, 0, 70},   {277, 600, 290}};
+                             {140, 512, 40}, {3, 2048, 33}, {3, 0, 70},   {277, 600, 290},
+                             {1, 700, 333},  {2, 130, 640}, {1, 0, 200},  {1, 1500, 64}};
 
 template <class T>
 void expect_documented_bits(const Product& p) {
@@ -167,6 +172,14 @@ void expect_documented_bits(const Product& p) {
   EXPECT_EQ(result, biased);
   multiply_panels(p, a.data(), panels.data(), nullptr, result.data(), scratch.data());
   EXPECT_EQ(result, plain);
+  if (p.rows <= kMostSharedRows) {
+    for (const int threads : {1, 2, 5}) {
+      const PassThreads shared(threads);
+      result.assign(result.size(), 7);
+      share_panels(p, a.data(), panels.data(), bias.data(), result.data());
+      EXPECT_EQ(result, biased) << threads << " threads";
+    }
+  }
   result.assign(result.size(), 7);
   multiply_rows(p, a.data(), b.data(), result.data(), scratch.data());
   EXPECT_EQ(result, plain);
@@ -210,6 +223,44 @@ TYPED_TEST(Products, HaveTheDocumentedBitsForAllSmallSizes) {
       expect_documented_bits<TypeParam>(p);
     }
   }
+}
+
+TEST(PassThreads, ShareEveryIndexOnce) {
+  const auto ranges_of = [](int64_t n, int64_t least) {
+    std::mutex mutex;
+    std::vector<IndexRange> ranges;
+    share(n, least, [&](IndexRange range) {
+      const std::lock_guard lock(mutex);
+      ranges.push_back(range);
+    });
+    std::ranges::sort(ranges, {}, &IndexRange::first);
+    return ranges;
+  };
+  using Ranges = std::vector<IndexRange>;
+  EXPECT_EQ(ranges_of(10, 1), (Ranges{{0, 10}}));
+  {
+    const PassThreads three(3);
+    for (const int64_t n : {2, 10, 1000}) {
+      const Ranges ranges = ranges_of(n, 2);
+      EXPECT_EQ(std::ssize(ranges), std::min<int64_t>(n / 2, 12));
+      int64_t end = 0;
+      for (const IndexRange& range : ranges) {
+        EXPECT_EQ(range.first, end);
+        EXPECT_GE(range.count, 2);
+        end = range.end();
+      }
+      EXPECT_EQ(end, n);
+    }
+    EXPECT_EQ(ranges_of(10, 6), (Ranges{{0, 10}}));
+    EXPECT_EQ(ranges_of(0, 1), (Ranges{{0, 0}}));
+    {
+      const PassThreads one(1);
+      EXPECT_EQ(ranges_of(10, 1), (Ranges{{0, 10}}));
+    }
+    EXPECT_EQ(ranges_of(3, 0).size(), 3u);
+  }
+  EXPECT_EQ(ranges_of(10, 1), (Ranges{{0, 10}}));
+  EXPECT_THROW(PassThreads(0), InvalidArgument);
 }
 
 // Not numbers and infinities of other rows do not matter either.

@@ -63,6 +63,9 @@ Kernel by_own_products(const FullyConnectedProblem& p) {
             return;
           }
         }
+        if (rows <= kMostSharedRows) {
+          return share_panels(forward, in<T>(r, 0), in<T>(r, 1), to_add, out(w, 0));
+        }
         multiply_panels(forward, in<T>(r, 0), in<T>(r, 1), to_add, out(w, 0), scratch);
       });
   kernel.backward.push_back(own_pass_with_scratch(

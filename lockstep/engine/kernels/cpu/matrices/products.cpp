@@ -6,6 +6,7 @@
 
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/kernels/cpu/matrices/soon.h"
+#include "lockstep/engine/kernels/cpu/pass_threads.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/matrices/products.cpp"
@@ -19,7 +20,7 @@
 namespace lockstep::kernels::cpu {
 
 // Panels that are multiplied with a block of rows at a time, while the next ones arrive.
-constexpr int64_t kPanelsAtOnce = 4;
+constexpr int64_t kPanelsAtOnce = 4, kColumnsAtOnce = kPanelsAtOnce * kPanel;
 // Rows of the other factor: whole tiles on every instruction set.
 constexpr int64_t kRowsAtOnce = 132;
 // Between copied rows: an odd number of cache lines.
@@ -37,34 +38,31 @@ namespace {
 // With one or two rows, tiles are wider, so that enough sums are added at once.
 constexpr int kRowsOfWideTiles = 2,
               kVectorsOfRow = static_cast<int>(kPanelsAtOnce) * kVectorsOfPanel;
+static_assert(kMostSharedRows <= kRowsOfWideTiles);
 
 template <class T>
 class Multiplication {
  public:
-  // `scratch`: product_scratch() bytes.
+  // `scratch`: product_scratch() bytes; null: by_panels() of kMostSharedRows rows or fewer.
   Multiplication(const Product& p, const T* a, const float* bias, float* result, void* scratch)
-      : p_(p),
-        a_(a),
-        bias_(bias),
-        result_(result),
-        copy_(static_cast<T*>(scratch)),
-        panels_(copy_ + kRowsAtOnce * kCopyStride<T>) {}
+      : p_(p), a_(a), bias_(bias), result_(result), copy_(static_cast<T*>(scratch)) {}
 
-  void by_panels(const T* panels) const {
+  // `columns`: of the result; the first one is a multiple of kColumnsAtOnce.
+  void by_panels(const T* panels, IndexRange columns) const {
     if (p_.terms == 0) return write_sums_of_nothing(p_.rows, p_.columns, bias_, result_);
     const int64_t panel = size_of_panel(p_.terms);
     for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
       const T* const b = panels + first * kPanel;
-      for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
-        const int64_t left = p_.columns - column;
-        const int64_t next = std::min(kPanelsAtOnce * kPanel, left - kPanelsAtOnce * kPanel);
+      for (int64_t column = columns.first; column < columns.end(); column += kColumnsAtOnce) {
+        const int64_t left = columns.end() - column;
+        const int64_t next = std::min(kColumnsAtOnce, left - kColumnsAtOnce);
         Soon soon;
         if (next > 0) {
           soon = Soon(b + (column / kPanel + kPanelsAtOnce) * panel, panels_of(next), panel,
                       steps_of<T>(count) * kTogether<T> * kPanel, tiles(rows));
         }
         multiply(rows, first, count, b + column / kPanel * panel, panel, column,
-                 std::min(kPanelsAtOnce * kPanel, left), soon);
+                 std::min(kColumnsAtOnce, left), soon);
       }
     });
   }
@@ -72,18 +70,19 @@ class Multiplication {
   void by_rows(const float* b) const {
     static_assert(std::is_same_v<T, BFloat16>, "blocked_products.h multiplies f32");
     if (p_.terms == 0) return write_sums_of_nothing(p_.rows, p_.columns, bias_, result_);
+    T* const panels = copy_ + kRowsAtOnce * kCopyStride<T>;
     for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
-      for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
+      for (int64_t column = 0; column < p_.columns; column += kColumnsAtOnce) {
         const int64_t left = p_.columns - column;
-        const int64_t columns = std::min(kPanelsAtOnce * kPanel, left);
+        const int64_t columns = std::min(kColumnsAtOnce, left);
         const float* const block = b + first * p_.columns + column;
         Soon soon;
         if (left > columns) {
           soon = Soon(block + columns, count, p_.columns, std::min(columns, left - columns),
                       tiles(rows));
         }
-        make_panels(block, count, columns, panels_);
-        multiply(rows, first, count, panels_, size_of_panel(count), column, columns, soon);
+        make_panels(block, count, columns, panels);
+        multiply(rows, first, count, panels, size_of_panel(count), column, columns, soon);
       }
     });
   }
@@ -129,7 +128,7 @@ class Multiplication {
   void make_panels(const float* b, int64_t count, int64_t columns, T* panels) const {
     const int64_t whole = columns / kPanel, rest = columns % kPanel;
     const int64_t panel = size_of_panel(count);
-    HWY_ALIGN static constexpr float kZeros[kPanelsAtOnce * kPanel] = {};
+    HWY_ALIGN static constexpr float kZeros[kColumnsAtOnce] = {};
     for (int64_t k = 0; k < count; k += kTogether<T>, b += kTogether<T> * p_.columns) {
       const float* rows[kTogether<T>];
       for (int64_t i = 0; i < kTogether<T>; ++i)
@@ -229,16 +228,16 @@ class Multiplication {
   const T* const a_;
   const float* const bias_;
   float* const result_;
-  T *const copy_, *const panels_;
+  T* const copy_;
 };
 
 void by_panels(const Product& p, const float* a, const float* panels, const float* bias,
-               float* result, void* scratch) {
-  Multiplication(p, a, bias, result, scratch).by_panels(panels);
+               float* result, void* scratch, IndexRange columns) {
+  Multiplication(p, a, bias, result, scratch).by_panels(panels, columns);
 }
 void by_panels_bf16(const Product& p, const BFloat16* a, const BFloat16* panels, const float* bias,
-                    float* result, void* scratch) {
-  Multiplication(p, a, bias, result, scratch).by_panels(panels);
+                    float* result, void* scratch, IndexRange columns) {
+  Multiplication(p, a, bias, result, scratch).by_panels(panels, columns);
 }
 
 void by_rows_bf16(const Product& p, const BFloat16* a, const float* b, float* result,
@@ -260,7 +259,7 @@ HWY_EXPORT(by_rows_bf16);
 
 size_t product_scratch() {
   // by_rows() makes panels, of bf16.
-  constexpr int64_t panels = kPanelsAtOnce * kPanel * kSumBlock<BFloat16>;
+  constexpr int64_t panels = kColumnsAtOnce * kSumBlock<BFloat16>;
   return std::max(
       static_cast<size_t>(kRowsAtOnce * kCopyStride<float>) * sizeof(float),
       static_cast<size_t>(kRowsAtOnce * kCopyStride<BFloat16> + panels) * sizeof(BFloat16));
@@ -268,12 +267,44 @@ size_t product_scratch() {
 
 void multiply_panels(const Product& p, const float* a, const float* b_panels, const float* bias,
                      float* result, void* scratch) {
-  HWY_DYNAMIC_DISPATCH(by_panels)(p, a, b_panels, bias, result, scratch);
+  HWY_DYNAMIC_DISPATCH(by_panels)(p, a, b_panels, bias, result, scratch, {0, p.columns});
 }
 
 void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
                      const float* bias, float* result, void* scratch) {
-  HWY_DYNAMIC_DISPATCH(by_panels_bf16)(p, a, b_panels, bias, result, scratch);
+  HWY_DYNAMIC_DISPATCH(by_panels_bf16)(p, a, b_panels, bias, result, scratch, {0, p.columns});
+}
+
+namespace {
+
+// A thread reads this many bytes of the panels, or more: in the time of waking it.
+constexpr int64_t kLeastShared = 32 << 10;
+
+template <class T, class Multiply>
+void share_columns(const Product& p, const Multiply& multiply) {
+  const int64_t bytes = kColumnsAtOnce * static_cast<int64_t>(sizeof(T)) * p.terms;
+  const int64_t parts = (p.columns + kColumnsAtOnce - 1) / kColumnsAtOnce;
+  const int64_t least = (kLeastShared + bytes - 1) / std::max<int64_t>(bytes, 1);
+  share(parts, least, [&](IndexRange range) {
+    const int64_t first = range.first * kColumnsAtOnce;
+    multiply(IndexRange{first, std::min(range.end() * kColumnsAtOnce, p.columns) - first});
+  });
+}
+
+}  // namespace
+
+void share_panels(const Product& p, const float* a, const float* b_panels, const float* bias,
+                  float* result) {
+  share_columns<float>(p, [&](IndexRange columns) {
+    HWY_DYNAMIC_DISPATCH(by_panels)(p, a, b_panels, bias, result, nullptr, columns);
+  });
+}
+
+void share_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels, const float* bias,
+                  float* result) {
+  share_columns<BFloat16>(p, [&](IndexRange columns) {
+    HWY_DYNAMIC_DISPATCH(by_panels_bf16)(p, a, b_panels, bias, result, nullptr, columns);
+  });
 }
 
 void multiply(const Product& p, const BFloat16* a, const float* b, float* result, void* scratch) {
