@@ -30,18 +30,23 @@ TEST(HelpingThreads, HelpTheirCallerAlsoAfterSleep) {
   HelpingThreads threads(1);
   for (int round = 0; round < 3; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // they sleep
-    std::atomic<bool> helped = false;
+    std::atomic<bool> begun = false, helped = false;
+    const auto wait_for = [](const std::atomic<bool>& event) {
+      for (int i = 0; i < 10'000 && !event; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
     const auto caller = std::this_thread::get_id();
     threads.share(2, [&](int part) {
       if (std::this_thread::get_id() != caller) {
+        wait_for(begun);
         EXPECT_EQ(part, 1);
         helped = true;
         return;
       }
-      // The caller stays in its part until the helper has had time.
-      for (int i = 0; i < 10'000 && !helped; ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
+      begun = true;
+      EXPECT_EQ(part, 0);
+      wait_for(helped);
     });
     EXPECT_TRUE(helped);
   }

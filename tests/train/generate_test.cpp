@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/pass_threads.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/evaluation/evaluation.h"
 #include "tests/train/support.h"
@@ -173,15 +174,22 @@ TEST(Generate, ComputesEachTokenOnceAndGivesTheSameText) {
       EXPECT_EQ(generate(*network, begin, of_five), by_definition(*network, begin, 5, 90));
     }
   }
-  GenerateOptions on_three = plain;
-  on_three.threads = 3;
   Network wide({token_input({.vocabulary = 300}), embedding({.vocabulary = 300, .units = 128}),
                 transformer_block({.heads = 2, .causal = true}), fully_connected({.units = 300}),
                 softmax()});
   wide.initialize(5);
-  GenerateOptions on_one = on_three;
-  on_one.threads = 1;
-  EXPECT_EQ(generate(wide, prompt, on_three), generate(wide, prompt, on_one));
+  std::vector<std::vector<float>> scores;
+  for (const int threads : {1, 3}) {
+    kernels::PassThreads shared(threads);
+    wide.reset_state();
+    for (const int32_t token : prompt) {
+      shared.run([&] {
+        const Tensor next = wide.predict_and_update(Tensor::from(std::vector{token}, {1, 1}));
+        scores.push_back(next.to_vector());
+      });
+    }
+  }
+  for (size_t i = 0; i < prompt.size(); ++i) EXPECT_EQ(scores[i], scores[prompt.size() + i]);
   // Sequences that were begun before go on after it, with parameters that changed.
   const Tensor piece = Tensor::from(std::vector<int32_t>{1, 2}, {1, 2});
   recurrent.predict_and_update(piece);

@@ -148,7 +148,11 @@ void add_generate(Commands& commands) {
          "length of the training's examples)")
       .type_name("N")
       .not_negative();
-  add_threads(sub, a->threads);
+  sub.add_option("--threads", a->threads,
+                 "Threads that share the large products of a token (default: one for each "
+                 "processor, at most 8)")
+      .type_name("N")
+      .range(1, 1024);
   sub.add_flag("--json", a->json, "Print one JSON object with prompt, text and tokens at the end");
 }
 

@@ -45,9 +45,9 @@ bool spin(const Ready& ready) {
 struct HelpingThreads::State {
   const std::function<void(int)>* body = nullptr;
   alignas(64) std::atomic<uint64_t> parts{0};  // round << 32 | first << 16 | end
+  std::atomic<bool> stop{false};
   alignas(64) std::atomic<int> finished{0};
   std::atomic<int> sleeping{0};
-  std::atomic<bool> stop{false};
   Mutex mutex;
   ConditionVariable wake;
   std::exception_ptr error LOCKSTEP_GUARDED_BY(mutex);
@@ -134,7 +134,8 @@ void HelpingThreads::share(int n, const std::function<void(int)>& body) {
   }
   for (int part = s.take(false); part >= 0; part = s.take(false)) s.compute(part);
   const auto all_finished = [&] { return s.finished.load() == n; };
-  while (!spin(all_finished)) std::this_thread::yield();  // a helper has lost its processor
+  // A helper that has lost its processor needs one.
+  while (!(s.spins ? spin(all_finished) : all_finished())) std::this_thread::yield();
   const MutexLock lock(s.mutex);
   if (s.error) std::rethrow_exception(std::exchange(s.error, nullptr));
 }

@@ -6,9 +6,10 @@
 
 namespace lockstep {
 
-// Unlike those of a ThreadPool, helpers that have not begun are not waited for: on a busy machine
-// the caller computes alone. Between calls they spin for a fifth of a millisecond and then sleep;
-// they sleep at once if the machine has fewer processors than threads. Not thread-safe.
+// Unlike those of a ThreadPool, helpers that have not begun a part are not waited for, so a helper
+// without a processor seldom holds the caller up. Between calls they spin for a fifth of a
+// millisecond and then sleep; they sleep at once if the machine has fewer processors than threads.
+// Not thread-safe.
 class HelpingThreads {
  public:
   static constexpr int kMostParts = 0xffff;
@@ -20,8 +21,9 @@ class HelpingThreads {
   HelpingThreads& operator=(const HelpingThreads&) = delete;
 
   // Runs body(i) once for every i in [0, n), 0 <= n <= kMostParts: the caller from 0 on, helpers
-  // from n - 1 on, so that equally fast threads have the same indices, and their memory in their
-  // caches, in each call. Rethrows an exception after all calls have returned.
+  // from n - 1 on, so that a caller and one helper that are equally fast have the same indices, and
+  // their memory in their caches, in each call. After all calls have returned it rethrows the first
+  // exception that was thrown. `body` must not call share().
   void share(int n, const std::function<void(int i)>& body);
 
  private:

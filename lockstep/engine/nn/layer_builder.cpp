@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/attention/attention.h"
 #include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/ops/networks/steps.h"
 #include "lockstep/engine/ops/views.h"
@@ -315,7 +316,8 @@ Value LayerBuilder::with_earlier_steps(const std::string& name, const Value& x) 
   note("keep steps " + name, {x});
   const auto capacity = static_cast<double>(to.capacity), last = static_cast<double>(shape[1] - 1);
   const Value step = ops::arange(before, 0, capacity);
-  if (shape[1] == 1) {  // a generated token: one pass instead of two copies
+  // A generated token: one pass instead of two copies.
+  if (shape[1] == 1 && shape[0] * to.capacity <= kernels::kMostSteps) {
     std::vector<int64_t> of_steps(static_cast<size_t>(shape.rank()), 1);
     of_steps[0] = shape[0];
     of_steps[1] = to.capacity;

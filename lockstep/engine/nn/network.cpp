@@ -115,7 +115,6 @@ std::string Network::add_shared(std::string shared, std::string name,
   }
   const std::string added = add(owner->layer, std::move(name), std::move(inputs));
   state_->layers.back().shares = std::move(shared);
-  state_->forget_analyses();
   return added;
 }
 

@@ -219,11 +219,15 @@ NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
 }  // namespace
 
 const NetworkAnalysis& Network::State::analyze(bool in_pieces) const {
-  const MutexLock lock(analysis_mutex);
   std::unique_ptr<const NetworkAnalysis>& known = analyses[in_pieces];
-  if (!known) {
-    known = std::make_unique<const NetworkAnalysis>(analysis_of(layers, places, in_pieces));
+  {
+    const MutexLock lock(analysis_mutex);
+    if (known) return *known;
   }
+  // Layers of users may lock what they like. Of two threads the first one's result stays.
+  auto made = std::make_unique<const NetworkAnalysis>(analysis_of(layers, places, in_pieces));
+  const MutexLock lock(analysis_mutex);
+  if (!known) known = std::move(made);
   return *known;
 }
 

@@ -6,11 +6,13 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/kernels/backends/tables.h"
-#include "lockstep/engine/kernels/cpu/pass_threads.h"
+#include "lockstep/engine/kernels/pass_threads.h"
 #include "lockstep/engine/tensor/part_layout.h"
 
 namespace lockstep {
 namespace {
+
+constexpr size_t kLeastShared = 1 << 20;  // bytes: a tenth of a millisecond
 
 Digest digest_of(const Tensor& tensor) {
   const Tensor host = tensor.to({});
@@ -120,7 +122,10 @@ size_t PackedParameters::number_of_copies() const {
 std::vector<Digest> PackedParameters::digests() const {
   std::vector<Digest> digests(parameters_.size());
   const int64_t count = std::ssize(parameters_);
-  kernels::cpu::share(count, device_.is_cpu() ? 1 : count, [&](IndexRange range) {
+  size_t bytes = 0;
+  for (const Tensor& tensor : parameters_) bytes += tensor.bytes();
+  const bool shared = device_.is_cpu() && bytes >= kLeastShared;
+  kernels::share(count, shared ? 1 : count, [&](IndexRange range) {
     for (auto p = static_cast<size_t>(range.first); p < static_cast<size_t>(range.end()); ++p) {
       digests[p] = digest_of(parameters_[p]);
     }

@@ -74,8 +74,8 @@ struct GenerateOptions {
   // Only the likeliest tokens, as few as have this probability together (of those of top_k).
   double top_p = 1;
   uint64_t seed = 0;
-  // That compute a token; 0: one for each processor, at most 8, because each further one waits
-  // longer for the others.
+  // That share large products of a token; 0: one for each processor, at most 8. Several calls at
+  // once are faster with 1.
   int threads = 0;
 };
 

@@ -9,8 +9,8 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/engine/kernels/cpu/pass_threads.h"
 #include "lockstep/engine/kernels/elementwise/double_functions.h"
+#include "lockstep/engine/kernels/pass_threads.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/predictions/pieces.h"
 #include "lockstep/train/evaluation/evaluation.h"
@@ -32,7 +32,8 @@ void check_generate_options(const GenerateOptions& options) {
            "0 for the likeliest token, 1 for the network's probabilities, at most 1e6");
   }
   if (options.threads < 0 || options.threads > 1024) {
-    refuse("threads is " + std::to_string(options.threads), "1 to 1024; 0: one for each processor");
+    refuse("threads is " + std::to_string(options.threads),
+           "1 to 1024; 0: one for each processor, at most 8");
   }
   if (!(options.top_p >= 0 && options.top_p <= 1)) {
     refuse("top_p is " + std::to_string(options.top_p), "a probability from 0 to 1");
@@ -187,14 +188,16 @@ std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
   check_generate_options(options);
   check_generator(network);
   check_prompt(prompt, input_tokens(network));
-  const kernels::cpu::PassThreads threads(
-      options.threads > 0 ? options.threads : std::min(available_cores(), kMostThreads));
+  kernels::PassThreads threads(options.threads > 0 ? options.threads
+                                                   : std::min(available_cores(), kMostThreads));
   SeenText text(network, prompt, options.context);
   std::vector<int32_t> made;
   for (int64_t i = 0; i < options.length; ++i) {
     const RandomStream stream(
         {.seed = options.seed, .use = RandomUse::draw, .a = static_cast<uint64_t>(i)});
-    made.push_back(drawn_token(text.probabilities(), options, stream.uniform(0)));
+    std::vector<float> probabilities;
+    threads.run([&] { probabilities = text.probabilities(); });
+    made.push_back(drawn_token(probabilities, options, stream.uniform(0)));
     text.add(made.back());
     if (token && !token(made.back())) break;
   }

@@ -223,8 +223,14 @@ TEST(Analyze, FollowsLayersThatAreAdded) {
   EXPECT_EQ(network.outputs().at(0).name, "owner");
   network.add_shared("owner", "again");
   EXPECT_FALSE(network.analyze().empty());
-  const Network copy = network.clone();
+  Network copy = network.clone();
   EXPECT_EQ(copy.analyze().size(), network.analyze().size());
+  copy.add(convolution(0), "wrong");
+  EXPECT_GT(copy.analyze().size(), network.analyze().size());
+  Network pieces({sequence_input({.channels = 3}), lstm({.units = 2})});
+  EXPECT_GT(pieces.most_steps_in_pieces(), 0);
+  pieces.add(lstm({.units = 2, .bidirectional = true}));
+  EXPECT_EQ(pieces.most_steps_in_pieces(), 0);
 }
 
 // A layer that shares parameters may run before their owner.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -20,9 +21,9 @@
 #include "lockstep/engine/kernels/cpu/matrices/blocked_products.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
-#include "lockstep/engine/kernels/cpu/pass_threads.h"
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
+#include "lockstep/engine/kernels/pass_threads.h"
 #include "tests/engine/ops/only_target.h"
 
 namespace lockstep::optest {
@@ -148,7 +149,7 @@ const Product kProducts[] = {{1, 1, 1},      {3, 17, 1},    {7, 1, 17},   {13, 5
                              {16, 64, 10},   {37, 300, 33}, {5, 784, 50}, {25, 513, 65},
                              {0, 5, 3},      {3, 0, 17},    {2, 2500, 5}, {14, 1024, 70},
                              {140, 512, 40}, {3, 2048, 33}, {3, 0, 70},   {277, 600, 290},
-                             {1, 700, 333},  {2, 130, 640}, {1, 0, 200},  {1, 1500, 64}};
+                             {1, 700, 333},  {2, 130, 640}, {1, 0, 200},  {2, 2300, 333}};
 
 template <class T>
 void expect_documented_bits(const Product& p) {
@@ -174,9 +175,9 @@ void expect_documented_bits(const Product& p) {
   EXPECT_EQ(result, plain);
   if (p.rows <= kMostSharedRows) {
     for (const int threads : {1, 2, 5}) {
-      const PassThreads shared(threads);
+      PassThreads shared(threads);
       result.assign(result.size(), 7);
-      share_panels(p, a.data(), panels.data(), bias.data(), result.data());
+      shared.run([&] { share_panels(p, a.data(), panels.data(), bias.data(), result.data()); });
       EXPECT_EQ(result, biased) << threads << " threads";
     }
   }
@@ -225,21 +226,23 @@ TYPED_TEST(Products, HaveTheDocumentedBitsForAllSmallSizes) {
   }
 }
 
+using Ranges = std::vector<IndexRange>;
+
+Ranges ranges_of(int64_t n, int64_t least) {
+  std::mutex mutex;
+  Ranges ranges;
+  share(n, least, [&](IndexRange range) {
+    const std::lock_guard lock(mutex);
+    ranges.push_back(range);
+  });
+  std::ranges::sort(ranges, {}, &IndexRange::first);
+  return ranges;
+}
+
 TEST(PassThreads, ShareEveryIndexOnce) {
-  const auto ranges_of = [](int64_t n, int64_t least) {
-    std::mutex mutex;
-    std::vector<IndexRange> ranges;
-    share(n, least, [&](IndexRange range) {
-      const std::lock_guard lock(mutex);
-      ranges.push_back(range);
-    });
-    std::ranges::sort(ranges, {}, &IndexRange::first);
-    return ranges;
-  };
-  using Ranges = std::vector<IndexRange>;
   EXPECT_EQ(ranges_of(10, 1), (Ranges{{0, 10}}));
-  {
-    const PassThreads three(3);
+  PassThreads three(3), one(1);
+  three.run([&] {
     for (const int64_t n : {2, 10, 1000}) {
       const Ranges ranges = ranges_of(n, 2);
       EXPECT_EQ(std::ssize(ranges), std::min<int64_t>(n / 2, 12));
@@ -253,14 +256,26 @@ TEST(PassThreads, ShareEveryIndexOnce) {
     }
     EXPECT_EQ(ranges_of(10, 6), (Ranges{{0, 10}}));
     EXPECT_EQ(ranges_of(0, 1), (Ranges{{0, 0}}));
-    {
-      const PassThreads one(1);
-      EXPECT_EQ(ranges_of(10, 1), (Ranges{{0, 10}}));
-    }
     EXPECT_EQ(ranges_of(3, 0).size(), 3u);
-  }
+    one.run([] { EXPECT_EQ(ranges_of(10, 1), (Ranges{{0, 10}})); });
+    EXPECT_EQ(ranges_of(10, 1).size(), 10u);
+  });
   EXPECT_EQ(ranges_of(10, 1), (Ranges{{0, 10}}));
   EXPECT_THROW(PassThreads(0), InvalidArgument);
+}
+
+// A part's own calls compute alone.
+TEST(PassThreads, ShareNothingTwice) {
+  PassThreads two(2);
+  std::atomic<int64_t> indices = 0;
+  two.run([&] {
+    share(8, 1, [&](IndexRange outer) {
+      const Ranges inner = ranges_of(100, 1);
+      EXPECT_EQ(inner, (Ranges{{0, 100}}));
+      indices += outer.count;
+    });
+  });
+  EXPECT_EQ(indices, 8);
 }
 
 // Not numbers and infinities of other rows do not matter either.

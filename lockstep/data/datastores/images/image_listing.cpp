@@ -108,9 +108,11 @@ std::string left_out(const FolderContents& contents) {
       [&](const std::string& extension) { return contents.others.contains(extension); });
   throw DataError(message, !options.recursive         ? "its subfolders were not searched"
                            : !contents.unread.empty() ? "convert the images to PNG"
-                           : sequences ? "folders of sequences are for networks that begin with "
-                                         "sequence_input without a length; a table is named itself"
-                                       : "");
+                           : sequences
+                               ? "folders of sequences are for networks that begin with "
+                                 "sequence_input without a length; a table has the path of its "
+                                 "file"
+                               : "");
 }
 
 bool names_part_of_data(std::string name) {

@@ -6,7 +6,7 @@
 
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/kernels/cpu/matrices/soon.h"
-#include "lockstep/engine/kernels/cpu/pass_threads.h"
+#include "lockstep/engine/kernels/pass_threads.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/matrices/products.cpp"
@@ -282,9 +282,10 @@ constexpr int64_t kLeastShared = 32 << 10;
 
 template <class T, class Multiply>
 void share_columns(const Product& p, const Multiply& multiply) {
+  if (p.terms == 0) return multiply(IndexRange{0, p.columns});
   const int64_t bytes = kColumnsAtOnce * static_cast<int64_t>(sizeof(T)) * p.terms;
   const int64_t parts = (p.columns + kColumnsAtOnce - 1) / kColumnsAtOnce;
-  const int64_t least = (kLeastShared + bytes - 1) / std::max<int64_t>(bytes, 1);
+  const int64_t least = (kLeastShared + bytes - 1) / bytes;
   share(parts, least, [&](IndexRange range) {
     const int64_t first = range.first * kColumnsAtOnce;
     multiply(IndexRange{first, std::min(range.end() * kColumnsAtOnce, p.columns) - first});

@@ -11,29 +11,32 @@ namespace lockstep {
 class HelpingThreads;
 }
 
-namespace lockstep::kernels::cpu {
+namespace lockstep::kernels {
 
-// During its lifetime share() on this thread divides work among `threads` threads, as far as
-// processors are free. They start when a pass needs them. Of several on one thread the last one
-// counts. Not thread-safe.
+// Not thread-safe.
 class PassThreads {
  public:
-  // Throws InvalidArgument unless 1 <= threads <= 1024.
+  // `threads`: with the caller. They start when a pass needs them; if the system has no more
+  // threads, the caller computes alone. Throws InvalidArgument unless 1 <= threads <= 1024.
   explicit PassThreads(int threads);
   ~PassThreads();
   PassThreads(const PassThreads&) = delete;
   PassThreads& operator=(const PassThreads&) = delete;
 
+  // Runs body(), whose passes on this thread they share.
+  void run(const std::function<void()>& body);
+
  private:
   friend void share(int64_t n, int64_t least, const std::function<void(IndexRange)>& body);
+  HelpingThreads* helpers();
 
-  const int threads_;
-  PassThreads* const before_;
+  int threads_;
   std::unique_ptr<HelpingThreads> helpers_;
 };
 
-// Runs body(range) for ranges of [0, n), of `least` indices or more if n has as many. Without
-// PassThreads there is one range. The result must not depend on the ranges.
+// Runs body(range), with ArithmeticMode, for ranges of [0, n), of `least` indices or more if n has
+// as many: one range, unless PassThreads run the caller. The result must not depend on the ranges.
+// A call in a body has one range.
 void share(int64_t n, int64_t least, const std::function<void(IndexRange)>& body);
 
-}  // namespace lockstep::kernels::cpu
+}  // namespace lockstep::kernels
