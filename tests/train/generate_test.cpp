@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/pass_threads.h"
+#include "lockstep/engine/kernels/interface/pass_threads.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/evaluation/evaluation.h"
 #include "tests/train/support.h"

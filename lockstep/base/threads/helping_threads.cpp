@@ -38,8 +38,8 @@ bool spin(const Ready& ready) {
 
 }  // namespace
 
-// A new round publishes parts; whoever takes one may rely on `body`, because the round ends only
-// when all parts are finished. A helper that finds none registers as a sleeper and looks again
+// A new round publishes parts; a thread that takes one may rely on `body`, because the round ends
+// only when all parts are finished. A helper that finds none registers as a sleeper and looks again
 // under the mutex; the caller looks for sleepers after it has published. Both are sequentially
 // consistent, so no wake-up is lost.
 struct HelpingThreads::State {

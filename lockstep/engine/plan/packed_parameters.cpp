@@ -6,7 +6,7 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/kernels/backends/tables.h"
-#include "lockstep/engine/kernels/pass_threads.h"
+#include "lockstep/engine/kernels/interface/pass_threads.h"
 #include "lockstep/engine/tensor/part_layout.h"
 
 namespace lockstep {

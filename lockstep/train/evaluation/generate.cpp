@@ -10,7 +10,7 @@
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/kernels/elementwise/double_functions.h"
-#include "lockstep/engine/kernels/pass_threads.h"
+#include "lockstep/engine/kernels/interface/pass_threads.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/predictions/pieces.h"
 #include "lockstep/train/evaluation/evaluation.h"

@@ -21,9 +21,9 @@
 #include "lockstep/engine/kernels/cpu/matrices/blocked_products.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
+#include "lockstep/engine/kernels/interface/pass_threads.h"
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
-#include "lockstep/engine/kernels/pass_threads.h"
 #include "tests/engine/ops/only_target.h"
 
 namespace lockstep::optest {

@@ -6,7 +6,7 @@
 
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/kernels/cpu/matrices/soon.h"
-#include "lockstep/engine/kernels/pass_threads.h"
+#include "lockstep/engine/kernels/interface/pass_threads.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/matrices/products.cpp"

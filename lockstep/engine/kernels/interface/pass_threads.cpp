@@ -1,4 +1,4 @@
-#include "lockstep/engine/kernels/pass_threads.h"
+#include "lockstep/engine/kernels/interface/pass_threads.h"
 
 #include <algorithm>
 #include <string>
