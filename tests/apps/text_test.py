@@ -143,6 +143,9 @@ class Texts(CommandTest):
         self.trained()
         one = self.generate("--seed", "3")
         self.assertEqual(self.generate("--seed", "3"), one)
+        for threads in ("1", "2", "3"):
+            self.assertEqual(self.generate("--seed", "3", "--threads", threads), one)
+        self.assertIn("--threads", self.refuse("generate", "run", "--prompt", "the", "--threads", "0"))
         self.assertNotEqual(self.generate("--seed", "4"), one)
         # Shorter texts are the begins of longer ones.
         longer = self.succeed("generate", "run", "--prompt", "the ", "--length", "60", "--seed", "3")

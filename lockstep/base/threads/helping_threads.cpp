@@ -17,24 +17,9 @@
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Longer than what lies between two products of a network that generates a text, and than waking a
 // thread takes.
 constexpr std::chrono::microseconds kSpin{200};
-
-// Returns whether `ready` became true.
-template <class Ready>
-bool spin(const Ready& ready) {
-  const auto end = Clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 16; ++i) {
-      if (ready()) return true;
-      pause_processor();
-    }
-  } while (Clock::now() < end);
-  return false;
-}
 
 }  // namespace
 
@@ -94,7 +79,7 @@ struct HelpingThreads::State {
       const int part = take(true);
       if (part >= 0) {
         compute(part);
-      } else if (!spins || !spin(wanted)) {
+      } else if (!spins || !spin_until(wanted, kSpin)) {
         const MutexLock lock(mutex);
         sleeping.fetch_add(1);
         while (!wanted()) wake.wait(mutex);
@@ -135,7 +120,9 @@ void HelpingThreads::share(int n, const std::function<void(int)>& body) {
   for (int part = s.take(false); part >= 0; part = s.take(false)) s.compute(part);
   const auto all_finished = [&] { return s.finished.load() == n; };
   // A helper that has lost its processor needs one.
-  while (!(s.spins ? spin(all_finished) : all_finished())) std::this_thread::yield();
+  while (!all_finished() && !(s.spins && spin_until(all_finished, kSpin))) {
+    std::this_thread::yield();
+  }
   const MutexLock lock(s.mutex);
   if (s.error) std::rethrow_exception(std::exchange(s.error, nullptr));
 }

@@ -68,15 +68,7 @@ struct ThreadPool::State {
   void wait(const Ready& ready, std::atomic<int>& sleeping, ConditionVariable& wake)
       LOCKSTEP_EXCLUDES(mutex) {
     if (ready()) return;
-    if (spins) {
-      const auto end = std::chrono::steady_clock::now() + spin_time;
-      do {
-        for (int i = 0; i < 16; ++i) {
-          pause_processor();
-          if (ready()) return;
-        }
-      } while (std::chrono::steady_clock::now() < end);
-    }
+    if (spins && spin_until(ready, spin_time)) return;
     const MutexLock lock(mutex);
     sleeping.fetch_add(1);
     while (!ready()) wake.wait(mutex);

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kLeastShared = 1 << 20;  // bytes: a tenth of a millisecond
+constexpr size_t kLeastShared = 1 << 20;  // bytes: digests of fewer take less than a thread
 
 Digest digest_of(const Tensor& tensor) {
   const Tensor host = tensor.to({});

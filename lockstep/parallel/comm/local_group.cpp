@@ -107,15 +107,7 @@ struct LocalGroup::State {
       check_alive();
       return;
     }
-    if (options.spin) {
-      const auto until = TimeLimit::Clock::now() + kSpin;
-      do {
-        for (int i = 0; i < 16; ++i) {
-          pause_processor();
-          if (all_came()) return check_alive();
-        }
-      } while (TimeLimit::Clock::now() < until);
-    }
+    if (options.spin && spin_until([this] { return all_came(); }, kSpin)) return check_alive();
     head().sleepers.fetch_add(1);
     for (;;) {
       const uint32_t ticks = head().ticks.load();

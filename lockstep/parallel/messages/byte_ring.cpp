@@ -26,15 +26,8 @@ void Bell::ring() {
 }
 
 void Bell::wait(uint32_t seen, const TimeLimit& limit, bool spin) {
-  if (spin) {
-    const auto until = TimeLimit::Clock::now() + kSpinForBytes;
-    do {
-      for (int i = 0; i < 16; ++i) {
-        if (rings_.load() != seen) return;
-        pause_processor();
-      }
-    } while (TimeLimit::Clock::now() < until);
-  }
+  const auto rung = [&] { return rings_.load() != seen; };
+  if (rung() || (spin && spin_until(rung, kSpinForBytes))) return;
   sleepers_.fetch_add(1);
   wait_while(rings_, seen, limit);
   sleepers_.fetch_sub(1);

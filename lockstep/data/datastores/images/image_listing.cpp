@@ -1,7 +1,6 @@
 #include "lockstep/data/datastores/images/image_listing.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -93,6 +92,17 @@ std::string left_out(const FolderContents& contents) {
                                  "remove the folder");
 }
 
+std::string hint_without_images(const FolderContents& contents, const ImageFolderOptions& options) {
+  if (!options.recursive) return "its subfolders were not searched";
+  if (!contents.unread.empty()) return "convert the images to PNG";
+  for (const char* extension : {".csv", ".tsv", ".npy", ".npz"}) {
+    if (!contents.others.contains(extension)) continue;
+    return "folders of sequences are for networks that begin with sequence_input without a length; "
+           "of a table give the path of its file";
+  }
+  return "";
+}
+
 [[noreturn]] void complain_empty(const std::string& root, const FolderContents& contents,
                                  const ImageFolderOptions& options) {
   int64_t files = 0;
@@ -103,16 +113,7 @@ std::string left_out(const FolderContents& contents) {
   const std::string found = counted_extensions(contents);
   if (!found.empty()) message += " (" + found + ")";
   if (!contents.unread.empty() || !contents.hidden.empty()) message += "; " + left_out(contents);
-  const bool sequences = std::ranges::any_of(
-      std::initializer_list<std::string>{".csv", ".tsv", ".npy", ".npz"},
-      [&](const std::string& extension) { return contents.others.contains(extension); });
-  throw DataError(message, !options.recursive         ? "its subfolders were not searched"
-                           : !contents.unread.empty() ? "convert the images to PNG"
-                           : sequences
-                               ? "folders of sequences are for networks that begin with "
-                                 "sequence_input without a length; a table has the path of its "
-                                 "file"
-                               : "");
+  throw DataError(message, hint_without_images(contents, options));
 }
 
 bool names_part_of_data(std::string name) {

@@ -277,7 +277,7 @@ void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_pane
 
 namespace {
 
-// A thread reads this many bytes of the panels, or more: in the time of waking it.
+// Bytes of the panels that a part has at least: to read them takes longer than to hand it over.
 constexpr int64_t kLeastShared = 32 << 10;
 
 template <class T, class Multiply>

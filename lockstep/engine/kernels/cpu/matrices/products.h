@@ -34,12 +34,12 @@ void multiply_panels(const Product& p, const float* a, const float* b_panels, co
                      float* result, void* scratch);
 void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
                      const float* bias, float* result, void* scratch);
-// The same of one or two rows, whose columns the PassThreads share. It needs no scratch memory.
+// The same of at most kMostSharedRows rows, without scratch memory. The PassThreads share columns.
+inline constexpr int64_t kMostSharedRows = 2;
 void share_panels(const Product& p, const float* a, const float* b_panels, const float* bias,
                   float* result);
 void share_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels, const float* bias,
                   float* result);
-inline constexpr int64_t kMostSharedRows = 2;
 // b is rounded to bf16. Products of two f32 matrices: blocked_products.h.
 void multiply(const Product& p, const BFloat16* a, const float* b, float* result, void* scratch);
 size_t product_scratch();
