@@ -9,7 +9,7 @@ option(LOCKSTEP_UNITY
        "Compile neighboring sources as one: faster from nothing, slower after a change" OFF)
 
 # Bytes of sources that are compiled as one, about.
-set(lockstep_unit_size 100000)
+set(lockstep_unit_size 200000)
 
 # A new option, or a new kernel, changes these headers. Sources that include them are apart from
 # others of their component, which need not be compiled again.
