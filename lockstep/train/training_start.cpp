@@ -17,6 +17,28 @@
 
 namespace lockstep {
 
+namespace {
+
+// What users may not expect of states that pass from one sequence to another, or "".
+std::string note_on_carried_states(const Network& network, const TrainingOptions& options) {
+  if (options.data.sequence_length > 0 ||
+      !std::ranges::any_of(network.inputs(), &NetworkValue::sequence)) {
+    return "";
+  }
+  std::string layers;
+  for (const auto& [state, shape] : network.row_state_shapes()) {
+    const std::string layer = "`" + state.substr(0, state.rfind('.')) + "`";
+    if (layers.ends_with(layer)) continue;
+    layers += (layers.empty() ? "" : ", ") + layer;
+  }
+  if (layers.empty()) return "";
+  return "without sequence_length, a sequence begins with the states that another sequence, of the "
+         "mini-batch before, has left in its row (carry_state: " +
+         layers + "); with it, states are carried within sequences only";
+}
+
+}  // namespace
+
 Training::Training(Network& network, const TrainingData& data, const TrainingOptions& options,
                    const TrainingControl& control, const Call<TrainingProblem>* call,
                    const TrainingWorkers& workers)
@@ -93,6 +115,9 @@ void Training::prepare() {
   }
   solver_ = make_solver(network_, options_);
   network_.make_row_states(options_.mini_batch_size, false);
+  if (const std::string said = note_on_carried_states(network_, options_); !said.empty()) {
+    notify([&](TrainingObserver& o) { o.notice(said); });
+  }
   iterations_per_epoch_ = batches_per_epoch(*images_.training, mini_batches_of(data_, options_));
   due_.emplace(DueWorkSetup{
       .options = options_,

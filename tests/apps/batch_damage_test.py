@@ -198,7 +198,13 @@ class Damage(BatchTest):
         number = self.submit("--set", "max_epochs=40")
         lines = self.works("jobs", "progress", number, "--follow").stdout.splitlines()
         self.assertRegex(lines[-1], r"\Afinished, epoch 40 of 40, iteration \d+, loss ")
-        self.assertRegex(lines[0], r"\A(queued|running)")
+        number = self.submit(*LONG)
+        following = subprocess.Popen([COMMAND, "jobs", "progress", number, "--follow"], cwd=self.folder, text=True,
+                                     stdout=subprocess.PIPE, env={**os.environ, "LOCKSTEP_HOME": str(self.home)})
+        self.addCleanup(following.kill)
+        self.assertRegex(following.stdout.readline(), r"\A(queued|running)")
+        self.works("jobs", "cancel", number)
+        self.assertRegex(following.communicate(timeout=120)[0].splitlines()[-1], r"\Acancelled")
 
     def test_wrong_arguments(self):
         self.fails(1, f"error: [batch] there is no job 7 in {self.home}/jobs\n"

@@ -351,6 +351,23 @@ TEST(CutSequencesTraining, ValidationIsOfWholeSequences) {
   EXPECT_EQ(evaluate(whole, problem.data.validation).loss, result.validations.back().loss);
 }
 
+TEST(CutSequencesTraining, StatesThatPassToOtherSequencesAreSaid) {
+  for (const int64_t length : {0, 8}) {
+    TrainingProblem problem = problem_of(Kind::regression);
+    TrainingOptions options = cut_options(1, length);
+    options.max_epochs = 1;
+    testing::Recorder recorder;
+    train(problem.network, problem.data, options, {.observers = {&recorder}});
+    std::vector<std::string> about;
+    for (const std::string& notice : recorder.notices) {
+      if (notice.find("carry_state") != std::string::npos) about.push_back(notice);
+    }
+    ASSERT_EQ(about.size(), length == 0 ? 1 : 0);
+    if (length > 0) continue;
+    EXPECT_NE(about[0].find("`lstm_1`, `gru_1`, `rnn_1`"), std::string::npos) << about[0];
+  }
+}
+
 // ---- What cannot be cut ----
 
 struct RunningSum {
