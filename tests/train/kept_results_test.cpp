@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/train/programs/shard_plans.h"
 #include "tests/train/kept_runs.h"
 
 namespace lockstep {
@@ -205,6 +206,47 @@ TEST(Unfreezing, BeginsWithTheEpoch) {
       EXPECT_EQ(kept_values_of(later, "first.weights"), kept_values_of(network, "first.weights"));
     }
   }
+}
+
+// A layer that learns long after the end takes part in the sums.
+TEST(Unfreezing, LayersThatNeverLearnAreNotSummed) {
+  for (const char* solver : {"sgdm", "adam"}) {
+    for (const auto method :
+         {GradientThresholdMethod::l2norm, GradientThresholdMethod::global_l2norm,
+          GradientThresholdMethod::absolute_value}) {
+      TrainingOptions options = half_frozen_options();
+      options.solver.type = solver;
+      options.solver.gradient_threshold_method = method;
+      options.average_decay = 0.9;
+      const KeptRun never = kept_run(KeepFeatures::automatic, options);
+      options.unfreeze = {"*:100"};
+      expect_same_runs(never, kept_run(KeepFeatures::automatic, options));
+      options.threads = 1;
+      options.freeze = {"first", "norm"};
+      options.unfreeze = {"norm:2"};
+      const KeptRun one = kept_run(KeepFeatures::never, options);
+      options.unfreeze.push_back("first:100");
+      expect_same_runs(one, kept_run(KeepFeatures::never, options));
+    }
+  }
+}
+
+TEST(Unfreezing, SumsOfLayersThatLearnComeFirst) {
+  const Network network = half_frozen();
+  std::vector<bool> left_out;
+  for (const Parameter& p : network.parameters()) left_out.push_back(p.name.starts_with("second"));
+  ShardPlans plans(network, {}, DType::f32), all(network, {}, DType::f32);
+  plans.leave_out_of_sums(left_out);
+  (void)plans.plan(16);
+  (void)all.plan(16);
+  const GradientLayout& layout = plans.gradient_layout();
+  EXPECT_EQ(layout.bytes, all.gradient_layout().bytes);
+  EXPECT_EQ(all.gradient_layout().summed_bytes, layout.bytes);
+  EXPECT_LT(layout.summed_bytes, layout.bytes);
+  for (size_t p = 0; p < left_out.size(); ++p) {
+    EXPECT_EQ(layout.entries[p].offset >= layout.summed_bytes, left_out[p]) << p;
+  }
+  EXPECT_EQ(plans.plan(8)->gradient_layout().summed_bytes, layout.summed_bytes);
 }
 
 TEST(Unfreezing, RefusesWhatIsNotFrozen) {

@@ -105,6 +105,7 @@ GradientLayout gradient_layout_of(const DifferentiatedGraph& differentiated,
     layout.bytes += (entry.spec.bytes() + 63) / 64 * 64;
     check_allocatable(layout.bytes);
   }
+  layout.summed_bytes = layout.bytes;
   return layout;
 }
 

@@ -26,6 +26,9 @@ struct GradientLayout {
   };
   std::vector<Entry> entries;  // by parameter
   size_t bytes = 0;
+  // The first bytes, which have the gradients that are summed over shards: all of them, unless
+  // those of parameters that never learn lie after the others.
+  size_t summed_bytes = 0;
 };
 
 struct PlanOptions {

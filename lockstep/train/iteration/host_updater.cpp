@@ -67,9 +67,10 @@ std::vector<double> HostUpdater::limit_gradients(double observations) {
     const ThreadTimer charge(profile_, thread);
     charge(&IterationAccounts::waiting);
     const size_t p = gradients.by_size()[static_cast<size_t>(i)];
-    if (!unchanged(p)) gradients.convert(p);
-    charge(&IterationAccounts::layouts);
-    if (!frozen_[p]) {  // frozen parameters have no gradient sum to limit
+    // Frozen parameters have no gradient sum to limit.
+    if (!frozen_[p]) {
+      gradients.convert(p);
+      charge(&IterationAccounts::layouts);
       squares[p].resize(kernels::norm_blocks(gradients.count(p)));
       functions.block_squares(gradients.values(p), gradients.count(p), squares[p].data(), nullptr);
     }
@@ -194,7 +195,7 @@ void HostUpdater::update(const Piece& piece, const UpdateScalars& scalars, bool 
   const ThreadTimer charge(profile_, thread);
   charge(&IterationAccounts::waiting);
   const GradientSums& gradients = *gradients_;
-  if (!converted) {
+  if (!converted && !frozen_[piece.parameter]) {
     gradients.convert(piece.parameter);
     charge(&IterationAccounts::layouts);
   }

@@ -140,9 +140,9 @@ class ShardExecutor {
   // After finish(): the pieces that are left, until the next begin(); null if the sum is complete.
   virtual UnfinishedSum* unfinished_sum() { return nullptr; }
 
-  // The sum over all shards of the iteration finished last, in the program's gradient_layout(), in
-  // memory of its device. Other members may read it at the same time; none may change it. The
-  // address changes only when sum_version() does.
+  // The sum over all shards of the iteration finished last, in memory of its device: the summed
+  // bytes of the program's gradient_layout(). Other members may read it at the same time; none may
+  // change it. The address changes only when sum_version() does.
   virtual std::byte* gradient_sum() = 0;
   uint64_t sum_version() const { return sum_version_; }
   // The summary of a shard of a finished iteration; null if summaries vary in size.

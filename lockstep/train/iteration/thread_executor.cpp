@@ -21,7 +21,7 @@ ThreadExecutor::ThreadExecutor(const Network& network, ShardProgram& program, Th
 }
 
 GroupSumOptions ThreadExecutor::partial_sum_options() const {
-  return {.count = program().gradient_layout().bytes / sizeof(float),
+  return {.count = program().gradient_layout().summed_bytes / sizeof(float),
           .most_leaves = most_shards(),
           .leaf_bytes = program().summary_bytes(),
           .member_bytes =

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
@@ -36,6 +37,20 @@ void check_lengths(const MiniBatch& batch, const RowsOf& inputs, const RowsOf& t
   }
 }
 
+// The same gradients, of which some lie after the others and are not summed.
+GradientLayout moved_to_end(GradientLayout layout, const std::vector<bool>& some) {
+  size_t offset = 0;
+  for (const bool last : {false, true}) {
+    for (size_t p = 0; p < layout.entries.size(); ++p) {
+      if (some.at(p) != last) continue;
+      layout.entries[p].offset = offset;
+      offset += round_up(layout.entries[p].spec.bytes());
+    }
+    if (!last) layout.summed_bytes = offset;
+  }
+  return layout;
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> ShardPlans::plan(int64_t rows) {
@@ -58,6 +73,11 @@ std::shared_ptr<const Plan> ShardPlans::plan(const ShardShape& shape) {
     const std::vector<bool>& reached = made->reached_parameters();
     together_ = made->shards_together() && statistics_.empty() && !sequences() &&
                 std::count(reached.begin(), reached.end(), false) == 0;
+    const auto left_out = std::ranges::count(left_out_, true);
+    if (!together_ && left_out > 0 && left_out < std::ssize(left_out_)) {
+      layout_ = moved_to_end(layout_, left_out_);
+      made = compiled(shape, false);
+    }
   }
   if (!first_) first_ = made;
   return plans_.emplace(shape, std::move(made)).first->second;

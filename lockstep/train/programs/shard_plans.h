@@ -80,6 +80,10 @@ class ShardPlans {
   // for networks with sequences or states by row, whose plans stay whole.
   void divide(std::vector<bool> frozen);
 
+  // Before the first plan: the gradients of the parameters with `true` need not be summed over
+  // shards. They are summed all the same where shards_together().
+  void leave_out_of_sums(std::vector<bool> parameters) { left_out_ = std::move(parameters); }
+
   // The following functions need a first plan.
   const GradientLayout& gradient_layout() const { return layout_; }
   // Whether several shards may be computed together (Plan::shards_together()).
@@ -133,7 +137,8 @@ class ShardPlans {
   std::map<int64_t, std::shared_ptr<const Plan>> plans_of_bundles_;
   std::shared_ptr<const Plan> first_;  // since divide()
   bool together_ = false;
-  std::vector<bool> frozen_;  // by parameter; empty: plans are not divided
+  std::vector<bool> frozen_;    // by parameter; empty: plans are not divided
+  std::vector<bool> left_out_;  // of sums over shards, by parameter; empty: none
   GradientLayout layout_;
   bool labeled_ = true;
   int64_t outputs_ = 0, pixels_ = 0;
