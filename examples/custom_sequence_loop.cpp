@@ -1,9 +1,9 @@
 // A custom training loop over worker processes for a recurrent network that carries its state: the
 // lawful loop of custom_parallel_loop.cpp with an LSTM. The signals are long. Each row of a
-// mini-batch is a piece of one of them, and the following mini-batch has the pieces that follow, so
-// row i begins with the state that row i has left. Workers share the shards of a mini-batch; the
-// states belong to the rows, and all workers receive those of all rows. So the number of workers,
-// and which of them computes which rows, change no bit.
+// mini-batch is a segment of one of them, and the following mini-batch has the segments that
+// follow, so row i begins with the state that row i has left. Workers share the shards of a
+// mini-batch; the states belong to the rows, and all workers receive those of all rows. So the
+// number of workers, and which of them computes which rows, change no bit.
 //
 // usage: custom_sequence_loop [EPOCHS]
 #include <cmath>
@@ -16,7 +16,7 @@ using namespace lockstep;
 
 namespace {
 
-constexpr int64_t kSignals = 22, kSteps = 240, kPiece = 12;
+constexpr int64_t kSignals = 22, kSteps = 240, kSegment = 12;
 
 // Waves of two amplitudes whose periods differ. Their values are 0 again and again, so a step says
 // little about the next one without its past.
@@ -26,13 +26,13 @@ float signal_at(int64_t signal, int64_t step) {
   return static_cast<float>((signal % 2 == 0 ? 1 : 0.5) * std::sin(angle));
 }
 
-// Steps [first, first + kPiece) of all signals: signals x steps x 1.
-Tensor pieces(int64_t first) {
+// Steps [first, first + kSegment) of all signals: signals x steps x 1.
+Tensor segments(int64_t first) {
   std::vector<float> values;
   for (int64_t i = 0; i < kSignals; ++i) {
-    for (int64_t t = 0; t < kPiece; ++t) values.push_back(signal_at(i, first + t));
+    for (int64_t t = 0; t < kSegment; ++t) values.push_back(signal_at(i, first + t));
   }
-  return Tensor::from(std::span<const float>(values), {kSignals, kPiece, 1});
+  return Tensor::from(std::span<const float>(values), {kSignals, kSegment, 1});
 }
 
 struct Trained {
@@ -57,15 +57,15 @@ Trained loop(Spmd& block, int64_t epochs, bool carry) {
   for (int64_t epoch = 1; epoch <= epochs; ++epoch) {
     network.reset_row_states();  // the signals begin again
     result.loss = 0;
-    for (int64_t first = 0; first + kPiece < kSteps; first += kPiece) {
+    for (int64_t first = 0; first + kSegment < kSteps; first += kSegment) {
       const auto [loss, gradients] = sharded_value_and_gradient(
           [](Shard& shard) { return ops::mean_squared_error(shard.forward(shard[0]), shard[1]); },
-          {pieces(first), pieces(first + 1)}, group, ++iteration);
+          {segments(first), segments(first + 1)}, group, ++iteration);
       adam_update(network, gradients, state, {.learning_rate = 0.005});
-      result.loss += loss * kPiece / (kSteps - kPiece);
+      result.loss += loss * kSegment / (kSteps - kSegment);
     }
   }
-  // The states after the last pieces are those of all rows, on every worker.
+  // The states after the last segments are those of all rows, on every worker.
   Digester states;
   for (const RowState& s : network.row_states()) states.bytes(s.value.raw(), s.value.bytes());
   result.states = states.finish().to_string();

@@ -44,7 +44,7 @@ DatastorePtr signals(uint32_t first, int64_t count) {
 }
 
 // One sequence of one channel.
-Tensor piece(std::span<const float> values) {
+Tensor segment(std::span<const float> values) {
   return Tensor::from(values, {1, static_cast<int64_t>(values.size()), 1});
 }
 
@@ -66,13 +66,13 @@ Errors forecast(Network& network, uint32_t seed, std::vector<float>& closed) {
   const std::span<const float> known = std::span(signal).first(kKnown),
                                future = std::span(signal).last(kForecast);
   network.reset_state();  // a new signal
-  const float first = network.predict_and_update(piece(known)).to_vector().back();
+  const float first = network.predict_and_update(segment(known)).to_vector().back();
   Network own = network.clone();  // with the state after the known steps
   std::vector<float> open{first};
   closed = {first};
   while (open.size() < kForecast) {
-    open.push_back(network.predict_and_update(piece({&future[open.size() - 1], 1})).item());
-    closed.push_back(own.predict_and_update(piece({&closed.back(), 1})).item());
+    open.push_back(network.predict_and_update(segment({&future[open.size() - 1], 1})).item());
+    closed.push_back(own.predict_and_update(segment({&closed.back(), 1})).item());
   }
   const std::vector<float> last(kForecast, known.back());
   return {rmse(open, future), rmse(closed, future), rmse(last, future)};

@@ -89,6 +89,8 @@ BRITISH = re.compile(
     r"analyse(?!s)|artefact(?!s\")|behaviour|catalogue|centre|colour|favour|grey|neighbour|labelled"
     r"|(?:capital|categor|custom|final|general|initial|maxim|minim|memor|normal|optim|parallel|random|recogn|regular|serial"
     r"|special|standard|summar|synchron|util|vector)is(?:e[drs]?|ing|ation)(?-i:(?![a-z]))", re.I)
+# It had many meanings; each has a word of its own now (CONTRIBUTING.md). In words and inside identifiers of sources.
+PIECE = re.compile(r"piece(?!wise)", re.I)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -206,6 +208,9 @@ def wrong_words(root):
         if path != "CHANGELOG.md":  # it names what had another name
             places += [(match.start(), f'"{match.group()}" is British: write American spelling')
                        for match in BRITISH.finditer(text)]
+        if path.startswith(("lockstep/", "apps/")):
+            places += [(match.start(), f'"{match.group()}": write tile, update range, chunk, row range, segment, slice or block')
+                       for match in PIECE.finditer(text)]
         if path.startswith(WORDS_PLACES):
             places += [(match.start(), f'"{" ".join(match.group().split())}": write {list(WORDS.values())[match.lastindex - 1]}')
                        for match in ANY_WORD.finditer(text)]
@@ -327,6 +332,10 @@ class Rules(unittest.TestCase):
                          ['lockstep/a.h:2: "neighbour" is British: write American spelling'])
         for wrong in ("network.analyse()", "no_colour", "PixelsAreNormalisedThere", "uninitialised", "optimisation"):
             self.assertEqual(len(found("tests/a.cpp", wrong)), 1, wrong)
+        for wrong in ("// a piece of a sum", "kPiece", "CopyPieces"):
+            self.assertEqual(len(found("lockstep/a.cpp", wrong)), 1, wrong)
+            self.assertEqual(found("tests/a.cpp", wrong), [], wrong)
+        self.assertEqual(found("lockstep/a.cpp", '"piecewise"'), [])
         for right in ("analyses", "the analysis", "capitals", "an otherwise equal run", "precise", "central", "minimalist"):
             self.assertEqual(found("docs/a.md", right), [], right)
 

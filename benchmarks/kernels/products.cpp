@@ -95,8 +95,8 @@ Work sum_over_leaves(const Pass& pass, int64_t rows) {
   void* const kept = memory->emplace_back(pass.over_shards.kept_bytes(leaves)).data();
   return [memory, reads, root, leaves, kept, rows, sum = pass.over_shards] {
     sum.keep(reads, {0, rows}, leaves, kept);
-    for (int64_t i = 0; i < sum.pieces; ++i) {
-      sum.add(kept, leaves, {&root, 1}, {.piece = i, .columns = {0, sum.columns}});
+    for (int64_t i = 0; i < sum.update_ranges; ++i) {
+      sum.add(kept, leaves, {&root, 1}, {.update_range = i, .columns = {0, sum.columns}});
     }
   };
 }

@@ -52,8 +52,8 @@ class Followed:
                 time.sleep(0.3)
                 runs = json.loads(self.ask("/api/runs", 10).read())["runs"]
             answer = self.ask(f"/events?since=0&watch={runs[0]['id']}:0", 600)
-            while piece := answer.read1(1 << 16):
-                self.bytes += len(piece)
+            while chunk := answer.read1(1 << 16):
+                self.bytes += len(chunk)
         except OSError:
             pass  # the dashboard has ended
 

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// The kind is hashed before each piece, so that a number and a text with the same bytes differ.
-enum class Piece : unsigned char { text = 't', number = 'n', digest = 'd' };
+// The kind is hashed before each item, so that a number and a text with the same bytes differ.
+enum class ItemKind : unsigned char { text = 't', number = 'n', digest = 'd' };
 
 // Least significant byte first on every machine.
 void put(unsigned char* to, uint64_t number) {
@@ -79,25 +79,25 @@ void Digester::bytes(const void* data, size_t size) {
 
 void Digester::add(std::string_view text) {
   std::array<unsigned char, 9> head{};
-  head[0] = static_cast<unsigned char>(Piece::text);
+  head[0] = static_cast<unsigned char>(ItemKind::text);
   put(head.data() + 1, text.size());
   bytes(head.data(), head.size());
   bytes(text.data(), text.size());
 }
 
 void Digester::add(uint64_t number) {
-  std::array<unsigned char, 9> piece{};
-  piece[0] = static_cast<unsigned char>(Piece::number);
-  put(piece.data() + 1, number);
-  bytes(piece.data(), piece.size());
+  std::array<unsigned char, 9> item{};
+  item[0] = static_cast<unsigned char>(ItemKind::number);
+  put(item.data() + 1, number);
+  bytes(item.data(), item.size());
 }
 
 void Digester::add(const Digest& digest) {
-  std::array<unsigned char, 17> piece{};
-  piece[0] = static_cast<unsigned char>(Piece::digest);
-  put(piece.data() + 1, digest.high);
-  put(piece.data() + 9, digest.low);
-  bytes(piece.data(), piece.size());
+  std::array<unsigned char, 17> item{};
+  item[0] = static_cast<unsigned char>(ItemKind::digest);
+  put(item.data() + 1, digest.high);
+  put(item.data() + 9, digest.low);
+  bytes(item.data(), item.size());
 }
 
 Digest Digester::finish() const {

@@ -26,8 +26,8 @@ struct Digest {
 // Digest of `size` bytes at `data`. Thread-safe.
 Digest digest_of(const void* data, size_t size);
 
-// Digest of a sequence of pieces. add() also hashes the kind of the piece and the length of a text,
-// so that the boundaries between pieces count. bytes() hashes the bytes alone. Not thread-safe.
+// Digest of a sequence of items. add() also hashes the kind of the item and the length of a text,
+// so that the boundaries between items count. bytes() hashes the bytes alone. Not thread-safe.
 class Digester {
  public:
   Digester();

@@ -368,7 +368,7 @@ std::string Progress::speed_text() const {
   if (rate_seconds_ <= 0) return "";
   const auto rate = [&](double count) { return format_count(std::llround(count / rate_seconds_)); };
   const std::string steps = rate_steps_ > 0 ? rate(rate_steps_) + " steps/s" : std::string();
-  // Pieces of a sequence are not counted as sequences.
+  // Segments of a sequence are not counted as sequences.
   if (start_->options.data.sequence_length > 0) return steps;
   return rate(rate_observations_) + " " + start_->examples + "/s" +
          (steps.empty() ? "" : ", " + steps);

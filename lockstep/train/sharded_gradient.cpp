@@ -248,8 +248,8 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
   if (UnfinishedSum* const rest = executor->unfinished_sum()) {
     return mean_gradients_of(*rest, static_cast<float>(observations));
   }
-  constexpr size_t most = size_t{1} << 14;  // elements that a thread divides in one piece
-  struct DividedPiece {
+  constexpr size_t most = size_t{1} << 14;  // elements of a range that a thread divides
+  struct DividedRange {
     const float* from;
     float* to;
     size_t count;
@@ -259,11 +259,11 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
     sum_version = executor->sum_version();
   }
   std::vector<Tensor> gradients(sums->size());
-  std::vector<DividedPiece> pieces;
+  std::vector<DividedRange> ranges;
   for (size_t p : sums->by_size()) {
     gradients[p] = Tensor(network.parameters()[p].value.shape(), DType::f32);
     for (size_t first = 0; first < sums->count(p); first += most) {
-      pieces.push_back({sums->values(p) + first, gradients[p].data<float>() + first,
+      ranges.push_back({sums->values(p) + first, gradients[p].data<float>() + first,
                         std::min(most, sums->count(p) - first)});
     }
   }
@@ -274,12 +274,12 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
     charge(&IterationAccounts::gradients);
   });
   const auto divisor = static_cast<float>(observations);
-  for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+  for_each(static_cast<int64_t>(ranges.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
     const ThreadTimer charge(iteration_profile(), thread);
     charge(&IterationAccounts::waiting);
-    const DividedPiece& piece = pieces[static_cast<size_t>(i)];
-    for (size_t k = 0; k < piece.count; ++k) piece.to[k] = piece.from[k] / divisor;
+    const DividedRange& range = ranges[static_cast<size_t>(i)];
+    for (size_t k = 0; k < range.count; ++k) range.to[k] = range.from[k] / divisor;
     mode.check();
     charge(&IterationAccounts::gradients);
   });

@@ -66,7 +66,7 @@ TrainingResult Training::run_to_end() {
   result_.last_iteration = position_.iteration;
   result_.validations = position_.validations;
   if (timed_seconds_ > 0) {
-    // Pieces of a sequence are not observations.
+    // Segments of a sequence are not observations.
     const auto observations = options_.data.sequence_length > 0 ? 0.0 : timed_observations_;
     result_.images_per_second = observations / timed_seconds_;
     result_.steps_per_second = timed_steps_ / timed_seconds_;

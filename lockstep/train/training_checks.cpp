@@ -151,7 +151,7 @@ void check_objective(const TrainingData& data, const TrainingOptions& options) {
                         "\"loss\", or a metric of the data");
 }
 
-// Refuses what cannot be cut into pieces, by name.
+// Refuses what cannot be cut into segments, by name.
 void check_lengths_of(const Network& network, const TrainingOptions& options) {
   for (const auto& [name, value] : {std::pair{"sequence_length", options.data.sequence_length},
                                     std::pair{"group_by_length", options.data.group_by_length}}) {
@@ -167,13 +167,13 @@ void check_lengths_of(const Network& network, const TrainingOptions& options) {
       " cuts sequences, but ";
   if (const NetworkValue output = network.outputs().at(0); !output.sequence) {
     throw InvalidArgument(why + "the network gives one result for a whole sequence (layer `" +
-                              output.name + "`), so pieces have no targets",
+                              output.name + "`), so segments have no targets",
                           "leave sequence_length out, or learn targets by step");
   }
   const int64_t length = options.data.sequence_length;
-  if (const std::string layer = layer_that_pieces_change(network, length); !layer.empty()) {
+  if (const std::string layer = layer_that_segments_change(network, length); !layer.empty()) {
     throw InvalidArgument(
-        why + "the layer `" + layer + "` has other results for pieces than for whole sequences",
+        why + "the layer `" + layer + "` has other results for segments than for whole sequences",
         "lstm, gru and rnn with carry_state = true, not bidirectional, and layers "
         "that are applied to each step alone can be cut");
   }

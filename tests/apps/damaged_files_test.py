@@ -98,12 +98,12 @@ def run(folder, *arguments):
 
 
 def damaged(content, chance):
-    """One to three changes: truncation, bits, inserted bytes, exchanged pieces, zeros, removed or repeated pieces."""
+    """One to three changes: truncation, bits, inserted bytes, exchanged chunks, zeros, removed or repeated chunks."""
     data = bytearray(content)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         at = chance.randrange(len(data) + 1)
         count = chance.choice((1, 2, 8, 64, 512))
-        piece = bytes(data[at:at + count])
+        chunk = bytes(data[at:at + count])
         how = chance.randrange(8)
         if how == 0:
             del data[at:]
@@ -115,14 +115,14 @@ def damaged(content, chance):
         elif how == 4:
             other = chance.randrange(len(data) + 1)
             there = bytes(data[other:other + count])
-            if len(there) == len(piece):
-                data[at:at + count], data[other:other + count] = there, piece
+            if len(there) == len(chunk):
+                data[at:at + count], data[other:other + count] = there, chunk
         elif how == 5:
-            data[at:at + count] = bytes(len(piece))
+            data[at:at + count] = bytes(len(chunk))
         elif how == 6:
             del data[at:at + count]
         else:
-            data[at:at] = piece
+            data[at:at] = chunk
     return bytes(data)
 
 

@@ -196,12 +196,12 @@ class InterruptedCommand(CommandTest):
         while True:
             try:
                 ready, _, _ = select.select([master], [], [], 120)
-                piece = os.read(master, 65536) if ready else b""
+                chunk = os.read(master, 65536) if ready else b""
             except OSError:  # the other end is closed
-                piece = b""
-            if not piece:
+                chunk = b""
+            if not chunk:
                 break
-            text += piece
+            text += chunk
         os.close(master)
         self.assertEqual(process.wait(timeout=60), 0)
         return text.decode()

@@ -271,19 +271,19 @@ class SequenceTargets(CommandTest):
         said = self.refuse("train", self.labels(), "--check")
         self.assertIn("no column `kind`", said)
 
-    def test_one_digest_whole_and_in_pieces(self):
+    def test_one_digest_whole_and_in_segments(self):
         self.waves(order=("x", "y", "force", "kind"))
         for name, data, units, end in (("numbers", 'target_columns = "force"', 1, ""),
                                        ("classes", 'label_column = "kind"', 2, SOFTMAX)):
             self.waves(order=("x", "y", "force") if name == "numbers" else ("x", "y", "kind"))
-            for pieces in ("", "sequence_length = 4\n"):
+            for segments in ("", "sequence_length = 4\n"):
                 digests = set()
                 for threads in (1, 2, 5):
-                    out = f"{name}{len(pieces)}-{threads}"
+                    out = f"{name}{len(segments)}-{threads}"
                     job = self.job(data, units=units, end=end, lstm=", carry_state = true",
-                                   training=pieces + f"threads = {threads}")
+                                   training=segments + f"threads = {threads}")
                     digests.add(json.loads(self.succeed("train", job, "--out", out, "--json", "--quiet"))["digest"])
-                self.assertEqual(len(digests), 1, name + pieces)
+                self.assertEqual(len(digests), 1, name + segments)
 
 
 if __name__ == "__main__":

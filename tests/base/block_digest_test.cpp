@@ -30,15 +30,15 @@ Digest digest_at_once(const Arrays& arrays) {
   return digester.finish();
 }
 
-// In pieces of `piece` bytes from the last to the first, without every `left_out`-th.
-Digest digest_by_pieces(BlockDigest& digest, const Arrays& arrays, size_t piece, size_t left_out) {
+// In chunks of `chunk` bytes from the last to the first, without every `left_out`-th.
+Digest digest_by_chunks(BlockDigest& digest, const Arrays& arrays, size_t chunk, size_t left_out) {
   std::vector<std::span<const std::byte>> spans(arrays.begin(), arrays.end());
   digest.begin(spans);
   for (size_t a = arrays.size(); a-- > 0;) {
-    const size_t pieces = (arrays[a].size() + piece - 1) / piece;
-    for (size_t i = pieces; i-- > 0;) {
+    const size_t chunks = (arrays[a].size() + chunk - 1) / chunk;
+    for (size_t i = chunks; i-- > 0;) {
       if (left_out > 0 && i % left_out == 0) continue;
-      digest.add(a, i * piece, std::min(piece, arrays[a].size() - i * piece));
+      digest.add(a, i * chunk, std::min(chunk, arrays[a].size() - i * chunk));
     }
   }
   return digest.finish();
@@ -67,11 +67,11 @@ TEST(BlockDigest, IsThatOfAllBytesInOrder) {
   for (const auto& sizes : all) {
     const Arrays arrays = arrays_of(sizes);
     const Digest expected = digest_at_once(arrays);
-    for (const size_t piece : {1000u, 1024u, 4096u, 5000u, 16384u, 1u << 20}) {
+    for (const size_t chunk : {1000u, 1024u, 4096u, 5000u, 16384u, 1u << 20}) {
       for (const size_t left_out : {0u, 1u, 2u, 3u}) {
-        EXPECT_EQ(digest_by_pieces(digest, arrays, piece, left_out), expected)
+        EXPECT_EQ(digest_by_chunks(digest, arrays, chunk, left_out), expected)
             << sizes.size() << " arrays, the first of " << (sizes.empty() ? 0 : sizes[0])
-            << " bytes, pieces of " << piece << ", without every " << left_out;
+            << " bytes, chunks of " << chunk << ", without every " << left_out;
       }
     }
   }
@@ -82,7 +82,7 @@ TEST(BlockDigest, EveryLengthOfTheLastBlock) {
   for (size_t size = 20 * BlockDigest::kBlock; size <= 21 * BlockDigest::kBlock; ++size) {
     const std::vector<size_t> sizes{size};
     const Arrays arrays = arrays_of(sizes);
-    ASSERT_EQ(digest_by_pieces(digest, arrays, 4096, 0), digest_at_once(arrays)) << size;
+    ASSERT_EQ(digest_by_chunks(digest, arrays, 4096, 0), digest_at_once(arrays)) << size;
   }
 }
 

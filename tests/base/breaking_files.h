@@ -20,9 +20,9 @@ class BreakingFiles : public FileSystem {
     step("read");
     return real_.read(path);
   }
-  void read_in_pieces(const std::string& path, const PieceReader& piece) override {
+  void read_in_chunks(const std::string& path, const ChunkReader& chunk) override {
     step("read");
-    real_.read_in_pieces(path, piece);
+    real_.read_in_chunks(path, chunk);
   }
   std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {
     step("open");

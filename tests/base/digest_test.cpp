@@ -40,7 +40,7 @@ TEST(Digest, EveryBitCounts) {
   EXPECT_EQ(seen.size(), bytes.size() * 8 + 1);
 }
 
-TEST(Digester, PiecesOfBytesAreOneSequence) {
+TEST(Digester, ItemsOfBytesAreOneSequence) {
   std::vector<unsigned char> bytes(5000);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i * 31);
   Digester digester;
@@ -54,10 +54,10 @@ TEST(Digester, PiecesOfBytesAreOneSequence) {
   EXPECT_EQ(digester.finish(), digester.finish());
 }
 
-TEST(Digester, BordersBetweenPiecesAndTheirKindsCount) {
-  const auto of = [](auto... pieces) {
+TEST(Digester, BordersBetweenItemsAndTheirKindsCount) {
+  const auto of = [](auto... items) {
     Digester digester;
-    (digester.add(pieces), ...);
+    (digester.add(items), ...);
     return digester.finish();
   };
   using Text = std::string_view;

@@ -1,4 +1,4 @@
-// Mini-batches of sequences that are cut into pieces, and of sequences of like lengths.
+// Mini-batches of sequences that are cut into segments, and of sequences of like lengths.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -77,9 +77,9 @@ MiniBatchQueueOptions cut_options(int64_t sequence_length, int64_t size = 5) {
           .max_epochs = 3};
 }
 
-// The pieces of a row, one after another, are its sequence and its labels; every observation is
+// The segments of a row, one after another, are its sequence and its labels; every observation is
 // there once an epoch, and every epoch has as many mini-batches.
-TEST(CutSequences, PiecesFollowEachOtherRowByRow) {
+TEST(CutSequences, SegmentsFollowEachOtherRowByRow) {
   const DatastorePtr store = with_step_labels();
   for (const int64_t length : {1, 3, 7, 23, 1000}) {
     for (const int64_t size : {int64_t{1}, int64_t{5}, kSequences, 4 * kSequences}) {
@@ -96,14 +96,14 @@ TEST(CutSequences, PiecesFollowEachOtherRowByRow) {
           batch->check();
           ASSERT_EQ(batch->epoch, epoch);
           ASSERT_EQ(batch->index, k);
-          ASSERT_EQ(batch->rows_begin(), batch->piece == 0);
+          ASSERT_EQ(batch->rows_begin(), batch->segment == 0);
           if (batch->rows_begin()) {
-            ASSERT_TRUE(!before || before->piece + 1 == before->pieces);
+            ASSERT_TRUE(!before || before->segment + 1 == before->segments);
             inputs.assign(static_cast<size_t>(batch->size()), {});
             labels.assign(static_cast<size_t>(batch->size()), {});
           } else {
             ASSERT_EQ(batch->observations, before->observations);
-            ASSERT_EQ(batch->piece, before->piece + 1);
+            ASSERT_EQ(batch->segment, before->segment + 1);
           }
           before = batch;
           int64_t longest = 0;
@@ -117,9 +117,9 @@ TEST(CutSequences, PiecesFollowEachOtherRowByRow) {
             auto& own = labels[static_cast<size_t>(i)];
             own.insert(own.end(), marks.begin(), marks.end());
           }
-          ASSERT_GE(longest, 1) << "a piece without steps";
+          ASSERT_GE(longest, 1) << "a segment without steps";
           ASSERT_LE(longest, length);
-          if (batch->piece + 1 < batch->pieces) continue;
+          if (batch->segment + 1 < batch->segments) continue;
           for (size_t i = 0; i < inputs.size(); ++i) {
             const int64_t of = batch->observations[i];
             seen.insert(of);
@@ -159,8 +159,8 @@ TEST(CutSequences, DependOnNeitherThreadsNorCacheNorStart) {
                          static_cast<int64_t>(start % per_epoch));
     const auto first = queue.next();
     EXPECT_EQ(first->observations, expected[start].observations);
-    EXPECT_EQ(first->piece, expected[start].piece);
-    EXPECT_EQ(first->pieces, expected[start].pieces);
+    EXPECT_EQ(first->segment, expected[start].segment);
+    EXPECT_EQ(first->segments, expected[start].segments);
     EXPECT_EQ(first->arrays, expected[start].arrays);
     EXPECT_EQ(observations_of(*store, options, static_cast<int64_t>(start)),
               expected[start].observations);
@@ -226,7 +226,7 @@ TEST(CutSequences, DroppingLeavesTheLastPartialMiniBatchOut) {
       "larger than the data");
 }
 
-// Each input is cut by its own steps; what is not a sequence is that of every piece.
+// Each input is cut by its own steps; what is not a sequence is that of every segment.
 TEST(CutSequences, InputsOfOtherLengthsAndLabelsOfSequences) {
   const int64_t n = 6;
   std::vector<int64_t> labels{1, 0, 1, 1, 0, 0};
@@ -282,7 +282,7 @@ TEST(GroupedByLength, MiniBatchesHaveLikeLengthsInAnyOrder) {
   for (const MiniBatch& batch : drain(queue)) {
     seen[batch.epoch].insert(batch.observations.begin(), batch.observations.end());
     longest[batch.epoch].push_back(steps_of(batch.observations[0]));
-    EXPECT_EQ(batch.pieces, 0);
+    EXPECT_EQ(batch.segments, 0);
   }
   for (const auto& [epoch, all] : seen) EXPECT_EQ(all.size(), static_cast<size_t>(kSequences));
   EXPECT_NE(longest[0], longest[1]) << "mini-batches are shuffled";
@@ -297,7 +297,7 @@ TEST(GroupedByLength, MiniBatchesHaveLikeLengthsInAnyOrder) {
   EXPECT_TRUE(std::is_sorted(lengths.rbegin(), lengths.rend()));
 }
 
-TEST(GroupedByLength, PiecesOfLikeSequencesAreFewer) {
+TEST(GroupedByLength, SegmentsOfLikeSequencesAreFewer) {
   MiniBatchQueueOptions options = cut_options(4);
   const DatastorePtr store = with_step_labels();
   const int64_t mixed = batches_per_epoch(*store, options);

@@ -28,7 +28,7 @@ using testing::small_cache;
 
 TEST(MiniBatchQueue, HelpersDoNotChangeIt) {
   MiniBatchQueueOptions options = awkward();
-  options.mini_batch_size = 20;  // several pieces, and a last one of 3 observations
+  options.mini_batch_size = 20;  // several row ranges, and a last one of 3 observations
   options.drop_last = false;
   MiniBatchQueue alone(small_cache(), options);
   const std::vector<MiniBatch> expected = drain(alone);
@@ -64,17 +64,17 @@ TEST(MiniBatchQueue, HelpPreparesOnlyTheRequestedPart) {
   MiniBatchQueueOptions options = awkward();
   options.prefetch = 3;
   options.helped = true;
-  const auto pieces = [](MiniBatchQueue& queue, bool ahead) {
+  const auto row_ranges = [](MiniBatchQueue& queue, bool ahead) {
     int count = 0;
     while (queue.help(ahead)) ++count;
     return count;
   };
-  MiniBatchQueue queue(small_cache(), options);  // mini-batches of 5 observations: one piece each
-  EXPECT_EQ(pieces(queue, false), 1);
-  EXPECT_EQ(pieces(queue, true), 2);
+  MiniBatchQueue queue(small_cache(), options);  // mini-batches of 5 observations: one range each
+  EXPECT_EQ(row_ranges(queue, false), 1);
+  EXPECT_EQ(row_ranges(queue, true), 2);
   EXPECT_EQ(queue.next()->index, 0);
-  EXPECT_EQ(pieces(queue, false), 0) << "the next one is there";
-  EXPECT_EQ(pieces(queue, true), 1);
+  EXPECT_EQ(row_ranges(queue, false), 0) << "the next one is there";
+  EXPECT_EQ(row_ranges(queue, true), 1);
   EXPECT_EQ(queue.seconds_each(), 0) << "of background threads, which had nothing to do";
   // Only for queues with `helped`, and not if a file would have to be read.
   options.helped = false;
@@ -156,9 +156,9 @@ TEST(MiniBatchQueue, AnErrorOfAHelperIsThrownInOrder) {
   options.prefetch = 8;
   options.helped = true;
   MiniBatchQueue queue(cache_of(store), options);
-  int pieces = 0;
-  while (queue.help(true)) ++pieces;
-  EXPECT_GT(pieces, 2) << "the helper has not come to image 12";
+  int row_ranges = 0;
+  while (queue.help(true)) ++row_ranges;
+  EXPECT_GT(row_ranges, 2) << "the helper has not come to image 12";
   EXPECT_EQ(queue.next()->index, 0);
   EXPECT_EQ(queue.next()->index, 1);
   for (int i = 0; i < 2; ++i) {

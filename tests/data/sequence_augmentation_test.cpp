@@ -281,13 +281,13 @@ TEST(SequenceAugmentation, APartIsChangedAsTheWholeSequence) {
       const auto whole = augmented(all_changes, steps, channels, {.index = steps});
       for (const int64_t length : {1, 7, 64, 1000}) {
         if (steps / length > 100) continue;
-        std::vector<float> pieces(whole.size(), 1);
+        std::vector<float> segments(whole.size(), 1);
         for (int64_t first = 0; first < steps; first += length) {
           augment_sequence(all_changes, 1, 0, steps,
                            {steps, channels, first, std::min(length, steps - first)},
-                           pieces.data() + first * channels);
+                           segments.data() + first * channels);
         }
-        EXPECT_EQ(pieces, whole) << channels << " " << steps << " " << length;
+        EXPECT_EQ(segments, whole) << channels << " " << steps << " " << length;
       }
     }
   }
@@ -438,7 +438,7 @@ TEST(SequenceAugmentation, MiniBatchesHaveTheValuesOfWholeSequences) {
       for (const MiniBatch& batch : drain(queue)) {
         for (int64_t row = 0; row < batch.size(); ++row) {
           const int64_t i = batch.observations[static_cast<size_t>(row)];
-          const int64_t steps = steps_of(i), first = std::min(steps, batch.piece * length);
+          const int64_t steps = steps_of(i), first = std::min(steps, batch.segment * length);
           const int64_t count = length == 0 ? steps : std::min(length, steps - first);
           for (const int64_t k : {0, 2}) {
             std::vector<float> wanted = two[static_cast<size_t>(i)].values;
@@ -483,7 +483,7 @@ TEST(SequenceAugmentation, StepsOfMiniBatchesMayBeImages) {
   for (const MiniBatch& batch : drain(queue)) {
     std::vector<float> wanted;
     for (const int64_t i : batch.observations) {
-      const int64_t first = std::min(i + 1, 2 * batch.piece);
+      const int64_t first = std::min(i + 1, 2 * batch.segment);
       const int64_t count = std::min<int64_t>(2, i + 1 - first);
       std::vector<float> own(static_cast<size_t>(12 * count), 1);
       augment_sequence(all_changes, 7, batch.epoch, i, {i + 1, 3, first, count, 4}, own.data());

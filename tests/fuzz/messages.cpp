@@ -60,7 +60,7 @@ std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   add_empty(all);
   const Bytes content(40, std::byte{7});
-  all.push_back(seed_of<2>(detail::SlotOrder{.slot = 64, .piece = content, .memory = 1 << 20}));
+  all.push_back(seed_of<2>(detail::SlotOrder{.slot = 64, .chunk = content, .memory = 1 << 20}));
   all.push_back(seed_of<2>(detail::SlotKill{.slot = 64, .reason = "it hangs"}));
   all.push_back(seed_of<3>(detail::HostReady{.cores = 4, .address = "10.0.0.1"}));
   all.push_back(seed_of<3>(detail::SlotEnded{.slot = 64, .end = {.how = "was killed"}}));

@@ -16,7 +16,7 @@ namespace {
 using namespace lockstep;
 using fuzz::Bytes;
 
-// A few changes of bytes, ranges and numbers, and pieces of other seeds.
+// A few changes of bytes, ranges and numbers, and chunks of other seeds.
 Bytes mutated(const std::vector<Bytes>& seeds, std::mt19937_64& random) {
   Bytes bytes = seeds[random() % seeds.size()];
   const auto place = [&](size_t room) { return room == 0 ? 0 : random() % room; };
@@ -38,8 +38,8 @@ Bytes mutated(const std::vector<Bytes>& seeds, std::mt19937_64& random) {
         bytes.erase(at(bytes, first), at(bytes, first + count));
         break;
       case 4: {  // a part repeated
-        const Bytes piece(at(bytes, first), at(bytes, first + count));
-        bytes.insert(at(bytes, first), piece.begin(), piece.end());
+        const Bytes chunk(at(bytes, first), at(bytes, first + count));
+        bytes.insert(at(bytes, first), chunk.begin(), chunk.end());
         break;
       }
       case 5: {  // a part from another seed

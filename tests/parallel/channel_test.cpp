@@ -256,7 +256,7 @@ TEST(ChannelAttacks, GarbageHasNoEffect) {
 }
 
 // A relay between a worker and its client, as an attacker in the network could run. Records the
-// worker's bytes and forwards them piece by piece.
+// worker's bytes and forwards them chunk by chunk.
 class Relay {
  public:
   explicit Relay(int port)
@@ -283,7 +283,7 @@ class Relay {
     const std::lock_guard lock(mutex_);
     return said_;
   }
-  // Repeats the last piece within the connection.
+  // Repeats the last chunk within the connection.
   void repeat() { repeat_ = true; }
   // Connections that the client's end has closed.
   int closed() const { return closed_; }
@@ -344,13 +344,13 @@ TEST(ChannelAttacks, RecordedSessionsDoNotComeBack) {
   EXPECT_EQ(message->content, text("pay"));
   const std::vector<std::string> recorded = relay.said();
   ASSERT_GE(recorded.size(), 3u) << "greeting, handshake, message";
-  // From another sender, all at once and in pieces that wait for answers, during the session.
+  // From another sender, all at once and in chunks that wait for answers, during the session.
   std::string whole;
-  for (const std::string& piece : recorded) whole += piece;
+  for (const std::string& chunk : recorded) whole += chunk;
   const Descriptor once = knock(port_of(server), whole);
   const Descriptor slowly = knock(port_of(server), "");
-  for (const std::string& piece : recorded) {
-    ::send(slowly.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+  for (const std::string& chunk : recorded) {
+    ::send(slowly.get(), chunk.data(), chunk.size(), MSG_NOSIGNAL);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   EXPECT_TRUE(refuses(server, [](const auto& r) { return r.handshakes >= 2; }));

@@ -44,7 +44,7 @@ inline void gather_bytes(Group& group, size_t most, int times) {
   }
 }
 
-// Member a sends `most` - a bytes of the piece for member b.
+// Member a sends `most` - a bytes of the chunk for member b.
 inline void exchange_bytes(Group& group, size_t most, int times) {
   const auto length = [&](int a, int b) {
     const auto less = static_cast<size_t>(a + 2 * b);

@@ -155,16 +155,16 @@ TEST(GroupSum, OfHosts) {
   }
 }
 
-// Operands are the leaves' values; a piece of the sum is computed from those of all leaves.
-constexpr size_t kPieceOfTest = 1000;
+// Operands are the leaves' values; an update range of the sum is computed from those of all leaves.
+constexpr size_t kUpdateRangeOfTest = 1000;
 
 float* operand_of(const GroupSum& sum, int64_t leaf, size_t count) {
   return reinterpret_cast<float*>(sum.operands()) + static_cast<size_t>(leaf) * count;
 }
 
-void compute_piece(GroupSum& sum, int64_t leaves, int64_t piece, size_t count) {
-  const size_t first = static_cast<size_t>(piece) * kPieceOfTest;
-  const size_t size = std::min(kPieceOfTest, count - first);
+void compute_range(GroupSum& sum, int64_t leaves, int64_t range, size_t count) {
+  const size_t first = static_cast<size_t>(range) * kUpdateRangeOfTest;
+  const size_t size = std::min(kUpdateRangeOfTest, count - first);
   TreeReduction tree(size);
   tree.begin(leaves);
   for (int64_t j = 0; j < leaves; ++j) tree.add(j, operand_of(sum, j, count) + first);
@@ -172,8 +172,8 @@ void compute_piece(GroupSum& sum, int64_t leaves, int64_t piece, size_t count) {
 }
 
 // In every third sum members exchange partial sums.
-void sum_pieces_and_compare(LocalGroup& group, const GroupSumOptions& options,
-                            const std::vector<double>& loads) {
+void sum_update_ranges_and_compare(LocalGroup& group, const GroupSumOptions& options,
+                                   const std::vector<double>& loads) {
   ThreadPool pool(1);
   GroupSum sum(group, pool, options);
   for (int64_t i = 1; i <= 12; ++i) {
@@ -198,19 +198,19 @@ void sum_pieces_and_compare(LocalGroup& group, const GroupSumOptions& options,
         if (group.rank() == 0) poison(sum.whole(), options.count);
         group.barrier(TimeLimit(30));
       }
-      for (int64_t piece = 0; piece < options.pieces; ++piece) {
-        const int64_t k = (piece + group.rank()) % options.pieces;
+      for (int64_t range = 0; range < options.update_ranges; ++range) {
+        const int64_t k = (range + group.rank()) % options.update_ranges;
         if (!sum.claim(k)) continue;
-        if (sum.claim(k)) throw InternalError("a piece was claimed twice");
-        compute_piece(sum, leaves, k, options.count);
-        if (sum.published(k)) throw InternalError("a piece was published before its time");
+        if (sum.claim(k)) throw InternalError("an update range was claimed twice");
+        compute_range(sum, leaves, k, options.count);
+        if (sum.published(k)) throw InternalError("an update range was published before its time");
         sum.publish(k);
       }
-      sum.finish_pieces(TimeLimit(30));
-      for (int64_t piece = 0; piece < options.pieces; ++piece) {
-        if (!sum.published(piece)) throw InternalError("a piece is missing");
+      sum.finish_update_ranges(TimeLimit(30));
+      for (int64_t range = 0; range < options.update_ranges; ++range) {
+        if (!sum.published(range)) throw InternalError("an update range is missing");
       }
-      // All pieces are computed, so the operands of this sum are not read again.
+      // All update ranges are computed, so the operands of this sum are not read again.
       if (group.rank() == 0) {
         poison(operand_of(sum, 0, options.count),
                options.count * static_cast<size_t>(options.most_leaves));
@@ -235,28 +235,30 @@ void sum_pieces_and_compare(LocalGroup& group, const GroupSumOptions& options,
   }
 }
 
-TEST(GroupSum, MembersDividePieces) {
+TEST(GroupSum, MembersDivideUpdateRanges) {
   for (const auto& load : std::vector<std::vector<double>>{{1, 1}, {3, 1}, {1, 0, 1}, {1, 2, 3}}) {
     const size_t count = 10'500;
     const GroupSumOptions sum{.count = count,
                               .most_leaves = 9,
                               .leaf_bytes = 5,
                               .operand_bytes = 9 * count * sizeof(float),
-                              .pieces = 11};
+                              .update_ranges = 11};
     const auto members = static_cast<int>(load.size());
     const LocalGroupOptions options{.size = members,
                                     .window_bytes = GroupSum::window_bytes(sum, members)};
-    EXPECT_EQ(testing::on_threads(
-                  options, [&](LocalGroup& group) { sum_pieces_and_compare(group, sum, load); }),
-              0);
-    EXPECT_EQ(testing::on_processes(
-                  options, [&](LocalGroup& group) { sum_pieces_and_compare(group, sum, load); }),
-              0);
+    EXPECT_EQ(
+        testing::on_threads(
+            options, [&](LocalGroup& group) { sum_update_ranges_and_compare(group, sum, load); }),
+        0);
+    EXPECT_EQ(
+        testing::on_processes(
+            options, [&](LocalGroup& group) { sum_update_ranges_and_compare(group, sum, load); }),
+        0);
   }
 }
 
 TEST(GroupSum, MembersMustChooseTheSameWay) {
-  const GroupSumOptions sum{.count = 8, .most_leaves = 2, .operand_bytes = 64, .pieces = 1};
+  const GroupSumOptions sum{.count = 8, .most_leaves = 2, .operand_bytes = 64, .update_ranges = 1};
   const LocalGroupOptions options{.size = 2, .window_bytes = GroupSum::window_bytes(sum, 2)};
   const auto ranges = partition_shards(2, std::vector<double>{1, 1});
   std::atomic<int> refused = 0;

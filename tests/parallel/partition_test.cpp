@@ -115,19 +115,19 @@ TEST(Partition, RefusesLoadsThatAreNone) {
   EXPECT_THROW(partition_shards(4, std::vector<double>{1, std::nan("")}), InvalidArgument);
 }
 
-TEST(Pieces, AreDividedByTheShares) {
-  EXPECT_EQ(divide_pieces(std::vector<int64_t>{5, 5, 5, 5}, std::vector<int64_t>{1, 1}),
+TEST(UpdateRanges, AreDividedByTheShares) {
+  EXPECT_EQ(divide_update_ranges(std::vector<int64_t>{5, 5, 5, 5}, std::vector<int64_t>{1, 1}),
             (std::vector<int>{0, 1, 0, 1}));
-  EXPECT_EQ(divide_pieces(std::vector<int64_t>{8, 2, 2, 2, 2}, std::vector<int64_t>{4, 4}),
+  EXPECT_EQ(divide_update_ranges(std::vector<int64_t>{8, 2, 2, 2, 2}, std::vector<int64_t>{4, 4}),
             (std::vector<int>{0, 1, 1, 1, 1}));
   const std::vector<int64_t> shares{3, 0, 1};
   std::vector<int64_t> sizes(101, 48), done(3, 0);
   sizes.back() = 7;
-  const std::vector<int> workers = divide_pieces(sizes, shares);
+  const std::vector<int> workers = divide_update_ranges(sizes, shares);
   for (size_t i = 0; i < sizes.size(); ++i) done[static_cast<size_t>(workers[i])] += sizes[i];
   EXPECT_EQ(done[1], 0);
   EXPECT_NEAR(static_cast<double>(done[0]) / static_cast<double>(done[2]), 3, 0.2);
-  EXPECT_THROW(divide_pieces(sizes, std::vector<int64_t>{0, 0}), InvalidArgument);
+  EXPECT_THROW(divide_update_ranges(sizes, std::vector<int64_t>{0, 0}), InvalidArgument);
 }
 
 TEST(Partitions, AreComputedOnceForEachNumberOfLeaves) {

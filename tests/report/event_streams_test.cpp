@@ -34,14 +34,14 @@ struct Browser {
   // What comes until the end, or until `most` bytes have come; "(open)" at the end after a minute.
   std::string read(size_t most = SIZE_MAX) const {
     std::string text;
-    char piece[65536];
+    char chunk[65536];
     const TimeLimit limit(60);
     while (text.size() < most) {
       pollfd one{here.get(), POLLIN, 0};
       if (::poll(&one, 1, limit.milliseconds_left()) != 1) return text + "(open)";
-      const ssize_t got = ::recv(here.get(), piece, sizeof piece, 0);
+      const ssize_t got = ::recv(here.get(), chunk, sizeof chunk, 0);
       if (got <= 0) break;
-      text.append(piece, static_cast<size_t>(got));
+      text.append(chunk, static_cast<size_t>(got));
     }
     return text;
   }
@@ -71,8 +71,8 @@ TEST(EventStreams, ABrowserThatReadsNothingLosesItsStream) {
   // The slow one is never silent, but would need 12 s, four times as long as ten patiences.
   std::atomic<bool> ended = false;
   std::thread reader([&] {
-    char piece[16384];
-    while (!ended && ::recv(slow.here.get(), piece, sizeof piece, 0) > 0) {
+    char chunk[16384];
+    while (!ended && ::recv(slow.here.get(), chunk, sizeof chunk, 0) > 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   });

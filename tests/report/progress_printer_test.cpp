@@ -82,7 +82,7 @@ TEST(ProgressPrinter, DrawsABarOnATerminal) {
   EXPECT_FALSE(is_terminal(stream));
   ::setenv("TERM", before.c_str(), 1);
   std::fclose(stream);
-  // Output arrives in pieces. At the end the other side is closed, which is an error here.
+  // Output arrives in chunks. At the end the other side is closed, which is an error here.
   std::string text;
   char buffer[8192];
   for (ssize_t count; (count = read(master, buffer, sizeof buffer)) > 0;) {

@@ -15,7 +15,7 @@ namespace {
 class Fake {
  public:
   explicit Fake(bool terminal, int width = 80, bool color = false, int64_t frequency = 50)
-      : progress([this](std::string_view piece) { text += piece, ++writes; },
+      : progress([this](std::string_view chunk) { text += chunk, ++writes; },
                  {.terminal = terminal,
                   .color = color,
                   .verbose_frequency = frequency,

@@ -20,18 +20,18 @@ std::string iteration_line(int64_t iteration, double loss, int64_t epoch = 1, do
          "\n";
 }
 
-TEST(RunLog, LinesMayComeInPieces) {
+TEST(RunLog, LinesMayComeInChunks) {
   const std::string text = iteration_line(1, 2.5) + iteration_line(2, 2.25, 2, 0.05) +
                            R"({"iteration":2,"epoch":2,"validation_loss":2.123456789,)"
                            R"("validation_accuracy":0.25})"
                            "\n"
                            R"({"event":"notice","text":"<b>"})"
                            "\n";
-  RunLog whole, pieces;
+  RunLog whole, chunks;
   whole.add(text);
-  for (const char c : text) pieces.add(std::string(1, c));
+  for (const char c : text) chunks.add(std::string(1, c));
   const ordered_json columns = whole.columns();
-  EXPECT_EQ(columns, pieces.columns());
+  EXPECT_EQ(columns, chunks.columns());
   EXPECT_EQ(columns["x"], 1);
   EXPECT_EQ(columns["loss"], ordered_json({2.5, 2.25}));
   EXPECT_EQ(columns["rate"].dump(), "[[1,0.1],[2,0.05]]");

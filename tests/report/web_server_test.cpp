@@ -51,21 +51,21 @@ bool send_text(const Descriptor& socket, std::string_view text) {
 std::string rest_of(const Descriptor& socket, double seconds = 60) {
   std::string text;
   const TimeLimit limit(seconds);
-  char piece[4096];
+  char chunk[4096];
   while (true) {
     pollfd one{socket.get(), POLLIN, 0};
     if (::poll(&one, 1, limit.milliseconds_left()) != 1) return text + "(open)";
-    const ssize_t got = ::recv(socket.get(), piece, sizeof piece, 0);
+    const ssize_t got = ::recv(socket.get(), chunk, sizeof chunk, 0);
     if (got <= 0) return text;
-    text.append(piece, static_cast<size_t>(got));
+    text.append(chunk, static_cast<size_t>(got));
   }
 }
 
 // Takes what has come.
 bool is_open(const Descriptor& socket) {
-  char piece[4096];
+  char chunk[4096];
   ssize_t got;
-  do got = ::recv(socket.get(), piece, sizeof piece, MSG_DONTWAIT);
+  do got = ::recv(socket.get(), chunk, sizeof chunk, MSG_DONTWAIT);
   while (got > 0);
   return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
@@ -122,7 +122,7 @@ TEST_F(Served, RequestsAndRefusals) {
 }
 
 // A head arrives byte by byte, as from a slow network.
-TEST_F(Served, HeadsInPieces) {
+TEST_F(Served, HeadsInChunks) {
   const Descriptor socket = connected(server.port());
   for (const char c : head("GET /slow")) ASSERT_TRUE(send_text(socket, std::string(1, c)));
   EXPECT_TRUE(rest_of(socket).ends_with("GET /slow  "));

@@ -49,7 +49,7 @@ TEST_F(GrowingLinesTest, WholeLinesAlone) {
   EXPECT_FALSE(lines_.restarted());
 }
 
-TEST_F(GrowingLinesTest, LongLinesOverManyPieces) {
+TEST_F(GrowingLinesTest, LongLinesOverManyChunks) {
   const std::string longest(GrowingLines::longest - 10, 'x'), some((size_t{1} << 20) + 17, 'y');
   write(longest + "\n" + some + "\nz\n");
   const Lines found = next();

@@ -231,7 +231,7 @@ class SimulatedHosts {
   }
 
   void take(Member& m, const SlotOrder& order) {
-    m.order.insert(m.order.end(), order.piece.begin(), order.piece.end());
+    m.order.insert(m.order.end(), order.chunk.begin(), order.chunk.end());
     if (!order.last) return;
     const Bytes whole = std::exchange(m.order, {});
     if (!m.slot || order.slot != *m.slot) return;
@@ -252,13 +252,13 @@ class SimulatedHosts {
   void take(Member& m, const SlotKill& order) {
     if (m.slot) end_worker(m, {.how = order.reason});
   }
-  void take(Member& m, const MemoryWrite& order) { report(m, MemoryWritten{order.piece.size()}); }
+  void take(Member& m, const MemoryWrite& order) { report(m, MemoryWritten{order.chunk.size()}); }
   void take(Member& m, const MemoryRead& order) {
     const Bytes zeros(order.place.bytes);
     size_t at = 0;
-    in_pieces(zeros, [&](Bytes piece, bool last) {
-      const size_t bytes = piece.size();
-      report(m, MemoryPiece{order.place, at, std::move(piece), order.number, last});
+    in_chunks(zeros, [&](Bytes chunk, bool last) {
+      const size_t bytes = chunk.size();
+      report(m, MemoryChunk{order.place, at, std::move(chunk), order.number, last});
       at += bytes;
     });
   }

@@ -1,5 +1,5 @@
-// Trainings on sequences that are cut into pieces, with states carried from piece to piece, and on
-// mini-batches of like lengths; the law with both.
+// Trainings on sequences that are cut into segments, with states carried from segment to segment,
+// and on mini-batches of like lengths; the law with both.
 #include "lockstep/train/input/cut_sequences.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TrainingProblem problem_of(Kind kind) {
   return {recurrent(kind), data};
 }
 
-TrainingProblem failing_pieces(Kind kind, testing::Failure failure) {
+TrainingProblem failing_segments(Kind kind, testing::Failure failure) {
   testing::fail_here(std::move(failure));
   return problem_of(kind);
 }
@@ -100,7 +100,7 @@ TrainingOptions cut_options(int64_t threads, int64_t length = 8) {
 
 TrainingResult run(Kind kind, const TrainingOptions& options, TrainingControl control = {},
                    const testing::Failure& failure = {}) {
-  const auto call = make_call<&failing_pieces>(kind, failure);
+  const auto call = make_call<&failing_segments>(kind, failure);
   TrainingProblem problem = problem_of(kind);
   return train(call, problem.network, problem.data, options, control);
 }
@@ -137,8 +137,8 @@ TEST_P(CutTraining, OneDigestForThreadsAndWorkers) {
   testing::expect_same_history(one, run(GetParam(), read_again));
 }
 
-// Iteration 2 is the second piece of the first mini-batch.
-TEST_P(CutTraining, ADeathBetweenTwoPiecesChangesNoBit) {
+// Iteration 2 is the second segment of the first mini-batch.
+TEST_P(CutTraining, ADeathBetweenTwoSegmentsChangesNoBit) {
   const TrainingResult one = run(GetParam(), cut_options(1));
   for (const char* const place : {"backward", "exchange", "update"}) {
     for (const int64_t iteration : {2, 3}) {
@@ -186,7 +186,7 @@ struct ByHand {
   double w, u, b, v, c;
   std::vector<double> h;  // of each row
 
-  // Learns one piece: for each row its steps [first, first + count), as far as it has them.
+  // Learns one segment: for each row its steps [first, first + count), as far as it has them.
   double learn(const std::vector<std::vector<double>>& x, const std::vector<std::vector<double>>& t,
                double rate) {
     double dw = 0, du = 0, db = 0, dv = 0, dc = 0, loss = 0;
@@ -452,7 +452,7 @@ TEST(CutSequencesTraining, TokensAndInitialValuesThatAreZeroAreSeenThrough) {
     network.add(embedding({.vocabulary = 9, .units = 4}));
     for (const LayerPtr& layer : layers) network.add(layer);
     network.initialize_sizes();
-    return layer_that_pieces_change(network, 8);
+    return layer_that_segments_change(network, 8);
   };
   EXPECT_EQ(
       named({lstm({.units = 4, .carry_state = true}), fully_connected({.units = 9}), softmax()}),
@@ -461,14 +461,14 @@ TEST(CutSequencesTraining, TokensAndInitialValuesThatAreZeroAreSeenThrough) {
   EXPECT_EQ(named({lstm({.units = 4, .weights_initializer = "zeros"})}), "lstm_1");
 }
 
-// They see nothing of earlier pieces in the first steps of a sequence, which alone were tried.
+// They see nothing of earlier segments in the first steps of a sequence, which alone were tried.
 TEST(CutSequencesTraining, LayersThatLookFarBackAreNamed) {
   const auto named = [](const std::vector<LayerPtr>& layers, int64_t sequence_length = 8) {
     Network network;
     network.add(sequence_input({.channels = 2, .normalization = "none"}));
     for (const LayerPtr& layer : layers) network.add(layer);
     network.initialize_sizes();
-    return layer_that_pieces_change(network, sequence_length);
+    return layer_that_segments_change(network, sequence_length);
   };
   const LayerPtr state = lstm({.units = 2, .carry_state = true});
   const auto filter = [](int64_t dilation) {

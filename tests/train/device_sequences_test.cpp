@@ -125,8 +125,8 @@ TEST_P(DeviceSequences, ComputeWhatThreadsCompute) {
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
-// Pieces of sequences with states that are carried by row.
-TEST_P(DeviceSequences, ComputeInPiecesWhatThreadsCompute) {
+// Segments of sequences with states that are carried by row.
+TEST_P(DeviceSequences, ComputeInSegmentsWhatThreadsCompute) {
   if (GetParam() != Kind::classes_of_steps && GetParam() != Kind::values_of_steps) {
     GTEST_SKIP() << "its layers need whole sequences";
   }

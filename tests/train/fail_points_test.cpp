@@ -52,7 +52,8 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
     follower.on_iteration = [&](const IterationRecord& r) {
       if (r.iteration != 36 || asked) return;
       asked = true;
-      kill(follower.present.rbegin()->second, SIGKILL);  // the third, unless a slow one was replaced
+      kill(follower.present.rbegin()->second,
+           SIGKILL);  // the third, unless a slow one was replaced
     };
   }
   // Its number on its host and in the training.
@@ -90,7 +91,7 @@ std::vector<Place> places() {
 
 INSTANTIATE_TEST_SUITE_P(All, FailPoints, ::testing::ValuesIn(places()));
 
-// Members that share memory divide the pieces of the gradients of such a network.
+// Members that share memory divide the update ranges of the gradients of such a network.
 TrainingProblem dense_problem() {
   Network network({image_input({.height = 28, .width = 28, .channels = 1}), flatten(),
                    fully_connected({.units = 300}), relu(), fully_connected({.units = 150}), relu(),
@@ -106,7 +107,7 @@ TrainingProblem failing_dense_problem(Failure f) {
 
 // A member that is lost after the exchange of operands leaves an iteration that the others finish:
 // they have begun to update. Members that are lost before leave one that is computed again.
-TEST(Recovery, MembersThatDividePieces) {
+TEST(Recovery, MembersThatDivideUpdateRanges) {
   TrainingProblem undisturbed = dense_problem();
   TrainingOptions options = testing::law_options(2);
   options.solver.initial_learning_rate = 0.002;
@@ -115,11 +116,11 @@ TEST(Recovery, MembersThatDividePieces) {
   options.workers.count = 3;
   options.workers.limit = 1.5;
   const testing::TemporaryFolder folder;
-  // Which members compute a piece of an iteration depends on who is faster.
+  // Which members compute an update range of an iteration depends on who is faster.
   for (const Failure& failure :
        {Failure{"backward", "kill", 2, 7}, Failure{"exchange", "kill", 2, 7},
         Failure{"update", "kill", 2, 7},
-        Failure{"piece", "kill once", 0, 7, -1, "", folder.path + "/once"},
+        Failure{"update range", "kill once", 0, 7, -1, "", folder.path + "/once"},
         Failure{"gather", "kill", 2, -1}, Failure{"gather", "hang", 2, -1}}) {
     SCOPED_TRACE(failure.place + ", " + failure.how);
     Follower follower;

@@ -191,16 +191,16 @@ TEST(Generate, ComputesEachTokenOnceAndGivesTheSameText) {
   }
   for (size_t i = 0; i < prompt.size(); ++i) EXPECT_EQ(scores[i], scores[prompt.size() + i]);
   // Sequences that were begun before go on after it, with parameters that changed.
-  const Tensor piece = Tensor::from(std::vector<int32_t>{1, 2}, {1, 2});
-  recurrent.predict_and_update(piece);
+  const Tensor segment = Tensor::from(std::vector<int32_t>{1, 2}, {1, 2});
+  recurrent.predict_and_update(segment);
   Network copy = recurrent.clone();
   generate(recurrent, prompt, plain);
-  EXPECT_EQ(recurrent.predict_and_update(piece).to_vector(),
-            copy.predict_and_update(piece).to_vector());
+  EXPECT_EQ(recurrent.predict_and_update(segment).to_vector(),
+            copy.predict_and_update(segment).to_vector());
   const Tensor& changed = recurrent.parameters()[0].value;
   std::fill_n(changed.data<float>(), changed.shape().elements(), 0.25f);
-  EXPECT_NE(recurrent.predict_and_update(piece).to_vector(),
-            copy.predict_and_update(piece).to_vector());
+  EXPECT_NE(recurrent.predict_and_update(segment).to_vector(),
+            copy.predict_and_update(segment).to_vector());
 }
 
 TEST(Generate, RefusesWhatCannotBe) {

@@ -19,8 +19,9 @@ namespace {
 
 constexpr double kObservations = 24;
 
-// Parameters of several pieces, whose blocks of digests do and do not begin where arrays begin.
-Network network_of_several_pieces() {
+// Parameters of several update ranges, whose blocks of digests do and do not begin where arrays
+// begin.
+Network network_of_several_update_ranges() {
   Network network{feature_input({.features = 301}),
                   fully_connected({.units = 133}),
                   relu(),
@@ -62,7 +63,7 @@ TrainingOptions options_for(const std::string& solver,
 
 // The update of each parameter as a whole.
 Digest update_apart(const TrainingOptions& options, const UpdateScalars& scalars, int times) {
-  Network network = network_of_several_pieces();
+  Network network = network_of_several_update_ranges();
   const auto solver = make_solver(network, options);
   const GradientLayout layout = layout_of(network);
   const GradientThreshold threshold{options.solver.gradient_threshold,
@@ -97,9 +98,9 @@ Digest update_apart(const TrainingOptions& options, const UpdateScalars& scalars
   return state_digest(network, *solver, scalars.iteration);
 }
 
-Digest update_in_pieces(const TrainingOptions& options, const UpdateScalars& scalars, int times,
-                        int threads) {
-  Network network = network_of_several_pieces();
+Digest update_in_update_ranges(const TrainingOptions& options, const UpdateScalars& scalars,
+                               int times, int threads) {
+  Network network = network_of_several_update_ranges();
   const auto solver = make_solver(network, options);
   const GradientLayout layout = layout_of(network);
   ThreadPool pool(threads);
@@ -125,7 +126,7 @@ TEST(HostUpdater, FrozenParametersAreLeftOut) {
         options_for("adam", threshold ? std::optional(Method::l2norm) : std::nullopt);
     options.max_epochs = 3;
     options.unfreeze = {"fully_connected_3:3"};
-    Network network = network_of_several_pieces();
+    Network network = network_of_several_update_ranges();
     const auto solver = make_solver(network, options);
     const GradientLayout layout = layout_of(network);
     ThreadPool pool(2);
@@ -160,7 +161,7 @@ TEST(HostUpdater, WhatIsLeftOutWouldChangeNothing) {
     options.max_epochs = 3;
     std::vector<Digest> digests[2];
     for (const bool leaves_out : {false, true}) {
-      Network network = network_of_several_pieces();
+      Network network = network_of_several_update_ranges();
       float* const frozen = network.parameters().back().value.data<float>();
       frozen[0] = -0.0F;
       frozen[1] = 1e-40F;
@@ -180,7 +181,7 @@ TEST(HostUpdater, WhatIsLeftOutWouldChangeNothing) {
   }
 }
 
-TEST(HostUpdater, PiecesHaveTheBitsOfWholeParameters) {
+TEST(HostUpdater, UpdateRangesHaveTheBitsOfWholeParameters) {
   const UpdateScalars scalars{0.01, 3, kObservations};
   for (const std::string solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
     Digest unlimited;
@@ -197,15 +198,15 @@ TEST(HostUpdater, PiecesHaveTheBitsOfWholeParameters) {
         EXPECT_NE(expected, unlimited);
       }
       for (const int threads : {1, 2, 5}) {
-        EXPECT_EQ(update_in_pieces(options, scalars, 2, threads), expected) << threads;
+        EXPECT_EQ(update_in_update_ranges(options, scalars, 2, threads), expected) << threads;
       }
     }
   }
 }
 
-// Pieces are packed one by one where the layout allows that.
+// Update ranges are packed one by one where the layout allows that.
 TEST(HostUpdater, PackedCopiesFollow) {
-  Network network = network_of_several_pieces();
+  Network network = network_of_several_update_ranges();
   const TrainingOptions options = options_for("sgdm");
   const auto solver = make_solver(network, options);
   const GradientLayout layout = layout_of(network);

@@ -129,7 +129,7 @@ TEST(TrainingProfile, AddsUpToTheRecordsAndChangesNoBit) {
     // Three shards of two sizes in each iteration.
     EXPECT_EQ(account(p, "convolution2d_1").calls, 3 * 17);
     EXPECT_EQ(account(p, "convolution2d_1: gradient").calls, 2 * 3 * 17);  // weights; bias
-    // Once for each piece of a parameter.
+    // Once for each update range of a parameter.
     EXPECT_GE(account(p, "solver").calls, 17 * static_cast<int64_t>(network.parameters().size()));
     EXPECT_EQ(account(p, "solver").calls % 17, 0);
     EXPECT_EQ(account(p, "gradient threshold").calls > 0, threshold > 0);

@@ -28,7 +28,7 @@ constexpr int64_t kSequences = 83, kChannels = 3;
 // A result for each sequence, or for each step, which can be cut.
 enum class Kind { classifier, tagger };
 
-// Signals of 2 to 30 steps, an even number, so that no piece of even length has a single step.
+// Signals of 2 to 30 steps, an even number, so that no segment of even length has a single step.
 std::vector<Array> even_signals() {
   std::vector<Array> all = testing::signals(kSequences, kChannels);
   for (Array& one : all) {
@@ -147,8 +147,8 @@ TEST_P(NormalizedSteps, ADeviceGivesTheSame) {
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
-// The statistics of a piece are those of its steps.
-TEST(NormalizedPieces, OneDigestForThreadsAndWorkers) {
+// The statistics of a segment are those of its steps.
+TEST(NormalizedSegments, OneDigestForThreadsAndWorkers) {
   const TrainingResult one = run(Kind::tagger, options_of(1, 10));
   EXPECT_GT(one.iterations.size(), 9u);
   for (const int64_t threads : {2, 5}) {

@@ -10,10 +10,10 @@ class PowerCutFiles::File : public WritableFile {
   File(PowerCutFiles& files, std::shared_ptr<Content> content)
       : files_(files), content_(std::move(content)) {}
   void append(std::span<const std::byte> bytes) override {
-    // Written in two pieces, like an interrupted write.
-    for (const auto& piece : {bytes.first(bytes.size() / 2), bytes.subspan(bytes.size() / 2)}) {
+    // Written in two chunks, like an interrupted write.
+    for (const auto& chunk : {bytes.first(bytes.size() / 2), bytes.subspan(bytes.size() / 2)}) {
       files_.step();
-      content_->now.insert(content_->now.end(), piece.begin(), piece.end());
+      content_->now.insert(content_->now.end(), chunk.begin(), chunk.end());
     }
   }
   void sync() override {

@@ -198,9 +198,9 @@ TEST(Receipt, ResumingDropsWhatCameAfterTheCheckpointAndEndsInTheSameBytes) {
 }
 
 // Refuses to read a log whole, and measures what is written of it at a time.
-class PiecesOfLogs : public testing::BreakingFiles {
+class ChunksOfLogs : public testing::BreakingFiles {
  public:
-  PiecesOfLogs() : BreakingFiles(-1) {}
+  ChunksOfLogs() : BreakingFiles(-1) {}
   std::vector<std::byte> read(const std::string& path) override {
     EXPECT_FALSE(path.ends_with("log.jsonl")) << "it is read whole";
     return BreakingFiles::read(path);
@@ -214,13 +214,13 @@ class PiecesOfLogs : public testing::BreakingFiles {
 
  private:
   struct Measured : WritableFile {
-    Measured(PiecesOfLogs& f, std::unique_ptr<WritableFile> r) : files(f), real(std::move(r)) {}
+    Measured(ChunksOfLogs& f, std::unique_ptr<WritableFile> r) : files(f), real(std::move(r)) {}
     void append(std::span<const std::byte> bytes) override {
       files.largest = std::max(files.largest, bytes.size());
       real->append(bytes);
     }
     void sync() override { real->sync(); }
-    PiecesOfLogs& files;
+    ChunksOfLogs& files;
     std::unique_ptr<WritableFile> real;
   };
 };
@@ -243,7 +243,7 @@ TEST(Receipt, AResumeNeverHasTheWholeLogInMemory) {
       before.substr(0, second) + many + damaged + "\n" + before.substr(second) + "{\"torn");
   control.stop_after = 0;
   control.resume = true;
-  PiecesOfLogs files;
+  ChunksOfLogs files;
   run_into(folder, control, 2, 2, 7, files);
   const std::string after = text_of(folder, "log.jsonl");
   EXPECT_TRUE(after.starts_with(before.substr(0, second) + many + before.substr(second, 10)));

@@ -70,7 +70,7 @@ TrainingOptions options_of(int64_t length, int64_t threads = 1) {
 }
 
 class AugmentedSequences : public ::testing::TestWithParam<int64_t> {};
-INSTANTIATE_TEST_SUITE_P(WholeAndInPieces, AugmentedSequences, ::testing::Values(0, 8),
+INSTANTIATE_TEST_SUITE_P(WholeAndInSegments, AugmentedSequences, ::testing::Values(0, 8),
                          [](const auto& of) { return "Length" + std::to_string(of.param); });
 
 TEST_P(AugmentedSequences, OneDigestForThreadsAndWorkers) {
@@ -91,7 +91,7 @@ TEST_P(AugmentedSequences, OneDigestForThreadsAndWorkers) {
   testing::expect_same_history(one, run(read_again));
 }
 
-// Iteration 2 is the second piece of the first mini-batch where sequences are cut.
+// Iteration 2 is the second segment of the first mini-batch where sequences are cut.
 TEST_P(AugmentedSequences, DeathsAndResumesChangeNoBit) {
   const TrainingResult one = run(options_of(GetParam()));
   TrainingOptions options = options_of(GetParam(), 2);

@@ -1,4 +1,4 @@
-// Trainings on sequences of different lengths by workers on two hosts: whole, and in pieces.
+// Trainings on sequences of different lengths by workers on two hosts: whole, and in segments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ TrainingOptions options_of(int64_t length) {
 }
 
 class SequenceHosts : public ::testing::TestWithParam<int64_t> {};
-INSTANTIATE_TEST_SUITE_P(WholeAndInPieces, SequenceHosts, ::testing::Values(0, 8),
+INSTANTIATE_TEST_SUITE_P(WholeAndInSegments, SequenceHosts, ::testing::Values(0, 8),
                          [](const auto& of) { return "Length" + std::to_string(of.param); });
 
 TEST_P(SequenceHosts, OneDigestForAProcessAndTwoHosts) {
@@ -85,7 +85,7 @@ TEST_P(SequenceHosts, OneDigestForAProcessAndTwoHosts) {
   }
 }
 
-// Iteration 2 is the second piece of the first mini-batch where sequences are cut.
+// Iteration 2 is the second segment of the first mini-batch where sequences are cut.
 TEST_P(SequenceHosts, AWorkerThatIsLostThereAndAResumeChangeNoBit) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   const TrainingResult one = run(options_of(GetParam()));

@@ -156,7 +156,7 @@ TEST_P(SequenceLoss, OneDigestForThreadsAndWorkers) {
   EXPECT_EQ(run(GetParam(), options).digest, one.digest);
 }
 
-TEST(SequenceLosses, PiecesCarryStates) {
+TEST(SequenceLosses, SegmentsCarryStates) {
   for (const Kind kind : {Kind::tagger, Kind::regression}) {
     TrainingOptions options = options_of(1);
     options.data.sequence_length = 8;

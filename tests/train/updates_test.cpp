@@ -31,7 +31,7 @@ TEST(Updates, WorkOnAnyTensors) {
 
 std::vector<Tensor> random_tensors(uint64_t key) {
   std::vector<Tensor> tensors;
-  // Sizes of one piece and of several; the last piece may be one element.
+  // Sizes of one update range and of several; the last update range may be one element.
   for (const int64_t count : {3, 40'001, 1, 2 * (1 << 14), (1 << 14) + 1}) {
     const RandomStream stream({.seed = 5, .a = key, .b = static_cast<uint64_t>(count)});
     std::vector<float> values(static_cast<size_t>(count));
@@ -59,8 +59,9 @@ std::vector<std::vector<float>> updated(
   return all;
 }
 
-// Updates in pieces by several threads have the bits of one thread, in every element and state.
-TEST(Updates, InPiecesHaveTheBitsOfTheWhole) {
+// Updates in update ranges by several threads have the bits of one thread, in every element and
+// state.
+TEST(Updates, InUpdateRangesHaveTheBitsOfTheWhole) {
   ThreadPool pool(3);
   const auto sgdm = [](ThreadPool* threads) {
     return updated<SgdmState>(

@@ -188,17 +188,17 @@ std::vector<NodeAnswer> NodeHolder::ask(const std::vector<std::string>& nodes,
       continue;
     }
     std::istringstream words(line.substr(std::string(answer_mark).size()));
-    std::string node, piece;
+    std::string node, chunk;
     int code = 0;
     words >> node >> code;
-    words.get();  // the blank before the piece
-    std::getline(words, piece);
+    words.get();  // the blank before the chunk
+    std::getline(words, chunk);
     auto answer = std::find_if(answers.begin(), answers.end(),
                                [&](const NodeAnswer& a) { return a.node == node; });
     if (answer == answers.end()) {
       answer = answers.insert(answers.end(), NodeAnswer{.node = node, .text = {}, .code = code});
     }
-    answer->text += piece;
+    answer->text += chunk;
   }
   std::sort(answers.begin(), answers.end(),
             [](const NodeAnswer& a, const NodeAnswer& b) { return a.node < b.node; });

@@ -98,7 +98,7 @@ std::map<std::string, ordered_json> infos_of(const std::vector<NodeAnswer>& answ
   return infos;
 }
 
-std::string text_of(const ordered_json& object, const std::string& name) {
+std::string member_text(const ordered_json& object, const std::string& name) {
   return object.contains(name) && object[name].is_string() ? object[name].get<std::string>() : "";
 }
 
@@ -123,7 +123,7 @@ std::string compare_nodes(const std::map<std::string, ordered_json>& infos,
   }
   std::vector<std::string> other;
   for (const auto& [node, info] : infos) {
-    if (text_of(info["fingerprint"], "build") != own_build) other.push_back(node);
+    if (member_text(info["fingerprint"], "build") != own_build) other.push_back(node);
   }
   if (!other.empty()) {
     throw InvalidArgument(
@@ -131,11 +131,11 @@ std::string compare_nodes(const std::map<std::string, ordered_json>& infos,
         "install the same file there");
   }
   compare(infos, "models of processors", "choose nodes of one model: --option=--constraint=NAME",
-          [](const ordered_json& info) { return text_of(info, "processor"); });
+          [](const ordered_json& info) { return member_text(info, "processor"); });
   for (const auto& item : infos.begin()->second["fingerprint"].items()) {
     const std::string& name = item.key();
     compare(infos, "values of " + name, "choose nodes of one kind: --option=--constraint=NAME",
-            [&](const ordered_json& info) { return text_of(info["fingerprint"], name); });
+            [&](const ordered_json& info) { return member_text(info["fingerprint"], name); });
   }
   for (const auto& [node, info] : infos) {
     if (device != "cuda") break;
@@ -144,11 +144,11 @@ std::string compare_nodes(const std::map<std::string, ordered_json>& infos,
                                  [](const auto& gpu) { return gpu.value("usable", false); });
     if (!any) {
       throw InvalidArgument(
-          "[cluster] " + node + " has no GPU that can be used: " + text_of(gpus, "reason"),
+          "[cluster] " + node + " has no GPU that can be used: " + member_text(gpus, "reason"),
           "ask for GPUs: --option=--gpus-per-node=1");
     }
   }
-  return text_of(infos.begin()->second, "processor");
+  return member_text(infos.begin()->second, "processor");
 }
 
 std::string pairs_text(const std::vector<NodePair>& pairs) {

@@ -73,7 +73,7 @@ std::vector<LocalObject> files_below(const std::string& folder) {
   return files;
 }
 
-// Reads pieces of a file that need not fit the memory.
+// Reads chunks of a file that need not fit the memory.
 storage::ObjectContents contents_of_file(const std::string& path) {
   const auto file = std::make_shared<Descriptor>(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file->get() < 0)

@@ -181,11 +181,11 @@ class LocalFiles : public FileSystem {
     return bytes;
   }
 
-  void read_in_pieces(const std::string& path, const PieceReader& piece) override {
+  void read_in_chunks(const std::string& path, const ChunkReader& chunk) override {
     struct stat info {};
     const Descriptor fd = opened_to_read(path, info);
     std::vector<std::byte> bytes(size_t{1} << 20);
-    while (const size_t got = read_some(fd.get(), bytes, path)) piece(std::span(bytes).first(got));
+    while (const size_t got = read_some(fd.get(), bytes, path)) chunk(std::span(bytes).first(got));
   }
 
   std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {

@@ -31,12 +31,12 @@ class FileSystem {
   // Reads a whole file. Refuses anything but a regular file (a folder, pipe, socket, device) before
   // reading, and a file larger than the machine's memory.
   virtual std::vector<std::byte> read(const std::string& path) = 0;
-  // Reads a file of any size and calls `piece` for consecutive parts of it, each 1 MiB at most; a
+  // Reads a file of any size and calls `chunk` for consecutive parts of it, each 1 MiB at most; a
   // file system that can only read whole files gives one part. Refuses anything but a regular file,
-  // as read(). What `piece` throws ends the reading and passes through.
-  using PieceReader = std::function<void(std::span<const std::byte> piece)>;
-  virtual void read_in_pieces(const std::string& path, const PieceReader& piece) {
-    piece(read(path));
+  // as read(). What `chunk` throws ends the reading and passes through.
+  using ChunkReader = std::function<void(std::span<const std::byte> chunk)>;
+  virtual void read_in_chunks(const std::string& path, const ChunkReader& chunk) {
+    chunk(read(path));
   }
   // Opens for writing; truncates unless `append`.
   virtual std::unique_ptr<WritableFile> open(const std::string& path, bool append) = 0;

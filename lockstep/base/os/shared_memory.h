@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// A mapped piece of shared memory, unmapped with the last copy of the pointer. The bytes are zero
+// A mapped block of shared memory, unmapped with the last copy of the pointer. The bytes are zero
 // at first and take memory only when they are first written.
 using SharedRegion = std::shared_ptr<std::byte[]>;
 

@@ -98,7 +98,7 @@ EpochOrders::EpochOrders(int64_t n, const MiniBatchQueueOptions& options,
     for (int64_t i = 0; i < n; ++i) members[labels[static_cast<size_t>(i)]].push_back(i);
     for (auto& [unused, of_class] : members) classes_.push_back(std::move(of_class));
   }
-  per_epoch_ = sequence_length_ == 0 ? batches_ : get(0)->pieces_before.back();
+  per_epoch_ = sequence_length_ == 0 ? batches_ : get(0)->segments_before.back();
 }
 
 std::shared_ptr<const EpochOrder> EpochOrders::get(int64_t epoch) {
@@ -115,11 +115,11 @@ std::shared_ptr<const EpochOrder> EpochOrders::get(int64_t epoch) {
 BatchPlace EpochOrders::place(const EpochOrder& order, int64_t index) const {
   BatchPlace at;
   int64_t batch = index;
-  if (const std::vector<int64_t>& before = order.pieces_before; !before.empty()) {
+  if (const std::vector<int64_t>& before = order.segments_before; !before.empty()) {
     const auto next = std::upper_bound(before.begin(), before.end(), index);
     batch = next - before.begin() - 1;
-    at.piece = index - before[static_cast<size_t>(batch)];
-    at.pieces = *next - before[static_cast<size_t>(batch)];
+    at.segment = index - before[static_cast<size_t>(batch)];
+    at.segments = *next - before[static_cast<size_t>(batch)];
   }
   at.first = batch * batch_size_;
   at.count = std::min(batch_size_, n_ - at.first);
@@ -134,7 +134,7 @@ EpochOrder EpochOrders::made(int64_t epoch) const {
   }
   if (group_by_length_ > 0) group(order.observations);
   if (sequence_length_ > 0 || group_by_length_ > 0) mix(order.observations, epoch);
-  if (sequence_length_ > 0) count_pieces(order);
+  if (sequence_length_ > 0) count_segments(order);
   if (!classes_.empty()) {
     std::vector<int64_t> times(static_cast<size_t>(n_));
     for (const int64_t i : order.observations) {
@@ -172,20 +172,20 @@ std::vector<int64_t> EpochOrders::balanced_order(int64_t epoch) const {
   return drawn;
 }
 
-int64_t EpochOrders::pieces(int64_t observation) const {
+int64_t EpochOrders::segments(int64_t observation) const {
   const int64_t steps = steps_[static_cast<size_t>(observation)];
   return std::max<int64_t>(1, (steps + sequence_length_ - 1) / sequence_length_);
 }
 
 // Deals the observations in their order to the positions where those of `pattern` have as many
-// pieces.
+// segments.
 std::vector<int64_t> EpochOrders::dealt(std::vector<int64_t> order,
                                         const std::vector<int64_t>& pattern) const {
-  std::map<int64_t, std::vector<int64_t>> waiting;  // by pieces
-  for (const int64_t observation : order) waiting[pieces(observation)].push_back(observation);
+  std::map<int64_t, std::vector<int64_t>> waiting;  // by segments
+  for (const int64_t observation : order) waiting[segments(observation)].push_back(observation);
   std::map<int64_t, size_t> next;
   for (size_t i = 0; i < order.size(); ++i) {
-    const int64_t of = pieces(pattern[i]);
+    const int64_t of = segments(pattern[i]);
     order[i] = waiting[of][next[of]++];
   }
   return order;
@@ -206,7 +206,7 @@ void EpochOrders::group(std::vector<int64_t>& order) const {
 }
 
 // Shuffles the full mini-batches. Otherwise long ones would always come first, and those with many
-// pieces at the same place of each epoch.
+// segments at the same place of each epoch.
 void EpochOrders::mix(std::vector<int64_t>& order, int64_t epoch) const {
   if (shuffle_ == Shuffle::never) return;
   const int64_t whole = n_ / batch_size_;
@@ -222,14 +222,14 @@ void EpochOrders::mix(std::vector<int64_t>& order, int64_t epoch) const {
   }
 }
 
-void EpochOrders::count_pieces(EpochOrder& order) const {
-  order.pieces_before.assign(1, 0);
+void EpochOrders::count_segments(EpochOrder& order) const {
+  order.segments_before.assign(1, 0);
   for (int64_t b = 0; b < batches_; ++b) {
     int64_t most = 1;
     for (int64_t i = b * batch_size_; i < std::min(n_, (b + 1) * batch_size_); ++i) {
-      most = std::max(most, pieces(order.observations[static_cast<size_t>(i)]));
+      most = std::max(most, segments(order.observations[static_cast<size_t>(i)]));
     }
-    order.pieces_before.push_back(order.pieces_before.back() + most);
+    order.segments_before.push_back(order.segments_before.back() + most);
   }
 }
 

@@ -1,4 +1,4 @@
-// The mini-batches of epochs: the order of the observations, and the pieces of their sequences.
+// The mini-batches of epochs: the order of the observations, and the segments of their sequences.
 #pragma once
 
 #include <array>
@@ -17,14 +17,15 @@ struct EpochOrder {
   // repetitions are as in MiniBatch.
   std::vector<int64_t> observations;
   std::vector<int64_t> repetitions = {};
-  // Of sequences that are cut: the pieces before each mini-batch, then all. Empty: nothing is cut.
-  std::vector<int64_t> pieces_before = {};
+  // Of sequences that are cut: the segments before each mini-batch, then all. Empty: nothing is
+  // cut.
+  std::vector<int64_t> segments_before = {};
 };
 
 // A mini-batch within its epoch.
 struct BatchPlace {
-  int64_t first = 0, count = 0;   // its observations in EpochOrder::observations
-  int64_t piece = 0, pieces = 0;  // as in MiniBatch
+  int64_t first = 0, count = 0;       // its observations in EpochOrder::observations
+  int64_t segment = 0, segments = 0;  // as in MiniBatch
 };
 
 // The number of steps of each observation: of the longest of its inputs. Empty if no input is a
@@ -40,7 +41,7 @@ int64_t steps_of_longest(const ExampleCache& cache, int64_t observation);
 // of the next. Thread-safe.
 //
 // Each epoch has the same number of mini-batches, also where sequences are cut: which number of
-// pieces an observation at some position has is drawn once, and each epoch deals the observations
+// segments an observation at some position has is drawn once, and each epoch deals the observations
 // with that number to these positions again.
 class EpochOrders {
  public:
@@ -62,14 +63,14 @@ class EpochOrders {
   };
 
   EpochOrder made(int64_t epoch) const;
-  int64_t pieces(int64_t observation) const;
+  int64_t segments(int64_t observation) const;
   std::vector<int64_t> dealt(std::vector<int64_t> order, const std::vector<int64_t>& pattern) const;
   void group(std::vector<int64_t>& order) const;
   void mix(std::vector<int64_t>& order, int64_t epoch) const;
-  void count_pieces(EpochOrder& order) const;
+  void count_segments(EpochOrder& order) const;
   std::vector<int64_t> balanced_order(int64_t epoch) const;
 
-  const int64_t n_, batches_, batch_size_;  // batches_: without pieces
+  const int64_t n_, batches_, batch_size_;  // batches_: without segments
   const int64_t sequence_length_, group_by_length_;
   const Shuffle shuffle_;
   const uint64_t seed_;

@@ -72,10 +72,10 @@ struct RowArray {
 // One mini-batch of n observations.
 struct MiniBatch {
   int64_t epoch = 0, index = 0;  // epoch from 0, mini-batch within the epoch from 0
-  // Of sequences that are cut (sequence_length): the number of this piece of its observations, from
-  // 0, and of all pieces, which are consecutive mini-batches. Row i has the same sequence in all of
-  // them; if it has ended, it has no steps. 0 pieces: nothing is cut.
-  int64_t piece = 0, pieces = 0;
+  // Of sequences that are cut (sequence_length): the number of this segment of its observations,
+  // from 0, and of all segments, which are consecutive mini-batches. Row i has the same sequence in
+  // all of them; if it has ended, it has no steps. 0 segments: nothing is cut.
+  int64_t segment = 0, segments = 0;
   std::vector<int64_t> observations;  // n indices into the listing
   // How often the epoch had each of them before, so that it is augmented differently each time.
   // Empty: no epoch has an observation twice.
@@ -98,9 +98,9 @@ struct MiniBatch {
   Digest observations_digest;  // digest of `observations`, for the receipt
 
   int64_t size() const { return static_cast<int64_t>(observations.size()); }
-  // Whether rows begin, so that states by row are to be reset: at the first piece of sequences that
-  // are cut, otherwise at the first mini-batch of an epoch.
-  bool rows_begin() const { return pieces > 0 ? piece == 0 : index == 0; }
+  // Whether rows begin, so that states by row are to be reset: at the first segment of sequences
+  // that are cut, otherwise at the first mini-batch of an epoch.
+  bool rows_begin() const { return segments > 0 ? segment == 0 : index == 0; }
   // Throws InvalidArgument unless all arrays and maps have the same number of rows, and bytes for
   // them.
   void check() const;

@@ -92,18 +92,18 @@ struct MiniBatchQueue::State {
   struct Slot {
     std::unique_ptr<MiniBatch> batch;
     std::vector<IndexRange> wanted, others;  // others: with which wanted ones are mixed
-    int64_t rows = 0, claimed = 0;           // rows that pieces have claimed
-    int pieces = 0;                          // pieces in progress
+    int64_t rows = 0, claimed = 0;           // rows that ranges have claimed
+    int ranges = 0;                          // row ranges in progress
     int64_t failed = 0;                      // first row that failed, if there is an error
     std::exception_ptr error;
     bool ready = false;
   };
-  // Rows of a mini-batch for one thread. A piece is short, so that no thread waits long for the
+  // Rows of a mini-batch for one thread. A range is short, so that no thread waits long for the
   // last one.
-  struct Piece {
+  struct RowRange {
     int64_t number = 0, first = 0, end = 0;
   };
-  static constexpr int64_t kPiece = 8;
+  static constexpr int64_t kRowsOfRange = 8;
   static constexpr double between_looks = 0.2;  // seconds, at options.cancelled
 
   const std::shared_ptr<const ExampleCache> cache;
@@ -249,17 +249,17 @@ struct MiniBatchQueue::State {
     while (working < begun && slot_of(working).claimed == slot_of(working).rows) ++working;
   }
 
-  // Makes one piece of a mini-batch below `limit`. Returns false if there is none. Releases the
+  // Makes one row range of a mini-batch below `limit`. Returns false if there is none. Releases the
   // mutex during the work.
   bool work(int64_t limit) LOCKSTEP_REQUIRES(mutex) {
     if (!can_work(limit)) return false;
     if (working == begun) begin_next();
     if (working == begun || working >= limit) return true;
     Slot& slot = slot_of(working);
-    const Piece piece{working, slot.claimed, std::min(slot.claimed + kPiece, slot.rows)};
+    const RowRange range{working, slot.claimed, std::min(slot.claimed + kRowsOfRange, slot.rows)};
     scratches.reserve(scratches.size() + scratches_taken + 1);  // push_back() below must not throw
-    slot.claimed = piece.end;
-    ++slot.pieces;
+    slot.claimed = range.end;
+    ++slot.ranges;
     pass_over();
     std::vector<uint8_t> scratch;
     if (!scratches.empty()) {
@@ -268,12 +268,12 @@ struct MiniBatchQueue::State {
     }
     ++scratches_taken;
     std::exception_ptr error;
-    int64_t row = piece.first;
+    int64_t row = range.first;
     {
       const MutexUnlock unlocked(mutex);
       try {
         const ArithmeticMode mode;  // the same mode on every thread
-        for (; row < piece.end && !stop.load(std::memory_order_relaxed); ++row) {
+        for (; row < range.end && !stop.load(std::memory_order_relaxed); ++row) {
           make(slot, row, scratch);
         }
       } catch (...) {
@@ -290,7 +290,7 @@ struct MiniBatchQueue::State {
     // threads.
     if (slot.error) slot.claimed = slot.rows;
     pass_over();
-    const bool last = --slot.pieces == 0 && slot.claimed == slot.rows;
+    const bool last = --slot.ranges == 0 && slot.claimed == slot.rows;
     if (last && !stop.load()) finish(slot);
     return true;
   }
@@ -346,7 +346,7 @@ struct MiniBatchQueue::State {
       const double before = thread_seconds();
       work(makers_limit());
       seconds += thread_seconds() - before;
-      // Other threads can make pieces of the mini-batch that this one began.
+      // Other threads can make row ranges of the mini-batch that this one began.
       if (!helped() && (options.threads > 1 || recalled) && can_work(end)) wake_makers.notify_one();
     }
   }
@@ -360,7 +360,7 @@ struct MiniBatchQueue::State {
       if (epoch > number / per_epoch + 1) return;  // two orders are kept
       const auto order = orders->get(epoch);
       const BatchPlace at = orders->place(*order, index);
-      if (at.piece > 0 && expected_to > start_at) continue;
+      if (at.segment > 0 && expected_to > start_at) continue;
       std::vector<int64_t> wanted;
       const auto add = [&](int64_t begin_row, int64_t end_row) {
         const auto first = order->observations.begin() + at.first;
@@ -401,8 +401,8 @@ struct MiniBatchQueue::State {
     batch.index = number % per_epoch;
     const auto order = orders->get(batch.epoch);
     const BatchPlace at = orders->place(*order, batch.index);
-    batch.piece = at.piece;
-    batch.pieces = at.pieces;
+    batch.segment = at.segment;
+    batch.segments = at.segments;
     const auto first = order->observations.begin() + at.first;
     batch.observations.assign(first, first + at.count);
     batch.repetitions.clear();

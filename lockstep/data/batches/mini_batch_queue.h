@@ -32,9 +32,9 @@ struct MiniBatchQueueOptions {
   bool balanced = false;
   bool drop_last = true;  // drop a last, partial mini-batch; otherwise keep it
   uint64_t seed = 0;      // seed of shuffling, augmentation and noise
-  // Sequences are cut into pieces of at most this many steps: a mini-batch becomes as many
-  // mini-batches, one after another, as its longest sequence has pieces. Inputs and targets by step
-  // are cut alike; other values are those of each piece. 0: the longest, so nothing is cut.
+  // Sequences are cut into segments of at most this many steps: a mini-batch becomes as many
+  // mini-batches, one after another, as its longest sequence has segments. Inputs and targets by
+  // step are cut alike; other values are those of each segment. 0: the longest, so nothing is cut.
   int64_t sequence_length = 0;
   // The observations of this many mini-batches are sorted by length before they are divided, so
   // that each mini-batch has sequences of like lengths. Mini-batches are then shuffled. 0: off.

@@ -179,16 +179,16 @@ bool MiniBatchRows::size_sequences(MiniBatch& batch, size_t i) const {
   lengths.reserve(batch.observations.size());
   for (const int64_t observation : batch.observations) {
     const int64_t steps = input ? cache_.steps(observation, i) : targets_.steps(observation);
-    lengths.push_back(piece_of(batch, steps).count);
+    lengths.push_back(segment_of(batch, steps).count);
   }
   batch.arrays[i].resize(lengths);
   return true;
 }
 
-// The steps of a sequence that are in this piece of it.
-IndexRange MiniBatchRows::piece_of(const MiniBatch& batch, int64_t steps) const {
-  if (batch.pieces == 0) return {0, steps};
-  const int64_t first = std::min(steps, batch.piece * options_.sequence_length);
+// The steps of a sequence that are in this segment of it.
+IndexRange MiniBatchRows::segment_of(const MiniBatch& batch, int64_t steps) const {
+  if (batch.segments == 0) return {0, steps};
+  const int64_t first = std::min(steps, batch.segment * options_.sequence_length);
   return {first, std::min(options_.sequence_length, steps - first)};
 }
 
@@ -229,15 +229,15 @@ void MiniBatchRows::mix(MiniBatch& batch, const std::vector<IndexRange>& rows) c
   }
 }
 
-// Augments a row of input `k`, a sequence of `steps` steps of which the mini-batch has a piece.
+// Augments a row of input `k`, a sequence of `steps` steps of which the mini-batch has a segment.
 void MiniBatchRows::augment_steps(MiniBatch& batch, int64_t row, size_t k, int64_t steps) const {
   RowArray& array = batch.arrays[k];
   if (!changes_sequences_ || array.type != DType::f32) return;
   const auto i = static_cast<size_t>(row);
-  const IndexRange piece = piece_of(batch, steps);
+  const IndexRange segment = segment_of(batch, steps);
   const int64_t step = array.shape.elements();
   const int64_t channels = array.shape.rank() == 0 ? 1 : array.shape[0];
-  const SequencePart part{steps, channels, piece.first, piece.count, step / channels};
+  const SequencePart part{steps, channels, segment.first, segment.count, step / channels};
   float* const values = array.values<float>().data() + array.offsets[i] * step;
   augment_sequence(options_.augmentation, options_.seed, batch.epoch, key_of(batch, i), part,
                    values, static_cast<int64_t>(k));
@@ -271,16 +271,16 @@ int64_t MiniBatchRows::place_steps(MiniBatch& batch, size_t row, size_t k,
                                    const uint8_t* example) const {
   RowArray& array = batch.arrays[k];
   const ExampleCache::Steps steps = cache.steps_in(value, example);
-  const IndexRange piece = piece_of(batch, steps.count);
-  if (piece.count != array.offsets[row + 1] - array.offsets[row]) {
+  const IndexRange segment = segment_of(batch, steps.count);
+  if (segment.count != array.offsets[row + 1] - array.offsets[row]) {
     throw DataError("[mini-batch queue] " + cache.store()->name(batch.observations[row]) + " has " +
-                    counted(piece.count, "step") + ", and its datastore announces " +
+                    counted(segment.count, "step") + ", and its datastore announces " +
                     std::to_string(array.offsets[row + 1] - array.offsets[row]));
   }
-  if (piece.count == 0) return steps.count;
+  if (segment.count == 0) return steps.count;
   std::memcpy(array.bytes.data() + static_cast<size_t>(array.offsets[row]) * value.bytes,
-              steps.data + static_cast<size_t>(piece.first) * value.bytes,
-              static_cast<size_t>(piece.count) * value.bytes);
+              steps.data + static_cast<size_t>(segment.first) * value.bytes,
+              static_cast<size_t>(segment.count) * value.bytes);
   return steps.count;
 }
 

@@ -52,7 +52,7 @@ class MiniBatchRows {
   };
 
   bool size_sequences(MiniBatch& batch, size_t i) const;
-  IndexRange piece_of(const MiniBatch& batch, int64_t steps) const;
+  IndexRange segment_of(const MiniBatch& batch, int64_t steps) const;
   static int64_t key_of(const MiniBatch& batch, size_t row);
   Window window_of(int64_t epoch, int64_t key) const;
   static uint8_t* row_of(MiniBatch& batch, size_t array, size_t row);

@@ -96,7 +96,7 @@ class Page {
   // `softness`: width of a stroke's edge from full to no cover, in pixels.
   explicit Page(double softness) : softness_(softness), sharpness_(1 / softness) { cover_.fill(0); }
 
-  // Draws a piece of a stroke from a to b, whose half width changes from `ra` to `rb`.
+  // Draws a part of a stroke from a to b, whose half width changes from `ra` to `rb`.
   void line(Vec a, Vec b, double ra, double rb) {
     const double reach = std::max(ra, rb) + 0.5 * softness_;
     const int64_t x0 = first_pixel(std::min(a.x, b.x) - reach);
@@ -173,13 +173,13 @@ void draw_stroke(Page& page, const std::vector<Vec>& points, const Pen& pen, dou
     const Vec chord = c - b;
     const double length = std::sqrt(dot(chord, chord));
     if (length == 0) continue;  // a corner
-    const auto pieces = static_cast<int64_t>(std::ceil(length / step));
+    const auto parts = static_cast<int64_t>(std::ceil(length / step));
     const double begin = from + (to - from) * static_cast<double>(i) / static_cast<double>(n);
     const double share = (to - from) / static_cast<double>(n);
     Vec last = b;
     double last_radius = pen.at(begin);
-    for (int64_t k = 1; k <= pieces; ++k) {
-      const double t = static_cast<double>(k) / static_cast<double>(pieces);
+    for (int64_t k = 1; k <= parts; ++k) {
+      const double t = static_cast<double>(k) / static_cast<double>(parts);
       const Vec next = curve(a, b, c, d, t);
       const double radius = pen.at(begin + share * t);
       page.line(last, next, last_radius, radius);

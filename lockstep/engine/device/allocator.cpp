@@ -42,14 +42,14 @@ size_t rounded(size_t bytes, Device device) {
   return (bytes + step - 1) / step * step;
 }
 
-using Pieces = std::map<size_t, std::vector<void*>>;  // by capacity
+using Blocks = std::map<size_t, std::vector<void*>>;  // by capacity
 
 struct alignas(64) Cache {
   Mutex mutex;
-  Pieces free LOCKSTEP_GUARDED_BY(mutex);
-  // Pieces of streams for eager work other than the default stream, and the streams of all such
-  // pieces.
-  std::map<void*, Pieces> free_of_streams LOCKSTEP_GUARDED_BY(mutex);
+  Blocks free LOCKSTEP_GUARDED_BY(mutex);
+  // Blocks of streams for eager work other than the default stream, and the streams of all such
+  // blocks.
+  std::map<void*, Blocks> free_of_streams LOCKSTEP_GUARDED_BY(mutex);
   std::map<void*, void*> streams LOCKSTEP_GUARDED_BY(mutex);
   AllocatorStatistics statistics LOCKSTEP_GUARDED_BY(mutex);
 };
@@ -59,9 +59,9 @@ struct DeviceCaches {
   std::map<Device, Cache> of LOCKSTEP_GUARDED_BY(mutex);
 };
 
-// The CPU's cache has a share for pieces of any size, and further ones for small pieces, which
+// The CPU's cache has a share for blocks of any size, and further ones for small blocks, which
 // threads take turns to choose: eager ops on small tensors allocate every microsecond, and threads
-// that wait for each other sleep. A piece goes back to the share of the thread that releases it.
+// that wait for each other sleep. A block goes back to the share of the thread that releases it.
 constexpr size_t kShares = 16;
 constexpr size_t kSmall = size_t{64} << 10;
 using CpuCaches = std::array<Cache, 1 + kShares>;
@@ -89,17 +89,17 @@ Cache& cache_of(Device device) {
   return caches->of[device];
 }
 
-// The cache for pieces of this size.
+// The cache for blocks of this size.
 Cache& cache_of(Device device, size_t capacity) {
   return device.is_cpu() && capacity <= kSmall ? own_share() : cache_of(device);
 }
 
-// Pieces from this size on lie on large pages where the system provides them. Kernels touch
+// Blocks from this size on lie on large pages where the system provides them. Kernels touch
 // hundreds of pages at a time, and the TLB does not hold that many small ones.
-constexpr size_t kLargePieces = 2 * kLargePage;
+constexpr size_t kLargeBlocks = 2 * kLargePage;
 
 void* cpu_allocate(size_t capacity) {
-  if (capacity < kLargePieces) return std::aligned_alloc(kAlignment, capacity);
+  if (capacity < kLargeBlocks) return std::aligned_alloc(kAlignment, capacity);
   // A size that is a multiple of the alignment, as the C standard demands.
   void* const data = std::aligned_alloc(kLargePage, round_up(capacity, kLargePage));
 #ifdef MADV_HUGEPAGE
@@ -128,7 +128,7 @@ void give_back(void* data, size_t capacity, Device device) {
     c.statistics.in_use -= capacity;  // of one share it may be below 0
     if (!device.is_cpu() || c.statistics.cached + capacity <= most_cached(capacity)) {
       const auto owner = c.streams.find(data);
-      Pieces& free = owner == c.streams.end() ? c.free : c.free_of_streams[owner->second];
+      Blocks& free = owner == c.streams.end() ? c.free : c.free_of_streams[owner->second];
       free[capacity].push_back(data);
       c.statistics.cached += capacity;
       return;
@@ -137,14 +137,14 @@ void give_back(void* data, size_t capacity, Device device) {
   std::free(data);
 }
 
-void release_pieces(Cache& c, Pieces& free, Device device) LOCKSTEP_REQUIRES(c.mutex) {
-  for (auto& [capacity, pieces] : free) {
-    for (void* data : pieces) {
+void release_blocks(Cache& c, Blocks& free, Device device) LOCKSTEP_REQUIRES(c.mutex) {
+  for (auto& [capacity, blocks] : free) {
+    for (void* data : blocks) {
       c.streams.erase(data);
       system_release(data, device);
     }
-    c.statistics.cached -= capacity * pieces.size();
-    pieces.clear();
+    c.statistics.cached -= capacity * blocks.size();
+    blocks.clear();
   }
 }
 
@@ -202,7 +202,7 @@ Memory allocate(size_t bytes, Device device) {
   void* const stream = device.is_cpu() ? nullptr : EagerStream::of_thread(device);
   {
     const MutexLock lock(c.mutex);
-    Pieces& free = stream ? c.free_of_streams[stream] : c.free;
+    Blocks& free = stream ? c.free_of_streams[stream] : c.free;
     auto found = free.find(capacity);
     if (found != free.end() && !found->second.empty()) {
       void* data = found->second.back();
@@ -247,20 +247,20 @@ AllocatorStatistics allocator_statistics(Device device) {
 void release_cached_memory(Device device) {
   for (Cache& c : caches_of(device)) {
     const MutexLock lock(c.mutex);
-    release_pieces(c, c.free, device);
-    for (auto& [stream, free] : c.free_of_streams) release_pieces(c, free, device);
+    release_blocks(c, c.free, device);
+    for (auto& [stream, free] : c.free_of_streams) release_blocks(c, free, device);
   }
 }
 
 void release_stream_memory(Device device, void* stream) {
   Cache& c = cache_of(device);
   const MutexLock lock(c.mutex);
-  for (auto& [capacity, pieces] : c.free_of_streams[stream]) {
+  for (auto& [capacity, blocks] : c.free_of_streams[stream]) {
     std::vector<void*>& free = c.free[capacity];
-    free.insert(free.end(), pieces.begin(), pieces.end());
+    free.insert(free.end(), blocks.begin(), blocks.end());
   }
   c.free_of_streams.erase(stream);
-  std::erase_if(c.streams, [&](const auto& piece) { return piece.second == stream; });
+  std::erase_if(c.streams, [&](const auto& block) { return block.second == stream; });
 }
 
 }  // namespace lockstep

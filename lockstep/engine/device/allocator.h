@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// A piece of memory, aligned to 64 bytes. The destructor returns it to the cache.
+// A block of memory, aligned to 64 bytes. The destructor returns it to the cache.
 class Memory {
  public:
   Memory() = default;

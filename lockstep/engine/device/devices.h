@@ -31,7 +31,7 @@ struct DeviceInfo {
   size_t memory_total = 0, memory_free = 0;        // bytes; free: 0 if it is not known
   int capability_major = 0, capability_minor = 0;  // 9.0
   bool has_code = false;                           // the library has kernels for this GPU
-  std::string uuid;                                // "GPU-01234567-...": of this piece of hardware
+  std::string uuid;                                // "GPU-01234567-...": of this hardware
   std::string problem;                             // why it cannot be used; "" if it can
 
   bool usable() const { return has_code && problem.empty(); }

@@ -1,6 +1,6 @@
 // Fills memory with patterns that must not affect results, to find reads of unwritten memory.
 //
-// For tests. While a pattern is set, every piece of memory is filled when it is allocated. A plan
+// For tests. While a pattern is set, every block of memory is filled when it is allocated. A plan
 // on the CPU also fills each buffer when its lifetime begins, the gradients before each backward
 // run, and the scratchpad before each pass. The plan throws Error if a pass has written beyond its
 // operands. Results must be bit-identical to those without a pattern: a pass writes every element

@@ -112,19 +112,19 @@ class LayerBuilder : private ValueBuilder {
   // result. Undefined if the input is not a sequence. Only for layers that take whole sequences
   // (Layer::takes_sequences()).
   Value lengths(const Value& input);
-  // Whether the network runs piece by piece (Network::predict_and_update()): the inputs are the
+  // Whether the network runs segment by segment (Network::predict_and_update()): the inputs are the
   // next steps of sequences whose earlier steps other runs have seen. A layer that takes whole
   // sequences calls this, and then keeps what it needs of earlier steps in states by row, or
   // throws. One that does neither is refused in such networks.
-  bool in_pieces();
-  // The following need in_pieces(), and throw InvalidArgument elsewhere. earlier_steps(): how many
-  // earlier steps the observations have had, n numbers of i32.
+  bool in_segments();
+  // The following need in_segments(), and throw InvalidArgument elsewhere. earlier_steps(): how
+  // many earlier steps the observations have had, n numbers of i32.
   Value earlier_steps();
-  // The steps of `x` (n x steps x ..., f32) after those that it had in earlier pieces: n x capacity
-  // x ..., of which the first earlier_steps() + lengths() are valid. They are kept, by the name,
-  // for the pieces that follow. The capacity grows with the longest observation.
+  // The steps of `x` (n x steps x ..., f32) after those that it had in earlier segments: n x
+  // capacity x ..., of which the first earlier_steps() + lengths() are valid. They are kept, by the
+  // name, for the segments that follow. The capacity grows with the longest observation.
   Value with_earlier_steps(const std::string& name, const Value& x);
-  // No observation may have more than `most` steps in all its pieces; predict_and_update() throws
+  // No observation may have more than `most` steps in all its segments; predict_and_update() throws
   // InvalidArgument, naming the layer, for more.
   void limit_steps(int64_t most);
   // The lengths of the result, if they are not those of the first input that is a sequence.
@@ -159,7 +159,7 @@ class LayerBuilder : private ValueBuilder {
                       const Value& variance, const Value* count, double momentum);
   // Throws unless each state by row is carried.
   void check_carried() const;
-  void require_pieces(const char* what);
+  void require_segments(const char* what);
   // Throws if the layer is applied to each step of a sequence.
   void refuse_by_step(const char* what) const;
   void note(const std::string& what, const std::vector<Value>& values);
@@ -175,7 +175,7 @@ class LayerBuilder : private ValueBuilder {
   };
   std::vector<ByRow> by_row_;
   bool by_step_ = false;              // the layer is applied to each step
-  bool asked_for_pieces_ = false;     // by in_pieces()
+  bool asked_for_segments_ = false;   // by in_segments()
   std::vector<int> lengths_;          // positions, by input; -1: not a sequence
   std::optional<Value> set_lengths_;  // by set_lengths()
   std::vector<std::string> notes_;

@@ -27,7 +27,8 @@ struct LayerBuild {
 
   // Builds the layer for sequences of `steps` steps.
   static DeclaredLayer declared(const Layer& layer, const std::string& name,
-                                std::span<const LayerValue> inputs, int64_t steps, bool in_pieces) {
+                                std::span<const LayerValue> inputs, int64_t steps,
+                                bool in_segments) {
     DeclaredLayer declared;
     Graph graph;
     std::vector<MovingStatistics> statistics;
@@ -38,7 +39,7 @@ struct LayerBuild {
       values.push_back({graph.add_input(shape, in.type), -1});
       if (in.sequence) values.back().lengths = graph.add_input({in.shape[0]}, DType::i32);
     }
-    const int earlier = in_pieces ? graph.add_input({1}, DType::i32) : -1;
+    const int earlier = in_segments ? graph.add_input({1}, DType::i32) : -1;
     const LayerBuilder::Target target{
         layer.type(),
         {graph, name, true, declared.parameters, declared.states, declared.row_states, 0, 0,
@@ -109,7 +110,7 @@ struct LayerBuild {
     Value result = layer.build(builder, values);
     builder.note("result", {result});
     builder.check_carried();
-    if (any && target.lowering.earlier >= 0) check_pieces(builder);
+    if (any && target.lowering.earlier >= 0) check_segments(builder);
     notes = std::move(builder.notes_);
     if (!any) {
       const bool made = builder.set_lengths_ && builder.set_lengths_->defined();
@@ -131,13 +132,14 @@ struct LayerBuild {
   }
 
  private:
-  // A layer that sees several steps must know that it sees pieces.
-  void check_pieces(const LayerBuilder& builder) const {
-    if (builder.by_step_ || layer.is_input() || builder.asked_for_pieces_ ||
+  // A layer that sees several steps must know that it sees segments.
+  void check_segments(const LayerBuilder& builder) const {
+    if (builder.by_step_ || layer.is_input() || builder.asked_for_segments_ ||
         !builder.by_row_.empty()) {
       return;
     }
-    refuse_layer(layer.type(), "needs other steps of a sequence and keeps none from piece to piece",
+    refuse_layer(layer.type(),
+                 "needs other steps of a sequence and keeps none from segment to segment",
                  "predict() takes whole sequences");
   }
 
@@ -197,11 +199,11 @@ bool same_shapes(const std::vector<StateSpec>& a, const std::vector<StateSpec>& 
 }  // namespace
 
 DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
-                            std::span<const LayerValue> inputs, bool in_pieces) {
-  DeclaredLayer declared = LayerBuild::declared(layer, name, inputs, kDeclaredSteps, in_pieces);
+                            std::span<const LayerValue> inputs, bool in_segments) {
+  DeclaredLayer declared = LayerBuild::declared(layer, name, inputs, kDeclaredSteps, in_segments);
   if (std::ranges::none_of(inputs, &LayerValue::sequence)) return declared;
   const DeclaredLayer longer =
-      LayerBuild::declared(layer, name, inputs, kDeclaredSteps + 1, in_pieces);
+      LayerBuild::declared(layer, name, inputs, kDeclaredSteps + 1, in_segments);
   if (!std::ranges::equal(declared.parameters, longer.parameters, {}, &ParameterSpec::shape,
                           &ParameterSpec::shape) ||
       !same_shapes(declared.states, longer.states) ||

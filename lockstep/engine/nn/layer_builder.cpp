@@ -56,8 +56,8 @@ bool LayerBuilder::training() const { return target_.lowering.training; }
 
 const std::string& LayerBuilder::name() const { return target_.lowering.name; }
 
-bool LayerBuilder::in_pieces() {
-  asked_for_pieces_ = true;
+bool LayerBuilder::in_segments() {
+  asked_for_segments_ = true;
   return target_.lowering.earlier >= 0;
 }
 
@@ -283,14 +283,15 @@ void LayerBuilder::carry(Value state, Value next) {
   first[found - by_row_.begin()].output = value;
 }
 
-void LayerBuilder::require_pieces(const char* what) {
-  if (in_pieces()) return;
-  refuse_layer(target_.where, std::string(what) + ", but the network does not run piece by piece",
-               "ask in_pieces() first");
+void LayerBuilder::require_segments(const char* what) {
+  if (in_segments()) return;
+  refuse_layer(target_.where,
+               std::string(what) + ", but the network does not run segment by segment",
+               "ask in_segments() first");
 }
 
 Value LayerBuilder::earlier_steps() {
-  require_pieces("asks for earlier steps");
+  require_segments("asks for earlier steps");
   return value({target_.lowering.earlier, false, -1});
 }
 
@@ -323,13 +324,13 @@ Value LayerBuilder::with_earlier_steps(const std::string& name, const Value& x) 
     of_steps[1] = to.capacity;
     return ops::where(ops::reshaped(ops::less(step, before), Shape(of_steps)), earlier, x);
   }
-  const Value of_piece = ops::minimum(step - before, last) + capacity;
+  const Value of_segment = ops::minimum(step - before, last) + capacity;
   return ops::chosen_steps(ops::concat({earlier, x}, 1),
-                           ops::where(ops::less(step, before), step, of_piece));
+                           ops::where(ops::less(step, before), step, of_segment));
 }
 
 void LayerBuilder::limit_steps(int64_t most) {
-  require_pieces("limits the steps of pieces");
+  require_segments("limits the steps of segments");
   if (target_.declared) {
     target_.declared->most_steps = std::min(target_.declared->most_steps, most);
   }

@@ -31,17 +31,17 @@ struct LayerValue {
 struct DeclaredLayer {
   std::vector<ParameterSpec> parameters;
   std::vector<StateSpec> states, row_states;  // shapes of the latter: of a row
-  std::vector<StateSpec> steps;               // that are kept of earlier pieces; shapes: of a step
+  std::vector<StateSpec> steps;  // that are kept of earlier segments; shapes: of a step
   int64_t most_steps = std::numeric_limits<int64_t>::max();  // LayerBuilder::limit_steps()
   LayerValue result;
 };
 
 // Builds a layer for such inputs, in training mode, to learn what it declares, which must not
-// depend on the number of steps. `in_pieces`: for a network that runs piece by piece, which some
-// layers refuse. Throws the error of an op about its inputs without the layer's name, which the
-// caller adds.
+// depend on the number of steps. `in_segments`: for a network that runs segment by segment, which
+// some layers refuse. Throws the error of an op about its inputs without the layer's name, which
+// the caller adds.
 DeclaredLayer declare_layer(const Layer& layer, const std::string& name,
-                            std::span<const LayerValue> inputs, bool in_pieces = false);
+                            std::span<const LayerValue> inputs, bool in_segments = false);
 
 // The graph that receives a layer, and what the layer has declared.
 struct LayerLowering {
@@ -57,8 +57,8 @@ struct LayerLowering {
   // Receives the states by row, named "<layer>.<name>". Null: they are constants.
   std::vector<Carry>* carries = nullptr;
   bool sequence = false;  // the layer's result is a sequence
-  // In a network that runs piece by piece: the value of the numbers of earlier steps, and the most
-  // steps of an observation in all its pieces. -1: it does not.
+  // In a network that runs segment by segment: the value of the numbers of earlier steps, and the
+  // most steps of an observation in all its segments. -1: it does not.
   int earlier = -1;
   int64_t capacity = 0;
 };

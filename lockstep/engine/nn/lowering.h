@@ -34,7 +34,7 @@ struct Carry {
   std::string name;  // "<layer>.<state>"
   int input = 0;     // number of the graph's input
   int output = -1;   // a value; mark_carries(): number of the output
-  // The input holds earlier steps, n x capacity x ..., and the output those of the piece, which
+  // The input holds earlier steps, n x capacity x ..., and the output those of the segment, which
   // follow them.
   bool appends = false;
 };
@@ -122,10 +122,10 @@ struct LoweringOptions {
   // The number of steps of each input layer's observations, which is read where they are sequences.
   // Empty: a few, for questions that do not depend on it.
   std::vector<int64_t> steps = {};
-  // The network runs piece by piece: recurrent layers have states by row, whatever their fields
+  // The network runs segment by segment: recurrent layers have states by row, whatever their fields
   // say. Layers that keep steps have room for `capacity` steps of each observation, those of the
-  // piece included.
-  bool in_pieces = false;
+  // segment included.
+  bool in_segments = false;
   int64_t capacity = 0;
 };
 

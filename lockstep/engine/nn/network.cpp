@@ -59,7 +59,7 @@ Network Network::clone() const {
   }
   copy.state_->row_states = copies_of(state_->row_states);
   copy.state_->forward_carries = state_->forward_carries;
-  copy.state_->pieces = state_->pieces.clone();
+  copy.state_->segments = state_->segments.clone();
   return copy;
 }
 

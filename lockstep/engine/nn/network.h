@@ -104,12 +104,12 @@ struct TableColumns {
 };
 
 class FixedParameters;
-class OwnPieces;
+class OwnSegments;
 class PackedParameters;
 struct LoweredNetwork;
 struct LoweringOptions;
 struct NetworkPlan;
-struct PieceStates;
+struct SegmentStates;
 
 class Network {
  public:
@@ -240,12 +240,12 @@ class Network {
   // the result. A row of the result does not depend on the number of steps of the tensor either.
   Tensor predict(const Tensor& input, const Tensor& lengths);
 
-  // Predicts the next piece of each sequence, of one step or more, and keeps the states of its
+  // Predicts the next segment of each sequence, of one step or more, and keeps the states of its
   // recurrent layers, whether or not they have carry_state, and what causal attention and
-  // convolutions need, for the piece that follows in the next call. Results have the bits of
-  // predict() of the whole sequences, whatever the sizes of the pieces and the other rows (after
+  // convolutions need, for the segment that follows in the next call. Results have the bits of
+  // predict() of the whole sequences, whatever the sizes of the segments and the other rows (after
   // convolutions up to rounding); a result by sequence (output = "last") is that of the steps until
-  // now. A length of 0: this sequence has no step in this piece, and its state stays. Independent
+  // now. A length of 0: this sequence has no step in this segment, and its state stays. Independent
   // of make_row_states(); clone() copies what is kept. Not thread-safe. Throws InvalidArgument if
   // the input does not fit or is not a sequence, for another number of sequences than in the call
   // before, for more steps in all than position_embedding has positions, in losses of shards, and
@@ -256,9 +256,9 @@ class Network {
   // The next call of predict_and_update() begins new sequences, any number of them. So does
   // initialize().
   void reset_state();
-  // The most steps that a sequence may have in all its pieces: of layers that have no limit, the
-  // largest number; 0: the network cannot run piece by piece.
-  int64_t most_steps_in_pieces() const;
+  // The most steps that a sequence may have in all its segments: of layers that have no limit, the
+  // largest number; 0: the network cannot run segment by segment.
+  int64_t most_steps_in_segments() const;
 
   // For trainers. lower() returns the ops for `n` observations, packed() the copies of parameters
   // that plans read. Slots of parameters and states are indices into parameters() and state().
@@ -282,14 +282,14 @@ class Network {
   // Returns the compiled network, which is compiled on first use.
   std::shared_ptr<NetworkPlan> plan_for(int64_t n, const LoweringOptions& options, DType precision,
                                         bool gradients);
-  // Runs a group of pieces of sequences, whose states are these rows of `states`, and updates them,
-  // but for the numbers of steps.
-  Tensor run_pieces(const Tensor& input, const Tensor& lengths, std::span<const int64_t> rows,
-                    const PieceStates& states);
+  // Runs a group of segments of sequences, whose states are these rows of `states`, and updates
+  // them, but for the numbers of steps.
+  Tensor run_segments(const Tensor& input, const Tensor& lengths, std::span<const int64_t> rows,
+                      const SegmentStates& states);
   // Makes the copies of parameters that plans read agree with them.
   void refresh_packed();
   friend class FixedParameters;
-  friend class OwnPieces;
+  friend class OwnSegments;
   std::unique_ptr<State> state_;
 };
 

@@ -86,7 +86,7 @@ LayerValue data_of(const Layer& input) {
 
 // A function of the layers alone.
 NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
-                            const std::map<std::string, size_t>& places, bool in_pieces) {
+                            const std::map<std::string, size_t>& places, bool in_segments) {
   NetworkAnalysis a;
   const size_t n = layers.size();
   a.inputs.resize(n);
@@ -168,7 +168,7 @@ NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
     try {
       std::vector<LayerValue> inputs = a.inputs[i];
       if (node.layer->is_input()) inputs = {data_of(*node.layer)};
-      DeclaredLayer declared = declare_layer(*node.layer, node.name, inputs, in_pieces);
+      DeclaredLayer declared = declare_layer(*node.layer, node.name, inputs, in_segments);
       a.parameters[i] = std::move(declared.parameters);
       a.states[i] = std::move(declared.states);
       a.row_states[i] = std::move(declared.row_states);
@@ -218,14 +218,14 @@ NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
 
 }  // namespace
 
-const NetworkAnalysis& Network::State::analyze(bool in_pieces) const {
-  std::unique_ptr<const NetworkAnalysis>& known = analyses[in_pieces];
+const NetworkAnalysis& Network::State::analyze(bool in_segments) const {
+  std::unique_ptr<const NetworkAnalysis>& known = analyses[in_segments];
   {
     const MutexLock lock(analysis_mutex);
     if (known) return *known;
   }
   // Layers of users may lock what they like. Of two threads the first one's result stays.
-  auto made = std::make_unique<const NetworkAnalysis>(analysis_of(layers, places, in_pieces));
+  auto made = std::make_unique<const NetworkAnalysis>(analysis_of(layers, places, in_segments));
   const MutexLock lock(analysis_mutex);
   if (!known) known = std::move(made);
   return *known;

@@ -90,7 +90,7 @@ std::vector<Carry> LoweredNetwork::mark_carries() {
 
 LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (!initialized()) throw InvalidArgument("[network] not initialized");
-  const NetworkAnalysis& a = state_->analyze(options.in_pieces);
+  const NetworkAnalysis& a = state_->analyze(options.in_segments);
   std::vector<size_t> results = a.output_layers;
   if (!options.outputs.empty()) results = state_->places_of(options.outputs);
   const std::vector<bool> needed = state_->needed_for(results, a.order);
@@ -119,7 +119,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     }
   }
   const std::vector<NetworkValue> network_inputs = this->inputs();
-  const int earlier = options.in_pieces ? out.graph.add_input({n}, DType::i32) : -1;
+  const int earlier = options.in_segments ? out.graph.add_input({n}, DType::i32) : -1;
   if (earlier >= 0) out.earlier = out.graph.values()[static_cast<size_t>(earlier)].slot;
   for (size_t i : a.order) {
     const LayerNode& node = state_->layers[i];

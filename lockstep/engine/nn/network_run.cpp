@@ -148,8 +148,8 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   key += " " + std::string(name_of(precision));
   for (const int64_t steps : options.steps) key += " " + std::to_string(steps);
   for (const auto& name : options.outputs) key += " " + name;
-  if (options.carry) key += options.in_pieces ? " pieces" : " carry";
-  if (options.in_pieces) key += " of " + std::to_string(options.capacity);
+  if (options.carry) key += options.in_segments ? " segments" : " carry";
+  if (options.in_segments) key += " of " + std::to_string(options.capacity);
   const MutexLock lock(state_->mutex);
   auto& plans = state_->plans;
   const auto cached =

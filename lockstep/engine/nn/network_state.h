@@ -7,7 +7,7 @@
 #include "lockstep/engine/nn/layer_builder.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/engine/nn/predictions/pieces.h"
+#include "lockstep/engine/nn/predictions/segments.h"
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/engine/plan/recorded_gradients.h"
 
@@ -55,8 +55,8 @@ struct NetworkAnalysis {
   std::vector<LayerValue> outputs;                     // by layer
   std::vector<std::vector<ParameterSpec>> parameters;  // by layer
   std::vector<std::vector<StateSpec>> states, row_states;
-  std::vector<std::vector<StateSpec>> steps;  // that are kept in pieces, by layer
-  std::vector<int64_t> most_steps;            // of an observation in pieces, by layer
+  std::vector<std::vector<StateSpec>> steps;  // that are kept in segments, by layer
+  std::vector<int64_t> most_steps;            // of an observation in segments, by layer
   std::vector<size_t> output_layers;          // layers that no other layer reads
 };
 
@@ -77,7 +77,7 @@ struct Network::State {
   std::vector<NetworkState> states;
   std::vector<RowState> row_states;
   bool forward_carries = true;  // if they are made
-  PieceStates pieces;
+  SegmentStates segments;
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns the values
   std::shared_ptr<PackedParameters> packed;  // tapes may keep it longer than the network
   bool fixed = false;                        // by FixedParameters
@@ -99,14 +99,14 @@ struct Network::State {
   // For each layer, whether `results` depend on it.
   std::vector<bool> needed_for(const std::vector<size_t>& results,
                                const std::vector<size_t>& order) const;
-  // `in_pieces`: of the network that predict_and_update() runs. Valid until layers are added.
-  const NetworkAnalysis& analyze(bool in_pieces = false) const LOCKSTEP_EXCLUDES(analysis_mutex);
+  // `in_segments`: of the network that predict_and_update() runs. Valid until layers are added.
+  const NetworkAnalysis& analyze(bool in_segments = false) const LOCKSTEP_EXCLUDES(analysis_mutex);
   // Throws InvalidArgument if the network has problems.
   const NetworkAnalysis& sound_analysis() const;
   // States by row for a number of rows, all at their initial values.
   std::vector<RowState> made_states(const NetworkAnalysis& analysis, int64_t rows) const;
-  // Throws InvalidArgument if the network cannot run in pieces.
-  PieceStates begun_pieces(int64_t rows) const;
+  // Throws InvalidArgument if the network cannot run in segments.
+  SegmentStates begun_segments(int64_t rows) const;
   // Throws InternalError if it does not exist.
   const RowState& row_state(const std::string& name) const;
   // Gives parameters and states their names and sizes, without memory. Returns the initial value of

@@ -70,7 +70,7 @@ Descriptor input_file(const std::string& text) {
 // Reads until the end of the file. Returns false at the limit.
 bool read_all(int descriptor, const TimeLimit& limit, const std::function<bool()>& stop_wanted,
               std::string& text) {
-  std::array<char, 4096> piece;
+  std::array<char, 4096> chunk;
   while (text.size() < most_output) {
     pollfd waiting{descriptor, POLLIN, 0};
     const int pause = stop_wanted ? std::min(look_milliseconds, limit.milliseconds_left())
@@ -80,10 +80,10 @@ bool read_all(int descriptor, const TimeLimit& limit, const std::function<bool()
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0 && !limit.reached()) continue;
     if (ready <= 0) return false;
-    const ssize_t count = ::read(descriptor, piece.data(), piece.size());
+    const ssize_t count = ::read(descriptor, chunk.data(), chunk.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return true;
-    text.append(piece.data(), static_cast<size_t>(count));
+    text.append(chunk.data(), static_cast<size_t>(count));
   }
   return true;
 }

@@ -136,16 +136,16 @@ struct HostGroup::State {
   void check_members(const TimeLimit& limit) {
     log.begin("greeting", size() * sizeof(Digest));
     std::vector<Digest> sent, received;
-    std::vector<MemberBytes> pieces;
+    std::vector<MemberBytes> chunks;
     for (const int r : steps.neighbors(options.rank)) {
-      pieces.push_back({r, sent.size() * sizeof(Digest), sizeof(Digest)});
+      chunks.push_back({r, sent.size() * sizeof(Digest), sizeof(Digest)});
       sent.push_back(token(own(), static_cast<size_t>(r)));
     }
     received.resize(sent.size());
-    move(std::as_bytes(std::span(sent)), pieces, std::as_writable_bytes(std::span(received)),
-         pieces, 0, limit);
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      const auto r = static_cast<size_t>(pieces[i].rank);
+    move(std::as_bytes(std::span(sent)), chunks, std::as_writable_bytes(std::span(received)),
+         chunks, 0, limit);
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const auto r = static_cast<size_t>(chunks[i].rank);
       if (received[i] == token(r, own())) continue;
       broken = true;
       throw Error("[group] the member that connected as " + name(r) +
@@ -159,8 +159,8 @@ struct HostGroup::State {
     std::vector<bool> present;  // by rank: whether it was reported, or none is awaited
     size_t count = 0;           // of those that have not come
 
-    void add(const MemberBytes& piece) {
-      present[static_cast<size_t>(piece.rank)] = false;
+    void add(const MemberBytes& chunk) {
+      present[static_cast<size_t>(chunk.rank)] = false;
       ++count;
     }
     void arrived(int rank) {
@@ -220,13 +220,13 @@ struct HostGroup::State {
     const uint64_t tag = TwoStepCollectives::kMessages * log.sequence() + step;
     Awaited awaited{.present = std::vector<bool>(size(), true)};
     try {
-      for (const MemberBytes& piece : from) {
-        if (piece.bytes == 0) continue;
-        awaited.add(piece);
-        input->recv(piece.rank, tag, piece.offset, piece.bytes);
+      for (const MemberBytes& chunk : from) {
+        if (chunk.bytes == 0) continue;
+        awaited.add(chunk);
+        input->recv(chunk.rank, tag, chunk.offset, chunk.bytes);
       }
-      for (const MemberBytes& piece : to) {
-        if (piece.bytes > 0) output->send(piece.rank, tag, piece.offset, piece.bytes);
+      for (const MemberBytes& chunk : to) {
+        if (chunk.bytes > 0) output->send(chunk.rank, tag, chunk.offset, chunk.bytes);
       }
       while (awaited.count > 0) {
         int rank = 0;
@@ -236,8 +236,8 @@ struct HostGroup::State {
       }
       // Bytes leave when the other member wants them, so who does not take them has not come.
       awaited.present.assign(size(), true);
-      for (const MemberBytes& piece : to) {
-        if (piece.bytes > 0) awaited.add(piece);
+      for (const MemberBytes& chunk : to) {
+        if (chunk.bytes > 0) awaited.add(chunk);
       }
       while (awaited.count > 0) {
         int rank = 0;

@@ -17,7 +17,7 @@ namespace {
 // Covers small delays between members without a system call. A system call would take about as long
 // to return on a core that has gone to sleep.
 constexpr std::chrono::microseconds kSpin{200};
-// Members write their outgoing data here, piece by piece.
+// Members write their outgoing data here, chunk by chunk.
 constexpr size_t kStage = size_t{256} << 10;
 
 enum Kind : uint32_t { nothing, barrier_kind, all_gather_kind, all_to_all_kind, broadcast_kind };

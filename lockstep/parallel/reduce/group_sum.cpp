@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kPiece = 2048;  // floats that one thread adds at a time
+constexpr size_t kSumTile = 2048;  // floats that one thread adds at a time
 
 }  // namespace
 
@@ -134,19 +134,19 @@ struct GroupSum::State {
   }
 
   // Computes the tree's upper part for some elements of the slice.
-  void add_piece(size_t first, size_t count, float* to, std::vector<float>& sums) const {
+  void add_tile(size_t first, size_t count, float* to, std::vector<float>& sums) const {
     if (additions.empty()) {
       std::memcpy(to, top.partial + first, count * sizeof(float));
       return;
     }
-    sums.resize(std::max(sums.size(), places * kPiece));
+    sums.resize(std::max(sums.size(), places * kSumTile));
     const auto add = kernels::functions_for({}).add;
     const auto at = [&](const Operand& o) {
-      return o.partial ? o.partial + first : sums.data() + o.place * kPiece;
+      return o.partial ? o.partial + first : sums.data() + o.place * kSumTile;
     };
     for (size_t i = 0; i < additions.size(); ++i) {
       const bool last = i + 1 == additions.size();
-      float* const sum = last ? to : sums.data() + additions[i].to * kPiece;
+      float* const sum = last ? to : sums.data() + additions[i].to * kSumTile;
       add(at(additions[i].left), at(additions[i].right), sum, count, nullptr);
     }
   }
@@ -154,19 +154,19 @@ struct GroupSum::State {
   void add_slice() {
     const auto count =
         static_cast<size_t>(slice_of(options.count, group.rank(), group.size()).count);
-    const auto pieces = static_cast<int64_t>((count + kPiece - 1) / kPiece);
+    const auto tiles = static_cast<int64_t>((count + kSumTile - 1) / kSumTile);
     float* const to = exchange->slice();
-    const auto body = [&](int64_t piece, int thread) {
+    const auto body = [&](int64_t tile, int thread) {
       const ArithmeticMode mode;
-      const size_t first = static_cast<size_t>(piece) * kPiece;
-      add_piece(first, std::min(kPiece, count - first), to + first,
-                scratch[static_cast<size_t>(thread)]);
+      const size_t first = static_cast<size_t>(tile) * kSumTile;
+      add_tile(first, std::min(kSumTile, count - first), to + first,
+               scratch[static_cast<size_t>(thread)]);
       mode.check();
     };
-    if (pieces < 2) {
-      if (pieces == 1) body(0, 0);
+    if (tiles < 2) {
+      if (tiles == 1) body(0, 0);
     } else {
-      pool.for_each(pieces, body);
+      pool.for_each(tiles, body);
     }
   }
 };
@@ -244,28 +244,29 @@ std::byte* GroupSum::operands() const {
 
 void GroupSum::exchange(const TimeLimit& limit) {
   State& s = *state_;
-  s.exchange->scatter(SumWay::pieces, s.leaf_metadata, s.member_metadata, limit);
+  s.exchange->scatter(SumWay::update_ranges, s.leaf_metadata, s.member_metadata, limit);
   s.total = s.exchange->whole();
 }
 
 float* GroupSum::whole() const { return state_->exchange->whole(); }
 
-bool GroupSum::claim(int64_t piece) {
-  std::atomic<uint32_t>& claimed = state_->exchange->pieces()[piece].claimed;
+bool GroupSum::claim(int64_t range) {
+  std::atomic<uint32_t>& claimed = state_->exchange->update_range_marks()[range].claimed;
   return claimed.load(std::memory_order_relaxed) != state_->begun &&
          claimed.exchange(state_->begun, std::memory_order_relaxed) != state_->begun;
 }
 
-void GroupSum::publish(int64_t piece) {
-  state_->exchange->pieces()[piece].published.store(state_->begun, std::memory_order_release);
+void GroupSum::publish(int64_t range) {
+  state_->exchange->update_range_marks()[range].published.store(state_->begun,
+                                                                std::memory_order_release);
 }
 
-bool GroupSum::published(int64_t piece) const {
-  return state_->exchange->pieces()[piece].published.load(std::memory_order_acquire) ==
+bool GroupSum::published(int64_t range) const {
+  return state_->exchange->update_range_marks()[range].published.load(std::memory_order_acquire) ==
          state_->begun;
 }
 
-void GroupSum::finish_pieces(const TimeLimit& limit) {
+void GroupSum::finish_update_ranges(const TimeLimit& limit) {
   fail_point("gather");
   state_->exchange->gather(limit);
 }

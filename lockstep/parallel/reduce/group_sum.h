@@ -18,9 +18,9 @@ struct GroupSumOptions {
   size_t leaf_bytes = 0;    // additional bytes of each leaf, copied to all members
   size_t member_bytes = 0;  // additional bytes of each member, copied to all members
   TreeReduction::Order order = TreeReduction::Order::tree;
-  // For sums whose pieces members divide, see GroupSum::operands(); 0: none.
+  // For sums whose update ranges members divide, see GroupSum::operands(); 0: none.
   size_t operand_bytes = 0;
-  int64_t pieces = 0;
+  int64_t update_ranges = 0;
 };
 
 // Sums arrays of floats over leaves that are partitioned among the members of a group. Each member
@@ -59,18 +59,18 @@ class GroupSum {
 
   // Another way to a sum, for leaves that are computed from operands which are smaller. Members of
   // a LocalGroup write the operands of their leaves into memory that they share. Then they divide
-  // the sum's pieces, and each piece is computed over all leaves. All members must choose the same
-  // way.
+  // the sum's update ranges, and each range is computed over all leaves. All members must choose
+  // the same way.
   //
   //   begin(); ... operands() ...; exchange();
-  //   if (claim(piece)) { ... whole() ...; publish(piece); }   // for each piece
-  //   finish_pieces();
+  //   if (claim(range)) { ... whole() ...; publish(range); }   // for each update range
+  //   finish_update_ranges();
   //
   // After exchange() every member has all operands, until its next begin(). So it can compute what
-  // others have not published if finish_pieces() throws because a member was lost.
+  // others have not published if finish_update_ranges() throws because a member was lost.
   //
-  // Marks of pieces stay in the windows, so only one GroupSum with pieces may use a group's
-  // windows.
+  // Marks of update ranges stay in the windows, so only one GroupSum with such ranges may use a
+  // group's windows.
 
   // After begin(): memory of operand_bytes; null if members share none, or if leaves are added in
   // order of arrival.
@@ -79,14 +79,14 @@ class GroupSum {
   void exchange(const TimeLimit& limit);
   // The sum, all elements, for writing after exchange().
   float* whole() const;
-  // Whether this call is the first for the piece among all members and threads; the caller must
-  // then compute it. The functions for pieces are thread-safe.
-  bool claim(int64_t piece);
-  // Tells the others that the piece is in place.
-  void publish(int64_t piece);
-  bool published(int64_t piece) const;
+  // Whether this call is the first for the update range among all members and threads; the caller
+  // must then compute it. The functions for update ranges are thread-safe.
+  bool claim(int64_t range);
+  // Tells the others that the update range is in place.
+  void publish(int64_t range);
+  bool published(int64_t range) const;
   // Waits until all members have called it. Throws like collectives.
-  void finish_pieces(const TimeLimit& limit);
+  void finish_update_ranges(const TimeLimit& limit);
 
   // The results, valid until the next begin(): the sum, which other members may read at the same
   // time and must not be modified, and the additional bytes of any leaf and of any member.

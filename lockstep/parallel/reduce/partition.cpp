@@ -181,8 +181,9 @@ std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double>
   return ranges;
 }
 
-// Each piece goes to the worker that would be the first to finish it.
-std::vector<int> divide_pieces(std::span<const int64_t> sizes, std::span<const int64_t> shares) {
+// Each update range goes to the worker that would be the first to finish it.
+std::vector<int> divide_update_ranges(std::span<const int64_t> sizes,
+                                      std::span<const int64_t> shares) {
   std::vector<double> given(shares.size(), 0);
   std::vector<int> workers;
   for (const int64_t size : sizes) {

@@ -22,11 +22,12 @@ namespace lockstep {
 // finite, and if all are 0.
 std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double> loads);
 
-// Divides pieces of work among workers, each piece to one, so that the work of a worker is in
-// proportion to its share. `sizes`: the work of each piece. `shares`: >= 0, one of them above 0; a
-// worker without a share gets no pieces. Returns the worker of each piece. Workers of equal shares
+// Divides update ranges among workers, each to one, so that the work of a worker is in proportion
+// to its share. `sizes`: the work of each range. `shares`: >= 0, one of them above 0; a worker
+// without a share gets no ranges. Returns the worker of each range. Workers of equal shares
 // alternate. Throws InvalidArgument if no share is above 0. Thread-safe.
-std::vector<int> divide_pieces(std::span<const int64_t> sizes, std::span<const int64_t> shares);
+std::vector<int> divide_update_ranges(std::span<const int64_t> sizes,
+                                      std::span<const int64_t> shares);
 // The number of partial sums of a range: complete_subtrees(leaves, range).size().
 int64_t partial_sums(int64_t leaves, const IndexRange& range);
 

@@ -75,20 +75,20 @@ class Windows final : public SumExchange {
     return sum();
   }
 
-  // Two places: a member may write its operands of a sum while another one still computes pieces of
-  // the sum before, if members were lost.
+  // Two places: a member may write its operands of a sum while another one still computes update
+  // ranges of the sum before, if members were lost.
   std::byte* operands(uint32_t sum) const override {
     if (options_.operand_bytes == 0) return nullptr;
     return after_sum() + sum % 2 * round_up(options_.operand_bytes);
   }
   float* whole() const override { return sum(); }
-  Piece* pieces() const override {
-    return reinterpret_cast<Piece*>(after_sum() + 2 * round_up(options_.operand_bytes));
+  UpdateRangeMarks* update_range_marks() const override {
+    return reinterpret_cast<UpdateRangeMarks*>(after_sum() + 2 * round_up(options_.operand_bytes));
   }
 
  private:
   // Layout of a window: additional bytes of leaves and of the member, the way, partial sums; in
-  // that of member 0 also the sum, two places for operands, and the pieces.
+  // that of member 0 also the sum, two places for operands, and the update ranges.
   SumWay& way_of(int rank) const {
     return *reinterpret_cast<SumWay*>(group_.window(rank) + member_offset_ +
                                       round_up(options_.member_bytes));
@@ -233,7 +233,8 @@ size_t SumExchange::window_bytes(const GroupSumOptions& o, int members) {
   return round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + round_up(o.member_bytes) +
          round_up(sizeof(SumWay)) +
          (most_partials(o.most_leaves) + 1) * round_up(o.count * sizeof(float)) +
-         2 * round_up(o.operand_bytes) + round_up(static_cast<size_t>(o.pieces) * sizeof(Piece));
+         2 * round_up(o.operand_bytes) +
+         round_up(static_cast<size_t>(o.update_ranges) * sizeof(UpdateRangeMarks));
 }
 
 }  // namespace lockstep

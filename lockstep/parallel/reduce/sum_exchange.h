@@ -24,13 +24,13 @@ struct SumPartition {
 };
 
 // What members exchange in a sum: partial sums, or operands from which each of them computes its
-// pieces of the sum (see GroupSum::operands()).
-enum class SumWay : uint32_t { partial_sums, pieces };
+// update ranges of the sum (see GroupSum::operands()).
+enum class SumWay : uint32_t { partial_sums, update_ranges };
 
 // The steps of each sum: the caller writes partial sums, scatter() sends to every member its slice
 // of all partial sums, each member adds up its slice, gather() sends all slices to all members.
-// Or members write operands before scatter(), and pieces of the sum before gather(). One thread at
-// a time.
+// Or members write operands before scatter(), and update ranges of the sum before gather(). One
+// thread at a time.
 class SumExchange {
  public:
   // Through the windows of a LocalGroup.
@@ -66,11 +66,11 @@ class SumExchange {
   }
   // The sum, all elements, for writing after scatter().
   virtual float* whole() const { return nullptr; }
-  // Of each piece, the last sums in which it was claimed and published; initially 0.
-  struct Piece {
+  // Of each update range, the last sums in which it was claimed and published; initially 0.
+  struct UpdateRangeMarks {
     std::atomic<uint32_t> claimed, published;
   };
-  virtual Piece* pieces() const { return nullptr; }
+  virtual UpdateRangeMarks* update_range_marks() const { return nullptr; }
 };
 
 }  // namespace lockstep

@@ -132,7 +132,7 @@ class HostAgent {
   void take(const SlotOrder& what) LOCKSTEP_REQUIRES(mutex_) {
     Slot* const slot = slot_at(what.slot);
     if (slot == nullptr) return;
-    slot->order.insert(slot->order.end(), what.piece.begin(), what.piece.end());
+    slot->order.insert(slot->order.end(), what.chunk.begin(), what.chunk.end());
     if (!what.last) return;
     memory_.cover({0, what.memory});
     // The next order that may begin; the client may have taken back earlier ones.
@@ -163,17 +163,17 @@ class HostAgent {
 
   void take(const MemoryWrite& what) LOCKSTEP_REQUIRES(mutex_) {
     const SharedRegion& region = mapped(what.place);
-    check(what.place, what.at, what.piece.size());
-    std::memcpy(region.get() + what.at, what.piece.data(), what.piece.size());
-    send(MemoryWritten{what.piece.size()});
+    check(what.place, what.at, what.chunk.size());
+    std::memcpy(region.get() + what.at, what.chunk.data(), what.chunk.size());
+    send(MemoryWritten{what.chunk.size()});
   }
 
   void take(const MemoryRead& what) LOCKSTEP_REQUIRES(mutex_) {
     const SharedRegion region = map(what.place);
     size_t at = 0;
-    in_pieces({region.get(), what.place.bytes}, [&](Bytes piece, bool last) {
-      const size_t bytes = piece.size();
-      send(MemoryPiece{what.place, at, std::move(piece), what.number, last});
+    in_chunks({region.get(), what.place.bytes}, [&](Bytes chunk, bool last) {
+      const size_t bytes = chunk.size();
+      send(MemoryChunk{what.place, at, std::move(chunk), what.number, last});
       at += bytes;
     });
   }
@@ -242,8 +242,8 @@ class HostAgent {
                                    std::to_string(decode<ReadyNote>(rest).diary);
           slot.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
         }
-        in_pieces(*message, [&](Bytes piece, bool last) {
-          send(SlotReport{place, last, std::move(piece)});
+        in_chunks(*message, [&](Bytes chunk, bool last) {
+          send(SlotReport{place, last, std::move(chunk)});
         });
       }
       if (slot.reports.took()) slot.head.bell.ring();
@@ -264,7 +264,7 @@ class HostAgent {
     for (auto& [place, w] : watched_) {
       const Bytes now = read_words(w.region.get(), w.place.bytes);
       if (now == w.sent) continue;
-      send(MemoryPiece{w.place, 0, now, 0, true});
+      send(MemoryChunk{w.place, 0, now, 0, true});
       w.sent = now;
     }
   }

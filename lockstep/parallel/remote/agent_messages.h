@@ -1,5 +1,5 @@
 // Messages between a pool and its remote agents. A slot is identified by its offset in the memory
-// that the agents mirror. Long content is sent in pieces.
+// that the agents mirror. Long content is sent in chunks.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@
 
 namespace lockstep::detail {
 
-constexpr size_t kPiece = size_t{1} << 20;
+constexpr size_t kChunk = size_t{1} << 20;
 constexpr size_t no_slot = ~size_t{0};
 // Bytes of a worker's reports (whole messages) that its agent sends ahead of those that the client
 // has taken. Beyond that a worker waits for a slow client, like the workers on the client's
 // machine.
-constexpr uint64_t kReportsAhead = 4 * kPiece;
+constexpr uint64_t kReportsAhead = 4 * kChunk;
 
 // ---- to a host ----
 
@@ -32,17 +32,17 @@ struct SlotHere {
   }
 };
 
-// A piece of an order.
+// A chunk of an order.
 struct SlotOrder {
   size_t slot = 0;
   bool last = true;
-  Bytes piece;
+  Bytes chunk;
   size_t memory = 0;   // size of the pool's memory; places in the order lie below it
   uint64_t order = 0;  // for a task: TaskOrder::order + 1
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(slot, last, piece, memory, order);
+    archive(slot, last, chunk, memory, order);
   }
 };
 
@@ -82,15 +82,15 @@ struct SlotKill {
 struct MemoryWrite {
   SharedPlace place;
   size_t at = 0;  // within the region
-  Bytes piece;
+  Bytes chunk;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, at, piece);
+    archive(place, at, chunk);
   }
 };
 
-// Answered by MemoryPieces with this number.
+// Answered by MemoryChunks with this number.
 struct MemoryRead {
   SharedPlace place;
   uint64_t number = 0;
@@ -162,11 +162,11 @@ struct SlotStarted {
 struct SlotReport {
   size_t slot = 0;
   bool last = true;
-  Bytes piece;
+  Bytes chunk;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(slot, last, piece);
+    archive(slot, last, chunk);
   }
 };
 
@@ -200,21 +200,21 @@ struct MemoryWritten {
   }
 };
 
-struct MemoryPiece {
+struct MemoryChunk {
   SharedPlace place;
   size_t at = 0;
-  Bytes piece;
+  Bytes chunk;
   uint64_t number = 0;  // of the MemoryRead; 0: of a watched region
   bool last = true;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, at, piece, number, last);
+    archive(place, at, chunk, number, last);
   }
 };
 
 using HostReport = std::variant<HostReady, SlotStarted, SlotReport, SlotTaken, SlotEnded,
-                                MemoryWritten, MemoryPiece>;
+                                MemoryWritten, MemoryChunk>;
 
 // Settings of a pool's remote agent.
 struct HostSetup {
@@ -231,12 +231,12 @@ struct HostSetup {
 // The remote agent's task: runs a pool's workers on this host until the client is gone.
 void serve_as_host(HostSetup setup);
 
-// Splits a message: calls use(piece, whether it is the last).
+// Splits a message: calls use(chunk, whether it is the last).
 template <class Use>
-void in_pieces(std::span<const std::byte> message, Use use) {
-  for (size_t at = 0; at == 0 || at < message.size(); at += kPiece) {
-    const auto piece = message.subspan(at, std::min(kPiece, message.size() - at));
-    use(Bytes(piece.begin(), piece.end()), at + kPiece >= message.size());
+void in_chunks(std::span<const std::byte> message, Use use) {
+  for (size_t at = 0; at == 0 || at < message.size(); at += kChunk) {
+    const auto chunk = message.subspan(at, std::min(kChunk, message.size() - at));
+    use(Bytes(chunk.begin(), chunk.end()), at + kChunk >= message.size());
   }
 }
 

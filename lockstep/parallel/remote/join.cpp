@@ -33,12 +33,12 @@ constexpr size_t kKeyCharacters = 40;
 
 std::string read_all_of(int descriptor, const std::string& path) {
   std::string text;
-  char piece[512];
+  char chunk[512];
   while (text.size() <= kMostKeyBytes) {
-    const ssize_t n = ::read(descriptor, piece, sizeof piece);
+    const ssize_t n = ::read(descriptor, chunk, sizeof chunk);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_key_file(path, std::strerror(errno));
-    text.append(piece, static_cast<size_t>(n));
+    text.append(chunk, static_cast<size_t>(n));
     // A starter leaves standard input open.
     if (n == 0 || text.find("\nend\n") != std::string::npos) break;
   }

@@ -139,7 +139,7 @@ bool RemoteHosts::pushed(int host, uint64_t number) const {
 
 bool RemoteHosts::pull(int host, uint64_t presence, const SharedPlace& place, double patience) {
   // Limits the memory and bandwidth that compete with other messages.
-  constexpr size_t kPart = 8 * kPiece;
+  constexpr size_t kPart = 8 * kChunk;
   for (size_t at = 0; at < place.bytes; at += kPart) {
     const SharedPlace part{place.offset + at, std::min(kPart, place.bytes - at)};
     if (!pull_each({{host, presence, part}}, patience)[0]) return false;

@@ -17,7 +17,7 @@ namespace lockstep::detail {
 namespace {
 
 // Bytes of regions that may be in transit to a host without acknowledgment.
-constexpr size_t kUnderWay = 16 * kPiece;
+constexpr size_t kUnderWay = 16 * kChunk;
 // Seconds for hosts that are started externally.
 constexpr double kJoinLimit = 600;
 // The first number of a worker on another host; the local supervisor's numbers lie below.
@@ -177,8 +177,8 @@ class HostLine {
           if (!begin(slot, order)) continue;
           number = order + 1;
         }
-        in_pieces(*message, [&, at = place, host = slot.host](Bytes piece, bool last) {
-          all.emplace_back(host, SlotOrder{at, last, std::move(piece), s_.memory.size(), number});
+        in_chunks(*message, [&, at = place, host = slot.host](Bytes chunk, bool last) {
+          all.emplace_back(host, SlotOrder{at, last, std::move(chunk), s_.memory.size(), number});
         });
       }
       if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.events.rung(place);
@@ -199,7 +199,7 @@ class HostLine {
     if (host.process == 0) host.waiting.clear();
     while (!host.waiting.empty()) {
       if (auto* const push = std::get_if<Push>(&host.waiting.front())) {
-        if (!send_piece(host, *push)) return host.sent - host.written >= kUnderWay;
+        if (!send_chunk(host, *push)) return host.sent - host.written >= kUnderWay;
         if (push->at < push->place.bytes) continue;
         host.pushes.emplace_back(push->number, host.sent);
       } else if (!processes_.send(host.process,
@@ -211,10 +211,10 @@ class HostLine {
     return true;
   }
 
-  bool send_piece(Host& host, Push& push) {
+  bool send_chunk(Host& host, Push& push) {
     if (host.sent - host.written >= kUnderWay) return false;
     if (!push.region) push.region = s_.memory.map(push.place);
-    const size_t bytes = std::min(kPiece, push.place.bytes - push.at);
+    const size_t bytes = std::min(kChunk, push.place.bytes - push.at);
     const std::byte* const from = push.region.get() + push.at;
     const HostOrder order = MemoryWrite{push.place, push.at, Bytes(from, from + bytes)};
     if (!processes_.send(host.process, encode(order))) return false;
@@ -367,8 +367,8 @@ class HostLine {
     const auto found = slots_.find(what.slot);
     if (found == slots_.end()) return;
     RemoteSlot& slot = found->second;
-    slot.report.insert(slot.report.end(), what.piece.begin(), what.piece.end());
-    slot.came += what.piece.size();
+    slot.report.insert(slot.report.end(), what.chunk.begin(), what.chunk.end());
+    slot.came += what.chunk.size();
     if (!what.last) return;
     slot.reports.push(slot.report);
     slot.report.clear();
@@ -405,15 +405,15 @@ class HostLine {
     }
   }
 
-  void take(Host& host, const MemoryPiece& what) {
+  void take(Host& host, const MemoryChunk& what) {
     // The pull was given up, or the region was forgotten meanwhile.
     if (what.number == 0 ? host.watched.count(what.place.offset) == 0 : !wanted(what.number))
       return;
     const SharedRegion region = s_.memory.map(what.place);
-    if (what.at > what.place.bytes || what.piece.size() > what.place.bytes - what.at) {
+    if (what.at > what.place.bytes || what.chunk.size() > what.place.bytes - what.at) {
       throw DataError("[host] bytes outside of a region");
     }
-    std::memcpy(region.get() + what.at, what.piece.data(), what.piece.size());
+    std::memcpy(region.get() + what.at, what.chunk.data(), what.chunk.size());
     if (what.number == 0 || !what.last) return;
     const MutexLock lock(s_.mutex);
     const auto pull = s_.pulls.find(what.number);

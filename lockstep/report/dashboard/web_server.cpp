@@ -336,10 +336,10 @@ void WebServer::State::make_room() {
 }
 
 void WebServer::State::read(Connection& c) {
-  char piece[16384];
+  char chunk[16384];
   while (c.socket) {
     const bool lingering = c.phase == Connection::Phase::lingering;
-    const ssize_t got = ::recv(c.socket.get(), piece, sizeof piece, 0);
+    const ssize_t got = ::recv(c.socket.get(), chunk, sizeof chunk, 0);
     if (got < 0 && would_block()) return;
     if (got <= 0) return c.socket.close();
     if (lingering) {
@@ -348,7 +348,7 @@ void WebServer::State::read(Connection& c) {
       continue;
     }
     const size_t before = c.text.size();
-    c.text.append(piece, static_cast<size_t>(got));
+    c.text.append(chunk, static_cast<size_t>(got));
     if (c.phase == Connection::Phase::head) {
       const size_t end = c.text.find("\r\n\r\n", before < 3 ? 0 : before - 3);
       if (end != std::string::npos && end + 4 <= kMostHead) {

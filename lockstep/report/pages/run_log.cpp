@@ -164,12 +164,12 @@ void RunLog::add(std::string_view text) {
   State& s = *state_;
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', begin)) {
-    const std::string_view piece = text.substr(begin, end - begin);
+    const std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     if (s.rest.empty()) {
-      s.line(piece);
+      s.line(line);
     } else {
-      s.rest += piece;
+      s.rest += line;
       s.line(s.rest);
       s.rest.clear();
     }

@@ -1,4 +1,4 @@
-// The log of a run (log.jsonl), read piece by piece while it grows, as columns for charts.
+// The log of a run (log.jsonl), read chunk by chunk while it grows, as columns for charts.
 #pragma once
 
 #include <cstdint>

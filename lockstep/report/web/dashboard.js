@@ -78,7 +78,7 @@
       element("a", {href: "/report?id=" + id, target: "_blank", rel: "noopener"}, "Report"), stop), head, progress));
     const live = element("div"), workerBox = element("div"), events = element("pre", {class: "log", tabindex: "0"});
     main.append(live);
-    let ended = data.state.status !== "running", pieces = null;
+    let ended = data.state.status !== "running", charts = null;
     function fill() {
       const now = runs.get(id) || {}, status = now.status || data.state.status, total = data.start?.iterations || now.iterations;
       const running = status === "running", share = total ? log.last / total : NaN;
@@ -104,9 +104,9 @@
       if (!running && !ended) { ended = true; setTimeout(() => { if (view?.watched === watched) show(); }, 1200); }  // confusion and predictions come at the end
     }
     if (ended) {
-      pieces = Lockstep.parts(live, data, log, name, curveChoices());
+      charts = Lockstep.parts(live, data, log, name, curveChoices());
     } else {
-      section(live, "Curves", node => { pieces = Lockstep.curves(node, log, name, curveChoices()); }, {id: "curves"});
+      section(live, "Curves", node => { charts = Lockstep.curves(node, log, name, curveChoices()); }, {id: "curves"});
       section(live, "Log", node => node.append(events));
     }
     section(live, "Workers", node => node.append(workerBox, stepTimes(log)));
@@ -114,11 +114,11 @@
     fill();
     let due = false;
     const watched = {[id]: log};
-    view = {watched, page: pieces, logOf: log, runs: fill, machine: fill, log() {
+    view = {watched, page: charts, logOf: log, runs: fill, machine: fill, log() {
       if (due) return;
       due = true;
-      setTimeout(() => { due = false; if (view?.watched !== watched) return; pieces?.update(); fill(); }, 300);
-    }, remove: () => pieces?.remove?.()};
+      setTimeout(() => { due = false; if (view?.watched !== watched) return; charts?.update(); fill(); }, 300);
+    }, remove: () => charts?.remove?.()};
     listen(watched);
   }
   function stepTimes(log) {

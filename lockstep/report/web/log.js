@@ -25,26 +25,26 @@
       this.elapsed = 0; this.seconds = 0; this.images = 0; this.iterations = 0; this.last = 0; this.position = 0; this.mark = "";
       this.perEpoch = iterationsPerEpoch;
     }
-    add(piece) {
-      const x = Array.isArray(piece.x) ? piece.x : piece.loss.map((_, i) => piece.x + i);
+    add(chunk) {
+      const x = Array.isArray(chunk.x) ? chunk.x : chunk.loss.map((_, i) => chunk.x + i);
       for (let i = 0; i < x.length; ++i) {
         this.x.push(x[i]);
-        this.loss.push(piece.loss[i]);
-        this.accuracy.push(piece.accuracy.length ? piece.accuracy[i] : null);
+        this.loss.push(chunk.loss[i]);
+        this.accuracy.push(chunk.accuracy.length ? chunk.accuracy[i] : null);
       }
-      for (const key of ["rate", "epochs", "times", "validations", "events"]) for (const one of piece[key] || []) {
+      for (const key of ["rate", "epochs", "times", "validations", "events"]) for (const one of chunk[key] || []) {
         // A stream that begins later tells the present rate and epoch again.
         if ((key === "rate" || key === "epochs") && this[key].at(-1)?.[1] === one[1]) continue;
         this[key].push(one);
       }
-      this.elapsed = piece.elapsed ?? this.elapsed;
-      this.seconds += piece.seconds; this.images += piece.images; this.iterations += piece.iterations;
-      this.recent = piece.seconds > 0 ? piece.images / piece.seconds : this.recent;
-      this.recentIterations = piece.seconds > 0 ? piece.iterations / piece.seconds : this.recentIterations;
-      this.last = piece.last || this.last;
-      this.workers = piece.workers ?? this.workers;
-      this.position = piece.position;
-      this.mark = piece.mark || "";
+      this.elapsed = chunk.elapsed ?? this.elapsed;
+      this.seconds += chunk.seconds; this.images += chunk.images; this.iterations += chunk.iterations;
+      this.recent = chunk.seconds > 0 ? chunk.images / chunk.seconds : this.recent;
+      this.recentIterations = chunk.seconds > 0 ? chunk.iterations / chunk.seconds : this.recentIterations;
+      this.last = chunk.last || this.last;
+      this.workers = chunk.workers ?? this.workers;
+      this.position = chunk.position;
+      this.mark = chunk.mark || "";
       return this;
     }
     classifies() { return this.accuracy.some(finite) || this.validations.some(v => finite(v.validation_accuracy)); }

@@ -39,32 +39,32 @@ Descriptor open_to_read(const std::string& path) {
   return file;
 }
 
-// Calls `take` with each piece of the file.
+// Calls `take` with each chunk of the file.
 template <class Take>
-void read_pieces(const std::string& path, int file, const Take& take) {
-  std::vector<char> piece(size_t{1} << 20);
+void read_chunks(const std::string& path, int file, const Take& take) {
+  std::vector<char> chunk(size_t{1} << 20);
   for (;;) {
-    const ssize_t count = ::read(file, piece.data(), piece.size());
+    const ssize_t count = ::read(file, chunk.data(), chunk.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_at("cannot read " + path, errno);
     if (count == 0) return;
-    take(std::string_view(piece.data(), static_cast<size_t>(count)));
+    take(std::string_view(chunk.data(), static_cast<size_t>(count)));
   }
 }
 
 std::string digest_of_file(const std::string& path) {
   Digester digester;
-  read_pieces(path, open_to_read(path).get(),
-              [&](std::string_view piece) { digester.bytes(piece.data(), piece.size()); });
+  read_chunks(path, open_to_read(path).get(),
+              [&](std::string_view chunk) { digester.bytes(chunk.data(), chunk.size()); });
   return digester.finish().to_string();
 }
 
-void write_piece(const std::string& path, int file, std::string_view piece) {
-  while (!piece.empty()) {
-    const ssize_t count = ::write(file, piece.data(), piece.size());
+void write_chunk(const std::string& path, int file, std::string_view chunk) {
+  while (!chunk.empty()) {
+    const ssize_t count = ::write(file, chunk.data(), chunk.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_at("cannot write " + path, errno);
-    piece.remove_prefix(static_cast<size_t>(count));
+    chunk.remove_prefix(static_cast<size_t>(count));
   }
 }
 
@@ -77,8 +77,8 @@ void copy_durably(const std::string& from, const std::string& to) {
   if (!target) fail_at("cannot make " + to, errno);
   try {
     if (::ioctl(target.get(), FICLONE, source.get()) != 0) {
-      read_pieces(from, source.get(),
-                  [&](std::string_view piece) { write_piece(to, target.get(), piece); });
+      read_chunks(from, source.get(),
+                  [&](std::string_view chunk) { write_chunk(to, target.get(), chunk); });
     }
     if (::fsync(target.get()) != 0) fail_at("cannot write " + to, errno);
   } catch (...) {

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 20;
+constexpr int64_t kChunk = int64_t{1} << 20;
 // Bytes that are compared: lines of a log differ in their times, also where two runs have the same
 // bits.
 constexpr int64_t kCompared = 512;
@@ -83,7 +83,7 @@ void GrowingLines::follow(const std::string& path,
     text = std::move(rest_);
     rest_.clear();
     const size_t before = text.size();
-    const auto size = static_cast<size_t>(std::min(left, kPiece));
+    const auto size = static_cast<size_t>(std::min(left, kChunk));
     text.resize(before + size);
     const ssize_t got = ::pread(file.get(), text.data() + before, size, read_);
     text.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));

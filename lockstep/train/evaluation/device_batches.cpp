@@ -18,7 +18,7 @@ struct DeviceBatches::Place {
         returned_there(allocate(of.returned_, of.network_.device())),
         recording(of.memory_, run.stream()),
         done(of.memory_) {
-    std::vector<kernels::CopyPiece> to_plan, from_plan;
+    std::vector<kernels::CopyChunk> to_plan, from_plan;
     const auto input = [&](const Part& part, size_t i) {
       to_plan.push_back({sent_there.as<std::byte>() + part.offset, run.input(static_cast<int>(i)),
                          static_cast<int64_t>(part.bytes)});
@@ -33,8 +33,8 @@ struct DeviceBatches::Place {
       input(of.wanted_, of.inputs_.size());
       output(1, of.losses_);
     }
-    inputs = PieceList(of.network_.device(), to_plan);
-    results = PieceList(of.network_.device(), from_plan);
+    inputs = ChunkList(of.network_.device(), to_plan);
+    results = ChunkList(of.network_.device(), from_plan);
     // Prediction uses no random numbers, but passes may read the step.
     const RandomContext step;
     of.memory_.copy_from_host(run.step(), &step, sizeof step, run.stream());
@@ -43,7 +43,7 @@ struct DeviceBatches::Place {
   PlanRun run;
   const Pinned sent, returned;              // memory of the host
   const Memory sent_there, returned_there;  // of the device
-  PieceList inputs, results;
+  ChunkList inputs, results;
   Recording recording;
   DeviceMark done;
 };

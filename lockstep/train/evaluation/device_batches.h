@@ -13,7 +13,7 @@
 #include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/plan/plan.h"
-#include "lockstep/train/programs/devices/piece_list.h"
+#include "lockstep/train/programs/devices/chunk_list.h"
 
 namespace lockstep {
 

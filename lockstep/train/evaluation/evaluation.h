@@ -86,10 +86,10 @@ struct GenerateOptions {
 // `token` is called with each one and returns whether to go on; it must not change the network.
 // The network sees the text, of a long prompt the last options.context tokens, from position 0 on.
 // When it has seen as many as that, or as position_embedding has positions, it goes on from the
-// last half of them. A network that runs piece by piece (Network::predict_and_update()) computes
-// each token once; others compute all that they see for each token. The results do not contain the
-// prompt. Throws InvalidArgument for a network that does not fit, a prompt without tokens or with
-// tokens outside the vocabulary, and options outside their ranges.
+// last half of them. A network that runs segment by segment (Network::predict_and_update())
+// computes each token once; others compute all that they see for each token. The results do not
+// contain the prompt. Throws InvalidArgument for a network that does not fit, a prompt without
+// tokens or with tokens outside the vocabulary, and options outside their ranges.
 std::vector<int32_t> generate(Network& network, std::span<const int32_t> prompt,
                               const GenerateOptions& options = {},
                               const std::function<bool(int32_t)>& token = {});

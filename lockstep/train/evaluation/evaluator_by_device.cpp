@@ -88,10 +88,10 @@ class EvaluatorByDevice final : public BatchEvaluator {
     void* const wanted = device_->wanted(place);
     batches_.clear_padding(to, wanted, observations.count);
     batches_.expect(observations);
-    const auto pieces = cut_into_shards(observations.count, kCopiedRows);
-    for_each_shard(pool_, static_cast<int64_t>(pieces.size()),
+    const auto row_ranges = cut_into_shards(observations.count, kCopiedRows);
+    for_each_shard(pool_, static_cast<int64_t>(row_ranges.size()),
                    [&](int64_t i, int thread, const ArithmeticMode&) {
-                     batches_.fill_rows(to, wanted, pieces[static_cast<size_t>(i)],
+                     batches_.fill_rows(to, wanted, row_ranges[static_cast<size_t>(i)],
                                         observations.first, thread);
                    });
   }

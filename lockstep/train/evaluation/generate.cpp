@@ -12,7 +12,7 @@
 #include "lockstep/engine/kernels/elementwise/double_functions.h"
 #include "lockstep/engine/kernels/interface/pass_threads.h"
 #include "lockstep/engine/nn/layers.h"
-#include "lockstep/engine/nn/predictions/pieces.h"
+#include "lockstep/engine/nn/predictions/segments.h"
 #include "lockstep/train/evaluation/evaluation.h"
 
 namespace lockstep {
@@ -82,11 +82,11 @@ class SeenText {
   SeenText(Network& network, std::span<const int32_t> prompt, int64_t context)
       : network_(network),
         fixed_(network),
-        pieces_(network),
+        segments_(network),
         text_(prompt.begin(), prompt.end()),
-        most_(network.most_steps_in_pieces()),
-        in_pieces_(most_ > 0) {
-    if (!in_pieces_) most_ = std::numeric_limits<int64_t>::max();
+        most_(network.most_steps_in_segments()),
+        in_segments_(most_ > 0) {
+    if (!in_segments_) most_ = std::numeric_limits<int64_t>::max();
     if (context > 0) most_ = std::min(most_, context);
     begin_ = ran_ = std::max<int64_t>(0, size() - most_);
   }
@@ -98,10 +98,10 @@ class SeenText {
       begin_ = ran_ = size() - (most_ + 1) / 2;
       network_.reset_state();
     }
-    if (!in_pieces_) return last_scores(network_.predict(tokens(begin_, size())));
-    // A long prompt in several pieces, so that the same plans serve prompts of all lengths.
-    for (; size() - ran_ > kPiece; ran_ += kPiece) {
-      network_.predict_and_update(tokens(ran_, ran_ + kPiece));
+    if (!in_segments_) return last_scores(network_.predict(tokens(begin_, size())));
+    // A long prompt in several segments, so that the same plans serve prompts of all lengths.
+    for (; size() - ran_ > kSegment; ran_ += kSegment) {
+      network_.predict_and_update(tokens(ran_, ran_ + kSegment));
     }
     const Tensor scores = network_.predict_and_update(tokens(ran_, size()));
     ran_ = size();
@@ -109,7 +109,7 @@ class SeenText {
   }
 
  private:
-  static constexpr int64_t kPiece = 64;
+  static constexpr int64_t kSegment = 64;
 
   int64_t size() const { return std::ssize(text_); }
   Tensor tokens(int64_t first, int64_t end) const {
@@ -120,10 +120,10 @@ class SeenText {
 
   Network& network_;
   const FixedParameters fixed_;
-  const OwnPieces pieces_;
+  const OwnSegments segments_;
   std::vector<int32_t> text_;
   int64_t most_;  // tokens that the network may see
-  const bool in_pieces_;
+  const bool in_segments_;
   int64_t begin_ = 0, ran_ = 0;  // the first token that it sees, and the first that it has not seen
 };
 

@@ -14,28 +14,29 @@
 namespace lockstep {
 namespace {
 
-// Two sequences in three pieces. The first one is a step short of them, the second one ends in the
-// second piece. No channel count of a layer can pass for a number of steps, because both kinds of
-// runs would then have it. What lies up to steps() - 1 steps back, or ahead, is in another piece.
+// Two sequences in three segments. The first one is a step short of them, the second one ends in
+// the second segment. No channel count of a layer can pass for a number of steps, because both
+// kinds of runs would then have it. What lies up to steps() - 1 steps back, or ahead, is in another
+// segment.
 struct Probe {
-  int64_t piece = 4;
+  int64_t segment = 4;
 
-  int64_t steps() const { return 3 * piece - 1; }
-  int64_t length(int64_t row) const { return row == 0 ? steps() : 2 * piece - 1; }
+  int64_t steps() const { return 3 * segment - 1; }
+  int64_t length(int64_t row) const { return row == 0 ? steps() : 2 * segment - 1; }
 };
-constexpr int64_t kProbeRows = 2, kProbePieces = 3;
+constexpr int64_t kProbeRows = 2, kProbeSegments = 3;
 constexpr uint64_t kProbeSeed = 49;
 
-// Pieces of the longest probe. A probe takes as long as some updates with as many steps, so the
-// trained pieces set its length up to a bound only; what a layer states counts further.
-constexpr int64_t kLeastLongPiece = 32, kMostTrainedPiece = 128, kMostStatedPiece = 4096;
+// Segments of the longest probe. A probe takes as long as some updates with as many steps, so the
+// trained segments set its length up to a bound only; what a layer states counts further.
+constexpr int64_t kLeastLongSegment = 32, kMostTrainedSegment = 128, kMostStatedSegment = 4096;
 
 int64_t whole_number(const nlohmann::ordered_json& layer, const char* field) {
   const auto found = layer.find(field);
   return found != layer.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
-// The piece of a probe in which all steps that one layer sees lie as far as its options say: the
+// The segment of a probe in which all steps that one layer sees lie as far as its options say: the
 // windows of filters, along steps that are left out between them.
 Probe long_probe(const Network& network, int64_t sequence_length) {
   int64_t reach = 0;
@@ -46,8 +47,8 @@ Probe long_probe(const Network& network, int64_t sequence_length) {
       reach = std::max(reach, (whole_number(layer, size) - 1) * apart);
     }
   }
-  const int64_t stated = std::min(reach / 2 + 1, kMostStatedPiece);
-  return {std::max({kLeastLongPiece, std::min(sequence_length, kMostTrainedPiece), stated})};
+  const int64_t stated = std::min(reach / 2 + 1, kMostStatedSegment);
+  return {std::max({kLeastLongSegment, std::min(sequence_length, kMostTrainedSegment), stated})};
 }
 
 // Without values: those of `network` may have only their sizes.
@@ -131,35 +132,36 @@ bool values_differ(float a, float b, float scale) {
   return !(std::fabs(a - b) <= 1e-3f * scale);
 }
 
-// Whether results for a piece are other than those of its steps in the whole sequence.
-bool piece_differs(const Probe& probe, const Tensor& whole, const Tensor& piece, int64_t first) {
-  const std::vector<float> a = whole.to_vector(), b = piece.to_vector();
+// Whether results for a segment are other than those of its steps in the whole sequence.
+bool segment_differs(const Probe& probe, const Tensor& whole, const Tensor& segment,
+                     int64_t first) {
+  const std::vector<float> a = whole.to_vector(), b = segment.to_vector();
   float scale = 1e-6f;
   for (const float value : a)
     scale = std::isfinite(value) ? std::max(scale, std::fabs(value)) : scale;
-  if (whole.shape() == piece.shape()) {  // not by step
+  if (whole.shape() == segment.shape()) {  // not by step
     for (size_t i = 0; i < a.size(); ++i) {
       if (values_differ(a[i], b[i], scale)) return true;
     }
     return false;
   }
   const Shape& x = whole.shape();
-  const Shape& y = piece.shape();
-  if (x.rank() < 2 || x.rank() != y.rank() || x[1] != probe.steps() || y[1] != probe.piece)
+  const Shape& y = segment.shape();
+  if (x.rank() < 2 || x.rank() != y.rank() || x[1] != probe.steps() || y[1] != probe.segment)
     return true;
   const int64_t each = x.elements() / (kProbeRows * probe.steps());
   for (int64_t row = 0; row < kProbeRows; ++row) {
-    const int64_t valid = std::clamp<int64_t>(probe.length(row) - first, 0, probe.piece);
+    const int64_t valid = std::clamp<int64_t>(probe.length(row) - first, 0, probe.segment);
     for (int64_t i = 0; i < valid * each; ++i) {
       const auto at = static_cast<size_t>((row * probe.steps() + first) * each + i);
-      const auto own = static_cast<size_t>(row * probe.piece * each + i);
+      const auto own = static_cast<size_t>(row * probe.segment * each + i);
       if (values_differ(a[at], b[own], scale)) return true;
     }
   }
   return false;
 }
 
-// The first layer whose results for the pieces differ from those for the whole sequence.
+// The first layer whose results for the segments differ from those for the whole sequence.
 std::string layer_that_differs(Network& network, const Probe& probe) {
   std::vector<std::string> names;
   for (const LayerNode& node : network.layers()) names.push_back(node.name);
@@ -171,10 +173,10 @@ std::string layer_that_differs(Network& network, const Probe& probe) {
   const std::vector<Tensor> whole = run(0, probe.steps());
   network.make_row_states(kProbeRows);
   std::set<std::string> others;
-  for (int64_t p = 0; p < kProbePieces; ++p) {
-    const std::vector<Tensor> piece = run(p * probe.piece, probe.piece);
+  for (int64_t p = 0; p < kProbeSegments; ++p) {
+    const std::vector<Tensor> segment = run(p * probe.segment, probe.segment);
     for (size_t k = 0; k < names.size(); ++k) {
-      if (piece_differs(probe, whole[k], piece[k], p * probe.piece)) others.insert(names[k]);
+      if (segment_differs(probe, whole[k], segment[k], p * probe.segment)) others.insert(names[k]);
     }
   }
   for (const LayerNode& node : network.layers()) {
@@ -187,7 +189,7 @@ std::string layer_that_differs(Network& network, const Probe& probe) {
 
 }  // namespace
 
-std::string layer_that_pieces_change(const Network& network, int64_t sequence_length) {
+std::string layer_that_segments_change(const Network& network, int64_t sequence_length) {
   const auto tried = [&](const Probe& probe) {
     Network copy = same_layers(network);
     disturb_values(copy);
@@ -195,20 +197,20 @@ std::string layer_that_pieces_change(const Network& network, int64_t sequence_le
   };
   // Most layers that cannot be cut show it at once, and some have a limit of steps.
   std::string layer;
-  for (Probe probe;; probe.piece /= 2) {
+  for (Probe probe;; probe.segment /= 2) {
     try {
       layer = tried(probe);
       break;
     } catch (const InvalidArgument&) {
-      if (probe.piece == 1) throw;
+      if (probe.segment == 1) throw;
     }
   }
   Probe longer = long_probe(network, sequence_length);
-  while (layer.empty() && longer.piece > Probe().piece) {
+  while (layer.empty() && longer.segment > Probe().segment) {
     try {
       return tried(longer);
     } catch (const Error&) {
-      longer.piece /= 2;
+      longer.segment /= 2;
     }
   }
   return layer;

@@ -5,7 +5,7 @@
 
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/kernels/backends/functions.h"
-#include "lockstep/engine/kernels/interface/shard_pieces.h"
+#include "lockstep/engine/kernels/interface/update_ranges.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/iteration/shard_executor.h"
@@ -16,8 +16,9 @@
 namespace lockstep {
 namespace {
 
-// Elements of a piece, unless a part of a packed copy has more. A piece takes some microseconds.
-constexpr int64_t kPiece = int64_t{1} << 14;
+// Elements of an update range, unless a part of a packed copy has more. An update range takes some
+// microseconds.
+constexpr int64_t kUpdateRange = int64_t{1} << 14;
 // Elements that are updated and hashed together, in the first cache.
 constexpr int64_t kStep = int64_t{1} << 11;
 
@@ -90,7 +91,7 @@ std::vector<int64_t> HostUpdater::parts() const {
 }
 
 // Large parameters first, the best order for sharing them among threads. A sum that has to be
-// converted is one piece, unless all are `converted` already.
+// converted is one update range, unless all are `converted` already.
 HostUpdater::Cut HostUpdater::cut(bool converted) const {
   const GradientSums& gradients = *gradients_;
   Cut cut;
@@ -99,12 +100,12 @@ HostUpdater::Cut HostUpdater::cut(bool converted) const {
   for (const int64_t part : cut.parts) cut.by_parts.push_back(part > 0);
   for (const size_t p : gradients.by_size()) {
     const auto count = static_cast<int64_t>(gradients.count(p));
-    // Pieces of whole parts.
+    // Update ranges of whole parts.
     const int64_t unit = std::max<int64_t>(cut.parts[p], 1);
     const bool divided = converted || !gradients.converts(p);
-    const int64_t most = divided ? (kPiece + unit - 1) / unit * unit : count;
+    const int64_t most = divided ? (kUpdateRange + unit - 1) / unit * unit : count;
     for (int64_t first = 0; first < count; first += most, ++cut.counts[p]) {
-      cut.pieces.push_back({p, {first, std::min(most, count - first)}});
+      cut.ranges.push_back({p, {first, std::min(most, count - first)}});
     }
   }
   return cut;
@@ -118,11 +119,11 @@ HostUpdater::Cut HostUpdater::cut(const UnfinishedSum& sum, std::vector<size_t>&
   std::vector<int64_t> elements(gradients.size(), 0);
   std::vector<bool> by_parts(gradients.size(), true);
   firsts.clear();
-  for (int64_t i = 0; i < sum.pieces(); ++i) {
-    firsts.push_back(cut.pieces.size());
+  for (int64_t i = 0; i < sum.update_ranges(); ++i) {
+    firsts.push_back(cut.ranges.size());
     for (const ParameterPart& part : sum.parts(i)) {
       const size_t p = part.parameter;
-      cut.pieces.push_back({p, part.elements});
+      cut.ranges.push_back({p, part.elements});
       ++cut.counts[p];
       elements[p] += part.elements.count;
       const int64_t unit = std::max<int64_t>(cut.parts[p], 1);
@@ -132,10 +133,10 @@ HostUpdater::Cut HostUpdater::cut(const UnfinishedSum& sum, std::vector<size_t>&
       }
     }
   }
-  firsts.push_back(cut.pieces.size());
+  firsts.push_back(cut.ranges.size());
   for (size_t p = 0; p < gradients.size(); ++p) {
     if (elements[p] != static_cast<int64_t>(gradients.count(p)) || gradients.converts(p)) {
-      throw InternalError("[training] the pieces of the sum do not cover " +
+      throw InternalError("[training] the update ranges of the sum do not cover " +
                           network_.parameters()[p].name);
     }
     cut.by_parts.push_back(cut.parts[p] > 0 && by_parts[p]);
@@ -190,21 +191,22 @@ void HostUpdater::update(size_t p, const IndexRange& elements, const float* sum,
   }
 }
 
-void HostUpdater::update(const Piece& piece, const UpdateScalars& scalars, bool converted,
+void HostUpdater::update(const UpdateRange& range, const UpdateScalars& scalars, bool converted,
                          int thread) {
   const ThreadTimer charge(profile_, thread);
   charge(&IterationAccounts::waiting);
   const GradientSums& gradients = *gradients_;
-  if (!converted && !frozen_[piece.parameter]) {
-    gradients.convert(piece.parameter);
+  if (!converted && !frozen_[range.parameter]) {
+    gradients.convert(range.parameter);
     charge(&IterationAccounts::layouts);
   }
-  update(piece.parameter, piece.elements, gradients.values(piece.parameter) + piece.elements.first,
+  update(range.parameter, range.elements, gradients.values(range.parameter) + range.elements.first,
          scalars, true, thread);
-  finish(piece, thread);
+  finish(range, thread);
 }
 
-// A row is hashed at once if it consists of whole blocks of the digest, otherwise with its piece.
+// A row is hashed at once if it consists of whole blocks of the digest, otherwise with its update
+// range.
 void HostUpdater::use(const ParameterBlock& block, const float* sum, int thread) {
   if (unchanged(block.parameter)) return;
   const bool whole = block.columns == block.stride;
@@ -225,12 +227,12 @@ void HostUpdater::use(const ParameterBlock& block, const float* sum, int thread)
   charge(&IterationAccounts::digests);
 }
 
-void HostUpdater::finish(const Piece& piece, int thread) {
+void HostUpdater::finish(const UpdateRange& range, int thread) {
   const ThreadTimer charge(profile_, thread);
-  const size_t p = piece.parameter;
+  const size_t p = range.parameter;
   Progress& progress = progress_[p];
   const auto number = static_cast<int>(p);
-  if (progress.by_parts) network_.packed().pack(number, piece.elements);
+  if (progress.by_parts) network_.packed().pack(number, range.elements);
   charge(&IterationAccounts::packing);
   if (progress.left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   if (!progress.by_parts) network_.packed().pack(number);
@@ -245,16 +247,16 @@ void HostUpdater::apply(const UpdateScalars& scalars, size_t) {
   std::vector<double> divisors;
   if (threshold_.wanted() && !threshold_.of_elements()) divisors = limit_gradients(observations);
   const bool converted = !divisors.empty();
-  Cut& pieces = cuts_[converted ? 1 : 0];
-  if (pieces.parts != parts()) pieces = cut(converted);
-  begin(pieces);
-  for_each_in_place(pool_, static_cast<int64_t>(pieces.pieces.size()), [&](int64_t i, int thread) {
+  Cut& current = cuts_[converted ? 1 : 0];
+  if (current.parts != parts()) current = cut(converted);
+  begin(current);
+  for_each_in_place(pool_, static_cast<int64_t>(current.ranges.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
-    const Piece& piece = pieces.pieces[static_cast<size_t>(i)];
-    if (unchanged(piece.parameter)) return;
+    const UpdateRange& range = current.ranges[static_cast<size_t>(i)];
+    if (unchanged(range.parameter)) return;
     UpdateScalars own = scalars;
-    own.observations = converted ? divisors[piece.parameter] : observations;
-    update(piece, own, converted, thread);
+    own.observations = converted ? divisors[range.parameter] : observations;
+    update(range, own, converted, thread);
     mode.check();
   });
   note_known();
@@ -266,15 +268,15 @@ bool HostUpdater::finishes_sums() const { return !threshold_.wanted() || thresho
 
 void HostUpdater::finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scalars) {
   find_frozen(scalars);
-  Cut& pieces = cut_of_unfinished_;
-  if (pieces.parts != parts()) pieces = cut(sum, firsts_);
-  begin(pieces);
+  Cut& current = cut_of_unfinished_;
+  if (current.parts != parts()) current = cut(sum, firsts_);
+  begin(current);
   scalars_ = scalars;
   scalars_.observations = scalars.observations * loss_scale_;
   sum.compute(*this, [&](int64_t i, int thread) {
     const auto at = static_cast<size_t>(i);
     for (size_t k = firsts_[at]; k < firsts_[at + 1]; ++k) {
-      if (!unchanged(pieces.pieces[k].parameter)) finish(pieces.pieces[k], thread);
+      if (!unchanged(current.ranges[k].parameter)) finish(current.ranges[k], thread);
     }
   });
   note_known();

@@ -1,6 +1,6 @@
-// Updates on the CPU in one pass over memory: threads divide pieces of all parameters. The
-// division, the threshold of elements, the solver, the packed copies and the digest of a piece
-// follow each other while its elements are in the cache.
+// Updates on the CPU in one pass over memory: threads divide update ranges of all parameters. The
+// division, the threshold of elements, the solver, the packed copies and the digest of an update
+// range follow each other while its elements are in the cache.
 #pragma once
 
 #include <atomic>
@@ -37,32 +37,33 @@ class HostUpdater final : public Updater, private GradientUser {
 
  private:
   // Elements of a parameter, for one thread.
-  struct Piece {
+  struct UpdateRange {
     size_t parameter = 0;
     IndexRange elements;
   };
   // A parameter's update.
   struct Progress {
     BlockDigest digest;
-    bool by_parts = false;         // its packed copies are made piece by piece
-    std::atomic<int64_t> left{0};  // pieces that are not finished
+    bool by_parts = false;         // its packed copies are made range by range
+    std::atomic<int64_t> left{0};  // update ranges that are not finished
   };
 
   // How all parameters are cut. Changes only when plans that are compiled later add packed copies.
   struct Cut {
-    std::vector<Piece> pieces;
-    std::vector<int64_t> counts;  // of pieces, by parameter
+    std::vector<UpdateRange> ranges;
+    std::vector<int64_t> counts;  // of update ranges, by parameter
     std::vector<int64_t> parts;   // elements of a part of the packed copies, by parameter; 0: none
-    std::vector<bool> by_parts;   // whether packed copies are made piece by piece
+    std::vector<bool> by_parts;   // whether packed copies are made range by range
   };
 
   std::vector<double> limit_gradients(double observations);
   std::vector<int64_t> parts() const;
   Cut cut(bool converted) const;
-  // `firsts`: the number of the first piece of each piece of the sum, then the number of all.
+  // `firsts`: the number of the first range here of each update range of the sum, then the number
+  // of all.
   Cut cut(const UnfinishedSum& sum, std::vector<size_t>& firsts) const;
   void begin(const Cut& cut);
-  void update(const Piece& piece, const UpdateScalars& scalars, bool converted, int thread);
+  void update(const UpdateRange& range, const UpdateScalars& scalars, bool converted, int thread);
   // `sum`: of these elements alone.
   void update(size_t parameter, const IndexRange& elements, const float* sum,
               const UpdateScalars& scalars, bool hashed, int thread);
@@ -75,8 +76,8 @@ class HostUpdater final : public Updater, private GradientUser {
   // After an update: digests and packed copies of frozen parameters stay valid.
   void note_known() { known_ = frozen_; }
   bool unchanged(size_t parameter) const { return frozen_[parameter] && known_[parameter]; }
-  // After the last element of a piece.
-  void finish(const Piece& piece, int thread);
+  // After the last element of an update range.
+  void finish(const UpdateRange& range, int thread);
 
   Network& network_;
   Solver& solver_;
@@ -90,7 +91,7 @@ class HostUpdater final : public Updater, private GradientUser {
   std::vector<bool> known_;            // by parameter: frozen since a digest of it was taken
   std::optional<GradientSums> gradients_;
   Cut cuts_[2];                    // by whether all sums are converted; made when needed
-  Cut cut_of_unfinished_;          // pieces as in an unfinished sum
+  Cut cut_of_unfinished_;          // update ranges as in an unfinished sum
   std::vector<size_t> firsts_;     // of it
   UpdateScalars scalars_;          // of an unfinished sum
   std::deque<Progress> progress_;  // by parameter

@@ -50,17 +50,17 @@ struct ShardIteration {
   int64_t observations() const { return shards.back().end(); }
 };
 
-// Pieces of a sum of gradients that are not computed yet.
+// Update ranges of a sum of gradients that are not computed yet.
 class UnfinishedSum {
  public:
   virtual ~UnfinishedSum() = default;
-  virtual int64_t pieces() const = 0;
-  // The elements of a piece, row-major. Each element belongs to one piece.
-  virtual std::vector<ParameterPart> parts(int64_t piece) const = 0;
-  // Threads give the sums of each piece to `user`, block by block. Then the same thread calls
-  // then(piece, thread). gradient_sum() is not written.
+  virtual int64_t update_ranges() const = 0;
+  // The elements of a range, row-major. Each element belongs to one range.
+  virtual std::vector<ParameterPart> parts(int64_t range) const = 0;
+  // Threads give the sums of each update range to `user`, block by block. Then the same thread
+  // calls then(range, thread). gradient_sum() is not written.
   virtual void compute(GradientUser& user,
-                       const std::function<void(int64_t piece, int thread)>& then) = 0;
+                       const std::function<void(int64_t range, int thread)>& then) = 0;
 };
 
 // One thread at a time.
@@ -97,9 +97,9 @@ class ShardExecutor {
   // Sets the shards that are computed one by one, while no other shard is under way. If the process
   // ends during such a computation, the shard is known to be the cause.
   void compute_alone(std::vector<ShardOfIteration> shards) { alone_ = std::move(shards); }
-  // Threads without a shard call `work(ahead)`, which does a small piece of other work and returns
-  // whether there was any. `ahead` is true while other threads have shards. Returns false if no
-  // thread would call it.
+  // Threads without a shard call `work(ahead)`, which does a small amount of other work and
+  // returns whether there was any. `ahead` is true while other threads have shards. Returns false
+  // if no thread would call it.
   virtual bool work_meanwhile(std::function<bool(bool ahead)> work) {
     (void)work;
     return false;
@@ -134,10 +134,11 @@ class ShardExecutor {
   size_t newest() const { return newest_; }
 
   // From now on the last part of the sum may be left to the caller of finish(), who then computes
-  // unfinished_sum() instead of reading gradient_sum(). So the caller can use each piece of the sum
-  // while it is in a cache, and without other members the sum is never written to memory.
+  // unfinished_sum() instead of reading gradient_sum(). So the caller can use each update range of
+  // the sum while it is in a cache, and without other members the sum is never written to memory.
   virtual void leave_sum_unfinished(bool leave) { (void)leave; }
-  // After finish(): the pieces that are left, until the next begin(); null if the sum is complete.
+  // After finish(): the update ranges that are left, until the next begin(); null if the sum is
+  // complete.
   virtual UnfinishedSum* unfinished_sum() { return nullptr; }
 
   // The sum over all shards of the iteration finished last, in memory of its device: the summed

@@ -35,7 +35,7 @@ GroupSumOptions ThreadExecutor::sum_options() const {
   if (program().bundled() && leaves_sum_ && options().deterministic) {
     sum.operand_bytes =
         program().bundled()->operand_bytes(cut_into_shards(most_rows(), options().shard_size));
-    sum.pieces = pieces();
+    sum.update_ranges = update_ranges();
   }
   return sum;
 }
@@ -166,7 +166,7 @@ bool ThreadExecutor::can_bundle(const ShardIteration& it, const IndexRange& shar
   return true;
 }
 
-bool ThreadExecutor::can_divide_pieces(const ShardIteration& it) const {
+bool ThreadExecutor::can_divide_update_ranges(const ShardIteration& it) const {
   const IndexRange all{0, static_cast<int64_t>(it.shards.size())};
   return leaves_sum_ && sum_->operands() != nullptr && can_bundle(it, all) &&
          program().bundled()->operand_bytes(it.shards) <= operand_bytes_;
@@ -187,7 +187,7 @@ void ThreadExecutor::set_bundles(const ShardIteration& it, const IndexRange& sha
     bundles_.subtrees.push_back({partial.leaves, reinterpret_cast<std::byte*>(partial.sum)});
   }
   bundles_.threads = pool_.size();
-  bundles_.operands = divides_pieces_ ? sum_->operands() : nullptr;
+  bundles_.operands = divides_update_ranges_ ? sum_->operands() : nullptr;
   bundles_.bundles.clear();
   if (it.own.count > 0) {
     bundles_.bundles = cut_into_bundles(it.own, bundles_.rows.front().count, threads());
@@ -217,18 +217,18 @@ bool ThreadExecutor::compute_bundles() {
     shards_by_worker_ = before;
     return false;
   }
-  unfinished_ = leaves_sum_ && (group().size() == 1 || divides_pieces_);
+  unfinished_ = leaves_sum_ && (group().size() == 1 || divides_update_ranges_);
   if (unfinished_) return true;
-  for_each_piece(pieces(),
-                 [&](int64_t piece, int thread) { program.add_gradients(piece, thread); });
+  for_each_range(update_ranges(),
+                 [&](int64_t range, int thread) { program.add_gradients(range, thread); });
   return true;
 }
 
-void ThreadExecutor::for_each_piece(
-    int64_t count, const std::function<void(int64_t i, int thread)>& compute_piece) {
+void ThreadExecutor::for_each_range(
+    int64_t count, const std::function<void(int64_t i, int thread)>& compute_range) {
   const auto body = [&](int64_t i, int thread) {
     const ArithmeticMode mode;
-    compute_piece(i, thread);
+    compute_range(i, thread);
     mode.check();
   };
   for_each_in_place(pool_, count, body,
@@ -236,106 +236,106 @@ void ThreadExecutor::for_each_piece(
 }
 
 void ThreadExecutor::compute(GradientUser& user,
-                             const std::function<void(int64_t piece, int thread)>& then) {
+                             const std::function<void(int64_t range, int thread)>& then) {
   unfinished_ = false;
-  if (divides_pieces_) return compute_shared(user, then);
+  if (divides_update_ranges_) return compute_shared(user, then);
   BundledProgram& program = *this->program().bundled();
-  for_each_piece(pieces(), [&](int64_t piece, int thread) {
-    program.use_gradients(piece, thread, user);
-    then(piece, thread);
+  for_each_range(update_ranges(), [&](int64_t range, int thread) {
+    program.use_gradients(range, thread, user);
+    then(range, thread);
   });
 }
 
-void ThreadExecutor::divide_pieces(const ShardIteration& it) {
+void ThreadExecutor::divide_update_ranges(const ShardIteration& it) {
   if (partition_ == it.partition) return;
   std::vector<int64_t> sizes, shares;
-  for (int64_t i = 0; i < pieces(); ++i) {
+  for (int64_t i = 0; i < update_ranges(); ++i) {
     sizes.push_back(0);
     for (const ParameterPart& part : parts(i)) sizes.back() += part.elements.count;
   }
   for (const IndexRange& shards : it.partition) shares.push_back(shards.count);
-  const std::vector<int> owners = lockstep::divide_pieces(sizes, shares);
-  own_pieces_.clear();
-  pieces_of_others_.clear();
-  for (int64_t i = 0; i < pieces(); ++i) {
+  const std::vector<int> owners = lockstep::divide_update_ranges(sizes, shares);
+  own_ranges_.clear();
+  ranges_of_others_.clear();
+  for (int64_t i = 0; i < update_ranges(); ++i) {
     const bool own = owners[static_cast<size_t>(i)] == group().rank();
-    (own ? own_pieces_ : pieces_of_others_).push_back(i);
+    (own ? own_ranges_ : ranges_of_others_).push_back(i);
   }
   partition_ = it.partition;
 }
 
-// The rows of a piece lie one after another in the sum.
+// The rows of an update range lie one after another in the sum.
 float* ThreadExecutor::shared_elements(const ParameterPart& part) const {
   const size_t offset = program().gradient_layout().entries[part.parameter].offset;
   return sum_->whole() + offset / sizeof(float) + part.elements.first;
 }
 
-void ThreadExecutor::fill_piece(int64_t piece) const {
-  for (const ParameterPart& part : parts(piece)) {
+void ThreadExecutor::fill_range(int64_t range) const {
+  for (const ParameterPart& part : parts(range)) {
     fill_with_poison(shared_elements(part),
                      static_cast<size_t>(part.elements.count) * sizeof(float));
   }
 }
 
-void ThreadExecutor::use_published(int64_t piece, GradientUser& user, int thread) {
-  for (const ParameterPart& part : parts(piece)) {
+void ThreadExecutor::use_published(int64_t range, GradientUser& user, int thread) {
+  for (const ParameterPart& part : parts(range)) {
     const IndexRange& e = part.elements;
     user.use({part.parameter, e.first, 1, e.count, e.count, e.count}, shared_elements(part),
              thread);
   }
 }
 
-// Each member computes its own pieces, and those of others that are not begun when its own are
-// done. Meanwhile it uses what others have published.
+// Each member computes its own update ranges, and those of others that are not begun when its own
+// are done. Meanwhile it uses what others have published.
 void ThreadExecutor::compute_shared(GradientUser& user,
-                                    const std::function<void(int64_t piece, int thread)>& then) {
+                                    const std::function<void(int64_t range, int thread)>& then) {
   BundledProgram& program = *this->program().bundled();
-  std::vector<std::atomic<bool>> used(static_cast<size_t>(pieces()));
-  std::atomic<size_t> next{0};  // of the pieces of others
-  const auto use = [&](int64_t piece, int thread) {
-    if (used[static_cast<size_t>(piece)].exchange(true)) return;
-    use_published(piece, user, thread);
-    then(piece, thread);
+  std::vector<std::atomic<bool>> used(static_cast<size_t>(update_ranges()));
+  std::atomic<size_t> next{0};  // of the update ranges of others
+  const auto use = [&](int64_t range, int thread) {
+    if (used[static_cast<size_t>(range)].exchange(true)) return;
+    use_published(range, user, thread);
+    then(range, thread);
   };
-  const auto compute = [&](int64_t piece, int thread) {
-    used[static_cast<size_t>(piece)] = true;
-    fail_point("piece", bundles_.iteration, piece);
-    program.use_gradients(piece, thread, user);
-    sum_->publish(piece);
-    then(piece, thread);
+  const auto compute = [&](int64_t range, int thread) {
+    used[static_cast<size_t>(range)] = true;
+    fail_point("update range", bundles_.iteration, range);
+    program.use_gradients(range, thread, user);
+    sum_->publish(range);
+    then(range, thread);
   };
-  // No other member writes the piece, unless it has lost this one.
-  const auto compute_claimed = [&](int64_t piece, int thread) {
-    if (poison() != Poison::none) fill_piece(piece);
-    compute(piece, thread);
+  // No other member writes the update range, unless it has lost this one.
+  const auto compute_claimed = [&](int64_t range, int thread) {
+    if (poison() != Poison::none) fill_range(range);
+    compute(range, thread);
   };
-  for_each_piece(static_cast<int64_t>(own_pieces_.size()), [&](int64_t i, int thread) {
-    const int64_t piece = own_pieces_[static_cast<size_t>(i)];
-    if (sum_->claim(piece)) compute_claimed(piece, thread);
-    for (size_t k = next; k < pieces_of_others_.size(); k = next) {
-      if (!sum_->published(pieces_of_others_[k])) break;
-      if (next.compare_exchange_strong(k, k + 1)) use(pieces_of_others_[k], thread);
+  for_each_range(static_cast<int64_t>(own_ranges_.size()), [&](int64_t i, int thread) {
+    const int64_t range = own_ranges_[static_cast<size_t>(i)];
+    if (sum_->claim(range)) compute_claimed(range, thread);
+    for (size_t k = next; k < ranges_of_others_.size(); k = next) {
+      if (!sum_->published(ranges_of_others_[k])) break;
+      if (next.compare_exchange_strong(k, k + 1)) use(ranges_of_others_[k], thread);
     }
   });
-  if (!own_pieces_.empty()) {
-    const auto others = static_cast<int64_t>(pieces_of_others_.size());
-    for_each_piece(others, [&](int64_t i, int thread) {
-      const int64_t piece = pieces_of_others_[static_cast<size_t>(others - 1 - i)];
-      if (sum_->claim(piece)) compute_claimed(piece, thread);
+  if (!own_ranges_.empty()) {
+    const auto others = static_cast<int64_t>(ranges_of_others_.size());
+    for_each_range(others, [&](int64_t i, int thread) {
+      const int64_t range = ranges_of_others_[static_cast<size_t>(others - 1 - i)];
+      if (sum_->claim(range)) compute_claimed(range, thread);
     });
   }
   ThreadTimer(profile_, 0)(&IterationAccounts::waiting);
   // This member has all operands and has begun to update. So it goes on without lost members.
   try {
-    sum_->finish_pieces(TimeLimit(limit()));
+    sum_->finish_update_ranges(TimeLimit(limit()));
   } catch (const WorkerLost&) {
     lost_ = std::current_exception();
   } catch (const Timeout&) {
     lost_ = std::current_exception();
   }
-  for_each_piece(pieces(), [&](int64_t piece, int thread) {
-    if (sum_->published(piece)) return use(piece, thread);
-    compute(piece, thread);
+  for_each_range(update_ranges(), [&](int64_t range, int thread) {
+    if (sum_->published(range)) return use(range, thread);
+    compute(range, thread);
   });
 }
 
@@ -345,11 +345,11 @@ void ThreadExecutor::add(ShardIteration& it) {
   unfinished_ = false;
   sum_->begin(static_cast<int64_t>(it.shards.size()), it.partition);
   const auto begun = std::chrono::steady_clock::now();
-  divides_pieces_ = can_divide_pieces(it);
+  divides_update_ranges_ = can_divide_update_ranges(it);
   const IndexRange shards =
-      divides_pieces_ ? IndexRange{0, static_cast<int64_t>(it.shards.size())} : it.own;
+      divides_update_ranges_ ? IndexRange{0, static_cast<int64_t>(it.shards.size())} : it.own;
   std::vector<GroupSum::Partial> partials;
-  if (divides_pieces_) {
+  if (divides_update_ranges_) {
     partials.push_back({shards, sum_->whole()});
   } else if (can_bundle(it, it.own)) {
     partials = sum_->partials();
@@ -367,8 +367,8 @@ void ThreadExecutor::add(ShardIteration& it) {
 }
 
 void ThreadExecutor::exchange(ShardIteration& it, const TimeLimit& limit) {
-  if (!divides_pieces_) return sum_->finish(limit);
-  divide_pieces(it);
+  if (!divides_update_ranges_) return sum_->finish(limit);
+  divide_update_ranges(it);
   sum_->exchange(limit);
 }
 

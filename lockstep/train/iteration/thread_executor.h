@@ -49,33 +49,33 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   // Whether these shards can be computed together. Checks, shards that are suspected, and tests
   // that change gradients need the gradients of each shard.
   bool can_bundle(const ShardIteration& it, const IndexRange& shards) const;
-  // Whether the members of a group divide the pieces of the gradients, not only the shards. All
-  // members decide alike.
-  bool can_divide_pieces(const ShardIteration& it) const;
+  // Whether the members of a group divide the update ranges of the gradients, not only the shards.
+  // All members decide alike.
+  bool can_divide_update_ranges(const ShardIteration& it) const;
   void set_bundles(const ShardIteration& it, const IndexRange& shards,
                    const std::vector<GroupSum::Partial>& partials);
   // Returns false if the shards must be computed one by one.
   bool compute_bundles();
-  // Chooses the pieces of this member.
-  void divide_pieces(const ShardIteration& it);
-  int64_t pieces() const override { return program().bundled()->gradient_pieces(); }
-  std::vector<ParameterPart> parts(int64_t piece) const override {
-    return program().bundled()->gradient_parts(piece);
+  // Chooses the update ranges of this member.
+  void divide_update_ranges(const ShardIteration& it);
+  int64_t update_ranges() const override { return program().bundled()->update_ranges(); }
+  std::vector<ParameterPart> parts(int64_t range) const override {
+    return program().bundled()->gradient_parts(range);
   }
   void compute(GradientUser& user,
-               const std::function<void(int64_t piece, int thread)>& then) override;
+               const std::function<void(int64_t range, int thread)>& then) override;
   // compute() of a member that shares the sum with others.
   void compute_shared(GradientUser& user,
-                      const std::function<void(int64_t piece, int thread)>& then);
-  // Where members share the sum: a part of a piece.
+                      const std::function<void(int64_t range, int thread)>& then);
+  // Where members share the sum: a part of an update range.
   float* shared_elements(const ParameterPart& part) const;
-  // In tests: fills the memory of a piece that this member is to compute.
-  void fill_piece(int64_t piece) const;
-  // Uses a piece that another member has computed.
-  void use_published(int64_t piece, GradientUser& user, int thread);
-  // Calls compute_piece(i, thread) for [0, count): pieces of the sum.
-  void for_each_piece(int64_t count,
-                      const std::function<void(int64_t i, int thread)>& compute_piece);
+  // In tests: fills the memory of an update range that this member is to compute.
+  void fill_range(int64_t range) const;
+  // Uses an update range that another member has computed.
+  void use_published(int64_t range, GradientUser& user, int thread);
+  // Calls compute_range(i, thread) for [0, count): update ranges of the sum.
+  void for_each_range(int64_t count,
+                      const std::function<void(int64_t i, int thread)>& compute_range);
   // Runs body(i) for [0, count). Shards that must be computed alone come last.
   void for_each(const ShardIteration& it, int64_t count, const Body& body);
   int threads() const;  // that compute shards
@@ -92,10 +92,10 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   std::unique_ptr<GroupSum> sum_;
   std::vector<std::chrono::steady_clock::time_point> ended_;  // shards, by thread
   bool leaves_sum_ = false, unfinished_ = false;
-  size_t operand_bytes_ = 0;           // that members share
-  bool divides_pieces_ = false;        // in this iteration
-  std::vector<IndexRange> partition_;  // that pieces are divided by
-  std::vector<int64_t> own_pieces_, pieces_of_others_;
+  size_t operand_bytes_ = 0;            // that members share
+  bool divides_update_ranges_ = false;  // in this iteration
+  std::vector<IndexRange> partition_;   // that update ranges are divided by
+  std::vector<int64_t> own_ranges_, ranges_of_others_;
   std::exception_ptr lost_;  // the failure of the group, after which this member has gone on alone
   ShardBundles bundles_;     // of the present iteration
   std::vector<std::byte> repeated_[2];  // summaries of repetitions

@@ -6,7 +6,7 @@
 #include "lockstep/engine/kernels/backends/functions.h"
 #include "lockstep/engine/kernels/loading.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
-#include "lockstep/train/programs/devices/piece_list.h"
+#include "lockstep/train/programs/devices/chunk_list.h"
 
 namespace lockstep {
 

@@ -92,33 +92,34 @@ void check_options(const std::string& solver, double learning_rate, double l2) {
   check_option(solver, "l2", l2, 0, kInfinite);
 }
 
-Tensor part_of(const Tensor& tensor, const Piece& piece) {
-  return Tensor::view(elements_of(tensor) + piece.first, {Shape{piece.count}, DType::f32, nullptr},
+Tensor part_of(const Tensor& tensor, const UpdateRange& range) {
+  return Tensor::view(elements_of(tensor) + range.first, {Shape{range.count}, DType::f32, nullptr},
                       nullptr, tensor.device());
 }
 
-void for_all_pieces(const std::vector<NamedTarget>& targets, ThreadPool* pool,
-                    const std::function<void(const UpdateTarget&, const Piece&)>& update) {
-  // Elements of a piece that one thread updates; takes a few microseconds.
+void for_all_update_ranges(
+    const std::vector<NamedTarget>& targets, ThreadPool* pool,
+    const std::function<void(const UpdateTarget&, const UpdateRange&)>& update) {
+  // Elements of an update range that one thread updates; takes a few microseconds.
   constexpr int64_t most = int64_t{1} << 14;
   const bool shared = pool && !targets.empty() && targets[0].target.value.device().is_cpu();
-  std::vector<Piece> pieces;
+  std::vector<UpdateRange> ranges;
   for (size_t p = 0; p < targets.size(); ++p) {
     const int64_t all = targets[p].target.value.shape().elements();
     const int64_t each = shared ? most : all;
     for (int64_t first = 0; first < all; first += each) {
-      pieces.push_back({p, first, std::min(each, all - first)});
+      ranges.push_back({p, first, std::min(each, all - first)});
     }
   }
   const auto body = [&](int64_t i, int) {
     const ArithmeticMode mode;
-    const Piece& piece = pieces[static_cast<size_t>(i)];
-    UpdateTarget part = targets[piece.array].target;
-    part.value = part_of(part.value, piece);
-    update(part, piece);
+    const UpdateRange& range = ranges[static_cast<size_t>(i)];
+    UpdateTarget part = targets[range.array].target;
+    part.value = part_of(part.value, range);
+    update(part, range);
     mode.check();
   };
-  const auto count = static_cast<int64_t>(pieces.size());
+  const auto count = static_cast<int64_t>(ranges.size());
   if (shared) {
     pool->for_each(count, body);
   } else {

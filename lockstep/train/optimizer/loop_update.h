@@ -41,7 +41,7 @@ void check_option(const std::string& solver, const char* field, double value, do
 // The same for the options that all solvers have.
 void check_options(const std::string& solver, double learning_rate, double l2);
 
-// The numbers of each array's update, which all pieces of the array use.
+// The numbers of each array's update, which all update ranges of the array use.
 template <class NumbersOf>
 auto numbers_of_all(const std::vector<NamedTarget>& targets, const NumbersOf& numbers_of) {
   const ArithmeticMode mode;
@@ -52,15 +52,16 @@ auto numbers_of_all(const std::vector<NamedTarget>& targets, const NumbersOf& nu
 }
 
 // A range of elements of one array.
-struct Piece {
+struct UpdateRange {
   size_t array = 0;
   int64_t first = 0, count = 0;
 };
-Tensor part_of(const Tensor& tensor, const Piece& piece);
+Tensor part_of(const Tensor& tensor, const UpdateRange& range);
 
-// Calls update(part, piece) for all pieces, where `part` is the piece's part of its target. `pool`
-// divides the pieces among threads; null: the calling thread.
-void for_all_pieces(const std::vector<NamedTarget>& targets, ThreadPool* pool,
-                    const std::function<void(const UpdateTarget&, const Piece&)>& update);
+// Calls update(part, update range) for all update ranges, where `part` is the update range's part
+// of its target. `pool` divides the update ranges among threads; null: the calling thread.
+void for_all_update_ranges(
+    const std::vector<NamedTarget>& targets, ThreadPool* pool,
+    const std::function<void(const UpdateTarget&, const UpdateRange&)>& update);
 
 }  // namespace lockstep

@@ -75,7 +75,7 @@ void try_updates(Device device, const TrainingOptions& options) {
   void* const queue = default_stream_of(device);
   functions.add(nullptr, nullptr, nullptr, 0, queue);
   functions.sum_leaves(nullptr, 0, nullptr, 0, queue);
-  functions.copy_pieces(nullptr, 0, queue);
+  functions.copy_chunks(nullptr, 0, queue);
   functions.parameter_digests({}, queue);
   if (const SolverInfo* solver = find_solver(options.solver.type))
     solver->try_kernels(functions, queue);

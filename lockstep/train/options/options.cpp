@@ -154,9 +154,10 @@ void TrainingOptions::visit(FieldVisitor& v) {
       {"all", "balanced"});
   visit_word(v, "last_mini_batch", data.last_mini_batch,
              "what to do with a last mini-batch that is not full", {"drop", "keep"});
-  v.integer_or("sequence_length", data.sequence_length, "longest",
-               "sequences: steps of the pieces into which they are cut, each an iteration, between "
-               "which layers with carry_state carry their states; or \"longest\": not cut");
+  v.integer_or(
+      "sequence_length", data.sequence_length, "longest",
+      "sequences: steps of the segments into which they are cut, each an iteration, between "
+      "which layers with carry_state carry their states; or \"longest\": not cut");
   v.integer("group_by_length", data.group_by_length,
             "sequences: mini-batches whose observations are sorted by length together, so that "
             "each has sequences of like lengths; 0: off",

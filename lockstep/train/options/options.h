@@ -164,9 +164,9 @@ struct DataOptions {
   Shuffle shuffle = Shuffle::every_epoch;
   Sampling sampling = Sampling::all;
   LastMiniBatch last_mini_batch = LastMiniBatch::drop;
-  // Sequences are cut into pieces of this many steps: each piece of a mini-batch is an iteration of
-  // its own, and layers with carry_state continue from piece to piece, row by row. 0 ("longest"):
-  // nothing is cut.
+  // Sequences are cut into segments of this many steps: each segment of a mini-batch is an
+  // iteration of its own, and layers with carry_state continue from segment to segment, row by row.
+  // 0 ("longest"): nothing is cut.
   int64_t sequence_length = 0;
   // The observations of this many mini-batches are sorted by length, so that each mini-batch has
   // sequences of like lengths; 0: off. Of order and lengths alone.

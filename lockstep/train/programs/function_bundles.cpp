@@ -131,38 +131,38 @@ size_t FunctionProgram::operand_bytes(std::span<const IndexRange> rows) {
   return bytes;
 }
 
-int64_t FunctionProgram::gradient_pieces() const {
-  int64_t pieces = 0;
-  for (const ShardSums& sums : bundled_loss_->sums) pieces += sums.pieces();
-  return pieces;
+int64_t FunctionProgram::update_ranges() const {
+  int64_t ranges = 0;
+  for (const ShardSums& sums : bundled_loss_->sums) ranges += sums.update_ranges();
+  return ranges;
 }
 
-std::pair<ShardSums*, int64_t> FunctionProgram::piece_of(int64_t piece) const {
+std::pair<ShardSums*, int64_t> FunctionProgram::update_range_of(int64_t range) const {
   for (ShardSums& sums : bundled_loss_->sums) {
-    if (piece < sums.pieces()) return {&sums, piece};
-    piece -= sums.pieces();
+    if (range < sums.update_ranges()) return {&sums, range};
+    range -= sums.update_ranges();
   }
-  throw InternalError("[sharded_value_and_gradient] a sum has no such piece");
+  throw InternalError("[sharded_value_and_gradient] a sum has no such update range");
 }
 
-void FunctionProgram::add_gradients(int64_t piece, int thread) {
+void FunctionProgram::add_gradients(int64_t range, int thread) {
   const ThreadTimer charge(profile_, thread);
   charge(&IterationAccounts::waiting);
-  const auto [sums, number] = piece_of(piece);
+  const auto [sums, number] = update_range_of(range);
   sums->add(number);
   charge(&IterationAccounts::sums);
 }
 
-void FunctionProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
+void FunctionProgram::use_gradients(int64_t range, int thread, GradientUser& user) {
   const ThreadTimer charge(profile_, thread);
   charge(&IterationAccounts::waiting);
-  const auto [sums, number] = piece_of(piece);
+  const auto [sums, number] = update_range_of(range);
   sums->compute(number, thread, user);
   charge(&IterationAccounts::sums);
 }
 
-std::vector<ParameterPart> FunctionProgram::gradient_parts(int64_t piece) const {
-  const auto [sums, number] = piece_of(piece);
+std::vector<ParameterPart> FunctionProgram::gradient_parts(int64_t range) const {
+  const auto [sums, number] = update_range_of(range);
   return sums->parts(number);
 }
 

@@ -142,7 +142,7 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   // After an iteration: the summaries of the shards of all members of the group.
   const std::vector<FunctionSummary>& summaries() const { return finished().summaries; }
   // Of an iteration that was computed in bundles: whether the loss depends on the parameter. Sums
-  // of others are 0, and no piece has them.
+  // of others are 0, and no update range has them.
   bool has_gradient(size_t parameter) const;
   // Throws Error naming the rows with a non-finite loss. `iteration` is for the message.
   void check_finite(int64_t iteration) const;
@@ -237,15 +237,15 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   bool is_branch(const Shard::State& s, const ForwardStatistics::Key& key) const;
   void keep_operands(Shard::State& s, const ForwardStatistics::Key& key, const PlanRun& run);
   void make_sums(int64_t rows);
-  std::pair<ShardSums*, int64_t> piece_of(int64_t piece) const;
+  std::pair<ShardSums*, int64_t> update_range_of(int64_t range) const;
   void prepare_bundles(const ShardBundles& work, int threads) override;
   void compute_bundle(size_t bundle, int thread) override;
   bool have_operands() override;
   size_t operand_bytes(std::span<const IndexRange> rows) override;
-  int64_t gradient_pieces() const override;
-  void add_gradients(int64_t piece, int thread) override;
-  void use_gradients(int64_t piece, int thread, GradientUser& user) override;
-  std::vector<ParameterPart> gradient_parts(int64_t piece) const override;
+  int64_t update_ranges() const override;
+  void add_gradients(int64_t range, int thread) override;
+  void use_gradients(int64_t range, int thread, GradientUser& user) override;
+  std::vector<ParameterPart> gradient_parts(int64_t range) const override;
   // Whether neither this function nor a loss of this type was tried before.
   bool is_new(const ShardLoss& loss) LOCKSTEP_EXCLUDES(mutex_);
   // Throws InvalidArgument if the loss of a row depends on other rows of the shard. Each function

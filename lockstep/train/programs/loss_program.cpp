@@ -213,21 +213,21 @@ void LossProgram::compute_bundle(size_t bundle, int thread) {
   if (profile_) profile_->profiler.charge(thread, keeping_account_);
 }
 
-void LossProgram::add_gradients(int64_t piece, int thread) {
+void LossProgram::add_gradients(int64_t range, int thread) {
   const ThreadTimer charge(profile_, thread);
   charge(&IterationAccounts::waiting);
   sums_used_.store(false, std::memory_order_relaxed);
-  sums_->add(piece);
-  if (profile_) profile_->profiler.charge(thread, sum_accounts_[sums_->sum_of(piece)]);
+  sums_->add(range);
+  if (profile_) profile_->profiler.charge(thread, sum_accounts_[sums_->sum_of(range)]);
 }
 
-void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
+void LossProgram::use_gradients(int64_t range, int thread, GradientUser& user) {
   const ThreadTimer charge(profile_, thread);
   charge(&IterationAccounts::waiting);
   sums_used_.store(true, std::memory_order_relaxed);
-  if (!profile_) return sums_->compute(piece, thread, user);
-  ChargingUser charging(user, profile_->profiler, sum_accounts_[sums_->sum_of(piece)]);
-  sums_->compute(piece, thread, charging);
+  if (!profile_) return sums_->compute(range, thread, user);
+  ChargingUser charging(user, profile_->profiler, sum_accounts_[sums_->sum_of(range)]);
+  sums_->compute(range, thread, charging);
 }
 
 PlanRun& LossProgram::run(ShapeRuns& of, const Task& task, ThreadTimer& charge) {
@@ -346,7 +346,7 @@ class TimingUser final : public GradientUser {
 
 }  // namespace
 
-// Times the pieces of sums over the rows that were kept last, as they were computed last.
+// Times the update ranges of sums over the rows that were kept last, as they were computed last.
 void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
   constexpr int kRepeats = 5;
   std::vector<PassTimes> times(static_cast<size_t>(pool.size()), PassTimes(sum_accounts_.size()));
@@ -355,7 +355,7 @@ void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
       const ArithmeticMode mode;
       PassTimes& own = times[static_cast<size_t>(thread)];
       own.begin();
-      for (int64_t i = thread; i < sums_->pieces(); i += pool.size()) {
+      for (int64_t i = thread; i < sums_->update_ranges(); i += pool.size()) {
         const size_t sum = sums_->sum_of(i);
         if (sums_used_) {  // each block is an entry of the account
           TimingUser user(own, sum);

@@ -137,11 +137,11 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void prepare_bundles(const ShardBundles& work, int threads) override;
   void compute_bundle(size_t bundle, int thread) override;
   size_t operand_bytes(std::span<const IndexRange> rows) override;
-  int64_t gradient_pieces() const override { return sums_->pieces(); }
-  void add_gradients(int64_t piece, int thread) override;
-  void use_gradients(int64_t piece, int thread, GradientUser& user) override;
-  std::vector<ParameterPart> gradient_parts(int64_t piece) const override {
-    return sums_->parts(piece);
+  int64_t update_ranges() const override { return sums_->update_ranges(); }
+  void add_gradients(int64_t range, int thread) override;
+  void use_gradients(int64_t range, int thread, GradientUser& user) override;
+  std::vector<ParameterPart> gradient_parts(int64_t range) const override {
+    return sums_->parts(range);
   }
 
   // The part of the plans that frozen layers compute; null: there is none.

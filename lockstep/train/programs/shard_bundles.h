@@ -29,8 +29,8 @@ struct ShardBundles {
   int threads = 1;                     // that compute gradients; numbers of threads are below it
   // Memory of operand_bytes() for what gradients are computed from, if members of a group share it.
   // The bundles are then those of this member, and the range is the whole mini-batch. Gradients of
-  // pieces can be computed when the bundles of all members are done. use_gradients() also writes
-  // the subtree's memory. Null: memory of the program.
+  // update ranges can be computed when the bundles of all members are done. use_gradients() also
+  // writes the subtree's memory. Null: memory of the program.
   std::byte* operands = nullptr;
 };
 
@@ -60,7 +60,7 @@ class GradientUser {
 
 // The part of a shard program that computes bundles. One thread calls prepare_bundles(); then
 // several threads call compute_bundle(), once for each bundle; when all bundles are done, several
-// threads call add_gradients() or use_gradients(), once for each piece.
+// threads call add_gradients() or use_gradients(), once for each update range.
 class BundledProgram {
  public:
   virtual ~BundledProgram() = default;
@@ -70,15 +70,15 @@ class BundledProgram {
   // When all bundles are done: whether gradients can be computed. Otherwise the shards must be
   // computed one by one.
   virtual bool have_operands() { return true; }
-  // Of shards with these rows, see ShardBundles. By one thread, and so before gradient_pieces().
+  // Of shards with these rows, see ShardBundles. By one thread, and so before update_ranges().
   virtual size_t operand_bytes(std::span<const IndexRange> rows) = 0;
-  virtual int64_t gradient_pieces() const = 0;
-  virtual void add_gradients(int64_t piece, int thread) = 0;
-  // Instead of add_gradients(), if the work has one subtree: gives each block of the piece to
-  // `user`. The subtree's memory is not written, except where members share it.
-  virtual void use_gradients(int64_t piece, int thread, GradientUser& user) = 0;
-  // What a piece writes. Each element belongs to one piece.
-  virtual std::vector<ParameterPart> gradient_parts(int64_t piece) const = 0;
+  virtual int64_t update_ranges() const = 0;
+  virtual void add_gradients(int64_t range, int thread) = 0;
+  // Instead of add_gradients(), if the work has one subtree: gives each block of the update range
+  // to `user`. The subtree's memory is not written, except where members share it.
+  virtual void use_gradients(int64_t range, int thread, GradientUser& user) = 0;
+  // What an update range writes. Each element belongs to one update range.
+  virtual std::vector<ParameterPart> gradient_parts(int64_t range) const = 0;
 };
 
 }  // namespace lockstep

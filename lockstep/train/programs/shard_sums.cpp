@@ -4,7 +4,7 @@
 
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/device/poison.h"
-#include "lockstep/engine/kernels/interface/shard_pieces.h"
+#include "lockstep/engine/kernels/interface/update_ranges.h"
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
@@ -24,7 +24,7 @@ void add_leaves(const IndexRange& node, std::span<const IndexRange> rows, int64_
   ++leaves.back().additions;
 }
 
-// A block of kUnitsOfPiece rows of this many columns fits in a second cache of 1 MiB with its
+// A block of kUnitsOfUpdateRange rows of this many columns fits in a second cache of 1 MiB with its
 // parameters and the solver's state. Smaller blocks were slower.
 constexpr int64_t kMostColumns = 4 * kernels::kBlockColumns;
 
@@ -33,7 +33,7 @@ constexpr int64_t kMostColumns = 4 * kernels::kBlockColumns;
 ShardSums::ShardSums(const std::vector<PlanShardSum>& sums, const GradientLayout& layout)
     : sums_(sums), layout_(layout), own_(sums.size()), kept_(sums.size()), roots_(sums.size()) {
   for (size_t s = 0; s < sums_.size(); ++s) {
-    for (int64_t i = 0; i < sums_[s].sum.pieces; ++i) pieces_.push_back({s, i});
+    for (int64_t i = 0; i < sums_[s].sum.update_ranges; ++i) ranges_.push_back({s, i});
   }
 }
 
@@ -80,7 +80,7 @@ void ShardSums::set_roots(size_t s, std::span<const ShardSubtree> subtrees) {
       const GradientLayout::Entry& entry = layout_.entries[static_cast<size_t>(p)];
       writes.push_back(subtrees[i].sum + entry.offset);
       // Other members may still read the sum before. What they share is filled elsewhere, see
-      // ThreadExecutor::fill_piece().
+      // ThreadExecutor::fill_range().
       if (poison() != Poison::none && !shared_) fill_with_poison(writes.back(), entry.spec.bytes());
     }
   }
@@ -90,17 +90,17 @@ void ShardSums::keep(const PlanRun& run, int64_t first) {
   for (size_t s = 0; s < sums_.size(); ++s) run.keep(s, first, leaves_, kept_[s]);
 }
 
-void ShardSums::add(int64_t piece) const {
-  const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
+void ShardSums::add(int64_t range) const {
+  const auto& [s, number] = ranges_[static_cast<size_t>(range)];
   const kernels::SumOverShards& sum = sums_[s].sum;
-  sum.add(kept_[s], leaves_, roots_[s], {.piece = number, .columns = {0, sum.columns}});
+  sum.add(kept_[s], leaves_, roots_[s], {.update_range = number, .columns = {0, sum.columns}});
 }
 
 const kernels::ShardRoot& ShardSums::own_block(int thread, size_t results, int64_t columns) {
   ThreadBlock& own = blocks_[static_cast<size_t>(thread)];
   const size_t offset =
-      round_up(static_cast<size_t>(kernels::kUnitsOfPiece * columns) * sizeof(float));
-  const size_t bytes = offset + kernels::kUnitsOfPiece * sizeof(float);
+      round_up(static_cast<size_t>(kernels::kUnitsOfUpdateRange * columns) * sizeof(float));
+  const size_t bytes = offset + kernels::kUnitsOfUpdateRange * sizeof(float);
   if (own.memory.bytes() < bytes) own.memory = allocate(bytes);
   if (poison() != Poison::none) fill_with_poison(own.memory.data(), own.memory.bytes());
   own.root.writes.clear();
@@ -110,10 +110,10 @@ const kernels::ShardRoot& ShardSums::own_block(int thread, size_t results, int64
   return own.root;
 }
 
-void ShardSums::compute(int64_t piece, int thread, GradientUser& user) {
-  const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
+void ShardSums::compute(int64_t range, int thread, GradientUser& user) {
+  const auto& [s, number] = ranges_[static_cast<size_t>(range)];
   const kernels::SumOverShards& sum = sums_[s].sum;
-  const std::vector<ParameterPart> parts = this->parts(piece);
+  const std::vector<ParameterPart> parts = this->parts(range);
   const IndexRange& first = parts.front().elements;
   const int64_t rows = first.count / std::max<int64_t>(sum.columns, 1);
   const int64_t most = std::min(sum.columns, kMostColumns);
@@ -144,14 +144,14 @@ void ShardSums::compute(int64_t piece, int thread, GradientUser& user) {
   } while (column < sum.columns);
 }
 
-std::vector<ParameterPart> ShardSums::parts(int64_t piece) const {
-  const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
+std::vector<ParameterPart> ShardSums::parts(int64_t range) const {
+  const auto& [s, number] = ranges_[static_cast<size_t>(range)];
   std::vector<ParameterPart> parts;
   for (size_t i = 0; i < sums_[s].parameters.size(); ++i) {
     const auto parameter = static_cast<size_t>(sums_[s].parameters[i]);
     const Shape& shape = layout_.entries[parameter].spec.shape;
-    parts.push_back(
-        {parameter, kernels::elements_of_piece(shape[0], shape.elements() / shape[0], number)});
+    parts.push_back({parameter, kernels::elements_of_update_range(
+                                    shape[0], shape.elements() / shape[0], number)});
   }
   return parts;
 }

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 // One thread calls begin(). Several threads call keep() for different rows, and later add() for
-// different pieces.
+// different update ranges.
 class ShardSums {
  public:
   // All plans of a program have equal sums. `layout` must stay valid.
@@ -24,17 +24,17 @@ class ShardSums {
   size_t operand_bytes(std::span<const IndexRange> rows) const;
   // Keeps the operands of a run whose rows begin with row `first` of the member.
   void keep(const PlanRun& run, int64_t first);
-  int64_t pieces() const { return static_cast<int64_t>(pieces_.size()); }
-  // Number of the sum that a piece belongs to.
-  size_t sum_of(int64_t piece) const { return pieces_[static_cast<size_t>(piece)].sum; }
-  void add(int64_t piece) const;
-  // Same, if the work has one subtree: gives each block of the piece to `user`. Each thread has
-  // memory of its own for it, except where members share the subtree's memory.
-  void compute(int64_t piece, int thread, GradientUser& user);
-  std::vector<ParameterPart> parts(int64_t piece) const;
+  int64_t update_ranges() const { return static_cast<int64_t>(ranges_.size()); }
+  // Number of the sum that an update range belongs to.
+  size_t sum_of(int64_t range) const { return ranges_[static_cast<size_t>(range)].sum; }
+  void add(int64_t range) const;
+  // Same, if the work has one subtree: gives each block of the update range to `user`. Each thread
+  // has memory of its own for it, except where members share the subtree's memory.
+  void compute(int64_t range, int thread, GradientUser& user);
+  std::vector<ParameterPart> parts(int64_t range) const;
 
  private:
-  struct Piece {
+  struct UpdateRange {
     size_t sum = 0;
     int64_t number = 0;
   };
@@ -52,7 +52,7 @@ class ShardSums {
 
   const std::vector<PlanShardSum> sums_;
   const GradientLayout& layout_;
-  std::vector<Piece> pieces_;
+  std::vector<UpdateRange> ranges_;
   std::vector<Memory> own_;                 // by sum
   std::vector<std::byte*> kept_;            // operands, by sum
   std::vector<kernels::ShardLeaf> leaves_;  // the fixed tree over the shards, as kernels take it

@@ -52,25 +52,25 @@ bool all_finite(const float* values, size_t count) {
 // Returns the index of the first tensor that is not finite; the number of tensors if all are.
 size_t find_on_cpu(const std::vector<Named>& all, ThreadPool& pool) {
   constexpr size_t most = size_t{1} << 16;
-  struct Piece {
+  struct ValueRange {
     size_t tensor;
     const float* values;
     size_t count;
   };
-  std::vector<Piece> pieces;
+  std::vector<ValueRange> ranges;
   for (size_t i = 0; i < all.size(); ++i) {
     const auto count = static_cast<size_t>(all[i].values.shape().elements());
     const float* const values = all[i].values.data<float>();
     for (size_t first = 0; first < count; first += most) {
-      pieces.push_back({i, values + first, std::min(most, count - first)});
+      ranges.push_back({i, values + first, std::min(most, count - first)});
     }
   }
   std::atomic<size_t> first{all.size()};
-  pool.for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
-    const Piece& piece = pieces[static_cast<size_t>(i)];
-    if (all_finite(piece.values, piece.count)) return;
+  pool.for_each(static_cast<int64_t>(ranges.size()), [&](int64_t i, int) {
+    const ValueRange& range = ranges[static_cast<size_t>(i)];
+    if (all_finite(range.values, range.count)) return;
     size_t known = first.load();
-    while (piece.tensor < known && !first.compare_exchange_weak(known, piece.tensor)) {
+    while (range.tensor < known && !first.compare_exchange_weak(known, range.tensor)) {
     }
   });
   return first.load();

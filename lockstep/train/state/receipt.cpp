@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kPiece = size_t{1} << 20;         // bytes that are written at a time
+constexpr size_t kWrittenChunk = size_t{1} << 20;  // bytes that are written at a time
 constexpr size_t kLongestLine = size_t{16} << 20;  // of a log; a longer one is damage
 
 // Selects the lines of a log up to an iteration. Omits invalid JSON (left by a crash), lines of
@@ -62,7 +62,7 @@ class LogUpTo {
     if (!of_iteration) return;
     kept_ += events_;
     events_.clear();
-    write(kPiece);
+    write(kWrittenChunk);
   }
   void write(size_t least) {
     if (kept_.size() <= least) return;
@@ -82,8 +82,8 @@ void cut_log(FileSystem& files, const std::string& path, const TrainingStart& st
   write_atomically(files, path, [&](WritableFile& file) {
     if (!any) return;
     LogUpTo lines(start, file);
-    files.read_in_pieces(path, [&](std::span<const std::byte> piece) {
-      lines.add({reinterpret_cast<const char*>(piece.data()), piece.size()});
+    files.read_in_chunks(path, [&](std::span<const std::byte> chunk) {
+      lines.add({reinterpret_cast<const char*>(chunk.data()), chunk.size()});
     });
     lines.finish();
   });

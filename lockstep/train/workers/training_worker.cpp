@@ -161,7 +161,7 @@ class TrainingWorker {
                       .member_bytes = sum.member_bytes,
                       .operand_bytes = sum.operand_bytes,
                       .most_leaves = sum.most_leaves,
-                      .pieces = sum.pieces};
+                      .update_ranges = sum.update_ranges};
     for (const auto& e : numerics_fingerprint(network.device()))
       ready.fingerprint.emplace_back(e.name, e.value);
     send(ready);

@@ -223,12 +223,12 @@ struct ReadyReport {
   Digest names;  // of the data: classes, names, labels
   std::vector<std::pair<std::string, std::string>> fingerprint;
   uint64_t sum_count = 0, leaf_bytes = 0, member_bytes = 0, operand_bytes = 0;
-  int64_t most_leaves = 0, pieces = 0;
+  int64_t most_leaves = 0, update_ranges = 0;
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(names, fingerprint, sum_count, leaf_bytes, member_bytes, operand_bytes, most_leaves,
-            pieces);
+            update_ranges);
   }
 };
 

@@ -11,7 +11,7 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
-#include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/shapes/copy_chunks.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
@@ -187,16 +187,16 @@ TEST(CudaUpdates, ParameterDigests) {
   cuda::parameter_digests({}, nullptr);
 }
 
-// Pieces of all alignments and lengths; bytes beside them stay.
-TEST(CudaUpdates, CopyOfPieces) {
+// Chunks of all alignments and lengths; bytes beside them stay.
+TEST(CudaUpdates, CopyOfChunks) {
   std::vector<uint8_t> from(70000), result(from.size(), 7), expected = result;
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 37 % 251);
-  std::vector<CopyPiece> pieces;
+  std::vector<CopyChunk> chunks;
   const auto add = [&](size_t source, size_t to, size_t bytes) {
-    pieces.push_back({from.data() + source, result.data() + to, static_cast<int64_t>(bytes)});
+    chunks.push_back({from.data() + source, result.data() + to, static_cast<int64_t>(bytes)});
     std::memcpy(expected.data() + to, from.data() + source, bytes);
   };
-  add(64, 128, static_cast<size_t>(kCopyPiece));
+  add(64, 128, static_cast<size_t>(kCopyChunk));
   add(20000, 30000, 1000);
   add(20004, 40000, 4004);
   add(3, 50001, 777);
@@ -204,13 +204,13 @@ TEST(CudaUpdates, CopyOfPieces) {
   for (const auto order : {emulation::Order::backwards, emulation::Order::forwards}) {
     emulation::set_order(order);
     std::fill(result.begin(), result.end(), uint8_t{7});
-    cuda::copy_pieces(pieces.data(), static_cast<int64_t>(pieces.size()), nullptr);
+    cuda::copy_chunks(chunks.data(), static_cast<int64_t>(chunks.size()), nullptr);
     EXPECT_EQ(result, expected);
   }
   std::fill(result.begin(), result.end(), uint8_t{7});
-  cpu_table().copy_pieces(pieces.data(), static_cast<int64_t>(pieces.size()), nullptr);
+  cpu_table().copy_chunks(chunks.data(), static_cast<int64_t>(chunks.size()), nullptr);
   EXPECT_EQ(result, expected);
-  cuda::copy_pieces(nullptr, 0, nullptr);
+  cuda::copy_chunks(nullptr, 0, nullptr);
 }
 
 // The bytes are the CPU's: maps of all kinds, odd image sizes, more images than threads of a block.

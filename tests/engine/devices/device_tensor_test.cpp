@@ -112,21 +112,21 @@ TEST(DeviceTensor, OtherLayoutsBecomeRowMajor) {
 TEST(DeviceMemory, OfTheProcessorIsCountedWhenAnotherThreadReleasesIt) {
   release_cached_memory();
   const AllocatorStatistics before = allocator_statistics();
-  std::vector<Memory> pieces;
+  std::vector<Memory> blocks;
   for (const size_t bytes : {size_t{100}, size_t{5000}, size_t{1} << 20}) {
-    pieces.push_back(allocate(bytes));
+    blocks.push_back(allocate(bytes));
   }
   EXPECT_GE(allocator_statistics().in_use, before.in_use + (size_t{1} << 20) + 5100);
-  std::thread([&] { pieces.clear(); }).join();
+  std::thread([&] { blocks.clear(); }).join();
   EXPECT_EQ(allocator_statistics().in_use, before.in_use);
   EXPECT_GE(allocator_statistics().cached, (size_t{1} << 20) + 5100);
   release_cached_memory();
   EXPECT_EQ(allocator_statistics().cached, 0u);
 }
 
-// Neighboring threads have different shares for small pieces, so that they do not wait for each
+// Neighboring threads have different shares for small blocks, so that they do not wait for each
 // other (16 shares).
-TEST(DeviceMemory, ThreadsKeepSmallPiecesForThemselves) {
+TEST(DeviceMemory, ThreadsKeepSmallBlocksForThemselves) {
   release_cached_memory();
   std::set<const void*> there;
   for (int i = 0; i < 2; ++i) std::thread([&] { there.insert(allocate(1000).data()); }).join();
@@ -158,7 +158,7 @@ TEST(DeviceMemory, IsKeptForReuseByDeviceAndGivenBack) {
   EXPECT_EQ(fake.used(), 0u);
 }
 
-TEST(DeviceMemory, LargePiecesAreNotRoundedUpFar) {
+TEST(DeviceMemory, LargeBlocksAreNotRoundedUpFar) {
   const FakeDevice fake;
   constexpr size_t bytes = (size_t{70} << 20) + 1;
   const Memory memory = allocate(bytes, fake);

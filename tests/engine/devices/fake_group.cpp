@@ -20,12 +20,12 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using Progress = DeviceGroup::Progress;
 
-// Messages are sent in pieces.
+// Messages are sent in chunks.
 struct Head {
   int32_t from = 0;
   bool last = false;  // a message without data reports that its sender is present
 };
-constexpr size_t kPiece = 32 << 10;
+constexpr size_t kChunk = 32 << 10;
 
 struct Place {
   explicit Place(const std::string& name) {
@@ -46,7 +46,7 @@ struct Ways {
     const Place& own = places[static_cast<size_t>(rank)];
     if (bind(line.get(), own.get(), own.bytes) != 0) throw Error("[fake] the rank is taken");
     for (int i = 0; i < n; ++i) {
-      if (i != rank) outbox.push_back({i, piece({rank, false}, {})});
+      if (i != rank) outbox.push_back({i, chunk({rank, false}, {})});
     }
   }
 
@@ -56,7 +56,7 @@ struct Ways {
     std::deque<Bytes> messages;
   };
 
-  static Bytes piece(const Head& head, std::span<const std::byte> content) {
+  static Bytes chunk(const Head& head, std::span<const std::byte> content) {
     Bytes all(sizeof head + content.size());
     std::memcpy(all.data(), &head, sizeof head);
     if (!content.empty()) std::memcpy(all.data() + sizeof head, content.data(), content.size());
@@ -65,9 +65,9 @@ struct Ways {
 
   void say(const DeviceTransfer& t) {
     const std::span content(static_cast<const std::byte*>(t.data), t.bytes);
-    for (size_t at = 0; at < t.bytes; at += kPiece) {
-      const auto part = content.subspan(at, std::min(kPiece, t.bytes - at));
-      outbox.push_back({t.rank, piece({rank, at + kPiece >= t.bytes}, part)});
+    for (size_t at = 0; at < t.bytes; at += kChunk) {
+      const auto part = content.subspan(at, std::min(kChunk, t.bytes - at));
+      outbox.push_back({t.rank, chunk({rank, at + kChunk >= t.bytes}, part)});
     }
   }
 
@@ -85,7 +85,7 @@ struct Ways {
       if (sent < 0) break;
       outbox.pop_front();
     }
-    Bytes buffer(sizeof(Head) + kPiece);
+    Bytes buffer(sizeof(Head) + kChunk);
     for (;;) {
       const ssize_t n = recv(line.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
       if (n < static_cast<ssize_t>(sizeof(Head))) return;

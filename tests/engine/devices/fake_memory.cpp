@@ -68,9 +68,9 @@ void* FakeMemory::allocate(size_t bytes) {
 void FakeMemory::release(void* data) noexcept {
   std::lock_guard lock(mutex_);
   finish(nullptr);
-  auto* const piece = static_cast<std::byte*>(data);
-  used -= sizes_[piece];
-  spare_[sizes_[piece]].push_back(piece);
+  auto* const block = static_cast<std::byte*>(data);
+  used -= sizes_[block];
+  spare_[sizes_[block]].push_back(block);
 }
 
 void* FakeMemory::allocate_pinned(size_t bytes) {

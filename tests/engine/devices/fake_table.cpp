@@ -12,7 +12,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/loading.h"
-#include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/shapes/copy_chunks.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "tests/engine/devices/fake_memory.h"

@@ -227,10 +227,10 @@ TEST(Analyze, FollowsLayersThatAreAdded) {
   EXPECT_EQ(copy.analyze().size(), network.analyze().size());
   copy.add(convolution(0), "wrong");
   EXPECT_GT(copy.analyze().size(), network.analyze().size());
-  Network pieces({sequence_input({.channels = 3}), lstm({.units = 2})});
-  EXPECT_GT(pieces.most_steps_in_pieces(), 0);
-  pieces.add(lstm({.units = 2, .bidirectional = true}));
-  EXPECT_EQ(pieces.most_steps_in_pieces(), 0);
+  Network segments({sequence_input({.channels = 3}), lstm({.units = 2})});
+  EXPECT_GT(segments.most_steps_in_segments(), 0);
+  segments.add(lstm({.units = 2, .bidirectional = true}));
+  EXPECT_EQ(segments.most_steps_in_segments(), 0);
 }
 
 // A layer that shares parameters may run before their owner.

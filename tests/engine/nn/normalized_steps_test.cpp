@@ -193,19 +193,20 @@ TEST(NormalizedSteps, PredictionsUseTheMovingStatistics) {
   }
 }
 
-TEST(NormalizedSteps, PiecesAreThoseOfTheWhole) {
+TEST(NormalizedSteps, SegmentsAreThoseOfTheWhole) {
   Network network{sequence_input({.channels = kChannels, .normalization = "none"}),
                   lstm({.units = 4}), batch_normalization(), relu()};
   network.initialize(1);
   const Tensor x = sequences(8, 0);
   network.forward({x}, {.training = true});
   const Tensor whole = network.predict(x);
-  std::vector<Tensor> pieces;
+  std::vector<Tensor> segments;
   for (const int64_t first : {0, 3, 4}) {
     const int64_t end = first == 0 ? 3 : first == 3 ? 4 : 8;
-    pieces.push_back(network.predict_and_update(ops::slice(x, {{}, {first, end}}).to_row_major()));
+    segments.push_back(
+        network.predict_and_update(ops::slice(x, {{}, {first, end}}).to_row_major()));
   }
-  EXPECT_EQ(ops::concat(pieces, 1).to_vector(), whole.to_vector());
+  EXPECT_EQ(ops::concat(segments, 1).to_vector(), whole.to_vector());
 }
 
 TEST(NormalizedSteps, OneStepIsRefusedAndNoneChangesNothing) {

@@ -90,8 +90,8 @@ TEST(SequenceLayers, TakeSequencesOfOneLength) {
   EXPECT_EQ(ops::permute_dims(z, {0, 2, 1}).to_vector(), y.to_vector());
 }
 
-// A sequence in two pieces is the sequence in one.
-TEST(SequenceLayers, CarryTheirStatesFromPieceToPiece) {
+// A sequence in two segments is the sequence in one.
+TEST(SequenceLayers, CarryTheirStatesFromSegmentToSegment) {
   const Tensor x = some({2, 6, 3});
   for (int kind = 0; kind < 3; ++kind) {
     const auto layer = [&](bool carry) {
@@ -100,13 +100,13 @@ TEST(SequenceLayers, CarryTheirStatesFromPieceToPiece) {
                          : rnn({.units = 4, .carry_state = carry, .activation = "relu"});
     };
     Network whole = of({three_channels(), layer(false)});
-    Network pieces = of({three_channels(), layer(true)});
-    pieces.make_row_states(2);
+    Network segments = of({three_channels(), layer(true)});
+    segments.make_row_states(2);
     const Tensor y = whole.forward({x});
     const auto part = [&](int64_t first) {
       return ops::slice(x, {{}, {first, first + 3}}).to_row_major();
     };
-    const Tensor first = pieces.forward({part(0)}), second = pieces.forward({part(3)});
+    const Tensor first = segments.forward({part(0)}), second = segments.forward({part(3)});
     EXPECT_EQ(ops::concat({first, second}, 1).to_vector(), y.to_vector()) << kind;
   }
   Network both = of({three_channels(), relu()});

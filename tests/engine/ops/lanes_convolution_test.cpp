@@ -212,7 +212,7 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
              {{16, 3, 20, 21}, 5},
              {{32, 18, 33, 9}, 35},
              {{16, 2, 3, 257}, 3},
-             // Several parts of vectors of channels, and pieces of filters for each.
+             // Several parts of vectors of channels, and register tiles of filters for each.
              {{16, 50, 4, 5}, 13},
              {{16, 130, 5, 4}, 9},
              // Rows of less than a vector of pairs, of one and a half, and of more.

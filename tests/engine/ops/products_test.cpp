@@ -22,7 +22,7 @@
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
 #include "lockstep/engine/kernels/interface/pass_threads.h"
-#include "lockstep/engine/kernels/interface/shard_pieces.h"
+#include "lockstep/engine/kernels/interface/update_ranges.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
 #include "tests/engine/ops/only_target.h"
 
@@ -434,8 +434,8 @@ void expect_tree_of_leaves(const Problem& problem) {
   std::vector<Values> results(tree.roots.size(), Values(tree.roots[0].size() + 1, 7));
   std::vector<ShardRoot> roots;
   for (Values& result : results) roots.push_back({{result.data(), result.data() + weights}});
-  for (int64_t piece = 0; piece < sum.pieces; ++piece) {
-    sum.add(kept.data(), tree.leaves, roots, {.piece = piece, .columns = {0, sum.columns}});
+  for (int64_t range = 0; range < sum.update_ranges; ++range) {
+    sum.add(kept.data(), tree.leaves, roots, {.update_range = range, .columns = {0, sum.columns}});
   }
   for (size_t r = 0; r < results.size(); ++r) {
     Values wanted = tree.roots[r];
@@ -473,7 +473,7 @@ TYPED_TEST(SumOverShards, IsTheTreeOfLeavesOnEveryInstructionSet) {
 TYPED_TEST(SumOverShards, BlocksOfColumnsHaveTheBitsOfTheWhole) {
   using T = TypeParam;
   const WeightsGradient p{.inputs = 2 * kernels::kBlockColumns + 37,
-                          .units = kernels::kUnitsOfPiece + 5,
+                          .units = kernels::kUnitsOfUpdateRange + 5,
                           .bias = true,
                           .dtype = DTypeOf<T>::value};
   constexpr int64_t kRows = 6;
@@ -492,12 +492,12 @@ TYPED_TEST(SumOverShards, BlocksOfColumnsHaveTheBitsOfTheWhole) {
     sum.keep(reads, {0, kRows}, leaves, kept.data());
     Values whole(static_cast<size_t>((p.inputs + 1) * p.units));
     const ShardRoot root{{whole.data(), whole.data() + p.inputs * p.units}};
-    for (int64_t i = 0; i < sum.pieces; ++i) {
-      sum.add(kept.data(), leaves, {&root, 1}, {.piece = i, .columns = {0, sum.columns}});
+    for (int64_t i = 0; i < sum.update_ranges; ++i) {
+      sum.add(kept.data(), leaves, {&root, 1}, {.update_range = i, .columns = {0, sum.columns}});
     }
-    for (int64_t i = 0; i < sum.pieces; ++i) {
-      const int64_t first = i * kernels::kUnitsOfPiece;
-      const int64_t units = std::min(kernels::kUnitsOfPiece, p.units - first);
+    for (int64_t i = 0; i < sum.update_ranges; ++i) {
+      const int64_t first = i * kernels::kUnitsOfUpdateRange;
+      const int64_t units = std::min(kernels::kUnitsOfUpdateRange, p.units - first);
       for (int64_t column = 0; column < p.inputs; column += kernels::kBlockColumns) {
         const int64_t columns = std::min(kernels::kBlockColumns, p.inputs - column);
         Values block(static_cast<size_t>(units * columns + 1), 7),

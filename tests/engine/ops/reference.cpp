@@ -288,7 +288,7 @@ namespace {
 
 // Calls visit(part, index in the part, index in the whole).
 template <class Visit>
-void pieces(const std::vector<Array>& parts, int axis, Visit visit) {
+void each_part(const std::vector<Array>& parts, int axis, Visit visit) {
   int64_t total = 0;
   for (const Array& part : parts) total += part.dim(axis);
   int64_t inner = 1;
@@ -312,13 +312,13 @@ Array concatenation(const std::vector<Array>& parts, int axis) {
   std::vector<int64_t> dims = parts[0].dims;
   for (size_t k = 1; k < parts.size(); ++k) dims[static_cast<size_t>(axis)] += parts[k].dim(axis);
   Array y(dims);
-  pieces(parts, axis, [&](size_t k, int64_t from, int64_t to) { y[to] = parts[k][from]; });
+  each_part(parts, axis, [&](size_t k, int64_t from, int64_t to) { y[to] = parts[k][from]; });
   return y;
 }
 
 std::vector<Array> concatenation_diff(const std::vector<Array>& parts, int axis, const Array& dy) {
   std::vector<Array> d = parts;
-  pieces(parts, axis, [&](size_t k, int64_t from, int64_t to) { d[k][from] = dy[to]; });
+  each_part(parts, axis, [&](size_t k, int64_t from, int64_t to) { d[k][from] = dy[to]; });
   return d;
 }
 

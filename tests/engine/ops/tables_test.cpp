@@ -24,7 +24,7 @@
 #include "lockstep/engine/kernels/reductions/products_of_others.h"
 #include "lockstep/engine/kernels/reductions/reduce.h"
 #include "lockstep/engine/kernels/shapes/arange.h"
-#include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/shapes/copy_chunks.h"
 #include "lockstep/engine/kernels/shapes/scatter_add.h"
 #include "lockstep/engine/kernels/shapes/strided_copy.h"
 #include "lockstep/engine/kernels/shapes/take.h"
@@ -125,13 +125,13 @@ void check_iteration(Device device) {
   }
   note_support(device, "sum_leaves");
 
-  const std::vector<kernels::CopyPiece> pieces{{there[1].raw(), there[2].raw(), 4 * count - 3}};
-  const Tensor piece_list = bytes_on(device, pieces);
-  table.copy_pieces(static_cast<const kernels::CopyPiece*>(piece_list.raw()), 1, stream);
+  const std::vector<kernels::CopyChunk> chunks{{there[1].raw(), there[2].raw(), 4 * count - 3}};
+  const Tensor chunk_list = bytes_on(device, chunks);
+  table.copy_chunks(static_cast<const kernels::CopyChunk*>(chunk_list.raw()), 1, stream);
   const Tensor copied = there[2].to({});
   EXPECT_EQ(0, std::memcmp(copied.raw(), leaves[1].raw(), 4 * count - 3));
   EXPECT_EQ(copied.data<float>()[count - 1] == leaves[1].data<float>()[count - 1], false);
-  note_support(device, "copy_pieces");
+  note_support(device, "copy_chunks");
 
   const auto at = [&](size_t j) { return static_cast<float*>(there[j].raw()); };
   const std::vector<kernels::ParameterArrays> arrays{{at(3), at(4), nullptr, nullptr, count},
@@ -379,7 +379,7 @@ kernels::Table counting_table(Device device) {
 constexpr const char* functions[] = {
     "reorder",    "accumulate",        "zero",        "sgdm",           "adam",
     "rmsprop",    "sgdm_of_all",       "adam_of_all", "rmsprop_of_all", "add",
-    "sum_leaves", "parameter_digests", "copy_pieces", "block_squares",  "limit",
+    "sum_leaves", "parameter_digests", "copy_chunks", "block_squares",  "limit",
     "divide",     "augment_images"};
 
 TEST_P(Tables, EveryKernelIsExercisedAndSupported) {

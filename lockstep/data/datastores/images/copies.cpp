@@ -42,8 +42,8 @@ std::optional<Digest> digest_of_sample(const std::string& path, uint64_t size) {
 std::optional<Digest> digest_of_file(const std::string& path) {
   try {
     Digester digester;
-    local_files().read_in_pieces(path, [&](std::span<const std::byte> piece) {
-      digester.bytes(piece.data(), piece.size());
+    local_files().read_in_chunks(path, [&](std::span<const std::byte> chunk) {
+      digester.bytes(chunk.data(), chunk.size());
     });
     return digester.finish();
   } catch (const FileError&) {

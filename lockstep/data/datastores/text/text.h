@@ -103,7 +103,7 @@ TokensPtr open_token_file(const std::string& path);
 // Whether a file is one of tokens by its name: .npy, .bin or .tokens.
 bool is_token_file(std::string_view path);
 
-// Writes the tokens that `next` returns, piece by piece, until it returns none: 2 bytes each if the
+// Writes the tokens that `next` returns, chunk by chunk, until it returns none: 2 bytes each if the
 // vocabulary has at most 65,536 tokens, otherwise 4. Throws InvalidArgument for a token outside the
 // vocabulary, FileError; then the file is as it was before.
 void write_token_file(const std::string& path, int64_t vocabulary_size,

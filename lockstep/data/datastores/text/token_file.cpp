@@ -174,8 +174,8 @@ class MappedTokens final : public Tokens {
 // Calls `line` for each line of a file, its line break included.
 void for_each_line(const std::string& path, const std::function<void(std::string_view)>& line) {
   std::string rest;
-  local_files().read_in_pieces(path, [&](std::span<const std::byte> piece) {
-    std::string_view text(reinterpret_cast<const char*>(piece.data()), piece.size());
+  local_files().read_in_chunks(path, [&](std::span<const std::byte> chunk) {
+    std::string_view text(reinterpret_cast<const char*>(chunk.data()), chunk.size());
     for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
       rest += text.substr(0, end + 1);
       line(rest);

@@ -44,8 +44,8 @@
   /* Digests of all parameters with their solver state; see solvers/parameter_digests.h. */        \
   FUNCTION(parameter_digests, void, (const ParameterDigests&, void* stream),                       \
            wide, required, both)                                                                   \
-  /* Copies many pieces of the back end's memory at once; see shapes/copy_pieces.h. */             \
-  FUNCTION(copy_pieces, void, (const CopyPiece* pieces, int64_t count, void* stream),              \
+  /* Copies many chunks of the back end's memory at once; see shapes/copy_chunks.h. */             \
+  FUNCTION(copy_chunks, void, (const CopyChunk* chunks, int64_t count, void* stream),              \
            wide, required, both)                                                                   \
   /* Gradient clipping; see solvers/gradient_threshold.h. */                                       \
   FUNCTION(block_squares, void, (const float* x, size_t count, double* sums, void* stream),        \
@@ -66,7 +66,7 @@ template <class Update>
 struct Updates;
 struct AugmentImages;
 struct ParameterDigests;
-struct CopyPiece;
+struct CopyChunk;
 
 // The functions are thread-safe.
 struct Functions {

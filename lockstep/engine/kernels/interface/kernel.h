@@ -92,9 +92,9 @@ struct ShardRoot {
   std::vector<void*> writes;
 };
 
-// Which part of the results of a SumOverShards to write: some columns of one of its pieces.
+// Which part of the results of a SumOverShards to write: some columns of one of its update ranges.
 struct ShardBlock {
-  int64_t piece = 0;
+  int64_t update_range = 0;
   // Of the first result's rows, whose dimensions after 0 are one. Begins at a multiple of
   // kBlockColumns. The other results are written with column 0.
   IndexRange columns = {};
@@ -107,9 +107,9 @@ struct ShardBlock {
 };
 
 // The gradients of parameters, summed over shards by the fixed tree without a copy for each shard.
-// Every shard's rows are kept first; then threads divide the pieces of the sum. The bits are those
-// of the pass for each shard, added by the tree. Functions are thread-safe for different rows and
-// pieces.
+// Every shard's rows are kept first; then threads divide the update ranges of the sum. The bits are
+// those of the pass for each shard, added by the tree. Functions are thread-safe for different rows
+// and update ranges.
 struct SumOverShards {
   // Memory for the kept rows of all leaves, aligned to cache lines.
   std::function<size_t(std::span<const ShardLeaf> leaves)> kept_bytes;
@@ -122,7 +122,7 @@ struct SumOverShards {
   std::function<void(const void* kept, std::span<const ShardLeaf> leaves,
                      std::span<const ShardRoot> roots, const ShardBlock& block)>
       add;
-  int64_t pieces = 0;
+  int64_t update_ranges = 0;
   int64_t columns = 0;  // of a row of the first result
 
   bool defined() const { return static_cast<bool>(add); }

@@ -22,7 +22,7 @@ class NoRoom : public Error {
   using Error::Error;
 };
 
-// An array of a piece of work, in the device's memory.
+// An array that work uses, in the device's memory.
 struct Array {
   enum class Role : uint8_t {
     operand,  // read; must stay unchanged

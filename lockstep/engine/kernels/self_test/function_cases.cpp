@@ -10,7 +10,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/self_test/case_list.h"
-#include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/shapes/copy_chunks.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
@@ -371,25 +371,25 @@ void add_sums_of_leaves(std::vector<TestCase>& to) {
 }
 
 // Copies in units of 16, 4 and 1 bytes, with adjacent bytes that stay.
-void add_copies_of_pieces(std::vector<TestCase>& to) {
+void add_copies_of_chunks(std::vector<TestCase>& to) {
   constexpr size_t bytes = 70000;
-  struct Piece {
+  struct Chunk {
     size_t from, to, bytes;
   };
-  static constexpr Piece pieces[] = {
-      {64, 128, kCopyPiece}, {20000, 30000, 1000}, {20004, 40000, 4004}, {3, 50001, 777}};
+  static constexpr Chunk chunks[] = {
+      {64, 128, kCopyChunk}, {20000, 30000, 1000}, {20004, 40000, 4004}, {3, 50001, 777}};
   add_function(
-      to, "copy_pieces", "pieces of all alignments",
+      to, "copy_chunks", "chunks of all alignments",
       [=] {
         const auto numbers = [](uint64_t key) { return floats(bytes / sizeof(float), key); };
         return std::vector<Array>{
             operand("source", numbers(1), numbers(2)),
             updated("result", numbers(3), numbers(4)),
-            {.name = "pieces",
-             .bytes = std::size(pieces) * sizeof(CopyPiece),
+            {.name = "chunks",
+             .bytes = std::size(chunks) * sizeof(CopyChunk),
              .make = [](const std::vector<void*>& at) {
-               std::vector<CopyPiece> list;
-               for (const Piece& p : pieces) {
+               std::vector<CopyChunk> list;
+               for (const Chunk& p : chunks) {
                  list.push_back({static_cast<const std::byte*>(at[0]) + p.from,
                                  static_cast<std::byte*>(at[1]) + p.to,
                                  static_cast<int64_t>(p.bytes)});
@@ -398,7 +398,7 @@ void add_copies_of_pieces(std::vector<TestCase>& to) {
              }}};
       },
       [](const Table& t, const std::vector<void*>& at, void* stream) {
-        t.copy_pieces(static_cast<const CopyPiece*>(at[2]), std::size(pieces), stream);
+        t.copy_chunks(static_cast<const CopyChunk*>(at[2]), std::size(chunks), stream);
       });
 }
 
@@ -469,7 +469,7 @@ std::vector<TestCase> function_cases(const Table& table) {
   add_sums_and_limits(cases);
   add_augmentation(cases);
   add_sums_of_leaves(cases);
-  add_copies_of_pieces(cases);
+  add_copies_of_chunks(cases);
   add_digests(cases);
   return cases;
 }

@@ -43,7 +43,7 @@ struct PositionEmbedding : PositionEmbeddingOptions {
                             "raise `positions`, or cut the sequences");
     }
     Value at = ops::arange(x, 0, static_cast<double>(steps));
-    if (layer.in_pieces()) {
+    if (layer.in_segments()) {
       layer.limit_steps(positions);
       at = ops::expand_dims(ops::astype(layer.earlier_steps(), DType::f32), 1) + at;
     }
@@ -99,10 +99,10 @@ Value attended(LayerBuilder& layer, const std::string& type, const Value& x, con
   const Value all = dense(layer, prefix + "in", x, 3 * channels, o.bias);
   std::vector<Value> parts = ops::split(all, 3, 2);
   Value key_lengths = lengths;
-  if (layer.in_pieces()) {
+  if (layer.in_segments()) {
     if (!o.causal) {
-      throw InvalidArgument("[" + type + "] needs later steps than those of a piece",
-                            "causal = true has a result in each piece; predict() takes whole "
+      throw InvalidArgument("[" + type + "] needs later steps than those of a segment",
+                            "causal = true has a result in each segment; predict() takes whole "
                             "sequences");
     }
     parts[1] = layer.with_earlier_steps(prefix + "keys", parts[1]);
@@ -113,7 +113,7 @@ Value attended(LayerBuilder& layer, const std::string& type, const Value& x, con
   const Value y = ops::attention(parts[0], parts[1], parts[2], key_lengths, lengths,
                                  {.heads = o.heads,
                                   .causal = o.causal,
-                                  .from_end = layer.in_pieces(),
+                                  .from_end = layer.in_segments(),
                                   .dropout = layer.training() ? o.dropout : 0,
                                   .layer = key_from_text(layer.name() + prefix)});
   return dense(layer, prefix + "out", y, channels, o.bias);

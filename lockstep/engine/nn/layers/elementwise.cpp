@@ -73,7 +73,7 @@ LayerPtr make_activation(Options options) {
 struct Dropout : DropoutOptions {
   static constexpr bool kTakesSequences = true;  // numbers of elements do not depend on padding
   Value build(LayerBuilder& layer, Value x) const {
-    layer.in_pieces();  // steps do not depend on others
+    layer.in_segments();  // steps do not depend on others
     if (!layer.training()) return x;
     return ops::dropout(x, probability, key_from_text(layer.name()));
   }
@@ -82,7 +82,7 @@ struct Dropout : DropoutOptions {
 struct StochasticDepth : StochasticDepthOptions {
   static constexpr bool kTakesSequences = true;  // a draw for an observation, not for each step
   Value build(LayerBuilder& layer, Value x) const {
-    layer.in_pieces();  // nothing is drawn there
+    layer.in_segments();  // nothing is drawn there
     if (!layer.training() || probability == 0) return x;
     std::vector<int64_t> each(static_cast<size_t>(x.shape().rank()), 1);
     each[0] = x.shape()[0];

@@ -51,7 +51,7 @@ ScaleAndShift scale_and_shift(LayerBuilder& layer, const Options& o, const Shape
 struct BatchNormalization : BatchNormalizationOptions {
   static constexpr bool kTakesSequences = true;
   Value build(LayerBuilder& layer, Value x) const {
-    layer.in_pieces();  // all pieces are normalized by the same statistics
+    layer.in_segments();  // all segments are normalized by the same statistics
     const Value lengths = layer.lengths(x);
     const bool steps = lengths.defined();
     const Shape rows = steps ? steps_together(x.shape()) : x.shape();

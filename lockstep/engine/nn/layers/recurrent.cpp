@@ -78,7 +78,7 @@ struct RecurrentBuild {
   // Whether the states after the last step are those before the first one of the next run. An
   // observation of one length is a whole sequence.
   bool carries(const Steps& steps) const {
-    return o.carry_state || (layer.in_pieces() && !steps.fixed);
+    return o.carry_state || (layer.in_segments() && !steps.fixed);
   }
   // The state before the first step.
   Value initial(const std::string& name, const Steps& steps) const {
@@ -100,7 +100,7 @@ struct RecurrentBuild {
     const Steps steps = steps_of(layer, Options::kType, given);
     if (o.bidirectional && carries(steps)) {
       throw InvalidArgument("[" + std::string(Options::kType) +
-                                "] bidirectional needs later steps than those of a piece",
+                                "] bidirectional needs later steps than those of a segment",
                             "predict() takes whole sequences");
     }
     Recurrence made = run(steps, std::string(), false);

@@ -27,8 +27,8 @@ struct LastStep : LastStepOptions {
                             "sequence_input without a length makes sequences");
     }
     const Value last = ops::last_step(x, lengths);
-    if (!layer.in_pieces()) return last;
-    // A piece without steps leaves the last one as it was.
+    if (!layer.in_segments()) return last;
+    // A segment without steps leaves the last one as it was.
     const Value before = layer.row_state("last", last.shape().without_batch());
     Value some = ops::greater(ops::astype(lengths, DType::f32), 0);
     while (some.shape().rank() < last.shape().rank()) some = ops::expand_dims(some, 1);

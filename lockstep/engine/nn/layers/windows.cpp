@@ -76,7 +76,7 @@ Value convolved(const TransposedConvolution2dOptions& o, Value x, const Weights&
 template <class Options>
 constexpr bool kOverSteps = std::is_same_v<Options, Convolution1dOptions>;
 
-// x with the `back` steps before it in earlier pieces, zeros before the first step.
+// x with the `back` steps before it in earlier segments, zeros before the first step.
 Value after_earlier(LayerBuilder& layer, const Value& x, const Value& lengths, int64_t back) {
   const Value before = layer.row_state("earlier", Shape{back, x.shape()[2]});
   const Value all = ops::concat({before, x}, 1);
@@ -96,11 +96,11 @@ Value convolved_steps(LayerBuilder& layer, const Convolution1dOptions& o, const 
         "padding \"same\" or causal = true");
   }
   const int64_t back = (o.kernel - 1) * o.dilation;
-  const bool in_pieces = layer.in_pieces() && back > 0;
-  if (in_pieces && !o.causal) {
+  const bool in_segments = layer.in_segments() && back > 0;
+  if (in_segments && !o.causal) {
     throw InvalidArgument(
-        "[convolution1d] padding \"same\" needs later steps than those of a piece",
-        "causal = true has a result in each piece; predict() takes whole sequences");
+        "[convolution1d] padding \"same\" needs later steps than those of a segment",
+        "causal = true has a result in each segment; predict() takes whole sequences");
   }
   const int64_t channels = x.shape()[2];
   const int64_t fan_in = channels / o.groups * o.kernel, fan_out = o.filters / o.groups * o.kernel;
@@ -109,7 +109,7 @@ Value convolved_steps(LayerBuilder& layer, const Convolution1dOptions& o, const 
   const Value valid = ops::expand_dims(ops::step_mask(lengths, x.shape()[1]), 2);
   Value from = ops::where(valid, x, 0);
   Convolution1dOptions own = o;
-  if (in_pieces) {
+  if (in_segments) {
     from = after_earlier(layer, from, lengths, back);
     own.causal = false;
     own.padding = {};
@@ -218,10 +218,10 @@ struct Pooling : Options {
   static constexpr bool kTakesSequences = std::is_same_v<Options, GlobalAveragePooling1dOptions>;
   Value build(LayerBuilder& layer, Value x) const {
     if (const Value lengths = layer.lengths(x); lengths.defined()) {
-      if (layer.in_pieces()) {
+      if (layer.in_segments()) {
         throw InvalidArgument(
-            std::string("[") + Options::kType + "] needs later steps than those of a piece",
-            "last_step has a result in each piece");
+            std::string("[") + Options::kType + "] needs later steps than those of a segment",
+            "last_step has a result in each segment");
       }
       return ops::mean_over_steps(x, lengths);
     }

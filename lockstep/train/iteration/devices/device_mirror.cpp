@@ -50,7 +50,7 @@ void DeviceMirror::make_copies() {
   for (const Tensor& tensor : values) bytes += round_up(tensor.bytes());
   for (Copy& copy : copies_) {
     copy.memory = allocate(bytes, network_.device());
-    std::vector<kernels::CopyPiece> to, back;
+    std::vector<kernels::CopyChunk> to, back;
     auto* place = copy.memory.as<std::byte>();
     for (const Tensor& tensor : values) {
       const auto size = static_cast<int64_t>(tensor.bytes());
@@ -58,8 +58,8 @@ void DeviceMirror::make_copies() {
       back.push_back({place, tensor.raw(), size});
       place += round_up(tensor.bytes());
     }
-    copy.to = PieceList(network_.device(), to);
-    copy.back = PieceList(network_.device(), back);
+    copy.to = ChunkList(network_.device(), to);
+    copy.back = ChunkList(network_.device(), back);
   }
 }
 

@@ -13,8 +13,8 @@
 #include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/programs/devices/chunk_list.h"
 #include "lockstep/train/programs/devices/device_iteration.h"
-#include "lockstep/train/programs/devices/piece_list.h"
 
 namespace lockstep {
 
@@ -49,7 +49,7 @@ class DeviceMirror {
   // Copies of all values, one for each iteration that may have to be undone.
   struct Copy {
     Memory memory;
-    PieceList to, back;
+    ChunkList to, back;
     std::optional<size_t> slot;
   };
   void make_copies();

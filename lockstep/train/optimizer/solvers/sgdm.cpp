@@ -32,11 +32,12 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
   prepare_state("sgdm", targets, state.velocity);
   const auto numbers = numbers_of_all(
       targets, [&](const UpdateTarget& target) { return numbers_of(target, 1, options); });
-  for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
-    const Tensor arrays[] = {part_of(state.velocity[piece.array], piece)};
-    update(part, arrays, part.all(), elements_of(gradients[piece.array]) + piece.first,
-           numbers[piece.array]);
-  });
+  for_all_update_ranges(
+      targets, options.pool, [&](const UpdateTarget& part, const UpdateRange& range) {
+        const Tensor arrays[] = {part_of(state.velocity[range.array], range)};
+        update(part, arrays, part.all(), elements_of(gradients[range.array]) + range.first,
+               numbers[range.array]);
+      });
 }
 
 class Sgdm final : public SlotSolver<kernels::SgdmUpdate, SgdmOptions> {

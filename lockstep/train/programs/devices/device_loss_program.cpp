@@ -108,7 +108,7 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
   Exchange& exchange = found->second;
   if (!made) return exchange;
   const PlanRun& run = own.plan;
-  std::vector<kernels::CopyPiece> inputs, results;
+  std::vector<kernels::CopyChunk> inputs, results;
   const auto to_plan = [&](size_t offset, void* to, size_t bytes) {
     inputs.push_back({task.sent_there + offset, to, static_cast<int64_t>(bytes)});
   };
@@ -152,8 +152,8 @@ const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own
     from_plan(run.output(plans_.carries()[k].output), offset, bytes);
     offset += bytes;
   }
-  exchange.inputs = PieceList(device_, inputs);
-  exchange.results = PieceList(device_, results);
+  exchange.inputs = ChunkList(device_, inputs);
+  exchange.results = ChunkList(device_, results);
   return exchange;
 }
 

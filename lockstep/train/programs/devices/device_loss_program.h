@@ -11,8 +11,8 @@
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
+#include "lockstep/train/programs/devices/chunk_list.h"
 #include "lockstep/train/programs/devices/device_iteration.h"
-#include "lockstep/train/programs/devices/piece_list.h"
 #include "lockstep/train/programs/loss_program.h"
 #include "lockstep/train/programs/shard_exchange.h"
 
@@ -38,7 +38,7 @@ class DeviceLossProgram final : public BuiltInLossProgram {
   // What brings a shard's inputs from the memory that was sent to the plan, and results to the
   // memory that is returned.
   struct Exchange {
-    PieceList inputs, results;
+    ChunkList inputs, results;
     std::vector<kernels::AugmentImages> images;
   };
   // A run for shards of one shape. Each stream has several, which it uses in turn.

@@ -7,25 +7,25 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kPiece = size_t{64} << 10;
+constexpr size_t kPinnedBlock = size_t{64} << 10;
 
 }  // namespace
 
 void DeviceReadings::begin() {
-  for (Piece& piece : pieces_) piece.used = 0;
-  piece_ = 0;
+  for (Block& block : blocks_) block.used = 0;
+  block_ = 0;
   all_.clear();
 }
 
 std::byte* DeviceReadings::place(Device device, size_t bytes) {
-  while (piece_ < pieces_.size() && pieces_[piece_].bytes - pieces_[piece_].used < bytes) ++piece_;
-  if (piece_ == pieces_.size()) {
-    const size_t size = std::max(kPiece, bytes);
-    pieces_.push_back({Pinned(memory_of(device), size), size});
+  while (block_ < blocks_.size() && blocks_[block_].bytes - blocks_[block_].used < bytes) ++block_;
+  if (block_ == blocks_.size()) {
+    const size_t size = std::max(kPinnedBlock, bytes);
+    blocks_.push_back({Pinned(memory_of(device), size), size});
   }
-  Piece& piece = pieces_[piece_];
-  std::byte* const place = piece.memory.data() + piece.used;
-  piece.used += bytes;
+  Block& block = blocks_[block_];
+  std::byte* const place = block.memory.data() + block.used;
+  block.used += bytes;
   return place;
 }
 

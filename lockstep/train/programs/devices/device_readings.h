@@ -21,15 +21,15 @@ class DeviceReadings {
   std::span<const float> of(size_t i) const { return all_[i]; }
 
  private:
-  // Pinned memory, in large pieces because its allocation is slow.
-  struct Piece {
+  // Pinned memory, in large blocks because its allocation is slow.
+  struct Block {
     Pinned memory;
     size_t bytes = 0, used = 0;
   };
   std::byte* place(Device device, size_t bytes);
 
-  std::vector<Piece> pieces_;
-  size_t piece_ = 0;  // that has space
+  std::vector<Block> blocks_;
+  size_t block_ = 0;  // that has space
   std::vector<std::span<const float>> all_;
 };
 

@@ -205,7 +205,7 @@ bool GroupFormation::form(const Base& base) {
                             .leaf_bytes = static_cast<size_t>(ready.leaf_bytes),
                             .member_bytes = static_cast<size_t>(ready.member_bytes),
                             .operand_bytes = static_cast<size_t>(ready.operand_bytes),
-                            .pieces = ready.pieces};
+                            .update_ranges = ready.update_ranges};
   of_group.window_bytes = GroupSum::window_bytes(sum, static_cast<int>(ranks.size()));
   PresentGroup& group = parts_.group;
   group.begin(membership, ranks, of_group);

@@ -305,8 +305,8 @@ class Convolve {
         const int64_t begin = weight_tile_begin(to_.channels, t),
                       of = weight_tile_begin(to_.channels, t + 1) - begin;
         rows.prefetch(ahead.x, ahead.some);
-        for (int64_t piece = 0, pieces = pieces_of(of); piece < pieces; ++piece) {
-          const int64_t f = of * piece / pieces, filters = of * (piece + 1) / pieces - f;
+        for (int64_t i = 0, register_tiles = register_tiles_of(of); i < register_tiles; ++i) {
+          const int64_t f = of * i / register_tiles, filters = of * (i + 1) / register_tiles - f;
           const float* const begin_with = channel > 0 ? nullptr : bias_ ? bias_ + begin + f : kNone;
           const Results<T> to{y + (begin + f) * to_.size() + column * step, to_.size(), step};
           // Prefetch distant results before they are written.

@@ -22,10 +22,12 @@ using D = hn::CappedTag<float, kLanes>;
 using V = hn::Vec<D>;
 
 // Number of filters whose sums fit in registers at once, with four vectors each. With fewer
-// registers, tiles of weights (batch_lanes/weights.h) are processed in equal pieces.
+// registers, tiles of weights (batch_lanes/weights.h) are processed in equal register tiles.
 constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3;  // 32 instead of 16
 constexpr int kMostFilters = kManyRegisters ? 6 : 3;
-constexpr int64_t pieces_of(int64_t filters) { return (filters + kMostFilters - 1) / kMostFilters; }
+constexpr int64_t register_tiles_of(int64_t filters) {
+  return (filters + kMostFilters - 1) / kMostFilters;
+}
 
 // Loads or stores one element of as many images as there are lanes.
 HWY_INLINE V load_images(const float* from) { return hn::Load(D(), from); }

@@ -124,8 +124,8 @@ void winograd(const LanesWinograd& p, const T* x, const float* weights, const fl
         for (int64_t k = tile; k < end_tile; ++k) {
           const int64_t of_tile = weight_tile_begin(p.out, k),
                         of = weight_tile_begin(p.out, k + 1) - of_tile;
-          for (int64_t piece = 0, pieces = pieces_of(of); piece < pieces; ++piece) {
-            const int64_t f = of * piece / pieces, filters = of * (piece + 1) / pieces - f;
+          for (int64_t i = 0, register_tiles = register_tiles_of(of); i < register_tiles; ++i) {
+            const int64_t f = of * i / register_tiles, filters = of * (i + 1) / register_tiles - f;
             kMultiply<T>[filters - 1](v + place * v_all, w + of_tile * in + f, of, in,
                                       m + place * m_all + (of_tile + f - begin) * each);
           }

@@ -260,9 +260,9 @@ void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters
   for (int64_t place = 0; place < kWinogradPlaces; ++place) {
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t begin = vectors * part / parts, of = vectors * (part + 1) / parts - begin;
-      const int64_t pieces = (filters + most_filters(of) - 1) / most_filters(of);
-      for (int64_t piece = 0; piece < pieces; ++piece) {
-        const int64_t f = filters * piece / pieces, some = filters * (piece + 1) / pieces - f;
+      const int64_t tiles = (filters + most_filters(of) - 1) / most_filters(of);
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t f = filters * tile / tiles, some = filters * (tile + 1) / tiles - f;
         kMultiply<T>[some - 1][of - 1](
             m.images + place * m.each.images + begin * lanes, m.each.channels,
             m.gradients + place * m.each.gradients + f * d_step, d_step, steps, begins,

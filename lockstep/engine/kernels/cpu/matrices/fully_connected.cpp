@@ -88,8 +88,9 @@ Kernel by_own_products(const FullyConnectedProblem& p) {
       [=, results = writes.size()](void* const* r, void* const* w, void* scratch) {
         sum.keep({r, 2}, {0, rows}, {&only, 1}, scratch);
         const ShardRoot root{{w, w + results}};
-        for (int64_t i = 0; i < sum.pieces; ++i) {
-          sum.add(scratch, {&only, 1}, {&root, 1}, {.piece = i, .columns = {0, sum.columns}});
+        for (int64_t i = 0; i < sum.update_ranges; ++i) {
+          sum.add(scratch, {&only, 1}, {&root, 1},
+                  {.update_range = i, .columns = {0, sum.columns}});
         }
       }));
   kernel.backward.back().over_shards = sum;

@@ -9,7 +9,7 @@
 #include "lockstep/base/numeric/clones.h"
 #include "lockstep/base/prefetch.h"
 #include "lockstep/engine/kernels/cpu/matrices/products.h"
-#include "lockstep/engine/kernels/interface/shard_pieces.h"
+#include "lockstep/engine/kernels/interface/update_ranges.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/matrices/shard_gradients.cpp"
@@ -23,12 +23,14 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// Units of one piece of work.
-constexpr int64_t kUnits = kUnitsOfPiece;
+// Units of one update range of work.
+constexpr int64_t kUnits = kUnitsOfUpdateRange;
 // Sums of the tree that wait for their siblings: one for each level.
 constexpr int kLevels = 48;
 
-constexpr int64_t pieces_of(const WeightsGradient& p) { return (p.units + kUnits - 1) / kUnits; }
+constexpr int64_t update_ranges_of(const WeightsGradient& p) {
+  return (p.units + kUnits - 1) / kUnits;
+}
 
 // Numbers of all leaves in a panel or block of one column: whole steps of each leaf.
 template <class T>
@@ -62,8 +64,9 @@ struct Block {
   // Of the first result, from unit `unit` and column `column` on.
   float* result(const ShardRoot& root, int64_t unit, int64_t column) const {
     auto* const to = static_cast<float*>(root.writes[0]);
-    return part.alone ? to + (unit - part.piece * kUnits) * stride() + column - part.columns.first
-                      : to + unit * stride() + column;
+    return part.alone
+               ? to + (unit - part.update_range * kUnits) * stride() + column - part.columns.first
+               : to + unit * stride() + column;
   }
   int64_t stride() const { return part.alone ? part.columns.count : problem.inputs; }
 };
@@ -85,8 +88,8 @@ constexpr bool kSiblings = false;
 #endif
 constexpr int kLeafRows = kSiblings ? kTileRows / 2 : kTileRows;
 
-// Rows of a long leaf that all units of a piece use before the next ones: with their gradients,
-// they are near in the cache then. kSumBlock is a multiple.
+// Rows of a long leaf that all units of an update range use before the next ones: with their
+// gradients, they are near in the cache then. kSumBlock is a multiple.
 template <class T>
 constexpr int64_t kNear = 64 * kTogether<T>;
 
@@ -258,8 +261,8 @@ void add_tile(const Block& block, const T* gradients, const T* inputs, int64_t p
   }
 }
 
-// The same for all units of a piece, from `unit` to `end`, and leaves of any size. All units use a
-// block of rows before the next one, so that it comes from a distant cache once.
+// The same for all units of an update range, from `unit` to `end`, and leaves of any size. All
+// units use a block of rows before the next one, so that it comes from a distant cache once.
 template <int vectors, class T>
 void add_long_tiles(const Block& block, const T* gradients, const T* inputs, int64_t panel,
                     int64_t unit, int64_t end, int64_t column, int64_t columns) {
@@ -303,20 +306,20 @@ void add_long_tiles(const Block& block, const T* gradients, const T* inputs, int
 
 template <int vectors, class T>
 void add_panels(const Block& block, const Kept<T>& kept, int64_t panel) {
-  const int64_t size = kept.numbers * kPanel, piece = block.part.piece;
-  const T* const gradients = kept.gradients + piece * kept.numbers * kUnits;
+  const int64_t size = kept.numbers * kPanel, range = block.part.update_range;
+  const T* const gradients = kept.gradients + range * kept.numbers * kUnits;
   const T* const inputs = kept.inputs + panel * size;
   const int64_t column = panel * kPanel;
   const int64_t columns = block.part.columns.end() - column;
-  const int64_t end = std::min(block.problem.units, (piece + 1) * kUnits);
+  const int64_t end = std::min(block.problem.units, (range + 1) * kUnits);
   const bool any_long = std::ranges::any_of(block.leaves, [](const ShardLeaf& leaf) {
     return steps_of<T>(leaf.rows) * kTogether<T> > kSumBlock<T>;
   });
   if (any_long) {
-    add_long_tiles<vectors>(block, gradients, inputs, size, piece * kUnits, end, column, columns);
+    add_long_tiles<vectors>(block, gradients, inputs, size, range * kUnits, end, column, columns);
     return;
   }
-  for (int64_t unit = piece * kUnits; unit < end; unit += kLeafRows) {
+  for (int64_t unit = range * kUnits; unit < end; unit += kLeafRows) {
     with_constant<kLeafRows>(end - unit, [&](auto constant) {
       add_tile<decltype(constant)::value, vectors>(block, gradients + unit % kUnits * kTogether<T>,
                                                    inputs, size, unit, column, columns);
@@ -463,7 +466,7 @@ LOCKSTEP_CLONES void add_units(const BFloat16* from, int64_t steps, double* sums
 
 template <class T>
 void add_bias(const Block& block, const Kept<T>& kept) {
-  const int64_t first = block.part.piece * kUnits;
+  const int64_t first = block.part.update_range * kUnits;
   const T* from = kept.gradients + first * kept.numbers;
   const auto units = static_cast<size_t>(std::min(kUnits, block.problem.units - first));
   float waiting[kLevels][kUnits];
@@ -493,10 +496,10 @@ void add_bias(const Block& block, const Kept<T>& kept) {
 template <class T>
 SumOverShards sum_of(const WeightsGradient& p) {
   SumOverShards sum;
-  sum.pieces = pieces_of(p);
+  sum.update_ranges = update_ranges_of(p);
   sum.columns = p.inputs;
   sum.kept_bytes = [p](std::span<const ShardLeaf> leaves) {
-    const int64_t columns = panels_of(p.inputs) * kPanel + pieces_of(p) * kUnits;
+    const int64_t columns = panels_of(p.inputs) * kPanel + update_ranges_of(p) * kUnits;
     return round_up(static_cast<size_t>(numbers_of<T>(leaves) * columns) * sizeof(T));
   };
   sum.keep = [p](std::span<void* const> reads, const IndexRange& rows,

@@ -41,7 +41,7 @@ struct Recurrence {
   float* more(float* kept) const { return kept + most() * kept_gates(); }
 };
 
-// Arrays one after another in a piece of memory. Without memory only their size is counted.
+// Arrays one after another in a block of memory. Without memory only their size is counted.
 class Areas {
  public:
   explicit Areas(void* memory) : memory_(static_cast<std::byte*>(memory)) {}

@@ -1,4 +1,4 @@
-// Sequences that are predicted piece by piece.
+// Sequences that are predicted segment by segment.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -30,7 +30,7 @@ void copy_state_rows(const Tensor& all, const Tensor& group, std::span<const int
 }
 
 // Fills an input of a plan, n x capacity x ..., with the earlier steps of a group.
-void give_steps(PlanRun& run, int input, const KeptSteps& kept, const PieceStates& states,
+void give_steps(PlanRun& run, int input, const KeptSteps& kept, const SegmentStates& states,
                 std::span<const int64_t> rows) {
   const int64_t step = kept.step.elements(), each = states.capacity * step;
   const bool on_cpu = run.plan().device().is_cpu();
@@ -46,20 +46,20 @@ void give_steps(PlanRun& run, int input, const KeptSteps& kept, const PieceState
   if (!on_cpu) run.set_input(input, host.data(), bytes);
 }
 
-// Appends the steps of a group's piece, n x steps x ..., to those that are kept.
-void append_steps(const Tensor& piece, const Tensor& lengths, const KeptSteps& kept,
-                  const PieceStates& states, std::span<const int64_t> rows) {
-  const int64_t step = kept.step.elements(), each = piece.shape()[1] * step;
+// Appends the steps of a group's segment, n x steps x ..., to those that are kept.
+void append_steps(const Tensor& segment, const Tensor& lengths, const KeptSteps& kept,
+                  const SegmentStates& states, std::span<const int64_t> rows) {
+  const int64_t step = kept.step.elements(), each = segment.shape()[1] * step;
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t first = rows[i] * states.capacity + states.steps[static_cast<size_t>(rows[i])];
-    std::copy_n(piece.data<float>() + static_cast<int64_t>(i) * each,
+    std::copy_n(segment.data<float>() + static_cast<int64_t>(i) * each,
                 lengths.data<int32_t>()[i] * step, kept.values.data<float>() + first * step);
   }
 }
 
 }  // namespace
 
-void PieceStates::make_room(int64_t longest) {
+void SegmentStates::make_room(int64_t longest) {
   longest = std::max<int64_t>(longest, 1);
   if (kept.empty() || longest <= capacity) return;
   const auto doubled = std::bit_ceil(static_cast<uint64_t>(std::max(longest, kLeastCapacity)));
@@ -77,8 +77,8 @@ void PieceStates::make_room(int64_t longest) {
   capacity = larger;
 }
 
-PieceStates PieceStates::clone() const {
-  PieceStates copy = *this;
+SegmentStates SegmentStates::clone() const {
+  SegmentStates copy = *this;
   copy.states = copies_of(states);
   for (KeptSteps& k : copy.kept) {
     if (k.values.defined()) k.values = k.values.clone();
@@ -86,10 +86,10 @@ PieceStates PieceStates::clone() const {
   return copy;
 }
 
-PieceStates Network::State::begun_pieces(int64_t rows) const {
+SegmentStates Network::State::begun_segments(int64_t rows) const {
   const NetworkAnalysis& analysis = analyze(true);
-  refuse_problems(analysis.problems, "it cannot run piece by piece; ");
-  PieceStates begun;
+  refuse_problems(analysis.problems, "it cannot run segment by segment; ");
+  SegmentStates begun;
   begun.rows = rows;
   begun.sequence = analysis.outputs.at(analysis.output_layers.at(0)).sequence;
   begun.states = made_states(analysis, rows);
@@ -105,14 +105,14 @@ PieceStates Network::State::begun_pieces(int64_t rows) const {
   return begun;
 }
 
-void Network::reset_state() { state_->pieces = {}; }
+void Network::reset_state() { state_->segments = {}; }
 
-OwnPieces::OwnPieces(Network& network)
+OwnSegments::OwnSegments(Network& network)
     : network_(network),
-      before_(std::make_unique<PieceStates>(std::exchange(network.state_->pieces, {}))) {}
-OwnPieces::~OwnPieces() { network_.state_->pieces = std::move(*before_); }
+      before_(std::make_unique<SegmentStates>(std::exchange(network.state_->segments, {}))) {}
+OwnSegments::~OwnSegments() { network_.state_->segments = std::move(*before_); }
 
-int64_t Network::most_steps_in_pieces() const {
+int64_t Network::most_steps_in_segments() const {
   const NetworkAnalysis& analysis = state_->analyze(true);
   if (!analysis.problems.empty()) return 0;
   return std::ranges::min(analysis.most_steps);
@@ -138,15 +138,15 @@ Tensor Network::predict_and_update(const Tensor& input, const Tensor& lengths) {
   const std::span<const Tensor> one(&input, 1);
   const int64_t n = check_inputs(one);
   const Tensor known = sequence_lengths(one, {lengths}).at(0);
-  PieceStates next = state_->pieces;
+  SegmentStates next = state_->segments;
   if (next.rows != 0 && next.rows != n) {
     throw InvalidArgument("[network] predict_and_update() continues " +
-                              counted(next.rows, "sequence") + ", received pieces of " +
+                              counted(next.rows, "sequence") + ", received segments of " +
                               std::to_string(n),
                           "reset_state() begins with others; a sequence without a step in this "
-                          "piece has the length 0");
+                          "segment has the length 0");
   }
-  if (next.rows == 0) next = state_->begun_pieces(n);
+  if (next.rows == 0) next = state_->begun_segments(n);
   // An error changes nothing. Kept steps count only after the run.
   next.states = copies_of(next.states);
   std::vector<int64_t> after = next.steps;
@@ -154,30 +154,30 @@ Tensor Network::predict_and_update(const Tensor& input, const Tensor& lengths) {
   for (size_t row = 0; row < after.size(); ++row) {
     after[row] += host.data<int32_t>()[row];
     if (after[row] <= next.most_steps) continue;
-    throw InvalidArgument("[network] with this piece sequence " + std::to_string(row + 1) +
+    throw InvalidArgument("[network] with this segment sequence " + std::to_string(row + 1) +
                               " has " + counted(after[row], "step") + ", but the layer `" +
                               next.limited_by + "` has room for " + std::to_string(next.most_steps),
                           "reset_state() begins with other sequences");
   }
   next.make_room(std::ranges::max(after));
   const auto run = [&](const Tensor& x, const Tensor& own, std::span<const int64_t> rows) {
-    return run_pieces(x, own, rows, next);
+    return run_segments(x, own, rows, next);
   };
   const Tensor result = SequenceGroups(input, known, n == 1 ? 1 : kPredictedTogether)
                             .run(run, next.sequence, device());
   next.steps = std::move(after);
-  if (limit == ForwardLimit::none) state_->pieces = std::move(next);
+  if (limit == ForwardLimit::none) state_->segments = std::move(next);
   return result;
 }
 
-Tensor Network::run_pieces(const Tensor& input, const Tensor& lengths,
-                           std::span<const int64_t> rows, const PieceStates& states) {
+Tensor Network::run_segments(const Tensor& input, const Tensor& lengths,
+                             std::span<const int64_t> rows, const SegmentStates& states) {
   const int64_t together = input.shape()[0];
   const std::shared_ptr<NetworkPlan> mine = plan_for(together,
                                                      {.inputs = {input.dtype()},
                                                       .carry = true,
                                                       .steps = {input.shape()[1]},
-                                                      .in_pieces = true,
+                                                      .in_segments = true,
                                                       .capacity = states.capacity},
                                                      DType::f32, false);
   const std::shared_ptr<NetworkRun> lent = lend_run(mine, packed(), state_->states);

@@ -1,4 +1,4 @@
-// Sequences that a network predicts piece by piece (Network::predict_and_update()).
+// Sequences that a network predicts segment by segment (Network::predict_and_update()).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,10 +52,10 @@ bool agree(const std::vector<float>& a, const std::vector<float>& b, float toler
   });
 }
 
-// Cuts sequences into pieces of random sizes, also of none, on which rows do not agree, and
+// Cuts sequences into segments of random sizes, also of none, on which rows do not agree, and
 // compares with predict().
-void expect_pieces_to_be_the_whole(Network& network, int64_t n, int64_t most, uint32_t seed,
-                                   float tolerance = 0) {
+void expect_segments_to_be_the_whole(Network& network, int64_t n, int64_t most, uint32_t seed,
+                                     float tolerance = 0) {
   SCOPED_TRACE(n);
   const NetworkValue input = network.inputs().at(0);
   const bool tokens = input.type == DType::i32, sequence = network.outputs().at(0).sequence;
@@ -77,17 +77,17 @@ void expect_pieces_to_be_the_whole(Network& network, int64_t n, int64_t most, ui
       const auto some = static_cast<int32_t>(random() % static_cast<uint32_t>(room + 1));
       counts.push_back(std::min(some, lengths[i] - done[i]));
     }
-    Tensor piece(tokens ? Shape{n, room} : Shape{n, room, input.shape[0]}, x.dtype());
-    std::fill_n(static_cast<std::byte*>(piece.raw()), piece.bytes(),
+    Tensor segment(tokens ? Shape{n, room} : Shape{n, room, input.shape[0]}, x.dtype());
+    std::fill_n(static_cast<std::byte*>(segment.raw()), segment.bytes(),
                 tokens ? std::byte{0} : std::byte{0x7f});
     const size_t step = x.bytes() / static_cast<size_t>(n * most);
     for (int64_t i = 0; i < n; ++i) {
       std::copy_n(static_cast<const std::byte*>(x.raw()) +
                       static_cast<size_t>(i * most + done[static_cast<size_t>(i)]) * step,
                   static_cast<size_t>(counts[static_cast<size_t>(i)]) * step,
-                  static_cast<std::byte*>(piece.raw()) + static_cast<size_t>(i * room) * step);
+                  static_cast<std::byte*>(segment.raw()) + static_cast<size_t>(i * room) * step);
     }
-    last = network.predict_and_update(piece, of_ints(counts, {n}));
+    last = network.predict_and_update(segment, of_ints(counts, {n}));
     for (int64_t i = 0; i < n && sequence; ++i) {
       const auto k = static_cast<size_t>(i);
       const auto own = steps_of(last, i, 0, counts[k]),
@@ -112,7 +112,7 @@ LayerPtr channels(int64_t count) {
   return sequence_input({.channels = count, .normalization = "none"});
 }
 
-TEST(Pieces, HaveTheBitsOfWholeSequences) {
+TEST(Segments, HaveTheBitsOfWholeSequences) {
   const std::vector<std::vector<LayerPtr>> networks{
       {channels(3), lstm({.units = 17}), dropout(), fully_connected({.units = 5}), softmax()},
       {channels(1), lstm({.units = 1})},
@@ -137,14 +137,14 @@ TEST(Pieces, HaveTheBitsOfWholeSequences) {
     SCOPED_TRACE("network " + std::to_string(k));
     Network network = of_layers(networks[k], k);
     for (const int64_t n : {1, 3, 16, 18}) {
-      expect_pieces_to_be_the_whole(network, n, 23, static_cast<uint32_t>(k));
+      expect_segments_to_be_the_whole(network, n, 23, static_cast<uint32_t>(k));
     }
-    expect_pieces_to_be_the_whole(network, 2, 150, 5);
+    expect_segments_to_be_the_whole(network, 2, 150, 5);
   }
 }
 
 // The order of a convolution's additions may depend on the number of steps.
-TEST(Pieces, OfConvolutionsAreTheWholeUpToRounding) {
+TEST(Segments, OfConvolutionsAreTheWholeUpToRounding) {
   const std::vector<std::vector<LayerPtr>> networks{
       {channels(3), convolution1d({.filters = 5, .kernel = 3, .causal = true}), relu(),
        convolution1d({.filters = 4, .kernel = 4, .dilation = 5, .causal = true})},
@@ -153,12 +153,12 @@ TEST(Pieces, OfConvolutionsAreTheWholeUpToRounding) {
   };
   for (const auto& layers : networks) {
     Network network = of_layers(layers, 4);
-    for (const int64_t n : {1, 3, 18}) expect_pieces_to_be_the_whole(network, n, 73, 6, 1e-5f);
+    for (const int64_t n : {1, 3, 18}) expect_segments_to_be_the_whole(network, n, 73, 6, 1e-5f);
   }
 }
 
 // Branches that join, and a layer that is used twice.
-TEST(Pieces, RunInGraphs) {
+TEST(Segments, RunInGraphs) {
   Network network;
   network.add(channels(3), "in");
   network.add(lstm({.units = 3}), "first", {"in"});
@@ -166,10 +166,10 @@ TEST(Pieces, RunInGraphs) {
   network.add(concatenation(), "both", {"first", "second"});
   network.add(gru({.units = 4}), "third", {"both"});
   network.initialize(1);
-  expect_pieces_to_be_the_whole(network, 3, 20, 1);
+  expect_segments_to_be_the_whole(network, 3, 20, 1);
 }
 
-TEST(Pieces, OfOneStepAreForecastsThatReadThemselves) {
+TEST(Segments, OfOneStepAreForecastsThatReadThemselves) {
   Network network = of_layers({channels(2), lstm({.units = 8}), fully_connected({.units = 2})});
   Tensor all = observations(2, 6, 2, 3);
   Tensor next = network.predict_and_update(all);
@@ -183,7 +183,7 @@ TEST(Pieces, OfOneStepAreForecastsThatReadThemselves) {
   }
 }
 
-TEST(Pieces, BeginAnewAfterAReset) {
+TEST(Segments, BeginAnewAfterAReset) {
   Network network = of_layers({channels(2), lstm({.units = 3})});
   const Tensor x = observations(2, 4, 2, 1), three = observations(3, 4, 2, 1);
   const std::vector<float> first = network.predict_and_update(x).to_vector();
@@ -196,7 +196,7 @@ TEST(Pieces, BeginAnewAfterAReset) {
   network.reset_state();
   EXPECT_EQ(network.predict_and_update(x).to_vector(), first);
   expect_says(message_of<InvalidArgument>([&] { network.predict_and_update(three); }),
-              "continues 2 sequences, received pieces of 3");
+              "continues 2 sequences, received segments of 3");
   network.reset_state();
   network.predict_and_update(three);
   network.initialize(1);
@@ -209,7 +209,7 @@ TEST(Pieces, BeginAnewAfterAReset) {
   EXPECT_EQ(carries.forward({x}).to_vector(), first);
 }
 
-TEST(Pieces, KeepNothingAfterAnError) {
+TEST(Segments, KeepNothingAfterAnError) {
   Network network = of_layers({channels(2), gru({.units = 3})});
   const Tensor x = observations(2, 4, 2, 1);
   const std::vector<float> first = network.predict_and_update(x).to_vector();
@@ -234,13 +234,13 @@ TEST(Pieces, KeepNothingAfterAnError) {
   EXPECT_EQ(copy.predict_and_update(x).to_vector(), network.predict_and_update(x).to_vector());
 }
 
-TEST(Pieces, HaveNoMoreStepsThanPositions) {
+TEST(Segments, HaveNoMoreStepsThanPositions) {
   Network network =
       of_layers({channels(2), position_embedding({.positions = 9}), lstm({.units = 3})});
-  EXPECT_EQ(network.most_steps_in_pieces(), 9);
-  EXPECT_EQ(of_layers({channels(2), gru({.units = 3})}).most_steps_in_pieces(),
+  EXPECT_EQ(network.most_steps_in_segments(), 9);
+  EXPECT_EQ(of_layers({channels(2), gru({.units = 3})}).most_steps_in_segments(),
             std::numeric_limits<int64_t>::max());
-  EXPECT_EQ(of_layers({channels(2), self_attention({.heads = 1})}).most_steps_in_pieces(), 0);
+  EXPECT_EQ(of_layers({channels(2), self_attention({.heads = 1})}).most_steps_in_segments(), 0);
   const Tensor x = observations(2, 9, 2, 1), five = ops::slice(x, {{}, {0, 5}});
   const std::vector<float> whole = network.predict(x).to_vector();
   network.predict_and_update(five);
@@ -254,14 +254,16 @@ TEST(Pieces, HaveNoMoreStepsThanPositions) {
 }
 
 // Attention keeps steps beyond each room that it has had, also in copies and after errors.
-TEST(Pieces, OfAttentionAreKept) {
+TEST(Segments, OfAttentionAreKept) {
   Network network = of_layers({channels(4), transformer_block({.heads = 2, .causal = true}),
                                self_attention({.heads = 1, .causal = true})});
   const Tensor x = observations(3, 300, 4, 1);
   const Tensor whole = network.predict(x);
-  const auto piece = [&](int64_t first, int64_t end) { return ops::slice(x, {{}, {first, end}}); };
+  const auto segment = [&](int64_t first, int64_t end) {
+    return ops::slice(x, {{}, {first, end}});
+  };
   const auto expect_steps = [&](Network& of, int64_t first, int64_t end) {
-    const Tensor y = of.predict_and_update(piece(first, end));
+    const Tensor y = of.predict_and_update(segment(first, end));
     for (int64_t row = 0; row < 3; ++row) {
       ASSERT_EQ(steps_of(y, row, 0, end - first), steps_of(whole, row, first, end - first));
     }
@@ -270,12 +272,12 @@ TEST(Pieces, OfAttentionAreKept) {
   expect_steps(network, 1, 63);
   Network copy = network.clone();
   expect_steps(network, 63, 65);
-  copy.predict_and_update(piece(200, 290));
+  copy.predict_and_update(segment(200, 290));
   expect_steps(network, 65, 131);
   EXPECT_THROW(network.predict_and_update(observations(3, 2, 3, 1)), InvalidArgument);
   {
     const LimitedForward leaves_no_trace(ForwardLimit::predictions);
-    network.predict_and_update(piece(200, 290));
+    network.predict_and_update(segment(200, 290));
   }
   expect_steps(network, 131, 132);
   expect_steps(network, 132, 300);
@@ -283,13 +285,13 @@ TEST(Pieces, OfAttentionAreKept) {
 
 struct ReversedSteps {
   static constexpr const char* kType = "reversed_steps";
-  static constexpr const char* kHelp = "does not know of pieces";
+  static constexpr const char* kHelp = "does not know of segments";
   static constexpr bool kTakesSequences = true;
   void visit(FieldVisitor&) {}
   Value build(LayerBuilder&, Value x) const { return ops::flip(x, {1}); }
 };
 
-TEST(Pieces, AreRefusedByLayersThatNeedOtherSteps) {
+TEST(Segments, AreRefusedByLayersThatNeedOtherSteps) {
   const std::vector<std::pair<LayerPtr, std::string>> layers{
       {lstm({.units = 2, .bidirectional = true}), "lstm_1: [lstm] bidirectional needs later steps"},
       {gru({.units = 2, .bidirectional = true}), "gru_1: [gru] bidirectional needs later steps"},
@@ -307,7 +309,7 @@ TEST(Pieces, AreRefusedByLayersThatNeedOtherSteps) {
     network.predict(observations(2, 4, 2, 1));
     const std::string message =
         message_of<InvalidArgument>([&] { network.predict_and_update(observations(2, 4, 2, 1)); });
-    expect_says(message, "cannot run piece by piece; 1 problem");
+    expect_says(message, "cannot run segment by segment; 1 problem");
     expect_says(message, says);
   }
   Network fixed = of_layers(

@@ -1,4 +1,4 @@
-// Sequences that a network predicts piece by piece (Network::predict_and_update()), and what
+// Sequences that a network predicts segment by segment (Network::predict_and_update()), and what
 // callers that make many predictions know.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Steps of all sequences that a layer has seen in earlier pieces.
+// Steps of all sequences that a layer has seen in earlier segments.
 struct KeptSteps {
   std::string name;  // "<layer>.<name>"
   Shape step;
@@ -21,7 +21,7 @@ struct KeptSteps {
 
 // What predict_and_update() keeps between its calls. Copies share the memory of kept steps. Not
 // thread-safe.
-struct PieceStates {
+struct SegmentStates {
   int64_t rows = 0;       // sequences that have begun; 0: none
   bool sequence = false;  // whether the result is one
   std::vector<RowState> states;
@@ -34,7 +34,7 @@ struct PieceStates {
 
   // Makes room for as many steps. Other copies keep their memory.
   void make_room(int64_t longest);
-  PieceStates clone() const;
+  SegmentStates clone() const;
 };
 
 // During its lifetime nothing may change the network's parameters: predictions do not look for
@@ -53,16 +53,16 @@ class FixedParameters {
 
 // Puts the sequences of Network::predict_and_update() aside during its lifetime: the next call
 // begins new ones, and the destructor brings the earlier ones back. Not thread-safe.
-class OwnPieces {
+class OwnSegments {
  public:
-  explicit OwnPieces(Network& network);
-  ~OwnPieces();
-  OwnPieces(const OwnPieces&) = delete;
-  OwnPieces& operator=(const OwnPieces&) = delete;
+  explicit OwnSegments(Network& network);
+  ~OwnSegments();
+  OwnSegments(const OwnSegments&) = delete;
+  OwnSegments& operator=(const OwnSegments&) = delete;
 
  private:
   Network& network_;
-  const std::unique_ptr<PieceStates> before_;
+  const std::unique_ptr<SegmentStates> before_;
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "lockstep/train/programs/devices/piece_list.h"
+#include "lockstep/train/programs/devices/chunk_list.h"
 
 #include <algorithm>
 
@@ -7,13 +7,13 @@
 
 namespace lockstep {
 
-PieceList::PieceList(Device device, const std::vector<kernels::CopyPiece>& pieces) {
-  std::vector<kernels::CopyPiece> divided;
-  for (const kernels::CopyPiece& whole : pieces) {
+ChunkList::ChunkList(Device device, const std::vector<kernels::CopyChunk>& chunks) {
+  std::vector<kernels::CopyChunk> divided;
+  for (const kernels::CopyChunk& whole : chunks) {
     const auto* const from = static_cast<const std::byte*>(whole.from);
     auto* const to = static_cast<std::byte*>(whole.to);
-    for (int64_t first = 0; first < whole.bytes; first += kernels::kCopyPiece) {
-      const int64_t bytes = std::min(kernels::kCopyPiece, whole.bytes - first);
+    for (int64_t first = 0; first < whole.bytes; first += kernels::kCopyChunk) {
+      const int64_t bytes = std::min(kernels::kCopyChunk, whole.bytes - first);
       divided.push_back({from + first, to + first, bytes});
     }
   }
@@ -21,8 +21,8 @@ PieceList::PieceList(Device device, const std::vector<kernels::CopyPiece>& piece
   list_ = sent_to(device, divided);
 }
 
-void PieceList::add(const kernels::Functions& functions, void* stream) const {
-  functions.copy_pieces(static_cast<const kernels::CopyPiece*>(list_.data()), count_, stream);
+void ChunkList::add(const kernels::Functions& functions, void* stream) const {
+  functions.copy_chunks(static_cast<const kernels::CopyChunk*>(list_.data()), count_, stream);
 }
 
 Memory sent_to(Device device, const void* data, size_t bytes) {

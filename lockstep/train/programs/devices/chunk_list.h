@@ -6,16 +6,16 @@
 
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/backends/functions.h"
-#include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/shapes/copy_chunks.h"
 
 namespace lockstep {
 
 // One thread at a time.
-class PieceList {
+class ChunkList {
  public:
-  PieceList() = default;
-  // Sends the list to the device by its default stream. Long pieces are divided.
-  PieceList(Device device, const std::vector<kernels::CopyPiece>& pieces);
+  ChunkList() = default;
+  // Sends the list to the device by its default stream. Long chunks are divided.
+  ChunkList(Device device, const std::vector<kernels::CopyChunk>& chunks);
 
   // Adds the copies to a stream, which comes after the default stream's work so far.
   void add(const kernels::Functions& functions, void* stream) const;
