@@ -254,11 +254,11 @@ class SimulatedHosts {
   }
   void take(Member& m, const MemoryWrite& order) { report(m, MemoryWritten{order.piece.size()}); }
   void take(Member& m, const MemoryRead& order) {
-    const Bytes zeros(order.place.bytes);
+    const Bytes zeros(order.range.bytes);
     size_t at = 0;
     in_pieces(zeros, [&](Bytes piece, bool last) {
       const size_t bytes = piece.size();
-      report(m, MemoryPiece{order.place, at, std::move(piece), order.number, last});
+      report(m, MemoryPiece{order.range, at, std::move(piece), order.number, last});
       at += bytes;
     });
   }
