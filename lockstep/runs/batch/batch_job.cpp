@@ -182,12 +182,12 @@ int64_t submit_batch_job(std::string_view content, const BatchRequest& request) 
     std::vector<std::string> files = request.attach;
     files.insert(files.end(), made.profile.attach.begin(), made.profile.attach.end());
     const Attachments attached(files, made.file(batch_attached_name));
-    made.request.initial_model = attached.place_of(request.initial_model);
+    made.request.initial_model = attached.attached_path(request.initial_model);
     if (request.kind == BatchKind::function) {
       write_atomically(local_files(), made.file(batch_call_name), content);
     } else {
       write_atomically(local_files(), made.file(batch_training_name),
-                       attached.job_with_places(std::string(content)));
+                       attached.job_with_attached_paths(std::string(content)));
     }
     keep_executable_of(made, all);
     if (made.is_local()) record_batch_environment(made);
