@@ -214,7 +214,7 @@ std::string listed_columns(const ValueSpec& input) {
 
 }  // namespace
 
-std::vector<size_t> input_places(const Network& network, const Datastore& data) {
+std::vector<size_t> input_indices(const Network& network, const Datastore& data) {
   return match_names(network.inputs(), data.spec(), data);
 }
 
