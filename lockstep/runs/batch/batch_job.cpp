@@ -326,16 +326,16 @@ void remove_batch_job(const std::string& all, int64_t number) {
 
 std::string logout_note() {
   if (variable("XDG_SESSION_ID").empty()) return "";
-  std::vector<std::string> places{"/etc/systemd/logind.conf"};
+  std::vector<std::string> files{"/etc/systemd/logind.conf"};
   std::error_code error;
   for (const auto& entry :
        std::filesystem::directory_iterator("/etc/systemd/logind.conf.d", error)) {
-    places.push_back(entry.path().string());
+    files.push_back(entry.path().string());
   }
   bool ends = false;
-  for (const std::string& place : places) {
+  for (const std::string& file : files) {
     try {
-      ends = ends || ("\n" + read_text(local_files(), place)).find("\nKillUserProcesses=yes") !=
+      ends = ends || ("\n" + read_text(local_files(), file)).find("\nKillUserProcesses=yes") !=
                          std::string::npos;
     } catch (const FileError&) {  // no such file
     }
