@@ -317,10 +317,10 @@ TEST(Workers, EndWithTheirClientHoweverThatEnds) {
   close(numbers[1]);
 }
 
-// Stops this process at this place, as a child that has not run its program yet.
+// Stops this process at this point, as a child that has not run its program yet.
 const char* stop_at = "";
-void stop_new_child(const char* place, int64_t, int64_t) {
-  if (std::strcmp(place, stop_at) == 0) syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+void stop_new_child(const char* point, int64_t, int64_t) {
+  if (std::strcmp(point, stop_at) == 0) syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
 }
 
 std::vector<pid_t> children_of(pid_t process) {
@@ -352,7 +352,7 @@ bool is_frozen(pid_t process) {
 // In a client that holds a lock and starts children: which of them are stopped, and when.
 struct Stopped {
   const char* name;
-  const char* place;
+  const char* point;
   std::vector<std::string> command;  // empty: a worker
 };
 
@@ -375,7 +375,7 @@ TEST_P(AStoppedChild, EndsWithItsClient) {
     client = fork();
     if (client == 0) {
       const auto lock = FileLock::take(path);
-      stop_at = stopped.place;
+      stop_at = stopped.point;
       set_fail_point_hook(&stop_new_child);
       SharedMemory memory("lockstep-test");
       Workers workers(memory);
