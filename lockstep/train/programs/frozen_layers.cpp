@@ -141,7 +141,7 @@ void LossProgram::end_before() {
   if (kept_.finish() || !keeping_.notice) return;
   keeping_.notice(
       "the results of frozen layers are computed in each iteration, because the bits of an "
-      "observation depend on its place or its neighbors in a shard");
+      "observation depend on its position or its neighbors in a shard");
 }
 
 bool LossProgram::knows(const PlanRun& run, const IndexRange& rows) const {
