@@ -184,12 +184,12 @@ class Slice final : public Strided {
       if (range.step == 0)
         throw InvalidArgument("[slice] the step of axis " + std::to_string(a) + " is 0");
       const int64_t size = dims[a], least = range.step < 0 ? -1 : 0, most = size + least;
-      const auto place = [&](const std::optional<int64_t>& at, int64_t otherwise) {
+      const auto bounded = [&](const std::optional<int64_t>& at, int64_t otherwise) {
         if (!at) return otherwise;
         return std::clamp(*at < 0 ? *at + size : *at, least, most);
       };
-      const int64_t start = place(range.start, range.step < 0 ? size - 1 : 0);
-      const int64_t stop = place(range.stop, range.step < 0 ? -1 : size);
+      const int64_t start = bounded(range.start, range.step < 0 ? size - 1 : 0);
+      const int64_t stop = bounded(range.stop, range.step < 0 ? -1 : size);
       const int64_t distance = range.step < 0 ? start - stop : stop - start;
       const int64_t step = range.step < 0 ? -range.step : range.step;
       dims[a] = distance <= 0 ? 0 : (distance + step - 1) / step;

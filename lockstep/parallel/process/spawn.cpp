@@ -94,7 +94,7 @@ class WakeAtEnd {
   Descriptor end_;
 };
 
-// Without wrappers, which sanitizers replace by functions that are not for this place.
+// Without wrappers, which sanitizers replace by functions that must not be called here.
 template <class... A>
 long system_call(long number, A... arguments) {
   return syscall(number, arguments...);
