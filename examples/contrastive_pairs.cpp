@@ -1,4 +1,4 @@
-// A network learns from pairs of digits to place equal ones near each other and different ones
+// A network learns from pairs of digits to map equal ones near each other and different ones
 // apart, in a space of 8 dimensions (Hadsell, Chopra, LeCun 2006). Both images of a pair go through
 // the same network, and a pair is one observation of the mini-batch. New images then belong to the
 // class with the nearest center. The loop is stopped half way and continued from its file; two
@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr int64_t kSide = 28, kRows = 128;
-constexpr size_t kClasses = 10, kPlace = 8;
+constexpr size_t kClasses = 10, kDimensions = 8;
 
 Network make_network() {
   Network network(
@@ -28,7 +28,7 @@ Network make_network() {
            {.height = kSide, .width = kSide, .channels = 1, .normalization = "rescale-symmetric"}),
        convolution2d({.filters = 8, .kernel = {5, 5}, .stride = {2, 2}}), relu(),
        convolution2d({.filters = 16, .kernel = {3, 3}, .stride = {2, 2}}), relu(),
-       fully_connected({.units = 64}), relu(), fully_connected({.units = kPlace})});
+       fully_connected({.units = 64}), relu(), fully_connected({.units = kDimensions})});
   network.initialize(/*seed=*/0);
   return network;
 }
@@ -100,36 +100,37 @@ struct Embedding {
   }
 };
 
-using Place = std::array<float, kPlace>;
+using Point = std::array<float, kDimensions>;
 
-double distance_of(const Place& a, const Place& b) {
+double distance_of(const Point& a, const Point& b) {
   double squares = 0;
-  for (size_t k = 0; k < kPlace; ++k) squares += std::pow(static_cast<double>(a[k] - b[k]), 2);
+  for (size_t k = 0; k < kDimensions; ++k) squares += std::pow(static_cast<double>(a[k] - b[k]), 2);
   return std::sqrt(squares);
 }
 
-// The places of images, with their classes.
-struct Places {
-  std::vector<Place> of;
+// The points of images, with their classes.
+struct Points {
+  std::vector<Point> of;
   std::vector<int32_t> labels;
 };
 
-Places places_of(Network& network, const DatastorePtr& store) {
+Points points_of(Network& network, const DatastorePtr& store) {
   MiniBatchQueue queue(store, network.input_shapes(), {.mini_batch_size = store->size()});
   const auto all = queue.next();
   const std::vector<float> values = network.predict(images_of(*all)).to_vector();
   const std::span<const int32_t> labels = all->labels();
-  Places places{std::vector<Place>(labels.size()), {labels.begin(), labels.end()}};
-  for (size_t i = 0; i < values.size(); ++i) places.of[i / kPlace][i % kPlace] = values[i];
-  return places;
+  Points points{std::vector<Point>(labels.size()), {labels.begin(), labels.end()}};
+  for (size_t i = 0; i < values.size(); ++i)
+    points.of[i / kDimensions][i % kDimensions] = values[i];
+  return points;
 }
 
-std::vector<Place> centers_of(const Places& places) {
-  std::vector<Place> centers(kClasses);
+std::vector<Point> centers_of(const Points& points) {
+  std::vector<Point> centers(kClasses);
   std::vector<float> counts(kClasses);
-  for (size_t i = 0; i < places.of.size(); ++i) {
-    const auto c = static_cast<size_t>(places.labels[i]);
-    for (size_t k = 0; k < kPlace; ++k) centers[c][k] += places.of[i][k];
+  for (size_t i = 0; i < points.of.size(); ++i) {
+    const auto c = static_cast<size_t>(points.labels[i]);
+    for (size_t k = 0; k < kDimensions; ++k) centers[c][k] += points.of[i][k];
     ++counts[c];
   }
   for (size_t c = 0; c < kClasses; ++c) {
@@ -140,15 +141,15 @@ std::vector<Place> centers_of(const Places& places) {
 
 // Prints the mean distances of the images of each class from all centers. Returns the share of
 // images whose nearest center is that of their class.
-double print_distances(const Places& places, const std::vector<Place>& centers) {
+double print_distances(const Points& points, const std::vector<Point>& centers) {
   std::vector<std::array<double, kClasses>> sums(kClasses);
   std::vector<double> counts(kClasses);
   double right = 0;
-  for (size_t i = 0; i < places.of.size(); ++i) {
-    const auto c = static_cast<size_t>(places.labels[i]);
+  for (size_t i = 0; i < points.of.size(); ++i) {
+    const auto c = static_cast<size_t>(points.labels[i]);
     std::array<double, kClasses> distances;
     for (size_t k = 0; k < kClasses; ++k) {
-      distances[k] = distance_of(places.of[i], centers[k]);
+      distances[k] = distance_of(points.of[i], centers[k]);
       sums[c][k] += distances[k];
     }
     ++counts[c];
@@ -162,7 +163,7 @@ double print_distances(const Places& places, const std::vector<Place>& centers) 
     for (const double sum : sums[c]) std::printf("%6.2f", sum / counts[c]);
   }
   std::printf("\n");
-  return right / static_cast<double>(places.of.size());
+  return right / static_cast<double>(points.of.size());
 }
 
 // Prints the median duration of the iterations after the stop; benchmarks/peers/examples.py reads
@@ -188,8 +189,8 @@ int main(int argc, char** argv) {
     whole.train(iterations, nullptr);
     print_median(whole.seconds);
     const auto data = open_data();
-    const double accuracy = print_distances(places_of(whole.network, data[1]),
-                                            centers_of(places_of(whole.network, data[0])));
+    const double accuracy = print_distances(points_of(whole.network, data[1]),
+                                            centers_of(points_of(whole.network, data[0])));
     std::printf("test images that are nearest to the center of their class: %.1f%%\n",
                 100 * accuracy);
 

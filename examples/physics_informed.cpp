@@ -23,7 +23,7 @@ constexpr int64_t kRows = 64, kShard = 32;  // two shards; each costs as much as
 constexpr double kPi = std::numbers::pi;
 constexpr uint64_t kPoints = 1;  // a draw of random numbers
 
-// Temperature as a function of place and time, both from 0 to 1.
+// Temperature as a function of position and time, both from 0 to 1.
 Network make_network() {
   Network network({feature_input({.features = 2, .normalization = "none"}),
                    fully_connected({.units = 32}), tanh(), fully_connected({.units = 32}), tanh(),
@@ -32,16 +32,18 @@ Network make_network() {
   return network;
 }
 
-// Column 0 is the place, column 1 the time.
+// Column 0 is the position, column 1 the time.
 Tensor column(const Tensor& points, int64_t k) { return ops::slice(points, {{}, {k, k + 1}}); }
 
-Tensor points_at(const Tensor& place, const Tensor& time) { return ops::concat({place, time}); }
+Tensor points_at(const Tensor& position, const Tensor& time) {
+  return ops::concat({position, time});
+}
 
 // For each observation a random point inside, and its projections to the beginning and to both
 // ends of the rod.
 Tensor heat_loss(Shard& shard) {
   const Tensor points = ops::random_uniform(shard[0], kPoints, shard.step());
-  const Tensor place = column(points, 0), time = column(points, 1);
+  const Tensor position = column(points, 0), time = column(points, 1);
   Tape tape;
   tape.watch(points);
   const auto slope_of = [&](const Tensor& value) {
@@ -50,8 +52,8 @@ Tensor heat_loss(Shard& shard) {
   const Tensor slope = slope_of(shard.forward(points));
   const Tensor u_t = column(slope, 1), u_xx = column(slope_of(column(slope, 0)), 0);
 
-  const Tensor zero = Tensor::zeros(place.shape()), one = Tensor::full(place.shape(), 1);
-  const Tensor begin = shard.forward(points_at(place, zero)) - ops::sin(kPi * place);
+  const Tensor zero = Tensor::zeros(position.shape()), one = Tensor::full(position.shape(), 1);
+  const Tensor begin = shard.forward(points_at(position, zero)) - ops::sin(kPi * position);
   const Tensor left = shard.forward(points_at(zero, time));
   const Tensor right = shard.forward(points_at(one, time));
   return ops::square(u_t - u_xx / (kPi * kPi)) +
@@ -89,14 +91,15 @@ struct Solution {
 // Prints the network's temperatures and the exact ones. Returns the largest error.
 double print_table(Network& network) {
   double largest = 0;
-  std::printf("%6s %6s %10s %10s %10s\n", "place", "time", "network", "exact", "error");
+  std::printf("%6s %6s %10s %10s %10s\n", "x", "time", "network", "exact", "error");
   for (const double time : {0.0, 0.5, 1.0}) {
-    for (const double place : {0.0, 0.25, 0.5, 0.75, 1.0}) {
-      const std::vector<float> point{static_cast<float>(place), static_cast<float>(time)};
+    for (const double position : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+      const std::vector<float> point{static_cast<float>(position), static_cast<float>(time)};
       const auto value =
           static_cast<double>(network.predict(Tensor::from(std::span(point), {1, 2})).item());
-      const double exact = std::exp(-time) * std::sin(kPi * place);
-      std::printf("%6.2f %6.2f %10.4f %10.4f %10.4f\n", place, time, value, exact, value - exact);
+      const double exact = std::exp(-time) * std::sin(kPi * position);
+      std::printf("%6.2f %6.2f %10.4f %10.4f %10.4f\n", position, time, value, exact,
+                  value - exact);
       largest = std::max(largest, std::abs(value - exact));
     }
   }

@@ -168,16 +168,16 @@ class SweepNotices : public SweepObserver {
 
 // Has the trainings computed by the workers of a cluster's profile.
 void use_cluster(const std::string& cluster, JobSweepOptions& options) {
-  const ClusterPlace place = cluster_place(cluster);
-  options.hosts = place.hosts;
-  options.host_launch = place.launch;
-  options.host_address = place.address;
-  if (place.hosts.empty() && options.workers == 0) {
-    options.workers = static_cast<int>(place.workers);
+  const ClusterLayout layout = cluster_layout(cluster);
+  options.hosts = layout.hosts;
+  options.host_launch = layout.launch;
+  options.host_address = layout.address;
+  if (layout.hosts.empty() && options.workers == 0) {
+    options.workers = static_cast<int>(layout.workers);
   }
-  if (!place.hosts.empty()) options.host_threads = place.threads;
+  if (!layout.hosts.empty()) options.host_threads = layout.threads;
   // A sweep that is continued keeps its device.
-  if (!options.resume) add_device_setting(place.device, options.settings);
+  if (!options.resume) add_device_setting(layout.device, options.settings);
 }
 
 // Why trials have failed: the most frequent reason, with the first of its trials.

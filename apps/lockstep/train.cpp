@@ -58,14 +58,14 @@ class DefaultFolder {
 // The settings for the workers of a cluster, by its profile.
 void add_cluster_settings(const TrainArguments& a, std::vector<std::string>& settings) {
   if (a.cluster.empty()) return;
-  const ClusterPlace place = cluster_place(a.cluster);
-  settings.push_back("training.workers=" + std::to_string(place.workers));
-  settings.push_back("training.threads=" + std::to_string(place.threads));
-  add_device_setting(place.device, settings);
-  if (place.hosts.empty()) return;
-  settings.push_back("training.hosts=" + nlohmann::json(place.hosts).dump());
-  settings.push_back("training.host_launch=" + nlohmann::json(place.launch).dump());
-  settings.push_back("training.host_address=" + nlohmann::json(place.address).dump());
+  const ClusterLayout layout = cluster_layout(a.cluster);
+  settings.push_back("training.workers=" + std::to_string(layout.workers));
+  settings.push_back("training.threads=" + std::to_string(layout.threads));
+  add_device_setting(layout.device, settings);
+  if (layout.hosts.empty()) return;
+  settings.push_back("training.hosts=" + nlohmann::json(layout.hosts).dump());
+  settings.push_back("training.host_launch=" + nlohmann::json(layout.launch).dump());
+  settings.push_back("training.host_address=" + nlohmann::json(layout.address).dump());
 }
 
 // The settings for the options about workers.

@@ -1,8 +1,8 @@
 // Errors of the library. The library throws; it never prints and never exits.
 //
-// The subclasses tell the caller how to react. A message contains the place (in square brackets),
-// the problem, the received value and, if known, a remedy. hint() holds the remedy separately, so
-// that a command can print it on its own line.
+// The subclasses tell the caller how to react. A message contains the location (in square
+// brackets), the problem, the received value and, if known, a remedy. hint() holds the remedy
+// separately, so that a command can print it on its own line.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-// External data is missing, damaged or of another kind than claimed. Names the file and the place.
+// External data is missing, damaged or of another kind than claimed. Names the file and the
+// position.
 class DataError : public Error {
  public:
   using Error::Error;

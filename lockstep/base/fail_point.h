@@ -1,4 +1,4 @@
-// Named places in the code where tests inject failures: a process that dies, hangs or throws.
+// Named points in the code where tests inject failures: a process that dies, hangs or throws.
 #pragma once
 
 #include <atomic>
@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-// Called at a named place. `iteration` and `shard` are 0 if they are not known there.
-using FailPointHook = void (*)(const char* place, int64_t iteration, int64_t shard);
+// Called at a named point. `iteration` and `shard` are 0 if they are not known there.
+using FailPointHook = void (*)(const char* name, int64_t iteration, int64_t shard);
 
-// Changes data at a named place, as a hardware fault would.
-using CorruptionHook = void (*)(const char* place, int64_t iteration, int64_t shard, void* data,
+// Changes data at a named point, as a hardware fault would.
+using CorruptionHook = void (*)(const char* name, int64_t iteration, int64_t shard, void* data,
                                 size_t bytes);
 
 namespace detail {
@@ -23,9 +23,9 @@ inline std::atomic<CorruptionHook> corruption_hook{nullptr};
 inline void set_fail_point_hook(FailPointHook hook) { detail::fail_point_hook.store(hook); }
 
 // Costs one atomic load if no hook is set.
-inline void fail_point(const char* place, int64_t iteration = 0, int64_t shard = 0) {
+inline void fail_point(const char* name, int64_t iteration = 0, int64_t shard = 0) {
   const FailPointHook hook = detail::fail_point_hook.load(std::memory_order_relaxed);
-  if (hook != nullptr) hook(place, iteration, shard);
+  if (hook != nullptr) hook(name, iteration, shard);
 }
 
 inline void set_corruption_hook(CorruptionHook hook) { detail::corruption_hook.store(hook); }
@@ -33,10 +33,10 @@ inline bool corruption_is_set() {
   return detail::corruption_hook.load(std::memory_order_relaxed) != nullptr;
 }
 
-inline void corruption_point(const char* place, int64_t iteration, int64_t shard, void* data,
+inline void corruption_point(const char* name, int64_t iteration, int64_t shard, void* data,
                              size_t bytes) {
   const CorruptionHook hook = detail::corruption_hook.load(std::memory_order_relaxed);
-  if (hook != nullptr) hook(place, iteration, shard, data, bytes);
+  if (hook != nullptr) hook(name, iteration, shard, data, bytes);
 }
 
 }  // namespace lockstep

@@ -164,7 +164,7 @@ std::string SweepDisplay::table() const {
   const int width = std::max(40, options_.width());
   std::string text;
   double images = 0;
-  const char* const slot = start_.hosts > 0 ? "place" : "worker";
+  const char* const slot = start_.hosts > 0 ? "slot" : "worker";
   for (int worker = 0; worker < start_.workers; ++worker) {
     const auto found = workers_.find(worker);
     if (found == workers_.end()) {

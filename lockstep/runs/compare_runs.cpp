@@ -93,7 +93,7 @@ class Follower : public TrainingObserver {
   const ReplayOptions& options_;
 };
 
-// With the initial model, unless its place is that of the folder and it is not there or has
+// With the initial model, unless its path is that of the folder and it is not there or has
 // changed. From a checkpoint, none is needed.
 JobPlan plan_of(const RunOnDisk& run, const Job& job, const ReplayOptions& options,
                 const std::string& digest) {

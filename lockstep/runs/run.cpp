@@ -329,7 +329,7 @@ std::string initial_model_of(const std::string& folder) {
   std::string model = run_initial_model(local_files(), folder);
   if (model.empty() || storage::is_address(model) || local_files().exists(model)) return model;
   throw FileError("[run] " + folder + " started from the values of " + model + ", which is missing",
-                  "put it back, or name its new place with --initial-model");
+                  "put it back, or name its new path with --initial-model");
 }
 
 void require_same_initial_model(const JobPlan& plan, const RunOptions& options) {

@@ -25,7 +25,7 @@ struct RunOptions {
   bool save_initial = false;  // write initial.safetensors
   // A model file, a checkpoint or the folder of a run whose values replace random initial values
   // ("": none, or that of the continued run). Its layers must have the job's names and sizes.
-  // job.json records the digest of the file and its place, where a continued run finds it again.
+  // job.json records the digest of the file and its path, where a continued run finds it again.
   std::string initial_model;
   std::vector<TrainingObserver*> observers;  // owned by the caller
   // Called once, when the data and the folder are open, before anything is read or trained.

@@ -23,7 +23,7 @@ struct RunData {
   DatastorePtr validation, test;  // null if the job has none
   // Image to image: in the order of the images. Null if labels are learned.
   DatastorePtr training_targets, validation_targets, test_targets;
-  bool random_crop = false;  // the trainer cuts training images at random places
+  bool random_crop = false;  // the trainer cuts training images at random positions
   // The trainer cuts regions of training images, and resizes them.
   std::optional<RandomResizedCrop> resized_crop = {};
   // Images that were left out by bad_images = "skip": unreadable, or without a readable target.

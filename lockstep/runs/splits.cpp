@@ -244,11 +244,11 @@ void take_fold(RunData& data, const Job& job, const SplitKeys& keys,
     parts = folds_of_each_label(*all, folds, seed);
   }
   if (!keys.first.empty()) {
-    std::map<int64_t, int64_t> places;  // of the first copy
+    std::map<int64_t, int64_t> index_of_copy;  // of the first copy
     std::vector<int64_t> first;
     for (size_t i = 0; i < indices.size(); ++i) {
       const int64_t copy = keys.first[static_cast<size_t>(indices[i])];
-      first.push_back(places.emplace(copy, static_cast<int64_t>(i)).first->second);
+      first.push_back(index_of_copy.emplace(copy, static_cast<int64_t>(i)).first->second);
     }
     keep_together(parts, first);
   }

@@ -34,8 +34,8 @@ std::string named(const Profile& profile) {
   return "the profile `" + printable(profile.name) + "`";
 }
 
-// Keys from a JSON document. `place` appears in messages, the document never does.
-Credentials parsed_keys(const std::string& text, const std::string& place) {
+// Keys from a JSON document. `source` appears in messages, the document never does.
+Credentials parsed_keys(const std::string& text, const std::string& source) {
   const auto document = parse_json_or_discard<nlohmann::json>(text);
   const auto field = [&](const char* name) {
     const bool there =
@@ -45,7 +45,7 @@ Credentials parsed_keys(const std::string& text, const std::string& place) {
   const Credentials keys{field("AccessKeyId"), field("SecretAccessKey"), field("Token"),
                          parsed_time(field("Expiration"))};
   if (keys.access_key.empty() || keys.secret_key.empty()) {
-    throw DataError("[s3] " + place + " returned no AccessKeyId and SecretAccessKey");
+    throw DataError("[s3] " + source + " returned no AccessKeyId and SecretAccessKey");
   }
   return keys;
 }
@@ -98,16 +98,16 @@ std::optional<Credentials> keys_in(const ProfileSettings& settings, const Profil
 }
 
 // An answer with status 200 within several attempts.
-std::string fetched(const HttpRequest& request, const std::string& place, int attempts) {
+std::string fetched(const HttpRequest& request, const std::string& source, int attempts) {
   std::string problem;
   for (int i = 0; i < attempts; ++i) {
-    if (retries_stopped()) throw Cancelled("[s3] " + place + ": " + stopped_request);
+    if (retries_stopped()) throw Cancelled("[s3] " + source + ": " + stopped_request);
     if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(200 << i));
     const HttpAnswer answer = send(request);
     if (answer.status == 200) return answer.body;
     problem = answer.status == 0 ? answer.error : "status " + std::to_string(answer.status);
   }
-  throw DataError("[s3] " + place + " returned no keys: " + problem);
+  throw DataError("[s3] " + source + " returned no keys: " + problem);
 }
 
 // Keys and a token travel without encryption: only within this machine, or to the addresses that
@@ -155,8 +155,8 @@ std::optional<Credentials> keys_of_container() {
     throw DataError("[s3] the container's authorization token has several lines");
   }
   if (!token.empty()) request.headers.emplace_back("authorization", token);
-  const std::string place = "the container's address of credentials";
-  return parsed_keys(fetched(request, place, 3), place);
+  const std::string source = "the container's address of credentials";
+  return parsed_keys(fetched(request, source, 3), source);
 }
 
 std::optional<Credentials> keys_of_instance() {
@@ -177,11 +177,11 @@ std::optional<Credentials> keys_of_instance() {
              .headers = {{"x-aws-ec2-metadata-token", stripped(token.body)}},
              .seconds = 5,
              .use_proxy = false};
-  const std::string place = "the instance's metadata";
-  std::string role = fetched(request, place, 3);
+  const std::string source = "the instance's metadata";
+  std::string role = fetched(request, source, 3);
   role = stripped(role.substr(0, role.find('\n')));
   request.url = roles + percent_encoded(role, false);
-  return parsed_keys(fetched(request, place, 3), place);
+  return parsed_keys(fetched(request, source, 3), source);
 }
 
 // Whether the profile asks for a role by other keys. A web identity comes in its own place.
@@ -195,7 +195,7 @@ bool has_half_a_pair(const Profile& profile) {
          profile.settings.contains("aws_secret_access_key");
 }
 
-// The places of keys other than the environment, in botocore's order.
+// The sources of keys other than the environment, in botocore's order.
 class Chain {
  public:
   explicit Chain(const Profiles& profiles) : profiles_(profiles), visited_{profiles.used().name} {}

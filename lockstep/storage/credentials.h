@@ -1,4 +1,4 @@
-// Keys for a store, from the places where the tools of AWS look for them.
+// Keys for a store, from the sources where the tools of AWS look for them.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 namespace lockstep::storage {
 
 // Keys, renewed before they expire. LOCKSTEP_S3_ANONYMOUS=1 uses none. Otherwise the first of these
-// places that is set counts, in the order of botocore; one that is set but cannot give keys is an
+// sources that is set counts, in the order of botocore; one that is set but cannot give keys is an
 // error, so that requests are never signed as anyone else:
 //
 //   1. AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY and AWS_SECURITY_TOKEN or AWS_SESSION_TOKEN
@@ -26,7 +26,7 @@ class CredentialSource {
   CredentialSource();
   ~CredentialSource();
 
-  // Throws DataError if no place has keys, naming the places, or one has invalid ones,
+  // Throws DataError if no source has keys, naming the sources, or one has invalid ones,
   // InvalidArgument for a profile or setting that does not exist, Unsupported for what is refused
   // by name, and Cancelled after a stop request.
   Credentials get();

@@ -45,7 +45,7 @@ class Profiles {
   // The address of a service ("s3", "sts") that replaces that of AWS: AWS_ENDPOINT_URL_<SERVICE>,
   // AWS_ENDPOINT_URL, `endpoint_url` of the service in the profile's `services`, the profile's
   // `endpoint_url`. "" if none is set, or AWS_IGNORE_CONFIGURED_ENDPOINT_URLS is true. `from`
-  // receives the name of the place.
+  // receives the name of the setting.
   std::string endpoint(const std::string& service, std::string& from) const;
 
  private:

@@ -123,7 +123,7 @@ class InterruptedCommand(CommandTest):
         done = self.run_command("train", "--out", "out", "--resume", "--set", "max_epochs=9")
         self.assertEqual(done.returncode, 1)
         self.assertIn("out started from the values of ", done.stderr)
-        self.assertIn("hint: put it back, or name its new place with --initial-model\n", done.stderr)
+        self.assertIn("hint: put it back, or name its new path with --initial-model\n", done.stderr)
         self.works("train", "--out", "out", "--resume", "--set", "max_epochs=3", "--quiet", "--initial-model", "moved")
         self.fails(1, "error: [train] nothing contains no run that could be continued\n"
                       "hint: to start one there: lockstep train JOB --out nothing\n",

@@ -47,17 +47,17 @@ TEST(ExampleCache, SharedImagesAreDecodedOnce) {
     const auto second = std::make_shared<MemoryStore>(10, 4, 5, 3);
     SharedMemory arena("lockstep-test");
     const ExampleCache one(first, 4, 5, 3, budget), other(second, 4, 5, 3, 1 << 20);
-    const SharedPlace place = one.share(arena);
+    const SharedRange range = one.share(arena);
     ThreadPool pool(2);
     one.fill(pool);
-    other.attach(arena, place);
+    other.attach(arena, range);
     EXPECT_EQ(other.capacity(), one.capacity());
     for (int64_t i = 0; i < 10; ++i) {
       EXPECT_EQ(copy_of(other, i), to_planes(first->images[static_cast<size_t>(i)]));
     }
     EXPECT_EQ(second->reads, 10 - one.capacity());
     const ExampleCache fewer(std::make_shared<MemoryStore>(9, 4, 5, 3), 4, 5, 3, budget);
-    EXPECT_THROW(fewer.attach(arena, place), InvalidArgument);
+    EXPECT_THROW(fewer.attach(arena, range), InvalidArgument);
   }
 }
 
@@ -68,10 +68,10 @@ TEST(ExampleCache, ThoseWhoShareNoticeChangedImages) {
     second->images[1].pixels[0] ^= 1;
     SharedMemory arena("lockstep-test");
     const ExampleCache one(first, 4, 5, 3, 0, kind), other(second, 4, 5, 3, 0, kind);
-    const SharedPlace place = one.share(arena);
+    const SharedRange range = one.share(arena);
     ThreadPool pool(1);
     one.fill(pool);
-    other.attach(arena, place);
+    other.attach(arena, range);
     EXPECT_EQ(copy_of(other, 0), copy_of(one, 0));
     EXPECT_THROW(copy_of(other, 1), DataError);
   }

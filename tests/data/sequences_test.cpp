@@ -363,10 +363,10 @@ TEST(Sequences, LengthsAreShared) {
   SharedMemory arena("lockstep-test");
   ThreadPool pool(2);
   const ExampleCache first(store, Shape{3}, 0);
-  const SharedPlace place = first.share(arena);
+  const SharedRange range = first.share(arena);
   first.fill(pool);
   const ExampleCache second(store, Shape{3}, 0);
-  second.attach(arena, place);
+  second.attach(arena, range);
   store->reads = 0;
   std::vector<uint8_t> scratch;
   for (int64_t i = 0; i < 20; ++i) {

@@ -24,9 +24,9 @@ namespace {
 // In a child: crashes, hangs or finds the device busy at the case that the environment names.
 [[maybe_unused]] const bool kHook = [] {
   if (!std::getenv("DEVICE_TEST_FAULT")) return false;
-  set_fail_point_hook([](const char* place, int64_t number, int64_t) {
+  set_fail_point_hook([](const char* point, int64_t number, int64_t) {
     const std::string fault = std::getenv("DEVICE_TEST_FAULT");
-    if (place != std::string("self-test") || number != std::atoll(fault.c_str() + 6)) return;
+    if (point != std::string("self-test") || number != std::atoll(fault.c_str() + 6)) return;
     if (fault.starts_with("crash ")) std::abort();
     if (fault.starts_with("taken ")) {
       throw Error("[cuda] all CUDA-capable devices are busy or unavailable");

@@ -93,13 +93,13 @@ TEST(PoolHosts, TasksCanBeCancelled) {
             std::vector<int>{2});
 }
 
-void write_shared(SharedPlace place, uint64_t value) {
-  const SharedRegion region = TaskContext::current()->memory().map(place);
+void write_shared(SharedRange range, uint64_t value) {
+  const SharedRegion region = TaskContext::current()->memory().map(range);
   *reinterpret_cast<uint64_t*>(region.get()) = value;
 }
 
-uint64_t read_shared(SharedPlace place) {
-  const SharedRegion region = TaskContext::current()->memory().map(place);
+uint64_t read_shared(SharedRange range) {
+  const SharedRegion region = TaskContext::current()->memory().map(range);
   return *reinterpret_cast<uint64_t*>(region.get());
 }
 
@@ -130,26 +130,26 @@ TEST(PoolHosts, MemoryIsCopiedToRequestedHosts) {
   HostPool pool(here_and_two());
   pool.result<std::vector<int>>(pool.submit_to<&doubled>(1, std::vector<int>{1}));
   SharedMemory& memory = pool.core->memory();
-  const SharedPlace place = memory.reserve(kLarge);
-  const SharedRegion region = memory.map(place);
+  const SharedRange range = memory.reserve(kLarge);
+  const SharedRegion region = memory.map(range);
   auto& word = *reinterpret_cast<uint64_t*>(region.get());
-  auto& last = *reinterpret_cast<uint64_t*>(region.get() + place.bytes - 8);
+  auto& last = *reinterpret_cast<uint64_t*>(region.get() + range.bytes - 8);
   word = 7;
   last = 9;
   detail::HostMemory& hosts = *pool.core->hosts();
-  const uint64_t number = hosts.push(1, place);
-  EXPECT_EQ(pool.result<uint64_t>(pool.submit_to<&read_shared>(1, place)), 7u);
+  const uint64_t number = hosts.push(1, range);
+  EXPECT_EQ(pool.result<uint64_t>(pool.submit_to<&read_shared>(1, range)), 7u);
   for (const TimeLimit limit(kLimit); !hosts.pushed(1, number) && !limit.reached();) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_TRUE(hosts.pushed(1, number));
-  pool.wait(pool.submit_to<&write_shared>(2, place, uint64_t{8}));  // on the same host
+  pool.wait(pool.submit_to<&write_shared>(2, range, uint64_t{8}));  // on the same host
   EXPECT_EQ(word, 7u);
   last = 0;
   const uint64_t presence = hosts.status(1).presence;
-  EXPECT_FALSE(hosts.pull(1, presence + 1, place, kLimit)) << "of another process there";
+  EXPECT_FALSE(hosts.pull(1, presence + 1, range, kLimit)) << "of another process there";
   EXPECT_EQ(last, 0u);
-  EXPECT_TRUE(hosts.pull(1, presence, place, kLimit));
+  EXPECT_TRUE(hosts.pull(1, presence, range, kLimit));
   EXPECT_EQ(word, 8u);
   EXPECT_EQ(last, 9u);
 }
@@ -157,15 +157,15 @@ TEST(PoolHosts, MemoryIsCopiedToRequestedHosts) {
 TEST(PoolHosts, TheLastOutputOfAWorkerIsReported) {
   HostPool pool(here_and_two());
   pool.result<std::vector<int>>(pool.submit_to<&doubled>(3, std::vector<int>{1}));
-  const SharedPlace place = pool.core->memory().reserve(4096);
-  const SharedRegion region = pool.core->memory().map(place);
-  pool.core->hosts()->watch(2, place);
-  const auto die = [](SharedPlace where) {
+  const SharedRange range = pool.core->memory().reserve(4096);
+  const SharedRegion region = pool.core->memory().map(range);
+  pool.core->hosts()->watch(2, range);
+  const auto die = [](SharedRange where) {
     write_shared(where, 5);
     std::printf("last words\n");
     raise(SIGKILL);
   };
-  const auto call = make_call(die, place);
+  const auto call = make_call(die, range);
   const TaskPtr task = pool.core->submit(call.function(), call.arguments(), {}, 3);
   pool.wait(task);
   EXPECT_EQ(task->state, TaskState::failed);

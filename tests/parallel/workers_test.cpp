@@ -46,8 +46,8 @@ std::atomic<uint64_t>& word_of(const SharedRegion& region) {
   return *reinterpret_cast<std::atomic<uint64_t>*>(region.get());
 }
 
-void write_number(SharedPlace place, uint64_t value) {
-  word_of(worker_context().memory().map(place)) = value;
+void write_number(SharedRange range, uint64_t value) {
+  word_of(worker_context().memory().map(range)) = value;
 }
 
 constexpr int kForeign = 900;  // a descriptor of the client
@@ -58,8 +58,8 @@ struct Surroundings {
   char value[8];
 };
 
-void look_around(SharedPlace place) {
-  const SharedRegion region = worker_context().memory().map(place);
+void look_around(SharedRange range) {
+  const SharedRegion region = worker_context().memory().map(range);
   auto& seen = *reinterpret_cast<Surroundings*>(region.get());
   seen.cores = available_cores();
   seen.inherited = fcntl(kForeign, F_GETFD) != -1;
@@ -75,7 +75,7 @@ void take_memory(uint64_t bytes) {
   if (memory[bytes / 2] != 1) throw Error("impossible");
 }
 
-void sleep_long(SharedPlace begun) {
+void sleep_long(SharedRange begun) {
   write_number(begun, 1);
   std::this_thread::sleep_for(std::chrono::seconds(60));
 }
@@ -99,7 +99,7 @@ void expect_returned(const WorkerEvent& event) {
 // A worker with the task sleep_long().
 struct Sleeper {
   explicit Sleeper(Workers& workers, SharedMemory& memory) {
-    const SharedPlace begun = memory.reserve(sizeof(uint64_t));
+    const SharedRange begun = memory.reserve(sizeof(uint64_t));
     number = workers.start(make_call<&sleep_long>(begun));
     const SharedRegion region = memory.map(begun);
     for (const TimeLimit limit(kLimit); word_of(region) == 0;) {
@@ -147,10 +147,10 @@ TEST(Serialize, BytesThatAreNotAValueAreRefused) {
 
 TEST(Workers, EachRunsItsTask) {
   SharedMemory memory("lockstep-test");
-  const SharedPlace places[] = {memory.reserve(8), memory.reserve(8)};
+  const SharedRange ranges[] = {memory.reserve(8), memory.reserve(8)};
   Workers workers(memory);
-  const uint32_t a = workers.start(make_call<&write_number>(places[0], uint64_t{5}));
-  const uint32_t b = workers.start(make_call<&write_number>(places[1], uint64_t{6}));
+  const uint32_t a = workers.start(make_call<&write_number>(ranges[0], uint64_t{5}));
+  const uint32_t b = workers.start(make_call<&write_number>(ranges[1], uint64_t{6}));
   EXPECT_NE(a, b);
   const WorkerEvent events[] = {next(workers), next(workers)};
   for (const WorkerEvent& event : events) {
@@ -159,8 +159,8 @@ TEST(Workers, EachRunsItsTask) {
     EXPECT_FALSE(workers.present(event.worker));
   }
   EXPECT_NE(events[0].worker, events[1].worker);
-  EXPECT_EQ(word_of(memory.map(places[0])), 5u);
-  EXPECT_EQ(word_of(memory.map(places[1])), 6u);
+  EXPECT_EQ(word_of(memory.map(ranges[0])), 5u);
+  EXPECT_EQ(word_of(memory.map(ranges[1])), 6u);
   EXPECT_FALSE(workers.wait(TimeLimit(0.1)));
 }
 
@@ -184,7 +184,7 @@ TEST(Workers, ErrorsKeepTheirKindAndHint) {
 
 TEST(Workers, ShareMemory) {
   SharedMemory memory("lockstep-test");
-  const SharedPlace first = memory.reserve(10), second = memory.reserve(100000);
+  const SharedRange first = memory.reserve(10), second = memory.reserve(100000);
   Workers workers(memory);
   workers.start(make_call<&write_number>(second, uint64_t{77}));
   expect_returned(next(workers));
@@ -204,12 +204,12 @@ TEST(Workers, HaveOnlyTheirCoresAndEnvironment) {
   sigaddset(&some, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &some, &before);
   Workers workers(memory, {.environment = {{"LOCKSTEP_TEST_VALUE", "yes"}}});
-  const SharedPlace place = memory.reserve(sizeof(Surroundings));
-  workers.start(make_call<&look_around>(place), {0});
+  const SharedRange range = memory.reserve(sizeof(Surroundings));
+  workers.start(make_call<&look_around>(range), {0});
   const WorkerEvent event = next(workers);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   expect_returned(event);
-  const SharedRegion region = memory.map(place);
+  const SharedRegion region = memory.map(range);
   const auto& seen = *reinterpret_cast<const Surroundings*>(region.get());
   EXPECT_EQ(seen.cores, 1);
   EXPECT_STREQ(seen.value, "yes");
@@ -317,10 +317,10 @@ TEST(Workers, EndWithTheirClientHoweverThatEnds) {
   close(numbers[1]);
 }
 
-// Stops this process at this place, as a child that has not run its program yet.
+// Stops this process at this point, as a child that has not run its program yet.
 const char* stop_at = "";
-void stop_new_child(const char* place, int64_t, int64_t) {
-  if (std::strcmp(place, stop_at) == 0) syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+void stop_new_child(const char* point, int64_t, int64_t) {
+  if (std::strcmp(point, stop_at) == 0) syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
 }
 
 std::vector<pid_t> children_of(pid_t process) {
@@ -352,7 +352,7 @@ bool is_frozen(pid_t process) {
 // In a client that holds a lock and starts children: which of them are stopped, and when.
 struct Stopped {
   const char* name;
-  const char* place;
+  const char* point;
   std::vector<std::string> command;  // empty: a worker
 };
 
@@ -375,7 +375,7 @@ TEST_P(AStoppedChild, EndsWithItsClient) {
     client = fork();
     if (client == 0) {
       const auto lock = FileLock::take(path);
-      stop_at = stopped.place;
+      stop_at = stopped.point;
       set_fail_point_hook(&stop_new_child);
       SharedMemory memory("lockstep-test");
       Workers workers(memory);

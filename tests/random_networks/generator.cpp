@@ -136,12 +136,12 @@ class Maker {
     const std::string type = layer["type"];
     const Shape& x = input.shape;
     const int64_t values = x.elements();
-    const int64_t places = values / x[0] * std::max<int64_t>(input.steps, 1);
+    const int64_t positions = values / x[0] * std::max<int64_t>(input.steps, 1);
     if (type == "layer_normalization") return values == 1;
     if (type == "channel_normalization") return x[0] == 1;
-    if (type == "instance_normalization") return places == 1;
+    if (type == "instance_normalization") return positions == 1;
     if (type == "group_normalization") return values <= layer["groups"].get<int64_t>();
-    if (type != "batch_normalization" || places > 1) return false;
+    if (type != "batch_normalization" || positions > 1) return false;
     over_rows_ = over_rows_ || rows_ > 1;
     return rows_ == 1;
   }
@@ -246,7 +246,7 @@ class Maker {
     if (owners.empty()) return false;
     const std::string owner = dice_.pick(owners);
     const size_t at = owner_of(owner);
-    const size_t its_input = place_of(layers_[at]["inputs"][0]);
+    const size_t its_input = index_of(layers_[at]["inputs"][0]);
     const Json& layer = layers_[at];
     const auto here = measure(layer, {values_[on].shape});
     const auto there = measure(layer, {values_[its_input].shape});
@@ -259,10 +259,10 @@ class Maker {
   }
 
   bool takes_steps(const Json& layer) const {
-    return values_[place_of(layer["inputs"][0])].steps > 0;
+    return values_[index_of(layer["inputs"][0])].steps > 0;
   }
 
-  size_t place_of(const std::string& name) const {
+  size_t index_of(const std::string& name) const {
     for (size_t i = 0; i < values_.size(); ++i) {
       if (values_[i].name == name) return i;
     }
@@ -294,11 +294,11 @@ class Maker {
   }
 
   std::vector<size_t> unread() const {
-    std::vector<size_t> places;
+    std::vector<size_t> indices;
     for (size_t i = 0; i < values_.size(); ++i) {
-      if (!values_[i].read) places.push_back(i);
+      if (!values_[i].read) indices.push_back(i);
     }
-    return places;
+    return indices;
   }
 
   // Joins all unread values to one output, and adds a loss.

@@ -81,8 +81,8 @@ std::string& mark_of_death() {
   return path;
 }
 
-void die_once(const char* place, int64_t iteration, int64_t) {
-  if (std::string_view(place) == "backward" && iteration == 2 &&
+void die_once(const char* point, int64_t iteration, int64_t) {
+  if (std::string_view(point) == "backward" && iteration == 2 &&
       std::filesystem::create_directory(mark_of_death())) {
     ::kill(::getpid(), SIGKILL);
   }
@@ -131,13 +131,13 @@ class Follower final : public TrainingObserver {
   int64_t first_ = 1;
 };
 
-// Kills this process, which is a client, at a place of an iteration.
+// Kills this process, which is a client, at a point of an iteration.
 struct Death {
-  std::string place;
+  std::string point;
   int64_t iteration = 0;
 
   void come(std::string_view here, int64_t number) const {
-    if (here == place && number == iteration) ::kill(::getpid(), SIGKILL);
+    if (here == point && number == iteration) ::kill(::getpid(), SIGKILL);
   }
 };
 
@@ -146,8 +146,8 @@ Death& death_of_this_client() {
   return death;
 }
 
-void die_as_client(const char* place, int64_t iteration, int64_t) {
-  death_of_this_client().come(place, iteration);
+void die_as_client(const char* point, int64_t iteration, int64_t) {
+  death_of_this_client().come(point, iteration);
 }
 
 // Writes the digests of iterations to a file, and dies.
@@ -213,10 +213,10 @@ struct KilledClient {
 KilledClient killed_client_of(const Json& description, int64_t iterations) {
   Dice dice(description["seed"], description["case"], 5);
   KilledClient client{.workers = dice.chance(50) ? 2 : 0};
-  std::vector<std::string> places{"iteration", "saving", "checkpoint"};
+  std::vector<std::string> points{"iteration", "saving", "checkpoint"};
   // Without workers the client computes.
-  if (client.workers == 0) places.insert(places.end(), {"backward", "update"});
-  client.death = {dice.pick(places), dice.between(1, iterations)};
+  if (client.workers == 0) points.insert(points.end(), {"backward", "update"});
+  client.death = {dice.pick(points), dice.between(1, iterations)};
   return client;
 }
 
@@ -229,8 +229,8 @@ Outcome outcome_after_a_kill(const Json& description, int64_t iterations) {
   std::ofstream(file) << description.dump();
   Outcome outcome;
   ChildProcess process(
-      {.arguments = {"killed-client", "--case", file, "--folder", folder.path, "--place",
-                     client.death.place, "--iteration", std::to_string(client.death.iteration),
+      {.arguments = {"killed-client", "--case", file, "--folder", folder.path, "--point",
+                     client.death.point, "--iteration", std::to_string(client.death.iteration),
                      "--workers", std::to_string(client.workers)}});
   if (!process.wait(TimeLimit(kKilledWithin)) || !process.killed()) {
     outcome.error = "the client that was to be killed " + process.how();
@@ -346,7 +346,7 @@ std::vector<std::string> broken_laws(const Json& description, bool workers) {
 }
 
 void train_until_killed(const Json& description, const ClientToKill& client) {
-  death_of_this_client() = {client.place, client.iteration};
+  death_of_this_client() = {client.point, client.iteration};
   set_fail_point_hook(die_as_client);
   TrainingOptions options = options_on(description, {.threads = 2, .workers = client.workers});
   options.checkpoints.frequency = 1;

@@ -18,11 +18,11 @@ std::vector<std::string> broken_laws(const nlohmann::ordered_json& description, 
 struct ClientToKill {
   std::string folder;  // of its checkpoints and of `digests`, a line for each iteration
   // "iteration", "saving", "checkpoint" (as observers are told) or the name of a fail point.
-  std::string place;
+  std::string point;
   int64_t iteration = 0, workers = 0;
 };
 
-// Trains, and ends this process by SIGKILL at that place. Returns if the training does not come
+// Trains, and ends this process by SIGKILL at that point. Returns if the training does not come
 // there.
 void train_until_killed(const nlohmann::ordered_json& description, const ClientToKill& client);
 

@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
   CLI::App* const killed =
       add("killed-client", "a part of `law`: trains until it is killed", be_killed);
   killed->add_option("--folder", arguments.client.folder, "of its checkpoints");
-  killed->add_option("--place", arguments.client.place, "of its death");
+  killed->add_option("--point", arguments.client.point, "of its death");
   killed->add_option("--iteration", arguments.client.iteration, "of its death");
   killed->add_option("--workers", arguments.client.workers, "processes that compute");
   CLI11_PARSE(app, argc, argv);

@@ -285,7 +285,7 @@ TEST_F(Run, AnInitialModelThatHasChangedIsNotTakenForTheOriginal) {
   options.resume = true;
   EXPECT_CONTAINS(refusal<FileError>([&] { run_job(job({"max_epochs=4"}), options); }),
                   "/first has changed since the run in ");
-  // Its new place is kept.
+  // Its new path is kept.
   options.initial_model = write("moved.safetensors", original);
   run_job(job({"max_epochs=4"}), options);
   EXPECT_CONTAINS(text("out/job.json"), options.initial_model);

@@ -254,11 +254,11 @@ class SimulatedHosts {
   }
   void take(Member& m, const MemoryWrite& order) { report(m, MemoryWritten{order.chunk.size()}); }
   void take(Member& m, const MemoryRead& order) {
-    const Bytes zeros(order.place.bytes);
+    const Bytes zeros(order.range.bytes);
     size_t at = 0;
     in_chunks(zeros, [&](Bytes chunk, bool last) {
       const size_t bytes = chunk.size();
-      report(m, MemoryChunk{order.place, at, std::move(chunk), order.number, last});
+      report(m, MemoryChunk{order.range, at, std::move(chunk), order.number, last});
       at += bytes;
     });
   }

@@ -30,16 +30,16 @@ TrainingProblem problem_of_digits() {
   return {testing::small_classifier(), std::move(data)};
 }
 
-void fail_here(const char* place, int64_t iteration, int64_t) {
+void fail_here(const char* point, int64_t iteration, int64_t) {
   const Failure& f = testing::failure();
-  if (f.place != place || worker_context().worker() != f.worker || iteration != f.iteration) return;
+  if (f.point != point || worker_context().worker() != f.worker || iteration != f.iteration) return;
   kill(getpid(), SIGKILL);
 }
 
 // Fails an exchange between devices: once, or each time ("throw again").
 void fail_between(int64_t exchange) {
   const Failure& f = testing::failure();
-  if (f.place != "link" || worker_context().worker() != f.worker || exchange != f.iteration) return;
+  if (f.point != "link" || worker_context().worker() != f.worker || exchange != f.iteration) return;
   if (f.how == "kill") kill(getpid(), SIGKILL);
   static bool failed = false;
   if (!std::exchange(failed, true) || f.how == "throw again") throw Error("[test] a cable is bad");
@@ -48,14 +48,14 @@ void fail_between(int64_t exchange) {
 // Flips a bit of the worker's results.
 void flip_a_bit(const char*, int64_t iteration, int64_t, void* data, size_t) {
   const Failure& f = testing::failure();
-  if (f.place != "flip" || worker_context().worker() != f.worker || iteration != f.iteration)
+  if (f.point != "flip" || worker_context().worker() != f.worker || iteration != f.iteration)
     return;
   static_cast<unsigned char*>(data)[2] ^= 64;
 }
 
 bool lose(int64_t exchange) {
   const Failure& f = testing::failure();
-  if (f.place != "loss" || worker_context().worker() != f.worker) return false;
+  if (f.point != "loss" || worker_context().worker() != f.worker) return false;
   static bool lost = false;
   return exchange == f.iteration && !std::exchange(lost, true);
 }
@@ -64,7 +64,7 @@ bool lose(int64_t exchange) {
 void fail_to_join(const std::string& what) {
   const Failure& f = testing::failure();
   const bool mine = f.worker == 0 || worker_context().worker() == f.worker;
-  if (f.place == what && mine) throw Error("[test] no " + what);
+  if (f.point == what && mine) throw Error("[test] no " + what);
 }
 
 // The device of a worker process, which it keeps. `linked`: each worker has its own device with
@@ -72,7 +72,7 @@ void fail_to_join(const std::string& what) {
 const FakeDevice& worker_device(bool linked = false) {
   static const FakeDevice fake(
       0, {.identity = !linked                                ? ""
-                      : testing::failure().place == "shared" ? "one"
+                      : testing::failure().point == "shared" ? "one"
                                                              : std::to_string(getpid()),
           .on_exchange = fail_between,
           .loses = lose,
@@ -91,12 +91,12 @@ kernels::Verdict verdict_of_test(const kernels::DeviceInfo&) {
 
 TrainingProblem problem_on_a_device(Failure f, bool linked) {
   testing::failure() = std::move(f);
-  if (testing::failure().place == "verdict") {
+  if (testing::failure().point == "verdict") {
     const bool other = worker_context().worker() == testing::failure().worker;
     kernels::set_verdict_source(other ? verdict_of_test<true> : verdict_of_test<false>);
   }
   worker_device(linked);
-  if (testing::failure().place == "defect" &&
+  if (testing::failure().point == "defect" &&
       worker_context().worker() == testing::failure().worker) {
     static const kernels::Table& right = kernels::table_for({Device::Kind::cuda, 0});
     static kernels::Table wrong = right;
@@ -216,12 +216,12 @@ TEST_P(DeviceWorkers, ThresholdsAndClassWeights) {
 
 TEST_P(DeviceWorkers, DeadWorkersAreReplaced) {
   const WorkersOutcome expected = alone(options_for(0));
-  for (const char* place : {"backward", "exchange", "link", "update", "join"}) {
-    if (place == std::string("link") && !GetParam()) continue;
-    SCOPED_TRACE(place);
+  for (const char* point : {"backward", "exchange", "link", "update", "join"}) {
+    if (point == std::string("link") && !GetParam()) continue;
+    SCOPED_TRACE(point);
     Follower follower;
-    const int64_t iteration = std::string(place) == "join" ? 1 : 6;
-    expect_same(by_workers(options_for(3), follower, {place, "kill", 2, iteration, -1}), expected);
+    const int64_t iteration = std::string(point) == "join" ? 1 : 6;
+    expect_same(by_workers(options_for(3), follower, {point, "kill", 2, iteration, -1}), expected);
     EXPECT_EQ(testing::losses(follower).size(), 1u);
   }
 }

@@ -1,4 +1,4 @@
-// Workers that fail at each place of a training: the others continue, and the bits stay.
+// Workers that fail at each point of a training: the others continue, and the bits stay.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -23,31 +23,31 @@ using testing::long_options;
 using testing::losses;
 using testing::run_with_failure;
 
-struct Place {
-  const char* place;
+struct FailPoint {
+  const char* point;
   const char* how;
   bool hosts = false;  // on several hosts
 };
 
-void PrintTo(const Place& p, std::ostream* to) {
-  *to << p.how << " at " << p.place << (p.hosts ? " on another host" : "");
+void PrintTo(const FailPoint& p, std::ostream* to) {
+  *to << p.how << " at " << p.point << (p.hosts ? " on another host" : "");
 }
 
-class FailPoints : public ::testing::TestWithParam<Place> {};
+class FailPoints : public ::testing::TestWithParam<FailPoint> {};
 
 TEST_P(FailPoints, LeaveTheBitsAlone) {
-  const Place p = GetParam();
+  const FailPoint p = GetParam();
   if (p.hosts && testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   Follower follower;
   TrainingOptions options = long_options(3);
   options.workers.limit = 1.5;
   if (p.hosts) testing::place_on_hosts(options, {"localhost:1", "127.0.0.2:1", "127.0.0.3:2"});
   // A failure without an iteration happens the first time.
-  const std::string place = p.place;
-  const int64_t iteration = place == "join" ? 1 : 37;
+  const std::string point = p.point;
+  const int64_t iteration = point == "join" ? 1 : 37;
   TrainingControl control;
   bool asked = false;
-  if (place == "publish") {
+  if (point == "publish") {
     // A worker that joins causes another publish.
     follower.on_iteration = [&](const IterationRecord& r) {
       if (r.iteration != 36 || asked) return;
@@ -57,11 +57,11 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
     };
   }
   // Its number on its host and in the training.
-  const uint32_t number = place == "publish" ? 1 : 2;
-  const uint32_t worker = p.hosts && place != "publish" ? 4 : number;
+  const uint32_t number = point == "publish" ? 1 : 2;
+  const uint32_t worker = p.hosts && point != "publish" ? 4 : number;
   const TrainingResult result =
       run_with_failure(options, follower,
-                       {p.place, p.how, number, place == "publish" ? -1 : iteration, -1}, control);
+                       {p.point, p.how, number, point == "publish" ? -1 : iteration, -1}, control);
   expect_undisturbed(result, follower, 60);
   const auto lost = losses(follower);
   ASSERT_FALSE(lost.empty()) << "nothing failed";
@@ -71,25 +71,25 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
   }
   const bool first = std::any_of(lost.begin(), lost.end(),
                                  [&](const auto& loss) { return loss.worker == worker; });
-  EXPECT_TRUE(first) << "the place was never come to";
-  if (std::string(p.how) == "hang" && place == "exchange") {
+  EXPECT_TRUE(first) << "the point was never reached";
+  if (std::string(p.how) == "hang" && point == "exchange") {
     const char* const wanted = p.hosts ? "hung (worker 4 has not arrived at all_gather number "
                                        : "hung (worker 2 has not arrived at barrier number ";
     EXPECT_NE(lost[0].how.find(wanted), std::string::npos) << lost[0].how;
   }
 }
 
-std::vector<Place> places() {
-  std::vector<Place> all;
-  for (const char* place :
+std::vector<FailPoint> points() {
+  std::vector<FailPoint> all;
+  for (const char* point :
        {"backward", "exchange", "gather", "update", "validation", "join", "publish"}) {
-    for (const char* how : {"kill", "stop", "hang"}) all.push_back({place, how});
-    for (const char* how : {"kill", "hang"}) all.push_back({place, how, true});
+    for (const char* how : {"kill", "stop", "hang"}) all.push_back({point, how});
+    for (const char* how : {"kill", "hang"}) all.push_back({point, how, true});
   }
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FailPoints, ::testing::ValuesIn(places()));
+INSTANTIATE_TEST_SUITE_P(All, FailPoints, ::testing::ValuesIn(points()));
 
 // Members that share memory divide the update ranges of the gradients of such a network.
 TrainingProblem dense_problem() {
@@ -122,7 +122,7 @@ TEST(Recovery, MembersThatDivideUpdateRanges) {
         Failure{"update", "kill", 2, 7},
         Failure{"update range", "kill once", 0, 7, -1, "", folder.path + "/once"},
         Failure{"gather", "kill", 2, -1}, Failure{"gather", "hang", 2, -1}}) {
-    SCOPED_TRACE(failure.place + ", " + failure.how);
+    SCOPED_TRACE(failure.point + ", " + failure.how);
     Follower follower;
     const auto call = make_call<&failing_dense_problem>(failure);
     TrainingProblem problem = dense_problem();

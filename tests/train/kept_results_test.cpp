@@ -274,7 +274,7 @@ TEST(KeptResultsOfLayers, ComputeWhatIsMissing) {
     for (const KeptResults::Task& task : tasks) {
       for (const int64_t row : task.rows) {
         const auto value = static_cast<int>(batch[static_cast<size_t>(row)]);
-        if (task.trial == nullptr) std::memset(kept.place(row), value, 64);
+        if (task.trial == nullptr) std::memset(kept.results(row), value, 64);
         if (task.trial != nullptr) std::memset(task.trial, value, 128);
       }
     }
@@ -282,20 +282,20 @@ TEST(KeptResultsOfLayers, ComputeWhatIsMissing) {
   };
   EXPECT_EQ(compute(first_batch), 3u);  // and a trial
   kept.begin_nothing();
-  EXPECT_EQ(kept.place(0), nullptr);
+  EXPECT_EQ(kept.results(0), nullptr);
   // Nothing was finished, so nothing is known.
   EXPECT_EQ(compute(first_batch), 3u);
   EXPECT_TRUE(kept.finish());
   EXPECT_TRUE(kept.begin(first_batch, shards, all, bytes).empty());
-  EXPECT_EQ(std::to_integer<int>(*kept.place(3)), 8);
+  EXPECT_EQ(std::to_integer<int>(*kept.results(3)), 8);
   const auto& tasks = kept.begin(next, shards, all, bytes);
   ASSERT_EQ(tasks.size(), 1u);
   EXPECT_EQ(tasks[0].rows, std::vector<int64_t>{2});
   EXPECT_EQ(tasks[0].shards.first, 1);
-  EXPECT_EQ(kept.place(2), kept.place(3));
+  EXPECT_EQ(kept.results(2), kept.results(3));
   EXPECT_TRUE(kept.finish());
   EXPECT_TRUE(kept.begin(next, shards, second, bytes).empty());
-  EXPECT_EQ(kept.place(0), nullptr);  // computed by another member
+  EXPECT_EQ(kept.results(0), nullptr);  // computed by another member
 }
 
 // A run that a missing row needs also computes observations that no mini-batch has had.
@@ -310,7 +310,7 @@ TEST(KeptResultsOfLayers, AreComputedAheadWhereARunHasRoom) {
     for (const KeptResults::Task& task : kept.begin(batch, shards, one, bytes)) {
       for (const int64_t row : task.rows) {
         const auto value = static_cast<int>(batch[static_cast<size_t>(row)]);
-        if (task.trial == nullptr) std::memset(kept.place(row), value, 64);
+        if (task.trial == nullptr) std::memset(kept.results(row), value, 64);
         if (task.trial != nullptr) std::memset(task.trial, value, 256);
       }
       for (const KeptResults::Other& other : task.others) {
@@ -323,17 +323,17 @@ TEST(KeptResultsOfLayers, AreComputedAheadWhereARunHasRoom) {
     return others;
   };
   using Numbers = std::vector<int64_t>;
-  EXPECT_EQ(compute({0, 1, 2, 3}), Numbers{});  // nothing is known of the place in a shard
+  EXPECT_EQ(compute({0, 1, 2, 3}), Numbers{});  // nothing is known of the position in a shard
   EXPECT_EQ(compute({0, 1, 2, 5}, 7), (Numbers{4, 6, 7}));
   EXPECT_EQ(compute({4, 6, 7, 8}), Numbers{9});
-  EXPECT_EQ(std::to_integer<int>(*kept.place(0)), 4);
-  EXPECT_EQ(std::to_integer<int>(*kept.place(1)), 6);
-  EXPECT_EQ(std::to_integer<int>(*kept.place(2)), 7);
+  EXPECT_EQ(std::to_integer<int>(*kept.results(0)), 4);
+  EXPECT_EQ(std::to_integer<int>(*kept.results(1)), 6);
+  EXPECT_EQ(std::to_integer<int>(*kept.results(2)), 7);
   EXPECT_TRUE(kept.begin(Numbers{9, 7, 5, 3}, shards, one, bytes).empty());
-  EXPECT_EQ(std::to_integer<int>(*kept.place(0)), 9);
+  EXPECT_EQ(std::to_integer<int>(*kept.results(0)), 9);
 }
 
-// Results that depend on the place in a shard are not kept.
+// Results that depend on the position in a shard are not kept.
 TEST(KeptResultsOfLayers, AreNotKeptIfTheyDependOnThePlace) {
   const auto memory = std::make_shared<KeptMemory>(size_t{4} << 20);
   KeptResults kept(memory);
@@ -342,16 +342,16 @@ TEST(KeptResultsOfLayers, AreNotKeptIfTheyDependOnThePlace) {
   const std::vector<int64_t> one{0}, batch{5, 6};
   for (const KeptResults::Task& task : kept.begin(batch, shards, one, bytes)) {
     for (const int64_t row : task.rows) {
-      std::memset(task.trial != nullptr ? task.trial : kept.place(row), 1, 64);
+      std::memset(task.trial != nullptr ? task.trial : kept.results(row), 1, 64);
     }
     if (task.trial != nullptr) std::memset(task.trial + 64, 2, 64);
   }
-  EXPECT_NE(kept.place(0), nullptr);
+  EXPECT_NE(kept.results(0), nullptr);
   EXPECT_FALSE(kept.finish());
-  EXPECT_EQ(kept.place(0), nullptr);
+  EXPECT_EQ(kept.results(0), nullptr);
   EXPECT_EQ(kept.bytes(), 0u);
   EXPECT_TRUE(kept.begin(batch, shards, one, bytes).empty());
-  EXPECT_EQ(kept.place(1), nullptr);
+  EXPECT_EQ(kept.results(1), nullptr);
   EXPECT_TRUE(memory->take(memory->most()));  // all of it was given back
 }
 

@@ -33,9 +33,9 @@ void count_oom_kill(const std::string& file) {
   std::filesystem::rename(file + ".new", file);
 }
 
-void fail_as_told(const char* place, int64_t iteration, int64_t shard) {
+void fail_as_told(const char* point, int64_t iteration, int64_t shard) {
   const Failure& failure = testing::failure();
-  if (failure.place != place) return;
+  if (failure.point != point) return;
   const char* const host = getenv("LOCKSTEP_TEST_HOST");
   if (!failure.host.empty() && failure.host != (host ? host : "")) return;
   if (failure.worker != 0 && worker_context().worker() != failure.worker) return;

@@ -20,7 +20,7 @@ namespace lockstep::testing {
 
 // Where and how a worker fails.
 struct Failure {
-  std::string place;      // of fail_point(); "": nowhere
+  std::string point;      // of fail_point(); "": nowhere
   std::string how;        // "kill", "fault", "stop", "hang", "throw", ...
   uint32_t worker = 0;    // its number; 0: every worker
   int64_t iteration = 0;  // of the failure; -1: any
@@ -30,7 +30,7 @@ struct Failure {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, how, worker, iteration, shard, host, file);
+    archive(point, how, worker, iteration, shard, host, file);
   }
 };
 
@@ -46,7 +46,7 @@ inline constexpr int kKillsOfAShard = 10;
 // In a worker: it will fail so at the fail points.
 void fail_here(Failure failure);
 
-// The problem of the tests of the law. A worker that makes it will fail so, now if the place is
+// The problem of the tests of the law. A worker that makes it will fail so, now if the point is
 // "problem".
 TrainingProblem failing_problem(Failure f);
 

@@ -21,8 +21,8 @@
 namespace lockstep::command {
 namespace {
 
-// The places of a job's workers. A job of Slurm has workers on all its nodes.
-struct WorkerPlaces {
+// The workers of a job. A job of Slurm has workers on all its nodes.
+struct JobWorkers {
   int workers = 0;  // here; 0: as the job says
   std::vector<std::string> hosts = {};
   std::string host_launch = {}, host_address = {};
@@ -40,7 +40,7 @@ std::string address_here(const std::string& address) {
   }
 }
 
-WorkerPlaces places_of(const BatchJob& job) {
+JobWorkers workers_of_job(const BatchJob& job) {
   const ClusterProfile& profile = job.profile;
   if (job.request.cluster.empty()) return {};
   if (job.is_local() || current_slurm_job().empty() || profile.nodes == 1) {
@@ -57,13 +57,13 @@ int train_in_batch(const BatchJob& job) {
   training.out = job.run_folder();
   training.resume = true;
   training.initial_model = job.request.initial_model;
-  const WorkerPlaces places = places_of(job);
-  training.workers = places.workers;
-  training.hosts = places.hosts;
-  training.host_launch = places.host_launch;
-  if (!places.host_address.empty()) {
+  const JobWorkers placed = workers_of_job(job);
+  training.workers = placed.workers;
+  training.hosts = placed.hosts;
+  training.host_launch = placed.host_launch;
+  if (!placed.host_address.empty()) {
     training.settings.push_back("training.host_address=" +
-                                nlohmann::ordered_json(places.host_address).dump());
+                                nlohmann::ordered_json(placed.host_address).dump());
   }
   return train_command(training);
 }
@@ -75,15 +75,15 @@ int sweep_in_batch(const BatchJob& job) {
   if (local_files().exists(join_path(job.run_folder(), sweep_job_name))) {
     words.emplace_back("--resume");
   }
-  const WorkerPlaces places = places_of(job);
-  const int64_t workers = job.request.workers > 0 ? job.request.workers : places.workers;
+  const JobWorkers placed = workers_of_job(job);
+  const int64_t workers = job.request.workers > 0 ? job.request.workers : placed.workers;
   if (workers > 0) words.insert(words.end(), {"--workers", std::to_string(workers)});
-  if (!places.hosts.empty()) {
+  if (!placed.hosts.empty()) {
     std::string hosts;
-    for (const std::string& host : places.hosts) hosts += (hosts.empty() ? "" : ",") + host;
-    words.insert(words.end(), {"--hosts", hosts, "--host-launch", places.host_launch});
-    if (!places.host_address.empty()) {
-      words.insert(words.end(), {"--host-address", places.host_address});
+    for (const std::string& host : placed.hosts) hosts += (hosts.empty() ? "" : ",") + host;
+    words.insert(words.end(), {"--hosts", hosts, "--host-launch", placed.host_launch});
+    if (!placed.host_address.empty()) {
+      words.insert(words.end(), {"--host-address", placed.host_address});
     }
   }
   std::vector<char*> arguments;

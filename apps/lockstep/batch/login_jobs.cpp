@@ -50,7 +50,7 @@ class SentFiles {
 
   // A path of this machine becomes one there if it names an attached file or lies in an attached
   // folder.
-  std::string place_of(const std::string& path) const {
+  std::string path_there(const std::string& path) const {
     const std::string real = fs::weakly_canonical(path).string();
     for (const auto& [name, from] : files_) {
       if (real == from) return "attached/" + name;
@@ -72,7 +72,7 @@ std::string job_for_login(const LoginSubmission& s, const SentFiles& sent) {
   if (!tree.contains("name")) tree["name"] = fs::path(text.file).stem().string();
   const std::function<void(ordered_json&)> replace = [&](ordered_json& value) {
     if (value.is_string() && value.get<std::string>().starts_with("/")) {
-      value = sent.place_of(value.get<std::string>());
+      value = sent.path_there(value.get<std::string>());
     } else if (value.is_structured()) {
       for (ordered_json& inner : value) replace(inner);
     }

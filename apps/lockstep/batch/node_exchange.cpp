@@ -167,8 +167,8 @@ std::vector<std::vector<std::pair<int, int>>> pairs_by_round(int members) {
   std::vector<std::vector<std::pair<int, int>>> rounds;
   for (int round = 0; round + 1 < even; ++round) {
     std::vector<std::pair<int, int>> pairs;
-    const auto at = [&](int place) {
-      return place == 0 ? 0 : (place - 1 + round) % (even - 1) + 1;
+    const auto at = [&](int position) {
+      return position == 0 ? 0 : (position - 1 + round) % (even - 1) + 1;
     };
     for (int i = 0; i < even / 2; ++i) {
       const int a = at(i), b = at(even - 1 - i);

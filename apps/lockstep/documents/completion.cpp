@@ -146,7 +146,7 @@ constexpr const char* bash_tail = R"(
 _lockstep() {
   local line=${COMP_LINE:0:COMP_POINT} command='' option='' current='' before='' word
   local -a words
-  local -i i place=0
+  local -i i position=0
   COMPREPLY=()
   read -ra words <<<"$line"
   if [[ $line == *[[:space:]] ]]; then words+=(''); fi
@@ -160,7 +160,7 @@ _lockstep() {
     elif [[ $word == -* ]]; then
       [[ $word != *=* ]] && _lockstep_takes_value "$command" "$word" && option=$word
     else
-      place+=1
+      position+=1
     fi
   done
   if [[ -z $option && $current == --*=* ]]; then
@@ -179,7 +179,7 @@ _lockstep() {
   elif [[ $current == -* ]]; then
     _lockstep_options "$command"
   else
-    _lockstep_positional "$command" "$place"
+    _lockstep_positional "$command" "$position"
   fi
   return 0
 }
@@ -223,9 +223,9 @@ std::string bash_completion(const Commands& commands) {
     options += fmt::format("    {}) _lockstep_words '{}' ;;\n", d.name, joined(all));
     for (size_t i = 0; i < d.positionals.size(); ++i) {
       const Argument& a = d.positionals[i];
-      const std::string place = a.many ? "*" : std::to_string(i);
+      const std::string position = a.many ? "*" : std::to_string(i);
       positional +=
-          fmt::format("    {}\\ {}) {};;\n", d.name, place, bash_action(offer_for(a.value)));
+          fmt::format("    {}\\ {}) {};;\n", d.name, position, bash_action(offer_for(a.value)));
     }
   }
   for (const Argument& a : commands.global_options()) {

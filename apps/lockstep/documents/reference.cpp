@@ -67,7 +67,7 @@ A job file must be a regular file. A pipe (`/dev/stdin`, `<(command)`) is refuse
 
 **Shards** are the parts of a mini-batch that are computed together. There are as few as `shard_size` permits, and their sizes differ by at most one (100 observations by 16: five of 14 and two of 15). Convolutions on processors with AVX2 compute multiples of 16 faster; a training with other shards prints a note with the nearest suitable `mini_batch_size`. A thread without a shard is idle: a mini-batch of 16 is one shard by default, and `shard_size = 8` gives two threads one each. `train` and `--check` say so where the network is large enough to gain by it. Another shard size changes the last digits of results, and with batch normalization, which works within a shard, more than these; so it is not chosen by the number of threads.
 
-Unknown names and values out of range are refused with their place and the nearest known name.
+Unknown names and values out of range are refused with their position and the nearest known name.
 )";
 
 constexpr const char* layers_head = R"(## Layers

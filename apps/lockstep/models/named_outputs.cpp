@@ -24,10 +24,10 @@ NamedOutputs::NamedOutputs(const Model& model, int top) : top_(static_cast<size_
   for (const MetricPart& part : metric_parts(model.network)) {
     Output output{part, {}};
     for (int64_t k = 0; k < part.count; ++k) {
-      const auto place = static_cast<size_t>(part.first + k);
+      const auto column = static_cast<size_t>(part.first + k);
       // A model of other data than tables has numbers in their place.
-      output.names.push_back(place < columns.size()
-                                 ? text_of_category(columns[place], model.preparation.categories)
+      output.names.push_back(column < columns.size()
+                                 ? text_of_category(columns[column], model.preparation.categories)
                                  : std::to_string(k + 1));
     }
     outputs_.push_back(std::move(output));

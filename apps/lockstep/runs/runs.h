@@ -29,7 +29,7 @@ std::string aligned(const TextTable& table);
 size_t columns_in(const std::string& text);  // of a terminal, for UTF-8
 std::string csv(const TextTable& table);
 
-// The open store of the user. Throws InvalidArgument if the environment names no place for it.
+// The open store of the user. Throws InvalidArgument if the environment names no folder for it.
 RunStore open_store();
 std::string store_folder();
 

@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-// The place of the first bracket that is nested deeper, from 1, or 0. Text that is not JSON may
-// give any place; parsing refuses it anyway.
+// The byte of the first bracket that is nested deeper, from 1, or 0. Text that is not JSON may
+// give any byte; parsing refuses it anyway.
 size_t too_deep(std::string_view text, int deepest) {
   int depth = 0;
   bool quoted = false;

@@ -22,7 +22,7 @@ struct JsonRules {
   bool unique_keys = false;  // refuse an object that has a key twice
 };
 
-// Text that is not JSON or does not fit the rules. The message has no place: "it is not JSON (byte
+// Text that is not JSON or does not fit the rules. The message names no file: "it is not JSON (byte
 // 17)".
 class JsonError : public DataError {
  public:

@@ -27,8 +27,8 @@ enum class RandomUse : uint32_t {
   draw = 10,
 };
 
-// The key of a stream: a seed, a purpose, and up to three numbers for its place in the run (epoch,
-// iteration, layer, index in the listing, ...), as the caller documents.
+// The key of a stream: a seed, a purpose, and up to three numbers for its position in the run
+// (epoch, iteration, layer, index in the listing, ...), as the caller documents.
 struct RandomKey {
   uint64_t seed = 0;
   RandomUse use = RandomUse::user;

@@ -70,7 +70,7 @@ void require_data(int fd, const struct stat& info, const std::string& path) {
 }
 
 // A path as a name relative to an open folder.
-struct Place {
+struct NameInFolder {
   int folder = AT_FDCWD;
   const char* name = nullptr;
 };
@@ -87,15 +87,15 @@ class Anchor {
     fd_ = std::make_shared<Descriptor>(std::move(fd));
   }
 
-  Place place(const std::string& path) const {
+  NameInFolder resolve(const std::string& path) const {
     if (!fd_) return {AT_FDCWD, path.c_str()};
     if (path == folder_) return {fd_->get(), "."};
     const bool inside = path.size() > folder_.size() + 1 && path.starts_with(folder_) &&
                         path[folder_.size()] == '/';
     if (!inside) return {AT_FDCWD, path.c_str()};
     const size_t begin = path.find_first_not_of('/', folder_.size());
-    return begin == std::string::npos ? Place{fd_->get(), "."}
-                                      : Place{fd_->get(), path.c_str() + begin};
+    return begin == std::string::npos ? NameInFolder{fd_->get(), "."}
+                                      : NameInFolder{fd_->get(), path.c_str() + begin};
   }
 
   // Throws FileError if the folder's name no longer leads to the open folder.
@@ -200,7 +200,7 @@ class LocalFiles : public FileSystem {
 
   void rename(const std::string& from, const std::string& to) override {
     anchor_.check();
-    const Place old = anchor_.place(from), made = anchor_.place(to);
+    const NameInFolder old = anchor_.resolve(from), made = anchor_.resolve(to);
     if (::renameat(old.folder, old.name, made.folder, made.name) != 0) {
       fail("rename", from + " to " + to, errno);
     }
@@ -219,7 +219,7 @@ class LocalFiles : public FileSystem {
 
   void make_folder(const std::string& folder) override {
     anchor_.check();
-    const Place at = anchor_.place(folder);
+    const NameInFolder at = anchor_.resolve(folder);
     if (::mkdirat(at.folder, at.name, 0777) == 0) return;
     const int error = errno;
     if (error != EEXIST) fail("make folder", folder, error);
@@ -257,7 +257,7 @@ class LocalFiles : public FileSystem {
   }
 
   void remove(const std::string& path) override {
-    const Place at = anchor_.place(path);
+    const NameInFolder at = anchor_.resolve(path);
     if (::unlinkat(at.folder, at.name, 0) != 0 && errno != ENOENT && errno != ENOTDIR) {
       fail("remove", path, errno);
     }
@@ -265,7 +265,7 @@ class LocalFiles : public FileSystem {
 
  private:
   Descriptor opened_to_read(const std::string& path, struct stat& info) const {
-    const Place at = anchor_.place(path);
+    const NameInFolder at = anchor_.resolve(path);
     // Checked before opening, which may affect a device or wake the other end of a pipe.
     if (::fstatat(at.folder, at.name, &info, 0) != 0) fail("read", path, errno);
     require_file(info, path);
@@ -287,7 +287,7 @@ class LocalFiles : public FileSystem {
 
   // open() may be interrupted on slow devices and network file systems, so EINTR is retried.
   Descriptor open_again(const std::string& path, int flags) const {
-    const Place at = anchor_.place(path);
+    const NameInFolder at = anchor_.resolve(path);
     int fd;
     do fd = ::openat(at.folder, at.name, flags | O_CLOEXEC, 0666);
     while (fd < 0 && errno == EINTR);
@@ -300,7 +300,7 @@ class LocalFiles : public FileSystem {
 
   // Returns false if the path does not exist.
   bool status(const std::string& path, struct stat& result) const {
-    const Place at = anchor_.place(path);
+    const NameInFolder at = anchor_.resolve(path);
     if (::fstatat(at.folder, at.name, &result, 0) == 0) return true;
     if (errno == ENOENT || errno == ENOTDIR) return false;
     fail("look at", path, errno);

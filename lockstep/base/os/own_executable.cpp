@@ -18,10 +18,10 @@ std::string own_executable() {
 std::vector<std::string> library_folders_of(const std::string& executable) {
   const std::filesystem::path folder = std::filesystem::path(executable).parent_path();
   std::vector<std::string> all;
-  for (const auto& place :
+  for (const auto& path :
        {folder, folder.parent_path() / "lib", folder.parent_path() / LOCKSTEP_LIBRARY_FOLDER}) {
-    if (std::find(all.begin(), all.end(), place.string()) == all.end()) {
-      all.push_back(place.string());
+    if (std::find(all.begin(), all.end(), path.string()) == all.end()) {
+      all.push_back(path.string());
     }
   }
   return all;

@@ -38,7 +38,7 @@ struct SharedMemory::State {
   Mutex mutex;
   // End of the last region that was reserved or covered here.
   size_t end LOCKSTEP_GUARDED_BY(mutex) = 0;
-  std::function<void(const SharedPlace&)> told_of_free LOCKSTEP_GUARDED_BY(mutex);
+  std::function<void(const SharedRange&)> told_of_free LOCKSTEP_GUARDED_BY(mutex);
 };
 
 SharedMemory::SharedMemory(const std::string& name) : state_(std::make_unique<State>()) {
@@ -60,57 +60,57 @@ size_t SharedMemory::size() const {
   return state_->end;
 }
 
-SharedPlace SharedMemory::reserve(size_t bytes) {
+SharedRange SharedMemory::reserve(size_t bytes) {
   const MutexLock lock(state_->mutex);
-  const SharedPlace place{state_->end, rounded(bytes == 0 ? 1 : bytes)};
-  if (resize(descriptor(), place.offset + place.bytes) != 0) {
+  const SharedRange range{state_->end, rounded(bytes == 0 ? 1 : bytes)};
+  if (resize(descriptor(), range.offset + range.bytes) != 0) {
     fail("it cannot be extended by " + std::to_string(bytes) + " bytes");
   }
-  state_->end += place.bytes;
-  return place;
+  state_->end += range.bytes;
+  return range;
 }
 
-void SharedMemory::cover(const SharedPlace& place) {
+void SharedMemory::cover(const SharedRange& range) {
   const MutexLock lock(state_->mutex);
-  const size_t end = place.offset + place.bytes;
-  if (end < place.offset || end > size_t{1} << 46) {
-    throw InvalidArgument("[shared memory] there is no region at " + std::to_string(place.offset));
+  const size_t end = range.offset + range.bytes;
+  if (end < range.offset || end > size_t{1} << 46) {
+    throw InvalidArgument("[shared memory] there is no region at " + std::to_string(range.offset));
   }
   if (end <= state_->end) return;
   if (resize(descriptor(), end) != 0) {
-    fail("it cannot be extended by " + std::to_string(place.bytes) + " bytes");
+    fail("it cannot be extended by " + std::to_string(range.bytes) + " bytes");
   }
   state_->end = end;
 }
 
-void SharedMemory::on_free(std::function<void(const SharedPlace&)> told) {
+void SharedMemory::on_free(std::function<void(const SharedRange&)> told) {
   const MutexLock lock(state_->mutex);
   state_->told_of_free = std::move(told);
 }
 
-void SharedMemory::free(const SharedPlace& place) {
+void SharedMemory::free(const SharedRange& range) {
   {
     const MutexLock lock(state_->mutex);
-    if (state_->told_of_free) state_->told_of_free(place);
+    if (state_->told_of_free) state_->told_of_free(range);
   }
   // A failure is harmless: the memory is freed with the arena.
   fallocate(descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-            static_cast<off_t>(place.offset), static_cast<off_t>(place.bytes));
+            static_cast<off_t>(range.offset), static_cast<off_t>(range.bytes));
 }
 
-SharedRegion SharedMemory::map(const SharedPlace& place) const {
+SharedRegion SharedMemory::map(const SharedRange& range) const {
   struct stat status {};
   if (fstat(descriptor(), &status) != 0) fail("its size cannot be read");
   const auto size = static_cast<size_t>(status.st_size);
-  if (place.bytes == 0 || place.offset != rounded(place.offset) || place.bytes > size ||
-      place.offset > size - place.bytes) {
-    throw InvalidArgument("[shared memory] a region of " + std::to_string(place.bytes) +
-                          " bytes at " + std::to_string(place.offset) + " is outside the " +
+  if (range.bytes == 0 || range.offset != rounded(range.offset) || range.bytes > size ||
+      range.offset > size - range.bytes) {
+    throw InvalidArgument("[shared memory] a region of " + std::to_string(range.bytes) +
+                          " bytes at " + std::to_string(range.offset) + " is outside the " +
                           std::to_string(size) + " bytes of shared memory");
   }
-  const size_t bytes = place.bytes;
+  const size_t bytes = range.bytes;
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(),
-                        static_cast<off_t>(place.offset));
+                        static_cast<off_t>(range.offset));
   if (at == MAP_FAILED) {
     const std::string what = "a region of " + std::to_string(bytes) + " bytes cannot be mapped";
     if (errno != ENOMEM) fail(what);

@@ -15,8 +15,8 @@ namespace lockstep {
 // at first and take memory only when they are first written.
 using SharedRegion = std::shared_ptr<std::byte[]>;
 
-// The location of a region in the arena. Sent between processes.
-struct SharedPlace {
+// The bytes of a region in the arena. Sent between processes.
+struct SharedRange {
   size_t offset = 0, bytes = 0;
 
   template <class Archive>
@@ -27,7 +27,7 @@ struct SharedPlace {
 
 // An arena (memfd_create(2)) of regions. The process that made it reserves and frees regions; other
 // processes only map them. An arena on another host may mirror it: its regions lie at the same
-// places, and the caller copies their contents. Thread-safe.
+// offsets, and the caller copies their contents. Thread-safe.
 class SharedMemory {
  public:
   // Throws Error if the system cannot make one. `name` appears in /proc/PID/maps.
@@ -41,17 +41,17 @@ class SharedMemory {
   int descriptor() const;
   // The size of the arena in bytes: the end of the last region that was reserved or covered here.
   size_t size() const;
-  // Reserves a zeroed region at a place that no region has had before. Throws Error.
-  SharedPlace reserve(size_t bytes);
+  // Reserves a zeroed region at an offset that no region has had before. Throws Error.
+  SharedRange reserve(size_t bytes);
   // For a mirror: makes room for a region that was reserved in the other arena. Throws Error.
-  void cover(const SharedPlace& place);
+  void cover(const SharedRange& range);
   // Returns the memory of a region to the system. Existing mappings then read zeros.
-  void free(const SharedPlace& place);
+  void free(const SharedRange& range);
   // Sets a callback, which free() calls with the region while it holds the arena's mutex. Null
   // removes the callback.
-  void on_free(std::function<void(const SharedPlace&)> told);
-  // Throws InvalidArgument for a place outside the arena, Error if it cannot be mapped.
-  SharedRegion map(const SharedPlace& place) const;
+  void on_free(std::function<void(const SharedRange&)> told);
+  // Throws InvalidArgument for a range outside the arena, Error if it cannot be mapped.
+  SharedRegion map(const SharedRange& range) const;
 
  private:
   struct State;
@@ -59,29 +59,29 @@ class SharedMemory {
 };
 
 // Owns a reserved region and frees it. Not thread-safe.
-class ReservedPlace {
+class ReservedRange {
  public:
-  ReservedPlace() = default;
+  ReservedRange() = default;
   // Throws like reserve().
-  ReservedPlace(SharedMemory& memory, size_t bytes)
-      : ReservedPlace(memory, memory.reserve(bytes)) {}
+  ReservedRange(SharedMemory& memory, size_t bytes)
+      : ReservedRange(memory, memory.reserve(bytes)) {}
   // Takes ownership of a region that is already reserved.
-  ReservedPlace(SharedMemory& memory, const SharedPlace& place) : memory_(&memory), place_(place) {}
-  ~ReservedPlace() {
-    if (memory_ != nullptr) memory_->free(place_);
+  ReservedRange(SharedMemory& memory, const SharedRange& range) : memory_(&memory), range_(range) {}
+  ~ReservedRange() {
+    if (memory_ != nullptr) memory_->free(range_);
   }
-  ReservedPlace(ReservedPlace&& other) noexcept
-      : memory_(std::exchange(other.memory_, nullptr)), place_(other.place_) {}
-  ReservedPlace& operator=(ReservedPlace&& other) noexcept {
+  ReservedRange(ReservedRange&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), range_(other.range_) {}
+  ReservedRange& operator=(ReservedRange&& other) noexcept {
     std::swap(memory_, other.memory_);
-    std::swap(place_, other.place_);
+    std::swap(range_, other.range_);
     return *this;
   }
-  const SharedPlace& operator*() const { return place_; }
+  const SharedRange& operator*() const { return range_; }
 
  private:
   SharedMemory* memory_ = nullptr;
-  SharedPlace place_;
+  SharedRange range_;
 };
 
 }  // namespace lockstep

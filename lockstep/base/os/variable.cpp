@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // Variables whose values are paths.
-constexpr std::string_view endings_of_places[] = {
+constexpr std::string_view endings_of_paths[] = {
     "_FILE", "_PATH", "_DIR", "_DIRECTORY", "_FOLDER", "_APPLICATION_CREDENTIALS"};
 
 // Anywhere in the name of a credential.
@@ -55,8 +55,8 @@ bool has_word(const std::string& name, const List& words) {
   });
 }
 
-bool names_place(const std::string& name) {
-  return std::any_of(std::begin(endings_of_places), std::end(endings_of_places),
+bool names_path(const std::string& name) {
+  return std::any_of(std::begin(endings_of_paths), std::end(endings_of_paths),
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
@@ -126,7 +126,7 @@ std::pair<std::string, std::string> parse_variable(const std::string& text) {
 bool holds_credential(const std::string& name, const std::string& value) {
   if (is_secret(value)) return true;
   const std::string capitals = in_capitals(name);
-  if (names_place(capitals)) return false;
+  if (names_path(capitals)) return false;
   return has_part(capitals, credential_parts) || has_word(capitals, credential_words);
 }
 
@@ -136,7 +136,7 @@ bool may_hold_secret(const std::string& name, const std::string& value) {
   const size_t scheme = value.find("://");
   if (scheme != std::string::npos && value.find('@', scheme) != std::string::npos) return true;
   const std::string capitals = in_capitals(name);
-  if (names_place(capitals)) return false;
+  if (names_path(capitals)) return false;
   return has_part(capitals, doubtful_parts) || has_word(capitals, doubtful_words);
 }
 

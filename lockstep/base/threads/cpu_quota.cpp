@@ -38,12 +38,12 @@ Groups groups_of_process(const std::string& root) {
   return groups;
 }
 
-// A hierarchy is mounted at `place`, from its group `top` on.
+// A hierarchy is mounted at `point`, from its group `top` on.
 struct Mount {
-  std::string top, place, type, options;
+  std::string top, point, type, options;
 };
 
-// Lines "36 35 98:0 top place options [fields] - type source options".
+// Lines "36 35 98:0 top point options [fields] - type source options".
 std::vector<Mount> mounts(const std::string& root) {
   std::vector<Mount> all;
   std::ifstream file(root + "/proc/self/mountinfo");
@@ -51,7 +51,7 @@ std::vector<Mount> mounts(const std::string& root) {
     std::istringstream words(line);
     std::string skipped, word;
     Mount mount;
-    words >> skipped >> skipped >> skipped >> mount.top >> mount.place;
+    words >> skipped >> skipped >> skipped >> mount.top >> mount.point;
     while (words >> word && word != "-") {
     }
     words >> mount.type >> skipped >> mount.options;
@@ -67,7 +67,7 @@ std::pair<std::string, int> folder_of(const Mount& mount, const std::string& gro
   const bool below = group.starts_with(top + "/") && group.find("/..") == std::string::npos;
   std::string path = below ? group.substr(top.size()) : "";
   while (path.ends_with('/')) path.pop_back();
-  return {mount.place + path, static_cast<int>(std::count(path.begin(), path.end(), '/'))};
+  return {mount.point + path, static_cast<int>(std::count(path.begin(), path.end(), '/'))};
 }
 
 // "max 100000" or "250000 100000".

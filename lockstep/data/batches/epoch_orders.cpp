@@ -112,8 +112,8 @@ std::shared_ptr<const EpochOrder> EpochOrders::get(int64_t epoch) {
   return entry.order;
 }
 
-BatchPlace EpochOrders::place(const EpochOrder& order, int64_t index) const {
-  BatchPlace at;
+EpochBatch EpochOrders::batch(const EpochOrder& order, int64_t index) const {
+  EpochBatch at;
   int64_t batch = index;
   if (const std::vector<int64_t>& before = order.segments_before; !before.empty()) {
     const auto next = std::upper_bound(before.begin(), before.end(), index);
@@ -206,7 +206,7 @@ void EpochOrders::group(std::vector<int64_t>& order) const {
 }
 
 // Shuffles the full mini-batches. Otherwise long ones would always come first, and those with many
-// segments at the same place of each epoch.
+// segments at the same position of each epoch.
 void EpochOrders::mix(std::vector<int64_t>& order, int64_t epoch) const {
   if (shuffle_ == Shuffle::never) return;
   const int64_t whole = n_ / batch_size_;
@@ -250,7 +250,7 @@ std::vector<int64_t> observations_of(const Datastore& data, const MiniBatchQueue
                      by_length ? steps_of_observations(data) : std::vector<int64_t>(),
                      options.balanced ? labels_of_observations(data) : std::vector<int64_t>());
   const auto order = orders.get(number / orders.per_epoch());
-  const BatchPlace at = orders.place(*order, number % orders.per_epoch());
+  const EpochBatch at = orders.batch(*order, number % orders.per_epoch());
   const auto first = order->observations.begin() + at.first;
   return {first, first + at.count};
 }

@@ -23,7 +23,7 @@ struct EpochOrder {
 };
 
 // A mini-batch within its epoch.
-struct BatchPlace {
+struct EpochBatch {
   int64_t first = 0, count = 0;       // its observations in EpochOrder::observations
   int64_t segment = 0, segments = 0;  // as in MiniBatch
 };
@@ -54,7 +54,7 @@ class EpochOrders {
   std::shared_ptr<const EpochOrder> get(int64_t epoch);
   int64_t per_epoch() const { return per_epoch_; }
   // Mini-batch number `index` of an epoch.
-  BatchPlace place(const EpochOrder& order, int64_t index) const;
+  EpochBatch batch(const EpochOrder& order, int64_t index) const;
 
  private:
   struct Entry {

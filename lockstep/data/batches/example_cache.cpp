@@ -194,18 +194,18 @@ void ExampleCache::use(const SharedRegion& region) const {
   slots_ = reinterpret_cast<uint8_t*>(region.get() + slots_offset());
 }
 
-SharedPlace ExampleCache::share(SharedMemory& arena) const {
-  const SharedPlace place =
+SharedRange ExampleCache::share(SharedMemory& arena) const {
+  const SharedRange range =
       arena.reserve(slots_offset() + static_cast<size_t>(capacity_) * example_bytes_);
-  use(arena.map(place));
+  use(arena.map(range));
   const SharedHead head{size_, capacity_, example_bytes_, 0};
   std::memcpy(shared_.get(), &head, sizeof head);
-  return place;
+  return range;
 }
 
-void ExampleCache::attach(const SharedMemory& arena, const SharedPlace& place) const {
-  if (place.bytes == 0) return;
-  const SharedRegion region = arena.map(place);
+void ExampleCache::attach(const SharedMemory& arena, const SharedRange& range) const {
+  if (range.bytes == 0) return;
+  const SharedRegion region = arena.map(range);
   SharedHead head{};
   std::memcpy(&head, region.get(), sizeof head);
   const bool same = head.size == size_ && head.example_bytes == example_bytes_ &&

@@ -23,7 +23,7 @@ namespace lockstep {
 
 class SharedMemory;
 class ThreadPool;
-struct SharedPlace;
+struct SharedRange;
 struct Window;  // data/datastores/datastores.h
 
 // The image sizes that an ExampleCache accepts.
@@ -141,13 +141,13 @@ class ExampleCache {
   bool filled() const;
 
   // Moves the cache's memory into an arena, where other processes with the same datastore can use
-  // it. Must be called before anything is read. Returns the place for attach(). Windowed images
+  // it. Must be called before anything is read. Returns the range for attach(). Windowed images
   // and sequences share only the digests, which detect changes, and numbers of steps. If a process
   // ends while it fills a slot, the example of that slot is never cached.
-  SharedPlace share(SharedMemory& arena) const;
+  SharedRange share(SharedMemory& arena) const;
   // Uses the memory of another process's cache of the same datastore and size, after its fill().
-  // Does nothing for an empty place. Throws InvalidArgument for another size.
-  void attach(const SharedMemory& arena, const SharedPlace& place) const;
+  // Does nothing for an empty range. Throws InvalidArgument for another size.
+  void attach(const SharedMemory& arena, const SharedRange& range) const;
 
   // Results of one pass over all examples.
   struct Contents {

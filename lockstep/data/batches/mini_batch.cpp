@@ -90,15 +90,15 @@ const RowArray& MiniBatch::input(size_t k) const {
                         " is requested; they count from 0");
 }
 
-size_t MiniBatch::place_of(std::string_view name) const {
+size_t MiniBatch::index_of(std::string_view name) const {
   const auto found = std::find_if(arrays.begin(), arrays.end(),
                                   [&](const RowArray& array) { return array.name == name; });
   return static_cast<size_t>(found - arrays.begin());
 }
 
 const RowArray* MiniBatch::find(std::string_view name) const {
-  const size_t place = place_of(name);
-  return place < arrays.size() ? &arrays[place] : nullptr;
+  const size_t at = index_of(name);
+  return at < arrays.size() ? &arrays[at] : nullptr;
 }
 
 const RowArray& MiniBatch::operator[](std::string_view name) const {
@@ -122,8 +122,8 @@ std::span<const int32_t> MiniBatch::labels() const {
 
 const Tensor& MiniBatch::tensor(std::string_view name) const {
   const RowArray& array = (*this)[name];
-  const auto place = static_cast<size_t>(&array - arrays.data());
-  if (place < tensors.size()) return tensors[place];
+  const auto at = static_cast<size_t>(&array - arrays.data());
+  if (at < tensors.size()) return tensors[at];
   throw InvalidArgument("[mini-batch] `" + std::string(name) + "` has no tensor",
                         "a queue makes tensors if its options name a device; RowArray::tensor() "
                         "makes one of any array");
@@ -138,9 +138,9 @@ void MiniBatch::set(std::string_view name, const Tensor& values) {
   const auto* const from = static_cast<const std::byte*>(here.raw());
   made.bytes.assign(from, from + here.bytes());
   tensors.clear();
-  const size_t place = place_of(name);
-  if (place < arrays.size()) {
-    arrays[place] = std::move(made);
+  const size_t at = index_of(name);
+  if (at < arrays.size()) {
+    arrays[at] = std::move(made);
   } else {
     arrays.push_back(std::move(made));
   }

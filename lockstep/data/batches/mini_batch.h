@@ -121,7 +121,7 @@ struct MiniBatch {
   void set(std::string_view name, const Tensor& values);
 
  private:
-  size_t place_of(std::string_view name) const;
+  size_t index_of(std::string_view name) const;
 };
 
 }  // namespace lockstep

@@ -359,7 +359,7 @@ struct MiniBatchQueue::State {
       const int64_t epoch = expected_to / per_epoch, index = expected_to % per_epoch;
       if (epoch > number / per_epoch + 1) return;  // two orders are kept
       const auto order = orders->get(epoch);
-      const BatchPlace at = orders->place(*order, index);
+      const EpochBatch at = orders->batch(*order, index);
       if (at.segment > 0 && expected_to > start_at) continue;
       std::vector<int64_t> wanted;
       const auto add = [&](int64_t begin_row, int64_t end_row) {
@@ -400,7 +400,7 @@ struct MiniBatchQueue::State {
     batch.epoch = number / per_epoch;
     batch.index = number % per_epoch;
     const auto order = orders->get(batch.epoch);
-    const BatchPlace at = orders->place(*order, batch.index);
+    const EpochBatch at = orders->batch(*order, batch.index);
     batch.segment = at.segment;
     batch.segments = at.segments;
     const auto first = order->observations.begin() + at.first;

@@ -340,7 +340,7 @@ void MiniBatchRows::place_target(MiniBatch& batch, size_t row, const CutExample&
   if (draw) moves = target.pixel_labels() ? draw->for_labels() : draw->only_moves();
   place(target, from, draw ? &moves : nullptr,
         row_of(batch, array, row) + (image ? 3 * target.bytes : 0));
-  // Targets are cut at the same place, so they must have the size of their images.
+  // Targets are cut at the same position, so they must have the size of their images.
   if (own || input.where.center || !image || input.size == other) return;
   throw DataError("[mini-batch queue] " + cache_.store()->name(observation) + " has " +
                       std::to_string(input.size[0]) + " x " + std::to_string(input.size[1]) +

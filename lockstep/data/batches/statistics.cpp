@@ -106,14 +106,14 @@ void ArrayStatistics::add_channel(size_t c, double share, double their_mean, dou
   squares[c] += their_squares + distance * distance * count * share;
 }
 
-void ArrayStatistics::add(const float* data, int64_t places, int64_t steps) {
-  const auto more = static_cast<double>(places * steps);
+void ArrayStatistics::add(const float* data, int64_t positions, int64_t steps) {
+  const auto more = static_cast<double>(positions * steps);
   const double share = more / (count + more);
-  const int64_t distance = channels() * places;  // of steps
-  for (size_t c = 0; c < mean.size(); ++c, data += places) {
+  const int64_t distance = channels() * positions;  // of steps
+  for (size_t c = 0; c < mean.size(); ++c, data += positions) {
     double sum = 0, deviations = 0;
     for (const float* step = data; step < data + steps * distance; step += distance) {
-      for (int64_t i = 0; i < places; ++i) {
+      for (int64_t i = 0; i < positions; ++i) {
         sum += static_cast<double>(step[i]);
         min[c] = std::min(min[c], step[i]);
         max[c] = std::max(max[c], step[i]);
@@ -121,7 +121,7 @@ void ArrayStatistics::add(const float* data, int64_t places, int64_t steps) {
     }
     const double own = sum / more;
     for (const float* step = data; step < data + steps * distance; step += distance) {
-      for (int64_t i = 0; i < places; ++i) {
+      for (int64_t i = 0; i < positions; ++i) {
         const double deviation = static_cast<double>(step[i]) - own;
         deviations += deviation * deviation;
       }

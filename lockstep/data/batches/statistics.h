@@ -54,8 +54,8 @@ struct ArrayStatistics {
   explicit ArrayStatistics(int64_t channels);
 
   int64_t channels() const { return static_cast<int64_t>(mean.size()); }
-  // Adds one array of channels() x `places` elements, or a sequence of such arrays.
-  void add(const float* data, int64_t places, int64_t steps = 1);
+  // Adds one array of channels() x `positions` elements, or a sequence of such arrays.
+  void add(const float* data, int64_t positions, int64_t steps = 1);
   // Adds the statistics of another part with the same number of channels.
   void merge(const ArrayStatistics& other);
   // Standard deviations are divided by the count. That of equal elements is 0.

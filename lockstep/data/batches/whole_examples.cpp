@@ -56,12 +56,12 @@ const ExampleCache::Whole* ExampleCache::keep_whole(int64_t index, const Example
       own.values.emplace_back(bytes.begin(), bytes.end());
     }
   }
-  std::atomic<const Whole*>& place = wholes_[static_cast<size_t>(index)];
+  std::atomic<const Whole*>& slot = wholes_[static_cast<size_t>(index)];
   const size_t bytes = own.bytes();
   if (taken_bytes_.fetch_add(bytes) + bytes <= reserved_bytes_) {
     auto kept = std::make_unique<const Whole>(std::move(own));
     const Whole* there = nullptr;
-    if (place.compare_exchange_strong(there, kept.get())) return kept.release();
+    if (slot.compare_exchange_strong(there, kept.get())) return kept.release();
     taken_bytes_.fetch_sub(bytes);
     return there;
   }

@@ -292,12 +292,12 @@ std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector
 
 DatastorePtr match_by_name(const Datastore& inputs, DatastorePtr targets) {
   if (targets == nullptr) throw InvalidArgument("[match_by_name] the targets are null");
-  std::map<std::string, int64_t> places;
-  for (int64_t i = 0; i < targets->size(); ++i) places.emplace(targets->name(i), i);
+  std::map<std::string, int64_t> by_name;
+  for (int64_t i = 0; i < targets->size(); ++i) by_name.emplace(targets->name(i), i);
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < inputs.size(); ++i) {
-    const auto found = places.find(inputs.name(i));
-    if (found == places.end()) {
+    const auto found = by_name.find(inputs.name(i));
+    if (found == by_name.end()) {
       throw InvalidArgument("[match_by_name] " + inputs.name(i) + " of " + inputs.describe() +
                                 " has no target with its name in " + targets->describe(),
                             "inputs and targets are matched by their paths in the two folders");

@@ -203,7 +203,7 @@ DatastorePtr label_images(DatastorePtr images, PixelClasses classes);
 // A label image (one channel, the numbers of classes and ignored_pixel) as a PNG file with a
 // palette, which image_folder() reads with the same classes. Of classes that are numbers the index
 // is the class's number, and the colors are those of PASCAL VOC; of classes that are colors the
-// index is the place of the class. Pixels without a class get the ignored value, else the index
+// index is the index of the class. Pixels without a class get the ignored value, else the index
 // 255, or of colors black. Throws InvalidArgument for a pixel of no class. Thread-safe.
 std::vector<std::byte> encode_label_image(const Image& labels, const PixelClasses& classes);
 
@@ -284,7 +284,7 @@ bool is_table_name(std::string_view name);
 
 // 10,000 images of digits, 28 x 28 x 1, light on dark, 1,000 of each class "0" to "9", listed class
 // by class. Each image has the strokes of one of several handwriting variants with random slant,
-// rotation, size, place, thickness, wobble and pixel noise. It is a function of the index only
+// rotation, size, position, thickness, wobble and pixel noise. It is a function of the index only
 // (RandomUse::digits), with the same bytes on every machine. Drawing all images takes well under a
 // second. read() draws the image on each call. Thread-safe.
 DatastorePtr builtin_digits();
@@ -319,7 +319,7 @@ DatastorePtr shorter_resized(DatastorePtr store, int64_t side);
 
 // ---- Windows of one size, cut from images ----
 
-// The place of a window in an image. `row` and `column` are positions among the free rows and
+// The position of a window in an image. `row` and `column` are positions among the free rows and
 // columns, in units of 2^-32. The default is the center, rounded towards the top left.
 struct Window {
   bool center = true;
@@ -339,8 +339,8 @@ struct Window {
   }
 };
 
-// Draws a uniformly distributed place: a function of the arguments only (RandomUse::augment, keys
-// as in draw_augmentation(), words 8 and 9). Thread-safe.
+// Draws a uniformly distributed position: a function of the arguments only (RandomUse::augment,
+// keys as in draw_augmentation(), words 8 and 9). Thread-safe.
 Window draw_window(uint64_t seed, int64_t epoch, int64_t index_in_listing, int64_t repetition = 0);
 
 // Throws DataError, naming the image, unless it has at least height x width pixels.

@@ -86,7 +86,7 @@ void change_saturation(double change, const ImageLayout& image, uint8_t* pixels)
   });
 }
 
-// The hue of a color of chroma k = largest - smallest is a place on a circle of 6 k steps: in each
+// The hue of a color of chroma k = largest - smallest is a point on a circle of 6 k steps: in each
 // of six sectors one channel is the largest, one the smallest, and the third one rises from the
 // smallest to the largest or falls back.
 void change_hue(double turns, const ImageLayout& image, uint8_t* pixels) {
@@ -101,10 +101,10 @@ void change_hue(double turns, const ImageLayout& image, uint8_t* pixels) {
                            : g == most ? b - r + 2 * chroma
                                        : r - g + 4 * chroma;
     const int64_t circle = 6 * chroma * kUnit;
-    int64_t place = before * kUnit + sectors * chroma;
-    if (place < 0) place += circle;
-    if (place >= circle) place -= circle;
-    const int64_t sector = place / (chroma * kUnit), within = place % (chroma * kUnit);
+    int64_t hue = before * kUnit + sectors * chroma;
+    if (hue < 0) hue += circle;
+    if (hue >= circle) hue -= circle;
+    const int64_t sector = hue / (chroma * kUnit), within = hue % (chroma * kUnit);
     const auto largest = static_cast<uint8_t>(most), smallest = static_cast<uint8_t>(least);
     const uint8_t rising = as_pixel(least * kUnit + within);
     const uint8_t falling = as_pixel(most * kUnit - within);

@@ -131,7 +131,7 @@ void scale_channels(double deviation, const RandomStream& stream, const Sequence
   });
 }
 
-// The noise of a value has the value's place in the whole sequence.
+// The noise of a value has the value's position in the whole sequence.
 void add_jitter(double deviation, const RandomStream& stream, const SequencePart& part,
                 float* values) {
   const int64_t step = part.channels * part.each, before = part.first * step;

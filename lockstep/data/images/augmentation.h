@@ -53,7 +53,7 @@ struct Augmentation {
   // and this standard deviation.
   double scaling = 0;
   // Runs of steps that become 0, as SpecAugment has them (Park et al. 2019): `time_masks` of them,
-  // each of 0 to `time_mask` steps, equally likely, at a place that is equally likely. None is
+  // each of 0 to `time_mask` steps, equally likely, at a step that is equally likely. None is
   // longer than the sequence, or than `time_mask_fraction` of its steps, rounded down.
   int64_t time_mask = 0;
   int64_t time_masks = 1;
@@ -218,7 +218,7 @@ struct MixDraw {
 };
 
 // Returns the draw for a mini-batch: a function of its arguments only (RandomUse::augment, key a =
-// epoch, b = number of the mini-batch in it, c = 2^62 + 0 for the kind (word 0) and the place
+// epoch, b = number of the mini-batch in it, c = 2^62 + 0 for the kind (word 0) and the position
 // (words 1 and 2), + 1 and 2 for one gamma distribution, + 3 and 4 for the other one). The share
 // has the Beta distribution. Thread-safe.
 MixDraw draw_mix(const Augmentation& augmentation, uint64_t seed, int64_t epoch, int64_t number);

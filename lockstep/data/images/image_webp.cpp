@@ -51,7 +51,7 @@ void decode_still(const uint8_t* bytes, size_t size, int64_t width, int64_t heig
   if (status != VP8_STATUS_OK) damaged_webp(name, size, webp_reason(status));
 }
 
-// The first frame, at its place on the canvas; the rest of the canvas is black.
+// The first frame, at its position on the canvas; the rest of the canvas is black.
 Image first_frame_of(const WebPData& file, const std::string& name) {
   const std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)> demuxer(WebPDemux(&file),
                                                                          &WebPDemuxDelete);

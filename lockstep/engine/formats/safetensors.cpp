@@ -93,52 +93,52 @@ struct Entry {
   uint64_t begin, end;
 };
 
-uint64_t whole(const json& value, const std::string& file, const std::string& place) {
-  if (!value.is_number_unsigned()) damaged(file, place + " must be whole numbers");
+uint64_t whole(const json& value, const std::string& file, const std::string& where) {
+  if (!value.is_number_unsigned()) damaged(file, where + " must be whole numbers");
   return value.get<uint64_t>();
 }
 
 Entry read_entry(const std::string& name, const json& object, const std::string& file) {
-  const std::string place = "tensor " + quoted(name);
-  if (!object.is_object()) damaged(file, place + " is not described by an object");
+  const std::string where = "tensor " + quoted(name);
+  if (!object.is_object()) damaged(file, where + " is not described by an object");
   for (const char* key : {"dtype", "shape", "data_offsets"}) {
-    if (!object.contains(key)) damaged(file, place + " has no " + key);
+    if (!object.contains(key)) damaged(file, where + " has no " + key);
   }
-  if (object.size() != 3) damaged(file, place + " has fields that the format does not have");
+  if (object.size() != 3) damaged(file, where + " has fields that the format does not have");
   Entry entry{name, DType::f32, {}, 0, 0};
   const json& type = object["dtype"];
   const auto* known = std::find_if(std::begin(dtypes), std::end(dtypes),
                                    [&](const auto& d) { return type == d.name; });
   if (known == std::end(dtypes)) {
     damaged(file,
-            place + " has type " + (type.is_string() ? quoted(type) : "that is not a text") +
+            where + " has type " + (type.is_string() ? quoted(type) : "that is not a text") +
                 "; F32, F16, BF16, I32, I64 and U8 are supported",
             type == "F64" ? "convert it: model.float() before model.state_dict()" : "");
   }
   entry.dtype = known->dtype;
-  if (!object["shape"].is_array()) damaged(file, place + ": the shape is not a list");
+  if (!object["shape"].is_array()) damaged(file, where + ": the shape is not a list");
   std::vector<int64_t> dims;
   for (const json& dim : object["shape"]) {
-    const uint64_t extent = whole(dim, file, place + ": the shape");
+    const uint64_t extent = whole(dim, file, where + ": the shape");
     if (extent > static_cast<uint64_t>(INT64_MAX))
-      damaged(file, place + ": the shape is too large");
+      damaged(file, where + ": the shape is too large");
     dims.push_back(static_cast<int64_t>(extent));
   }
   try {
     entry.shape = Shape(std::move(dims));
   } catch (const InvalidArgument&) {
-    damaged(file, place + ": the shape is too large");
+    damaged(file, where + ": the shape is too large");
   }
   const json& offsets = object["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2)
-    damaged(file, place + ": data_offsets must be two numbers");
-  entry.begin = whole(offsets[0], file, place + ": data_offsets");
-  entry.end = whole(offsets[1], file, place + ": data_offsets");
+    damaged(file, where + ": data_offsets must be two numbers");
+  entry.begin = whole(offsets[0], file, where + ": data_offsets");
+  entry.end = whole(offsets[1], file, where + ": data_offsets");
   const auto elements = static_cast<uint64_t>(entry.shape.elements());
   const uint64_t size = size_of(entry.dtype);
   if (entry.begin > entry.end || elements > UINT64_MAX / size ||
       entry.end - entry.begin != elements * size) {
-    damaged(file, place + ": data_offsets do not fit its shape " + entry.shape.to_string());
+    damaged(file, where + ": data_offsets do not fit its shape " + entry.shape.to_string());
   }
   return entry;
 }

@@ -34,7 +34,7 @@ std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors
 
 // Reads a file and checks everything: lengths, offsets (in bounds, no overlap, no gap), shapes
 // against bytes, types (F32, F16, BF16, I32, I64, U8) and the header's size (at most 100 MB).
-// Throws DataError, naming `file` and the place.
+// Throws DataError, naming `file` and the tensor.
 SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
 }  // namespace lockstep

@@ -95,7 +95,7 @@ class Op : public std::enable_shared_from_this<Op> {
   }
   // Whether all derivatives are 0, so that none are computed for what the inputs depend on.
   virtual bool has_zero_slope() const { return false; }
-  // Whether the slope is constant, except at isolated places, so that second derivatives are 0.
+  // Whether the slope is constant, except at isolated points, so that second derivatives are 0.
   virtual bool has_constant_slope() const { return false; }
   // The op as an instruction on its inputs, with broadcasting, if it is one; its bits are those of
   // the op in f32. Plans combine neighboring instructions to expressions.

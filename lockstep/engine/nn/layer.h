@@ -224,9 +224,9 @@ const std::vector<LayerInfo>& layer_registry();
 // Used by register_layer().
 void add_to_layer_registry(LayerInfo info);
 
-// Reads a layer from {"type": ..., fields}. `where` names the place in error messages. `also` lists
-// keys that the caller handles. Throws InvalidArgument for unknown types, with the most similar
-// type as a hint, and for invalid fields.
+// Reads a layer from {"type": ..., fields}. `where` names the location in error messages. `also`
+// lists keys that the caller handles. Throws InvalidArgument for unknown types, with the most
+// similar type as a hint, and for invalid fields.
 LayerPtr read_layer(const nlohmann::json& object, const std::string& where,
                     const FieldReader::Expression& expression, std::vector<std::string> also);
 

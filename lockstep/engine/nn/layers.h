@@ -327,7 +327,7 @@ struct GroupNormalizationOptions {
 };
 LayerPtr group_normalization(GroupNormalizationOptions options);
 
-// Layer normalization of the channels at each place of an image alone (ConvNeXt's LayerNorm2d).
+// Layer normalization of the channels at each position of an image alone (ConvNeXt's LayerNorm2d).
 struct ChannelNormalizationOptions {
   static constexpr const char* kType = "channel_normalization";
   static constexpr const char* kHelp =
@@ -610,7 +610,7 @@ LayerPtr pixels_to_steps();
 // An expression of functions of lockstep::ops, by their names: "x * sigmoid(1.7 * x)". Several
 // inputs are x1, x2, ...; each must be used. Axes count from 0 in an observation, and observations
 // are broadcast to each other (docs/guide.md). One number for each observation becomes one channel.
-// Network::analyze() reports errors with their place in the expression.
+// Network::analyze() reports errors with their position in the expression.
 struct FunctionOptions {
   static constexpr const char* kType = "function";
   static constexpr const char* kHelp = "an expression of its inputs";

@@ -19,7 +19,7 @@ const std::vector<std::string>& loss_names();
 // "huber(output, target, delta=0.1) + 0.01 * mean(abs(output))": of `output`, the network's output,
 // and `target`, with the functions of lockstep::ops. The names of losses stand for their values:
 // "cross_entropy + dice_loss". For an unknown name the most similar one is a
-// hint; errors of expressions show the place.
+// hint; errors of expressions show the position.
 void check_loss(const std::string& loss);
 
 // Whether a loss is an expression, not one of the names.

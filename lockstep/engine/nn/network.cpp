@@ -44,7 +44,7 @@ Network& Network::operator=(Network&&) noexcept = default;
 Network Network::clone() const {
   Network copy;
   copy.state_->layers = state_->layers;
-  copy.state_->places = state_->places;
+  copy.state_->indices = state_->indices;
   copy.state_->numbers = state_->numbers;
   copy.state_->loss = state_->loss;
   copy.state_->columns = state_->columns;
@@ -70,8 +70,8 @@ std::vector<RowState> copies_of(const std::vector<RowState>& states) {
 }
 
 const LayerNode* Network::State::find(const std::string& name) const {
-  const auto found = places.find(name);
-  return found == places.end() ? nullptr : &layers[found->second];
+  const auto found = indices.find(name);
+  return found == indices.end() ? nullptr : &layers[found->second];
 }
 
 std::string Network::add(LayerPtr layer, std::string name, std::vector<std::string> inputs) {
@@ -92,7 +92,7 @@ std::string Network::add(LayerPtr layer, std::string name, std::vector<std::stri
   if (inputs.empty() && !layer->is_input() && !state_->layers.empty()) {
     inputs.push_back(state_->layers.back().name);
   }
-  state_->places[name] = state_->layers.size();
+  state_->indices[name] = state_->layers.size();
   state_->layers.push_back({name, std::move(layer), std::move(inputs), {}});
   state_->initialized = false;
   state_->row_states.clear();

@@ -134,8 +134,8 @@ class Network {
   // Sets the loss for training: "cross_entropy" (the default), "mean_squared_error", or an
   // expression of `output` and `target` with functions of lockstep::ops, such as
   // "huber(output, target, delta=0.1) + 0.01 * mean(abs(output))", that gives one number for each
-  // observation (docs/guide.md). Throws InvalidArgument for an unknown loss, with the place in an
-  // expression.
+  // observation (docs/guide.md). Throws InvalidArgument for an unknown loss, with the position in
+  // an expression.
   void set_loss(const std::string& loss);
   const std::string& loss() const;
 

@@ -29,13 +29,13 @@ void check_fields(const Layer& layer) {
 // the lowest index comes first. Inputs that are not layers are ignored. Layers in a cycle and
 // layers that depend on a cycle are left out.
 std::vector<size_t> order_of_execution(const std::vector<LayerNode>& layers,
-                                       const std::map<std::string, size_t>& places) {
+                                       const std::map<std::string, size_t>& indices) {
   std::vector<size_t> missing(layers.size(), 0);
   std::vector<std::vector<size_t>> readers(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const auto& name : layers[i].inputs) {
-      const auto found = places.find(name);
-      if (found == places.end()) continue;
+      const auto found = indices.find(name);
+      if (found == indices.end()) continue;
       ++missing[i];
       readers[found->second].push_back(i);
     }
@@ -57,7 +57,7 @@ std::vector<size_t> order_of_execution(const std::vector<LayerNode>& layers,
 }
 
 // What an error says, with its hint and a remark at the end of its first line; further lines show a
-// place.
+// location.
 std::string problem_text(const InvalidArgument& e, const std::string& remark = {}) {
   std::string text = e.what();
   const std::string more = (e.hint().empty() ? "" : "; " + e.hint()) + remark;
@@ -86,7 +86,7 @@ LayerValue data_of(const Layer& input) {
 
 // A function of the layers alone.
 NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
-                            const std::map<std::string, size_t>& places, bool in_segments) {
+                            const std::map<std::string, size_t>& indices, bool in_segments) {
   NetworkAnalysis a;
   const size_t n = layers.size();
   a.inputs.resize(n);
@@ -116,12 +116,12 @@ NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
         a.problems.push_back({node.name, problem_text(e)});
         sound[i] = false;
       }
-    } else if (!sound[places.at(node.shares)]) {
+    } else if (!sound[indices.at(node.shares)]) {
       sound[i] = false;
     }
     for (const auto& name : node.inputs) {
-      const auto found = places.find(name);
-      if (found == places.end()) {
+      const auto found = indices.find(name);
+      if (found == indices.end()) {
         a.problems.push_back(
             {node.name, "its input `" + name + "` is not a layer" +
                             (++unknown > kMostSuggestions ? "" : "; " + suggest(name, names))});
@@ -143,7 +143,7 @@ NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
   }
   if (!any_input) a.problems.push_back({"", "the network has no input layer"});
 
-  a.order = order_of_execution(layers, places);
+  a.order = order_of_execution(layers, indices);
   if (a.order.size() < n) {
     std::vector<bool> done(n, false);
     for (size_t i : a.order) done[i] = true;
@@ -157,8 +157,8 @@ NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
   for (size_t i : a.order) {
     const LayerNode& node = layers[i];
     for (const auto& name : node.inputs) {
-      const auto found = places.find(name);
-      if (found == places.end() || !sound[found->second]) {
+      const auto found = indices.find(name);
+      if (found == indices.end() || !sound[found->second]) {
         sound[i] = false;
         break;
       }
@@ -190,7 +190,7 @@ NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
   for (size_t i : a.order) {
     const LayerNode& node = layers[i];
     if (node.shares.empty()) continue;
-    const size_t owner = places.at(node.shares);
+    const size_t owner = indices.at(node.shares);
     if (!sound[i] || !sound[owner]) continue;
     const auto compare = [&](const auto& shared, const auto& own) {
       for (size_t p = 0; p < std::min(shared.size(), own.size()); ++p) {
@@ -206,7 +206,7 @@ NetworkAnalysis analysis_of(const std::vector<LayerNode>& layers,
   }
   for (const size_t i : a.order) {
     if (!sound[i] || layers[i].inputs.size() != 1) continue;
-    const Layer& input = *layers[places.at(layers[i].inputs[0])].layer;
+    const Layer& input = *layers[indices.at(layers[i].inputs[0])].layer;
     const std::string missing = missing_tokens(*layers[i].layer, input);
     if (!missing.empty()) a.problems.push_back({layers[i].name, missing});
   }
@@ -225,7 +225,7 @@ const NetworkAnalysis& Network::State::analyze(bool in_segments) const {
     if (known) return *known;
   }
   // Layers of users may lock what they like. Of two threads the first one's result stays.
-  auto made = std::make_unique<const NetworkAnalysis>(analysis_of(layers, places, in_segments));
+  auto made = std::make_unique<const NetworkAnalysis>(analysis_of(layers, indices, in_segments));
   const MutexLock lock(analysis_mutex);
   if (!known) known = std::move(made);
   return *known;

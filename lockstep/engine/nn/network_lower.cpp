@@ -92,7 +92,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (!initialized()) throw InvalidArgument("[network] not initialized");
   const NetworkAnalysis& a = state_->analyze(options.in_segments);
   std::vector<size_t> results = a.output_layers;
-  if (!options.outputs.empty()) results = state_->places_of(options.outputs);
+  if (!options.outputs.empty()) results = state_->indices_of(options.outputs);
   const std::vector<bool> needed = state_->needed_for(results, a.order);
   LoweredNetwork out;
   std::map<std::string, LoweredValue> values;
@@ -128,7 +128,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     if (node.layer->is_input()) inputs.push_back(data.at(i));
     for (const auto& name : node.inputs) inputs.push_back(values.at(name));
     const auto& owner = node.shares.empty() ? node.name : node.shares;
-    const size_t owns = state_->places.at(owner);
+    const size_t owns = state_->indices.at(owner);
     const LayerSlots& slots = state_->slots.at(owner);
     const size_t before = out.graph.nodes().size();
     // Named as this node, so that layers with shared parameters draw different random numbers.
@@ -148,7 +148,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     const LayerNode& node = state_->layers[i];
     TargetScaling& scaling = out.output_scaling.emplace_back();
     const bool scaled = node.layer->type() == DenormalizationOptions::kType;
-    const LayerNode& ends = scaled ? state_->layers[state_->places.at(node.inputs.at(0))] : node;
+    const LayerNode& ends = scaled ? state_->layers[state_->indices.at(node.inputs.at(0))] : node;
     if (ends.layer->type() == OutputsOptions::kType && i == results.front()) {
       const nlohmann::json fields = write_layer(*ends.layer);
       OutputsOptions parts;
@@ -161,7 +161,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     }
     if (!scaled) continue;
     const auto& owner = node.shares.empty() ? node.name : node.shares;
-    const auto& states = a.states[state_->places.at(owner)];
+    const auto& states = a.states[state_->indices.at(owner)];
     const int first = state_->slots.at(owner).first_state;
     scaling = {values.at(node.inputs.at(0)).value, out.graph.add_state(first, states.at(0).shape),
                out.graph.add_state(first + 1, states.at(1).shape)};
@@ -169,20 +169,20 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   return out;
 }
 
-std::vector<size_t> Network::State::places_of(const std::vector<std::string>& names) const {
+std::vector<size_t> Network::State::indices_of(const std::vector<std::string>& names) const {
   std::vector<size_t> found;
   for (const auto& name : names) {
-    const auto place = places.find(name);
-    if (place == places.end()) {
+    const auto index = indices.find(name);
+    if (index == indices.end()) {
       std::vector<std::string> known;
       for (const auto& node : layers) known.push_back(node.name);
       throw InvalidArgument("[network] no layer `" + name + "`, whose output is requested",
                             suggest(name, known));
     }
-    if (std::find(found.begin(), found.end(), place->second) != found.end()) {
+    if (std::find(found.begin(), found.end(), index->second) != found.end()) {
       throw InvalidArgument("[network] the output of `" + name + "` is requested twice");
     }
-    found.push_back(place->second);
+    found.push_back(index->second);
   }
   return found;
 }
@@ -199,7 +199,7 @@ std::vector<bool> Network::State::needed_for(const std::vector<size_t>& results,
   for (size_t i : results) needed[i] = true;
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
     if (!needed[*i]) continue;
-    for (const auto& name : layers[*i].inputs) needed[places.at(name)] = true;
+    for (const auto& name : layers[*i].inputs) needed[indices.at(name)] = true;
   }
   return needed;
 }

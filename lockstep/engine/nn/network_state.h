@@ -67,8 +67,8 @@ void refuse_problems(const std::vector<NetworkProblem>& problems, const std::str
 
 struct Network::State {
   std::vector<LayerNode> layers;
-  std::map<std::string, size_t> places;  // indices of layers, by name
-  std::map<std::string, int> numbers;    // last number used in a generated name, by type
+  std::map<std::string, size_t> indices;  // indices of layers, by name
+  std::map<std::string, int> numbers;     // last number used in a generated name, by type
   std::string loss = "cross_entropy";
   TableColumns columns;
   bool initialized = false;
@@ -95,7 +95,7 @@ struct Network::State {
   const LayerNode* find(const std::string& name) const;
   // Returns the indices of layers. Throws InvalidArgument for an unknown name or one that occurs
   // twice.
-  std::vector<size_t> places_of(const std::vector<std::string>& names) const;
+  std::vector<size_t> indices_of(const std::vector<std::string>& names) const;
   // For each layer, whether `results` depend on it.
   std::vector<bool> needed_for(const std::vector<size_t>& results,
                                const std::vector<size_t>& order) const;

@@ -44,7 +44,7 @@ LOCKSTEP_DECLARE_FOR(Value)
 namespace lockstep::ops {
 
 // What ops are applied to. A Tensor is computed at once and recorded by tapes that watch it. A
-// Value is a place in the graph of a layer (custom_layer.h), to which the op is added.
+// Value is a result in the graph of a layer (custom_layer.h), to which the op is added.
 template <class T>
 concept Operand = std::same_as<T, Tensor> || std::same_as<T, Value>;
 template <class T>
@@ -179,8 +179,8 @@ T take(const T& x, const Same<T>& indices, int axis);
 template <Operand T>
 T gather(const T& x, const Same<T>& indices, int axis);
 
-// Zeros of `shape`, to which updates, of the shape that take() gives, are added at the places from
-// which take() would read them. Those of one place are added in order of their positions, in
+// Zeros of `shape`, to which updates, of the shape that take() gives, are added to the elements
+// from which take() would read them. Those of one element are added in order of their positions, in
 // double, and rounded once. An index outside of the axis as in take(); it adds nothing.
 template <Operand T>
 T scatter_add(const T& updates, const Same<T>& indices, const Shape& shape, int axis);

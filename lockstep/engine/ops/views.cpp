@@ -60,11 +60,11 @@ class Taken final : public Strided {
   StridedView view_;
 };
 
-// Puts elements into the places of a view, and zeros elsewhere: the gradient of taking them.
+// Puts elements into those of a view, and zeros elsewhere: the gradient of taking them.
 class Placed final : public FloatOp {
  public:
-  Placed(std::string type, Shape dst, StridedView places)
-      : type_(std::move(type)), dst_(std::move(dst)), places_(std::move(places)) {}
+  Placed(std::string type, Shape dst, StridedView view)
+      : type_(std::move(type)), dst_(std::move(dst)), view_(std::move(view)) {}
   std::string_view type() const override { return type_; }
   std::vector<Shape> infer_shapes(std::span<const Shape> in) const override {
     check_count(*this, in.size(), 1, 1);
@@ -72,17 +72,17 @@ class Placed final : public FloatOp {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    return kernels::compile(table, kernels::StridedCopyProblem{in[0].plain(), dst_, places_.offset,
-                                                               places_.strides, true});
+    return kernels::compile(
+        table, kernels::StridedCopyProblem{in[0].plain(), dst_, view_.offset, view_.strides, true});
   }
   std::vector<Value> gradient(const AppliedOp& of) const override {
-    return {applied(kept_op<Taken>(type_, places_), {of.diff_outputs[0]})};
+    return {applied(kept_op<Taken>(type_, view_), {of.diff_outputs[0]})};
   }
 
  private:
   std::string type_;
   Shape dst_;
-  StridedView places_;
+  StridedView view_;
 };
 
 std::vector<Value> Strided::gradient(const AppliedOp& of) const {
@@ -184,12 +184,12 @@ class Slice final : public Strided {
       if (range.step == 0)
         throw InvalidArgument("[slice] the step of axis " + std::to_string(a) + " is 0");
       const int64_t size = dims[a], least = range.step < 0 ? -1 : 0, most = size + least;
-      const auto place = [&](const std::optional<int64_t>& at, int64_t otherwise) {
+      const auto bounded = [&](const std::optional<int64_t>& at, int64_t otherwise) {
         if (!at) return otherwise;
         return std::clamp(*at < 0 ? *at + size : *at, least, most);
       };
-      const int64_t start = place(range.start, range.step < 0 ? size - 1 : 0);
-      const int64_t stop = place(range.stop, range.step < 0 ? -1 : size);
+      const int64_t start = bounded(range.start, range.step < 0 ? size - 1 : 0);
+      const int64_t stop = bounded(range.stop, range.step < 0 ? -1 : size);
       const int64_t distance = range.step < 0 ? start - stop : stop - start;
       const int64_t step = range.step < 0 ? -range.step : range.step;
       dims[a] = distance <= 0 ? 0 : (distance + step - 1) / step;

@@ -17,7 +17,7 @@ namespace {
 using kernels::Operand;
 using kernels::Pass;
 using Kind = Operand::Kind;
-using Place = PlanBuffer::Place;
+using Storage = PlanBuffer::Storage;
 
 constexpr int kBeforeAll = -1;
 constexpr int kAfterAll = std::numeric_limits<int>::max() - 1;
@@ -73,9 +73,9 @@ class Compiler {
   const Graph::Value& value_of(int v) const { return graph_.values()[static_cast<size_t>(v)]; }
   TensorSpec spec_of(int v) const { return {value_of(v).shape, value_of(v).dtype, nullptr}; }
 
-  int add_buffer(const TensorSpec& spec, Place place = Place::arena, int slot = 0) {
+  int add_buffer(const TensorSpec& spec, Storage storage = Storage::arena, int slot = 0) {
     PlanBuffer buffer;
-    buffer.place = place;
+    buffer.storage = storage;
     buffer.spec = spec;
     buffer.slot = slot;
     out_.buffers.push_back(buffer);
@@ -124,11 +124,11 @@ class Compiler {
     }
     const auto& value = value_of(v);
     if (value.source == Graph::Source::parameter) {
-      known.push_back(add_buffer(wanted, Place::parameter, value.slot));
+      known.push_back(add_buffer(wanted, Storage::parameter, value.slot));
       return known.back();
     }
     if (value.source == Graph::Source::state && known.empty()) {
-      known.push_back(add_buffer(spec_of(v), Place::state, value.slot));
+      known.push_back(add_buffer(spec_of(v), Storage::state, value.slot));
       return in_layout(v, wanted, name);
     }
     known.push_back(converted(known.front(), wanted, name));
@@ -167,7 +167,8 @@ class Compiler {
   // Whether a pass only copies its input and the copy can be left out. That is safe for arena
   // buffers, because no step writes them twice.
   bool needs_no_copy(const Pass& pass, const std::vector<int>& reads) const {
-    return pass.copies && out_.buffers[static_cast<size_t>(reads.front())].place == Place::arena &&
+    return pass.copies &&
+           out_.buffers[static_cast<size_t>(reads.front())].storage == Storage::arena &&
            same_memory(buffer_spec(reads.front()), pass.writes.front().spec);
   }
 
@@ -251,14 +252,14 @@ class Compiler {
     gradient_buffers_.resize(parameters_.size());
     for (size_t p = 0; p < parameters_.size(); ++p) {
       gradient_buffers_[p] =
-          add_buffer(layout.entries[p].spec, Place::gradient, static_cast<int>(p));
+          add_buffer(layout.entries[p].spec, Storage::gradient, static_cast<int>(p));
     }
     written_.assign(parameters_.size(), false);
     place_gradients();
   }
 
-  // Chooses the values that are computed in the final place of a parameter's gradient: the gradient
-  // itself, and the sums before it, which no other op reads.
+  // Chooses the values that are computed in the final buffer of a parameter's gradient: the
+  // gradient itself, and the sums before it, which no other op reads.
   void place_gradients() {
     std::vector<int> readers(graph_.values().size(), 0);
     for (const auto& node : graph_.nodes()) {
@@ -278,7 +279,7 @@ class Compiler {
     }
   }
 
-  // The buffer for a result of a step: the final place of a gradient, if the value has one and it
+  // The buffer for a result of a step: the final buffer of a gradient, if the value has one and it
   // has this layout.
   int result_buffer(int v, const TensorSpec& spec) {
     const int p = placed_[static_cast<size_t>(v)];
@@ -288,14 +289,14 @@ class Compiler {
     return buffer;
   }
 
-  // After the step of a value that has a final place: brings it there.
+  // After the step of a value that has a final buffer: brings it there.
   void keep_in_place(int v, const std::string& name) {
     const int p = placed_[static_cast<size_t>(v)];
     if (p < 0) return;
-    const int place = gradient_buffers_[static_cast<size_t>(p)];
+    const int to = gradient_buffers_[static_cast<size_t>(p)];
     const int buffer = layouts_[static_cast<size_t>(v)].front();
-    if (buffer != place) convert_into(buffer, place, name);
-    layouts_[static_cast<size_t>(v)] = {place};
+    if (buffer != to) convert_into(buffer, to, name);
+    layouts_[static_cast<size_t>(v)] = {to};
     written_[static_cast<size_t>(p)] = true;
   }
 
@@ -313,7 +314,7 @@ class Compiler {
   }
 
   // The sum of two derivatives, in the layout of the first. Uses a new buffer, except in the final
-  // place of a gradient, because the old one may be an output gradient or may already be read in
+  // buffer of a gradient, because the old one may be an output gradient or may already be read in
   // another layout.
   void add_sum(const Graph::Node& node) {
     const int a = node.inputs[0], v = node.outputs[0];
@@ -419,15 +420,15 @@ class Compiler {
 
   void finish_gradients() {
     for (size_t p = 0; p < parameters_.size(); ++p) {
-      const int place = gradient_buffers_[p], v = derivatives_.parameter_gradients[p];
+      const int to = gradient_buffers_[p], v = derivatives_.parameter_gradients[p];
       out_.reached_parameters.push_back(written_[p] || v >= 0);
       if (written_[p]) continue;
       if (v < 0) {
         if (options_.sums_over_shards) continue;
-        add_step(kernels::zero(table_, buffer_spec(place)), {}, {place}, "unused parameter: zero");
+        add_step(kernels::zero(table_, buffer_spec(to)), {}, {to}, "unused parameter: zero");
         continue;
       }
-      convert_into(in_layout(v, buffer_spec(place), "gradient"), place, "gradient");
+      convert_into(in_layout(v, buffer_spec(to), "gradient"), to, "gradient");
       written_[p] = true;
     }
     out_.input_gradients.assign(out_.inputs.size(), -1);
@@ -464,7 +465,7 @@ class Compiler {
   std::vector<kernels::Kernel> kernels_;   // by node
   std::vector<int> workspaces_;            // by node: buffer; -1: none
   std::vector<std::vector<int>> layouts_;  // by value: buffers that hold it, the original first
-  std::vector<int> placed_;                // by value: parameter in whose final place it is; -1
+  std::vector<int> placed_;                // by value: parameter in whose final buffer it is; -1
   std::vector<int> gradient_buffers_;      // by parameter
   std::vector<bool> written_;              // by parameter
 };

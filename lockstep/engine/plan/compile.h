@@ -1,4 +1,4 @@
-// Internals of a plan: steps, the buffers that they read and write, and the places of the buffers.
+// Internals of a plan: steps, the buffers that they read and write, and the memory of the buffers.
 #pragma once
 
 #include <deque>
@@ -11,8 +11,8 @@
 namespace lockstep {
 
 struct PlanBuffer {
-  enum class Place : uint8_t { arena, parameter, state, gradient };
-  Place place = Place::arena;
+  enum class Storage : uint8_t { arena, parameter, state, gradient };
+  Storage storage = Storage::arena;
   TensorSpec spec;
   int slot = 0;  // parameter or state number; for gradients the parameter
   // First and last step that use the buffer. Arena buffers whose spans overlap do not share memory.

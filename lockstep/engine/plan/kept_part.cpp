@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-using Place = PlanBuffer::Place;
+using Storage = PlanBuffer::Storage;
 
 // What a buffer depends on: nothing that changes and no observation; an observation alone; or
 // something that changes, or several observations.
@@ -37,12 +37,13 @@ class Division {
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& of = plan_.buffers[b];
       const auto slot = static_cast<size_t>(of.slot);
-      const bool constant = (of.place == Place::parameter && unchanging_.parameters.at(slot)) ||
-                            (of.place == Place::state && unchanging_.states.at(slot));
+      const bool constant = (of.storage == Storage::parameter && unchanging_.parameters.at(slot)) ||
+                            (of.storage == Storage::state && unchanging_.states.at(slot));
       if (constant) kinds_[b] = Change::constant;
     }
     for (size_t i = 0; i < plan_.inputs.size(); ++i) {
-      if (i < unchanging_.inputs.size() && unchanging_.inputs[i]) kind(plan_.inputs[i]) = Change::row;
+      if (i < unchanging_.inputs.size() && unchanging_.inputs[i])
+        kind(plan_.inputs[i]) = Change::row;
     }
     for (size_t i = 0; i < forward_steps(); ++i) {
       const Change result = kind_of(i);
@@ -82,7 +83,7 @@ class Division {
     for (const int b : plan_.outputs) needed[static_cast<size_t>(b)] = true;
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& of = plan_.buffers[b];
-      if (of.place != Place::gradient) continue;
+      if (of.storage != Storage::gradient) continue;
       const auto slot = static_cast<size_t>(of.slot);
       if (!unchanging_.parameters.at(slot)) needed[b] = true;
     }
@@ -116,7 +117,7 @@ class Division {
   }
 
   bool can_be_kept(int b) const {
-    return buffer(b).spec.dtype != DType::u8 && buffer(b).place == Place::arena && has_rows(b);
+    return buffer(b).spec.dtype != DType::u8 && buffer(b).storage == Storage::arena && has_rows(b);
   }
   size_t bytes_of_row(int b) const {
     return buffer(b).spec.plain().bytes() / static_cast<size_t>(unchanging_.rows);
@@ -138,7 +139,7 @@ class Division {
       part_.uses[i].first = true;
       for (const int b : step.reads) {
         need_first(b);
-        part_.has_parameters |= buffer(b).place == Place::parameter;
+        part_.has_parameters |= buffer(b).storage == Storage::parameter;
       }
     }
   }
@@ -150,7 +151,7 @@ class Division {
       part_.changing = step.name;
       part_.why = step.draws ? "draws random numbers" : "computes with all observations of a shard";
       for (const int b : step.reads) {
-        if (buffer(b).place == Place::parameter && kind(b) == Change::changing) {
+        if (buffer(b).storage == Storage::parameter && kind(b) == Change::changing) {
           part_.why = "is not frozen";
         }
       }
@@ -160,9 +161,9 @@ class Division {
 
   const Plan::State& plan_;
   const Unchanging& unchanging_;
-  std::vector<bool> forced_;  // by step: belongs to the rest
-  std::vector<Change> kinds_;   // by buffer
-  std::vector<bool> first_;   // by buffer: the first part needs it
+  std::vector<bool> forced_;   // by step: belongs to the rest
+  std::vector<Change> kinds_;  // by buffer
+  std::vector<bool> first_;    // by buffer: the first part needs it
   KeptPart part_;
 };
 

@@ -25,7 +25,7 @@ void mark_steps(Plan::State& plan, std::vector<bool> needed, bool BackwardResult
 void mark_backward_results(Plan::State& plan) {
   std::vector<bool> parameters(plan.buffers.size()), zeros = parameters, values = parameters;
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
-    if (plan.buffers[b].place != PlanBuffer::Place::gradient) continue;
+    if (plan.buffers[b].storage != PlanBuffer::Storage::gradient) continue;
     const bool reached = plan.reached_parameters[static_cast<size_t>(plan.buffers[b].slot)];
     (reached ? parameters : zeros)[b] = true;
   }
@@ -50,8 +50,8 @@ void write_in_place(PlanBuffers& buffers, const std::vector<PlanStep>& steps) {
     const auto possible = [&](int operand) {
       const int from = step.reads[static_cast<size_t>(operand)];
       const PlanBuffer &old = buffer(from), &result = buffer(step.writes.front());
-      return old.place == PlanBuffer::Place::arena && result.place == old.place && old.last == at &&
-             result.first == at && old.spec.bytes() == result.spec.bytes() &&
+      return old.storage == PlanBuffer::Storage::arena && result.storage == old.storage &&
+             old.last == at && result.first == at && old.spec.bytes() == result.spec.bytes() &&
              std::count(step.reads.begin(), step.reads.end(), from) == 1;
     };
     const std::vector<int>& operands = step.pass.in_place;
@@ -74,7 +74,7 @@ size_t place_buffers(PlanBuffers& buffers) {
   };
   std::vector<size_t> order;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i].place == PlanBuffer::Place::arena && buffers[i].over < 0 &&
+    if (buffers[i].storage == PlanBuffer::Storage::arena && buffers[i].over < 0 &&
         buffers[i].first <= buffers[i].last) {
       order.push_back(i);
     }

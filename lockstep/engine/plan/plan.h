@@ -17,7 +17,7 @@ namespace lockstep {
 struct KeptPart;    // kept_part.h
 struct Unchanging;  // kept_part.h
 
-// The places of the gradients of all parameters in one block of memory. Each gradient has the
+// The offsets of the gradients of all parameters in one block of memory. Each gradient has the
 // layout that its kernel writes.
 struct GradientLayout {
   struct Entry {

@@ -95,7 +95,7 @@ struct PlanRun::State {
       for (size_t b = 0; b < p.buffers.size(); ++b) {
         const PlanBuffer& buffer = p.buffers[b];
         // A result that is written over an operand starts with the operand's elements.
-        if (buffer.place == PlanBuffer::Place::arena && buffer.over < 0 &&
+        if (buffer.storage == PlanBuffer::Storage::arena && buffer.over < 0 &&
             buffer.first == static_cast<int>(i)) {
           fill_with_poison(addresses[b], buffer.spec.bytes());
         }
@@ -130,9 +130,9 @@ struct PlanRun::State {
       if (b < 0) continue;
       const PlanBuffer& buffer = p.buffers[static_cast<size_t>(b)];
       size_t offset = 0;
-      if (buffer.place == PlanBuffer::Place::arena) {
+      if (buffer.storage == PlanBuffer::Storage::arena) {
         offset = buffer.offset;
-      } else if (buffer.place == PlanBuffer::Place::gradient) {
+      } else if (buffer.storage == PlanBuffer::Storage::gradient) {
         offset = p.arena_bytes + p.gradient_layout.entries[static_cast<size_t>(buffer.slot)].offset;
       } else {
         continue;
@@ -257,17 +257,17 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
     }
   }
   for (const auto& b : p.buffers) {
-    switch (b.place) {
-      case PlanBuffer::Place::arena:
+    switch (b.storage) {
+      case PlanBuffer::Storage::arena:
         s.addresses.push_back(s.memory->arena.as<std::byte>() + b.offset);
         break;
-      case PlanBuffer::Place::parameter:
+      case PlanBuffer::Storage::parameter:
         s.addresses.push_back(parameters.address(b.slot, b.spec));
         break;
-      case PlanBuffer::Place::state:
+      case PlanBuffer::Storage::state:
         s.addresses.push_back(const_cast<float*>(states.at(static_cast<size_t>(b.slot))));
         break;
-      case PlanBuffer::Place::gradient: {
+      case PlanBuffer::Storage::gradient: {
         const auto& entry = p.gradient_layout.entries[static_cast<size_t>(b.slot)];
         s.addresses.push_back(s.memory->gradients.as<std::byte>() + entry.offset);
         break;

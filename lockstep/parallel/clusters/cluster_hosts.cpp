@@ -74,26 +74,26 @@ std::string script_of(const ClusterProfile& profile, const std::string& folder,
 
 }  // namespace
 
-ClusterPlace cluster_place(const std::string& cluster) {
+ClusterLayout cluster_layout(const std::string& cluster) {
   const ClusterProfile profile = read_cluster_profile(cluster);
-  ClusterPlace place{.hosts = {},
-                     .launch = {},
-                     .address = profile.address,
-                     .workers = profile.workers,
-                     .threads = profile.threads,
-                     .device = profile.device,
-                     .attach = profile.attach};
-  if (profile.scheduler == "local") return place;
+  ClusterLayout layout{.hosts = {},
+                       .launch = {},
+                       .address = profile.address,
+                       .workers = profile.workers,
+                       .threads = profile.threads,
+                       .device = profile.device,
+                       .attach = profile.attach};
+  if (profile.scheduler == "local") return layout;
   if (static_cast<size_t>(profile.nodes) > most_hosts) {
     throw InvalidArgument("[cluster] " + cluster + ": at most 4,096 nodes can work together");
   }
-  place.launch = std::string(launch_word) + cluster;
+  layout.launch = std::string(launch_word) + cluster;
   const std::string name = cluster_profile_name_of(cluster);
   for (int64_t i = 1; i <= profile.nodes; ++i) {
-    place.hosts.push_back(name + "-" + std::to_string(i) + ":" +
-                          std::to_string(profile.workers_per_node()));
+    layout.hosts.push_back(name + "-" + std::to_string(i) + ":" +
+                           std::to_string(profile.workers_per_node()));
   }
-  return place;
+  return layout;
 }
 
 struct ClusterHosts::State {

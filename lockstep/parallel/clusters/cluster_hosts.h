@@ -14,7 +14,7 @@
 namespace lockstep {
 
 // A pool or training on a cluster, in the terms of their options.
-struct ClusterPlace {
+struct ClusterLayout {
   std::vector<std::string> hosts;  // "lab-1:2", one for each node; none: this machine
   std::string launch;              // "cluster lab"; "": this machine
   std::string address;             // of this machine for the hosts
@@ -23,9 +23,9 @@ struct ClusterPlace {
   std::vector<std::string> attach;  // files that every pool gets
 };
 
-// The place that the profile of this name describes. Throws what read_cluster_profile() throws, and
-// InvalidArgument for more nodes than a pool can have hosts.
-ClusterPlace cluster_place(const std::string& cluster);
+// The layout that the profile of this name describes. Throws what read_cluster_profile() throws,
+// and InvalidArgument for more nodes than a pool can have hosts.
+ClusterLayout cluster_layout(const std::string& cluster);
 
 // The script that Slurm would get for the hosts of the profile. Words in capitals stand for values
 // that are known only once a pool listens.

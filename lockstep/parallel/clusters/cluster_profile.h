@@ -53,7 +53,7 @@ struct ClusterProfile {
   std::string folder_for(const std::string& name) const;
 };
 
-// The folder that holds the profiles. Throws InvalidArgument if no variable names a place.
+// The folder that holds the profiles. Throws InvalidArgument if no variable names a folder.
 std::string cluster_profiles_folder();
 
 // The names of all profiles, sorted; "local" is always one of them.

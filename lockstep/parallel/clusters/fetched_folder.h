@@ -9,7 +9,7 @@
 namespace lockstep {
 
 // Copies are made in a hidden folder next to the final one. A process that is killed leaves it
-// there, and the next fetch to the same place removes it. Not thread-safe.
+// there, and the next fetch to the same folder removes it. Not thread-safe.
 class FetchedFolder {
  public:
   // Makes the parents of `out` and the hidden folder. Throws InvalidArgument if `out` exists and is

@@ -125,7 +125,7 @@ LoginNode::LoginNode(std::string name, ClusterProfile profile, std::function<boo
   }
 }
 
-// All files there lie in the profile's folder; without it, in the user's places.
+// All files there lie in the profile's folder; without it, in the user's folders.
 std::string LoginNode::prologue() const {
   std::string text = "umask 077\n";
   if (profile_.folder.empty()) {
@@ -182,15 +182,15 @@ int LoginNode::connect(const std::string& script, int input, int output) const {
 }
 
 int LoginNode::checked(int code, const std::string& what) const {
-  const std::string place =
+  const std::string where =
       profile_.folder.empty() ? "the user's folder" : "the folder " + profile_.folder;
   if (code == no_folder) {
-    throw FileError("[cluster] " + place + " on " + profile_.login + " cannot be used",
+    throw FileError("[cluster] " + where + " on " + profile_.login + " cannot be used",
                     "name another one: lockstep cluster add NAME --folder DIR");
   }
   if (code == no_files) {
     throw FileError("[cluster] " + what + " could not be copied to " + profile_.login,
-                    "check free space in " + place + " there; the partial copy was removed");
+                    "check free space in " + where + " there; the partial copy was removed");
   }
   if (code == no_executable) {
     throw Error("[cluster] " + profile_.login + " cannot run " +

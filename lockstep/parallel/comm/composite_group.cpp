@@ -147,15 +147,15 @@ struct CompositeGroup::State {
     // For each host: ordered by target, then by source.
     for (size_t target = 0; target < size; ++target) {
       for (size_t source = 0; source < here; ++source) {
-        const size_t place = source * size + target;
-        if (to[place] == 0) continue;
-        std::memcpy(packed.data() + at, sent.data() + sources[place], to[place]);
-        at += to[place];
-        host_to[host_of(target)] += to[place];
+        const size_t pair = source * size + target;
+        if (to[pair] == 0) continue;
+        std::memcpy(packed.data() + at, sent.data() + sources[pair], to[pair]);
+        at += to[pair];
+        host_to[host_of(target)] += to[pair];
       }
     }
-    for (size_t place = 0; place < from.size(); ++place) {
-      host_from[host_of(place % size)] += from[place];
+    for (size_t pair = 0; pair < from.size(); ++pair) {
+      host_from[host_of(pair % size)] += from[pair];
     }
     const std::vector<size_t> targets = offsets_of(from);
     std::vector<std::byte> arrived(targets.back()), sorted(targets.back());
@@ -164,10 +164,10 @@ struct CompositeGroup::State {
     for (size_t h = 0; h < options.members.size(); ++h) {
       for (size_t target = 0; target < here; ++target) {
         for (size_t source = firsts[h]; source < firsts[h + 1]; ++source) {
-          const size_t place = target * size + source;
-          if (from[place] == 0) continue;
-          std::memcpy(sorted.data() + targets[place], arrived.data() + at, from[place]);
-          at += from[place];
+          const size_t pair = target * size + source;
+          if (from[pair] == 0) continue;
+          std::memcpy(sorted.data() + targets[pair], arrived.data() + at, from[pair]);
+          at += from[pair];
         }
       }
     }

@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 // Addresses as Gloo stores them consist of zeros for the most part. The longest row of zeros is
-// left out: its place, its length, and the other bytes.
+// left out: its offset, its length, and the other bytes.
 Bytes without_zeros(const std::vector<char>& address) {
   size_t first = 0, count = 0;
   for (size_t at = 0, row = 0; at < address.size(); ++at) {

@@ -261,7 +261,7 @@ struct HostGroup::State {
 
   void exchange(std::span<const std::byte> mine, std::span<const size_t> to,
                 std::span<std::byte> all, std::span<const size_t> from, const TimeLimit& limit) {
-    std::vector<MemberBytes> sent = places_of(to), received = places_of(from);
+    std::vector<MemberBytes> sent = bytes_by_rank(to), received = bytes_by_rank(from);
     if (to[own()] > 0) {
       std::memcpy(all.data() + received[own()].offset, mine.data() + sent[own()].offset, to[own()]);
     }
@@ -289,7 +289,7 @@ struct HostGroup::State {
     if (size() > 1 && !steps.direct()) {
       return in_two_steps([&] { two_steps.gather(mine, counts, all, limit); });
     }
-    std::vector<MemberBytes> from = places_of(counts), to;
+    std::vector<MemberBytes> from = bytes_by_rank(counts), to;
     if (!mine.empty()) std::memcpy(all.data() + from[own()].offset, mine.data(), mine.size());
     if (size() == 1) return;
     from[own()].bytes = 0;

@@ -29,14 +29,14 @@ void copy_first(const std::vector<std::byte>& from, size_t bytes, std::vector<st
 
 }  // namespace
 
-std::vector<MemberBytes> places_of(std::span<const size_t> counts) {
-  std::vector<MemberBytes> places;
+std::vector<MemberBytes> bytes_by_rank(std::span<const size_t> counts) {
+  std::vector<MemberBytes> by_rank;
   size_t offset = 0;
   for (const size_t count : counts) {
-    places.push_back({static_cast<int>(places.size()), offset, count});
+    by_rank.push_back({static_cast<int>(by_rank.size()), offset, count});
     offset += count;
   }
-  return places;
+  return by_rank;
 }
 
 TwoStepCollectives::TwoStepCollectives(const TwoSteps& steps, int rank, Move move)
@@ -140,10 +140,10 @@ void TwoStepCollectives::exchange(std::span<const std::byte> mine,
   for (int multiple = 0; multiple < multiples; ++multiple) {
     for (int near = 0; near < stride && steps_.has(near, multiple); ++near) {
       if (near + multiple == 0) continue;
-      const MemberBytes& place = source(near, multiple);
-      std::copy_n(arrived.begin() + static_cast<std::ptrdiff_t>(read), place.bytes,
-                  all.begin() + static_cast<std::ptrdiff_t>(place.offset));
-      read += place.bytes;
+      const MemberBytes& member = source(near, multiple);
+      std::copy_n(arrived.begin() + static_cast<std::ptrdiff_t>(read), member.bytes,
+                  all.begin() + static_cast<std::ptrdiff_t>(member.offset));
+      read += member.bytes;
     }
   }
 }
@@ -152,21 +152,21 @@ void TwoStepCollectives::exchange(std::span<const std::byte> mine,
 // one it passes them on.
 void TwoStepCollectives::gather(std::span<const std::byte> mine, std::span<const size_t> counts,
                                 std::span<std::byte> all, const TimeLimit& limit) const {
-  const std::vector<MemberBytes> places = places_of(counts);
+  const std::vector<MemberBytes> by_rank = bytes_by_rank(counts);
   const int stride = steps_.stride();
   if (!mine.empty()) {
-    std::memcpy(all.data() + of_rank(places, rank_).offset, mine.data(), mine.size());
+    std::memcpy(all.data() + of_rank(by_rank, rank_).offset, mine.data(), mine.size());
   }
   std::vector<MemberBytes> give, take;
   for (int near = 1; near < stride; ++near) {
     give.push_back({nearer(near), 0, mine.size()});
-    take.push_back(of_rank(places, nearer(-near)));
+    take.push_back(of_rank(by_rank, nearer(-near)));
   }
   move_(mine, give, all, take, 0, limit);
   // Every message of the second step is the beginning of the same bytes.
   std::vector<std::byte> packed;
   for (int near = 0; near < stride && steps_.has(near, 1); ++near) {
-    const MemberBytes& part = of_rank(places, nearer(-near));
+    const MemberBytes& part = of_rank(by_rank, nearer(-near));
     append(packed, all, part.offset, part.bytes);
   }
   give.clear();
@@ -175,8 +175,8 @@ void TwoStepCollectives::gather(std::span<const std::byte> mine, std::span<const
   for (int multiple = 1; multiple < steps_.multiples(); ++multiple) {
     MemberBytes pass{further(multiple), 0, 0}, last{further(-multiple), arriving, 0};
     for (int near = 0; near < stride && steps_.has(near, multiple); ++near) {
-      pass.bytes += of_rank(places, nearer(-near)).bytes;
-      last.bytes += of_rank(places, steps_.at(rank_, -near - multiple * stride)).bytes;
+      pass.bytes += of_rank(by_rank, nearer(-near)).bytes;
+      last.bytes += of_rank(by_rank, steps_.at(rank_, -near - multiple * stride)).bytes;
     }
     arriving += last.bytes;
     give.push_back(pass);
@@ -187,7 +187,7 @@ void TwoStepCollectives::gather(std::span<const std::byte> mine, std::span<const
   size_t read = 0;
   for (int multiple = 1; multiple < steps_.multiples(); ++multiple) {
     for (int near = 0; near < stride && steps_.has(near, multiple); ++near) {
-      const MemberBytes& to = of_rank(places, steps_.at(rank_, -near - multiple * stride));
+      const MemberBytes& to = of_rank(by_rank, steps_.at(rank_, -near - multiple * stride));
       std::copy_n(arrived.begin() + static_cast<std::ptrdiff_t>(read), to.bytes,
                   all.begin() + static_cast<std::ptrdiff_t>(to.offset));
       read += to.bytes;

@@ -19,8 +19,8 @@ struct MemberBytes {
   size_t offset = 0, bytes = 0;
 };
 
-// The bytes of all members, at their places in an array in order of ranks.
-std::vector<MemberBytes> places_of(std::span<const size_t> counts);
+// The bytes of all members, at their offsets in an array in order of ranks.
+std::vector<MemberBytes> bytes_by_rank(std::span<const size_t> counts);
 
 // Of one member. Implements the collectives of Group, and throws what `move` throws; then the group
 // is unusable. One thread at a time.

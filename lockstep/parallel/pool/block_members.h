@@ -21,7 +21,7 @@ namespace lockstep::detail {
 struct BlockHost {
   int host = 0;  // of the pool
   int members = 0;
-  SharedPlace group;  // of these members
+  SharedRange group;  // of these members
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -34,7 +34,7 @@ struct BlockTicket {
   int size = 1;
   double limit = 600;
   std::vector<BlockHost> hosts;  // in order
-  SharedPlace rings;             // on one machine
+  SharedRange rings;             // on one machine
   // Over several hosts: queues to and from the client, and the secret of the group of the hosts.
   uint64_t to_client = 0, from_client = 0;
   std::string secret;

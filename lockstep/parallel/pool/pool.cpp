@@ -49,21 +49,21 @@ std::shared_ptr<detail::PoolCore> make_cluster_pool(const PoolOptions& options) 
         "[pool] workers and threads of a pool on a cluster are those of its profile",
         "leave workers, threads and threads_per_worker as they are");
   }
-  const ClusterPlace place = cluster_place(options.cluster);
-  detail::ProcessPoolOptions own{.workers = static_cast<int>(place.workers),
-                                 .threads = static_cast<int>(place.threads),
+  const ClusterLayout layout = cluster_layout(options.cluster);
+  detail::ProcessPoolOptions own{.workers = static_cast<int>(layout.workers),
+                                 .threads = static_cast<int>(layout.threads),
                                  .grace = options.grace,
                                  .memory_bytes = options.memory_bytes,
                                  .environment = options.environment};
-  for (const std::string& host : place.hosts) {
+  for (const std::string& host : layout.hosts) {
     const size_t colon = host.rfind(':');
     own.hosts.push_back({host.substr(0, colon), std::stoi(host.substr(colon + 1))});
   }
-  own.launch = place.launch;
-  own.address = place.address;
+  own.launch = layout.launch;
+  own.address = layout.address;
   auto core = detail::make_process_pool(own);
   try {
-    for (const std::string& path : place.attach) attach_to(*core, path);
+    for (const std::string& path : layout.attach) attach_to(*core, path);
   } catch (...) {
     core->stop();
     throw;

@@ -37,7 +37,7 @@ inline ByteRing reports_of(const SharedRegion& slot) {
 }
 
 struct SlotTicket {
-  SharedPlace slot, bell;  // of the worker; of the client
+  SharedRange slot, bell;  // of the worker; of the client
   int index = 0;           // in the pool
   int local_rank = 0;      // among the workers of its host
   bool spin = false;

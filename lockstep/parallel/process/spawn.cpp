@@ -45,7 +45,7 @@ std::set<pid_t> children_of(pid_t thread) {
 struct NewProcess {
   std::vector<char*> programs;  // to be tried in turn
   std::vector<char*> words, variables;
-  std::vector<int> descriptors;  // beyond the places that they will have; -1: stays
+  std::vector<int> descriptors;  // beyond the numbers that they will have; -1: stays
   const char* folder = nullptr;
   bool new_session = false, ends_with_caller = true;
   pid_t parent = 0;
@@ -94,7 +94,7 @@ class WakeAtEnd {
   Descriptor end_;
 };
 
-// Without wrappers, which sanitizers replace by functions that are not for this place.
+// Without wrappers, which sanitizers replace by functions that must not be called here.
 template <class... A>
 long system_call(long number, A... arguments) {
   return syscall(number, arguments...);
@@ -174,18 +174,18 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 }
 
 // The files that may be the program.
-std::vector<std::string> places_of(const std::string& program) {
+std::vector<std::string> locations_of(const std::string& program) {
   if (program.empty() || program.find('/') != std::string::npos) return {program};
   const char* const set = std::getenv("PATH");
   const std::string folders = set != nullptr ? set : kUsualPath;
-  std::vector<std::string> places;
+  std::vector<std::string> locations;
   for (size_t begin = 0; begin <= folders.size();) {
     const size_t end = std::min(folders.find(':', begin), folders.size());
     const std::string folder = folders.substr(begin, end - begin);
-    places.push_back((folder.empty() ? "." : folder) + "/" + program);
+    locations.push_back((folder.empty() ? "." : folder) + "/" + program);
     begin = end + 1;
   }
-  return places;
+  return locations;
 }
 
 }  // namespace
@@ -231,7 +231,7 @@ void SpawnGuard::watch(const SpawnLimits& limits) {
 
 Spawned spawn(const SpawnRequest& request) {
   NewProcess child;
-  std::vector<std::string> programs = places_of(request.program), words = request.words;
+  std::vector<std::string> programs = locations_of(request.program), words = request.words;
   std::vector<std::string> variables = request.environment.value_or(std::vector<std::string>());
   child.programs = pointers_to(programs);
   child.words = pointers_to(words);
@@ -243,15 +243,15 @@ Spawned spawn(const SpawnRequest& request) {
     }
   }
   child.variables.push_back(nullptr);
-  // Copies beyond the places, so that none is overwritten before its turn.
+  // Copies beyond the numbers of all, so that none is overwritten before its turn.
   std::vector<Descriptor> copies;
-  const auto places = static_cast<int>(request.descriptors.size());
+  const auto count = static_cast<int>(request.descriptors.size());
   for (const int descriptor : request.descriptors) {
     if (descriptor < 0) {
       child.descriptors.push_back(-1);
       continue;
     }
-    copies.emplace_back(fcntl(descriptor, F_DUPFD_CLOEXEC, places));
+    copies.emplace_back(fcntl(descriptor, F_DUPFD_CLOEXEC, count));
     if (!copies.back()) return {.error = errno};
     child.descriptors.push_back(copies.back().get());
   }

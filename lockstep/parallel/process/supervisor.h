@@ -29,8 +29,8 @@ struct SupervisorEvents {
   std::function<void(const std::string& why)> failed;
   // Number of strangers' attempts to connect since the last call.
   std::function<void(int64_t strangers)> refused;
-  // There are reports of the worker on another host whose slot lies at this place, or there is room
-  // for its orders. (Workers on this machine ring the pool's bell.)
+  // There are reports of the worker on another host whose slot lies at this offset, or there is
+  // room for its orders. (Workers on this machine ring the pool's bell.)
   std::function<void(size_t slot)> rung = {};
 };
 

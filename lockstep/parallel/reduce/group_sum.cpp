@@ -31,14 +31,14 @@ struct GroupSum::State {
         scratch(static_cast<size_t>(p.size())) {}
 
   // One addition of the tree's upper part. Operands are partial sums or results of earlier
-  // additions, which lie in a few places that are used again.
+  // additions, which lie in a few slots that are used again.
   struct Operand {
-    const float* partial = nullptr;  // this member's slice; null: the result in `place`
-    size_t place = 0;
+    const float* partial = nullptr;  // this member's slice; null: the result in `slot`
+    size_t slot = 0;
   };
   struct Addition {
     Operand left, right;
-    size_t to = 0;  // place
+    size_t to = 0;  // slot
   };
 
   Group& group;
@@ -51,7 +51,7 @@ struct GroupSum::State {
   SumPartition partition;
   std::vector<float*> partials;  // destinations of this member's partial sums
   std::vector<Addition> additions;
-  size_t places = 0;
+  size_t slots = 0;
   Operand top;
   float* total = nullptr;                   // over all members
   uint32_t begun = 0;                       // sums
@@ -75,24 +75,24 @@ struct GroupSum::State {
     const float* sum;
   };
 
-  // `roots`: by first leaf. The result of a node lies in `place`, those of its children in the two
-  // places of the next level.
-  Operand plan(const IndexRange& node, const std::vector<Root>& roots, size_t place) {
+  // `roots`: by first leaf. The result of a node lies in `slot`, those of its children in the two
+  // slots of the next level.
+  Operand plan(const IndexRange& node, const std::vector<Root>& roots, size_t slot) {
     const auto root =
         std::lower_bound(roots.begin(), roots.end(), node.first,
                          [](const Root& r, int64_t first) { return r.leaves.first < first; });
     if (root != roots.end() && root->leaves == node) return {root->sum, 0};
     const int64_t left = tree_split(node.count);
-    const size_t next = place / 2 * 2 + 2;
+    const size_t next = slot / 2 * 2 + 2;
     const Operand a = plan({node.first, left}, roots, next);
     const Operand b = plan({node.first + left, node.count - left}, roots, next + 1);
-    add_to(place, a, b);
-    return {nullptr, place};
+    add_to(slot, a, b);
+    return {nullptr, slot};
   }
 
-  void add_to(size_t place, const Operand& left, const Operand& right) {
-    additions.push_back({left, right, place});
-    places = std::max(places, place + 1);
+  void add_to(size_t slot, const Operand& left, const Operand& right) {
+    additions.push_back({left, right, slot});
+    slots = std::max(slots, slot + 1);
   }
 
   // Plans the ranges, the destinations of partial sums, and the additions.
@@ -119,7 +119,7 @@ struct GroupSum::State {
       }
     }
     additions.clear();
-    places = 0;
+    slots = 0;
     if (options.order == TreeReduction::Order::tree && tree.order() == options.order) {
       std::sort(roots.begin(), roots.end(),
                 [](const Root& a, const Root& b) { return a.leaves.first < b.leaves.first; });
@@ -139,10 +139,10 @@ struct GroupSum::State {
       std::memcpy(to, top.partial + first, count * sizeof(float));
       return;
     }
-    sums.resize(std::max(sums.size(), places * kSumTile));
+    sums.resize(std::max(sums.size(), slots * kSumTile));
     const auto add = kernels::functions_for({}).add;
     const auto at = [&](const Operand& o) {
-      return o.partial ? o.partial + first : sums.data() + o.place * kSumTile;
+      return o.partial ? o.partial + first : sums.data() + o.slot * kSumTile;
     };
     for (size_t i = 0; i < additions.size(); ++i) {
       const bool last = i + 1 == additions.size();

@@ -54,7 +54,7 @@ std::vector<int64_t> most_for_each(int64_t leaves, std::span<const double> loads
   return most;
 }
 
-// The number of blocks of leaves between two places, of sizes that are powers of two and at
+// The number of blocks of leaves between two indices, of sizes that are powers of two and at
 // multiples of their size.
 int64_t aligned_blocks(int64_t first, int64_t end) {
   if (first == end) return 0;

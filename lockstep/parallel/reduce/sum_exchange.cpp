@@ -75,7 +75,7 @@ class Windows final : public SumExchange {
     return sum();
   }
 
-  // Two places: a member may write its operands of a sum while another one still computes update
+  // Two slots: a member may write its operands of a sum while another one still computes update
   // ranges of the sum before, if members were lost.
   std::byte* operands(uint32_t sum) const override {
     if (options_.operand_bytes == 0) return nullptr;
@@ -88,7 +88,7 @@ class Windows final : public SumExchange {
 
  private:
   // Layout of a window: additional bytes of leaves and of the member, the way, partial sums; in
-  // that of member 0 also the sum, two places for operands, and the update ranges.
+  // that of member 0 also the sum, two slots for operands, and the update ranges.
   SumWay& way_of(int rank) const {
     return *reinterpret_cast<SumWay*>(group_.window(rank) + member_offset_ +
                                       round_up(options_.member_bytes));

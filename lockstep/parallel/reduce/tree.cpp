@@ -207,9 +207,9 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
   State& s = *state_;
   if (s.order == Order::of_arrival) return s.add_as_it_comes(values);
   const auto sum_into = kernels::functions_for({}).add;
-  const auto place = static_cast<size_t>(leaf - s.range.first);
-  int at = s.leaf_parent[place];
-  bool is_left = s.leaf_left[place];
+  const auto index = static_cast<size_t>(leaf - s.range.first);
+  int at = s.leaf_parent[index];
+  bool is_left = s.leaf_left[index];
   const float* mine = values;
   float* owned = nullptr;  // the array of `mine`, unless that is the caller's
   while (at >= 0) {
@@ -238,7 +238,7 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
       return true;
     }
   }
-  std::memcpy(s.leaf_to[place], values, s.count * sizeof(float));  // a single leaf that is a root
+  std::memcpy(s.leaf_to[index], values, s.count * sizeof(float));  // a single leaf that is a root
   return true;
 }
 

@@ -67,7 +67,7 @@ class HostAgent {
     bool broken = false;
   };
   struct Watched {
-    SharedPlace place;
+    SharedRange range;
     SharedRegion region;
     Bytes sent;
   };
@@ -101,17 +101,17 @@ class HostAgent {
     host_context().send(encode(HostReport(report)));
   }
 
-  SharedRegion map(const SharedPlace& place) {
-    memory_.cover(place);
-    return memory_.map(place);
+  SharedRegion map(const SharedRange& range) {
+    memory_.cover(range);
+    return memory_.map(range);
   }
 
   // A cached mapping of a region that is accessed repeatedly.
-  const SharedRegion& mapped(const SharedPlace& place) LOCKSTEP_REQUIRES(mutex_) {
-    auto& [size, region] = mapped_[place.offset];
-    if (!region || size < place.bytes) {
-      region = map(place);
-      size = place.bytes;
+  const SharedRegion& mapped(const SharedRange& range) LOCKSTEP_REQUIRES(mutex_) {
+    auto& [size, region] = mapped_[range.offset];
+    if (!region || size < range.bytes) {
+      region = map(range);
+      size = range.bytes;
     }
     return region;
   }
@@ -123,9 +123,9 @@ class HostAgent {
   }
 
   void take(const SlotHere& what) LOCKSTEP_REQUIRES(mutex_) {
-    const size_t place = what.ticket.slot.offset;
-    slots_.erase(place);
-    slots_.emplace(place, map(what.ticket.slot));
+    const size_t offset = what.ticket.slot.offset;
+    slots_.erase(offset);
+    slots_.emplace(offset, map(what.ticket.slot));
     supervisor_.start(what.ticket);
   }
 
@@ -162,45 +162,45 @@ class HostAgent {
   }
 
   void take(const MemoryWrite& what) LOCKSTEP_REQUIRES(mutex_) {
-    const SharedRegion& region = mapped(what.place);
-    check(what.place, what.at, what.chunk.size());
+    const SharedRegion& region = mapped(what.range);
+    check(what.range, what.at, what.chunk.size());
     std::memcpy(region.get() + what.at, what.chunk.data(), what.chunk.size());
     send(MemoryWritten{what.chunk.size()});
   }
 
   void take(const MemoryRead& what) LOCKSTEP_REQUIRES(mutex_) {
-    const SharedRegion region = map(what.place);
+    const SharedRegion region = map(what.range);
     size_t at = 0;
-    in_chunks({region.get(), what.place.bytes}, [&](Bytes chunk, bool last) {
+    in_chunks({region.get(), what.range.bytes}, [&](Bytes chunk, bool last) {
       const size_t bytes = chunk.size();
-      send(MemoryChunk{what.place, at, std::move(chunk), what.number, last});
+      send(MemoryChunk{what.range, at, std::move(chunk), what.number, last});
       at += bytes;
     });
   }
 
   void take(const MemoryWatch& what) LOCKSTEP_REQUIRES(mutex_) {
-    watched_[what.place.offset] = {what.place, map(what.place), {}};
+    watched_[what.range.offset] = {what.range, map(what.range), {}};
   }
 
   void take(const MemoryForget& what) LOCKSTEP_REQUIRES(mutex_) {
-    watched_.erase(what.place.offset);
-    mapped_.erase(what.place.offset);
-    memory_.cover(what.place);
-    memory_.free(what.place);
+    watched_.erase(what.range.offset);
+    mapped_.erase(what.range.offset);
+    memory_.cover(what.range);
+    memory_.free(what.range);
   }
 
   void take(const GroupEnd& what) LOCKSTEP_REQUIRES(mutex_) {
-    LocalGroup::abort(mapped(what.place));
+    LocalGroup::abort(mapped(what.range));
   }
 
-  static void check(const SharedPlace& place, size_t at, size_t bytes) {
-    if (at > place.bytes || bytes > place.bytes - at) {
+  static void check(const SharedRange& range, size_t at, size_t bytes) {
+    if (at > range.bytes || bytes > range.bytes - at) {
       throw DataError("[host] bytes outside of a region");
     }
   }
 
-  Slot* slot_at(size_t place) LOCKSTEP_REQUIRES(mutex_) {
-    const auto found = slots_.find(place);
+  Slot* slot_at(size_t offset) LOCKSTEP_REQUIRES(mutex_) {
+    const auto found = slots_.find(offset);
     return found == slots_.end() ? nullptr : &found->second;
   }
 
@@ -220,7 +220,7 @@ class HostAgent {
     double left = 0;
     {
       const MutexLock lock(mutex_);
-      for (auto& [place, slot] : slots_) carry_reports(place, slot);
+      for (auto& [offset, slot] : slots_) carry_reports(offset, slot);
       if (next_changes_.reached()) send_changes();
       left = next_changes_.left();
     }
@@ -228,7 +228,7 @@ class HostAgent {
   }
 
   // `all`: ignores kReportsAhead, for a worker that has ended.
-  void carry_reports(size_t place, Slot& slot, bool all = false) LOCKSTEP_REQUIRES(mutex_) {
+  void carry_reports(size_t offset, Slot& slot, bool all = false) LOCKSTEP_REQUIRES(mutex_) {
     if (slot.broken) return;
     if (slot.head.orders_wait.exchange(0) != 0) write_orders(slot);
     try {
@@ -243,7 +243,7 @@ class HostAgent {
           slot.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
         }
         in_chunks(*message, [&](Bytes chunk, bool last) {
-          send(SlotReport{place, last, std::move(chunk)});
+          send(SlotReport{offset, last, std::move(chunk)});
         });
       }
       if (slot.reports.took()) slot.head.bell.ring();
@@ -255,16 +255,16 @@ class HostAgent {
 
   void send_changes() LOCKSTEP_REQUIRES(mutex_) {
     next_changes_ = TimeLimit(kChangesPeriod);
-    for (auto& [place, slot] : slots_) {
+    for (auto& [offset, slot] : slots_) {
       const uint64_t taken = slot.head.messages_taken.load();
-      if (taken != slot.taken) send(SlotTaken{place, taken});
+      if (taken != slot.taken) send(SlotTaken{offset, taken});
       slot.taken = taken;
       if (slot.diary) forget_diary(slot.diary.get());
     }
-    for (auto& [place, w] : watched_) {
-      const Bytes now = read_words(w.region.get(), w.place.bytes);
+    for (auto& [offset, w] : watched_) {
+      const Bytes now = read_words(w.region.get(), w.range.bytes);
       if (now == w.sent) continue;
-      send(MemoryChunk{w.place, 0, now, 0, true});
+      send(MemoryChunk{w.range, 0, now, 0, true});
       w.sent = now;
     }
   }
@@ -316,7 +316,7 @@ class HostAgent {
   SharedRegion bell_memory_;
   Bell& bell_;
   Mutex mutex_;
-  std::map<size_t, Slot> slots_ LOCKSTEP_GUARDED_BY(mutex_);  // by place
+  std::map<size_t, Slot> slots_ LOCKSTEP_GUARDED_BY(mutex_);  // by offset
   std::map<size_t, Watched> watched_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<size_t, std::pair<size_t, SharedRegion>> mapped_ LOCKSTEP_GUARDED_BY(mutex_);
   TimeLimit next_changes_ LOCKSTEP_GUARDED_BY(mutex_){kChangesPeriod};

@@ -37,7 +37,7 @@ struct SlotOrder {
   size_t slot = 0;
   bool last = true;
   Bytes chunk;
-  size_t memory = 0;   // size of the pool's memory; places in the order lie below it
+  size_t memory = 0;   // size of the pool's memory; offsets in the order lie below it
   uint64_t order = 0;  // for a task: TaskOrder::order + 1
 
   template <class Archive>
@@ -80,54 +80,54 @@ struct SlotKill {
 
 // Bytes for a region; answered by MemoryWritten.
 struct MemoryWrite {
-  SharedPlace place;
+  SharedRange range;
   size_t at = 0;  // within the region
   Bytes chunk;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, at, chunk);
+    archive(range, at, chunk);
   }
 };
 
 // Answered by MemoryChunks with this number.
 struct MemoryRead {
-  SharedPlace place;
+  SharedRange range;
   uint64_t number = 0;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, number);
+    archive(range, number);
   }
 };
 
 // Until the region is forgotten, its changes are reported periodically and before the end of a
 // worker.
 struct MemoryWatch {
-  SharedPlace place;
+  SharedRange range;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place);
+    archive(range);
   }
 };
 
 struct MemoryForget {
-  SharedPlace place;
+  SharedRange range;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place);
+    archive(range);
   }
 };
 
 // Ends the LocalGroup in this region.
 struct GroupEnd {
-  SharedPlace place;
+  SharedRange range;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place);
+    archive(range);
   }
 };
 
@@ -201,7 +201,7 @@ struct MemoryWritten {
 };
 
 struct MemoryChunk {
-  SharedPlace place;
+  SharedRange range;
   size_t at = 0;
   Bytes chunk;
   uint64_t number = 0;  // of the MemoryRead; 0: of a watched region
@@ -209,7 +209,7 @@ struct MemoryChunk {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, at, chunk, number, last);
+    archive(range, at, chunk, number, last);
   }
 };
 
@@ -218,7 +218,7 @@ using HostReport = std::variant<HostReady, SlotStarted, SlotReport, SlotTaken, S
 
 // Settings of a pool's remote agent.
 struct HostSetup {
-  SharedPlace bell;
+  SharedRange bell;
   int workers = 1, threads = 1;  // workers on its host; threads for each of them
   uint64_t memory_bytes = 0;
 

@@ -33,26 +33,26 @@ class HostMemory {
   virtual std::string waits_for() const = 0;
   virtual uint64_t presence(int host) const = 0;  // HostStatus::presence alone
   // Copies the present contents of a region to the host. Returns a number for pushed().
-  virtual uint64_t push(int host, const SharedPlace& place) = 0;
+  virtual uint64_t push(int host, const SharedRange& range) = 0;
   // Whether the copy has arrived; false if the host is lost.
   virtual bool pushed(int host, uint64_t number) const = 0;
   // Copies the region's contents from the host to this machine. False if `presence` is no longer
   // current, and if nothing arrives for `patience` seconds.
-  virtual bool pull(int host, uint64_t presence, const SharedPlace& place, double patience) = 0;
+  virtual bool pull(int host, uint64_t presence, const SharedRange& range, double patience) = 0;
   struct Pull {
     int host = 0;
     uint64_t presence = 0;
-    SharedPlace place;
+    SharedRange range;
   };
   // The same for short regions of many hosts at once, all within `patience` seconds.
   virtual std::vector<bool> pull_each(const std::vector<Pull>& pulls, double patience) = 0;
   // Copies the region's changes to this machine periodically. Data that a worker wrote is copied
   // before the worker's end is reported.
-  virtual void watch(int host, const SharedPlace& place) = 0;
+  virtual void watch(int host, const SharedRange& range) = 0;
   // Ends the LocalGroup in this region.
-  virtual void end_group(int host, const SharedPlace& place) = 0;
+  virtual void end_group(int host, const SharedRange& range) = 0;
   // Says that no other host uses the region. No other host is then told when it is freed.
-  virtual void belongs_to(int host, const SharedPlace& place) = 0;
+  virtual void belongs_to(int host, const SharedRange& range) = 0;
 };
 
 }  // namespace lockstep::detail

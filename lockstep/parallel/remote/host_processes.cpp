@@ -123,8 +123,8 @@ struct HostProcesses::State {
   }
 
   // The host that a process may join as. If there is none, `refusal` says why.
-  HostProcess* place_for(uint32_t key, const JoinRequest& request, uint32_t& number,
-                         std::string& refusal) {
+  HostProcess* host_for(uint32_t key, const JoinRequest& request, uint32_t& number,
+                        std::string& refusal) {
     if (key != kSharedKey) {
       number = key;
       const auto found = hosts.find(key);
@@ -181,9 +181,8 @@ struct HostProcesses::State {
       const auto refused = hosts.find(message.key);
       if (!answer.refusal.empty() && refused != hosts.end()) refused->second.hopeless = true;
       uint32_t number = 0;
-      HostProcess* const host = answer.refusal.empty()
-                                    ? place_for(message.key, request, number, answer.refusal)
-                                    : nullptr;
+      HostProcess* const host =
+          answer.refusal.empty() ? host_for(message.key, request, number, answer.refusal) : nullptr;
       if (host != nullptr) {
         host->process = request.name();
         host->hello = TimeLimit(options.start_limit);

@@ -188,11 +188,11 @@ void join_job(const JoinOptions& options) {
   const JobKey key = read_key_file(options.key_file);
   // Without a route it would try until its patience ends, and the client would wait for it.
   if (options.started) address_towards(host_in(options.address));
-  JobIndex place{options.index, options.size};
-  if (place.index < 0 && !options.started) place = index_of_engine();
+  JobIndex job{options.index, options.size};
+  if (job.index < 0 && !options.started) job = index_of_engine();
   const ChannelTicket ticket{0, "tcp://" + options.address, key.server_key, key.guest.public_key,
                              key.guest.secret_key};
-  const Bytes question = encode(JoinRequest::of_this_process(place.index, place.size));
+  const Bytes question = encode(JoinRequest::of_this_process(job.index, job.size));
   const auto answer =
       decode<JoinAnswer>(ask_as_guest(ticket, question, TimeLimit(options.patience)));
   if (!answer.refusal.empty()) throw InvalidArgument("[join] refused: " + answer.refusal);

@@ -10,7 +10,7 @@
 
 namespace lockstep::detail {
 
-RemoteHosts::RemoteHosts(SharedMemory& memory, const SharedPlace& bell,
+RemoteHosts::RemoteHosts(SharedMemory& memory, const SharedRange& bell,
                          const ProcessPoolOptions& options, SupervisorEvents events)
     : state_(std::make_unique<RemoteHostsState>(memory, bell, options, std::move(events))) {
   RemoteHostsState& s = *state_;
@@ -59,27 +59,27 @@ void RemoteHosts::kill(uint32_t worker, const std::string& reason) {
   state_->ask(KillRequest{worker, reason});
 }
 
-void RemoteHosts::ring(const SharedPlace& slot) { state_->ring(slot.offset); }
+void RemoteHosts::ring(const SharedRange& slot) { state_->ring(slot.offset); }
 
-void RemoteHosts::forget(const SharedPlace& place) {
+void RemoteHosts::forget(const SharedRange& range) {
   RemoteHostsState& s = *state_;
   if (!s.any_hosts) return;
   int host = 0;
   {
     const MutexLock lock(s.mutex);
-    const auto found = s.owners.find(place.offset);
+    const auto found = s.owners.find(range.offset);
     if (found != s.owners.end()) {
       host = found->second;
       s.owners.erase(found);
     }
   }
-  s.ask(HostRequest{host, HostOrder(MemoryForget{place})});
+  s.ask(HostRequest{host, HostOrder(MemoryForget{range})});
 }
 
-void RemoteHosts::belongs_to(int host, const SharedPlace& place) {
+void RemoteHosts::belongs_to(int host, const SharedRange& range) {
   if (host == 0) return;
   const MutexLock lock(state_->mutex);
-  state_->owners[place.offset] = host;
+  state_->owners[range.offset] = host;
 }
 
 int RemoteHosts::host_of(int slot) const {
@@ -120,14 +120,14 @@ uint64_t RemoteHosts::presence(int host) const {
   return state_->status(host).presence;
 }
 
-uint64_t RemoteHosts::push(int host, const SharedPlace& place) {
+uint64_t RemoteHosts::push(int host, const SharedRange& range) {
   RemoteHostsState& s = *state_;
   uint64_t number = 0;
   {
     const MutexLock lock(s.mutex);
     number = s.next++;
   }
-  s.ask(HostRequest{host, Push{.place = place, .number = number}});
+  s.ask(HostRequest{host, Push{.range = range, .number = number}});
   return number;
 }
 
@@ -137,11 +137,11 @@ bool RemoteHosts::pushed(int host, uint64_t number) const {
          state_->arrived[static_cast<size_t>(host - 1)] >= number;
 }
 
-bool RemoteHosts::pull(int host, uint64_t presence, const SharedPlace& place, double patience) {
+bool RemoteHosts::pull(int host, uint64_t presence, const SharedRange& range, double patience) {
   // Limits the memory and bandwidth that compete with other messages.
   constexpr size_t kPart = 8 * kChunk;
-  for (size_t at = 0; at < place.bytes; at += kPart) {
-    const SharedPlace part{place.offset + at, std::min(kPart, place.bytes - at)};
+  for (size_t at = 0; at < range.bytes; at += kPart) {
+    const SharedRange part{range.offset + at, std::min(kPart, range.bytes - at)};
     if (!pull_each({{host, presence, part}}, patience)[0]) return false;
   }
   return true;
@@ -159,7 +159,7 @@ std::vector<bool> RemoteHosts::pull_each(const std::vector<Pull>& pulls, double 
       s.pulls[number] = false;
     }
     numbers.push_back(number);
-    s.ask(HostRequest{pull.host, HostOrder(MemoryRead{pull.place, number})});
+    s.ask(HostRequest{pull.host, HostOrder(MemoryRead{pull.range, number})});
   }
   std::vector<bool> came(pulls.size());
   const MutexLock lock(s.mutex);
@@ -174,12 +174,12 @@ std::vector<bool> RemoteHosts::pull_each(const std::vector<Pull>& pulls, double 
   return came;
 }
 
-void RemoteHosts::watch(int host, const SharedPlace& place) {
-  state_->ask(HostRequest{host, HostOrder(MemoryWatch{place})});
+void RemoteHosts::watch(int host, const SharedRange& range) {
+  state_->ask(HostRequest{host, HostOrder(MemoryWatch{range})});
 }
 
-void RemoteHosts::end_group(int host, const SharedPlace& place) {
-  state_->ask(HostRequest{host, HostOrder(GroupEnd{place}), true});
+void RemoteHosts::end_group(int host, const SharedRange& range) {
+  state_->ask(HostRequest{host, HostOrder(GroupEnd{range}), true});
 }
 
 }  // namespace lockstep::detail

@@ -18,9 +18,9 @@ struct RemoteHostsState;
 // Thread-safe. Its worker numbers lie above those of the pool's local supervisor.
 class RemoteHosts final : public Supervisor, public HostMemory {
  public:
-  // `bell`: the place of the pool's bell. The memory must outlive it. Throws InvalidArgument for
+  // `bell`: the range of the pool's bell. The memory must outlive it. Throws InvalidArgument for
   // invalid hosts.
-  RemoteHosts(SharedMemory& memory, const SharedPlace& bell, const ProcessPoolOptions& options,
+  RemoteHosts(SharedMemory& memory, const SharedRange& bell, const ProcessPoolOptions& options,
               SupervisorEvents events);
   ~RemoteHosts() override;
 
@@ -31,22 +31,22 @@ class RemoteHosts final : public Supervisor, public HostMemory {
   // Whether the worker with this index runs on another host.
   bool far(int slot) const { return host_of(slot) > 0; }
   // Must be called after writing to a slot's ring of orders, or making room in its ring of reports.
-  void ring(const SharedPlace& slot);
+  void ring(const SharedRange& slot);
   // The region was freed on this machine.
-  void forget(const SharedPlace& place);
+  void forget(const SharedRange& range);
 
   int host_of(int slot) const override;
   int local_rank_of(int slot) const override;
   HostStatus status(int host) const override;
   std::string waits_for() const override;
   uint64_t presence(int host) const override;
-  uint64_t push(int host, const SharedPlace& place) override;
+  uint64_t push(int host, const SharedRange& range) override;
   bool pushed(int host, uint64_t number) const override;
-  bool pull(int host, uint64_t presence, const SharedPlace& place, double patience) override;
+  bool pull(int host, uint64_t presence, const SharedRange& range, double patience) override;
   std::vector<bool> pull_each(const std::vector<Pull>& pulls, double patience) override;
-  void watch(int host, const SharedPlace& place) override;
-  void end_group(int host, const SharedPlace& place) override;
-  void belongs_to(int host, const SharedPlace& place) override;
+  void watch(int host, const SharedRange& range) override;
+  void end_group(int host, const SharedRange& range) override;
+  void belongs_to(int host, const SharedRange& range) override;
 
  private:
   std::unique_ptr<RemoteHostsState> state_;

@@ -62,8 +62,8 @@ struct Host {
   std::deque<Waiting> waiting = {};
   std::deque<std::pair<uint64_t, uint64_t>> pushes = {};  // number, and value of `sent` at its end
   uint64_t sent = 0, written = 0;  // bytes of regions: sent, and acknowledged
-  std::set<size_t> watched = {};   // places
-  std::set<size_t> slots = {};     // places
+  std::set<size_t> watched = {};   // offsets
+  std::set<size_t> slots = {};     // offsets
 };
 
 HostProcessOptions process_options(const ProcessPoolOptions& options, const std::string& address) {
@@ -123,9 +123,9 @@ class HostLine {
         stuck = !send_waiting(host) || stuck;
         at = host.waiting.empty() ? waiting_.erase(at) : std::next(at);
       }
-      for (const size_t place : rung) {
-        const auto slot = slots_.find(place);
-        if (slot != slots_.end() && slot->second.more) write_reports(place, slot->second);
+      for (const size_t offset : rung) {
+        const auto slot = slots_.find(offset);
+        if (slot != slots_.end() && slot->second.more) write_reports(offset, slot->second);
       }
       for (auto at = ending_.begin(); at != ending_.end();) {
         const auto slot = slots_.find(*at);
@@ -165,8 +165,8 @@ class HostLine {
 
   std::vector<std::pair<int, HostOrder>> collect_orders(const std::vector<size_t>& rung) {
     std::vector<std::pair<int, HostOrder>> all;
-    for (const size_t place : rung) {
-      const auto found = slots_.find(place);
+    for (const size_t offset : rung) {
+      const auto found = slots_.find(offset);
       if (found == slots_.end() || found->second.worker == 0) continue;
       RemoteSlot& slot = found->second;
       while (const auto message = slot.orders.next()) {
@@ -177,13 +177,13 @@ class HostLine {
           if (!begin(slot, order)) continue;
           number = order + 1;
         }
-        in_chunks(*message, [&, at = place, host = slot.host](Bytes chunk, bool last) {
+        in_chunks(*message, [&, at = offset, host = slot.host](Bytes chunk, bool last) {
           all.emplace_back(host, SlotOrder{at, last, std::move(chunk), s_.memory.size(), number});
         });
       }
-      if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.events.rung(place);
+      if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.events.rung(offset);
       const uint64_t cancelled = slot.head().cancelled.load();
-      if (cancelled != slot.cancelled) all.emplace_back(slot.host, SlotCancel{place, cancelled});
+      if (cancelled != slot.cancelled) all.emplace_back(slot.host, SlotCancel{offset, cancelled});
       slot.cancelled = cancelled;
     }
     return all;
@@ -200,7 +200,7 @@ class HostLine {
     while (!host.waiting.empty()) {
       if (auto* const push = std::get_if<Push>(&host.waiting.front())) {
         if (!send_chunk(host, *push)) return host.sent - host.written >= kUnderWay;
-        if (push->at < push->place.bytes) continue;
+        if (push->at < push->range.bytes) continue;
         host.pushes.emplace_back(push->number, host.sent);
       } else if (!processes_.send(host.process,
                                   encode(std::get<HostOrder>(host.waiting.front())))) {
@@ -213,10 +213,10 @@ class HostLine {
 
   bool send_chunk(Host& host, Push& push) {
     if (host.sent - host.written >= kUnderWay) return false;
-    if (!push.region) push.region = s_.memory.map(push.place);
-    const size_t bytes = std::min(kChunk, push.place.bytes - push.at);
+    if (!push.region) push.region = s_.memory.map(push.range);
+    const size_t bytes = std::min(kChunk, push.range.bytes - push.at);
     const std::byte* const from = push.region.get() + push.at;
-    const HostOrder order = MemoryWrite{push.place, push.at, Bytes(from, from + bytes)};
+    const HostOrder order = MemoryWrite{push.range, push.at, Bytes(from, from + bytes)};
     if (!processes_.send(host.process, encode(order))) return false;
     push.at += bytes;
     host.sent += bytes;
@@ -241,18 +241,18 @@ class HostLine {
       }
     }
     by_process_[h.process] = host;
-    const size_t place = ticket.slot.offset;
-    slots_.erase(place);
-    slots_.emplace(place, RemoteSlot(s_.memory.map(ticket.slot), ticket, host));
-    h.slots.insert(place);
+    const size_t offset = ticket.slot.offset;
+    slots_.erase(offset);
+    slots_.emplace(offset, RemoteSlot(s_.memory.map(ticket.slot), ticket, host));
+    h.slots.insert(offset);
     waiting_of(host).emplace_back(HostOrder(SlotHere{ticket}));
   }
 
   void take(KillRequest& what) {
-    const auto place = by_worker_.find(what.worker);
-    if (place == by_worker_.end()) return;
-    waiting_of(slots_.at(place->second).host)
-        .emplace_front(HostOrder(SlotKill{place->second, what.reason}));
+    const auto known = by_worker_.find(what.worker);
+    if (known == by_worker_.end()) return;
+    waiting_of(slots_.at(known->second).host)
+        .emplace_front(HostOrder(SlotKill{known->second, what.reason}));
   }
 
   void take(HostRequest& what) {
@@ -262,7 +262,7 @@ class HostLine {
 
   void take_for(Host& host, HostRequest& what) {
     if (host.process == 0) return;
-    if (auto* const order = std::get_if<HostOrder>(&what.what)) note_place(host, *order);
+    if (auto* const order = std::get_if<HostOrder>(&what.what)) note_watched(host, *order);
     auto& waiting = waiting_of(number_of_host(host));
     if (what.urgent) {
       waiting.push_front(what.what);
@@ -271,11 +271,11 @@ class HostLine {
     }
   }
 
-  static void note_place(Host& host, const HostOrder& order) {
+  static void note_watched(Host& host, const HostOrder& order) {
     const auto* const watch = std::get_if<MemoryWatch>(&order);
     const auto* const forget = std::get_if<MemoryForget>(&order);
-    if (watch != nullptr) host.watched.insert(watch->place.offset);
-    if (forget != nullptr) host.watched.erase(forget->place.offset);
+    if (watch != nullptr) host.watched.insert(watch->range.offset);
+    if (forget != nullptr) host.watched.erase(forget->range.offset);
   }
 
   // ---- from the hosts ----
@@ -295,7 +295,7 @@ class HostLine {
 
   void lose(Host& host, const WorkerEnd& how) {
     const int number = number_of_host(host);
-    const std::set<size_t> places = std::move(host.slots);
+    const std::set<size_t> offsets = std::move(host.slots);
     by_process_.erase(host.process);
     host = Host{.name = host.name, .workers = host.workers};
     {
@@ -305,8 +305,8 @@ class HostLine {
     }
     WorkerEnd end = how;
     end.how = "host " + host.name + " is lost: " + how.how;
-    for (const size_t place : places) {
-      const auto at = slots_.find(place);
+    for (const size_t offset : offsets) {
+      const auto at = slots_.find(offset);
       if (at == slots_.end()) continue;
       RemoteSlot& slot = at->second;
       if (slot.worker == 0) {
@@ -318,16 +318,16 @@ class HostLine {
     }
   }
 
-  using Place = std::map<size_t, RemoteSlot>::iterator;
+  using SlotIterator = std::map<size_t, RemoteSlot>::iterator;
 
   // Reports the worker's end as soon as its reports are in the ring.
-  void end_slot(Place at, const WorkerEnd& end) {
+  void end_slot(SlotIterator at, const WorkerEnd& end) {
     at->second.end = End{at->second.worker, end};
     if (!end_reported(at)) ending_.insert(at->first);
   }
 
   // Reports the worker's end if it is due, and erases the slot then.
-  bool end_reported(Place at) {
+  bool end_reported(SlotIterator at) {
     RemoteSlot& slot = at->second;
     if (!slot.end || (slot.more && !slot.end->limit.reached())) return false;
     s_.events.ended(slot.end->number, slot.end->end);
@@ -375,12 +375,12 @@ class HostLine {
     write_reports(found->first, slot);
   }
 
-  void write_reports(size_t place, RemoteSlot& slot) {
+  void write_reports(size_t offset, RemoteSlot& slot) {
     slot.more = !slot.reports.flush();
-    s_.events.rung(place);
+    s_.events.rung(offset);
     if (slot.more || slot.came - slot.acknowledged < kReportsAhead / 4) return;
     slot.acknowledged = slot.came;
-    waiting_of(slot.host).emplace_front(HostOrder(SlotRoom{place, slot.acknowledged}));
+    waiting_of(slot.host).emplace_front(HostOrder(SlotRoom{offset, slot.acknowledged}));
   }
 
   void take(Host&, const SlotTaken& what) {
@@ -407,10 +407,10 @@ class HostLine {
 
   void take(Host& host, const MemoryChunk& what) {
     // The pull was given up, or the region was forgotten meanwhile.
-    if (what.number == 0 ? host.watched.count(what.place.offset) == 0 : !wanted(what.number))
+    if (what.number == 0 ? host.watched.count(what.range.offset) == 0 : !wanted(what.number))
       return;
-    const SharedRegion region = s_.memory.map(what.place);
-    if (what.at > what.place.bytes || what.chunk.size() > what.place.bytes - what.at) {
+    const SharedRegion region = s_.memory.map(what.range);
+    if (what.at > what.range.bytes || what.chunk.size() > what.range.bytes - what.at) {
       throw DataError("[host] bytes outside of a region");
     }
     std::memcpy(region.get() + what.at, what.chunk.data(), what.chunk.size());
@@ -429,11 +429,11 @@ class HostLine {
   RemoteHostsState& s_;
   HostProcesses processes_;
   std::vector<Host> hosts_;
-  std::map<size_t, RemoteSlot> slots_;    // by place
+  std::map<size_t, RemoteSlot> slots_;    // by offset
   std::set<int> waiting_;                 // hosts for which messages wait
-  std::set<size_t> ending_;               // places of slots whose ends are to be reported
+  std::set<size_t> ending_;               // offsets of slots whose ends are to be reported
   std::map<uint32_t, int> by_process_;    // hosts, by the number of their process
-  std::map<uint32_t, size_t> by_worker_;  // places, by number in the pool
+  std::map<uint32_t, size_t> by_worker_;  // offsets, by number in the pool
   uint32_t next_number_ = kFirstNumber;
   uint64_t presences_ = 0;
   int64_t strangers_ = 0;

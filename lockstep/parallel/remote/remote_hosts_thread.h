@@ -25,7 +25,7 @@ namespace lockstep::detail {
 
 // A region's contents to be copied to a host.
 struct Push {
-  SharedPlace place;
+  SharedRange range;
   uint64_t number = 0;
   SharedRegion region = {};
   size_t at = 0;
@@ -51,12 +51,12 @@ using Request = std::variant<StartRequest, KillRequest, HostRequest>;
 std::string own_address(const ProcessPoolOptions& options);
 
 struct RemoteHostsState {
-  RemoteHostsState(SharedMemory& m, const SharedPlace& b, const ProcessPoolOptions& o,
+  RemoteHostsState(SharedMemory& m, const SharedRange& b, const ProcessPoolOptions& o,
                    SupervisorEvents e)
       : memory(m), bell(b), options(o), events(std::move(e)), address(own_address(options)) {}
 
   SharedMemory& memory;
-  const SharedPlace bell;
+  const SharedRange bell;
   const ProcessPoolOptions options;
   const SupervisorEvents events;
   const std::string address;
@@ -73,7 +73,7 @@ struct RemoteHostsState {
   std::vector<uint64_t> arrived LOCKSTEP_GUARDED_BY(mutex);
   // Pending ones: whether the contents have arrived.
   std::map<uint64_t, bool> pulls LOCKSTEP_GUARDED_BY(mutex);
-  // Hosts of regions that no other host uses, by place; places of slots whose rings have changed.
+  // Hosts of regions that no other host uses, by offset; offsets of slots whose rings have changed.
   std::map<size_t, int> owners LOCKSTEP_GUARDED_BY(mutex);
   std::vector<size_t> rung LOCKSTEP_GUARDED_BY(mutex);
   uint64_t next LOCKSTEP_GUARDED_BY(mutex) = 1;

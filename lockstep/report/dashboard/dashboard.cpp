@@ -164,10 +164,10 @@ WebResponse Dashboard::State::events(const WebRequest& request) {
     const std::string id = one.substr(0, colon), folder = list.folder(id);
     if (folder.empty()) continue;
     watched.push_back({id, join_path(folder, "log.jsonl"), {}});
-    const std::string place = one.substr(std::min(colon + 1, one.size()));
-    const size_t second = std::min(place.find(':'), place.size());
-    watched.back().log.skip_to(whole_number(place.substr(0, second)),
-                               place.substr(std::min(second + 1, place.size())));
+    const std::string rest = one.substr(std::min(colon + 1, one.size()));
+    const size_t second = std::min(rest.find(':'), rest.size());
+    watched.back().log.skip_to(whole_number(rest.substr(0, second)),
+                               rest.substr(std::min(second + 1, rest.size())));
   }
   const auto source =
       std::make_shared<Source>(shared_from_this(), list, machine, std::move(watched),

@@ -115,8 +115,8 @@ void EventValues::histogram(std::string_view tag, std::span<const float> values)
   }
   for (const double value : values) {
     if (!std::isfinite(value)) continue;
-    const auto place = width > 0 ? static_cast<int64_t>((value - low) / width) : 0;
-    counts[static_cast<size_t>(std::clamp<int64_t>(place, 0, buckets - 1))] += 1;
+    const auto bucket = width > 0 ? static_cast<int64_t>((value - low) / width) : 0;
+    counts[static_cast<size_t>(std::clamp<int64_t>(bucket, 0, buckets - 1))] += 1;
   }
   std::string histogram;
   add_double(histogram, 1, low);

@@ -49,7 +49,7 @@
       const x0 = longest * 7.2 + 30, y0 = longest * 5.4 + 30, width = x0 + m * cell + 2 * wide + 16, height = y0 + m * cell + 62;
       svg = drawing("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0",
         "aria-label": `Confusion chart of ${n} classes. Arrow keys read the cells; the table below has the scores of each class.`});
-      const place = {x: 0, y: 0};
+      const cursorCell = {x: 0, y: 0};
       const at = (i, j) => counts.get(sorted[i].i * n + sorted[j].i) || 0;
       const text = (i, j) => `${sorted[i].name} predicted as ${sorted[j].name}: ${count(at(i, j))} (${percent(at(i, j) / sorted[i].observed, 1)} of the true class, ${percent(at(i, j) / sorted[j].predicted, 1)} of the predicted)`;
       let largest = 1;
@@ -89,12 +89,12 @@
         const move = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]}[event.key];
         if (!move) return;
         event.preventDefault();
-        place.x = Math.min(m - 1, Math.max(0, place.x + move[0]));
-        place.y = Math.min(m - 1, Math.max(0, place.y + move[1]));
-        cursor.setAttribute("x", x0 + place.x * cell);
-        cursor.setAttribute("y", y0 + place.y * cell);
+        cursorCell.x = Math.min(m - 1, Math.max(0, cursorCell.x + move[0]));
+        cursorCell.y = Math.min(m - 1, Math.max(0, cursorCell.y + move[1]));
+        cursor.setAttribute("x", x0 + cursorCell.x * cell);
+        cursor.setAttribute("y", y0 + cursorCell.y * cell);
         cursor.setAttribute("visibility", "visible");
-        said.textContent = text(place.y, place.x);
+        said.textContent = text(cursorCell.y, cursorCell.x);
       });
       svg.addEventListener("blur", () => cursor.setAttribute("visibility", "hidden"));
       clear(holder).append(svg);
@@ -133,14 +133,14 @@
       pairs.slice(0, kMostPairs), {caption: "Most frequent errors"}).table));
   }
 
-  // The layer graph: each layer stands below all its inputs. A connection over several levels has its own place in each.
+  // The layer graph: each layer stands below all its inputs. A connection over several levels has its own position in each.
   function layerGraph(host, layers, file) {
-    const places = new Map(layers.map((layer, i) => [layer.name, i]));
+    const indices = new Map(layers.map((layer, i) => [layer.name, i]));
     const nodes = layers.map(layer => ({layer, level: 0, inputs: [], x: 0}));
     for (let changed = true, round = 0; changed && round <= nodes.length; ++round) {
       changed = false;
       for (const node of nodes) for (const name of node.layer.inputs || []) {
-        const from = nodes[places.get(name)];
+        const from = nodes[indices.get(name)];
         if (from && node.level < from.level + 1) { node.level = from.level + 1; changed = true; }
       }
     }
@@ -149,7 +149,7 @@
     nodes.forEach(put);
     const edges = [];
     for (const node of nodes) for (const name of node.layer.inputs || []) {
-      const from = nodes[places.get(name)];
+      const from = nodes[indices.get(name)];
       if (!from) continue;
       const path = [from];
       for (let level = from.level + 1; level < node.level; ++level) {

@@ -44,14 +44,14 @@
       const {axis, smoothing} = this.choices, logs = [...new Set(series.map(one => one.log))];
       const [, unit, name] = this.unit(logs);
       chart.options.x = axis === "time" ? name + " since the start" : axis;
-      const places = new Map(logs.map(log => [log, log.place(axis, unit)]));
-      chart.set(series.map(one => ({...one, x: axis === "iteration" ? one.x : this.along(one, places.get(one.log), axis, unit),
-        y: one.smooth ? smooth(one.y, smoothing) : one.y})), epochs.map(([begin, epoch]) => [logs.length ? places.get(logs[0])(begin - .5) : begin, epoch]));
+      const positions = new Map(logs.map(log => [log, log.position(axis, unit)]));
+      chart.set(series.map(one => ({...one, x: axis === "iteration" ? one.x : this.along(one, positions.get(one.log), axis, unit),
+        y: one.smooth ? smooth(one.y, smoothing) : one.y})), epochs.map(([begin, epoch]) => [logs.length ? positions.get(logs[0])(begin - .5) : begin, epoch]));
     }
-    along(one, place, axis, unit) {
+    along(one, position, axis, unit) {
       const key = `${axis} ${unit} ${one.x.length}`, known = this.mapped.get(one.x);
       if (known?.key === key && one.x.length > 10000) return known.x;
-      const x = one.x.map(place);
+      const x = one.x.map(position);
       this.mapped.set(one.x, {key, x});
       return x;
     }

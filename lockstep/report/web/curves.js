@@ -56,7 +56,7 @@
   // options: title, share (values are shares, shown in percent), file (name of saved files), x (name of the axis), scale:
   // {log, clip}, linked: charts with the same range, pointed(x) and zoomed(range) for these.
   // set(series, epochs): series is [{name, color, x: [...], y: [...], raw, dots, dim, dash, sparse, click}], where a sparse
-  // one has values at few places, which are shown as theirs; epochs are [[x, number]].
+  // one has values at few positions, which are shown as theirs; epochs are [[x, number]].
   class CurveChart {
     constructor(host, options) {
       this.options = options;
@@ -87,7 +87,7 @@
       this.draw(true);
       if (this.table.open) this.fillTable();
     }
-    // Of all charts that are linked, so that one place is the same iteration in all.
+    // Of all charts that are linked, so that one position is the same iteration in all.
     range() {
       let low = Infinity, high = -Infinity;
       for (const chart of this.options.linked || [this]) for (const one of chart.series) { low = Math.min(low, one.x[0]); high = Math.max(high, one.x[one.x.length - 1]); }
@@ -221,17 +221,17 @@
       const i = lower(one.x, x);
       return one.sparse ? one.x[i] === x ? i : i - 1 : Math.min(one.x.length - 1, i);
     }
-    place(x) { return number(x, Math.abs(x) >= 1e4 || Number.isInteger(x) ? 9 : 4); }
+    textOfX(x) { return number(x, Math.abs(x) >= 1e4 || Number.isInteger(x) ? 9 : 4); }
     describe(x) {
       const shown = this.series.filter(one => !one.dim && !one.raw || this.series.length === 1);
       clear(this.legend);
-      if (x !== undefined) this.legend.append(element("span", {class: "quiet"}, (this.options.x || "iteration") + " " + this.place(x)));
+      if (x !== undefined) this.legend.append(element("span", {class: "quiet"}, (this.options.x || "iteration") + " " + this.textOfX(x)));
       for (const one of shown.slice(0, 16)) {
         const i = this.index(one, x), at = one.sparse && i >= 0 && (x === undefined || one.x[i] !== x);
         this.legend.append(element("span", {class: "key"},
           element("i", {class: one.sparse && one.dots ? "dot" : one.dash ? "dashed" : null, style: {color: color("c" + (one.color ?? this.series.indexOf(one)) % 8)}}),
           element("span", {class: "name", title: one.name}, one.name), element("strong", {}, this.text(one.y[i])),
-          at ? element("span", {class: "quiet"}, "at " + this.place(one.x[i])) : null));
+          at ? element("span", {class: "quiet"}, "at " + this.textOfX(one.x[i])) : null));
       }
       if (shown.length > 16) this.legend.append(element("span", {class: "quiet"}, `and ${count(shown.length - 16)} more`));
       if (x !== undefined) return;
@@ -248,11 +248,11 @@
       if (!this.table.open) return;
       const shown = this.series.filter(one => !one.raw), [from, to] = this.window || this.range();
       // Each validation has a row, at its own iteration.
-      const places = [...new Set(shown.filter(one => one.sparse).flatMap(one => one.x))].filter(x => x >= from && x <= to).sort((a, b) => a - b);
-      const step = Math.max(1, (places.length - 1) / 20), whole = shown.every(one => Number.isInteger(one.x[0]) && Number.isInteger(one.x.at(-1)));
-      const chosen = places.length ? places.filter((_, i) => Math.floor(i / step) !== Math.floor((i - 1) / step) || i + 1 === places.length)
+      const positions = [...new Set(shown.filter(one => one.sparse).flatMap(one => one.x))].filter(x => x >= from && x <= to).sort((a, b) => a - b);
+      const step = Math.max(1, (positions.length - 1) / 20), whole = shown.every(one => Number.isInteger(one.x[0]) && Number.isInteger(one.x.at(-1)));
+      const chosen = positions.length ? positions.filter((_, i) => Math.floor(i / step) !== Math.floor((i - 1) / step) || i + 1 === positions.length)
         : Array.from({length: 21}, (_, k) => from + (to - from) * k / 20);
-      const rows = chosen.map(x => element("tr", {}, element("td", {class: "number"}, whole ? count(x) : this.place(x)), shown.map(one => {
+      const rows = chosen.map(x => element("tr", {}, element("td", {class: "number"}, whole ? count(x) : this.textOfX(x)), shown.map(one => {
         const i = this.index(one, x);
         return element("td", {class: "number"}, one.sparse && one.x[i] !== x ? "–" : this.text(one.y[i]));
       })));
@@ -284,9 +284,9 @@
       for (const layer of this.box.querySelectorAll("canvas")) pen.drawImage(layer, 0, top, box.width, box.height);
       pen.fillStyle = color("quiet");
       for (const label of this.box.querySelectorAll(".dygraph-axis-label")) {
-        const place = label.getBoundingClientRect(), right = label.classList.contains("dygraph-axis-label-y");
+        const rect = label.getBoundingClientRect(), right = label.classList.contains("dygraph-axis-label-y");
         pen.textAlign = right ? "right" : "center";
-        pen.fillText(label.textContent, (right ? place.right : place.left + place.width / 2) - box.left, place.top - box.top + top + 12);
+        pen.fillText(label.textContent, (right ? rect.right : rect.left + rect.width / 2) - box.left, rect.top - box.top + top + 12);
       }
       pen.textAlign = "center";
       pen.fillText(this.options.x || "iteration", box.width / 2, box.height + top + 14);

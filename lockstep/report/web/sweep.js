@@ -9,13 +9,13 @@
     const known = values.filter(v => v !== null && v !== undefined), numbers = known.every(finite) && known.length > 0;
     if (!numbers) {
       const words = [...new Set(known.map(String))].sort((a, b) => a.localeCompare(b, "en", {numeric: true}));
-      return {name, place: v => v === null || v === undefined ? null : words.length < 2 ? .5 : words.indexOf(String(v)) / (words.length - 1),
+      return {name, position: v => v === null || v === undefined ? null : words.length < 2 ? .5 : words.indexOf(String(v)) / (words.length - 1),
         marks: words.slice(0, 12).map((word, i) => [words.length < 2 ? .5 : i / (words.length - 1), Lockstep.cut(word, 12)])};
     }
     const low = Math.min(...known), high = Math.max(...known), log = low > 0 && high / low > 30;
     const at = log ? Math.log : v => v, a = at(low), b = at(high);
     const marks = log ? [low, Math.sqrt(low * high), high] : high > low ? [low, (low + high) / 2, high] : [low];
-    return {name, place: v => finite(v) ? b > a ? (at(v) - a) / (b - a) : .5 : null, marks: marks.map(v => [b > a ? (at(v) - a) / (b - a) : .5, number(v, 3)])};
+    return {name, position: v => finite(v) ? b > a ? (at(v) - a) / (b - a) : .5 : null, marks: marks.map(v => [b > a ? (at(v) - a) / (b - a) : .5, number(v, 3)])};
   }
 
   // rows: [{values: {axis: value}, text, color 0 to 1, dim, row}]. selected(rows) follows the brushes.
@@ -28,7 +28,7 @@
     const y = share => top + (1 - share) * tall;
     const lines = rows.map(row => {
       let path = "", pen = "M";
-      axes.forEach((axis, i) => { const p = axis.place(row.values[axis.name]); if (p === null) return; path += `${pen}${left + i * gap} ${y(p).toFixed(1)} `; pen = "L"; });
+      axes.forEach((axis, i) => { const p = axis.position(row.values[axis.name]); if (p === null) return; path += `${pen}${left + i * gap} ${y(p).toFixed(1)} `; pen = "L"; });
       const line = drawing("path", {d: path || "M0 0", fill: "none", class: "trial", "stroke-width": 1.6,
         style: {stroke: finite(row.color) ? `color-mix(in srgb, var(--c0) ${(100 * row.color).toFixed(0)}%, var(--c1))` : "var(--quiet)"}});
       line.addEventListener("pointermove", event => showTip(event, row.text));
@@ -39,7 +39,7 @@
     });
     const said = element("p", {class: "quiet small", "aria-live": "polite"});
     function holds(row) {
-      return [...brushes].every(([axis, [low, high]]) => { const p = axis.place(row.values[axis.name]); return p !== null && p >= low - 1e-9 && p <= high + 1e-9; });
+      return [...brushes].every(([axis, [low, high]]) => { const p = axis.position(row.values[axis.name]); return p !== null && p >= low - 1e-9 && p <= high + 1e-9; });
     }
     function apply() {
       const inside = rows.filter(holds);

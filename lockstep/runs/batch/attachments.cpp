@@ -52,7 +52,7 @@ Attachments::Attachments(const std::vector<std::string>& paths, const std::strin
   }
 }
 
-std::string Attachments::place_of(const std::string& path) const {
+std::string Attachments::attached_path(const std::string& path) const {
   if (copies_.empty() || path.empty() || storage::is_address(path)) return path;
   std::error_code error;
   const std::string real = fs::weakly_canonical(path, error).string();
@@ -64,11 +64,11 @@ std::string Attachments::place_of(const std::string& path) const {
   return path;
 }
 
-std::string Attachments::job_with_places(const std::string& job) const {
+std::string Attachments::job_with_attached_paths(const std::string& job) const {
   auto tree = parse_json_or_discard<nlohmann::ordered_json>(job);
   if (copies_.empty() || !tree.is_object() || !tree.contains("data")) return job;
   replace_texts(tree["data"], [this](const std::string& text) {
-    return text.starts_with("/") ? place_of(text) : text;
+    return text.starts_with("/") ? attached_path(text) : text;
   });
   return tree.dump(2) + "\n";
 }

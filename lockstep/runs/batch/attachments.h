@@ -13,9 +13,9 @@ class Attachments {
   Attachments(const std::vector<std::string>& paths, const std::string& folder);
 
   // A path with its beginning replaced if it is an attached file, or lies in an attached folder.
-  std::string place_of(const std::string& path) const;
+  std::string attached_path(const std::string& path) const;
   // The job (JSON) with the paths of its data replaced.
-  std::string job_with_places(const std::string& job) const;
+  std::string job_with_attached_paths(const std::string& job) const;
 
  private:
   struct Copy {

@@ -182,12 +182,12 @@ int64_t submit_batch_job(std::string_view content, const BatchRequest& request) 
     std::vector<std::string> files = request.attach;
     files.insert(files.end(), made.profile.attach.begin(), made.profile.attach.end());
     const Attachments attached(files, made.file(batch_attached_name));
-    made.request.initial_model = attached.place_of(request.initial_model);
+    made.request.initial_model = attached.attached_path(request.initial_model);
     if (request.kind == BatchKind::function) {
       write_atomically(local_files(), made.file(batch_call_name), content);
     } else {
       write_atomically(local_files(), made.file(batch_training_name),
-                       attached.job_with_places(std::string(content)));
+                       attached.job_with_attached_paths(std::string(content)));
     }
     keep_executable_of(made, all);
     if (made.is_local()) record_batch_environment(made);
@@ -326,16 +326,16 @@ void remove_batch_job(const std::string& all, int64_t number) {
 
 std::string logout_note() {
   if (variable("XDG_SESSION_ID").empty()) return "";
-  std::vector<std::string> places{"/etc/systemd/logind.conf"};
+  std::vector<std::string> files{"/etc/systemd/logind.conf"};
   std::error_code error;
   for (const auto& entry :
        std::filesystem::directory_iterator("/etc/systemd/logind.conf.d", error)) {
-    places.push_back(entry.path().string());
+    files.push_back(entry.path().string());
   }
   bool ends = false;
-  for (const std::string& place : places) {
+  for (const std::string& file : files) {
     try {
-      ends = ends || ("\n" + read_text(local_files(), place)).find("\nKillUserProcesses=yes") !=
+      ends = ends || ("\n" + read_text(local_files(), file)).find("\nKillUserProcesses=yes") !=
                          std::string::npos;
     } catch (const FileError&) {  // no such file
     }

@@ -87,26 +87,26 @@ void copy_durably(const std::string& from, const std::string& to) {
   }
 }
 
-// Makes `place` a file with the content of `from`, which has this digest: a link to the shared
+// Makes `path` a file with the content of `from`, which has this digest: a link to the shared
 // copy.
 void keep_shared(const std::string& shared, const std::string& from, const std::string& digest,
-                 const std::string& place) {
+                 const std::string& path) {
   const std::string copy = join_path(shared, digest);
   for (int attempt = 1; attempt <= keep_attempts; ++attempt) {
-    if (::link(copy.c_str(), place.c_str()) == 0) return;
+    if (::link(copy.c_str(), path.c_str()) == 0) return;
     if (errno != ENOENT) break;  // the file system has no hard links, or no more of this file
     const std::string making = copy + ".making-" + std::to_string(::getpid());
     copy_durably(from, making);
     // Linked before it gets its name, so that no process takes it for unused.
-    const bool linked = ::link(making.c_str(), place.c_str()) == 0;
+    const bool linked = ::link(making.c_str(), path.c_str()) == 0;
     if (!linked || ::rename(making.c_str(), copy.c_str()) != 0) ::unlink(making.c_str());
     if (linked) return;
     break;
   }
-  copy_durably(from, place);
+  copy_durably(from, path);
 }
 
-// Whether the program looks for libraries in places relative to itself.
+// Whether the program looks for libraries in folders relative to itself.
 int has_relative_libraries(dl_phdr_info* info, size_t, void* result) {
   // The first object is the program.
   const char* strings = nullptr;
@@ -143,12 +143,12 @@ KeptExecutable keep_executable(const std::string& jobs_folder, const std::string
   if (relative) return {original.string(), digest};
   const std::string shared = join_path(jobs_folder, executables_name);
   make_folders(local_files(), shared);
-  const std::string place = join_path(folder, batch_executable_name);
-  keep_shared(shared, own_executable_file, digest, place);
+  const std::string path = join_path(folder, batch_executable_name);
+  keep_shared(shared, own_executable_file, digest, path);
   if (const std::string library = cuda_library_of(original.string()); !library.empty()) {
     keep_shared(shared, library, digest_of_file(library), join_path(folder, cuda_library_name));
   }
-  return {place, digest};
+  return {path, digest};
 }
 
 void remove_unused_executables(const std::string& jobs_folder) {

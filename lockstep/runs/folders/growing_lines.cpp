@@ -19,10 +19,10 @@ constexpr int64_t kChunk = int64_t{1} << 20;
 // bits.
 constexpr int64_t kCompared = 512;
 
-// Up to `size` bytes at a place.
-std::string bytes_at(int file, int64_t place, int64_t size) {
+// Up to `size` bytes at an offset.
+std::string bytes_at(int file, int64_t offset, int64_t size) {
   std::string bytes(static_cast<size_t>(size), '\0');
-  const ssize_t got = ::pread(file, bytes.data(), bytes.size(), place);
+  const ssize_t got = ::pread(file, bytes.data(), bytes.size(), offset);
   bytes.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   return bytes;
 }

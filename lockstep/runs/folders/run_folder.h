@@ -67,7 +67,7 @@ class RunFolder {
   // Whether the folder already held a run.
   bool resumed() const { return resumed_; }
   // Updates job.json if the run continues with another end than before (see job_difference.h), or
-  // with its initial model in another place. Call it after the trainer has accepted the options.
+  // with its initial model in another file. Call it after the trainer has accepted the options.
   // Throws FileError.
   void note_end() const;
   // Records the state of the run (see run_state.h). Throws FileError, also if the folder's name now

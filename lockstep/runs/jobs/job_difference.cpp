@@ -30,9 +30,9 @@ std::string difference(const ordered_json& here, const ordered_json& there, cons
   if (here == there) return "";
   if (here.is_object() && there.is_object()) {
     for (const auto& [key, value] : here.items()) {
-      const std::string place = at.empty() ? key : at + "." + key;
-      if (!there.contains(key)) return place + ": not there, " + shown(value) + " here";
-      const std::string found = difference(value, there[key], place);
+      const std::string path = at.empty() ? key : at + "." + key;
+      if (!there.contains(key)) return path + ": not there, " + shown(value) + " here";
+      const std::string found = difference(value, there[key], path);
       if (!found.empty()) return found;
     }
     for (const auto& [key, value] : there.items()) {
@@ -46,9 +46,9 @@ std::string difference(const ordered_json& here, const ordered_json& there, cons
     for (size_t i = 0; i < here.size(); ++i) {
       const bool named =
           here[i].is_object() && here[i].contains("name") && here[i]["name"].is_string();
-      const std::string place =
+      const std::string path =
           at + "[" + (named ? here[i]["name"].get<std::string>() : std::to_string(i)) + "]";
-      const std::string found = difference(here[i], there[i], place);
+      const std::string found = difference(here[i], there[i], path);
       if (!found.empty()) return found;
     }
     return "";

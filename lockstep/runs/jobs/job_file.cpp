@@ -63,9 +63,9 @@ std::vector<FieldInfo> fields_of(Visit visit) {
 
 // Resolves the paths of [data]. Paths in the file are relative to the job file, paths in settings
 // are relative to the current folder.
-class DataPlaces {
+class DataPaths {
  public:
-  explicit DataPlaces(const std::string& job) : beside_(folder_of(job)) {}
+  explicit DataPaths(const std::string& job) : beside_(folder_of(job)) {}
   // Records that a setting has set the field at `pointer`, for example "/data/train".
   void note_setting(const std::string& pointer) { set_.insert(pointer); }
   // The path of a model.
@@ -83,7 +83,7 @@ class DataPlaces {
 };
 
 // Makes the paths of the inputs absolute. Every part of the data has the same number of inputs.
-void resolve_inputs(JobData& data, const DataPlaces& places) {
+void resolve_inputs(JobData& data, const DataPaths& paths) {
   const std::pair<const char*, std::vector<std::string>*> parts[] = {
       {"train", &data.train}, {"validation", &data.validation}, {"test", &data.test}};
   for (const auto& [field, names] : parts) {
@@ -95,7 +95,7 @@ void resolve_inputs(JobData& data, const DataPlaces& places) {
     }
     for (std::string& name : *names) {
       if (name.empty()) throw InvalidArgument(where + " has an entry without a name");
-      name = places.resolve(field, name);
+      name = paths.resolve(field, name);
     }
   }
   if (data.train.size() > 1 && data.crop != "none") {
@@ -106,7 +106,7 @@ void resolve_inputs(JobData& data, const DataPlaces& places) {
 }
 
 // Makes the paths of targets absolute. Each part of the data has its own targets.
-void resolve_targets(JobData& data, const DataPlaces& places) {
+void resolve_targets(JobData& data, const DataPaths& paths) {
   if (data.targets == image_targets_inputs || data.targets == targets_next_step) {
     for (std::string* own : {&data.validation_targets, &data.test_targets}) {
       if (own->empty()) *own = data.targets;
@@ -118,7 +118,7 @@ void resolve_targets(JobData& data, const DataPlaces& places) {
       {"test_targets", &data.test_targets, &data.test}};
   for (const auto& [field, targets, images] : parts) {
     const bool named = *targets == image_targets_inputs || *targets == targets_next_step;
-    if (!named) *targets = places.resolve(field, *targets);
+    if (!named) *targets = paths.resolve(field, *targets);
     if (data.targets.empty() && !targets->empty()) {
       throw InvalidArgument("[data] " + std::string(field) + " are given, but no targets to train");
     }
@@ -184,9 +184,9 @@ void check_crop(const JobData& data) {
 Job read_tree(JobSource& source, const std::string& path,
               const std::vector<std::string>& settings) {
   json& tree = source.tree;
-  DataPlaces places(path);
+  DataPaths paths(path);
   for (const std::string& setting : settings) {
-    places.note_setting(apply_setting(
+    paths.note_setting(apply_setting(
         source, setting, [&](const std::string& key) { return path_of_key(tree, key); }));
   }
   for (const auto& [key, unused] : tree.items()) {
@@ -261,10 +261,10 @@ Job read_tree(JobSource& source, const std::string& path,
   if (job.data.validation_fraction + job.data.test_fraction >= 1) {
     throw InvalidArgument("[data] validation_fraction and test_fraction leave nothing to train on");
   }
-  resolve_inputs(job.data, places);
-  resolve_targets(job.data, places);
+  resolve_inputs(job.data, paths);
+  resolve_targets(job.data, paths);
   check_pixel_classes(job.data);
-  const auto resolve = [&](const std::string& name) { return places.resolve_from(name); };
+  const auto resolve = [&](const std::string& name) { return paths.resolve_from(name); };
   job.network = std::make_shared<const ordered_json>(
       read_network(source, expression, resolve, job.data.target_scaling, job.from));
   job.variables = variables.values();

@@ -88,10 +88,10 @@ struct JobData {
   // Pixels that the shorter side of images gets before they are cut; 0: images keep their sizes.
   int64_t resize_shorter = 0;
   // Cuts images to the size of the network's input instead: "none", "center", or "random" (training
-  // images at a random place that changes every epoch, other images at the center). Images must be
-  // at least as large as the input. "random_resized": a region of each training image, drawn again
-  // in every epoch, is resized to the input (RandomResizedCrop); other images get a shorter side of
-  // resize_shorter pixels (0: 8/7 of the input's longer side) and are cut at the center.
+  // images at a random position that changes every epoch, other images at the center). Images must
+  // be at least as large as the input. "random_resized": a region of each training image, drawn
+  // again in every epoch, is resized to the input (RandomResizedCrop); other images get a shorter
+  // side of resize_shorter pixels (0: 8/7 of the input's longer side) and are cut at the center.
   std::string crop = "none";
   NumberRange crop_area = RandomResizedCrop().area, crop_ratio = RandomResizedCrop().ratio;
   // JPEG files are decoded at the smallest of the scales 1/8, 1/4, 1/2 and 1 that leaves what

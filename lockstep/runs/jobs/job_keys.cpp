@@ -81,21 +81,21 @@ std::string path_of_layer(const json& tree, const std::string& key) {
   const auto evaluate = [&](const std::string& text, const std::string& where) {
     return variables.evaluate(text, where);
   };
-  std::vector<std::string> places, names;
+  std::vector<std::string> pointers, names;
   const ordered_json layers = expand_layers(
       tree["network"], evaluate, max_job_layers, [](const auto&) { return std::string(); },
-      &places);
+      &pointers);
   // The name in the file, of one that got a suffix in its repetitions.
   const auto given = [&](size_t i) {
-    const json& entry = tree[json::json_pointer(places[i])];
+    const json& entry = tree[json::json_pointer(pointers[i])];
     return entry.contains("name") ? entry["name"].get<std::string>() : std::string();
   };
-  std::string name, place;
+  std::string name, pointer;
   for (size_t i = 0; i < layers.size(); ++i) {
     names.push_back(layers[i]["name"].get<std::string>());
     if (is_of(key, names[i]) && names[i].size() > name.size()) {
       name = names[i];
-      place = places[i];
+      pointer = pointers[i];
     }
   }
   // A full name precedes one of the file of the same length.
@@ -105,18 +105,18 @@ std::string path_of_layer(const json& tree, const std::string& key) {
     if (!is_of(key, known) || known == names[i]) continue;
     if (known.size() > name.size()) {
       name = known;
-      place = places[i];
+      pointer = pointers[i];
       other.clear();
     } else if (known == name && std::find(names.begin(), names.end(), name) == names.end() &&
-               places[i] != place) {
-      other = places[i];
+               pointers[i] != pointer) {
+      other = pointers[i];
     }
   }
   if (!other.empty()) {
     const std::string field = key.substr(name.size());
     throw InvalidArgument("[--set] network.layers." + key +
                               ": several layers of the file have the name `" + name + "`",
-                          "write " + dotted(place) + field + " or " + dotted(other) + field);
+                          "write " + dotted(pointer) + field + " or " + dotted(other) + field);
   }
   if (name.empty()) {
     const std::string part = key.substr(0, key.find('.'));
@@ -124,16 +124,17 @@ std::string path_of_layer(const json& tree, const std::string& key) {
                           suggest(part, names));
   }
   const auto at =
-      static_cast<size_t>(std::find(places.begin(), places.end(), place) - places.begin());
-  const auto repetitions = std::count(places.begin(), places.end(), place);
+      static_cast<size_t>(std::find(pointers.begin(), pointers.end(), pointer) - pointers.begin());
+  const auto repetitions = std::count(pointers.begin(), pointers.end(), pointer);
   if (repetitions > 1 && given(at) != name) {
     throw InvalidArgument(
         "[--set] network.layers." + key + ": `" + name + "` is one of " +
             std::to_string(repetitions) + " repetitions of a layer, which have the same fields",
-        "for all of them: " + (given(at).empty() ? dotted(place) : "network.layers." + given(at)) +
+        "for all of them: " +
+            (given(at).empty() ? dotted(pointer) : "network.layers." + given(at)) +
             key.substr(name.size()));
   }
-  return dotted(place) + key.substr(name.size());
+  return dotted(pointer) + key.substr(name.size());
 }
 
 }  // namespace

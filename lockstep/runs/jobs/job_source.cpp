@@ -14,9 +14,9 @@ using nlohmann::json;
 constexpr int deepest = 64;
 constexpr size_t longest_file = size_t{16} << 20;
 
-[[noreturn]] void bad_syntax(const std::string& path, const std::string& place,
+[[noreturn]] void bad_syntax(const std::string& path, const std::string& where,
                              const std::string& what) {
-  throw DataError("[job file] " + path + place + ": " + what);
+  throw DataError("[job file] " + path + where + ": " + what);
 }
 
 json value_of(const std::string& text) {

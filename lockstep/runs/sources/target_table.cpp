@@ -95,20 +95,20 @@ DatastorePtr rows_of_targets(const std::string& name, const TargetTable& table) 
   return std::ranges::is_sorted(from) ? rows : reorder(rows, 0, std::move(from));
 }
 
-// For each input the place of its name among `keys`, the names in the table's first column.
-std::vector<int64_t> places_of(const Datastore& inputs, const std::string& name,
-                               const std::vector<std::string>& keys) {
-  std::map<std::string, int64_t> places;
+// For each input the index of its name among `keys`, the names in the table's first column.
+std::vector<int64_t> indices_of(const Datastore& inputs, const std::string& name,
+                                const std::vector<std::string>& keys) {
+  std::map<std::string, int64_t> indices;
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (places.emplace(keys[i], static_cast<int64_t>(i)).second) continue;
+    if (indices.emplace(keys[i], static_cast<int64_t>(i)).second) continue;
     throw DataError("[data] the targets " + name + " have two rows for `" + keys[i] + "`");
   }
   std::vector<int64_t> wanted;
   for (int64_t i = 0; i < inputs.size(); ++i) {
     const std::string whole = inputs.name(i);
-    auto found = places.find(whole);
-    if (found == places.end()) found = places.find(whole.substr(0, whole.find_last_of('.')));
-    if (found == places.end()) {
+    auto found = indices.find(whole);
+    if (found == indices.end()) found = indices.find(whole.substr(0, whole.find_last_of('.')));
+    if (found == indices.end()) {
       throw DataError("[data] " + whole + " of " + inputs.describe() + " has no row in " + name,
                       "the first column has the paths in the folder");
     }
@@ -136,7 +136,7 @@ DatastorePtr open_target_table(const Datastore& inputs, const std::string& name,
   for (int64_t i = 0; i < rows->size(); ++i) {
     keys.push_back(rows->classes()[static_cast<size_t>(rows->label(i))]);
   }
-  return subset(std::move(rows), places_of(inputs, name, keys));
+  return subset(std::move(rows), indices_of(inputs, name, keys));
 }
 
 TableColumn column_of_target_table(const Datastore& inputs, const std::string& name,
@@ -145,9 +145,9 @@ TableColumn column_of_target_table(const Datastore& inputs, const std::string& n
   const TableColumn all = table_column(files, name, column, option);
   const TableColumn keys = table_column(files, name, names_of_columns(files, name)[0], "targets");
   TableColumn chosen;
-  for (const int64_t place : places_of(inputs, name, keys.fields)) {
-    chosen.fields.push_back(all.fields[static_cast<size_t>(place)]);
-    chosen.lines.push_back(all.lines[static_cast<size_t>(place)]);
+  for (const int64_t index : indices_of(inputs, name, keys.fields)) {
+    chosen.fields.push_back(all.fields[static_cast<size_t>(index)]);
+    chosen.lines.push_back(all.lines[static_cast<size_t>(index)]);
   }
   return chosen;
 }

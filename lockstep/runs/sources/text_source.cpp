@@ -179,7 +179,7 @@ Vocabulary learn_vocabulary(const TextFiles& text, const std::string& name, int6
                           "the vocabulary is that of the network's token_input");
   }
   if (text.tokens) refuse_numbers(text, name);
-  // All tokens are unknown to this one, so it refuses only what is not UTF-8, by file and place.
+  // All tokens are unknown to this one, so it refuses only what is not UTF-8, by file and position.
   if (units != TextUnits::bytes) tokens_of(text, Vocabulary::of({"<unknown>"}, units, true));
   const bool empty =
       std::all_of(text.texts.begin(), text.texts.end(), [](const auto& t) { return t.empty(); });

@@ -101,14 +101,14 @@ void Database::transaction(const std::function<void()>& work) {
 int64_t Database::last_id() const { return sqlite3_last_insert_rowid(handle_); }
 
 void Database::fail(int code) const {
-  const std::string place = "[store] " + path_ + " ";
+  const std::string where = "[store] " + path_ + " ";
   const int kind = code & 0xff;
   // SQLite keeps the number of an earlier problem after a success.
   const bool of_system = kind == SQLITE_IOERR || kind == SQLITE_CANTOPEN || kind == SQLITE_FULL;
   const int system = handle_ == nullptr || !of_system ? 0 : sqlite3_system_errno(handle_);
   const std::string problem = handle_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(handle_);
   if (kind == SQLITE_FULL || system == ENOSPC || system == EDQUOT || system == EFBIG) {
-    throw FileError(place + "cannot be written: the disk is full",
+    throw FileError(where + "cannot be written: the disk is full",
                     "free some space; `lockstep runs rebuild DIR...` then records what is missing");
   }
   switch (kind) {
@@ -116,11 +116,11 @@ void Database::fail(int code) const {
     case SQLITE_LOCKED:
     case SQLITE_PROTOCOL:
       throw Timeout(
-          fmt::format("{}is locked by another process for more than {} s", place, wait_seconds_),
+          fmt::format("{}is locked by another process for more than {} s", where, wait_seconds_),
           "end the process that keeps it locked");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      throw DataError(place + "is damaged: " + sqlite3_errstr(kind),
+      throw DataError(where + "is damaged: " + sqlite3_errstr(kind),
                       "the folders of the runs are complete without it: rebuild it with "
                       "`lockstep runs rebuild DIR...`");
     case SQLITE_NOMEM:
@@ -130,11 +130,11 @@ void Database::fail(int code) const {
     case SQLITE_PERM:
     case SQLITE_AUTH:
     case SQLITE_IOERR:
-      throw FileError(place + "cannot be opened or written: " +
+      throw FileError(where + "cannot be opened or written: " +
                           (system != 0 ? std::system_category().message(system) : problem),
                       "check its permissions; LOCKSTEP_HOME names another folder for the store");
     default:
-      throw DataError(place + "does not work as a run store: " + problem);
+      throw DataError(where + "does not work as a run store: " + problem);
   }
 }
 

@@ -35,7 +35,7 @@ std::string text_of(const std::vector<RunValue>& values);
 // has it. Text may stand in quotes. A comparison with a field that the run does not have is false.
 class RunFilter {
  public:
-  // Throws InvalidArgument with the place of the problem.
+  // Throws InvalidArgument with the position of the problem.
   explicit RunFilter(const std::string& text);
   ~RunFilter();
   RunFilter(const RunFilter&) = delete;

@@ -57,7 +57,7 @@ std::string local_folder(const StoredRun& run);
 std::string stored_folder(const std::string& folder, const RunFacts& facts);
 
 // The run's own name, by its folder: "digits-2", "first"; "search/3" for a trial of a sweep.
-// `longer` parts of the path more, for runs in different places with one name.
+// `longer` parts of the path more, for runs in different folders with one name.
 std::string run_name(const StoredRun& run, int longer = 0);
 
 // The run in a folder. Files that are damaged or missing leave their parts empty. Throws

@@ -15,7 +15,7 @@ constexpr double least_gain = 1.05;
 void ThreadShares::note(const TrialRun& run, int64_t shards, int64_t threads, int64_t iterations,
                         double rate) {
   if (shards < 1) return;
-  auto [entry, is_new] = known_.try_emplace(place_of(run));
+  auto [entry, is_new] = known_.try_emplace(key_of(run));
   Known& known = entry->second;
   known.shards = std::min(shards, threads_);
   if (is_new) known.most = known.shards;
@@ -34,7 +34,7 @@ void ThreadShares::note(const TrialRun& run, int64_t shards, int64_t threads, in
 // Runs slow each other down, so a rate measured with other runs is not compared with one with fewer
 // or more of them. That a number of threads was faster than a smaller one stays true.
 void ThreadShares::measure_again() {
-  for (auto& [place, known] : known_) {
+  for (auto& [key, known] : known_) {
     if (!known.rates.empty()) known.proven = std::min(known.most, known.rates.rbegin()->first);
     known.rates.clear();
     known.most = known.shards;
@@ -43,7 +43,7 @@ void ThreadShares::measure_again() {
 }
 
 int64_t ThreadShares::most_of(const TrialRun& run) const {
-  const auto found = known_.find(place_of(run));
+  const auto found = known_.find(key_of(run));
   // Runs of new trials prepare with one thread.
   if (found == known_.end()) return 1;
   const Known& known = found->second;

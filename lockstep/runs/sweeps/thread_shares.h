@@ -38,14 +38,14 @@ class ThreadShares {
     std::map<int64_t, double> rates = {};  // by threads
   };
 
-  using Place = std::pair<int64_t, int64_t>;  // trial and repeat: all rungs compute one network
-  static Place place_of(const TrialRun& run) { return {run.trial, run.repeat}; }
+  using Key = std::pair<int64_t, int64_t>;  // trial and repeat: all rungs compute one network
+  static Key key_of(const TrialRun& run) { return {run.trial, run.repeat}; }
   void measure_again();
   int64_t most_of(const TrialRun& run) const;
 
   const int64_t threads_;
   size_t together_ = 0;  // runs at the last division
-  std::map<Place, Known> known_;
+  std::map<Key, Known> known_;
 };
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// A row of the table, with the trial's place among all.
+// A row of the table, with the trial's rank among all.
 struct TrialRow {
   int64_t trial = 0, rank = 0;  // rank 0: it has no result yet
   std::string state = {};  // "finished", "pruned", "stopped", "diverged", "unbuildable", "open"

@@ -185,18 +185,18 @@ struct ReadAhead::State {
     return kept.has_value();
   }
 
-  // Reads the parts at `places` of `indices` from the store into the cache and the results.
-  void from_store(const std::vector<int64_t>& indices, const std::vector<size_t>& places,
+  // Reads the parts at `chosen` of `indices` from the store into the cache and the results.
+  void from_store(const std::vector<int64_t>& indices, const std::vector<size_t>& chosen,
                   std::vector<ReadObject>& results) const {
-    if (places.empty()) return;
+    if (chosen.empty()) return;
     std::vector<WantedPart> missing;
-    for (const size_t k : places) missing.push_back(part(indices[k]));
+    for (const size_t k : chosen) missing.push_back(part(indices[k]));
     std::vector<ReadObject> read = object_store().read_parts(bucket, missing);
     for (size_t m = 0; m < missing.size(); ++m) {
       if (read[m].error.empty()) {
         object_cache().keep(bucket, cached_name(missing[m]), read[m].bytes);
       }
-      results[places[m]] = std::move(read[m]);
+      results[chosen[m]] = std::move(read[m]);
     }
   }
 

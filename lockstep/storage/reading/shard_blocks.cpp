@@ -46,8 +46,8 @@ struct ShardBlocks::State {
   }
   // The name of a block in the cache. Keys contain no zero byte.
   static WantedObject cached(const WantedPart& part) {
-    const std::string place = std::string(1, '\0') + "block " + std::to_string(part.offset);
-    return {part.object.key + place, part.size, part.object.etag};
+    const std::string suffix = std::string(1, '\0') + "block " + std::to_string(part.offset);
+    return {part.object.key + suffix, part.size, part.object.etag};
   }
 
   void ask(size_t block) LOCKSTEP_REQUIRES(mutex) {

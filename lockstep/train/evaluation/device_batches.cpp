@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-struct DeviceBatches::Place {
-  explicit Place(const DeviceBatches& of)
+struct DeviceBatches::Slot {
+  explicit Slot(const DeviceBatches& of)
       : run(of.plan_, of.network_.packed(), of.network_.state_pointers()),
         sent(of.memory_, of.filled_),
         returned(of.memory_, of.returned_),
@@ -89,16 +89,16 @@ DeviceBatches::DeviceBatches(Network& network, std::shared_ptr<const Plan> plan,
   if (has_losses_) sent_ = filled_;
   scores_ = place(returned_, row.scores);
   if (has_losses_) losses_ = place(returned_, sizeof(float));
-  places_.push_back(std::make_unique<Place>(*this));
+  slots_.push_back(std::make_unique<Slot>(*this));
 }
 
-void DeviceBatches::make_places(int64_t batches) {
-  constexpr size_t much = 4;  // times the memory of a place
+void DeviceBatches::make_slots(int64_t batches) {
+  constexpr size_t much = 4;  // times the memory of a slot
   const size_t each = plan_->arena_bytes() + sent_ + returned_;
-  while (places_.size() < kMostPlaces && static_cast<int64_t>(places_.size()) < batches &&
+  while (slots_.size() < kMostSlots && static_cast<int64_t>(slots_.size()) < batches &&
          memory_.figures().free / much >= each) {
     try {
-      places_.push_back(std::make_unique<Place>(*this));
+      slots_.push_back(std::make_unique<Slot>(*this));
     } catch (const OutOfMemory&) {
       return;  // other processes have taken it
     }
@@ -107,37 +107,37 @@ void DeviceBatches::make_places(int64_t batches) {
 
 // The memory returns to the cache when nothing uses it any more.
 DeviceBatches::~DeviceBatches() {
-  for (const auto& place : places_) {
+  for (const auto& slot : slots_) {
     try {
-      place->run.synchronize();
+      slot->run.synchronize();
     } catch (const std::exception&) {
       // The device is lost. The next call that uses it reports the error.
     }
   }
 }
 
-std::vector<uint8_t*> DeviceBatches::inputs(size_t place) const {
+std::vector<uint8_t*> DeviceBatches::inputs(size_t slot) const {
   std::vector<uint8_t*> all;
   for (const Part& part : inputs_) {
-    all.push_back(reinterpret_cast<uint8_t*>(places_[place]->sent.data() + part.offset));
+    all.push_back(reinterpret_cast<uint8_t*>(slots_[slot]->sent.data() + part.offset));
   }
   return all;
 }
 
-void* DeviceBatches::wanted(size_t place) const {
-  return places_[place]->sent.data() + wanted_.offset;
+void* DeviceBatches::wanted(size_t slot) const {
+  return slots_[slot]->sent.data() + wanted_.offset;
 }
 
-const float* DeviceBatches::scores(size_t place) const {
-  return reinterpret_cast<const float*>(places_[place]->returned.data() + scores_.offset);
+const float* DeviceBatches::scores(size_t slot) const {
+  return reinterpret_cast<const float*>(slots_[slot]->returned.data() + scores_.offset);
 }
 
-const float* DeviceBatches::losses(size_t place) const {
-  return reinterpret_cast<const float*>(places_[place]->returned.data() + losses_.offset);
+const float* DeviceBatches::losses(size_t slot) const {
+  return reinterpret_cast<const float*>(slots_[slot]->returned.data() + losses_.offset);
 }
 
-void DeviceBatches::begin(size_t place) {
-  Place& p = *places_[place];
+void DeviceBatches::begin(size_t slot) {
+  Slot& p = *slots_[slot];
   void* const stream = p.run.stream();
   memory_.activate();
   memory_.follow(stream, memory_.default_stream());
@@ -151,6 +151,6 @@ void DeviceBatches::begin(size_t place) {
   p.done.set(stream);
 }
 
-void DeviceBatches::wait(size_t place) const { places_[place]->done.wait(); }
+void DeviceBatches::wait(size_t slot) const { slots_[slot]->done.wait(); }
 
 }  // namespace lockstep

@@ -25,12 +25,12 @@ struct BatchRow {
   size_t scores = 0;
 };
 
-// Each place holds one batch. The host sends it as one block and gets its results as another;
+// Each slot holds one batch. The host sends it as one block and gets its results as another;
 // between them is the forward run, which is recorded together with the copies within the device.
 // One thread at a time.
 class DeviceBatches {
  public:
-  static constexpr size_t kMostPlaces = 3;
+  static constexpr size_t kMostSlots = 3;
   static constexpr int64_t kMostRows = 512;
   // Memory that the operands of one op may need, in bytes.
   static constexpr size_t kMostBytes = size_t{1} << 30;
@@ -40,35 +40,35 @@ class DeviceBatches {
   static int64_t rows_for(const Graph& graph, int64_t rows);
 
   // The plan's outputs are the scores and, if it computes them, the losses; its last input is then
-  // for labels or targets. Makes one place. The network must stay alive.
+  // for labels or targets. Makes one slot. The network must stay alive.
   DeviceBatches(Network& network, std::shared_ptr<const Plan> plan, int64_t rows,
                 const BatchRow& row);
   ~DeviceBatches();
   DeviceBatches(const DeviceBatches&) = delete;
   DeviceBatches& operator=(const DeviceBatches&) = delete;
 
-  // Makes further places, at most one for each of `batches` and kMostPlaces in all. Stops when the
-  // device's free memory is less than four times that of a place: a training needs some, too.
-  void make_places(int64_t batches);
-  size_t places() const { return places_.size(); }
-  // The host's memory of a place: inputs and labels or targets, which the caller fills while no
-  // batch of the place is under way, and the results.
-  std::vector<uint8_t*> inputs(size_t place) const;
-  void* wanted(size_t place) const;
-  const float* scores(size_t place) const;
-  const float* losses(size_t place) const;
+  // Makes further slots, at most one for each of `batches` and kMostSlots in all. Stops when the
+  // device's free memory is less than four times that of a slot: a training needs some, too.
+  void make_slots(int64_t batches);
+  size_t slots() const { return slots_.size(); }
+  // The host's memory of a slot: inputs and labels or targets, which the caller fills while no
+  // batch of the slot is under way, and the results.
+  std::vector<uint8_t*> inputs(size_t slot) const;
+  void* wanted(size_t slot) const;
+  const float* scores(size_t slot) const;
+  const float* losses(size_t slot) const;
 
-  // Enqueues the batch of slot `place`, ordered after the default stream.
-  void begin(size_t place);
-  // Waits for the place's batch, if there is one.
-  void wait(size_t place) const;
+  // Enqueues the batch of number `slot`, ordered after the default stream.
+  void begin(size_t slot);
+  // Waits for the slot's batch, if there is one.
+  void wait(size_t slot) const;
 
  private:
   // A part of a block.
   struct Part {
     size_t offset = 0, bytes = 0;
   };
-  struct Place;
+  struct Slot;
 
   Network& network_;
   const std::shared_ptr<const Plan> plan_;
@@ -81,7 +81,7 @@ class DeviceBatches {
   size_t filled_ = 0, sent_ = 0;
   Part scores_, losses_;
   size_t returned_ = 0;
-  std::vector<std::unique_ptr<Place>> places_;
+  std::vector<std::unique_ptr<Slot>> slots_;
 };
 
 }  // namespace lockstep

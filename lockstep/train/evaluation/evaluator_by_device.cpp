@@ -50,31 +50,31 @@ class EvaluatorByDevice final : public BatchEvaluator {
   void compute(const Next& next, const Take& take) override {
     const ArithmeticMode mode;
     struct Begun {
-      size_t place = 0;
+      size_t slot = 0;
       IndexRange observations;
     };
     std::deque<Begun> under_way;
-    device_->make_places(batches_.count());
+    device_->make_slots(batches_.count());
     const auto take_first = [&] {
-      const auto [place, observations] = under_way.front();
+      const auto [slot, observations] = under_way.front();
       under_way.pop_front();
-      device_->wait(place);
-      take({.observations = observations,
-            .scores = device_->scores(place),
-            .losses = batches_.plans_have_loss() ? device_->losses(place) : nullptr,
-            .targets =
-                gives_targets_ ? static_cast<const float*>(device_->wanted(place)) : nullptr});
+      device_->wait(slot);
+      take(
+          {.observations = observations,
+           .scores = device_->scores(slot),
+           .losses = batches_.plans_have_loss() ? device_->losses(slot) : nullptr,
+           .targets = gives_targets_ ? static_cast<const float*>(device_->wanted(slot)) : nullptr});
     };
-    for (size_t place = 0;; place = (place + 1) % device_->places()) {
+    for (size_t slot = 0;; slot = (slot + 1) % device_->slots()) {
       const std::optional<int64_t> batch = next();
       if (!batch) break;
-      if (under_way.size() == device_->places()) take_first();
+      if (under_way.size() == device_->slots()) take_first();
       const IndexRange observations = batches_.rows(*batch);
       // An evaluation that failed may have left a batch there.
-      device_->wait(place);
-      fill(place, observations);
-      device_->begin(place);
-      under_way.push_back({place, observations});
+      device_->wait(slot);
+      fill(slot, observations);
+      device_->begin(slot);
+      under_way.push_back({slot, observations});
     }
     while (!under_way.empty()) take_first();
   }
@@ -83,9 +83,9 @@ class EvaluatorByDevice final : public BatchEvaluator {
 
  private:
   // By all threads.
-  void fill(size_t place, const IndexRange& observations) {
-    const std::vector<uint8_t*> to = device_->inputs(place);
-    void* const wanted = device_->wanted(place);
+  void fill(size_t slot, const IndexRange& observations) {
+    const std::vector<uint8_t*> to = device_->inputs(slot);
+    void* const wanted = device_->wanted(slot);
     batches_.clear_padding(to, wanted, observations.count);
     batches_.expect(observations);
     const auto row_ranges = cut_into_shards(observations.count, kCopiedRows);

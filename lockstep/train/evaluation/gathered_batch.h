@@ -39,7 +39,7 @@ class GatheredBatch {
 
  private:
   int64_t width() const { return batches_->output().elements(); }
-  // Copies the valid outputs of a part's rows to their places among those of the batch.
+  // Copies the valid outputs of a part's rows to their indices among those of the batch.
   void copy_valid(const float* from, const EvaluatedPart& part, std::vector<float>& to) const {
     const int64_t first = batches_->outputs_of(observations_).first;
     for (const int64_t i : part.observations) {

@@ -145,9 +145,9 @@ std::vector<int32_t> likeliest_first(const std::vector<float>& probabilities) {
   return order;
 }
 
-// The token for `place`, a uniform number in [0, 1).
+// The token for `drawn`, a uniform number in [0, 1).
 int32_t drawn_token(const std::vector<float>& probabilities, const GenerateOptions& options,
-                    double place) {
+                    double drawn) {
   std::vector<int32_t> order = likeliest_first(probabilities);
   if (options.temperature == 0) return order[0];
   if (options.top_k > 0 && options.top_k < std::ssize(order)) {
@@ -167,7 +167,7 @@ int32_t drawn_token(const std::vector<float>& probabilities, const GenerateOptio
   size_t count = 0;
   while (count + 1 < until.size() && until[count] < options.top_p * sum) ++count;
   until.resize(count + 1);
-  const auto found = std::upper_bound(until.begin(), until.end(), place * until.back());
+  const auto found = std::upper_bound(until.begin(), until.end(), drawn * until.back());
   return order[std::min(static_cast<size_t>(found - until.begin()), count)];
 }
 

@@ -13,7 +13,7 @@ DatastorePtr in_order(const Network& network, const TableColumns& columns, Datas
   if (data == nullptr) throw InvalidArgument("[columns] the datastore is null");
   const ExampleSpec spec = data->spec();
   if (columns.empty() || columns.inputs.size() != spec.inputs.size()) return data;
-  const std::vector<size_t> from = input_places(network, *data);
+  const std::vector<size_t> from = input_indices(network, *data);
   for (size_t k = 0; k < columns.inputs.size(); ++k) {
     data = with_columns(std::move(data), from[k], columns.inputs[k]);
   }
@@ -28,7 +28,7 @@ TableColumns columns_of(const Network& network, const Datastore& data,
   const std::vector<Shape> shapes = network.input_shapes();
   TableColumns columns;
   if (shapes.size() == spec.inputs.size()) {
-    const std::vector<size_t> from = input_places(network, data);
+    const std::vector<size_t> from = input_indices(network, data);
     for (size_t k = 0; k < shapes.size(); ++k) {
       // Other sizes are refused with all sizes, see check_inputs().
       const ValueSpec& input = spec.inputs[from[k]];

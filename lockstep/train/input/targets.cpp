@@ -214,7 +214,7 @@ std::string listed_columns(const ValueSpec& input) {
 
 }  // namespace
 
-std::vector<size_t> input_places(const Network& network, const Datastore& data) {
+std::vector<size_t> input_indices(const Network& network, const Datastore& data) {
   return match_names(network.inputs(), data.spec(), data);
 }
 
@@ -320,7 +320,7 @@ void check_changes(const TrainingData& data) {
   data.resized_crop->check();
   if (!data.random_crop) return;
   throw InvalidArgument("[training] random_crop and resized_crop cannot both be set",
-                        "a random resized crop is one at a random place, too");
+                        "a random resized crop is one at a random position, too");
 }
 
 namespace {

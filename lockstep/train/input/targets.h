@@ -31,7 +31,7 @@ void copy_pixel_labels(const CachedValue& value, const uint8_t* example, int32_t
 std::vector<size_t> check_inputs(const Network& network, const Datastore& data);
 
 // The same without a check of their shapes. The examples have as many inputs as the network.
-std::vector<size_t> input_places(const Network& network, const Datastore& data);
+std::vector<size_t> input_indices(const Network& network, const Datastore& data);
 
 // Targets with their columns in the order of `columns`. `matched` is match_columns() of `data`: the
 // result if the inputs are the targets. Null for null.

@@ -51,8 +51,8 @@ struct TrainingData {
   DatastorePtr training_targets = {}, validation_targets = {};
   InputNoise noise = {};  // on inputs, never on targets
   // Training images (and their targets) may be larger than the network's input. A window of the
-  // input's size is cut at a random place that changes every epoch. Validation images are not cut
-  // at random.
+  // input's size is cut at a random position that changes every epoch. Validation images are not
+  // cut at random.
   bool random_crop = false;
   // A loss of the user. Then the network may have any number of outputs, and there is no training
   // accuracy.

@@ -58,14 +58,14 @@ TrainingImages open_new_images(const Network& network, const TrainingData& data,
   return images;
 }
 
-// Calls `use` for each cache and its place, once for caches that are the same.
-template <class Places, class Use>
-void for_each_cache(const TrainingImages& images, Places& places, Use use) {
-  use(*images.training, places.training);
-  if (images.targets && images.targets != images.training) use(*images.targets, places.targets);
-  if (images.validation) use(*images.validation, places.validation);
+// Calls `use` for each cache and its range, once for caches that are the same.
+template <class Ranges, class Use>
+void for_each_cache(const TrainingImages& images, Ranges& ranges, Use use) {
+  use(*images.training, ranges.training);
+  if (images.targets && images.targets != images.training) use(*images.targets, ranges.targets);
+  if (images.validation) use(*images.validation, ranges.validation);
   if (images.validation_targets && images.validation_targets != images.validation) {
-    use(*images.validation_targets, places.validation_targets);
+    use(*images.validation_targets, ranges.validation_targets);
   }
 }
 
@@ -110,17 +110,17 @@ TrainingImages open_images(const Network& network, const TrainingData& data,
 }
 
 SharedImages share_images(const TrainingImages& images, SharedMemory& arena) {
-  SharedImages places;
-  for_each_cache(images, places, [&](const ExampleCache& cache, SharedPlace& place) {
-    place = cache.share(arena);
+  SharedImages ranges;
+  for_each_cache(images, ranges, [&](const ExampleCache& cache, SharedRange& range) {
+    range = cache.share(arena);
   });
-  return places;
+  return ranges;
 }
 
 void attach_images(const TrainingImages& images, const SharedMemory& arena,
-                   const SharedImages& places) {
-  for_each_cache(images, places, [&](const ExampleCache& cache, const SharedPlace& place) {
-    cache.attach(arena, place);
+                   const SharedImages& ranges) {
+  for_each_cache(images, ranges, [&](const ExampleCache& cache, const SharedRange& range) {
+    cache.attach(arena, range);
   });
 }
 

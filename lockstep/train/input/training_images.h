@@ -38,10 +38,10 @@ size_t budget_left(const TrainingImages& images, const TrainingOptions& options)
 TrainingImages open_images(const Network& network, const TrainingData& data,
                            const TrainingOptions& options);
 
-// The places of the caches in an arena. A place is empty if there is no such cache, or if its
+// The ranges of the caches in an arena. A range is empty if there is no such cache, or if its
 // targets are the inputs.
 struct SharedImages {
-  SharedPlace training, targets, validation, validation_targets;
+  SharedRange training, targets, validation, validation_targets;
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -54,7 +54,7 @@ struct SharedImages {
 // like ExampleCache::share() and attach().
 SharedImages share_images(const TrainingImages& images, SharedMemory& arena);
 void attach_images(const TrainingImages& images, const SharedMemory& arena,
-                   const SharedImages& places);
+                   const SharedImages& ranges);
 
 // Digests of the training and validation data.
 struct Listings {

@@ -89,7 +89,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum);
 }
 
-// The place of the largest element, in size, of a - b; of a without b.
+// The index of the largest element, in size, of a - b; of a without b.
 size_t largest(const std::vector<float>& a, const std::vector<float>* b = nullptr) {
   size_t most = 0;
   const auto size_at = [&](size_t i) { return std::abs(b ? a[i] - (*b)[i] : a[i]); };

@@ -37,7 +37,7 @@ size_t packed_bytes(const std::vector<std::shared_ptr<const Plan>>& plans) {
   size_t bytes = 0;
   for (const auto& plan : plans) {
     for (const PlanBuffer& buffer : plan->state().buffers) {
-      if (buffer.place != PlanBuffer::Place::parameter) continue;
+      if (buffer.storage != PlanBuffer::Storage::parameter) continue;
       const bool own = buffer.spec.row_major() && buffer.spec.dtype == DType::f32;
       if (!own && known.emplace(buffer.slot, buffer.spec.to_string()).second) {
         bytes += buffer.spec.bytes();

@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-// A batch normalization layer with all its places in the graph.
+// A batch normalization layer with all its nodes in the graph.
 struct Normalization {
   int mean_state = 0, variance_state = 0;
   std::vector<size_t> nodes;
@@ -171,7 +171,7 @@ Part up_to(const LoweredNetwork& lowered, const std::vector<Normalization>& pass
       moved[v] = part.add_state(value.slot, value.shape);
     }
   }
-  const auto places = [&](const std::vector<int>& values) {
+  const auto moved_values = [&](const std::vector<int>& values) {
     std::vector<int> there;
     for (const int v : values) there.push_back(moved[static_cast<size_t>(v)]);
     return there;
@@ -180,7 +180,7 @@ Part up_to(const LoweredNetwork& lowered, const std::vector<Normalization>& pass
     bool any = false;
     for (int v : node.outputs) any |= needed[static_cast<size_t>(v)];
     if (!any) continue;
-    const auto outputs = part.add(node.op, places(node.inputs), node.name);
+    const auto outputs = part.add(node.op, moved_values(node.inputs), node.name);
     for (size_t k = 0; k < outputs.size(); ++k) {
       moved[static_cast<size_t>(node.outputs[k])] = outputs[k];
     }
@@ -363,7 +363,7 @@ class Pass {
       const Tensor& state = network_.state()[static_cast<size_t>(layer.mean_state)].value;
       const auto channels = static_cast<size_t>(state.shape().elements());
       std::optional<Moments> together;
-      for (size_t place = 0; place < layer.nodes.size(); ++place, ++node) {
+      for (size_t k = 0; k < layer.nodes.size(); ++k, ++node) {
         Moments m = moments(run, of.nodes[node], channels);
         if (together) {
           together->merge(m);

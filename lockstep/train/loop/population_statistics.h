@@ -32,8 +32,8 @@ struct PopulationResult {
 // observations, in listing order and without augmentation (larger images are cut at the center).
 // The rest of the network works as in prediction. Layers are processed in order, so that earlier
 // layers already use their population statistics. Layers that do not depend on each other share a
-// pass. Variances are divided by the count. For a layer at several places in the graph, the inputs
-// at all places are combined.
+// pass. Variances are divided by the count. For a layer at several positions in the graph, the
+// inputs at all positions are combined.
 //
 // The images are partitioned into shards of at most `shard_size`. The moments of shards are merged
 // in double by the fixed tree, so the bits do not depend on threads. If stop() ends the

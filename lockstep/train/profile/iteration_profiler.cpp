@@ -129,7 +129,7 @@ Profile IterationProfiler::finish(double preparation_each) const {
   p.wall = wall_;
   p.preparation = preparation_each * static_cast<double>(iterations_);
   // The accounts of the iteration follow those of the passes. Waiting is the last one.
-  std::vector<int> order, place(accounts_.size());
+  std::vector<int> order, index(accounts_.size());
   for (size_t a = 0; a < accounts_.size(); ++a) order.push_back(static_cast<int>(a));
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     const auto key = [&](int k) {
@@ -139,7 +139,7 @@ Profile IterationProfiler::finish(double preparation_each) const {
     return key(a) < key(b);
   });
   for (int from : order) {
-    place[static_cast<size_t>(from)] = static_cast<int>(p.accounts.size());
+    index[static_cast<size_t>(from)] = static_cast<int>(p.accounts.size());
     ProfileAccount a = accounts_[static_cast<size_t>(from)];
     for (const Thread& t : threads_) {
       const Entry& entry = t.entries[static_cast<size_t>(from)];
@@ -155,7 +155,7 @@ Profile IterationProfiler::finish(double preparation_each) const {
   }
   for (size_t t = 0; t < threads_.size(); ++t) {
     for (const Span& s : threads_[t].spans) {
-      p.spans.push_back({static_cast<int>(t), place[static_cast<size_t>(s.account)],
+      p.spans.push_back({static_cast<int>(t), index[static_cast<size_t>(s.account)],
                          in_seconds(s.begin - first), in_seconds(s.end - s.begin)});
     }
   }

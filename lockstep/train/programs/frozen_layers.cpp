@@ -106,7 +106,7 @@ void LossProgram::compute_before(int64_t task, int64_t iteration, int thread) {
     const size_t bytes = arrays[a].row_bytes;
     for (int64_t i = 0; i < (of.trial != nullptr ? of.size : count); ++i) {
       const auto at = static_cast<size_t>(i);
-      std::byte* const to = of.trial != nullptr ? of.trial + at * each : kept_.place(of.rows[at]);
+      std::byte* const to = of.trial != nullptr ? of.trial + at * each : kept_.results(of.rows[at]);
       std::memcpy(to + offset, run.kept(a) + at * bytes, bytes);
     }
     for (size_t i = 0; i < of.others.size(); ++i) {
@@ -144,13 +144,13 @@ void LossProgram::end_before() {
   if (kept_.finish() || !keeping_.notice) return;
   keeping_.notice(
       "the results of frozen layers are computed in each iteration, because the bits of an "
-      "observation depend on its place or its neighbors in a shard");
+      "observation depend on its position or its neighbors in a shard");
 }
 
 bool LossProgram::knows(const PlanRun& run, const IndexRange& rows) const {
   if (run.plan().kept_part() == nullptr || !keeps_results()) return false;
   for (int64_t row = rows.first; row < rows.end(); ++row) {
-    if (kept_.place(row) == nullptr) return false;
+    if (kept_.results(row) == nullptr) return false;
   }
   return true;
 }
@@ -169,7 +169,7 @@ void LossProgram::copy_inputs(PlanRun& run, const Task& task, bool rest) const {
     const size_t bytes = part->arrays[a].row_bytes;
     for (int64_t i = 0; i < rows.count; ++i) {
       std::memcpy(run.kept(a) + static_cast<size_t>(i) * bytes,
-                  kept_.place(rows.first + i) + offset, bytes);
+                  kept_.results(rows.first + i) + offset, bytes);
     }
     offset += bytes;
   }

@@ -151,11 +151,11 @@ Tensor FunctionProgram::upload(const Tensor& tensor, size_t i) {
   return there;
 }
 
-size_t FunctionProgram::place_of(const ShardTask& task) const {
+size_t FunctionProgram::slot_of(const ShardTask& task) const {
   for (size_t i = 0; i < kIterationSlots; ++i) {
     // The present one first: it may be computed again under the same number.
-    const size_t place = (present_ + kIterationSlots - i) % kIterationSlots;
-    if (iterations_[place].number == task.iteration) return place;
+    const size_t slot = (present_ + kIterationSlots - i) % kIterationSlots;
+    if (iterations_[slot].number == task.iteration) return slot;
   }
   return present_;
 }
@@ -362,7 +362,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task, bool in_bundle) {
 
 void FunctionProgram::complete(const ShardTask& task) {
   if (network_.device().is_cpu()) return;
-  finished_ = place_of(task);
+  finished_ = slot_of(task);
   FunctionSummary& summary = iterations_[finished_].summary_of(task);
   const DeviceReadings& readings = iterations_[finished_].readings_of(task);
   size_t next = 0;

@@ -210,15 +210,15 @@ class FunctionProgram final : public ShardProgram, private BundledProgram {
   // The iteration that begins, and the one that a task belongs to.
   Iteration& present() { return iterations_[present_]; }
   const Iteration& present() const { return iterations_[present_]; }
-  size_t place_of(const ShardTask& task) const;
+  size_t slot_of(const ShardTask& task) const;
   const Iteration& finished() const { return iterations_[finished_]; }
   const FunctionSummary& summary_of(const ShardTask& task) const {
-    return const_cast<FunctionProgram*>(this)->iterations_[place_of(task)].summary_of(task);
+    return const_cast<FunctionProgram*>(this)->iterations_[slot_of(task)].summary_of(task);
   }
   Tensor upload(const Tensor& tensor, size_t i);
   // Gives a shard its rows of all tensors.
   static void take_rows(const Iteration& it, Shard::State& state);
-  // All lambdas of one place in a program have one type.
+  // All lambdas of one location in a program have one type.
   using LossType = std::pair<std::type_index, std::uintptr_t>;
   static LossType type_of(const ShardLoss& loss);
   // A run of the network for any number of rows (n is 0).

@@ -42,7 +42,7 @@ std::byte* KeptResults::passing(Size& size) {
   return size.passing[size.passed++].get();
 }
 
-std::byte* KeptResults::find_place(Size& size, int64_t observation, bool& missing) {
+std::byte* KeptResults::find_memory(Size& size, int64_t observation, bool& missing) {
   missing = false;
   const auto found = size.rows.find(observation);
   Row* row = found == size.rows.end() ? nullptr : &found->second;
@@ -66,7 +66,7 @@ const std::vector<KeptResults::Task>& KeptResults::begin(
   pending_others_.clear();
   tasks_.clear();
   shards_.clear();
-  places_.assign(observations.size(), nullptr);
+  results_.assign(observations.size(), nullptr);
   for (auto& [rows, size] : sizes_) {
     size.passed = 0;
     size.missing.clear();
@@ -81,10 +81,10 @@ const std::vector<KeptResults::Task>& KeptResults::begin(
     if (size.row_bytes == 0) continue;
     shards_.emplace_back(shard.count, shard);
     for (int64_t row = shard.first; row < shard.end(); ++row) {
-      std::byte*& place = places_[static_cast<size_t>(row)];
-      if (place != nullptr) continue;  // a shard that is computed twice
+      std::byte*& to = results_[static_cast<size_t>(row)];
+      if (to != nullptr) continue;  // a shard that is computed twice
       bool missing = false;
-      place = find_place(size, observations[static_cast<size_t>(row)], missing);
+      to = find_memory(size, observations[static_cast<size_t>(row)], missing);
       if (!missing) continue;
       size.missing.push_back(row);
       size.missing_shards.push_back(number);
@@ -145,7 +145,7 @@ bool KeptResults::finish() {
   pending_others_.clear();
   for (auto& [rows, size] : sizes_) {
     if (!size.trial) continue;
-    const std::byte* const expected = place(size.tried_row);
+    const std::byte* const expected = results(size.tried_row);
     bool equal = true;
     for (int64_t i = 0; i < rows; ++i) {
       const std::byte* const other = size.trial.get() + static_cast<size_t>(i) * size.row_bytes;
@@ -157,7 +157,7 @@ bool KeptResults::finish() {
     same = false;
     for (const auto& [count, shard] : shards_) {
       if (count != rows) continue;
-      std::fill_n(places_.begin() + shard.first, shard.count, nullptr);
+      std::fill_n(results_.begin() + shard.first, shard.count, nullptr);
     }
     give_back(size.slabs.size() * rows_of_slab(size.row_bytes) * size.row_bytes);
     size = {.row_bytes = 0, .tried = true};
@@ -167,7 +167,7 @@ bool KeptResults::finish() {
 
 void KeptResults::clear() {
   sizes_.clear();
-  places_.clear();
+  results_.clear();
   pending_.clear();
   pending_others_.clear();
   tasks_.clear();

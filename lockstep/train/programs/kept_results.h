@@ -62,7 +62,7 @@ struct KeepingSetup {
 std::string kept_text(size_t row_bytes, int64_t observations, size_t most_bytes);
 
 // Plans for shards of different sizes may round in different ways, so each size has results of its
-// own. Not thread-safe, but threads may fill the places of different tasks.
+// own. Not thread-safe, but threads may fill the memory of different tasks.
 class KeptResults {
  public:
   // `observations`: of the training; 0: no task has others than those of a mini-batch.
@@ -91,20 +91,20 @@ class KeptResults {
 
   // Begins an iteration with these observations. `numbers`: of the shards that are computed here.
   // `row_bytes`: of the results of a row in plans of a size; 0: nothing is kept in them. Returns
-  // the tasks, whose results go to place(row).
+  // the tasks, whose results go to results(row).
   const std::vector<Task>& begin(std::span<const int64_t> observations,
                                  std::span<const IndexRange> shards,
                                  std::span<const int64_t> numbers,
                                  const std::function<size_t(int64_t size)>& row_bytes);
-  // All tasks are done. Returns false if the results of a row depend on its place or on other rows:
-  // then nothing is kept in plans of that size.
+  // All tasks are done. Returns false if the results of a row depend on its position or on other
+  // rows: then nothing is kept in plans of that size.
   bool finish();
   // The results of a row of the mini-batch; null: they are not known.
-  std::byte* place(int64_t row) const {
-    return places_.empty() ? nullptr : places_[static_cast<size_t>(row)];
+  std::byte* results(int64_t row) const {
+    return results_.empty() ? nullptr : results_[static_cast<size_t>(row)];
   }
   // Begins an iteration in which no results are known.
-  void begin_nothing() { places_.clear(); }
+  void begin_nothing() { results_.clear(); }
   // Forgets everything.
   void clear();
   size_t bytes() const { return bytes_; }
@@ -132,7 +132,7 @@ class KeptResults {
 
   std::byte* room(Size& size);
   std::byte* passing(Size& size);
-  std::byte* find_place(Size& size, int64_t observation, bool& missing);
+  std::byte* find_memory(Size& size, int64_t observation, bool& missing);
   void add_tasks(int64_t rows, Size& size);
   void add_others(Size& size, Task& task);
 
@@ -143,7 +143,7 @@ class KeptResults {
   size_t bytes_ = 0;
   int64_t iteration_ = 0;
   std::map<int64_t, Size> sizes_;
-  std::vector<std::byte*> places_;  // by row
+  std::vector<std::byte*> results_;  // by row
   std::vector<Row*> pending_, pending_others_;
   std::vector<Task> tasks_;
   std::vector<std::pair<int64_t, IndexRange>> shards_;  // of this iteration, with their size

@@ -125,7 +125,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   };
   using Runs = std::map<ShardShape, ShapeRuns>;
 
-  // Consecutive shards, with the shape of their plan, their rows and places for their summaries.
+  // Consecutive shards, with the shape of their plan, their rows and memory for their summaries.
   struct Task {
     int64_t iteration, shard;
     const ShardShape& shape;

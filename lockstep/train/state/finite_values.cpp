@@ -126,8 +126,8 @@ NotFinite describe(const Named& named) {
       std::count_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
   const size_t dot = named.tensor.rfind('.');
   const std::string layer = named.tensor.substr(0, dot), tensor = named.tensor.substr(dot + 1);
-  const std::string place = "`" + tensor + "` of layer `" + layer + "`";
-  return {(named.kind == Kind::solver ? "the solver's `" + named.array + "` for " + place : place) +
+  const std::string where = "`" + tensor + "` of layer `" + layer + "`";
+  return {(named.kind == Kind::solver ? "the solver's `" + named.array + "` for " + where : where) +
               " has " + std::to_string(bad) + " of " + counted(values.size(), "value") +
               " that are not finite",
           hint_for(named.kind)};

@@ -23,7 +23,7 @@ ClientGroup::ClientGroup(detail::PoolCore& pool, const ClientGroupOptions& optio
     const int host = options.hosts[rank];
     if (parts_.empty() || parts_.back().host != host) {
       parts_.push_back(
-          {.host = host, .first = rank, .options = {.size = 0}, .place = {}, .memory = {}});
+          {.host = host, .first = rank, .options = {.size = 0}, .range = {}, .memory = {}});
     }
     ++parts_.back().options.size;
     parts_.back().options.names.push_back(name_of_worker(options.workers[rank]));
@@ -40,9 +40,9 @@ ClientGroup::ClientGroup(detail::PoolCore& pool, const ClientGroupOptions& optio
     }
     part.options.spin = options.threads * part.options.size <= cores;
     part.options.window_bytes = one ? options.window_bytes : 0;
-    part.place = ReservedPlace(pool_.memory(), LocalGroup::bytes(part.options));
-    if (part.host != 0) pool_.hosts()->belongs_to(part.host, *part.place);
-    part.memory = pool_.memory().map(*part.place);
+    part.range = ReservedRange(pool_.memory(), LocalGroup::bytes(part.options));
+    if (part.host != 0) pool_.hosts()->belongs_to(part.host, *part.range);
+    part.memory = pool_.memory().map(*part.range);
   }
 }
 
@@ -51,7 +51,7 @@ void ClientGroup::describe(FormOrder& order, size_t rank) const {
                                       [](size_t r, const Part& p) { return r < p.first; });
   const auto own = static_cast<size_t>(after - parts_.begin()) - 1;
   const Part& part = parts_[own];
-  order.memory = *part.place;
+  order.memory = *part.range;
   order.window_bytes = part.options.window_bytes;
   order.spin = part.options.spin;
   order.rank = static_cast<int32_t>(rank);
@@ -86,7 +86,7 @@ void ClientGroup::end() {
     if (part.host == 0) {
       LocalGroup::abort(part.memory);
     } else {
-      pool_.hosts()->end_group(part.host, *part.place);
+      pool_.hosts()->end_group(part.host, *part.range);
     }
   }
 }
@@ -100,7 +100,7 @@ std::vector<size_t> ClientGroup::missing(std::string& where) {
   for (const Part& part : parts_) {
     if (part.host == 0) continue;
     pulls.push_back(
-        {part.host, part.presence, {(*part.place).offset, LocalGroup::head_bytes(part.options)}});
+        {part.host, part.presence, {(*part.range).offset, LocalGroup::head_bytes(part.options)}});
   }
   std::vector<bool> answered;
   if (!pulls.empty()) answered = pool_.hosts()->pull_each(pulls, kPullPatience);

@@ -33,7 +33,7 @@ class ClientGroup {
   std::vector<size_t> first_ranks() const;
   // Ends the group for all members that wait in it.
   void end();
-  // The members that others wait for; `where` is set to the place ("worker 2 has not arrived
+  // The members that others wait for; `where` names what they wait at ("worker 2 has not arrived
   // at barrier number 17"). Takes up to a few seconds.
   std::vector<size_t> missing(std::string& where);
 
@@ -44,7 +44,7 @@ class ClientGroup {
     std::string address = {};
     size_t first = 0;
     LocalGroupOptions options;
-    ReservedPlace place;
+    ReservedRange range;
     SharedRegion memory;  // on another host: a copy of the last answer
   };
 

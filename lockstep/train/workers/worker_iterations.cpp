@@ -120,7 +120,7 @@ void WorkerIterations::begin(const IterationsStart& start) {
   parts.state.begin(start.network, start.solver, start.first - 1);
   parts.records.begin(start.first);
   parts.validation.prepare(std::move(evaluator));
-  parts.hosts.begin(parts.state.places(), parts.validation.place(), parts.validation.scores());
+  parts.hosts.begin(parts.state.ranges(), parts.validation.range(), parts.validation.scores());
   s.formation.regroup();
 }
 

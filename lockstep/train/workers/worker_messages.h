@@ -69,9 +69,9 @@ struct TrainingWorkerStatus {
 // Describes the shared memory. Sent once, after ReadyReport.
 struct BeginOrder {
   SharedImages images;
-  SharedPlace states[2];
-  SharedPlace evaluation;
-  SharedPlace status;
+  SharedRange states[2];
+  SharedRange evaluation;
+  SharedRange status;
   bool scores = false;  // validations return scores
 
   template <class Archive>
@@ -137,7 +137,7 @@ struct GroupOfWorkers {
 // A group is formed.
 struct FormOrder {
   int64_t generation = 0;
-  SharedPlace memory;  // of the members on its host: see worker_group.h
+  SharedRange memory;  // of the members on its host: see worker_group.h
   uint64_t window_bytes = 0;
   bool spin = false;  // as in LocalGroupOptions
   int32_t rank = 0;

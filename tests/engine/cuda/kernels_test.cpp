@@ -401,25 +401,25 @@ TEST(CudaKernels, SpecsOfChannelsLast) {
 }
 
 TEST(CudaKernels, Bias) {
-  for (const auto& places : {cuda::ChannelPlaces{1, 1, 1}, cuda::ChannelPlaces{35, 33, 1},
-                             cuda::ChannelPlaces{30, 4, 15}, cuda::ChannelPlaces{9000, 3, 1},
-                             cuda::ChannelPlaces{2, 1100, 1}, cuda::ChannelPlaces{700, 20, 1}}) {
-    SCOPED_TRACE(std::to_string(places.rows) + "x" + std::to_string(places.channels));
-    const auto size = static_cast<size_t>(places.rows * places.channels);
-    const std::vector<float> bias = normal(static_cast<size_t>(places.channels), 1);
+  for (const auto& layout : {cuda::ChannelLayout{1, 1, 1}, cuda::ChannelLayout{35, 33, 1},
+                             cuda::ChannelLayout{30, 4, 15}, cuda::ChannelLayout{9000, 3, 1},
+                             cuda::ChannelLayout{2, 1100, 1}, cuda::ChannelLayout{700, 20, 1}}) {
+    SCOPED_TRACE(std::to_string(layout.rows) + "x" + std::to_string(layout.channels));
+    const auto size = static_cast<size_t>(layout.rows * layout.channels);
+    const std::vector<float> bias = normal(static_cast<size_t>(layout.channels), 1);
     const std::vector<float> dy = normal(size, 2);
     std::vector<float> y = dy, expected = dy;
     std::vector<double> sums(bias.size());
     for (size_t i = 0; i < size; ++i) {
-      const auto c = i / static_cast<size_t>(places.inner) % bias.size();
+      const auto c = i / static_cast<size_t>(layout.inner) % bias.size();
       expected[i] += bias[c];
       sums[c] += static_cast<double>(dy[i]);
     }
-    cuda::launch_bias(places, bias.data(), y.data(), nullptr);
+    cuda::launch_bias(layout, bias.data(), y.data(), nullptr);
     EXPECT_EQ(y, expected);
     std::vector<float> gradient(bias.size(), kNaN), exact(sums.begin(), sums.end());
-    Bytes scratch(cuda::bias_gradient_scratch(places, DType::f32));
-    cuda::launch_bias_gradient(places, dy.data(), gradient.data(), scratch.data(), nullptr);
+    Bytes scratch(cuda::bias_gradient_scratch(layout, DType::f32));
+    cuda::launch_bias_gradient(layout, dy.data(), gradient.data(), scratch.data(), nullptr);
     EXPECT_LE(difference(gradient, exact), kClose);
   }
 }

@@ -27,8 +27,8 @@ struct Head {
 };
 constexpr size_t kChunk = 32 << 10;
 
-struct Place {
-  explicit Place(const std::string& name) {
+struct Address {
+  explicit Address(const std::string& name) {
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, name.data(), name.size());  // abstract: no file
     bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -42,8 +42,8 @@ struct Place {
 struct Ways {
   Ways(const std::string& key, int r, int n)
       : rank(r), peers(static_cast<size_t>(n)), line(socket(AF_UNIX, SOCK_DGRAM, 0)) {
-    for (int i = 0; i < n; ++i) places.emplace_back("lockstep-" + key + "-" + std::to_string(i));
-    const Place& own = places[static_cast<size_t>(rank)];
+    for (int i = 0; i < n; ++i) addresses.emplace_back("lockstep-" + key + "-" + std::to_string(i));
+    const Address& own = addresses[static_cast<size_t>(rank)];
     if (bind(line.get(), own.get(), own.bytes) != 0) throw Error("[fake] the rank is taken");
     for (int i = 0; i < n; ++i) {
       if (i != rank) outbox.push_back({i, chunk({rank, false}, {})});
@@ -74,9 +74,9 @@ struct Ways {
   void pump() {
     while (!outbox.empty()) {
       const auto& [to, bytes] = outbox.front();
-      const Place& place = places[static_cast<size_t>(to)];
-      const ssize_t sent =
-          sendto(line.get(), bytes.data(), bytes.size(), MSG_DONTWAIT, place.get(), place.bytes);
+      const Address& address = addresses[static_cast<size_t>(to)];
+      const ssize_t sent = sendto(line.get(), bytes.data(), bytes.size(), MSG_DONTWAIT,
+                                  address.get(), address.bytes);
       if (sent < 0 && outbox.size() > 1 && errno == ECONNREFUSED && !all_heard()) {
         // The other members may be present already.
         outbox.push_back(std::move(outbox.front()));
@@ -126,7 +126,7 @@ struct Ways {
 
   const int rank;
   std::vector<Peer> peers;
-  std::vector<Place> places;
+  std::vector<Address> addresses;
   Descriptor line;
   std::deque<std::pair<int, Bytes>> outbox;
   bool aborted = false, begun = false;

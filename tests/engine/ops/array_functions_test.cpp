@@ -17,15 +17,15 @@ using Dims = std::vector<int64_t>;
 // Elements of an array by their index.
 using At = std::function<double(const Dims& index)>;
 
-Dims index_of(int64_t place, const Dims& dims) {
+Dims index_of(int64_t offset, const Dims& dims) {
   Dims index(dims.size());
-  for (size_t a = dims.size(); a-- > 0; place /= dims[a]) index[a] = place % dims[a];
+  for (size_t a = dims.size(); a-- > 0; offset /= dims[a]) index[a] = offset % dims[a];
   return index;
 }
-int64_t place_of(const Dims& index, const Dims& dims) {
-  int64_t place = 0;
-  for (size_t a = 0; a < dims.size(); ++a) place = place * dims[a] + index[a];
-  return place;
+int64_t offset_of(const Dims& index, const Dims& dims) {
+  int64_t offset = 0;
+  for (size_t a = 0; a < dims.size(); ++a) offset = offset * dims[a] + index[a];
+  return offset;
 }
 Array array_from(const Dims& dims, const At& at) {
   Array array(dims);
@@ -76,7 +76,7 @@ Expected along_axis_1(const std::function<double(const std::vector<double>&)>& o
     return array_from(dims, [&](const Dims& at) {
       std::vector<double> elements;
       for (int64_t k = 0; k < x.dims[1]; ++k) {
-        elements.push_back(x[place_of({at[0], k, at.back()}, x.dims)]);
+        elements.push_back(x[offset_of({at[0], k, at.back()}, x.dims)]);
       }
       return of(elements);
     });
@@ -123,8 +123,8 @@ TEST(ArrayFunctions, StatisticsAlongAxes) {
       return array_from(a.dims, [&](const Dims& at) {
         std::vector<double> row;
         for (int64_t k = 0; k < a.dims[2]; ++k)
-          row.push_back(a[place_of({at[0], at[1], k}, a.dims)]);
-        const double log_share = a[place_of(at, a.dims)] - log_sum_exp_of(row);
+          row.push_back(a[offset_of({at[0], at[1], k}, a.dims)]);
+        const double log_share = a[offset_of(at, a.dims)] - log_sum_exp_of(row);
         return logarithm ? log_share : std::exp(log_share);
       });
     };
@@ -199,7 +199,7 @@ TEST(ArrayFunctions, ANormOverOneElementHasNoSecondDerivative) {
 
 TEST(ArrayFunctions, Moves) {
   const Array x = random_array({2, 3, 4}, 6);
-  const auto element = [](const Array& a, const Dims& at) { return a[place_of(at, a.dims)]; };
+  const auto element = [](const Array& a, const Dims& at) { return a[offset_of(at, a.dims)]; };
   check(
       "flip", x,
       [](const Tensor& t) {

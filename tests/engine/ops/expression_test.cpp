@@ -558,7 +558,7 @@ TEST(Expression, RefusesWhatItCannotCompute) {
   expect_refusal(problem({{1, 2}}, {2}, {{Opcode::exp}}), "input 0 of 1x2 f32");
   ExpressionProblem outside = problem({{6}}, {2, 3}, {{Opcode::exp}});
   outside.strided = {{1, {3, 1}}};
-  expect_refusal(outside, "input 0 of 6 f32 has no elements for all places of 2x3 f32");
+  expect_refusal(outside, "input 0 of 6 f32 has no elements for all positions of 2x3 f32");
   outside.strided = {{0, {-3, 1}}};
   expect_refusal(outside, "input 0 of 6 f32 has no elements");
   outside.strided = {{0, {1}}};

@@ -22,18 +22,18 @@ using Function = std::function<double(const Arguments&)>;
 using Dims = std::vector<int64_t>;
 
 // The element of `array` that index `i` of the shape `dims` reads by broadcasting.
-int64_t place_of(const Array& array, const Dims& dims, int64_t i) {
-  int64_t place = 0, stride = 1;
+int64_t offset_of(const Array& array, const Dims& dims, int64_t i) {
+  int64_t offset = 0, stride = 1;
   for (size_t a = dims.size(); a-- > 0;) {
     const int64_t at = i % dims[a];
     i /= dims[a];
     const size_t missing = dims.size() - array.dims.size();
     if (a < missing) continue;
     const int64_t size = array.dims[a - missing];
-    if (size > 1) place += at * stride;
+    if (size > 1) offset += at * stride;
     stride *= size;
   }
-  return place;
+  return offset;
 }
 
 // Derivatives of `f` are central differences.
@@ -46,7 +46,7 @@ Case case_of(const std::string& name, OpPtr op, std::vector<Array> inputs, const
     c.inputs.push_back({inputs[k], DType::f32, gradients[k]});
   const auto arguments = [dims](const std::vector<Array>& in, int64_t i) {
     Arguments x;
-    for (const Array& array : in) x.push_back(array[place_of(array, dims, i)]);
+    for (const Array& array : in) x.push_back(array[offset_of(array, dims, i)]);
     return x;
   };
   c.forward = [=](const std::vector<Array>& in) {
@@ -63,7 +63,7 @@ Case case_of(const std::string& name, OpPtr op, std::vector<Array> inputs, const
         Arguments above = arguments(in, i), below = above;
         above[k] += h;
         below[k] -= h;
-        diffs.back()[place_of(in[k], dims, i)] += dy[i] * (f(above) - f(below)) / (2 * h);
+        diffs.back()[offset_of(in[k], dims, i)] += dy[i] * (f(above) - f(below)) / (2 * h);
       }
     }
     return diffs;

@@ -50,17 +50,17 @@ TensorSpec blocked(const Dims& dims, const std::string& name) {
 constexpr size_t kGuard = 4096;  // floats
 
 // Index of an element, by the definition of the layout.
-size_t place_of(const dnnl::memory::desc& desc, Dims at) {
+size_t offset_of(const dnnl::memory::desc& desc, Dims at) {
   const auto& blocking = desc.data.format_desc.blocking;
-  int64_t place = 0, stride = 1;
+  int64_t offset = 0, stride = 1;
   for (int i = blocking.inner_nblks; i-- > 0;) {
     int64_t& index = at[static_cast<size_t>(blocking.inner_idxs[i])];
-    place += index % blocking.inner_blks[i] * stride;
+    offset += index % blocking.inner_blks[i] * stride;
     index /= blocking.inner_blks[i];
     stride *= blocking.inner_blks[i];
   }
-  for (size_t axis = 0; axis < at.size(); ++axis) place += at[axis] * blocking.strides[axis];
-  return static_cast<size_t>(place);
+  for (size_t axis = 0; axis < at.size(); ++axis) offset += at[axis] * blocking.strides[axis];
+  return static_cast<size_t>(offset);
 }
 
 // Different numbers in that layout, with zeros in the padding.
@@ -74,7 +74,7 @@ std::vector<float> laid_out(const Dims& dims, const TensorSpec& spec) {
       for (at[2] = 0; at[2] < dims[2]; ++at[2]) {
         for (at[3] = 0; at[3] < dims[3]; ++at[3]) {
           value = value < 8e6f ? value + 1 : 1;
-          memory[place_of(desc, at)] = value;
+          memory[offset_of(desc, at)] = value;
         }
       }
     }

@@ -113,9 +113,9 @@ struct Chain {
   PlanBuffers buffers;
   std::vector<PlanStep> steps;
 
-  int add(PlanBuffer::Place place = PlanBuffer::Place::arena, int64_t elements = 8) {
+  int add(PlanBuffer::Storage storage = PlanBuffer::Storage::arena, int64_t elements = 8) {
     PlanBuffer b;
-    b.place = place;
+    b.storage = storage;
     b.spec = {Shape{elements}, DType::f32, nullptr};
     buffers.push_back(b);
     return static_cast<int>(buffers.size()) - 1;
@@ -166,9 +166,9 @@ TEST(InPlace, OnlyOverValuesWithoutLaterReads) {
 
 TEST(InPlace, OnlyInTheArenaAndOfOneSizeAndTheFirstThatWillDo) {
   Chain chain;
-  const int parameter = chain.add(PlanBuffer::Place::parameter), large = chain.add({}, 16);
+  const int parameter = chain.add(PlanBuffer::Storage::parameter), large = chain.add({}, 16);
   const int a = chain.add(), result = chain.add(),
-            gradient = chain.add(PlanBuffer::Place::gradient);
+            gradient = chain.add(PlanBuffer::Storage::gradient);
   for (const int b : {large, a}) chain.touch(b, -1);
   chain.step({parameter, large, a}, result, {0, 1, 2});
   chain.step({result}, gradient, {0});

@@ -26,7 +26,7 @@ TEST(PlaceBuffers, BuffersThatLiveTogetherNeverShareMemory) {
       b.last = std::min(steps - 1, b.first + below(8));
       if (kind == 0) b.first = -1;                                  // inputs
       if (kind == 1) b.last = std::numeric_limits<int>::max() - 1;  // outputs
-      if (kind == 2) b.place = PlanBuffer::Place::parameter;
+      if (kind == 2) b.storage = PlanBuffer::Storage::parameter;
       if (kind == 3) {  // not used
         b.first = std::numeric_limits<int>::max();
         b.last = std::numeric_limits<int>::min();
@@ -37,12 +37,12 @@ TEST(PlaceBuffers, BuffersThatLiveTogetherNeverShareMemory) {
     EXPECT_LE(total, sum);
     for (size_t i = 0; i < buffers.size(); ++i) {
       const auto& a = buffers[i];
-      if (a.place != PlanBuffer::Place::arena || a.first > a.last) continue;
+      if (a.storage != PlanBuffer::Storage::arena || a.first > a.last) continue;
       EXPECT_EQ(a.offset % 64, 0u);
       EXPECT_LE(a.offset + a.spec.bytes(), total);
       for (size_t j = 0; j < i; ++j) {
         const auto& b = buffers[j];
-        if (b.place != PlanBuffer::Place::arena || b.first > b.last) continue;
+        if (b.storage != PlanBuffer::Storage::arena || b.first > b.last) continue;
         if (a.last < b.first || b.last < a.first) continue;
         const bool apart =
             a.offset + a.spec.bytes() <= b.offset || b.offset + b.spec.bytes() <= a.offset;

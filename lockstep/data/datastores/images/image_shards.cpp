@@ -160,7 +160,7 @@ DatastorePtr image_shards(const std::string& root, const std::string& root_name,
                                          std::move(contents), options);
   }
   // Other archives may lie next to those of the index.
-  std::vector<uint32_t> places;
+  std::vector<uint32_t> shards;
   for (const IndexedShard& shard : index->shards) {
     const auto at = std::find_if(files.begin(), files.end(),
                                  [&](const ShardFile& file) { return file.name == shard.name; });
@@ -169,9 +169,9 @@ DatastorePtr image_shards(const std::string& root, const std::string& root_name,
                           (at == files.end() ? " is missing" : " is not the one of the index"),
                       "write the shards again with `lockstep shard`");
     }
-    places.push_back(static_cast<uint32_t>(at - files.begin()));
+    shards.push_back(static_cast<uint32_t>(at - files.begin()));
   }
-  for (IndexedImage& image : index->images) image.shard = places[image.shard];
+  for (IndexedImage& image : index->images) image.shard = shards[image.shard];
   FolderContents rest;
   if (index->class_files > 0) rest.others[".cls"] = index->class_files;
   std::erase_if(index->images, [&](const IndexedImage& image) {

@@ -101,9 +101,9 @@ void PixelClasses::check() const {
                             "all are numbers (gray values, indices of palettes), or all are "
                             "colors [red, green, blue]");
     }
-    const auto [place, added] = taken.emplace(packed_value(value), what);
+    const auto [entry, added] = taken.emplace(packed_value(value), what);
     if (added) return;
-    throw InvalidArgument("[pixel classes] " + place->second + " and " + what +
+    throw InvalidArgument("[pixel classes] " + entry->second + " and " + what +
                           " have the same value " + value_text(value));
   };
   for (size_t i = 0; i < names.size(); ++i) {
@@ -328,18 +328,18 @@ std::vector<std::byte> encode_label_image(const Image& labels, const PixelClasse
 
 DatastorePtr match_by_stem(const Datastore& images, DatastorePtr targets) {
   if (targets == nullptr) throw InvalidArgument("[match_by_stem] the targets are null");
-  std::map<std::string, int64_t> places;
+  std::map<std::string, int64_t> by_name;
   for (int64_t i = 0; i < targets->size(); ++i) {
-    const auto [place, added] = places.emplace(without_extension(targets->name(i)), i);
+    const auto [entry, added] = by_name.emplace(without_extension(targets->name(i)), i);
     if (added) continue;
     throw InvalidArgument("[match_by_stem] " + targets->describe() + " has " +
-                          targets->name(place->second) + " and " + targets->name(i) +
+                          targets->name(entry->second) + " and " + targets->name(i) +
                           ", which have one name without their extensions");
   }
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < images.size(); ++i) {
-    const auto found = places.find(without_extension(images.name(i)));
-    if (found == places.end()) {
+    const auto found = by_name.find(without_extension(images.name(i)));
+    if (found == by_name.end()) {
       throw InvalidArgument("[match_by_stem] " + images.name(i) + " of " + images.describe() +
                                 " has no label image of its name in " + targets->describe(),
                             "images and label images are matched by their paths in the two "

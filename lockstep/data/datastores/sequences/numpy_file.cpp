@@ -176,7 +176,7 @@ std::string rounded_integer(const NumpyHeader& header, const char* from) {
 }
 
 // "[3, 0]"
-std::string place_of_element(const Shape& shape, int64_t element) {
+std::string text_of_index(const Shape& shape, int64_t element) {
   std::string text;
   for (size_t d = shape.rank(); d > 0; --d) {
     const int64_t dim = shape[static_cast<int>(d) - 1];
@@ -188,14 +188,14 @@ std::string place_of_element(const Shape& shape, int64_t element) {
 
 // Where element number `element`, counted row-major, lies if columns come first.
 int64_t column_major(const Shape& shape, int64_t element) {
-  int64_t place = 0, stride = shape.elements();
+  int64_t index = 0, stride = shape.elements();
   for (size_t d = shape.rank(); d > 0; --d) {
     const int64_t dim = shape[static_cast<int>(d) - 1];
     stride /= dim;
-    place += element % dim * stride;
+    index += element % dim * stride;
     element /= dim;
   }
-  return place;
+  return index;
 }
 
 Array array_of(const NumpyBytes& file, const NumpyHeader& header, std::string_view data) {
@@ -217,7 +217,7 @@ Array array_of(const NumpyBytes& file, const NumpyHeader& header, std::string_vi
     const int64_t from = header.columns_first ? column_major(array.shape, i) : i;
     const char* const at = data.data() + static_cast<size_t>(from) * header.width;
     if (const std::string integer = rounded_integer(header, at); !integer.empty()) {
-      file.refuse("has " + integer + " at " + place_of_element(array.shape, i) +
+      file.refuse("has " + integer + " at " + text_of_index(array.shape, i) +
                       ", which f32 cannot hold: its integers are exact up to 16777216",
                   "subtract an offset, or round with astype(\"float32\") before numpy.save(); "
                   "elements count from 0");
@@ -225,7 +225,7 @@ Array array_of(const NumpyBytes& file, const NumpyHeader& header, std::string_vi
     const double value = element_at(header, at);
     if (!(std::abs(value) < kTooLarge)) {
       file.refuse("has " + std::string(std::isnan(value) ? "NaN" : std::to_string(value)) + " at " +
-                      place_of_element(array.shape, i) +
+                      text_of_index(array.shape, i) +
                       (std::isfinite(value) ? ", which is out of the range of f32"
                                             : ", which is not finite"),
                   "elements count from 0");

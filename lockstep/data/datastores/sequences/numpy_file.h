@@ -14,7 +14,7 @@ namespace lockstep {
 // bytes, integers and Booleans, in either byte order, rows or columns first. `member`: the name of
 // an array in an .npz file, which may be "" if there is only one. Throws DataError, naming `path`,
 // for other contents, damaged files, and an element that is not finite or beyond f32, with its
-// place. Thread-safe.
+// index. Thread-safe.
 Array read_numpy(std::span<const std::byte> bytes, const std::string& path,
                  const std::string& member = {});
 

@@ -195,22 +195,22 @@ class Reading {
 
   // Sequence i has 0 in the texts that its file lacks.
   void give_columns(size_t i, const std::vector<std::string>& columns) {
-    std::vector<size_t> places;
+    std::vector<size_t> indices;
     for (const std::string& name : target_columns_[i]) {
       const auto found = std::ranges::find(columns, name);
       if (found == columns.end()) {
         refuse_sequences(names_[i] + " has `" + name + "`, which the training did not have",
                          suggest(name, columns));
       }
-      places.push_back(static_cast<size_t>(found - columns.begin()));
+      indices.push_back(static_cast<size_t>(found - columns.begin()));
     }
     Array& target = targets_[i];
     const int64_t steps = target.shape[0];
     Array wide{{steps, std::ssize(columns)}, {}};
     wide.values.resize(static_cast<size_t>(wide.shape.elements()), 0);
     for (size_t t = 0; t < static_cast<size_t>(steps); ++t) {
-      for (size_t k = 0; k < places.size(); ++k) {
-        wide.values[t * columns.size() + places[k]] = target.values[t * places.size() + k];
+      for (size_t k = 0; k < indices.size(); ++k) {
+        wide.values[t * columns.size() + indices[k]] = target.values[t * indices.size() + k];
       }
     }
     target = std::move(wide);

@@ -14,19 +14,19 @@ namespace {
 
 constexpr size_t most_shown = 5;
 
-// The names of `all` that are not in `places`.
+// The names of `all` that are not in `indices`.
 std::vector<std::string> names_without(const std::vector<std::string>& all,
-                                       const std::unordered_map<std::string, size_t>& places) {
+                                       const std::unordered_map<std::string, size_t>& indices) {
   std::vector<std::string> rest;
   std::copy_if(all.begin(), all.end(), std::back_inserter(rest),
-               [&](const std::string& name) { return !places.contains(name); });
+               [&](const std::string& name) { return !indices.contains(name); });
   return rest;
 }
 
-std::unordered_map<std::string, size_t> places_of_names(const std::vector<std::string>& names) {
-  std::unordered_map<std::string, size_t> places;
-  for (size_t i = 0; i < names.size(); ++i) places.emplace(names[i], i);
-  return places;
+std::unordered_map<std::string, size_t> indices_of_names(const std::vector<std::string>& names) {
+  std::unordered_map<std::string, size_t> indices;
+  for (size_t i = 0; i < names.size(); ++i) indices.emplace(names[i], i);
+  return indices;
 }
 
 [[noreturn]] void refuse_columns(const Datastore& store, const std::vector<std::string>& missing,
@@ -77,7 +77,7 @@ DatastorePtr with_columns(DatastorePtr store, size_t input,
                        " has no names of columns: they are taken in the order of the training, " +
                        list_of_some_names(expected, most_shown));
   }
-  const auto given = places_of_names(value.columns), wanted = places_of_names(expected);
+  const auto given = indices_of_names(value.columns), wanted = indices_of_names(expected);
   const std::vector<std::string> missing = names_without(expected, given),
                                  unknown = names_without(value.columns, wanted);
   if (!missing.empty() || !unknown.empty()) refuse_columns(*store, missing, unknown, expected);

@@ -84,7 +84,7 @@ class CsvReading {
       fields.clear();
     } else {
       count_ = fields.size();
-      choose_places();
+      choose_unnamed_columns();
       take(fields);
     }
     while (records_.next(fields)) take(fields);
@@ -111,11 +111,11 @@ class CsvReading {
     check_ways();
     for (const std::string& name : options_.ignored_columns) {
       // A file for a trained network need not have it.
-      if (!options_.known_columns.empty() && !place_of(name)) continue;
-      roles_[place(name, "ignored_columns")] = Role::left_out;
+      if (!options_.known_columns.empty() && !index_of(name)) continue;
+      roles_[unused_column(name, "ignored_columns")] = Role::left_out;
     }
     for (const std::string& name : options_.categories) {
-      if (!is_learned(name)) roles_[place(name, "categories")] = Role::category;
+      if (!is_learned(name)) roles_[unused_column(name, "categories")] = Role::category;
     }
     if (options_.target_columns.empty()) {
       choose_label();
@@ -149,15 +149,15 @@ class CsvReading {
   void choose_target(const std::string& name) {
     const std::string column = text_target(name);
     if (column.empty()) {
-      targets_.push_back(place(name, "target_columns"));
+      targets_.push_back(unused_column(name, "target_columns"));
       roles_[targets_.back()] = Role::target;
       return;
     }
     // A model names all texts of a column, one after the other.
-    if (const auto c = place_of(column); c && roles_[*c] == Role::text_target) {
+    if (const auto c = index_of(column); c && roles_[*c] == Role::text_target) {
       if (name != column && targets_.back() == *c) return;
     }
-    targets_.push_back(place(column, "target_columns"));
+    targets_.push_back(unused_column(column, "target_columns"));
     roles_[targets_.back()] = Role::text_target;
   }
 
@@ -168,8 +168,8 @@ class CsvReading {
                       "fields are separated by commas, semicolons or tabs");
     }
     if (!options_.label_column.empty()) {
-      label_ = place(options_.label_column, "label_column");
-    } else if (const std::optional<size_t> known = place_of(options_.known_label)) {
+      label_ = unused_column(options_.label_column, "label_column");
+    } else if (const std::optional<size_t> known = index_of(options_.known_label)) {
       label_ = known;
     } else {
       label_ = count_ - 1;
@@ -186,7 +186,7 @@ class CsvReading {
   // What a training learned, of which a file to predict may have some.
   void leave_out_known() {
     const auto leave_out = [&](const std::string& name, const char* what) {
-      const std::optional<size_t> c = place_of(name);
+      const std::optional<size_t> c = index_of(name);
       if (!c || !is_feature(*c) || features() < 2) return;
       roles_[*c] = Role::left_out;
       notices_.push_back("file " + path_ + ": the column `" + name + "` has " + what +
@@ -213,14 +213,14 @@ class CsvReading {
     }
   }
 
-  std::optional<size_t> place_of(const std::string& name) const {
+  std::optional<size_t> index_of(const std::string& name) const {
     const auto found = std::find(columns_.begin(), columns_.end(), name);
     if (name.empty() || found == columns_.end()) return std::nullopt;
     return static_cast<size_t>(found - columns_.begin());
   }
   // `what`: the option that names the column.
-  size_t place(const std::string& name, const char* what) const {
-    const std::optional<size_t> c = place_of(name);
+  size_t unused_column(const std::string& name, const char* what) const {
+    const std::optional<size_t> c = index_of(name);
     if (!c) {
       records_.refuse(": there is no column `" + name + "`", suggest(name, named_columns()));
     }
@@ -236,7 +236,7 @@ class CsvReading {
   }
 
   // The same for a file without names.
-  void choose_places() {
+  void choose_unnamed_columns() {
     roles_.assign(count_, Role::feature);
     make_room();
     for (const auto* names :
@@ -450,13 +450,13 @@ class CsvReading {
   // The first number with a kind of decimal sign.
   struct FirstNumber {
     int64_t line = 0;  // 0: there is none
-    std::string place;
+    std::string where;
   };
 
   void remember(FirstNumber& own, const FirstNumber& other, const std::string& field, size_t c) {
     if (other.line > 0) {
       records_.refuse(where(c) + shown_field(field) + " has another decimal sign than line " +
-                          std::to_string(other.line) + other.place,
+                          std::to_string(other.line) + other.where,
                       "a table has decimal commas or decimal points, and no separators of "
                       "thousands");
     }
@@ -467,7 +467,7 @@ class CsvReading {
   void check_commas() const {
     if (commas_.line == 0 || commas_certain_) return;
     throw DataError("[csv_datastore] " + path_ + " line " + std::to_string(commas_.line) +
-                        commas_.place +
+                        commas_.where +
                         " may be a whole number, or have a decimal comma, and so may all numbers "
                         "with commas in the table",
                     "write numbers with decimal points, and without separators of thousands");
@@ -531,13 +531,13 @@ class CsvReading {
   void put_in_known_order(TableFeatures& features) {
     const std::vector<std::string>& known = options_.known_columns;
     if (features.names == known) return;
-    std::map<std::string, size_t> places;
-    for (size_t k = 0; k < features.names.size(); ++k) places.emplace(features.names[k], k);
-    const auto is_here = [&](const std::string& name) { return places.contains(name); };
-    if (known.size() != places.size() || !std::ranges::all_of(known, is_here)) return;
+    std::map<std::string, size_t> indices;
+    for (size_t k = 0; k < features.names.size(); ++k) indices.emplace(features.names[k], k);
+    const auto is_here = [&](const std::string& name) { return indices.contains(name); };
+    if (known.size() != indices.size() || !std::ranges::all_of(known, is_here)) return;
     std::vector<std::vector<float>> ordered;
     for (const std::string& name : known) {
-      ordered.push_back(std::move(features.values[places.at(name)]));
+      ordered.push_back(std::move(features.values[indices.at(name)]));
     }
     features.values = std::move(ordered);
     features.names = known;

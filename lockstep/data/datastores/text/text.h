@@ -125,7 +125,7 @@ struct TokenWindowOptions {
 // ends. The classes of the targets are the vocabulary's tokens. Observations are called "token 0",
 // "token 256" after their first one. Throws InvalidArgument for options below 1, and DataError for
 // a text with fewer than two tokens. Reading throws DataError for a token outside the vocabulary,
-// with its place. Thread-safe.
+// with its position. Thread-safe.
 DatastorePtr token_windows(const TokensPtr& tokens, const Vocabulary& vocabulary,
                            const TokenWindowOptions& options = {});
 

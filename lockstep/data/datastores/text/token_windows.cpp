@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// The tokens of all windows, `shift` places later.
+// The tokens of all windows, `shift` tokens later.
 class TokenWindows final : public Datastore {
  public:
   TokenWindows(TokensPtr tokens, int64_t vocabulary_size, std::vector<std::string> columns,

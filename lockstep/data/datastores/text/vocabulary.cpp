@@ -57,8 +57,8 @@ void for_each_token(std::string_view text, TextUnits units, Function function) {
 }
 
 // "notes.txt line 3, column 7"; columns count characters.
-std::string place_in(std::string_view text, size_t byte, const std::string& where,
-                     int64_t first_line) {
+std::string position_in(std::string_view text, size_t byte, const std::string& where,
+                        int64_t first_line) {
   const std::string_view before = text.substr(0, byte);
   const auto lines = std::count(before.begin(), before.end(), '\n');
   const size_t begin = lines == 0 ? 0 : before.rfind('\n') + 1;
@@ -86,7 +86,7 @@ void check_text(std::string_view text, TextUnits units, const std::string& where
     (valid(middle) ? low : high) = middle;
   }
   throw DataError(
-      "[vocabulary] " + place_in(text, low, where, first_line) + ": the text is not UTF-8",
+      "[vocabulary] " + position_in(text, low, where, first_line) + ": the text is not UTF-8",
       "save it as UTF-8, or use bytes");
 }
 
@@ -215,12 +215,12 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text, const std::string
                                          printable(token) + ", but the vocabulary has " +
                                          counted(size(), "token") + ", counted from 0"
                                    : shown_token(token) + " is not a number of a token";
-      throw DataError("[vocabulary] " + place_in(text, at, where, first_line) + ": " + what,
+      throw DataError("[vocabulary] " + position_in(text, at, where, first_line) + ": " + what,
                       "numbers of tokens are 0 to " + std::to_string(size() - 1) +
                           ", without leading zeros and with white space between them");
     }
     if (found == numbers_.end() && !unknown_) {
-      throw DataError("[vocabulary] " + place_in(text, at, where, first_line) + ": " +
+      throw DataError("[vocabulary] " + position_in(text, at, where, first_line) + ": " +
                           shown_token(token) + " is not among the " + counted(size(), "token") +
                           " of the vocabulary",
                       kTokenHint);

@@ -1,6 +1,6 @@
 // A back end's functions that are not kernels of ops: what plans and trainers call themselves.
 //
-// FUNCTION(name, result, parameters, types, need, place) as in kernel_list.h. The parameters are
+// FUNCTION(name, result, parameters, types, need, backends) as in kernel_list.h. The parameters are
 // described in kernels/solvers/, kernels/shapes/ and kernels/images/. For all functions: a count of
 // 0 does nothing. On a GPU the arrays are in the device's memory and the work is added to `stream`;
 // the CPU ignores `stream`.

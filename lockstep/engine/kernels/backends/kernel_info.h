@@ -21,13 +21,13 @@ enum class KernelId : size_t { LOCKSTEP_KERNELS(LOCKSTEP_KERNEL_ID, LOCKSTEP_KER
 struct KernelInfo {
   enum class Types : uint8_t { wide, narrow };
   enum class Need : uint8_t { required, optional };
-  enum class Place : uint8_t { both, cpu_only, gpu_only };
+  enum class Backends : uint8_t { both, cpu_only, gpu_only };
 
   std::string_view name;
   bool op = false;  // an op's kernel, as opposed to a function
   Types types = Types::wide;
   Need need = Need::required;
-  Place place = Place::both;
+  Backends backends = Backends::both;
 
   // GPUs may round its factors to TF32 (choice.h).
   constexpr bool multiplies() const {
@@ -36,17 +36,17 @@ struct KernelInfo {
   }
   constexpr bool narrow() const { return types == Types::narrow; }
   constexpr bool optional() const { return need == Need::optional; }
-  constexpr bool on_cpu() const { return place != Place::gpu_only; }
-  constexpr bool on_gpu() const { return place != Place::cpu_only; }
+  constexpr bool on_cpu() const { return backends != Backends::gpu_only; }
+  constexpr bool on_gpu() const { return backends != Backends::cpu_only; }
 };
 
 // All kernels, in the order of the list.
-#define LOCKSTEP_OP_INFO(name, Problem, types, need, place)                 \
+#define LOCKSTEP_OP_INFO(name, Problem, types, need, backends)              \
   KernelInfo{#name, true, KernelInfo::Types::types, KernelInfo::Need::need, \
-             KernelInfo::Place::place},
-#define LOCKSTEP_FUNCTION_INFO(name, result, parameters, types, need, place) \
-  KernelInfo{#name, false, KernelInfo::Types::types, KernelInfo::Need::need, \
-             KernelInfo::Place::place},
+             KernelInfo::Backends::backends},
+#define LOCKSTEP_FUNCTION_INFO(name, result, parameters, types, need, backends) \
+  KernelInfo{#name, false, KernelInfo::Types::types, KernelInfo::Need::need,    \
+             KernelInfo::Backends::backends},
 inline constexpr std::array kKernels{LOCKSTEP_KERNELS(LOCKSTEP_OP_INFO, LOCKSTEP_FUNCTION_INFO)};
 #undef LOCKSTEP_OP_INFO
 #undef LOCKSTEP_FUNCTION_INFO

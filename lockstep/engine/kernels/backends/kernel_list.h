@@ -7,15 +7,15 @@
 // LOCKSTEP_KERNELS(OP, FUNCTION) applies one of two macros to each line of this list and of that in
 // functions.h:
 //
-//   OP(name, Problem, types, need, place)                     Kernel name(const Problem&)
-//   FUNCTION(name, result, parameters, types, need, place)    any other type of function
+//   OP(name, Problem, types, need, backends)                     Kernel name(const Problem&)
+//   FUNCTION(name, result, parameters, types, need, backends)    any other type of function
 //
-//   name    the entry of Table, and the function in namespaces kernels::cpu and kernels::cuda
-//   types   narrow: computes with bf16 and f16 too, where the back end does. wide: never
-//   need    required: callers depend on it. optional: the entry may be null, and callers then do
-//           without it
-//   place   both: each back end defines the function. cpu_only: GPUs refuse the call.
-//           gpu_only: null on the CPU, so it must be optional
+//   name      the entry of Table, and the function in namespaces kernels::cpu and kernels::cuda
+//   types     narrow: computes with bf16 and f16 too, where the back end does. wide: never
+//   need      required: callers depend on it. optional: the entry may be null, and callers then do
+//             without it
+//   backends  both: each back end defines the function. cpu_only: GPUs refuse the call.
+//             gpu_only: null on the CPU, so it must be optional
 //
 // Problems are described in kernels/<family>/<name>.h.
 #pragma once

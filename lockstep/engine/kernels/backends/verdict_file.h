@@ -22,7 +22,7 @@ struct VerdictKey {
 };
 
 // The folder, which need not exist: "devices" among the user's state (base/os/user_folder.h).
-// Throws InvalidArgument if no variable names a place.
+// Throws InvalidArgument if no variable names a folder.
 std::string verdict_folder();
 // The file's path: the GPU's name and the digest of the key.
 std::string verdict_path(const std::string& folder, const VerdictKey& key);

@@ -146,9 +146,9 @@ void reorder_values(const dnnl::memory::desc& from, const void* source,
   SingleThread one;
   translated("change of layout", [&] {
     dnnl::stream stream(engine());
-    for (const auto& [part, place] : sound_reorders(from, to)) {
+    for (const auto& [part, target] : sound_reorders(from, to)) {
       dnnl::memory a(part, engine(), const_cast<void*>(source));
-      dnnl::memory b(place, engine(), destination);
+      dnnl::memory b(target, engine(), destination);
       dnnl::reorder(a, b).execute(stream, a, b);
       stream.wait();
     }

@@ -30,12 +30,12 @@ HWY_INLINE hn::Vec<D> load(D d, const BFloat16* from) {
 #if HWY_TARGET <= HWY_AVX3
   // One shuffle replaces a conversion and a shift.
   if constexpr (sizeof(hn::Vec<D>) == 64) {
-    const __m512i places = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7,
-                                            0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
+    const __m512i indices = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0,
+                                             7, 0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
     const __m512i half =
         _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
     return hn::Vec<D>{
-        _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, places, half))};
+        _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, indices, half))};
   }
 #endif
   const hn::Rebind<uint16_t, D> half;

@@ -82,11 +82,11 @@ template <int K>
 using Totals = SumsOf<K, double>;
 
 // Where a thread of a partition works: its first column, and rows [row, end) in steps of `lanes`.
-struct ColumnPlace {
+struct ThreadRows {
   int lane, lanes;
   int64_t chunk, column, row, end;
 
-  __device__ ColumnPlace(const ColumnCut& cut) {
+  __device__ ThreadRows(const ColumnCut& cut) {
     const Division where = divide(blockIdx.x, cut.tiles);
     lane = static_cast<int>(threadIdx.x) / cut.width;
     lanes = static_cast<int>(blockDim.x) / cut.width;
@@ -101,7 +101,7 @@ struct ColumnPlace {
 // Calls use(loaded row, row) for a thread's rows in order. 64 bytes are on their way before the
 // first are used; more would take registers from other blocks.
 template <class Load, class Use>
-__device__ void for_rows(const ColumnPlace& at, const Load& load, const Use& use) {
+__device__ void for_rows(const ThreadRows& at, const Load& load, const Use& use) {
   int64_t row = at.row;
   using Loaded = decltype(load(row));
   constexpr int ahead = sizeof(Loaded) >= 32 ? 2 : 4;
@@ -141,7 +141,7 @@ __device__ void add_lanes(SumsOf<K, Float> (&sums)[P], int width) {
 // adds its summands. partials: chunks x columns.
 template <int P, int K, class Term>
 __global__ void column_partials(ColumnCut cut, Term term, Sums<K>* partials) {
-  const ColumnPlace at(cut);
+  const ThreadRows at(cut);
   Sums<K> sums[P];
   if (at.column < cut.columns) {
     const auto columns = term.columns(at.column);
@@ -180,7 +180,7 @@ __global__ void column_totals(ColumnCut cut, const Sums<K>* partials, Finish fin
 // row) as above, then body.store(columns, loaded, c, row).
 template <class Body>
 __global__ void each_of_columns(ColumnCut cut, Body body) {
-  const ColumnPlace at(cut);
+  const ThreadRows at(cut);
   if (at.column >= cut.columns) return;
   const auto columns = body.columns(at.column);
   for_rows(

@@ -85,7 +85,7 @@ inline void check(const ExpressionProblem& p) {
       }
       if (fits) continue;
       refuse("input " + std::to_string(i) + " of " + p.src[i].to_string() +
-             " has no elements for all places of " + p.dst_spec().to_string());
+             " has no elements for all positions of " + p.dst_spec().to_string());
     }
     if (!fits || !(row_major || (p.src[i] == p.src[0] && shape == p.dst))) {
       refuse("input " + std::to_string(i) + " of " + p.src[i].to_string() +

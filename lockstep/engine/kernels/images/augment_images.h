@@ -36,12 +36,13 @@ struct AugmentImages {
 
 // The upper left of the four pixels around a position, and the offsets from it down and right, in
 // units of 2^-8.
-struct ImagePlace {
+struct ImagePosition {
   int64_t row = 0, column = 0, down = 0, right = 0;
 };
 
-LOCKSTEP_HOST_DEVICE inline ImagePlace place_in_source(const ImageMap& m, const ImageLayout& image,
-                                                       int64_t y, int64_t x) {
+LOCKSTEP_HOST_DEVICE inline ImagePosition position_in_source(const ImageMap& m,
+                                                             const ImageLayout& image, int64_t y,
+                                                             int64_t x) {
   // Twice the distance from the center is an integer, even when the center lies between pixels.
   // Halving is exact or rounds down on every device.
   const int64_t dx = 2 * (x - m.shift_x) - (image.width - 1);
@@ -57,14 +58,14 @@ LOCKSTEP_HOST_DEVICE inline ImagePlace place_in_source(const ImageMap& m, const 
 // Linear interpolation. Pixels outside the image count as `fill`. `plane` is the channel's first
 // element.
 LOCKSTEP_HOST_DEVICE inline uint8_t pixel_at(const uint8_t* plane, const ImageLayout& image,
-                                             const ImagePlace& place, uint8_t fill = 0) {
-  const int64_t row = place.row, column = place.column;
+                                             const ImagePosition& position, uint8_t fill = 0) {
+  const int64_t row = position.row, column = position.column;
   if (column < -1 || column >= image.width || row < -1 || row >= image.height) return fill;
   const bool in_left = column >= 0, in_right = column + 1 < image.width;
   const bool in_top = row >= 0, in_bottom = row + 1 < image.height;
   const uint8_t* const from = plane + (row * image.width + column) * image.pixel_step;
   const int64_t below = image.width * image.pixel_step;
-  const int64_t right = place.right, left = 256 - right, down = place.down, up = 256 - down;
+  const int64_t right = position.right, left = 256 - right, down = position.down, up = 256 - down;
   int64_t sum = 1 << 15;  // the weights add up to 2^16
   sum += left * up * (in_top && in_left ? from[0] : fill);
   sum += right * up * (in_top && in_right ? from[image.pixel_step] : fill);
@@ -74,9 +75,10 @@ LOCKSTEP_HOST_DEVICE inline uint8_t pixel_at(const uint8_t* plane, const ImageLa
 }
 
 // The nearest pixel, of two equally near ones the later: for values that cannot be mixed.
-inline uint8_t nearest_at(const uint8_t* plane, const ImageLayout& image, const ImagePlace& place,
-                          uint8_t fill) {
-  const int64_t row = place.row + (place.down >> 7), column = place.column + (place.right >> 7);
+inline uint8_t nearest_at(const uint8_t* plane, const ImageLayout& image,
+                          const ImagePosition& position, uint8_t fill) {
+  const int64_t row = position.row + (position.down >> 7),
+                column = position.column + (position.right >> 7);
   if (column < 0 || column >= image.width || row < 0 || row >= image.height) return fill;
   return plane[(row * image.width + column) * image.pixel_step];
 }

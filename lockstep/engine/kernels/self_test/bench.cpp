@@ -30,11 +30,11 @@ std::string at_byte(size_t at, size_t bytes) {
 }  // namespace
 
 // Offsets of the step and the arrays in the memory of a side.
-struct Bench::Places {
+struct Bench::Offsets {
   std::vector<size_t> arrays;
   size_t bytes = padded(sizeof(RandomContext));
 
-  explicit Places(const Work& work) {
+  explicit Offsets(const Work& work) {
     for (const Array& a : work.arrays) {
       arrays.push_back(bytes);
       bytes += padded(a.bytes) + kGuard;
@@ -42,7 +42,7 @@ struct Bench::Places {
   }
   std::vector<void*> in(std::byte* data) const {
     std::vector<void*> addresses;
-    for (const size_t place : arrays) addresses.push_back(data + place);
+    for (const size_t offset : arrays) addresses.push_back(data + offset);
     return addresses;
   }
 };
@@ -76,15 +76,15 @@ void Bench::make_room(Side& side, size_t bytes) {
   side.bytes = bytes;
 }
 
-void Bench::upload(const Side& side, const Work& work, const Places& places, bool second,
+void Bench::upload(const Side& side, const Work& work, const Offsets& offsets, bool second,
                    std::byte filling) {
-  HostBytes image(places.bytes, filling);
+  HostBytes image(offsets.bytes, filling);
   const RandomContext step = second ? kSecondStep : kFirstStep;
   std::memcpy(image.data(), &step, sizeof step);
   for (size_t i = 0; i < work.arrays.size(); ++i) {
     const Array& a = work.arrays[i];
-    const HostBytes from = a.make ? a.make(places.in(side.data)) : second ? a.second : a.first;
-    if (!from.empty()) std::memcpy(image.data() + places.arrays[i], from.data(), a.bytes);
+    const HostBytes from = a.make ? a.make(offsets.in(side.data)) : second ? a.second : a.first;
+    if (!from.empty()) std::memcpy(image.data() + offsets.arrays[i], from.data(), a.bytes);
   }
   memory_.copy_from_host(side.data, image.data(), image.size(), side.stream);
 }
@@ -98,25 +98,25 @@ HostBytes Bench::download(const Side& side, size_t bytes) {
 
 std::string Bench::check(const Work& work, std::vector<HostBytes>* kept) {
   memory_.activate();
-  const Places places(work);
+  const Offsets offsets(work);
   std::function<void()> add[2];
   for (int k = 0; k < 2; ++k) {
     Side& side = sides_[k];
-    make_room(side, places.bytes);
-    upload(side, work, places, false, kFillings[k]);
-    add[k] = work.bind(places.in(side.data), side.stream,
+    make_room(side, offsets.bytes);
+    upload(side, work, offsets, false, kFillings[k]);
+    add[k] = work.bind(offsets.in(side.data), side.stream,
                        reinterpret_cast<const RandomContext*>(side.data));
   }
   add[0]();
   add[1]();
-  const HostBytes results[2] = {download(sides_[0], places.bytes),
-                                download(sides_[1], places.bytes)};
+  const HostBytes results[2] = {download(sides_[0], offsets.bytes),
+                                download(sides_[1], offsets.bytes)};
   // Whether an image has the results of another one; else what differs.
   const auto differs = [&](const HostBytes& a, const HostBytes& b) -> std::string {
     for (size_t i = 0; i < work.arrays.size(); ++i) {
       const Array& array = work.arrays[i];
       if (!compared(array)) continue;
-      const size_t from = places.arrays[i];
+      const size_t from = offsets.arrays[i];
       const size_t at = first_difference(&a[from], &b[from], array.bytes);
       if (at < array.bytes) return array.name + " at " + at_byte(at, array.bytes);
     }
@@ -124,7 +124,7 @@ std::string Bench::check(const Work& work, std::vector<HostBytes>* kept) {
   };
   for (size_t i = 0; i < work.arrays.size(); ++i) {
     const Array& a = work.arrays[i];
-    const size_t from = places.arrays[i];
+    const size_t from = offsets.arrays[i];
     for (int k = 0; k < 2; ++k) {
       for (size_t at = from + a.bytes; at < from + padded(a.bytes) + kGuard; ++at) {
         if (results[k][at] != kFillings[k]) {
@@ -146,7 +146,7 @@ std::string Bench::check(const Work& work, std::vector<HostBytes>* kept) {
   for (size_t i = 0; i < work.arrays.size(); ++i) {
     const Array& a = work.arrays[i];
     if (!a.judge) continue;
-    std::string wrong = a.judge(&results[0][places.arrays[i]]);
+    std::string wrong = a.judge(&results[0][offsets.arrays[i]]);
     if (!wrong.empty()) return a.name + ": " + wrong;
   }
   if (const std::string what = differs(results[0], results[1]); !what.empty()) {
@@ -155,7 +155,7 @@ std::string Bench::check(const Work& work, std::vector<HostBytes>* kept) {
   if (kept) {
     kept->clear();
     for (size_t i = 0; i < work.arrays.size(); ++i) {
-      const auto* const from = &results[0][places.arrays[i]];
+      const auto* const from = &results[0][offsets.arrays[i]];
       kept->emplace_back(from, from + work.arrays[i].bytes);
     }
   }
@@ -163,19 +163,19 @@ std::string Bench::check(const Work& work, std::vector<HostBytes>* kept) {
   Recording recording(memory_, sides_[0].stream);
   // The first run adds the work directly, the second one records it and runs the recording.
   for (int k = 0; k < 2; ++k) {
-    upload(sides_[0], work, places, false, kFillings[k]);
+    upload(sides_[0], work, offsets, false, kFillings[k]);
     recording.run(add[0]);
-    const std::string what = differs(results[0], download(sides_[0], places.bytes));
+    const std::string what = differs(results[0], download(sides_[0], offsets.bytes));
     if (!what.empty()) {
       return (k == 0 ? "two runs on one stream differ: " : "a recording differs: ") + what;
     }
   }
   // Other values, compared with the work itself on the other stream.
-  for (int k = 0; k < 2; ++k) upload(sides_[k], work, places, true, kFillings[k]);
+  for (int k = 0; k < 2; ++k) upload(sides_[k], work, offsets, true, kFillings[k]);
   recording.run(add[0]);
   add[1]();
-  const HostBytes repeated = download(sides_[0], places.bytes);
-  const std::string what = differs(repeated, download(sides_[1], places.bytes));
+  const HostBytes repeated = download(sides_[0], offsets.bytes);
+  const std::string what = differs(repeated, download(sides_[1], offsets.bytes));
   return what.empty() ? "" : "a recording that is repeated with other values differs: " + what;
 }
 

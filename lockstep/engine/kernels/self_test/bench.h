@@ -79,10 +79,10 @@ class Bench {
     std::byte* data = nullptr;
     size_t bytes = 0;
   };
-  struct Places;
+  struct Offsets;
 
   void make_room(Side& side, size_t bytes);
-  void upload(const Side& side, const Work& work, const Places& places, bool second,
+  void upload(const Side& side, const Work& work, const Offsets& offsets, bool second,
               std::byte filling);
   HostBytes download(const Side& side, size_t bytes);
 

@@ -207,7 +207,7 @@ void add_update_of_all(std::vector<TestCase>& to, const std::string& kernel, con
   std::vector<Update> first(std::size(sizes), update), second = first;
   first[2].rate = 0.005f;
   second[1].rate = 0.5f;
-  const size_t places = std::size(sizes) * each;  // of the descriptions after the arrays
+  const size_t array_count = std::size(sizes) * each;  // and the index of the first description
   const auto block_count = static_cast<int64_t>(blocks.size());
   add_function(
       to, kernel, "parameters of 1 to 2048 numbers",
@@ -227,9 +227,9 @@ void add_update_of_all(std::vector<TestCase>& to, const std::string& kernel, con
         return arrays;
       },
       [=](const Table& table, const std::vector<void*>& at, void* stream) {
-        (table.*entry)({static_cast<const ParameterArrays*>(at[places]),
-                        static_cast<const Update*>(at[places + 1]),
-                        static_cast<const UpdateBlock*>(at[places + 2]), block_count},
+        (table.*entry)({static_cast<const ParameterArrays*>(at[array_count]),
+                        static_cast<const Update*>(at[array_count + 1]),
+                        static_cast<const UpdateBlock*>(at[array_count + 2]), block_count},
                        stream);
       },
       [=](const Table&, const std::vector<void*>& at, void*) {
@@ -406,7 +406,7 @@ void add_copies_of_chunks(std::vector<TestCase>& to) {
 void add_digests(std::vector<TestCase>& to) {
   static constexpr size_t counts[] = {2, 30, 60, 62, 128, 256, 258, 1024, 4098, 50001};
   for (size_t kept = 0; kept < 3; ++kept) {
-    const size_t each = 1 + kept, places = std::size(counts) * each;
+    const size_t each = 1 + kept, array_count = std::size(counts) * each;
     const auto arrays_at = [=](const std::vector<void*>& at) {
       std::vector<ParameterArrays> all;
       for (size_t p = 0; p < std::size(counts); ++p) {
@@ -433,7 +433,7 @@ void add_digests(std::vector<TestCase>& to) {
         to, "parameter_digests", fmt::format("parameters with {} arrays of the solver", kept),
         [=] {
           std::vector<Array> arrays;
-          for (size_t i = 0; i < places; ++i) {
+          for (size_t i = 0; i < array_count; ++i) {
             const size_t n = counts[i / each];
             arrays.push_back(
                 operand("array " + std::to_string(i), floats(n, 2 * i + 1), floats(n, 2 * i + 2)));
@@ -451,10 +451,11 @@ void add_digests(std::vector<TestCase>& to) {
         },
         [=](const Table& t, const std::vector<void*>& at, void* stream) {
           t.parameter_digests(
-              {static_cast<const ParameterArrays*>(at[places]),
-               static_cast<const DigestedParameter*>(at[places + 1]), std::size(counts),
-               static_cast<const UpdateBlock*>(at[places + 2]), block_count,
-               static_cast<uint64_t*>(at[places + 3]), static_cast<std::byte*>(at[places + 4])},
+              {static_cast<const ParameterArrays*>(at[array_count]),
+               static_cast<const DigestedParameter*>(at[array_count + 1]), std::size(counts),
+               static_cast<const UpdateBlock*>(at[array_count + 2]), block_count,
+               static_cast<uint64_t*>(at[array_count + 3]),
+               static_cast<std::byte*>(at[array_count + 4])},
               stream);
         });
   }

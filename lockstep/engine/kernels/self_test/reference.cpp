@@ -144,13 +144,13 @@ std::string check_pass(Bench& bench, const Pass& pass, const KernelPair& pair, c
     work.arrays.push_back(std::move(a));
     ++reads;
   }
-  size_t place_of_workspace = SIZE_MAX;
+  size_t workspace_index = SIZE_MAX;
   for (const Operand& o : pass.writes) {
     Array a{.name = name_of(o), .role = Array::Role::result, .bytes = o.spec.bytes()};
     const auto found = known.find({o.kind, o.index});
     if (o.kind == Kind::workspace) {
       a.role = Array::Role::scratch;
-      place_of_workspace = work.arrays.size();
+      workspace_index = work.arrays.size();
     } else if (found != known.end()) {
       a.judge = [spec = o.spec, expected = found->second, &pair](const std::byte* result) {
         const HostBytes plain = from_memory(result, spec);
@@ -180,7 +180,7 @@ std::string check_pass(Bench& bench, const Pass& pass, const KernelPair& pair, c
   };
   std::vector<HostBytes> kept;
   std::string wrong = bench.check(work, &kept);
-  if (wrong.empty() && place_of_workspace != SIZE_MAX) workspace = kept[place_of_workspace];
+  if (wrong.empty() && workspace_index != SIZE_MAX) workspace = kept[workspace_index];
   return wrong;
 }
 

@@ -49,7 +49,7 @@ struct Bounds {
   double scale = 0;
 };
 
-// What is wrong with a result; "" if nothing is. NaNs and infinities must be in the same places.
+// What is wrong with a result; "" if nothing is. NaNs and infinities must be at the same indices.
 std::string outside(std::span<const float> result, std::span<const float> expected,
                     const Bounds& bounds);
 

@@ -111,7 +111,7 @@ bool run_self_test(const Table& table, DeviceMemory& memory, const SelfTestOptio
 Verdict verdict_of(const std::vector<SelfTestCase>& cases,
                    const std::vector<SelfTestResult>& results) {
   Verdict verdict;
-  std::map<std::pair<std::string, std::string>, size_t> places;
+  std::map<std::pair<std::string, std::string>, size_t> indices;
   std::vector<const SelfTestResult*> of(cases.size(), nullptr);
   std::vector<int> computed;          // cases of each kernel that it has not refused
   std::vector<std::string> refusals;  // the first of each kernel
@@ -119,21 +119,21 @@ Verdict verdict_of(const std::vector<SelfTestCase>& cases,
     if (r.number < of.size()) of[r.number] = &r;
   }
   for (size_t i = 0; i < cases.size(); ++i) {
-    const auto [place, added] =
-        places.try_emplace({cases[i].kernel, cases[i].type}, verdict.kernels.size());
+    const auto [index, added] =
+        indices.try_emplace({cases[i].kernel, cases[i].type}, verdict.kernels.size());
     if (added) {
       verdict.kernels.push_back({.kernel = cases[i].kernel, .type = cases[i].type});
       computed.push_back(0);
       refusals.emplace_back();
     }
-    KernelVerdict& k = verdict.kernels[place->second];
+    KernelVerdict& k = verdict.kernels[index->second];
     if (!of[i] && cases[i].large) continue;
     const TestState state = of[i] ? of[i]->state : TestState::not_tested;
     if (of[i]) ++k.cases;
     if (state == TestState::passed) {
-      std::string& refusal = refusals[place->second];
+      std::string& refusal = refusals[index->second];
       if (of[i]->seen.empty()) {
-        ++computed[place->second];
+        ++computed[index->second];
       } else if (refusal.empty()) {
         refusal = of[i]->seen;
       }

@@ -56,7 +56,7 @@ inline IndexedAxis indexed_axis(std::string_view op, const Shape& x, const Tenso
   return result;
 }
 
-// Of the places that are added to. Throws InvalidArgument if the operands do not fit.
+// Of the elements that are added to. Throws InvalidArgument if the operands do not fit.
 inline IndexedAxis scattered_axis(const ScatterAddProblem& p) {
   IndexedAxis axis = indexed_axis("scatter_add", p.dst, p.indices, p.axis, p.per_element);
   if (p.updates.dtype != DType::f32 || !(p.updates.shape == axis.taken)) {

@@ -19,7 +19,7 @@ struct StridedAxis {
 
 struct StridedLoops {
   int64_t count = 1;         // elements that are copied
-  int64_t from = 0, to = 0;  // places of the first one
+  int64_t from = 0, to = 0;  // indices of the first one
   bool clears = false;       // zeros come first, because some element of dst is not copied to
   bool rows_apart = false;   // as Kernel::rows_apart
   bool copies = false;       // as Pass::copies
@@ -28,7 +28,7 @@ struct StridedLoops {
   std::vector<StridedAxis> axes;
 };
 
-// Throws InvalidArgument if a place lies outside its tensor, Unsupported for other types.
+// Throws InvalidArgument if an index lies outside its tensor, Unsupported for other types.
 inline StridedLoops strided_loops(const StridedCopyProblem& p) {
   const DType type = p.src.dtype;
   if (is_narrow(type)) {
@@ -53,7 +53,7 @@ inline StridedLoops strided_loops(const StridedCopyProblem& p) {
     if (size > 1) all.push_back({size, p.scatter ? plain : stride, p.scatter ? stride : plain});
   }
   if (first < 0 || last >= strided.elements()) {
-    throw InvalidArgument("[strided_copy] places " + std::to_string(first) + " to " +
+    throw InvalidArgument("[strided_copy] elements " + std::to_string(first) + " to " +
                           std::to_string(last) + " are not all among the " +
                           std::to_string(strided.elements()) + " elements of " +
                           strided.to_string());

@@ -27,7 +27,7 @@ struct WindowBox {
     }
   }
 
-  // The place, in a plane of `size` elements, of the largest element of the window at a position of
+  // The index, in a plane of `size` elements, of the largest element of the window at a position of
   // the result's plane: the first of equal ones. -1: the window has padding alone.
   LOCKSTEP_HOST_DEVICE int64_t largest(const float* plane, int64_t position) const {
     int64_t at[kMostAxes];
@@ -42,8 +42,8 @@ struct WindowBox {
         if (at[1] + y < 0 || at[1] + y >= size[1]) continue;
         for (int64_t x = 0; x < kernel[2]; ++x) {
           if (at[2] + x < 0 || at[2] + x >= size[2]) continue;
-          const int64_t place = ((at[0] + z) * size[1] + at[1] + y) * size[2] + at[2] + x;
-          if (best < 0 || plane[place] > plane[best]) best = place;
+          const int64_t index = ((at[0] + z) * size[1] + at[1] + y) * size[2] + at[2] + x;
+          if (best < 0 || plane[index] > plane[best]) best = index;
         }
       }
     }

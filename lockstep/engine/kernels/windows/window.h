@@ -86,8 +86,8 @@ constexpr int64_t window_positions(const Window& w, int axis, int64_t size) {
 // `size` elements. No result depends on the weights of that element.
 constexpr bool meets_only_padding(const Window& w, int axis, int64_t size, int64_t positions) {
   const auto a = static_cast<size_t>(axis);
-  for (int64_t place = 0; place < w.kernel[a]; ++place) {
-    const int64_t at_first = place * w.dilation[a] - w.pad_begin[a];
+  for (int64_t element = 0; element < w.kernel[a]; ++element) {
+    const int64_t at_first = element * w.dilation[a] - w.pad_begin[a];
     // The first position at which the element does not lie before the axis.
     const int64_t first = at_first < 0 ? (w.stride[a] - 1 - at_first) / w.stride[a] : 0;
     if (first >= positions || at_first + first * w.stride[a] >= size) return true;

@@ -73,7 +73,7 @@ size_t width_of(std::string_view text) {
   }));
 }
 
-// The line with the place, and marks below.
+// The line with the position, and marks below.
 std::string marked_line(std::string_view line, TextRange at) {
   constexpr size_t before = 40, shown = 80;
   size_t first = at.begin > before ? at.begin - before : 0;

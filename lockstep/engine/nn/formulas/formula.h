@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// A place in a text, in bytes: from begin to before end.
+// A range in a text, in bytes: from begin to before end.
 struct TextRange {
   size_t begin = 0, end = 0;
 };
@@ -50,7 +50,7 @@ bool same_formula(const FormulaNode& a, const FormulaNode& b);
 std::string formula_text(const FormulaNode& node);
 
 // Throws InvalidArgument "WHERE, column N: PROBLEM" with the line of the text and a mark below the
-// place. Long lines are cut around the place.
+// range. Long lines are cut around the range.
 [[noreturn]] void refuse_formula(const Formula& formula, TextRange at, const std::string& problem,
                                  const std::string& hint = {});
 

@@ -230,7 +230,7 @@ class FormulaEvaluation {
     return placed(node, [&] { return function.apply(call); });
   }
 
-  // Errors of ops get the place.
+  // Errors of ops get the position.
   template <class Apply>
   auto placed(const FormulaNode& node, const Apply& apply) const -> decltype(apply()) {
     try {

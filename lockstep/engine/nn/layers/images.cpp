@@ -34,10 +34,10 @@ Value by_matrices(Value x, const Value& rows, const Value& columns) {
 // at least 0 and at most at the last one.
 Value interpolation(const Value& like, int64_t from, int64_t scale) {
   if (scale == 1) return {};
-  const Value place =
+  const Value position =
       ops::clip((column(like, from * scale) + 0.5) / static_cast<double>(scale) - 0.5, 0,
                 static_cast<double>(from - 1));
-  return ops::maximum(1 - ops::abs(place - row(like, from)), 0);
+  return ops::maximum(1 - ops::abs(position - row(like, from)), 0);
 }
 
 struct Upsampling2d : Upsampling2dOptions {

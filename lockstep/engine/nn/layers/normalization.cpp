@@ -96,7 +96,7 @@ struct ChannelNormalization : ChannelNormalizationOptions {
     const auto [scale, shift] = scale_and_shift(layer, *this, x.shape());
     const Shape shape = x.shape();
     if (shape.rank() == 2) return ops::group_normalization(x, scale, shift, 1, epsilon);
-    // Channels last, so that each place is an observation of the op.
+    // Channels last, so that each position is an observation of the op.
     std::vector<int> last{0}, back{0, shape.rank() - 1};
     std::vector<int64_t> dims{shape[0]};
     for (int axis = 2; axis < shape.rank(); ++axis) {

@@ -114,13 +114,13 @@ Value chosen_steps(const Value& x, const Value& at) {
         fmt::format("[steps] cannot choose steps of {}: more than 2^24 in all", shape.to_string()));
   }
   const Value row = expand_dims(arange(at, 0, static_cast<double>(n)), 1);
-  const Value place = reshaped(astype(row * static_cast<double>(steps) + at, DType::i32),
+  const Value index = reshaped(astype(row * static_cast<double>(steps) + at, DType::i32),
                                Shape{at.shape().elements()});
   std::vector<int64_t> together = shape.dims(), apart = together;
   together.erase(together.begin());
   together[0] = n * steps;
   apart[1] = at.shape()[1];
-  return reshaped(take(reshaped(x, Shape(together)), place, 0), Shape(apart));
+  return reshaped(take(reshaped(x, Shape(together)), index, 0), Shape(apart));
 }
 
 template <Operand T>
@@ -140,14 +140,15 @@ StepStatistics statistics_of_steps(const Value& x, const Value& lengths) {
   check_lengths("batch_normalization", lengths, x.shape());
   check_not_empty("batch_normalization", x.shape());
   const Shape shape = x.shape();
-  const int64_t channels = shape[2], places = shape.elements() / (shape[0] * shape[1] * channels);
+  const int64_t channels = shape[2],
+                positions = shape.elements() / (shape[0] * shape[1] * channels);
   std::vector<int> of_row{1};
   std::vector<int64_t> across(static_cast<size_t>(shape.rank()), 1);
   across[2] = channels;
   for (int axis = 3; axis < shape.rank(); ++axis) of_row.push_back(axis);
   const Value mask = step_mask(lengths, shape[1]), valid = over_steps(mask, shape);
   StepStatistics s;
-  s.count = reshaped(sum(sum(mask, {1}), {0}) * static_cast<double>(places), Shape{1});
+  s.count = reshaped(sum(sum(mask, {1}), {0}) * static_cast<double>(positions), Shape{1});
   // Row by row, so that the number of steps moves no value to another block of a sum.
   const Value least = maximum(s.count, 1);
   const auto mean_of = [&](const Value& of) { return sum(sum(of, of_row), {0}) / least; };

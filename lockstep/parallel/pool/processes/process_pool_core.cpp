@@ -29,11 +29,11 @@ constexpr uint64_t kMostMessages = uint64_t{256} << 10;
 
 ProcessSlots::ProcessSlots(const ProcessPoolOptions& options)
     : options_(options),
-      bell_memory_(memory_.map(bell_place_ = memory_.reserve(sizeof(Bell)))),
+      bell_memory_(memory_.map(bell_range_ = memory_.reserve(sizeof(Bell)))),
       bell_(*std::launder(reinterpret_cast<Bell*>(bell_memory_.get()))) {
   try {
     resize(options.workers);
-    memory_.on_free([this](const SharedPlace& place) { hosts_.forget(place); });
+    memory_.on_free([this](const SharedRange& range) { hosts_.forget(range); });
     supervisor_.begin();
     hosts_.begin();
     report_thread_ = quiet_thread([this] { take_reports(); });
@@ -125,15 +125,15 @@ bool ProcessSlots::post(Slot& slot, const Bytes& message) {
 void ProcessSlots::open_slot(int index) {
   auto slot = std::make_unique<Slot>(memory_, index);
   if (hosts_.far(index)) {
-    slot->far = [this, place = slot->place] { hosts_.ring(place); };
-    hosts_.belongs_to(hosts_.host_of(index), slot->place);
+    slot->far = [this, range = slot->range] { hosts_.ring(range); };
+    hosts_.belongs_to(hosts_.host_of(index), slot->range);
   }
   for (const auto& [name, path] : files()) send_file(*slot, name);
   const bool spin = wanted_ * options_.threads < available_cores();
-  const SlotTicket ticket{slot->place, bell_place_, index, hosts_.local_rank_of(index), spin};
+  const SlotTicket ticket{slot->range, bell_range_, index, hosts_.local_rank_of(index), spin};
   supervisor_of(index).start(ticket);
   by_index_[index] = slot.get();
-  by_place_[slot->place.offset] = slot.get();
+  by_offset_[slot->range.offset] = slot.get();
   slots_.push_back(std::move(slot));
 }
 
@@ -300,8 +300,8 @@ SupervisorEvents ProcessSlots::reports() {
       .started =
           [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const WorkerEnd& why) {
             const MutexLock lock(mutex);
-            const auto found = by_place_.find(ticket.slot.offset);
-            if (found != by_place_.end()) {
+            const auto found = by_offset_.find(ticket.slot.offset);
+            if (found != by_offset_.end()) {
               Slot* const slot = found->second;
               slot->worker = worker;
               slot->pid = pid;

@@ -111,7 +111,7 @@ class ProcessSlots final : public PoolCore {
 
   const ProcessPoolOptions options_;
   SharedMemory memory_{"lockstep-pool"};
-  SharedPlace bell_place_;
+  SharedRange bell_range_;
   SharedRegion bell_memory_;
   Bell& bell_;  // wakes report_thread_
   int wanted_ LOCKSTEP_GUARDED_BY(mutex) = 0;
@@ -122,15 +122,15 @@ class ProcessSlots final : public PoolCore {
   std::string broken_ LOCKSTEP_GUARDED_BY(mutex);
   std::atomic<int64_t> strangers_{0};
   std::vector<std::unique_ptr<Slot>> slots_ LOCKSTEP_GUARDED_BY(mutex);
-  // The same, without those that are retiring, by the worker's index; and all by place.
+  // The same, without those that are retiring, by the worker's index; and all by offset.
   std::map<int, Slot*> by_index_ LOCKSTEP_GUARDED_BY(mutex);
-  std::map<size_t, Slot*> by_place_ LOCKSTEP_GUARDED_BY(mutex);
+  std::map<size_t, Slot*> by_offset_ LOCKSTEP_GUARDED_BY(mutex);
   std::map<uint32_t, Slot*> by_worker_ LOCKSTEP_GUARDED_BY(mutex);  // by the supervisors' numbers
-  // Places of slots on other hosts that have reports, or room for orders.
+  // Offsets of slots on other hosts that have reports, or room for orders.
   Mutex rung_mutex_;
   std::vector<size_t> rung_ LOCKSTEP_GUARDED_BY(rung_mutex_);
   LocalSupervisor supervisor_{memory_, own_options(), reports()};
-  RemoteHosts hosts_{memory_, bell_place_, options_, reports()};
+  RemoteHosts hosts_{memory_, bell_range_, options_, reports()};
   std::thread report_thread_;
 };
 

@@ -34,7 +34,7 @@ void ProcessSlots::take_reports() {
       }
       if (!slot->far || (!slot->held && !more)) continue;
       const MutexLock rung(rung_mutex_);
-      rung_.push_back(slot->place.offset);
+      rung_.push_back(slot->range.offset);
     }
     std::set<const Slot*> ended;
     for (const auto& slot : slots_) {
@@ -71,9 +71,9 @@ std::vector<WorkerSlot*> ProcessSlots::slots_to_drain() {
   for (const auto& slot : slots_) {
     if (!slot->far || slot->lost) all.push_back(slot.get());
   }
-  for (const size_t place : rung) {
-    const auto found = by_place_.find(place);
-    if (found != by_place_.end() && !found->second->lost) all.push_back(found->second);
+  for (const size_t offset : rung) {
+    const auto found = by_offset_.find(offset);
+    if (found != by_offset_.end() && !found->second->lost) all.push_back(found->second);
   }
   return all;
 }
@@ -217,9 +217,9 @@ void ProcessSlots::bury(Slot& slot) {
   }
   const auto present = by_index_.find(slot.index);
   if (present != by_index_.end() && present->second == &slot) by_index_.erase(present);
-  by_place_.erase(slot.place.offset);
+  by_offset_.erase(slot.range.offset);
   if (slot.worker != 0) by_worker_.erase(slot.worker);
-  memory_.free(slot.place);
+  memory_.free(slot.range);
   if (slot.retiring || ending) return;
   if (slot.ready) {
     restarts_.plan(slot.index);
@@ -276,7 +276,7 @@ void ProcessSlots::stop_slots() {
   }
   for (const auto& slot : slots_) drain_messages(*slot);
   by_index_.clear();
-  by_place_.clear();
+  by_offset_.clear();
   by_worker_.clear();
   slots_.clear();
 }

@@ -33,8 +33,8 @@ struct QueueMessage {
 struct WorkerSlot {
   WorkerSlot(SharedMemory& memory, int number)
       : index(number),
-        place(memory.reserve(slot_bytes())),
-        region(memory.map(place)),
+        range(memory.reserve(slot_bytes())),
+        region(memory.map(range)),
         head(head_of(region)),
         orders(orders_of(region)),
         reports(reports_of(region)) {}
@@ -60,7 +60,7 @@ struct WorkerSlot {
   bool begun(const SentTask& s) const { return s.order < head.next.load(); }
 
   const int index;
-  const SharedPlace place;
+  const SharedRange range;
   const SharedRegion region;
   SlotHeader& head;
   MessageWriter orders;

@@ -182,7 +182,7 @@ bool are_of_torch(const std::vector<NamedTensor>& values) {
 
 // Where a module of torchvision's ResNet comes, in the order of its computation; nothing for
 // others.
-std::optional<std::array<int, 3>> place_in_resnet(const std::string& module) {
+std::optional<std::array<int, 3>> position_in_resnet(const std::string& module) {
   static const std::map<std::string, int> in_block{
       {"conv1", 0}, {"bn1", 1}, {"conv2", 2},        {"bn2", 3},
       {"conv3", 4}, {"bn3", 5}, {"downsample.0", 6}, {"downsample.1", 7}};
@@ -208,19 +208,19 @@ std::vector<std::string> modules_of_resnet(const std::vector<NamedTensor>& value
   std::map<std::array<int, 3>, std::string> ordered;
   for (const NamedTensor& tensor : values) {
     const std::string module = torch_name(tensor.name).module;
-    const auto place = place_in_resnet(module);
-    if (!place) return {};
-    ordered.emplace(*place, module);
+    const auto position = position_in_resnet(module);
+    if (!position) return {};
+    ordered.emplace(*position, module);
   }
   std::vector<std::string> modules;
-  for (const auto& [place, module] : ordered) modules.push_back(module);
+  for (const auto& [position, module] : ordered) modules.push_back(module);
   return modules;
 }
 
 // The parts of a module's name, numbers as such, so that "features.10" follows "features.2"; the
 // classifier is last.
-std::vector<std::pair<int, std::string>> place_by_numbers(const std::string& module) {
-  std::vector<std::pair<int, std::string>> place;
+std::vector<std::pair<int, std::string>> position_by_numbers(const std::string& module) {
+  std::vector<std::pair<int, std::string>> position;
   for (size_t begin = 0; begin <= module.size();) {
     const size_t dot = std::min(module.find('.', begin), module.size());
     const std::string part = module.substr(begin, dot - begin);
@@ -228,10 +228,10 @@ std::vector<std::pair<int, std::string>> place_by_numbers(const std::string& mod
     const auto read = std::from_chars(part.data(), part.data() + part.size(), number);
     const bool is_number = read.ec == std::errc() && read.ptr == part.data() + part.size();
     if (begin == 0) number = part == "classifier" ? 1 : 0;
-    place.emplace_back(number, is_number ? "" : part);
+    position.emplace_back(number, is_number ? "" : part);
     begin = dot + 1;
   }
-  return place;
+  return position;
 }
 
 // The modules of torchvision's MobileNetV2, EfficientNet or ConvNeXt in order; empty for others.
@@ -243,11 +243,11 @@ std::vector<std::string> modules_of_features(const std::vector<NamedTensor>& val
     features |= module.starts_with("features.");
     classifier |= module.starts_with("classifier.");
     if (!module.starts_with("features.") && !module.starts_with("classifier.")) return {};
-    ordered.emplace(place_by_numbers(module), module);
+    ordered.emplace(position_by_numbers(module), module);
   }
   std::vector<std::string> modules;
   if (!features || !classifier) return modules;
-  for (const auto& [place, module] : ordered) modules.push_back(module);
+  for (const auto& [position, module] : ordered) modules.push_back(module);
   return modules;
 }
 

@@ -74,7 +74,7 @@ class Expander {
     run(entries, "/network/layers", scope);
   }
 
-  const std::vector<std::string>& places() const { return places_; }
+  const std::vector<std::string>& pointers() const { return pointers_; }
 
   ordered_json finish() {
     // Generated names are assigned last, so that they avoid the names in the file.
@@ -85,12 +85,12 @@ class Expander {
       std::string name;
       do name = type + "_" + std::to_string(++numbers[type]);
       while (taken_.contains(name));
-      renamed_[layer["place"].get<int64_t>()] = name;
+      renamed_[layer["number"].get<int64_t>()] = name;
       layer["name"] = name;
     }
     ordered_json list = ordered_json::array();
     for (ordered_json& layer : layers_) {
-      layer.erase("place");
+      layer.erase("number");
       if (layer.contains("inputs")) {
         for (ordered_json& input : layer["inputs"]) input = settle(input.get<std::string>());
       }
@@ -102,10 +102,10 @@ class Expander {
  private:
   [[noreturn]] void refuse(const std::string& where, const std::string& pointer,
                            const std::string& what, const std::string& hint = {}) const {
-    throw InvalidArgument("[" + place(where, pointer) + "] " + what, hint);
+    throw InvalidArgument("[" + location(where, pointer) + "] " + what, hint);
   }
 
-  std::string place(const std::string& where, const std::string& pointer) const {
+  std::string location(const std::string& where, const std::string& pointer) const {
     const std::string line = line_of_(pointer);
     return line.empty() ? where : line + ", " + where;
   }
@@ -129,7 +129,7 @@ class Expander {
   int64_t count_of(const json& group, const std::string& pointer) {
     const auto cached = counts_.find(pointer);
     if (cached != counts_.end()) return cached->second;
-    const std::string where = place(where_of(pointer), pointer);
+    const std::string where = location(where_of(pointer), pointer);
     int64_t count = 1;
     FieldReader reader(group, where, expression_, {"layers"});
     reader.integer("repeat", count, "", {.min = 0, .max = max_layers_});
@@ -226,8 +226,8 @@ class Expander {
         refuse(where + " (shared)", pointer, "layer is missing (the layer that is used again)");
       }
     } else {
-      fields =
-          write_layer(*read_layer(entry, place(where, pointer), expression_, {"name", "inputs"}));
+      fields = write_layer(
+          *read_layer(entry, location(where, pointer), expression_, {"name", "inputs"}));
     }
     return fields_[pointer] = std::move(fields);
   }
@@ -260,12 +260,12 @@ class Expander {
       }
       layer["inputs"] = std::move(inputs);
     }
-    layer["place"] = number;
+    layer["number"] = number;
     // Until all names are known, a layer without a name is referred to by its number.
     last_ = given.empty() ? std::string(1, '\0') + std::to_string(number)
                           : layer["name"].get<std::string>();
     layers_.push_back(std::move(layer));
-    places_.push_back(pointer);
+    pointers_.push_back(pointer);
   }
 
   std::string settle(const std::string& reference) const {
@@ -277,7 +277,7 @@ class Expander {
   int64_t max_layers_;
   const std::function<std::string(const std::string&)>& line_of_;
   std::vector<ordered_json> layers_;
-  std::vector<std::string> places_;  // of the layers
+  std::vector<std::string> pointers_;  // of the layers
   std::set<std::string> taken_;
   std::map<std::string, int64_t> counts_;       // by pointer
   std::map<std::string, ordered_json> fields_;  // by pointer
@@ -290,7 +290,7 @@ class Expander {
 ordered_json expand_layers(const json& network, const FieldReader::Expression& expression,
                            int64_t max_layers,
                            const std::function<std::string(const std::string&)>& line_of,
-                           std::vector<std::string>* places) {
+                           std::vector<std::string>* pointers) {
   Expander expander(expression, max_layers, line_of);
   if (!network.contains("layers")) {
     throw InvalidArgument("[network] layers is missing (the list of layers)");
@@ -298,7 +298,7 @@ ordered_json expand_layers(const json& network, const FieldReader::Expression& e
   expander.check_size(network["layers"]);
   if (network.contains("input")) expander.input(network["input"]);
   expander.top(network["layers"]);
-  if (places != nullptr) *places = expander.places();
+  if (pointers != nullptr) *pointers = expander.pointers();
   return expander.finish();
 }
 

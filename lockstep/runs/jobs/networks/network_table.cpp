@@ -59,8 +59,8 @@ void end_in_outputs(json& network, const json& table, const FieldReader::Express
   }
   json names = json::array(), losses = json::array(), weights = json::array();
   for (size_t k = 0; k < table.size(); ++k) {
-    const std::string place = "network.outputs[" + std::to_string(k) + "]";
-    FieldReader reader(table[k], place, expression);
+    const std::string where = "network.outputs[" + std::to_string(k) + "]";
+    FieldReader reader(table[k], where, expression);
     std::string layer, loss = "mean_squared_error";
     double weight = 1;
     reader.text("layer", layer, "", {});
@@ -68,9 +68,9 @@ void end_in_outputs(json& network, const json& table, const FieldReader::Express
     reader.number("weight", weight, "", {.min = 0});
     reader.finish();
     check_loss(loss);
-    if (layer.empty()) throw InvalidArgument("[network] " + place + " has no layer");
+    if (layer.empty()) throw InvalidArgument("[network] " + where + " has no layer");
     if (std::find(names.begin(), names.end(), json(layer)) != names.end()) {
-      throw InvalidArgument("[network] " + place + ": the layer `" + layer + "` is named twice",
+      throw InvalidArgument("[network] " + where + ": the layer `" + layer + "` is named twice",
                             "a layer has one loss; an expression can be a sum of several");
     }
     names.push_back(layer);

@@ -72,7 +72,7 @@ struct Entry {
 class Writer {
  public:
   explicit Writer(const Network& network) : nodes_(network.layers()) {
-    for (size_t i = 0; i < nodes_.size(); ++i) places_[nodes_[i].name] = i;
+    for (size_t i = 0; i < nodes_.size(); ++i) indices_[nodes_[i].name] = i;
     std::set<std::string> referred;
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (!follows(i)) referred.insert(nodes_[i].inputs.begin(), nodes_[i].inputs.end());
@@ -150,8 +150,8 @@ class Writer {
   // The reference to layer `name` from repetition `r`, which begins at `start`: its name in the
   // group, group_input, or its full name.
   std::string reference(const std::string& name, size_t start, size_t period, size_t r) const {
-    const auto found = places_.find(name);
-    if (found == places_.end()) return name;
+    const auto found = indices_.find(name);
+    if (found == indices_.end()) return name;
     if (found->second + 1 == start) return "group_input";
     const bool inside = found->second >= start && found->second < start + period;
     return inside ? base_name(name, r) : name;
@@ -213,7 +213,7 @@ class Writer {
   }
 
   const std::vector<LayerNode>& nodes_;
-  std::map<std::string, size_t> places_;
+  std::map<std::string, size_t> indices_;
   std::vector<Entry> entries_;
 };
 

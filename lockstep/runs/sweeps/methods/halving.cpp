@@ -79,32 +79,32 @@ class Halving : public SweepMethod {
     int64_t first = 1;
     for (size_t b = 0; b < sizes.size(); ++b) {
       for (size_t rung = b; rung < rungs_.size(); ++rung) {
-        places_.push_back({brackets_.size(), rung});
+        positions_.push_back({brackets_.size(), rung});
       }
       brackets_.push_back({first, sizes[b], b});
       first += sizes[b];
     }
   }
 
-  int64_t decisions() const override { return static_cast<int64_t>(places_.size()); }
+  int64_t decisions() const override { return static_cast<int64_t>(positions_.size()); }
 
   std::vector<int64_t> needs(int64_t decision) const override {
-    const Place& place = places_[static_cast<size_t>(decision)];
-    if (place.rung == brackets_[place.bracket].from) return {};
+    const Position& position = positions_[static_cast<size_t>(decision)];
+    if (position.rung == brackets_[position.bracket].from) return {};
     return {decision - 1};
   }
 
   SweepDecision decide(int64_t decision, const std::vector<DecisionResults>& seen) const override {
-    const Place& place = places_[static_cast<size_t>(decision)];
-    const Bracket& bracket = brackets_[place.bracket];
-    std::string what = "rung " + std::to_string(place.rung - bracket.from + 1) + " of " +
+    const Position& position = positions_[static_cast<size_t>(decision)];
+    const Bracket& bracket = brackets_[position.bracket];
+    std::string what = "rung " + std::to_string(position.rung - bracket.from + 1) + " of " +
                        std::to_string(rungs_.size() - bracket.from);
     if (brackets_.size() > 1) {
-      what = "bracket " + std::to_string(place.bracket + 1) + " of " +
+      what = "bracket " + std::to_string(position.bracket + 1) + " of " +
              std::to_string(brackets_.size()) + ", " + what;
     }
-    const int64_t budget = rungs_[place.rung];
-    if (place.rung == bracket.from) {
+    const int64_t budget = rungs_[position.rung];
+    if (position.rung == bracket.from) {
       return draws_.start(bracket.first, bracket.count, budget, std::move(what));
     }
     SweepDecision next{.what = std::move(what)};
@@ -125,7 +125,7 @@ class Halving : public SweepMethod {
   }
 
  private:
-  struct Place {
+  struct Position {
     size_t bracket, rung;
   };
 
@@ -161,7 +161,7 @@ class Halving : public SweepMethod {
   const int64_t reduction_;
   const std::vector<int64_t> rungs_;
   std::vector<Bracket> brackets_;
-  std::vector<Place> places_;  // of each decision
+  std::vector<Position> positions_;  // of each decision
 };
 
 }  // namespace

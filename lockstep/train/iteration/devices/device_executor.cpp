@@ -96,10 +96,10 @@ void DeviceExecutor::keep_for_check(const ShardTask& task, const ShardGradients&
 
 void DeviceExecutor::add_shard(ShardIteration& it, int64_t shard, int repeat) {
   Slot& slot = slots_[it.slot];
-  const auto place = static_cast<size_t>(shard - it.own.first);
+  const auto index = static_cast<size_t>(shard - it.own.first);
   const auto streams =
       static_cast<size_t>(std::min<int64_t>({streams_, program().most_workers(), most_shards()}));
-  const size_t stream = (repeat > 0 ? static_cast<size_t>(repeat) : place) % streams;
+  const size_t stream = (repeat > 0 ? static_cast<size_t>(repeat) : index) % streams;
   ShardTask task{.iteration = it.number,
                  .shard = shard,
                  .rows = it.shards[static_cast<size_t>(shard)],
@@ -114,7 +114,7 @@ void DeviceExecutor::add_shard(ShardIteration& it, int64_t shard, int repeat) {
   }
   if (iteration_) {
     const int64_t last = it.own.count + repeat - 1;
-    iteration_->set_place(task, repeat > 0 ? static_cast<size_t>(last) : place);
+    iteration_->set_area(task, repeat > 0 ? static_cast<size_t>(last) : index);
   }
   note(task.worker, shard);
   const ShardGradients gradients = program().compute(task);

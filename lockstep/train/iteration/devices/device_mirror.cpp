@@ -27,7 +27,7 @@ DeviceMirror::DeviceMirror(Network& network, Solver& solver, DeviceIteration& it
 void DeviceMirror::fetch_states() {
   for (size_t k = 0; k < network_.state().size(); ++k) {
     const Tensor host = network_.state()[k].value.to({});
-    std::memcpy(place_of(k), host.raw(), host.bytes());
+    std::memcpy(state_memory(k), host.raw(), host.bytes());
   }
 }
 
@@ -51,12 +51,12 @@ void DeviceMirror::make_copies() {
   for (Copy& copy : copies_) {
     copy.memory = allocate(bytes, network_.device());
     std::vector<kernels::CopyChunk> to, back;
-    auto* place = copy.memory.as<std::byte>();
+    auto* at = copy.memory.as<std::byte>();
     for (const Tensor& tensor : values) {
       const auto size = static_cast<int64_t>(tensor.bytes());
-      to.push_back({tensor.raw(), place, size});
-      back.push_back({place, tensor.raw(), size});
-      place += round_up(tensor.bytes());
+      to.push_back({tensor.raw(), at, size});
+      back.push_back({at, tensor.raw(), size});
+      at += round_up(tensor.bytes());
     }
     copy.to = ChunkList(network_.device(), to);
     copy.back = ChunkList(network_.device(), back);
@@ -85,7 +85,7 @@ void DeviceMirror::make_digests() {
   std::vector<kernels::ParameterArrays> arrays;
   std::vector<kernels::DigestedParameter> parameters;
   std::vector<kernels::UpdateBlock> blocks;
-  int64_t place = 0;
+  int64_t offset = 0;
   for (size_t p = 0; p < network_.parameters().size(); ++p) {
     const Tensor& value = network_.parameters()[p].value;
     const std::vector<Tensor> state = solver_.state(p);
@@ -94,21 +94,21 @@ void DeviceMirror::make_digests() {
     };
     arrays.push_back(
         {static_cast<float*>(value.raw()), array(0), array(1), nullptr, value.shape().elements()});
-    parameters.push_back({static_cast<int64_t>(blocks.size()), place});
+    parameters.push_back({static_cast<int64_t>(blocks.size()), offset});
     const int64_t bytes = kernels::digested_bytes(arrays.back());
     for (int64_t b = 0; b < kernels::digested_blocks(bytes); ++b) {
       blocks.push_back({static_cast<int64_t>(p), b * xxh3::kBlock});
     }
     bytes_.push_back(bytes);
-    results_.push_back(place);
-    place += kernels::digest_result_bytes(bytes);
+    results_.push_back(offset);
+    offset += kernels::digest_result_bytes(bytes);
   }
   arrays_ = sent_to(network_.device(), arrays);
   parameters_ = sent_to(network_.device(), parameters);
   blocks_ = sent_to(network_.device(), blocks);
   block_count_ = static_cast<int64_t>(blocks.size());
   sums_ = allocate(8 * sizeof(uint64_t) * blocks.size(), network_.device());
-  digest_bytes_ = static_cast<size_t>(place);
+  digest_bytes_ = static_cast<size_t>(offset);
 }
 
 void DeviceMirror::add_digests() const {
@@ -135,7 +135,7 @@ Digest DeviceMirror::digest(int64_t iteration, size_t slot) const {
     std::memcpy(halves, result, sizeof halves);
     digests.push_back({.high = halves[0], .low = halves[1]});
   }
-  return state_digest(network_, digests, iteration, [&](size_t k) { return place_of(k); });
+  return state_digest(network_, digests, iteration, [&](size_t k) { return state_memory(k); });
 }
 
 }  // namespace lockstep

@@ -30,7 +30,7 @@ class DeviceMirror {
   void fetch_states();
   void send_state(int k);
   void send_states();
-  float* state(int k) { return reinterpret_cast<float*>(place_of(static_cast<size_t>(k))); }
+  float* state(int k) { return reinterpret_cast<float*>(state_memory(static_cast<size_t>(k))); }
 
   // keep(): copies the present values, as those of a slot, within the device's memory. The last two
   // copies exist. bring_back() copies them back. Both add one launch to the iteration's stream.
@@ -54,7 +54,7 @@ class DeviceMirror {
   };
   void make_copies();
   void make_digests();
-  std::byte* place_of(size_t k) const { return states_->data() + state_offsets_[k]; }
+  std::byte* state_memory(size_t k) const { return states_->data() + state_offsets_[k]; }
 
   Network& network_;
   Solver& solver_;
@@ -65,7 +65,7 @@ class DeviceMirror {
   std::vector<size_t> state_offsets_;
   std::array<Copy, 2> copies_;  // made by the first keep()
   size_t next_ = 0;             // the older one
-  // Of the digests: on the device, and by parameter the bytes that are digested and the place of
+  // Of the digests: on the device, and by parameter the bytes that are digested and the offset of
   // the result.
   Memory arrays_, parameters_, blocks_, sums_;
   int64_t block_count_ = 0;

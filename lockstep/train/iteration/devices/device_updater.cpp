@@ -38,7 +38,7 @@ void DeviceUpdater::apply(const UpdateScalars& scalars, size_t slot) {
   update_->add(scalars, slot);
 }
 
-// Layers that begin to learn get places in the update, so recordings of earlier ones end. What is
+// Layers that begin to learn get buffers in the update, so recordings of earlier ones end. What is
 // under way still uses the memory of the update before.
 void DeviceUpdater::make_update(std::vector<bool> frozen) {
   if (update_) {

@@ -62,20 +62,20 @@ void DeviceIteration::reserve_for_updater(const ShardStaging& bytes) {
   for (Block& block : slots_) make_room(block, bytes);
 }
 
-void DeviceIteration::begin(bool whole, int64_t observations, size_t slot, size_t places,
-                            const ShardStaging& place) {
+void DeviceIteration::begin(bool whole, int64_t observations, size_t slot, size_t areas,
+                            const ShardStaging& area) {
   drop();
   whole_ = whole;
   key_ = key_of(observations);
   slot_ = slot;
-  places_ = places;
-  place_ = place;
+  areas_ = areas;
+  area_ = area;
   make_room(slots_[slot], bytes());
 }
 
-void DeviceIteration::set_place(ShardTask& task, size_t place) const {
-  const size_t sent = updater_.sent + place * place_.sent;
-  const size_t returned = updater_.returned + place * place_.returned;
+void DeviceIteration::set_area(ShardTask& task, size_t area) const {
+  const size_t sent = updater_.sent + area * area_.sent;
+  const size_t returned = updater_.returned + area * area_.returned;
   task.sent = slots_[slot_].sent->data() + sent;
   task.returned = slots_[slot_].returned->data() + returned;
   task.sent_there = sent_.as<std::byte>() + sent;
@@ -106,7 +106,7 @@ void DeviceIteration::return_updater_part(size_t slot) const {
 }
 
 // The bytes arrive in memory of their own, which is free once the iteration before has taken its
-// own from there. Then they are copied to the place where recordings expect them.
+// own from there. Then they are copied to where recordings expect them.
 void DeviceIteration::send() const {
   const size_t sent = bytes().sent;
   if (sent == 0) return;

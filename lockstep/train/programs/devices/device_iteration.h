@@ -26,7 +26,7 @@ namespace lockstep {
 //   the host prepares what is sent meanwhile, and may change nothing else that the work reads; or
 // - not whole, where the host has to take part: work is added at once.
 //
-// The blocks have a part of the updater in front, then a place for each shard.
+// The blocks have a part of the updater in front, then an area for each shard.
 // One thread at a time.
 class DeviceIteration {
  public:
@@ -51,16 +51,15 @@ class DeviceIteration {
   // Forgets all recordings, because memory that the work uses moves. No work may be under way.
   void forget();
 
-  // Begins an iteration, whose results belong to a slot: without work, with `places` shards of
+  // Begins an iteration, whose results belong to a slot: without work, with `areas` shards of
   // these sizes. Whole iterations over equally many observations must add the same work.
-  void begin(bool whole, int64_t observations, size_t slot, size_t places,
-             const ShardStaging& place);
+  void begin(bool whole, int64_t observations, size_t slot, size_t areas, const ShardStaging& area);
   // Without an executor that calls begin(): no iteration is whole.
   bool whole() const { return whole_; }
-  // Sets the memory of a place in a task.
-  void set_place(ShardTask& task, size_t place) const;
+  // Sets the memory of an area in a task.
+  void set_area(ShardTask& task, size_t area) const;
   // Sets the bytes of the updater's parts, before the first iteration. to_send() is the host's
-  // memory of a slot, there() its place on the device. The device writes to_return(), and
+  // memory of a slot, there() its memory on the device. The device writes to_return(), and
   // returned() has it on the host when the slot's work is done.
   void reserve_for_updater(const ShardStaging& bytes);
   std::byte* to_send(size_t slot) const { return slots_[slot].sent->data(); }
@@ -95,7 +94,7 @@ class DeviceIteration {
   using Key = std::pair<int64_t, size_t>;
   Key key_of(int64_t observations) const;
   ShardStaging bytes() const {
-    return {updater_.sent + places_ * place_.sent, updater_.returned + places_ * place_.returned};
+    return {updater_.sent + areas_ * area_.sent, updater_.returned + areas_ * area_.returned};
   }
   void make_room(Block& block, const ShardStaging& bytes);
   void send() const;
@@ -107,8 +106,8 @@ class DeviceIteration {
   // Sends a whole iteration's block while the device still computes the one before.
   DeviceStream sending_;
   bool possible_ = true, whole_ = false;
-  size_t slot_ = 0, places_ = 0;
-  ShardStaging updater_, place_;
+  size_t slot_ = 0, areas_ = 0;
+  ShardStaging updater_, area_;
   std::array<Block, kSlots> slots_;    // memory of the host
   Memory arriving_, sent_, returned_;  // of the device
   Key key_;

@@ -26,7 +26,7 @@ class DeviceReadings {
     Pinned memory;
     size_t bytes = 0, used = 0;
   };
-  std::byte* place(Device device, size_t bytes);
+  std::byte* memory_for(Device device, size_t bytes);
 
   std::vector<Block> blocks_;
   size_t block_ = 0;  // that has space

@@ -81,7 +81,7 @@ bool GroupFormation::publish(uint32_t source) {
   }
   // From another host the state is copied here. Losses meanwhile are handled.
   const int host = membership.host_of(membership.at(source));
-  if (host != 0 && !parts_.hosts.pull(host, state.next_place(), kStatePatience)) {
+  if (host != 0 && !parts_.hosts.pull(host, state.next_range(), kStatePatience)) {
     membership.kill(source, "did not publish its state");
     events_.step(0.1);
     return false;
@@ -103,8 +103,8 @@ bool GroupFormation::bring_state(const Base& base) {
   detail::HostMemory* const hosts = membership.pool().hosts();
   std::map<int, Brought> brought;  // by host
   std::optional<TimeLimit> stopped;
-  const SharedPlace& place = parts_.state.place();
-  const double each = kBringPatience + kBringSlowly * static_cast<double>(place.bytes);
+  const SharedRange& range = parts_.state.range();
+  const double each = kBringPatience + kBringSlowly * static_cast<double>(range.bytes);
   for (;;) {
     bool all = true, any_ready = false;
     std::vector<int> late;
@@ -121,7 +121,7 @@ bool GroupFormation::bring_state(const Base& base) {
         at = brought.end();
       }
       if (at == brought.end()) {
-        const uint64_t push = hosts->push(host, place);
+        const uint64_t push = hosts->push(host, range);
         at = brought.emplace(host, Brought{presence, push, TimeLimit(each)}).first;
       }
       Brought& state = at->second;

@@ -15,42 +15,42 @@ namespace lockstep {
 // many messages as there are hosts. One thread at a time.
 class Meeting {
  public:
-  explicit Meeting(size_t hosts = 0) : places_(hosts) {}
+  explicit Meeting(size_t hosts = 0) : hosts_(hosts) {}
 
   // Takes a host's entries. Returns the hosts whose entries are now complete. Throws DataError for
   // a host that does not exist.
   std::vector<size_t> add(size_t host, const RendezvousEntries& entries) {
     std::vector<size_t> complete;
-    if (places_.at(host).sent) return complete;
-    places_[host].sent = true;
-    places_[host].expected = entries.size();
+    if (hosts_.at(host).sent) return complete;
+    hosts_[host].sent = true;
+    hosts_[host].expected = entries.size();
     for (const auto& [to, address] : entries) {
-      if (to < 0 || static_cast<size_t>(to) >= places_.size()) {
+      if (to < 0 || static_cast<size_t>(to) >= hosts_.size()) {
         throw DataError("[workers] host " + std::to_string(host) + " sent an address for host " +
-                        std::to_string(to) + ", but there are " + std::to_string(places_.size()) +
+                        std::to_string(to) + ", but there are " + std::to_string(hosts_.size()) +
                         " hosts");
       }
-      Place& place = places_[static_cast<size_t>(to)];
-      place.entries.emplace_back(static_cast<int32_t>(host), address);
-      if (static_cast<size_t>(to) != host && place.complete()) {
+      Host& receiver = hosts_[static_cast<size_t>(to)];
+      receiver.entries.emplace_back(static_cast<int32_t>(host), address);
+      if (static_cast<size_t>(to) != host && receiver.complete()) {
         complete.push_back(static_cast<size_t>(to));
       }
     }
-    if (places_[host].complete()) complete.push_back(host);
+    if (hosts_[host].complete()) complete.push_back(host);
     return complete;
   }
 
   // A complete host's entries, by the hosts that gave them.
-  RendezvousEntries take(size_t host) { return std::exchange(places_.at(host).entries, {}); }
+  RendezvousEntries take(size_t host) { return std::exchange(hosts_.at(host).entries, {}); }
 
  private:
-  struct Place {
+  struct Host {
     bool sent = false;
     size_t expected = 0;
     RendezvousEntries entries;
     bool complete() const { return sent && entries.size() == expected; }
   };
-  std::vector<Place> places_;
+  std::vector<Host> hosts_;
 };
 
 }  // namespace lockstep

@@ -60,9 +60,9 @@ std::string WorkerMembership::name_of_host(const Member& m) const {
 void WorkerMembership::start(int slot, bool replaces) {
   Member m;
   m.slot = slot;
-  m.status_place = ReservedPlace(pool_.memory(), sizeof(TrainingWorkerStatus));
-  m.status_memory = pool_.memory().map(*m.status_place);
-  if (pool_.hosts()) pool_.hosts()->belongs_to(pool_.hosts()->host_of(slot), *m.status_place);
+  m.status_range = ReservedRange(pool_.memory(), sizeof(TrainingWorkerStatus));
+  m.status_memory = pool_.memory().map(*m.status_range);
+  if (pool_.hosts()) pool_.hosts()->belongs_to(pool_.hosts()->host_of(slot), *m.status_range);
   TrainingTask own = task_;
   // The devices of another host are also assigned in turn.
   const int on_host = pool_.hosts() ? pool_.hosts()->local_rank_of(slot) : slot;

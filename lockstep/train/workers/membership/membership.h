@@ -30,7 +30,7 @@ struct WorkerMember {
   bool built = false;    // it waits for data that its host must have
   bool leaving = false;  // it is lent no longer: it goes before the next iteration, or has gone
   TimeLimit limit{kReadyLimit};
-  ReservedPlace status_place;
+  ReservedRange status_range;
   SharedRegion status_memory;
   bool halted = true;     // it computes nothing until a group is formed
   int64_t finished = -1;  // the iteration whose values it has; -1: none

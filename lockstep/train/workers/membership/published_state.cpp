@@ -7,9 +7,9 @@ namespace lockstep {
 void PublishedState::begin(const Network& network, const Solver& solver, int64_t iteration) {
   const size_t bytes = state_bytes(network, solver);
   for (int i = 0; i < 2; ++i) {
-    reserved_[i] = ReservedPlace(memory_, bytes);
-    places_[i] = *reserved_[i];
-    regions_[i] = memory_.map(places_[i]);
+    reserved_[i] = ReservedRange(memory_, bytes);
+    ranges_[i] = *reserved_[i];
+    regions_[i] = memory_.map(ranges_[i]);
   }
   write_state(network, solver, regions_[0].get());
   iteration_ = iteration;

@@ -1,5 +1,5 @@
 // The values of network and solver that a worker has written to memory shared with all workers.
-// There are two places: one has the valid values, the other gets the next ones.
+// There are two regions: one has the valid values, the other gets the next ones.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@ class PublishedState {
  public:
   explicit PublishedState(SharedMemory& memory) : memory_(memory) {}
 
-  // Reserves both places and writes the values, which are those after `iteration`.
+  // Reserves both regions and writes the values, which are those after `iteration`.
   void begin(const Network& network, const Solver& solver, int64_t iteration);
   void read(Network& network, Solver& solver) const;
-  const SharedPlace (&places() const)[2] { return places_; }
+  const SharedRange (&ranges() const)[2] { return ranges_; }
 
-  // The place of the valid values, and the iteration after which they are valid.
+  // The range of the valid values, and the iteration after which they are valid.
   int current() const { return current_; }
-  const SharedPlace& place() const { return places_[current_]; }
+  const SharedRange& range() const { return ranges_[current_]; }
   int64_t iteration() const { return iteration_; }
 
   // The next values: asks a worker for them; notes its answer; makes them the valid ones.
   PublishOrder ask(uint32_t worker);
   void take(uint32_t worker, const PublishedReport& r);
   bool answered() const { return answer_.has_value(); }
-  const SharedPlace& next_place() const { return places_[1 - current_]; }
+  const SharedRange& next_range() const { return ranges_[1 - current_]; }
   void accept();
 
  private:
   SharedMemory& memory_;
-  ReservedPlace reserved_[2];
-  SharedPlace places_[2];
+  ReservedRange reserved_[2];
+  SharedRange ranges_[2];
   SharedRegion regions_[2];
   int current_ = 0;
   int64_t iteration_ = 0;

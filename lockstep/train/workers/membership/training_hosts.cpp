@@ -17,14 +17,14 @@ constexpr double kCollectPatience = 20, kStatusPatience = 2;
 
 void TrainingHosts::share(const TrainingImages& images) {
   SharedMemory& memory = membership_.pool().memory();
-  const SharedImages& places = begin_.images = share_images(images, memory);
-  for (const SharedPlace& place :
-       {places.training, places.targets, places.validation, places.validation_targets}) {
-    if (place.bytes > 0) images_.emplace_back(memory, place);
+  const SharedImages& ranges = begin_.images = share_images(images, memory);
+  for (const SharedRange& range :
+       {ranges.training, ranges.targets, ranges.validation, ranges.validation_targets}) {
+    if (range.bytes > 0) images_.emplace_back(memory, range);
   }
 }
 
-void TrainingHosts::begin(const SharedPlace (&states)[2], const SharedPlace& evaluation,
+void TrainingHosts::begin(const SharedRange (&states)[2], const SharedRange& evaluation,
                           bool scores) {
   for (int i = 0; i < 2; ++i) begin_.states[i] = states[i];
   begin_.evaluation = evaluation;
@@ -45,13 +45,13 @@ bool TrainingHosts::prepared(const WorkerMember& m) {
     host.missing = false;
     host.images = 0;
     const SharedImages& images = begin_.images;
-    for (const SharedPlace& place :
+    for (const SharedRange& range :
          {images.training, images.targets, images.validation, images.validation_targets}) {
-      if (place.bytes > 0) host.images = there().push(number, place);
+      if (range.bytes > 0) host.images = there().push(number, range);
     }
     if (begin_.evaluation.bytes > 0 && !host.evaluation_memory) {
       SharedMemory& memory = membership_.pool().memory();
-      host.evaluation = ReservedPlace(memory, begin_.evaluation.bytes);
+      host.evaluation = ReservedRange(memory, begin_.evaluation.bytes);
       host.evaluation_memory = memory.map(*host.evaluation);
       there().belongs_to(number, *host.evaluation);
     }
@@ -68,7 +68,7 @@ void TrainingHosts::settle() {
 
 BeginOrder TrainingHosts::order_for(const WorkerMember& m) {
   BeginOrder own = begin_;
-  own.status = *m.status_place;
+  own.status = *m.status_range;
   const int host = membership_.host_of(m);
   if (host == 0) return own;
   if (begin_.evaluation.bytes > 0) own.evaluation = *hosts_.at(host).evaluation;
@@ -77,10 +77,10 @@ BeginOrder TrainingHosts::order_for(const WorkerMember& m) {
 }
 
 // The used part of the worker's status.
-SharedPlace TrainingHosts::used_status(const WorkerMember& m) const {
+SharedRange TrainingHosts::used_status(const WorkerMember& m) const {
   const int64_t most = std::max(setup_.options.threads, setup_.options.streams);
   const auto threads = static_cast<size_t>(std::min<int64_t>(most, TrainingWorkerStatus::kThreads));
-  return {(*m.status_place).offset,
+  return {(*m.status_range).offset,
           offsetof(TrainingWorkerStatus, shards) + threads * sizeof(int64_t)};
 }
 
@@ -90,8 +90,8 @@ bool TrainingHosts::same_agent(int host) {
 
 bool TrainingHosts::note_missing(int host) { return !std::exchange(hosts_[host].missing, true); }
 
-bool TrainingHosts::pull(int host, const SharedPlace& place, double patience) {
-  return there().pull(host, hosts_.at(host).presence, place, patience);
+bool TrainingHosts::pull(int host, const SharedRange& range, double patience) {
+  return there().pull(host, hosts_.at(host).presence, range, patience);
 }
 
 void TrainingHosts::collect_statuses() {

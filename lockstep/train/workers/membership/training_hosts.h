@@ -22,7 +22,7 @@ class TrainingHosts {
   void share(const TrainingImages& images);
   // All images are read. Sets the other memory that the workers share; `scores`: validations
   // return scores.
-  void begin(const SharedPlace (&states)[2], const SharedPlace& evaluation, bool scores);
+  void begin(const SharedRange (&states)[2], const SharedRange& evaluation, bool scores);
   // The order that describes the shared memory to this worker.
   BeginOrder order_for(const WorkerMember& m);
 
@@ -36,7 +36,7 @@ class TrainingHosts {
 
   // Copies a region from the host. Returns false if the host is lost, or if nothing arrives for
   // `patience` seconds.
-  bool pull(int host, const SharedPlace& place, double patience);
+  bool pull(int host, const SharedRange& range, double patience);
   // Copies the present status of workers on other hosts.
   void collect_statuses();
   // The area of a validation by the host's workers, on this machine.
@@ -50,21 +50,21 @@ class TrainingHosts {
   struct Host {
     uint64_t presence = 0;  // of the process there, which has been prepared
     uint64_t images = 0;    // number of the last push of images to it
-    ReservedPlace evaluation;
+    ReservedRange evaluation;
     SharedRegion evaluation_memory;
     bool missing = false;  // it has not returned, and this was reported
   };
 
   detail::HostMemory& there() const { return *membership_.pool().hosts(); }
   bool prepared(const WorkerMember& m);
-  SharedPlace used_status(const WorkerMember& m) const;
+  SharedRange used_status(const WorkerMember& m) const;
 
   const IterationsSetup& setup_;
   WorkerMembership& membership_;
   BeginOrder begin_;
-  std::vector<ReservedPlace> images_;
+  std::vector<ReservedRange> images_;
   std::map<int, Host> hosts_;
-  bool may_prepare_ = false;  // images have been read and all places are known
+  bool may_prepare_ = false;  // images have been read and all ranges are known
 };
 
 }  // namespace lockstep

@@ -9,9 +9,9 @@ void WorkerValidation::prepare(std::unique_ptr<Evaluator> evaluator) {
   evaluator_ = std::move(evaluator);
   if (!evaluator_) return;
   SharedMemory& memory = membership_.pool().memory();
-  reserved_ = ReservedPlace(memory, evaluator_->area_bytes(scores()));
-  place_ = *reserved_;
-  area_ = memory.map(place_);
+  reserved_ = ReservedRange(memory, evaluator_->area_bytes(scores()));
+  range_ = *reserved_;
+  area_ = memory.map(range_);
 }
 
 // By order of ranks. Each host gets a part in proportion to its members.
@@ -21,7 +21,7 @@ void WorkerValidation::begin(const std::vector<uint32_t>& workers) {
   std::map<int, int64_t> count;
   for (const uint32_t number : workers) ++count[membership_.host_of(membership_.at(number))];
   const auto size = static_cast<int64_t>(workers.size()), batches = evaluator_->batches();
-  std::memset(area_.get(), 0, place_.bytes);
+  std::memset(area_.get(), 0, range_.bytes);
   Evaluator::partition(area_.get(), 0, 0);
   int64_t before = 0;
   for (const auto& [host, members] : count) {
@@ -34,7 +34,7 @@ void WorkerValidation::begin(const std::vector<uint32_t>& workers) {
       continue;
     }
     std::byte* const area = hosts_.evaluation(host);
-    std::memset(area, 0, place_.bytes);
+    std::memset(area, 0, range_.bytes);
     Evaluator::partition(area, first, end);
     hosts_.push_evaluation(host);
   }

@@ -26,7 +26,7 @@ class WorkerValidation {
 
   // Reserves the area for results; `evaluator` may be null.
   void prepare(std::unique_ptr<Evaluator> evaluator);
-  const SharedPlace& place() const { return place_; }
+  const SharedRange& range() const { return range_; }
   bool scores() const { return evaluator_ && evaluator_->wants_scores(); }
 
   // Begins a validation by these workers, and partitions the batches among their hosts.
@@ -54,8 +54,8 @@ class WorkerValidation {
   TrainingHosts& hosts_;
   std::unique_ptr<Evaluator> evaluator_;
   // The area of this machine's workers; at the end it holds the results of all workers.
-  ReservedPlace reserved_;
-  SharedPlace place_;
+  ReservedRange reserved_;
+  SharedRange range_;
   SharedRegion area_;
   std::map<int, IndexRange> parts_;  // the batches of each host
   std::optional<std::set<uint32_t>> awaited_;

@@ -11,17 +11,17 @@
 namespace lockstep::kernels::cpu {
 
 // Describes `count` results along an axis. Result j is at first + j * step. It is the sum over taps
-// of the element at j * from_step + offset, times weight number `place` of the window along this
+// of the element at j * from_step + offset, times weight number `element` of the window along this
 // axis.
 struct LanesAxis {
   int64_t first = 0, step = 1, count = 0, from_step = 1;
   int64_t taps = 0;
-  std::array<int64_t, LanesConvolution::kMostKernel> offset{}, place{};  // offsets ascend
+  std::array<int64_t, LanesConvolution::kMostKernel> offset{}, element{};  // offsets ascend
 
   void add(int64_t o, int64_t p) {
     const auto t = static_cast<size_t>(taps++);
     offset[t] = o;
-    place[t] = p;
+    element[t] = p;
   }
   int64_t lowest() const { return taps > 0 ? offset[0] : 0; }
   int64_t highest() const { return taps > 0 ? offset[static_cast<size_t>(taps) - 1] : 0; }
@@ -38,7 +38,7 @@ inline LanesAxis forward_axis(const Window& w, size_t axis, int64_t results) {
 }
 
 // Describes those of `size` rows or columns of the images whose index modulo the stride is `phase`.
-// Places are those of turned windows. Some phases have no taps.
+// Their elements are those of turned windows. Some phases have no taps.
 inline LanesAxis backward_axis(const Window& w, size_t axis, int64_t size, int64_t phase) {
   const int64_t stride = w.stride[axis];
   LanesAxis a{.first = phase,

@@ -118,10 +118,10 @@ struct Taps {
   int64_t count = 0, steps = 0;
   int64_t from_step = 0;  // between adjacent columns of the results
   const float* from = nullptr;
-  int64_t place = 0;  // of the first tap's weights
+  int64_t element = 0;  // of the first tap's weights
   // To the next tap; from the last one to the first of the next step.
   int64_t next[LanesConvolution::kMostKernel * LanesConvolution::kMostKernel];
-  int64_t next_place[LanesConvolution::kMostKernel * LanesConvolution::kMostKernel];
+  int64_t next_element[LanesConvolution::kMostKernel * LanesConvolution::kMostKernel];
 };
 
 // Position of a tile's results.
@@ -134,7 +134,7 @@ struct Results {
 
 // Adds the products of some channels to `filters` x `columns` results of one row. With `bias` (by
 // filter) it starts from the bias instead of the stored results. `at`: offset of the first column's
-// input. Weights: steps x places x `of`.
+// input. Weights: steps x elements of the window x `of`.
 template <int filters, int columns, class T>
 HWY_INLINE void tile(const Taps& taps, int64_t at, const float* weights, int64_t of,
                      const float* bias, const Results<T>& results) {
@@ -149,11 +149,11 @@ HWY_INLINE void tile(const Taps& taps, int64_t at, const float* weights, int64_t
   // A single loop without branches, so that the sums stay in registers.
   const int64_t from_step = taps.from_step, count = taps.count;
   const float* from = count > 0 ? taps.from + at : nullptr;
-  weights += taps.place * of;
+  weights += taps.element * of;
   for (int64_t left = taps.steps * count, t = 0; left > 0; --left) {
     add_outer_product<T>(weights, from, from_step, sums);
     from += taps.next[t];
-    weights += taps.next_place[t] * of;
+    weights += taps.next_element[t] * of;
     t = t + 1 == count ? 0 : t + 1;
   }
   for (int f = 0; f < filters; ++f) {
@@ -203,7 +203,7 @@ class Convolve {
         columns_{q.window, 1, back, to_.columns},
         margins_(columns_, from_.columns),
         kernel_columns_(q.window.kernel[1]),
-        places_(q.places()),
+        elements_(q.window_elements()),
         at_once_(q.at_once(from_.channels)),
         x_(static_cast<const T*>(x)),
         weights_(static_cast<const float*>(weights)),
@@ -271,17 +271,17 @@ class Convolve {
       last = to;
       taps.count = 0;
       const float* before = nullptr;
-      int64_t place_before = 0;
-      const auto add = [&](const float* at, int64_t place) {
+      int64_t element_before = 0;
+      const auto add = [&](const float* at, int64_t element) {
         if (taps.count == 0) {
           taps.from = at;
-          taps.place = place;
+          taps.element = element;
         } else {
           taps.next[taps.count - 1] = at - before;
-          taps.next_place[taps.count - 1] = place - place_before;
+          taps.next_element[taps.count - 1] = element - element_before;
         }
         before = at;
-        place_before = place;
+        element_before = element;
         ++taps.count;
       };
       for (size_t r = 0; r < static_cast<size_t>(axis.taps); ++r) {
@@ -289,12 +289,13 @@ class Convolve {
         if (at < 0 || at >= from_.rows) continue;
         const float* const row = rows.row(at);
         for (size_t c = first; c < last; ++c) {
-          add(row + columns.offset[c] * lanes, axis.place[r] * kernel_columns_ + columns.place[c]);
+          add(row + columns.offset[c] * lanes,
+              axis.element[r] * kernel_columns_ + columns.element[c]);
         }
       }
       if (taps.count == 0) return;
       taps.next[taps.count - 1] = taps.from + rows.channel() - before;
-      taps.next_place[taps.count - 1] = taps.place + places_ - place_before;
+      taps.next_element[taps.count - 1] = taps.element + elements_ - element_before;
     };
     const int64_t step = columns.step * to_.n;
     y += columns.first * to_.n;
@@ -316,8 +317,8 @@ class Convolve {
           }
           kTiles<T>[filters - 1](
               taps, column * taps.from_step,
-              weights_ + (begin * all + channel / kTogether<T> * of) * places_ + f, of, begin_with,
-              some, to);
+              weights_ + (begin * all + channel / kTogether<T> * of) * elements_ + f, of,
+              begin_with, some, to);
         }
       }
     }
@@ -326,7 +327,7 @@ class Convolve {
   const Images from_, to_;
   const LanesPhases rows_, columns_;
   const LanesMargins margins_;
-  const int64_t kernel_columns_, places_, at_once_;
+  const int64_t kernel_columns_, elements_, at_once_;
   const T* const x_;
   const float* const weights_;
   const float* const bias_;

@@ -26,18 +26,18 @@ struct LanesConvolution {
 
   static constexpr int64_t kMostKernel = 11;
 
-  int64_t places() const { return window.kernel[0] * window.kernel[1]; }
+  int64_t window_elements() const { return window.kernel[0] * window.kernel[1]; }
 
   // Block sizes, so that data that is read again stays in the caches.
   static constexpr int64_t kFilterBlock = 32;
   int64_t channel_block() const {
-    return std::min<int64_t>(64, std::max<int64_t>(4, 16 * 9 / places()));
+    return std::min<int64_t>(64, std::max<int64_t>(4, 16 * 9 / window_elements()));
   }
   // Number of channels that lanes_convolution() sums at a time. Between blocks, the partial sums
   // are stored in the result, which would round bf16 sums.
   int64_t at_once(int64_t in) const {
     if (dtype == DType::bf16) return in;
-    return std::min(in, std::max<int64_t>(8, 16 * 9 / places()));
+    return std::min(in, std::max<int64_t>(8, 16 * 9 / window_elements()));
   }
   // Scratch bytes of lanes_convolution(), or if `back` of lanes_convolution_data().
   size_t scratch(bool back) const;

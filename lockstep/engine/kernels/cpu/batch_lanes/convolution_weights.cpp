@@ -69,16 +69,16 @@ struct Path {
   int64_t begin = 0, end = 0;                 // results whose whole window lies in the images
 };
 
-// Storage for the sums of a block between bands of rows: for each filter `channels` x `places` sums
-// of kLanes lanes.
+// Storage for the sums of a block between bands of rows: for each filter `channels` x `elements`
+// sums of kLanes lanes.
 struct Gradient {
   float* kept;
-  int64_t channels, places;
+  int64_t channels, elements;
   bool first;  // no sums are stored yet
 
-  Gradient at(int64_t filter, int64_t channel, int64_t place) const {
-    return {kept + ((filter * channels + channel) * places + place) * kLanes, channels, places,
-            first};
+  Gradient at(int64_t filter, int64_t channel, int64_t element) const {
+    return {kept + ((filter * channels + channel) * elements + element) * kLanes, channels,
+            elements, first};
   }
 };
 
@@ -345,7 +345,7 @@ void gradient_rows(const LanesConvolution& q, const T* x, const T* dy, int64_t t
 
 template <class T>
 void weights(const LanesConvolution& q, const T* x, const T* dy, float* dweights, float* scratch) {
-  const int64_t places = q.places(), block = q.channel_block();
+  const int64_t elements = q.window_elements(), block = q.channel_block();
   const int64_t band = std::max<int64_t>(1, positions<T>(q.channels) / q.result_columns);
   const int64_t x_channel = q.rows * q.columns * q.n,
                 y_filter = q.result_rows * q.result_columns * q.n;
@@ -355,7 +355,7 @@ void weights(const LanesConvolution& q, const T* x, const T* dy, float* dweights
       const int64_t channels = std::min(block, q.channels - c);
       for (int64_t top = 0; top < q.result_rows; top += band) {
         const int64_t bottom = std::min(top + band, q.result_rows);
-        const Gradient sums{scratch, channels, places, top == 0};
+        const Gradient sums{scratch, channels, elements, top == 0};
         for (int64_t f = 0; f < all; f += kFilters) {
           const int64_t filters = std::min<int64_t>(kFilters, all - f);
           gradient_rows(q, x + c * x_channel, dy + (begin + f) * y_filter, top, bottom, filters,
@@ -363,9 +363,9 @@ void weights(const LanesConvolution& q, const T* x, const T* dy, float* dweights
         }
       }
       for (int64_t f = 0; f < all; ++f) {
-        float* const to = dweights + ((begin + f) * q.channels + c) * places;
-        float* const from = scratch + f * channels * places * kLanes;
-        for (int64_t i = 0; i < channels * places; ++i) {
+        float* const to = dweights + ((begin + f) * q.channels + c) * elements;
+        float* const from = scratch + f * channels * elements * kLanes;
+        for (int64_t i = 0; i < channels * elements; ++i) {
           float* const lanes = from + i * kLanes;
           if (q.n < kLanes) std::fill(lanes + q.n, lanes + kLanes, 0.0f);
           to[i] = sum_of_lanes(lanes);
@@ -429,7 +429,7 @@ HWY_EXPORT(bias_of);
 
 size_t LanesConvolution::weights_scratch() const {
   const int64_t windows = std::min(channels, channel_block()) * std::min(filters, kFilterBlock);
-  return static_cast<size_t>(windows * places() * kLanes) * sizeof(float);
+  return static_cast<size_t>(windows * window_elements() * kLanes) * sizeof(float);
 }
 
 void lanes_convolution_weights(const LanesConvolution& p, const void* x, const void* dy,

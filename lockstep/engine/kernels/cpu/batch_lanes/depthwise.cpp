@@ -170,11 +170,11 @@ class Depthwise {
       for (size_t r = 0; r < static_cast<size_t>(rows.taps); ++r) {
         const int64_t at = j * rows.from_step + rows.offset[r];
         if (at < 0 || at >= from_rows_) continue;
-        // Places of the backward direction are those of turned windows.
-        const int64_t row = back_ ? window_rows - 1 - rows.place[r] : rows.place[r];
+        // Elements of the backward direction are those of turned windows.
+        const int64_t row = back_ ? window_rows - 1 - rows.element[r] : rows.element[r];
         for (size_t c = 0; c < static_cast<size_t>(columns.taps); ++c) {
-          const int64_t place = columns.place[c];
-          const int64_t column = back_ ? window_columns - 1 - place : place;
+          const int64_t element = columns.element[c];
+          const int64_t column = back_ ? window_columns - 1 - element : element;
           taps.from[taps.count] = copies.row(at) + columns.offset[c] * copies.lanes();
           taps.weight[taps.count++] = weights + row * window_columns + column;
         }

@@ -34,7 +34,7 @@ struct Span2d {
 };
 
 // The part of a window that lies in the image. Positions count vectors of n.
-struct Place {
+struct WindowPart {
   int64_t result;                          // position in the result
   int64_t first_row, end_row, first, end;  // in the window
   int64_t image, row, kernel_columns;  // position of the window's first element; distance of rows
@@ -55,7 +55,7 @@ LOCKSTEP_INLINE void for_each_window(const Sizes2d& s, const Body& body) {
       const int64_t y = oy * stride[0] - pad[0];
       for (int64_t ox = 0; ox < s.result_columns; ++ox) {
         const int64_t x = ox * stride[1] - pad[1];
-        Place at{};
+        WindowPart at{};
         at.result = (c * s.result_rows + oy) * s.result_columns + ox;
         at.first_row = std::max<int64_t>(0, -y);
         at.end_row = std::max(at.first_row, std::min(k[0], s.rows - y));
@@ -117,7 +117,7 @@ LOCKSTEP_INLINE void store_exactly(const WideLanes& v, BFloat16* to) {
 template <int64_t width, class Body>
 LOCKSTEP_INLINE void for_each_vector(const Sizes2d& s, const Body& body) {
   for_each_window(
-      s, [&](const Place& at) __attribute__((always_inline)) {
+      s, [&](const WindowPart& at) __attribute__((always_inline)) {
         for (int64_t i = 0; i < s.n; i += width) body(at, i);
       });
 }
@@ -127,7 +127,7 @@ template <int64_t width, class T>
 LOCKSTEP_INLINE void maximums(const Sizes2d& s, const T* x, T* y, uint8_t* marks) {
   using Of = Vectors<width>;
   for_each_vector<width>(
-      s, [&](const Place& at, int64_t i) __attribute__((always_inline)) {
+      s, [&](const WindowPart& at, int64_t i) __attribute__((always_inline)) {
         typename Of::Lanes greatest{};
         typename Of::Words number{};
         bool first = true;
@@ -161,7 +161,7 @@ template <int64_t width, bool overwrite, class T>
 LOCKSTEP_INLINE void give_to_maximums(const Sizes2d& s, const T* dy, const uint8_t* marks, T* dx) {
   using Of = Vectors<width>;
   for_each_vector<width>(
-      s, [&](const Place& at, int64_t i) __attribute__((always_inline)) {
+      s, [&](const WindowPart& at, int64_t i) __attribute__((always_inline)) {
         typename Of::Lanes gradient, sum{};
         load(dy + at.result * s.n + i, gradient);
         typename Of::Bytes bytes;
@@ -333,13 +333,13 @@ Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& ds
 template <class T>
 Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& dst) {
   const int64_t n = s.n, all = s.window.kernel[0] * s.window.kernel[1];
-  const auto share = [=](const Place& at) {
+  const auto share = [=](const WindowPart& at) {
     return 1 / static_cast<float>(s.with_padding ? all : at.elements());
   };
   Kernel kernel;
   kernel.forward = own_pass({input(0, src)}, {output(0, dst)},
                             [=](void* const* r, void* const* w, const RandomContext&) {
-                              for_each_window(s, [&](const Place& at) {
+                              for_each_window(s, [&](const WindowPart& at) {
                                 take_average(in<T>(r, 0) + at.first_element() * n, at.span(),
                                              share(at), n, out<T>(w, 0) + at.result * n);
                               });
@@ -348,7 +348,7 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
       own_pass({diff_output(0, dst)}, {diff_input(0, src)},
                [=, bytes = src.bytes()](void* const* r, void* const* w, const RandomContext&) {
                  std::memset(w[0], 0, bytes);
-                 for_each_window(s, [&](const Place& at) {
+                 for_each_window(s, [&](const WindowPart& at) {
                    give_shares(in<T>(r, 0) + at.result * n, at.span(), share(at), n,
                                out<T>(w, 0) + at.first_element() * n);
                  });

@@ -160,29 +160,29 @@ class Layout final : public OpaqueLayout {
 
   // A pair of bfloat16 has the size of a float.
   size_t group_bytes() const {
-    return static_cast<size_t>(w_.steps() * w_.out() * w_.places()) * sizeof(float);
+    return static_cast<size_t>(w_.steps() * w_.out() * w_.window_elements()) * sizeof(float);
   }
   int64_t group_elements() const { return w_.filters * w_.channels * w_.rows * w_.columns; }
 
   // Index in a window of the number that kernels read as number i.
-  int64_t place(int64_t i) const { return w_.turned ? w_.places() - 1 - i : i; }
+  int64_t element(int64_t i) const { return w_.turned ? w_.window_elements() - 1 - i : i; }
 
   template <class T>
   void pack(const float* from, T* to) const {
-    const int64_t places = w_.places();
-    for_each_place<T>([&](int64_t window, int64_t at, int64_t step) {
-      for (int64_t i = 0; i < places; ++i) {
-        put(window < 0 ? 0.0f : from[window * places + place(i)], to + at + i * step);
+    const int64_t elements = w_.window_elements();
+    for_each_direct_window<T>([&](int64_t window, int64_t at, int64_t step) {
+      for (int64_t i = 0; i < elements; ++i) {
+        put(window < 0 ? 0.0f : from[window * elements + element(i)], to + at + i * step);
       }
     });
   }
   template <class T>
   void unpack(const T* from, float* to) const {
-    const int64_t places = w_.places();
-    for_each_place<T>([&](int64_t window, int64_t at, int64_t step) {
+    const int64_t elements = w_.window_elements();
+    for_each_direct_window<T>([&](int64_t window, int64_t at, int64_t step) {
       if (window < 0) return;
-      for (int64_t i = 0; i < places; ++i) {
-        to[window * places + place(i)] = to_float(from[at + i * step]);
+      for (int64_t i = 0; i < elements; ++i) {
+        to[window * elements + element(i)] = to_float(from[at + i * step]);
       }
     });
   }
@@ -241,13 +241,13 @@ class Layout final : public OpaqueLayout {
   // The same for the direct algorithm, with the position of a window's first number and the step to
   // the next.
   template <class T, class Body>
-  void for_each_place(const Body& body) const {
+  void for_each_direct_window(const Body& body) const {
     constexpr int64_t kTogether = sizeof(float) / sizeof(T);
     const int64_t out = w_.out();
     for (int64_t t = 0; t < weight_tiles(out); ++t) {
       const int64_t begin = weight_tile_begin(out, t), of = weight_tile_begin(out, t + 1) - begin;
       for (int64_t i = 0; i < w_.steps() * kTogether; ++i) {
-        const int64_t tile = (begin * w_.steps() + i / kTogether * of) * w_.places();
+        const int64_t tile = (begin * w_.steps() + i / kTogether * of) * w_.window_elements();
         for (int64_t o = 0; o < of; ++o) {
           body(i < w_.in() ? window_of(i, begin + o) : -1, (tile + o) * kTogether + i % kTogether,
                of * kTogether);

@@ -27,7 +27,7 @@ struct LanesWeights {
   // Steps of a sum over input channels (LanesWinograd).
   int64_t steps() const { return dtype == DType::bf16 ? (in() + 1) / 2 : in(); }
   // Numbers stored per window.
-  int64_t places() const { return winograd ? 36 : rows * columns; }
+  int64_t window_elements() const { return winograd ? 36 : rows * columns; }
   friend bool operator==(const LanesWeights&, const LanesWeights&) = default;
 };
 
@@ -39,8 +39,8 @@ constexpr int64_t weight_tile_begin(int64_t out, int64_t tile) {
 }
 
 // The layout of groups * filters x channels x window. Each group is stored as tiles x steps x
-// places x channels of the tile; for Winograd as 36 x tiles x steps x channels of the tile. Tensors
-// in this layout have dtype f32 even if their numbers are rounded to bf16.
+// elements of the window x channels of the tile; for Winograd as 36 x tiles x steps x channels of
+// the tile. Tensors in this layout have dtype f32 even if their numbers are rounded to bf16.
 TensorSpec lanes_weights_spec(const LanesWeights& w);
 bool in_lanes_weights(const TensorSpec& spec);
 

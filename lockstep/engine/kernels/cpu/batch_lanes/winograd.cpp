@@ -96,7 +96,7 @@ void winograd(const LanesWinograd& p, const T* x, const float* weights, const fl
   // Transformed elements: 36 x steps x kWinogradUnits; products: 36 x results x kWinogradUnits.
   const int64_t v_all = p.around_all(lanes), m_all = p.products_all(lanes);
   float* const v = scratch;
-  float* const m = scratch + kWinogradPlaces * v_all;
+  float* const m = scratch + kWinogradElements * v_all;
   for (int64_t first = 0; first < tiles.units(); first += kWinogradUnits) {
     // If fewer units are left, the others are computed from what is in the scratch memory and not
     // used.
@@ -119,15 +119,15 @@ void winograd(const LanesWinograd& p, const T* x, const float* weights, const fl
       const int64_t end_tile = std::min(tile + kWinogradTilesOfWeights, weight_tiles(p.out));
       const int64_t begin = weight_tile_begin(p.out, tile),
                     end = weight_tile_begin(p.out, end_tile);
-      for (int64_t place = 0; place < kWinogradPlaces; ++place) {
-        const float* const w = weights + place * in * p.out;
+      for (int64_t element = 0; element < kWinogradElements; ++element) {
+        const float* const w = weights + element * in * p.out;
         for (int64_t k = tile; k < end_tile; ++k) {
           const int64_t of_tile = weight_tile_begin(p.out, k),
                         of = weight_tile_begin(p.out, k + 1) - of_tile;
           for (int64_t i = 0, register_tiles = register_tiles_of(of); i < register_tiles; ++i) {
             const int64_t f = of * i / register_tiles, filters = of * (i + 1) / register_tiles - f;
-            kMultiply<T>[filters - 1](v + place * v_all, w + of_tile * in + f, of, in,
-                                      m + place * m_all + (of_tile + f - begin) * each);
+            kMultiply<T>[filters - 1](v + element * v_all, w + of_tile * in + f, of, in,
+                                      m + element * m_all + (of_tile + f - begin) * each);
           }
         }
       }
@@ -160,7 +160,7 @@ namespace lockstep::kernels::cpu {
 HWY_EXPORT(winograd_of);
 
 size_t LanesWinograd::scratch() const {
-  return static_cast<size_t>(kWinogradPlaces * (around_all(kLanes) + products_all(kLanes))) *
+  return static_cast<size_t>(kWinogradElements * (around_all(kLanes) + products_all(kLanes))) *
          sizeof(float);
 }
 

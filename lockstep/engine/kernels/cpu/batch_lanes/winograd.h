@@ -22,7 +22,7 @@ inline constexpr double kDivisor0 = kPointA * kPointA * kPointB * kPointB,
 inline constexpr double kDivisors[6] = {kDivisor0, kDivisorA, kDivisorA, kDivisorB, kDivisorB, 1};
 
 // Results of a tile along one axis, and the products for one tile.
-inline constexpr int kWinogradTile = 4, kWinogradPlaces = 36;
+inline constexpr int kWinogradTile = 4, kWinogradElements = 36;
 // Number of vectors of tiles (one image per lane) that are computed together, and number of tiles
 // of weights (batch_lanes/weights.h) whose products are kept at a time, so that they stay in the
 // second-level cache.
@@ -43,7 +43,7 @@ struct LanesWinograd {
 
   // Steps of a sum over channels. bfloat16 multiplies two channels per step.
   int64_t steps() const { return dtype == DType::bf16 ? (in + 1) / 2 : in; }
-  // Size of the transformed images and of the products for each of the 36 places, in floats or
+  // Size of the transformed images and of the products for each of the 36 elements, in floats or
   // pairs of bfloat16.
   int64_t around_all(int64_t lanes) const {
     return steps() * kWinogradUnits * lanes + kWinogradApart;

@@ -60,7 +60,7 @@ struct Units {
 };
 
 // Returns the same address, but hides it from the compiler. Otherwise the compiler keeps a pointer
-// to each of the 36 places in memory and advances all of them.
+// to each of the 36 addresses in memory and advances all of them.
 template <class T>
 HWY_INLINE T* opaque(T* address) {
   asm("" : "+r"(address));

@@ -30,8 +30,8 @@ constexpr int kMostVectors = 2;
 constexpr int64_t most_filters(int64_t) { return 6; }
 #endif
 
-// Sizes in floats, per place, of the intermediate arrays. Channels are padded to whole vectors. For
-// bfloat16, a float holds the numbers of two images.
+// Sizes in floats, per element of a tile, of the intermediate arrays. Channels are padded to whole
+// vectors. For bfloat16, a float holds the numbers of two images.
 struct Sizes {
   int64_t together;   // images per step of a sum
   int64_t channels;   // padded
@@ -49,7 +49,7 @@ struct Sizes {
     gradients = std::min(p.out, kFilterBlock) * steps + kWinogradApart;
     sums = p.out * channels + kWinogradApart;
   }
-  int64_t all() const { return kWinogradPlaces * (around + images + gradients + sums); }
+  int64_t all() const { return kWinogradElements * (around + images + gradients + sums); }
 };
 
 struct Memory {
@@ -58,9 +58,9 @@ struct Memory {
 
   Memory(const LanesWinograd& p, int64_t lanes, float* scratch) : each(p, lanes) {
     around = scratch;
-    images = around + kWinogradPlaces * each.around;
-    gradients = images + kWinogradPlaces * each.images;
-    sums = gradients + kWinogradPlaces * each.gradients;
+    images = around + kWinogradElements * each.around;
+    gradients = images + kWinogradElements * each.images;
+    sums = gradients + kWinogradElements * each.gradients;
   }
 };
 
@@ -123,7 +123,7 @@ HWY_INLINE void transpose(const float* from, float* to, int64_t step) {
 // Stores zeros in place of the elements or gradients of a missing unit.
 template <class T>
 HWY_INLINE void nothing(T* to, int64_t step) {
-  for (int i = 0; i < kWinogradPlaces; ++i) store_images(hn::Zero(D()), to + i * step);
+  for (int i = 0; i < kWinogradElements; ++i) store_images(hn::Zero(D()), to + i * step);
 }
 
 // B^T x B of all channels around some units. Rows are images, or pairs of images for bfloat16, with
@@ -151,10 +151,10 @@ void transform_images(const LanesWinograd& p, const Tiles& tiles, const Units& u
         }
       }
       const int64_t row = u / kTogether<T> * lanes;
-      for (int64_t place = 0; place < kWinogradPlaces; ++place) {
-        float* const around = to.around + place * to.each.around;
+      for (int64_t element = 0; element < kWinogradElements; ++element) {
+        float* const around = to.around + element * to.each.around;
         for (int64_t c = channels; c < lanes; ++c) hn::Store(hn::Zero(d), d, around + c * lanes);
-        transpose(around, to.images + place * to.each.images + row * to.each.channels + block,
+        transpose(around, to.images + element * to.each.images + row * to.each.channels + block,
                   to.each.channels);
       }
     }
@@ -257,16 +257,16 @@ void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters
                   bool begins) {
   const int64_t vectors = m.each.channels / lanes, d_step = kWinogradUnits * lanes / kTogether<T>;
   const int64_t parts = (vectors + kMostVectors - 1) / kMostVectors;
-  for (int64_t place = 0; place < kWinogradPlaces; ++place) {
+  for (int64_t element = 0; element < kWinogradElements; ++element) {
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t begin = vectors * part / parts, of = vectors * (part + 1) / parts - begin;
       const int64_t tiles = (filters + most_filters(of) - 1) / most_filters(of);
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t f = filters * tile / tiles, some = filters * (tile + 1) / tiles - f;
         kMultiply<T>[some - 1][of - 1](
-            m.images + place * m.each.images + begin * lanes, m.each.channels,
-            m.gradients + place * m.each.gradients + f * d_step, d_step, steps, begins,
-            m.sums + place * m.each.sums + (block + f) * m.each.channels + begin * lanes);
+            m.images + element * m.each.images + begin * lanes, m.each.channels,
+            m.gradients + element * m.each.gradients + f * d_step, d_step, steps, begins,
+            m.sums + element * m.each.sums + (block + f) * m.each.channels + begin * lanes);
       }
     }
   }
@@ -309,10 +309,10 @@ void transform_sums(const LanesWinograd& p, const Memory& m, int64_t lanes, floa
       for (int c = 0; c < kAround; ++c) {
         V sums[kAround];
         for (int r = 0; r < kAround; ++r) {
-          const int64_t place = kAround * r + c;
+          const int64_t element = kAround * r + c;
           const V divided = hn::Set(d, static_cast<float>(1 / (kDivisors[r] * kDivisors[c])));
           sums[r] = hn::Mul(
-              divided, hn::Load(d, m.sums + place * m.each.sums + f * m.each.channels + block));
+              divided, hn::Load(d, m.sums + element * m.each.sums + f * m.each.channels + block));
         }
         weights_axis(points, sums, half[c]);
       }

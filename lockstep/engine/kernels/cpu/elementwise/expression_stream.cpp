@@ -91,7 +91,7 @@ struct Step {
 
 constexpr OpcodeChain kMultiplyAdd{Opcode::multiply, Opcode::add};
 
-// The place of a chain in kChains, or their number.
+// The index of a chain in kChains, or their number.
 size_t loop_of(const OpcodeChain& chain) {
   if (chain == kMultiplyAdd) return static_cast<size_t>(Opcode::multiply_add);
   return static_cast<size_t>(std::find(kChains.begin(), kChains.end(), chain) - kChains.begin());
@@ -109,7 +109,7 @@ struct ExpressionStream::Compiled {
   std::vector<Step> once, each_tile;
   std::vector<int> copied_once, copied;  // inputs
   // Offsets of operands in scratch memory, in floats; -1: not there.
-  std::vector<int64_t> places;
+  std::vector<int64_t> offsets;
   int result = 0;
   bool result_is_number = false;
   int64_t scratch_floats = 0;
@@ -130,7 +130,7 @@ class Compiler {
     c_.tiling = tiling_of(c_.axes);
     c_.inputs = inputs_;
     c_.result = operands_ - 1;
-    c_.places.assign(static_cast<size_t>(operands_), -1);
+    c_.offsets.assign(static_cast<size_t>(operands_), -1);
   }
 
   Compiled compiled() {
@@ -142,14 +142,14 @@ class Compiler {
     finish(c_.once, false);
     finish(c_.each_tile, true);
     c_.result_is_number = at(c_.result).number;
-    // Tiles of results that stay come first: steps of other tiles may not take their place.
+    // Tiles of results that stay come first: steps of other tiles may not take their memory.
     place_copies(true);
     for (Step& step : c_.once) place(step);
     place_copies(false);
     for (Step& step : c_.each_tile) place(step);
     c_.scratch_floats = static_cast<int64_t>(taken_.size()) * kTile;
     for (const int operand : numbers_) {
-      c_.places[static_cast<size_t>(operand)] = c_.scratch_floats++;
+      c_.offsets[static_cast<size_t>(operand)] = c_.scratch_floats++;
     }
     return std::move(c_);
   }
@@ -262,7 +262,7 @@ class Compiler {
     for (int i = 0; i < inputs_; ++i) {
       const bool copies = c_.tiling.readings[static_cast<size_t>(i)] == Reading::copied;
       if (!copies || at(i).uses == 0 || at(i).fixed != once) continue;
-      c_.places[static_cast<size_t>(i)] = take_tile();
+      c_.offsets[static_cast<size_t>(i)] = take_tile();
       (once ? c_.copied_once : c_.copied).push_back(i);
     }
   }
@@ -274,9 +274,9 @@ class Compiler {
       const Known& from = at(argument);
       if (argument < inputs_ || from.number || from.last_use != step.result) continue;
       if (from.fixed && from.stays) continue;
-      taken_[static_cast<size_t>(c_.places[static_cast<size_t>(argument)] / kTile)] = false;
+      taken_[static_cast<size_t>(c_.offsets[static_cast<size_t>(argument)] / kTile)] = false;
     }
-    if (step.result != c_.result) c_.places[static_cast<size_t>(step.result)] = take_tile();
+    if (step.result != c_.result) c_.offsets[static_cast<size_t>(step.result)] = take_tile();
   }
 
   const ExpressionProblem& p_;
@@ -309,12 +309,12 @@ class Run {
   Run(const Compiled& c, void* const* reads, void* scratch, ExpressionSink& sink)
       : c_(c), loops_(expression_loops()), sink_(sink) {
     auto* const floats = static_cast<float*>(scratch);
-    for (size_t i = 0; i < c.places.size(); ++i) {
-      if (c.places[i] >= 0) at_[i] = floats + c.places[i];
+    for (size_t i = 0; i < c.offsets.size(); ++i) {
+      if (c.offsets[i] >= 0) at_[i] = floats + c.offsets[i];
     }
     for (size_t i = 0; i < c.axes.strides.size(); ++i) {
       inputs_[i] = static_cast<const float*>(reads[i]) + c.axes.offsets[i];
-      if (c.places[i] < 0) at_[i] = inputs_[i];
+      if (c.offsets[i] < 0) at_[i] = inputs_[i];
     }
   }
 
@@ -379,7 +379,7 @@ class Run {
   void tile(int64_t steps, int64_t n) {
     float* const dst = sink_.begin(n);
     for (size_t i = 0; i < c_.axes.strides.size(); ++i) {
-      if (c_.places[i] < 0) at_[i] = inputs_[i];
+      if (c_.offsets[i] < 0) at_[i] = inputs_[i];
     }
     for (const int i : c_.copied) {
       const auto input = static_cast<size_t>(i);

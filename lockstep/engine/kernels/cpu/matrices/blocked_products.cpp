@@ -93,7 +93,7 @@ class Multiplier {
   bool pass_once() const { return packs_ && p_.rows > kTileRows && p_.rows <= kRowsOfBlock; }
 
   // Whether b is read where it is: for one tile of rows copies do not pay. For more rows it must
-  // fit in the first cache, where rows that lie a multiple of 256 bytes apart share few places.
+  // fit in the first cache, where rows that lie a multiple of 256 bytes apart share few sets.
   bool reads_in_place() const {
     if (p_.rows <= kTileRows || p_.terms * p_.columns <= kFewElements) return true;
     return p_.rows <= kRowsOfBlock && p_.columns <= kMostInPlace && p_.columns % 64 != 0;
@@ -204,7 +204,7 @@ class Multiplier {
     }
   }
 
-  // Rows that lie a multiple of 2 KiB apart would share few places of the first cache, so they are
+  // Rows that lie a multiple of 2 KiB apart would share few sets of the first cache, so they are
   // copied. Those of a transposed matrix become tiles of consecutive terms.
   Rows rows_of(int64_t row, int64_t rows, int64_t first, int64_t count) {
     const bool copies = p_.terms % 512 == 0 && rows > kFewRows;

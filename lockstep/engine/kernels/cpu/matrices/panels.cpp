@@ -17,7 +17,7 @@ constexpr int64_t kLine = 16;  // floats, or pairs
 
 // The next kLine steps of kPanel vectors, `elements` apart: steps x vectors, a float or a pair
 // each. Whole cache lines of four vectors at a time, because the vectors may lie powers of two
-// apart, and caches have few places for such addresses.
+// apart, and caches have few sets for such addresses.
 LOCKSTEP_INLINE void pack_line(const float* from, int64_t elements, float* to) {
   for (int64_t v = 0; v < kPanel; v += 4) {
     const float* four[4];

@@ -110,7 +110,7 @@ class Multiplication {
     }
   }
 
-  // The rows of a tile that lie a multiple of 2 KiB apart would share few places of the first
+  // The rows of a tile that lie a multiple of 2 KiB apart would share few sets of the first
   // cache, so they are copied.
   Rows rows_of(int64_t row, int64_t first, int64_t count) const {
     const T* from = a_ + row * p_.terms + first;

@@ -120,7 +120,7 @@ struct TileSums {
   HWY_ALIGN float leaf[kTile];   // of the blocks before it
 
  private:
-  // Calls body with each row and vector, and their place in memory.
+  // Calls body with each row and vector, and their offset in memory.
   template <int rows, class Body>
   static HWY_INLINE void each(const Body& body) {
 #pragma GCC unroll 16

@@ -328,9 +328,9 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
   // Given statistics do not depend on x. Their term must be left out, because x may be infinite and
   // 0 * x is NaN.
   const bool training = p.training;
-  const auto put = [&](hn::Vec<D> own, hn::Vec<D> u, int64_t place) {
+  const auto put = [&](hn::Vec<D> own, hn::Vec<D> u, int64_t index) {
     const auto all = training ? hn::Add(own, through_statistics(u)) : own;
-    store(hn::Mul(of.factor, all), d, dx + place);
+    store(hn::Mul(of.factor, all), d, dx + index);
   };
   for (int64_t n = 0; n < planes_of(p, d); ++n) {
     const int64_t begin = plane_offset(p, d, n, g);
@@ -343,30 +343,30 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
           const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
           for (int64_t r = 0; r < w.height(); ++r) {
             for (int64_t c = 0; c < w.width(); ++c) {
-              const int64_t place = top + r * row + (ox * w.width() + c) * s.block;
+              const int64_t index = top + r * row + (ox * w.width() + c) * s.block;
               const auto it = hn::RebindMask(
                   d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
               const auto own = hn::IfThenElseZero(it, diff);
-              put(own, load(d, x + place), place);
+              put(own, load(d, x + index), index);
             }
           }
         } else {
-          const int64_t place = top + ox * s.block;
-          const auto u = load(d, x + place);
-          put(s.relu ? hn::IfThenZeroElse(of.gone(u), diff) : diff, u, place);
+          const int64_t index = top + ox * s.block;
+          const auto u = load(d, x + index);
+          put(s.relu ? hn::IfThenZeroElse(of.gone(u), diff) : diff, u, index);
         }
       }
       for (int64_t r = 0; r < w.height(); ++r) {  // columns outside all windows
         for (int64_t c = s.result_columns * w.width(); c < s.columns; ++c) {
-          const int64_t place = top + r * row + c * s.block;
-          put(hn::Zero(d), load(d, x + place), place);
+          const int64_t index = top + r * row + c * s.block;
+          put(hn::Zero(d), load(d, x + index), index);
         }
       }
     }
     for (int64_t r = s.result_rows * w.height(); r < s.rows; ++r) {  // rows outside all windows
       for (int64_t c = 0; c < s.columns; ++c) {
-        const int64_t place = begin + r * row + c * s.block;
-        put(hn::Zero(d), load(d, x + place), place);
+        const int64_t index = begin + r * row + c * s.block;
+        put(hn::Zero(d), load(d, x + index), index);
       }
     }
   }

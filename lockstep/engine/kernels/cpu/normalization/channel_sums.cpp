@@ -15,7 +15,7 @@ constexpr int64_t kSumLanes = 16;
 LOCKSTEP_INLINE double value_of(float x) { return static_cast<double>(x); }
 LOCKSTEP_INLINE double value_of(BFloat16 x) { return static_cast<double>(to_float(x)); }
 
-// For blocks that divide the number of lanes: lanes cover several places at a time.
+// For blocks that divide the number of lanes: lanes cover several positions at a time.
 template <class T>
 LOCKSTEP_INLINE void add_in_lanes(const T* x, int64_t elements, int64_t block, double* totals) {
   double lanes[kSumLanes] = {};
@@ -33,18 +33,19 @@ LOCKSTEP_INLINE void add_all(const T* x, int64_t count, int64_t block, double* t
     add_in_lanes(x, count * block, block, totals);
     return;
   }
-  for (int64_t place = 0; place < count; ++place) {
-    const T* const from = x + place * block;
+  for (int64_t position = 0; position < count; ++position) {
+    const T* const from = x + position * block;
     for (int64_t c = 0; c < block; ++c) totals[c] += value_of(from[c]);
   }
 }
 
 }  // namespace
 
-LOCKSTEP_CLONES void add_places(const float* x, int64_t count, int64_t block, double* totals) {
+LOCKSTEP_CLONES void add_positions(const float* x, int64_t count, int64_t block, double* totals) {
   add_all(x, count, block, totals);
 }
-LOCKSTEP_CLONES void add_places(const BFloat16* x, int64_t count, int64_t block, double* totals) {
+LOCKSTEP_CLONES void add_positions(const BFloat16* x, int64_t count, int64_t block,
+                                   double* totals) {
   add_all(x, count, block, totals);
 }
 
@@ -81,16 +82,16 @@ const Known* known_layout(const TensorSpec& spec) {
 
 }  // namespace
 
-ChannelPlaces channel_places(TensorSpec& spec) {
+ChannelLayout channel_layout(TensorSpec& spec) {
   const Shape& shape = spec.shape;
   const Known* const known = known_layout(spec);
   if (!known) spec = spec.plain();
   if (shape.rank() == 2)
     return {1, shape[1], shape[0], shape[1], spec.dtype};  // one block of all channels
-  ChannelPlaces places{shape[0], shape[1], 1, 1, spec.dtype};
-  for (int axis = 2; axis < shape.rank(); ++axis) places.space *= shape[axis];
-  if (known) places.block = known->block > 0 ? known->block : places.channels;
-  return places;
+  ChannelLayout layout{shape[0], shape[1], 1, 1, spec.dtype};
+  for (int axis = 2; axis < shape.rank(); ++axis) layout.space *= shape[axis];
+  if (known) layout.block = known->block > 0 ? known->block : layout.channels;
+  return layout;
 }
 
 std::optional<TensorSpec> of_more_observations(const TensorSpec& spec, int64_t n) {
@@ -113,22 +114,22 @@ std::optional<TensorSpec> of_other_channels(const TensorSpec& spec, int64_t chan
 }
 
 Pass bias_gradient(TensorSpec diff_output) {
-  const ChannelPlaces places = channel_places(diff_output);
-  const size_t scratch = static_cast<size_t>(places.blocks() * places.block) * sizeof(double);
+  const ChannelLayout layout = channel_layout(diff_output);
+  const size_t scratch = static_cast<size_t>(layout.blocks() * layout.block) * sizeof(double);
   return own_pass_with_scratch(
-      {kernels::diff_output(0, diff_output)}, {diff_input(2, plain_spec(Shape{places.channels}))},
-      scratch, [places](void* const* r, void* const* w, void* memory) {
+      {kernels::diff_output(0, diff_output)}, {diff_input(2, plain_spec(Shape{layout.channels}))},
+      scratch, [layout](void* const* r, void* const* w, void* memory) {
         auto* const totals = static_cast<double*>(memory);
-        std::fill_n(totals, places.blocks() * places.block, 0.0);
-        with_elements(places.dtype, [&]<class T>(T*) {
+        std::fill_n(totals, layout.blocks() * layout.block, 0.0);
+        with_elements(layout.dtype, [&]<class T>(T*) {
           const T* from = in<T>(r, 0);
-          for (int64_t n = 0; n < places.n; ++n) {
-            for (int64_t b = 0; b < places.blocks(); ++b, from += places.space * places.block) {
-              add_places(from, places.space, places.block, totals + b * places.block);
+          for (int64_t n = 0; n < layout.n; ++n) {
+            for (int64_t b = 0; b < layout.blocks(); ++b, from += layout.space * layout.block) {
+              add_positions(from, layout.space, layout.block, totals + b * layout.block);
             }
           }
         });
-        for (int64_t c = 0; c < places.channels; ++c) {
+        for (int64_t c = 0; c < layout.channels; ++c) {
           out(w, 0)[c] = static_cast<float>(totals[c]);
         }
       });

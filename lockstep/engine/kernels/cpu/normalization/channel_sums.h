@@ -19,7 +19,7 @@ inline constexpr int64_t kMostSummedInF32 = 32;
 // ((n * blocks() + c / block) * space + s) * block + c % block. `block` is 1 for row-major memory,
 // all channels for channels last, and 8 or 16 for oneDNN's blocked layouts, whose last block is
 // padded.
-struct ChannelPlaces {
+struct ChannelLayout {
   int64_t n = 0, channels = 0, space = 0;
   int64_t block = 1;
   DType dtype = DType::f32;  // f32 or bf16
@@ -28,7 +28,7 @@ struct ChannelPlaces {
 };
 
 // The positions for a layout. Makes `spec` row-major if its layout is none of the above.
-ChannelPlaces channel_places(TensorSpec& spec);
+ChannelLayout channel_layout(TensorSpec& spec);
 
 // The layout of n consecutive observations, each with the layout of `spec`; nullopt if the layout
 // is unknown.
@@ -38,10 +38,10 @@ std::optional<TensorSpec> of_more_observations(const TensorSpec& spec, int64_t n
 // are no blocks, or one is not whole.
 std::optional<TensorSpec> of_other_channels(const TensorSpec& spec, int64_t channels);
 
-// totals[k] += the elements for channel k of a block, over `count` adjacent places of `block`
+// totals[k] += the elements for channel k of a block, over `count` adjacent positions of `block`
 // elements each. Thread-safe; allocates nothing.
-void add_places(const float* x, int64_t count, int64_t block, double* totals);
-void add_places(const BFloat16* x, int64_t count, int64_t block, double* totals);
+void add_positions(const float* x, int64_t count, int64_t block, double* totals);
+void add_positions(const BFloat16* x, int64_t count, int64_t block, double* totals);
 
 // The pass that computes the gradient of a bias (input 2) from the output's gradient, n x channels
 // or n x channels x space.

@@ -120,7 +120,7 @@ class BackwardRun {
 
  private:
   // Row k of the order at a step.
-  struct Place {
+  struct StepRow {
     const float *gates, *more, *y, *dy;
     const float *before, *c0;  // h and c of the step before
     float *d, *dh, *dc, *direct, *at_step;
@@ -155,18 +155,18 @@ class BackwardRun {
                     valid = sequences_.first(row) + time, back = r_.reverse ? 1 : -1,
                     in_y = (row * r_.steps + time) * r_.hidden;
       const float* const y = of_.y + in_y;
-      Place at{.gates = of_.gates + valid * r_.kept_gates(),
-               .more = more_ ? more_ + valid * r_.hidden : nullptr,
-               .y = y,
-               .dy = of_.dy + in_y,
-               .before = step == 0 ? of_.h0 + row * r_.hidden : y + back * r_.hidden,
-               .c0 = nullptr,
-               .d = memory_.d + valid * r_.gates,
-               .dh = memory_.dh + k * r_.hidden,
-               .dc = memory_.dc + k * r_.hidden,
-               .direct = memory_.direct + k * r_.hidden,
-               .at_step = memory_.at_step + k * wide(),
-               .valid = valid};
+      StepRow at{.gates = of_.gates + valid * r_.kept_gates(),
+                 .more = more_ ? more_ + valid * r_.hidden : nullptr,
+                 .y = y,
+                 .dy = of_.dy + in_y,
+                 .before = step == 0 ? of_.h0 + row * r_.hidden : y + back * r_.hidden,
+                 .c0 = nullptr,
+                 .d = memory_.d + valid * r_.gates,
+                 .dh = memory_.dh + k * r_.hidden,
+                 .dc = memory_.dc + k * r_.hidden,
+                 .direct = memory_.direct + k * r_.hidden,
+                 .at_step = memory_.at_step + k * wide(),
+                 .valid = valid};
       if (of_.c0) at.c0 = step == 0 ? of_.c0 + row * r_.hidden : at.more + back * r_.hidden;
       body(at, k);
     }
@@ -179,7 +179,7 @@ class BackwardRun {
   }
 
   void lstm(int64_t step) {
-    each_row(step, [&](const Place& at, int64_t) {
+    each_row(step, [&](const StepRow& at, int64_t) {
       run_units(LstmBackward{r_.hidden, at.gates, at.more, at.c0, at.dy, at.dh, at.dc, at.d});
       std::copy_n(at.d, r_.gates, at.at_step);
     });
@@ -187,7 +187,7 @@ class BackwardRun {
   }
 
   void gru(int64_t step) {
-    each_row(step, [&](const Place& at, int64_t) {
+    each_row(step, [&](const StepRow& at, int64_t) {
       float* const recurrent_d = memory_.recurrent_d + at.valid * r_.gates;
       run_units(GruBackward{r_.hidden, at.gates, at.more, at.before, at.dy, at.dh, at.d,
                             recurrent_d, at.direct});
@@ -199,7 +199,7 @@ class BackwardRun {
 
   void gru_with_reset_before(int64_t step) {
     const int64_t h = r_.hidden;
-    each_row(step, [&](const Place& at, int64_t k) {
+    each_row(step, [&](const StepRow& at, int64_t k) {
       run_units(GruUpdateBackward{h, at.gates, at.before, at.dy, at.dh, at.d, at.direct});
       std::copy_n(at.d + 2 * h, h, memory_.at_step_n + k * h);
       std::copy_n(at.d + 2 * h, h, memory_.recurrent_n + at.valid * h);
@@ -207,7 +207,7 @@ class BackwardRun {
     });
     // With respect to r h; the rows of dh are used up.
     multiply_back(step, h, memory_.at_step_n, memory_.panels_n, memory_.dh);
-    each_row(step, [&](const Place& at, int64_t) {
+    each_row(step, [&](const StepRow& at, int64_t) {
       run_units(GruResetBackward{h, at.gates, at.before, at.dh, at.d, at.direct});
       std::copy_n(at.d, 2 * h, at.at_step);
       std::copy_n(at.d, 2 * h, memory_.recurrent_d + at.valid * 2 * h);
@@ -217,7 +217,7 @@ class BackwardRun {
   }
 
   void rnn(int64_t step) {
-    each_row(step, [&](const Place& at, int64_t) {
+    each_row(step, [&](const StepRow& at, int64_t) {
       run_units(RnnBackward{r_.hidden, r_.relu, at.y, at.dy, at.dh, at.d});
       std::copy_n(at.d, r_.gates, at.at_step);
     });

@@ -86,8 +86,8 @@ class ForwardRun {
   }
 
  private:
-  // Where row k of the order is at a step.
-  struct Place {
+  // Row k of the order at a step.
+  struct StepRow {
     float *gates, *more;
     const float* before;  // h of the step before
     float *y, *h;
@@ -110,30 +110,30 @@ class ForwardRun {
                     memory_.product);
   }
 
-  // Calls body(place, k) for each row at a step; `gates`: those of the recurrent part.
+  // Calls body(row, k) for each row at a step; `gates`: those of the recurrent part.
   template <class Body>
   void each_row(int64_t step, int64_t gates, const Body& body) {
     for (int64_t k = 0; k < sequences_.rows_at(step); ++k) {
       const int64_t row = sequences_.row(k), time = sequences_.time(row, step),
                     valid = sequences_.first(row) + time, back = r_.reverse ? 1 : -1;
       float* const y = y_ + (row * r_.steps + time) * r_.hidden;
-      Place at{.gates = gates_ + valid * r_.gates,
-               .more = more_ ? more_ + valid * r_.hidden : nullptr,
-               .before = step == 0 ? h0_ + row * r_.hidden : y + back * r_.hidden,
-               .y = y,
-               .h = memory_.h + k * r_.hidden,
-               .recurrent = memory_.recurrent + k * gates,
-               .c0 = nullptr};
+      StepRow at{.gates = gates_ + valid * r_.gates,
+                 .more = more_ ? more_ + valid * r_.hidden : nullptr,
+                 .before = step == 0 ? h0_ + row * r_.hidden : y + back * r_.hidden,
+                 .y = y,
+                 .h = memory_.h + k * r_.hidden,
+                 .recurrent = memory_.recurrent + k * gates,
+                 .c0 = nullptr};
       if (c0_) at.c0 = step == 0 ? c0_ + row * r_.hidden : at.more + back * r_.hidden;
       body(at, k);
     }
   }
 
-  void keep_state(const Place& at) { std::copy_n(at.h, r_.hidden, at.y); }
+  void keep_state(const StepRow& at) { std::copy_n(at.h, r_.hidden, at.y); }
 
   void lstm(int64_t step) {
     multiply(sequences_.rows_at(step), memory_.h, memory_.panels, r_.gates, nullptr);
-    each_row(step, r_.gates, [&](const Place& at, int64_t) {
+    each_row(step, r_.gates, [&](const StepRow& at, int64_t) {
       run_units(LstmForward{r_.hidden, at.gates, at.recurrent, at.c0, at.more, at.h});
       keep_state(at);
     });
@@ -141,7 +141,7 @@ class ForwardRun {
 
   void gru(int64_t step) {
     multiply(sequences_.rows_at(step), memory_.h, memory_.panels, r_.gates, recurrent_bias_);
-    each_row(step, r_.gates, [&](const Place& at, int64_t) {
+    each_row(step, r_.gates, [&](const StepRow& at, int64_t) {
       run_units(GruForward{r_.hidden, at.gates, at.recurrent, at.before, at.more, at.h});
       keep_state(at);
     });
@@ -150,12 +150,12 @@ class ForwardRun {
   void gru_with_reset_before(int64_t step) {
     const int64_t rows = sequences_.rows_at(step), two = 2 * r_.hidden;
     multiply(rows, memory_.h, memory_.panels, two, recurrent_bias_);
-    each_row(step, two, [&](const Place& at, int64_t k) {
+    each_row(step, two, [&](const StepRow& at, int64_t k) {
       run_units(
           GruReset{r_.hidden, at.gates, at.recurrent, at.before, memory_.scaled + k * r_.hidden});
     });
     multiply(rows, memory_.scaled, memory_.panels_n, r_.hidden, recurrent_bias_ + two);
-    each_row(step, r_.hidden, [&](const Place& at, int64_t) {
+    each_row(step, r_.hidden, [&](const StepRow& at, int64_t) {
       run_units(GruUpdate{r_.hidden, at.gates, at.recurrent, at.before, at.h});
       keep_state(at);
     });
@@ -163,7 +163,7 @@ class ForwardRun {
 
   void rnn(int64_t step) {
     multiply(sequences_.rows_at(step), memory_.h, memory_.panels, r_.gates, nullptr);
-    each_row(step, r_.gates, [&](const Place& at, int64_t) {
+    each_row(step, r_.gates, [&](const StepRow& at, int64_t) {
       run_units(RnnForward{r_.hidden, r_.relu, at.gates, at.recurrent, at.h});
       keep_state(at);
     });

@@ -48,10 +48,10 @@ class Areas {
 
   template <class T = float>
   T* take(int64_t count) {
-    std::byte* const place = memory_ ? memory_ + bytes_ : nullptr;
+    std::byte* const at = memory_ ? memory_ + bytes_ : nullptr;
     const size_t size = static_cast<size_t>(count) * sizeof(T);
     bytes_ += (size + cache_line - 1) / cache_line * cache_line;
-    return reinterpret_cast<T*>(place);
+    return reinterpret_cast<T*>(at);
   }
   size_t bytes() const { return bytes_; }
 

@@ -49,16 +49,16 @@ int64_t search_row(bool smallest, const float* x, int64_t size) {
   for (int64_t k = lanes; k < size; k += lanes) {
     take_winners(smallest, x + k, k, std::min(lanes, size - k), best, at);
   }
-  int64_t first = 0, place = at[0];
+  int64_t first = 0, index = at[0];
   for (int64_t l = 1; l < lanes; ++l) {
     const float mine = best[l], other = best[first];
     const bool same = mine == other || (mine != mine && other != other);
-    if (wins(smallest, mine, other) || (same && at[l] + l < place)) {
+    if (wins(smallest, mine, other) || (same && at[l] + l < index)) {
       first = l;
-      place = at[l] + l;
+      index = at[l] + l;
     }
   }
-  return place;
+  return index;
 }
 
 }  // namespace

@@ -85,12 +85,12 @@ Pass make_reorder(const TensorSpec& from, const TensorSpec& to) {
   }
   SingleThread one;
   std::vector<Pass> passes;
-  for (const auto& [part, place] : sound_reorders(desc_of(from), desc_of(to))) {
-    const dnnl::reorder::primitive_desc pd(engine(), part, engine(), place, attributes());
+  for (const auto& [part, target] : sound_reorders(desc_of(from), desc_of(to))) {
+    const dnnl::reorder::primitive_desc pd(engine(), part, engine(), target, attributes());
     check_memory_for_code();
     passes.push_back(primitive_pass(dnnl::reorder(pd), scratch_of(pd),
                                     {{DNNL_ARG_FROM, input(0, from), part}},
-                                    {{DNNL_ARG_TO, output(0, to), place}}));
+                                    {{DNNL_ARG_TO, output(0, to), target}}));
   }
   return passes.size() == 1 ? passes[0] : in_sequence(std::move(passes));
 }

@@ -9,9 +9,9 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// Elements of a place that are summed at a time, in the first cache.
+// Elements of an index that are summed at a time, in the first cache.
 constexpr int64_t kColumnsOfRows = 512;
-// Columns whose sums at all places are kept at a time.
+// Columns whose sums at all indices are kept at a time.
 constexpr int64_t kColumnsOfElements = 16;
 
 int64_t columns_of_elements(const IndexedAxis& a) {
@@ -24,7 +24,7 @@ size_t scatter_scratch(const IndexedAxis& a) {
   return static_cast<size_t>(numbers) * 8;
 }
 
-// Positions by place, those of one place in order: ends[t] is the end of place t in `positions`.
+// Positions by index, those of one index in order: ends[t] is the end of index t in `positions`.
 // Indices outside are left out.
 void sort_positions(const IndexedAxis& a, const Indices& indices, int64_t* ends,
                     int64_t* positions) {

@@ -46,7 +46,7 @@ LOCKSTEP_INLINE void copy_run(const T* __restrict from, T* __restrict to, const 
 
 // A block of kTransposedBlock x kTransposedBlock: to[i * to_row + j] = from[j * from_row + i].
 // Whole lines are read and written one after another, because rows may lie powers of two apart, and
-// caches have few places for such addresses.
+// caches have few sets for such addresses.
 LOCKSTEP_INLINE void transpose_block(const Word* from, int64_t from_row, Word* to, int64_t to_row) {
   float block[kTransposedBlock * kTransposedBlock];
   for (int64_t j = 0; j < kTransposedBlock; j += 4) {

@@ -127,7 +127,7 @@ struct Group {
   }
   template <class T>
   T* gradient(T* first) const {
-    return first + number * of.filters * of.channels * of.places();
+    return first + number * of.filters * of.channels * of.window_elements();
   }
   template <class T>
   T* bias(T* first) const {

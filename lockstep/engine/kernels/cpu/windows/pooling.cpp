@@ -14,8 +14,8 @@ namespace {
 // Averages of larger windows are computed here in double, because oneDNN sums a window's elements
 // sequentially in f32.
 constexpr int64_t kMostAveragedInF32 = 64;
-// Most elements of a window whose maximum oneDNN keeps the place of in a byte.
-constexpr int64_t kMostPlacesInByte = 255;
+// Most elements of a window whose maximum oneDNN keeps the index of in a byte.
+constexpr int64_t kMostElementsInByte = 255;
 
 int64_t elements_of(const Sizes& sizes) {
   int64_t elements = 1;
@@ -50,7 +50,7 @@ Sizes space_of(const Shape& shape) {
 // Averages over windows, with sums in double.
 class Averages {
  public:
-  Averages(const PoolingProblem& p, const ChannelPlaces& from)
+  Averages(const PoolingProblem& p, const ChannelLayout& from)
       : from_(from),
         planes_(from.n * from.blocks()),
         with_padding_(p.kind == PoolingProblem::Kind::average_with_padding),
@@ -97,8 +97,8 @@ class Averages {
     for (int64_t z = depth.begin; z < depth.end; ++z) {
       for (int64_t r = rows.begin; r < rows.end; r += whole ? rows.count() : 1) {
         const int64_t at = (z * size_[1] + r) * size_[2] + columns.begin;
-        add_places(x + at * from_.block, columns.count() * (whole ? rows.count() : 1), from_.block,
-                   totals);
+        add_positions(x + at * from_.block, columns.count() * (whole ? rows.count() : 1),
+                      from_.block, totals);
       }
     }
     const int64_t inside = depth.count() * rows.count() * columns.count();
@@ -114,19 +114,19 @@ class Averages {
     }
   }
 
-  const ChannelPlaces from_;
+  const ChannelLayout from_;
   const int64_t planes_;
   const bool with_padding_;
   const Box size_, results_, kernel_, stride_, pad_;
 };
 
-// Uses the layouts of oneDNN's passes if channel_places() supports them, else row-major memory.
+// Uses the layouts of oneDNN's passes if channel_layout() supports them, else row-major memory.
 Pass averages(const PoolingProblem& p, TensorSpec src, TensorSpec dst) {
-  ChannelPlaces from = channel_places(src);
-  if (from.block != channel_places(dst).block) {
+  ChannelLayout from = channel_layout(src);
+  if (from.block != channel_layout(dst).block) {
     src = src.plain();
     dst = dst.plain();
-    from = channel_places(src);
+    from = channel_layout(src);
   }
   const Averages made(p, from);
   return own_pass_with_scratch(
@@ -151,9 +151,9 @@ Kernel make_pooling(const PoolingProblem& p) {
   const auto &strides = window.strides, &kernel_dims = window.kernel, &dilates = window.dilates,
              &pad_l = window.pad_begin, &pad_r = window.pad_end;
   // oneDNN has no fast kernel for images in lanes. In blocked layouts of bf16 it puts the gradients
-  // of maximums of large windows into wrong places (oneDNN 2.6 with AVX-512).
+  // of maximums of large windows to wrong elements (oneDNN 2.6 with AVX-512).
   const bool misplaced =
-      max && is_narrow(p.src.dtype) && elements_of(p.window.kernel) > kMostPlacesInByte;
+      max && is_narrow(p.src.dtype) && elements_of(p.window.kernel) > kMostElementsInByte;
   const TensorSpec src_spec = in_lanes(p.src) || misplaced ? p.src.plain() : p.src;
   const auto src = desc_of(src_spec);
   const auto forward =

@@ -18,11 +18,11 @@ TensorSpec swapped_spec(const dnnl::memory::desc& desc, bool grouped) {
 // oneDNN adds the products of all observations sequentially in f32. If an observation has at least
 // this many positions, the observations are divided into parts, whose sums are added. With fewer
 // positions, the accuracy is not worth the additional time.
-constexpr int64_t kFewestPlaces = 256, kMostParts = 32;
+constexpr int64_t kFewestPositions = 256, kMostParts = 32;
 
 int64_t parts_of(const Shape& src) {
   int64_t parts = 1;
-  for (int64_t k = 2; k <= kMostParts && src[2] * src[3] >= kFewestPlaces; ++k) {
+  for (int64_t k = 2; k <= kMostParts && src[2] * src[3] >= kFewestPositions; ++k) {
     if (src[0] % k == 0) parts = k;
   }
   return parts;

@@ -7,11 +7,11 @@ namespace {
 
 template <class T>
 struct AddBias {
-  ChannelPlaces places;
+  ChannelLayout layout;
   const float* bias;
   T* y;
   __device__ void operator()(int64_t i) const {
-    const Division channel = divide(divide(i, places.inner).quotient, places.channels);
+    const Division channel = divide(divide(i, layout.inner).quotient, layout.channels);
     y[i] = rounded<T>(value_of(y[i]) + bias[channel.remainder]);
   }
 };
@@ -39,14 +39,14 @@ struct AddBiasToPacks {
 // P is 1 unless channels come last.
 template <class T, int P>
 struct Terms {
-  ChannelPlaces places;
+  ChannelLayout layout;
   const T* dy;
   bool aligned;
   struct None {};
   __device__ None columns(int64_t) const { return {}; }
   __device__ Pack<T, P> load(int64_t c, int64_t row) const {
-    const Division at = divide(row, places.inner);
-    return load_pack<P>(dy + (at.quotient * places.channels + c) * places.inner + at.remainder,
+    const Division at = divide(row, layout.inner);
+    return load_pack<P>(dy + (at.quotient * layout.channels + c) * layout.inner + at.remainder,
                         aligned);
   }
   __device__ void add(None, const Pack<T, P>& v, Sums<1> (&sums)[P]) const {
@@ -59,8 +59,8 @@ struct Terms {
 
 // Calls make() with the number of channels that a thread takes at once.
 template <class T, class Make>
-auto cut(const ChannelPlaces& places, const Make& make) {
-  return places.inner == 1 ? for_packs<T>(places.channels, make)
+auto cut(const ChannelLayout& layout, const Make& make) {
+  return layout.inner == 1 ? for_packs<T>(layout.channels, make)
                            : make(std::integral_constant<int, 1>());
 }
 
@@ -74,40 +74,40 @@ struct Take {
 }  // namespace
 
 template <class T>
-void launch_bias(const ChannelPlaces& places, const float* bias, T* y, void* stream) {
-  if (places.inner != 1) {
-    launch_each("bias", places.rows * places.channels, stream, AddBias<T>{places, bias, y});
+void launch_bias(const ChannelLayout& layout, const float* bias, T* y, void* stream) {
+  if (layout.inner != 1) {
+    launch_each("bias", layout.rows * layout.channels, stream, AddBias<T>{layout, bias, y});
     return;
   }
-  for_packs<T>(places.channels, [&]<class P>(P) {
+  for_packs<T>(layout.channels, [&]<class P>(P) {
     launch_each_of_columns(
-        "bias", ColumnCut(places.rows, places.channels, P::value), stream,
-        AddBiasToPacks<T, P::value>{places.channels, bias, y, in_packs<P::value>(y)});
+        "bias", ColumnCut(layout.rows, layout.channels, P::value), stream,
+        AddBiasToPacks<T, P::value>{layout.channels, bias, y, in_packs<P::value>(y)});
   });
 }
-template void launch_bias(const ChannelPlaces&, const float*, float*, void*);
-template void launch_bias(const ChannelPlaces&, const float*, BFloat16*, void*);
-template void launch_bias(const ChannelPlaces&, const float*, Float16*, void*);
+template void launch_bias(const ChannelLayout&, const float*, float*, void*);
+template void launch_bias(const ChannelLayout&, const float*, BFloat16*, void*);
+template void launch_bias(const ChannelLayout&, const float*, Float16*, void*);
 
-size_t bias_gradient_scratch(const ChannelPlaces& places, DType dtype) {
+size_t bias_gradient_scratch(const ChannelLayout& layout, DType dtype) {
   return for_elements(dtype, [&]<class T>(T) {
-    return cut<T>(places, [&]<class P>(P) {
-      return ColumnCut(places.rows, places.channels, P::value).bytes(1);
+    return cut<T>(layout, [&]<class P>(P) {
+      return ColumnCut(layout.rows, layout.channels, P::value).bytes(1);
     });
   });
 }
 
 template <class T>
-void launch_bias_gradient(const ChannelPlaces& places, const T* dy, float* diff_bias, void* scratch,
+void launch_bias_gradient(const ChannelLayout& layout, const T* dy, float* diff_bias, void* scratch,
                           void* stream) {
-  cut<T>(places, [&]<class P>(P) {
+  cut<T>(layout, [&]<class P>(P) {
     launch_column_sums<P::value, 1>(
-        "bias, backward", ColumnCut(places.rows, places.channels, P::value),
-        Terms<T, P::value>{places, dy, in_packs<P::value>(dy)}, Take{diff_bias}, scratch, stream);
+        "bias, backward", ColumnCut(layout.rows, layout.channels, P::value),
+        Terms<T, P::value>{layout, dy, in_packs<P::value>(dy)}, Take{diff_bias}, scratch, stream);
   });
 }
-template void launch_bias_gradient(const ChannelPlaces&, const float*, float*, void*, void*);
-template void launch_bias_gradient(const ChannelPlaces&, const BFloat16*, float*, void*, void*);
-template void launch_bias_gradient(const ChannelPlaces&, const Float16*, float*, void*, void*);
+template void launch_bias_gradient(const ChannelLayout&, const float*, float*, void*, void*);
+template void launch_bias_gradient(const ChannelLayout&, const BFloat16*, float*, void*, void*);
+template void launch_bias_gradient(const ChannelLayout&, const Float16*, float*, void*, void*);
 
 }  // namespace lockstep::kernels::cuda

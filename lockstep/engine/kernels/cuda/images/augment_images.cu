@@ -12,13 +12,13 @@ struct AugmentPixel {
     const ImageLayout& image = all.image;
     const Division row = divide(i, image.width);
     const Division of_image = divide(row.quotient, image.height);
-    const ImagePlace place =
-        place_in_source(all.maps[of_image.quotient], image, of_image.remainder, row.remainder);
+    const ImagePosition position =
+        position_in_source(all.maps[of_image.quotient], image, of_image.remainder, row.remainder);
     const int64_t first = of_image.quotient * image.channels * image.channel_step;
     const int64_t pixel = of_image.remainder * image.width + row.remainder;
     for (int64_t c = 0; c < image.channels; ++c) {
       const int64_t plane = first + c * image.channel_step;
-      all.destination[plane + pixel] = pixel_at(all.source + plane, image, place);
+      all.destination[plane + pixel] = pixel_at(all.source + plane, image, position);
     }
   }
 };

@@ -6,10 +6,10 @@ namespace lockstep::kernels::cuda {
 namespace {
 
 // The channel and the row-major index of element i of channels-last memory.
-struct Place {
+struct Position {
   int64_t channel, row_major;
 };
-__device__ Place place_of(int64_t i, int64_t channels, int64_t space) {
+__device__ Position position_of(int64_t i, int64_t channels, int64_t space) {
   const Division pixel = divide(i, channels);
   const Division image = divide(pixel.quotient, space);
   return {pixel.remainder, (image.quotient * channels + pixel.remainder) * space + image.remainder};
@@ -22,7 +22,7 @@ struct Forward {
   float* y;
   int64_t channels, space;
   __device__ void operator()(int64_t i) const {
-    const Place at = place_of(i, channels, space);
+    const Position at = position_of(i, channels, space);
     y[i] = (static_cast<float>(x[at.row_major]) - offset[at.channel]) * factor[at.channel];
   }
 };
@@ -32,7 +32,7 @@ struct Backward {
   float* dx;
   int64_t channels, space;
   __device__ void operator()(int64_t i) const {
-    const Place at = place_of(i, channels, space);
+    const Position at = position_of(i, channels, space);
     dx[at.row_major] = dy[i] * factor[at.channel];
   }
 };

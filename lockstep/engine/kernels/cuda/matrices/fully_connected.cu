@@ -31,7 +31,7 @@ Kernel connected(const FullyConnectedProblem& p) {
   const Product data({.a = {n, units}, .b = {units, columns}, .factors = type, .result = type});
   const Product filters(
       {.a = {n, units}, .b = {n, columns}, .a_transposed = true, .factors = type});
-  const ChannelPlaces places{n, units, 1};
+  const ChannelLayout layout{n, units, 1};
   Kernel kernel;
   std::vector<Operand> reads{input(0, src), input(1, weights(type))};
   std::vector<Operand> gradients{diff_input(1, weights(DType::f32))};
@@ -55,10 +55,10 @@ Kernel connected(const FullyConnectedProblem& p) {
         filters.run(b.in(1), b.in(0), nullptr, b.out(0), b.scratch, b.stream);
         if (!biased) return;
         for_elements(type, [&]<class T>(T) {
-          launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.stream);
+          launch_bias_gradient(layout, b.in<T>(1), b.out(1), b.scratch, b.stream);
         });
       },
-      std::max(filters.scratch_bytes(), biased ? bias_gradient_scratch(places, type) : 0)));
+      std::max(filters.scratch_bytes(), biased ? bias_gradient_scratch(layout, type) : 0)));
   return kernel;
 }
 

@@ -12,8 +12,8 @@ struct Groups {
   int64_t channels, groups, per_group, space;
 
   __device__ int64_t elements() const { return per_group * space; }
-  // Position of element i of a group. `row` numbers all groups of all observations.
-  __device__ int64_t place(int64_t row, int64_t i) const {
+  // Index of element i of a group. `row` numbers all groups of all observations.
+  __device__ int64_t index(int64_t row, int64_t i) const {
     const Division where = divide(row, groups), at = divide(i, per_group);
     return (where.quotient * space + at.quotient) * channels + where.remainder * per_group +
            at.remainder;
@@ -32,12 +32,12 @@ __global__ void group_statistics(Groups g, const float* x, double epsilon,
   const int64_t row = blockIdx.x, count = g.elements();
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    sum += static_cast<double>(x[g.place(row, i)]);
+    sum += static_cast<double>(x[g.index(row, i)]);
   }
   const double mean = block_reduce(sum, shared, Plus{}) / static_cast<double>(count);
   double squares = 0;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const double d = static_cast<double>(x[g.place(row, i)]) - mean;
+    const double d = static_cast<double>(x[g.index(row, i)]) - mean;
     squares += d * d;
   }
   const double variance = block_reduce(squares, shared, Plus{}) / static_cast<double>(count);
@@ -60,7 +60,7 @@ __global__ void group_means(Groups g, const float* x, const float* dy, const flo
   const GroupStatistics s = statistics[row];
   double products = 0, sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const int64_t at = g.place(row, i);
+    const int64_t at = g.index(row, i);
     const double d =
         static_cast<double>(dy[at]) * static_cast<double>(scale[divide(at, g.channels).remainder]);
     products += d * static_cast<double>(standardized(s, x[at]));

@@ -103,8 +103,8 @@ struct StepForward {
 struct LstmStep {
   StepForward f;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, f.s.hidden);
-    const int64_t row = place.quotient, j = place.remainder, hidden = f.s.hidden;
+    const Division element = divide(n, f.s.hidden);
+    const int64_t row = element.quotient, j = element.remainder, hidden = f.s.hidden;
     if (f.step >= f.s.length(row)) return;
     const int64_t at = f.s.at(row, f.step);
     const float* const h = f.s.before(f.y, f.h0, row, f.step);
@@ -124,8 +124,8 @@ struct LstmStep {
 struct GruStep {
   StepForward f;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, f.s.hidden);
-    const int64_t row = place.quotient, j = place.remainder, hidden = f.s.hidden;
+    const Division element = divide(n, f.s.hidden);
+    const int64_t row = element.quotient, j = element.remainder, hidden = f.s.hidden;
     if (f.step >= f.s.length(row)) return;
     const int64_t at = f.s.at(row, f.step);
     const float* const h = f.s.before(f.y, f.h0, row, f.step);
@@ -144,8 +144,8 @@ struct GruStep {
 struct GruResetStep {
   StepForward f;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, f.s.hidden);
-    const int64_t row = place.quotient, j = place.remainder, hidden = f.s.hidden;
+    const Division element = divide(n, f.s.hidden);
+    const int64_t row = element.quotient, j = element.remainder, hidden = f.s.hidden;
     if (f.step >= f.s.length(row)) return;
     const float* const h = f.s.before(f.y, f.h0, row, f.step);
     float* const gates = f.gates + f.s.at(row, f.step) * f.s.gates + j;
@@ -159,8 +159,8 @@ struct GruResetStep {
 struct GruUpdateStep {
   StepForward f;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, f.s.hidden);
-    const int64_t row = place.quotient, j = place.remainder, hidden = f.s.hidden;
+    const Division element = divide(n, f.s.hidden);
+    const int64_t row = element.quotient, j = element.remainder, hidden = f.s.hidden;
     if (f.step >= f.s.length(row)) return;
     const int64_t at = f.s.at(row, f.step);
     float* const gates = f.gates + at * f.s.gates + j;
@@ -173,8 +173,8 @@ struct GruUpdateStep {
 struct RnnStep {
   StepForward f;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, f.s.hidden);
-    const int64_t row = place.quotient, j = place.remainder;
+    const Division element = divide(n, f.s.hidden);
+    const int64_t row = element.quotient, j = element.remainder;
     if (f.step >= f.s.length(row)) return;
     const int64_t at = f.s.at(row, f.step);
     const float* const h = f.s.before(f.y, f.h0, row, f.step);
@@ -205,10 +205,10 @@ struct LastState {
   const float *all, *first;
   float* last;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, s.hidden);
-    const int64_t row = place.quotient;
+    const Division element = divide(n, s.hidden);
+    const int64_t row = element.quotient;
     last[n] =
-        s.is_outside(row) ? nothing : s.before(all, first, row, s.length(row))[place.remainder];
+        s.is_outside(row) ? nothing : s.before(all, first, row, s.length(row))[element.remainder];
   }
 };
 
@@ -226,8 +226,8 @@ struct StepBackward {
 struct LstmBack {
   StepBackward b;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, b.s.hidden);
-    const int64_t row = place.quotient, j = place.remainder, hidden = b.s.hidden;
+    const Division element = divide(n, b.s.hidden);
+    const int64_t row = element.quotient, j = element.remainder, hidden = b.s.hidden;
     if (b.step >= b.s.length(row)) return;
     const int64_t at = b.s.at(row, b.step);
     const float* const gates = b.gates + at * b.s.gates + j;
@@ -243,12 +243,12 @@ struct LstmBack {
   }
 };
 
-// Of a gru, what does not depend on the place of the reset.
+// Of a gru, what does not depend on where the reset is.
 struct GruBack {
   StepBackward b;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, b.s.hidden);
-    const int64_t row = place.quotient, j = place.remainder, hidden = b.s.hidden;
+    const Division element = divide(n, b.s.hidden);
+    const int64_t row = element.quotient, j = element.remainder, hidden = b.s.hidden;
     if (b.step >= b.s.length(row)) return;
     const int64_t at = b.s.at(row, b.step);
     const float* const gates = b.gates + at * b.s.gates + j;
@@ -272,8 +272,8 @@ struct GruBack {
 struct GruScaledBack {
   StepBackward b;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, b.s.hidden);
-    const int64_t row = place.quotient, j = place.remainder, hidden = b.s.hidden;
+    const Division element = divide(n, b.s.hidden);
+    const int64_t row = element.quotient, j = element.remainder, hidden = b.s.hidden;
     if (b.step >= b.s.length(row)) return;
     const int64_t at = b.s.at(row, b.step);
     const float scaled = product_of_rows(b.recurrent_d + at * b.s.gates + 2 * hidden,
@@ -288,9 +288,9 @@ struct GruScaledBack {
 struct RnnBack {
   StepBackward b;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, b.s.hidden);
-    if (b.step >= b.s.length(place.quotient)) return;
-    const int64_t at = b.s.at(place.quotient, b.step) * b.s.hidden + place.remainder;
+    const Division element = divide(n, b.s.hidden);
+    if (b.step >= b.s.length(element.quotient)) return;
+    const int64_t at = b.s.at(element.quotient, b.step) * b.s.hidden + element.remainder;
     const float slope = b.s.relu ? RnnRelu{}.slope(b.y[at]) : RnnTanh{}.slope(b.y[at]);
     b.d[at] = (b.dh[n] + b.dy[at]) * slope;
   }
@@ -301,10 +301,10 @@ struct ThroughProduct {
   StepBackward b;
   int64_t terms;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, b.s.hidden);
-    if (b.step >= b.s.length(place.quotient)) return;
-    const float* const d = b.recurrent_d + b.s.at(place.quotient, b.step) * b.s.gates;
-    const float sum = product_of_rows(d, b.recurrent + place.remainder, terms, b.s.hidden);
+    const Division element = divide(n, b.s.hidden);
+    if (b.step >= b.s.length(element.quotient)) return;
+    const float* const d = b.recurrent_d + b.s.at(element.quotient, b.step) * b.s.gates;
+    const float sum = product_of_rows(d, b.recurrent + element.remainder, terms, b.s.hidden);
     b.dh[n] = b.direct ? sum + b.direct[n] : sum;
   }
 };
@@ -328,12 +328,12 @@ struct GradientOfWeights {
   const float *d, *x;
   float* dweights;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, s.inputs);
+    const Division element = divide(n, s.inputs);
     BlockSum sum;
     for (int64_t row = 0; row < s.rows; ++row) {
       for (int64_t t = 0; t < s.length(row); ++t) {
         const int64_t at = row * s.steps + t;
-        sum.add(d[at * s.gates + place.quotient], x[at * s.inputs + place.remainder]);
+        sum.add(d[at * s.gates + element.quotient], x[at * s.inputs + element.remainder]);
       }
     }
     dweights[n] = sum.value();
@@ -348,14 +348,14 @@ struct GradientOfRecurrent {
   const float *d, *y, *h0, *scaled;
   float* dweights;
   __device__ void operator()(int64_t n) const {
-    const Division place = divide(n, s.hidden);
+    const Division element = divide(n, s.hidden);
     BlockSum sum;
     for (int64_t row = 0; row < s.rows; ++row) {
       const int64_t length = s.length(row);
       for (int64_t t = 0; t < length; ++t) {
         const int64_t at = row * s.steps + t, step = s.reverse ? length - 1 - t : t;
         const float* const of = scaled ? scaled + at * s.hidden : s.before(y, h0, row, step);
-        sum.add(d[at * s.gates + first + place.quotient], of[place.remainder]);
+        sum.add(d[at * s.gates + first + element.quotient], of[element.remainder]);
       }
     }
     dweights[first * s.hidden + n] = sum.value();

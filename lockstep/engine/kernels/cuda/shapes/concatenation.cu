@@ -9,7 +9,7 @@ namespace {
 // `whole` elements apart.
 struct Runs {
   int64_t run, whole, before;
-  __device__ int64_t place(int64_t i) const {
+  __device__ int64_t index(int64_t i) const {
     const Division at = divide(i, run);
     return at.quotient * whole + before + at.remainder;
   }
@@ -20,7 +20,7 @@ struct Put {
   Runs runs;
   const T* part;
   T* joined;
-  __device__ void operator()(int64_t i) const { joined[runs.place(i)] = part[i]; }
+  __device__ void operator()(int64_t i) const { joined[runs.index(i)] = part[i]; }
 };
 
 template <class T>
@@ -28,7 +28,7 @@ struct Take {
   Runs runs;
   const T* joined;
   T* part;
-  __device__ void operator()(int64_t i) const { part[i] = joined[runs.place(i)]; }
+  __device__ void operator()(int64_t i) const { part[i] = joined[runs.index(i)]; }
 };
 
 // Distance in memory, in elements, of one step along `axis`.

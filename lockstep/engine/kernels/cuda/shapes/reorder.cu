@@ -31,8 +31,8 @@ __global__ void transpose_tiles(Matrices m, const From* from, To* to) {
   auto* tile = shared_memory<From>();
   const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
   const Division matrix = divide(blockIdx.x, m.row_tiles * m.column_tiles);
-  const Division place = divide(matrix.remainder, m.column_tiles);
-  const int64_t first_row = place.quotient * kTile, first_column = place.remainder * kTile;
+  const Division of_tile = divide(matrix.remainder, m.column_tiles);
+  const int64_t first_row = of_tile.quotient * kTile, first_column = of_tile.remainder * kTile;
   from += matrix.quotient * m.rows * m.columns;
   to += matrix.quotient * m.rows * m.columns;
   for (int i = y; i < kTile; i += kBlock / kTile) {

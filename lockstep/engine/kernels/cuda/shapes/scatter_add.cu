@@ -8,64 +8,66 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-// The place of a position. All are different, so every way of sorting gives one order.
-struct Placed {
-  int64_t place, position;
-  __device__ bool before(const Placed& other) const {
-    return place < other.place || (place == other.place && position < other.position);
+// The index that a position's update is added at. All pairs are different, so every way of sorting
+// gives one order.
+struct IndexedPosition {
+  int64_t index, position;
+  __device__ bool before(const IndexedPosition& other) const {
+    return index < other.index || (index == other.index && position < other.position);
   }
 };
 
-// The positions with their places; those without one, and what completes a power of two, at `size`.
-struct Place {
+// The positions with their indices; those without one, and what completes a power of two, at
+// `size`.
+struct PairPositions {
   Indices indices;
   int64_t count, size;
-  Placed* placed;
+  IndexedPosition* pairs;
   __device__ void operator()(int64_t j) const {
     const int64_t index = j < count ? indices[j] : size;
-    placed[j] = {index >= 0 && index < size ? index : size, j};
+    pairs[j] = {index >= 0 && index < size ? index : size, j};
   }
 };
 
 // A stage of a bitonic sort: compares elements `distance` apart, in runs of `run` elements that
 // ascend and descend in turn.
 struct Sort {
-  Placed* placed;
+  IndexedPosition* pairs;
   int64_t run, distance;
   __device__ void operator()(int64_t i) const {
     const int64_t first = i / distance * 2 * distance + i % distance, second = first + distance;
-    const Placed a = placed[first], b = placed[second];
+    const IndexedPosition a = pairs[first], b = pairs[second];
     const bool ascends = (first & run) == 0;
     if (b.before(a) != ascends) return;
-    placed[first] = b;
-    placed[second] = a;
+    pairs[first] = b;
+    pairs[second] = a;
   }
 };
 
-// One element of the result: the updates of its place in order.
+// One element of the result: the updates of its index in order.
 struct SumRows {
   const float* updates;
-  const Placed* placed;
+  const IndexedPosition* pairs;
   float* dst;
   SplitAxis x;
   int64_t count;
   __device__ void operator()(int64_t n) const {
     const Division column = divide(n, x.inner);
     const Division at = divide(column.quotient, x.size);
-    // The first position of the place.
+    // The first position of the index.
     int64_t first = 0, end = count;
     while (first < end) {
       const int64_t middle = first + (end - first) / 2;
-      if (placed[middle].place < at.remainder) {
+      if (pairs[middle].index < at.remainder) {
         first = middle + 1;
       } else {
         end = middle;
       }
     }
     double sum = 0;
-    for (; first < count && placed[first].place == at.remainder; ++first) {
+    for (; first < count && pairs[first].index == at.remainder; ++first) {
       sum += static_cast<double>(
-          updates[(at.quotient * count + placed[first].position) * x.inner + column.remainder]);
+          updates[(at.quotient * count + pairs[first].position) * x.inner + column.remainder]);
     }
     dst[n] = static_cast<float>(sum);
   }
@@ -105,16 +107,16 @@ int64_t sorted(const IndexedAxis& a) {
 }
 
 void scatter_rows(const IndexedAxis& a, int64_t elements, const Bound& b) {
-  auto* const placed = static_cast<Placed*>(b.scratch);
+  auto* const pairs = static_cast<IndexedPosition*>(b.scratch);
   const int64_t all = sorted(a);
   launch_each("scatter_add", all, b.stream,
-              Place{a.indices(b.reads[1]), a.count, a.x.size, placed});
+              PairPositions{a.indices(b.reads[1]), a.count, a.x.size, pairs});
   for (int64_t run = 2; run <= all; run *= 2) {
     for (int64_t distance = run / 2; distance > 0; distance /= 2) {
-      launch_each("scatter_add", all / 2, b.stream, Sort{placed, run, distance});
+      launch_each("scatter_add", all / 2, b.stream, Sort{pairs, run, distance});
     }
   }
-  launch_each("scatter_add", elements, b.stream, SumRows{b.in(0), placed, b.out(0), a.x, a.count});
+  launch_each("scatter_add", elements, b.stream, SumRows{b.in(0), pairs, b.out(0), a.x, a.count});
 }
 
 void scatter_elements(const IndexedAxis& a, int64_t elements, const Bound& b) {
@@ -130,8 +132,9 @@ void scatter_elements(const IndexedAxis& a, int64_t elements, const Bound& b) {
 Kernel scatter_add(const ScatterAddProblem& p) {
   const IndexedAxis axis = scattered_axis(p);
   const int64_t elements = p.dst.elements();
-  const size_t scratch = axis.per_element ? static_cast<size_t>(elements) * sizeof(double)
-                                          : static_cast<size_t>(sorted(axis)) * sizeof(Placed);
+  const size_t scratch = axis.per_element
+                             ? static_cast<size_t>(elements) * sizeof(double)
+                             : static_cast<size_t>(sorted(axis)) * sizeof(IndexedPosition);
   Kernel kernel;
   kernel.forward = own_pass(
       {input(0, p.updates.plain()), input(1, p.indices.plain())}, {output(0, plain_spec(p.dst))},

@@ -20,14 +20,14 @@ struct Copy {
   T* to;
   // Adjacent threads write adjacent elements, where the last loop's steps are short.
   __device__ void operator()(int64_t i) const {
-    int64_t source = 0, place = 0;
+    int64_t source = 0, target = 0;
     for (int k = axes - 1; k > 0; --k) {
       const Division at = divide(i, axis[k].size);
       source += at.remainder * axis[k].from;
-      place += at.remainder * axis[k].to;
+      target += at.remainder * axis[k].to;
       i = at.quotient;
     }
-    to[place + i * axis[0].to] = from[source + i * axis[0].from];
+    to[target + i * axis[0].to] = from[source + i * axis[0].from];
   }
 };
 

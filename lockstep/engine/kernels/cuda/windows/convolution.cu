@@ -9,7 +9,7 @@ Kernel convolution(const ConvolutionProblem& p) {
   const auto conv =
       CudnnConvolution::make({p.src.shape, p.weights, p.dst, p.window, p.groups, p.src.dtype});
   const TensorSpec bias = plain_spec(Shape{p.weights[0]});
-  const ChannelPlaces places = conv->places(conv->y());
+  const ChannelLayout layout = conv->channel_layout(conv->y());
   const bool biased = p.bias;
   Kernel kernel;
   std::vector<Operand> reads{input(0, conv->x()), input(1, conv->w())};
@@ -24,7 +24,7 @@ Kernel convolution(const ConvolutionProblem& p) {
         conv->forward(b.in(0), b.in(1), b.out(0), b.scratch, b.stream);
         if (!biased) return;
         for_elements(conv->dtype(),
-                     [&]<class T>(T) { launch_bias(places, b.in(2), b.out<T>(0), b.stream); });
+                     [&]<class T>(T) { launch_bias(layout, b.in(2), b.out<T>(0), b.stream); });
       },
       conv->scratch().forward));
   kernel.backward.push_back(with_cudnn(own_pass(
@@ -38,11 +38,11 @@ Kernel convolution(const ConvolutionProblem& p) {
         conv->weights(b.in(0), b.in(1), b.out(0), b.scratch, b.stream);
         if (!biased) return;
         for_elements(conv->dtype(), [&]<class T>(T) {
-          launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.stream);
+          launch_bias_gradient(layout, b.in<T>(1), b.out(1), b.scratch, b.stream);
         });
       },
       std::max(conv->scratch().weights,
-               biased ? bias_gradient_scratch(places, conv->dtype()) : 0))));
+               biased ? bias_gradient_scratch(layout, conv->dtype()) : 0))));
   return kernel;
 }
 

@@ -388,7 +388,7 @@ TensorSpec CudnnConvolution::diff_w() const {
   return w_.row_major() ? TensorSpec{w_.shape, DType::f32, nullptr} : channels_last(w_.shape);
 }
 
-ChannelPlaces CudnnConvolution::places(const TensorSpec& activations) const {
+ChannelLayout CudnnConvolution::channel_layout(const TensorSpec& activations) const {
   const Extents e = extents_of(activations.shape);
   return {e.outer * e.space, e.channels, format_ == CUDNN_TENSOR_NHWC ? 1 : e.space};
 }

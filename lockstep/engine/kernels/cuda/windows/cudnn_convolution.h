@@ -43,7 +43,7 @@ class CudnnConvolution {
   // Gradients of weights are f32. For bf16 or f16 operands they are first rounded to that type.
   TensorSpec diff_w() const;
   // Positions of the channels of x or y, for the bias.
-  ChannelPlaces places(const TensorSpec& activations) const;
+  ChannelLayout channel_layout(const TensorSpec& activations) const;
 
   struct Scratch {
     size_t forward = 0, data = 0, weights = 0;

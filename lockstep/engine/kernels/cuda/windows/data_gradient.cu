@@ -15,10 +15,10 @@ struct DataGradient {
   const T* gradient;
   T* result;
 
-  // The position of y whose window has its element `place` at position `at` of x along an axis; -1:
-  // none.
-  __device__ int64_t position(int axis, int64_t at, int64_t place) const {
-    const int64_t from = at + window.pad[axis] - place * window.dilation[axis];
+  // The position of y whose window has its element `element` at position `at` of x along an axis;
+  // -1: none.
+  __device__ int64_t position(int axis, int64_t at, int64_t element) const {
+    const int64_t from = at + window.pad[axis] - element * window.dilation[axis];
     if (from < 0) return -1;
     const Division d = divide(from, window.stride[axis]);
     return d.remainder == 0 && d.quotient < dy.space[axis] ? d.quotient : -1;

@@ -4,21 +4,21 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-struct Place {
+struct Coordinates {
   int64_t volume, plane, row, column, channel;
 };
-__device__ Place place_of(int64_t i, const Volumes& v) {
+__device__ Coordinates coordinates_of(int64_t i, const Volumes& v) {
   const Division pixel = divide(i, v.channels);
   const Division line = divide(pixel.quotient, v.columns);
   const Division plane = divide(line.quotient, v.rows);
   const Division volume = divide(plane.quotient, v.planes);
   return {volume.quotient, volume.remainder, plane.remainder, line.remainder, pixel.remainder};
 }
-__device__ int64_t index_of(const Place& p, const Volumes& v) {
+__device__ int64_t index_of(const Coordinates& p, const Volumes& v) {
   const int64_t line = (p.volume * v.planes + p.plane) * v.rows + p.row;
   return (line * v.columns + p.column) * v.channels + p.channel;
 }
-__device__ bool holds(const Volumes& v, const Place& p) {
+__device__ bool holds(const Volumes& v, const Coordinates& p) {
   return p.plane >= 0 && p.plane < v.planes && p.row >= 0 && p.row < v.rows && p.column >= 0 &&
          p.column < v.columns;
 }
@@ -30,7 +30,7 @@ struct Pad {
   const T* from;
   T* framed;
   __device__ void operator()(int64_t i) const {
-    Place at = place_of(i, outer);
+    Coordinates at = coordinates_of(i, outer);
     at.plane -= frame.front;
     at.row -= frame.top;
     at.column -= frame.left;
@@ -45,7 +45,7 @@ struct Crop {
   const T* framed;
   T* to;
   __device__ void operator()(int64_t i) const {
-    Place at = place_of(i, inner);
+    Coordinates at = coordinates_of(i, inner);
     at.plane += frame.front;
     at.row += frame.top;
     at.column += frame.left;

@@ -14,8 +14,8 @@ struct PooledAtMaximum {
   __device__ void operator()(int64_t i) const {
     const Division at = divide(i, results);
     const int64_t plane = at.quotient * elements;
-    const int64_t place = box.largest(x + plane, at.remainder);
-    y[i] = place < 0 ? 0.0f : values[plane + place];
+    const int64_t index = box.largest(x + plane, at.remainder);
+    y[i] = index < 0 ? 0.0f : values[plane + index];
   }
 };
 

@@ -19,7 +19,7 @@ struct Axis {
     const int64_t fit = room <= 0 ? 0 : divide(room + dilation - 1, dilation).quotient;
     return {first, fit < kernel ? fit : kernel};
   }
-  __device__ int64_t place(int64_t y, int64_t k) const { return y * stride - pad + k * dilation; }
+  __device__ int64_t input(int64_t y, int64_t k) const { return y * stride - pad + k * dilation; }
 
   // The range of outputs [first, last) whose window may contain input i.
   __device__ Range outputs(int64_t i) const {
@@ -35,8 +35,8 @@ struct Axis {
   }
 };
 
-// Position of an element in channels-last memory.
-struct Place {
+// The coordinates of an element in channels-last memory.
+struct Coordinates {
   int64_t observation, plane, row, column, channel;
 };
 
@@ -45,11 +45,14 @@ struct Geometry {
   Axis plane, row, column;
   int64_t channels;
 
-  __device__ Place input_place(int64_t i) const { return place(i, plane.in, row.in, column.in); }
-  __device__ Place output_place(int64_t i) const {
-    return place(i, plane.out, row.out, column.out);
+  __device__ Coordinates input_coordinates(int64_t i) const {
+    return coordinates(i, plane.in, row.in, column.in);
   }
-  __device__ Place place(int64_t i, int64_t planes, int64_t rows, int64_t columns) const {
+  __device__ Coordinates output_coordinates(int64_t i) const {
+    return coordinates(i, plane.out, row.out, column.out);
+  }
+  __device__ Coordinates coordinates(int64_t i, int64_t planes, int64_t rows,
+                                     int64_t columns) const {
     const Division pixel = divide(i, channels);
     const Division line = divide(pixel.quotient, columns);
     const Division slice = divide(line.quotient, rows);
@@ -62,15 +65,15 @@ struct Geometry {
 // Calls visit(index in x, index in the window) for the elements of an output's window that lie
 // inside the input, in order.
 template <class Visit>
-__device__ void for_window(const Geometry& g, const Place& at, const Visit& visit) {
+__device__ void for_window(const Geometry& g, const Coordinates& at, const Visit& visit) {
   const Axis::Range planes = g.plane.inside(at.plane), rows = g.row.inside(at.row),
                     columns = g.column.inside(at.column);
   for (int64_t o = planes.first; o < planes.last; ++o) {
-    const int64_t slice = at.observation * g.plane.in + g.plane.place(at.plane, o);
+    const int64_t slice = at.observation * g.plane.in + g.plane.input(at.plane, o);
     for (int64_t p = rows.first; p < rows.last; ++p) {
-      const int64_t line = slice * g.row.in + g.row.place(at.row, p);
+      const int64_t line = slice * g.row.in + g.row.input(at.row, p);
       for (int64_t q = columns.first; q < columns.last; ++q) {
-        visit((line * g.column.in + g.column.place(at.column, q)) * g.channels + at.channel,
+        visit((line * g.column.in + g.column.input(at.column, q)) * g.channels + at.channel,
               (o * g.row.kernel + p) * g.column.kernel + q);
       }
     }
@@ -80,7 +83,7 @@ __device__ void for_window(const Geometry& g, const Place& at, const Visit& visi
 // Calls visit(position of the output, its index in y, index of the input in its window) for the
 // outputs whose window contains an input, in order.
 template <class Visit>
-__device__ void for_outputs(const Geometry& g, const Place& at, const Visit& visit) {
+__device__ void for_outputs(const Geometry& g, const Coordinates& at, const Visit& visit) {
   const Axis::Range planes = g.plane.outputs(at.plane), rows = g.row.outputs(at.row),
                     columns = g.column.outputs(at.column);
   for (int64_t z = planes.first; z < planes.last; ++z) {
@@ -93,7 +96,7 @@ __device__ void for_outputs(const Geometry& g, const Place& at, const Visit& vis
         const int64_t q = g.column.element(at.column, x);
         if (q < 0) continue;
         const int64_t line = (at.observation * g.plane.out + z) * g.row.out + y;
-        visit(Place{at.observation, z, y, x, at.channel},
+        visit(Coordinates{at.observation, z, y, x, at.channel},
               (line * g.column.out + x) * g.channels + at.channel,
               (o * g.row.kernel + p) * g.column.kernel + q);
       }
@@ -113,7 +116,7 @@ struct MaxForward {
     // the result is that number and the gradient goes to the window's first position.
     float best = lowest<T>();
     Position position = 0;
-    for_window(g, g.output_place(i), [&](int64_t from, int64_t number) {
+    for_window(g, g.output_coordinates(i), [&](int64_t from, int64_t number) {
       const float v = value_of(x[from]);
       if (v > best) {
         best = v;
@@ -135,7 +138,7 @@ struct MaxBackward {
   T* dx;
   __device__ void operator()(int64_t i) const {
     float total = 0;
-    for_outputs(g, g.input_place(i), [&](const Place&, int64_t from, int64_t number) {
+    for_outputs(g, g.input_coordinates(i), [&](const Coordinates&, int64_t from, int64_t number) {
       if (where[from] == static_cast<Position>(number)) total += value_of(dy[from]);
     });
     dx[i] = rounded<T>(total);
@@ -145,7 +148,7 @@ struct MaxBackward {
 // Number of elements in an average.
 struct Divisor {
   bool with_padding;
-  __device__ float operator()(const Geometry& g, const Place& at) const {
+  __device__ float operator()(const Geometry& g, const Coordinates& at) const {
     if (with_padding) return static_cast<float>(g.plane.kernel * g.row.kernel * g.column.kernel);
     const Axis::Range planes = g.plane.inside(at.plane), rows = g.row.inside(at.row),
                       columns = g.column.inside(at.column);
@@ -161,7 +164,7 @@ struct AverageForward {
   const T* x;
   T* y;
   __device__ void operator()(int64_t i) const {
-    const Place at = g.output_place(i);
+    const Coordinates at = g.output_coordinates(i);
     double total = 0;
     for_window(g, at,
                [&](int64_t from, int64_t) { total += static_cast<double>(value_of(x[from])); });
@@ -177,7 +180,7 @@ struct AverageBackward {
   T* dx;
   __device__ void operator()(int64_t i) const {
     float total = 0;
-    for_outputs(g, g.input_place(i), [&](const Place& to, int64_t from, int64_t) {
+    for_outputs(g, g.input_coordinates(i), [&](const Coordinates& to, int64_t from, int64_t) {
       total += value_of(dy[from]) / divisor(g, to);
     });
     dx[i] = rounded<T>(total);
@@ -209,10 +212,10 @@ struct WindowsOfFour {
   }
 };
 
-// Thread number i's window: places count packs.
+// Thread number i's window: offsets count packs.
 struct WindowOfFour {
-  int64_t out;     // place of the result
-  int64_t in[4];   // places of the pixels
+  int64_t out;     // of the result
+  int64_t in[4];   // of the pixels
   bool inside[4];  // whether the pixels exist
   bool whole;      // whether there is a result
 

@@ -11,7 +11,7 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
       CudnnConvolution::make({p.dst, p.weights, p.src.shape, p.window, p.groups, p.src.dtype});
   const TensorSpec &src = conv->y(), &dst = conv->x();
   const TensorSpec bias = plain_spec(Shape{p.dst[1]});
-  const ChannelPlaces places = conv->places(dst);
+  const ChannelLayout layout = conv->channel_layout(dst);
   const bool biased = p.bias;
   Kernel kernel;
   std::vector<Operand> reads{input(0, src), input(1, conv->w())};
@@ -26,7 +26,7 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
         conv->data(b.in(1), b.in(0), b.out(0), b.scratch, b.stream);
         if (!biased) return;
         for_elements(conv->dtype(),
-                     [&]<class T>(T) { launch_bias(places, b.in(2), b.out<T>(0), b.stream); });
+                     [&]<class T>(T) { launch_bias(layout, b.in(2), b.out<T>(0), b.stream); });
       },
       conv->scratch().data));
   kernel.backward.push_back(with_cudnn(own_pass(
@@ -40,11 +40,11 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
         conv->weights(b.in(1), b.in(0), b.out(0), b.scratch, b.stream);
         if (!biased) return;
         for_elements(conv->dtype(), [&]<class T>(T) {
-          launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.stream);
+          launch_bias_gradient(layout, b.in<T>(1), b.out(1), b.scratch, b.stream);
         });
       },
       std::max(conv->scratch().weights,
-               biased ? bias_gradient_scratch(places, conv->dtype()) : 0))));
+               biased ? bias_gradient_scratch(layout, conv->dtype()) : 0))));
   return kernel;
 }
 
