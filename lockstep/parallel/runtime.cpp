@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/threads/left_threads.h"
 #include "lockstep/parallel/process/device_test.h"
 #include "lockstep/parallel/process/resources.h"
 #include "lockstep/parallel/process/worker_context.h"
@@ -16,6 +17,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr double kEndSeconds = 5;
 
 // Without this a program that is started with closed descriptors (`>&-`, some daemons) would have a
 // file of its own as standard output, and write its messages there.
@@ -46,6 +49,8 @@ Runtime::Runtime(int argc, char** argv) {
     if (const StartMode run = find_start_mode(argv[1])) run(argc, argv);
   }
 }
+
+Runtime::~Runtime() { wait_for_left_threads(TimeLimit(kEndSeconds)); }
 
 bool Runtime::present() { return has_runtime(); }
 

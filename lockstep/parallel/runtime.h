@@ -19,6 +19,11 @@ class Runtime {
   // descriptors to the hard limit. Ignores SIGXFSZ, so that a write beyond the file size limit is
   // an error and not a signal.
   Runtime(int argc, char** argv);
+  // Waits for threads that other destructors did not wait for any longer, such as one that answers
+  // a question to a dashboard, but at most five seconds.
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
   // Whether a Runtime exists, so that worker processes can be started.
   static bool present();
 };

@@ -18,6 +18,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/left_threads.h"
 #include "lockstep/base/time_limit.h"
 
 namespace lockstep {
@@ -273,7 +274,10 @@ TEST(WebServerEnd, WaitsForNobody) {
   server.reset();
   EXPECT_LT(seconds_since(begin), 20);  // it would be without end
   for (size_t i : {size_t{0}, size_t{1}, size_t{2}}) EXPECT_EQ(rest_of(open[i]), "");
+  // The end of the program does, with a limit.
+  EXPECT_FALSE(wait_for_left_threads(TimeLimit(0.1)));
   *shared = true;
+  EXPECT_TRUE(wait_for_left_threads(TimeLimit(60)));
 }
 
 TEST(WebServerEnd, IsAtOnceWithoutHandlers) {

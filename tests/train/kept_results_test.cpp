@@ -1,6 +1,6 @@
 // Results of frozen layers that are kept change no bit of a training, and layers that begin to
 // learn do so as if they had been frozen until then.
-#include "lockstep/train/programs/kept_results.h"
+#include "lockstep/train/programs/frozen/kept_results.h"
 
 #include <gtest/gtest.h>
 

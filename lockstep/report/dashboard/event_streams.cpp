@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/threads/left_threads.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
@@ -81,6 +82,12 @@ struct EventStreams::State {
   bool ending LOCKSTEP_GUARDED_BY(mutex) = false, done LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread thread;
 
+  // Waits until the thread has ended, and returns whether it has.
+  bool ends(const TimeLimit& limit) LOCKSTEP_EXCLUDES(mutex) {
+    MutexLock lock(mutex);
+    while (!done && !limit.reached()) ended.wait_until(mutex, limit);
+    return done;
+  }
   void run();
 };
 
@@ -99,16 +106,14 @@ EventStreams::~EventStreams() { end(); }
 void EventStreams::end() {
   if (!state_->thread.joinable()) return;
   State& s = *state_;
-  bool done = false;
   {
-    MutexLock lock(s.mutex);
+    const MutexLock lock(s.mutex);
     s.ending = true;
     s.changed.notify_all();
-    const TimeLimit limit(kStreamEndSeconds);
-    while (!s.done && !limit.reached()) s.ended.wait_until(s.mutex, limit);
-    done = s.done;
   }
-  done ? s.thread.join() : s.thread.detach();
+  const auto ended = [kept = state_](const TimeLimit& limit) { return kept->ends(limit); };
+  if (ended(TimeLimit(kStreamEndSeconds))) return s.thread.join();
+  leave_running(std::move(s.thread), ended);
 }
 
 void EventStreams::add(Descriptor socket, EventSource source) {

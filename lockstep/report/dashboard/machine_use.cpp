@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
+#include "lockstep/base/threads/left_threads.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/report/dashboard/gpu_use.h"
@@ -40,6 +41,12 @@ struct MachineUse::Gpus {
   bool started LOCKSTEP_GUARDED_BY(mutex) = false, waiting LOCKSTEP_GUARDED_BY(mutex) = false;
   bool ending LOCKSTEP_GUARDED_BY(mutex) = false, done LOCKSTEP_GUARDED_BY(mutex) = false;
 
+  // Waits until the thread has ended, and returns whether it has.
+  bool ends(const TimeLimit& limit) LOCKSTEP_EXCLUDES(mutex) {
+    MutexLock lock(mutex);
+    while (!done && !limit.reached()) ended.wait_until(mutex, limit);
+    return done;
+  }
   void work();
   double silent() const LOCKSTEP_REQUIRES(mutex) { return waiting ? seconds_now() - since : 0; }
 };
@@ -74,16 +81,17 @@ MachineUse::MachineUse(std::string gpu_library, double patience)
 MachineUse::~MachineUse() {
   Gpus& g = *gpus_;
   if (!g.thread.joinable()) return;
-  bool done = false;
   {
-    MutexLock lock(g.mutex);
+    const MutexLock lock(g.mutex);
     g.ending = true;
     g.asked.notify_all();
-    const TimeLimit limit(kGpusEndSeconds);
-    while (!g.done && !limit.reached()) g.ended.wait_until(g.mutex, limit);
-    done = g.done;
   }
-  done ? g.thread.join() : g.thread.detach();
+  const auto ended = [kept = gpus_](const TimeLimit& limit) { return kept->ends(limit); };
+  if (ended(TimeLimit(kGpusEndSeconds))) {
+    g.thread.join();
+  } else {
+    leave_running(std::move(g.thread), ended);
+  }
 }
 
 void MachineUse::refresh() {

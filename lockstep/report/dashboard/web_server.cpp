@@ -22,6 +22,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/memory_room.h"
+#include "lockstep/base/threads/left_threads.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
@@ -140,6 +141,13 @@ struct WebServer::State {
   int64_t last_number = 0;
   int accepted = 0;
   TimeLimit interval{0};
+
+  // Waits until no thread answers questions, and returns whether none does.
+  bool ends(const TimeLimit& limit) LOCKSTEP_EXCLUDES(mutex) {
+    MutexLock lock(mutex);
+    while (working > 0 && !limit.reached()) ended.wait_until(mutex, limit);
+    return working == 0;
+  }
 
   void listen_at(int wanted);
   void answer_questions();
@@ -441,26 +449,31 @@ WebServer::WebServer(int port, Handler handler, int event_interval_ms,
       ++state_->working;
     }
   } catch (const Error&) {
-    end(*state_);
+    end(state_);
     throw;
   }
 }
 
-WebServer::~WebServer() { end(*state_); }
+WebServer::~WebServer() { end(state_); }
 
-void WebServer::end(State& s) {
-  bool all = false;
+void WebServer::end(const std::shared_ptr<State>& state) {
+  State& s = *state;
   {
-    MutexLock lock(s.mutex);
+    const MutexLock lock(s.mutex);
     s.ending = true;
     s.asked.notify_all();
     ::eventfd_write(s.wake.get(), 1);
-    const TimeLimit limit(kEndSeconds);
-    while (s.working > 0 && !limit.reached()) s.ended.wait_until(s.mutex, limit);
-    all = s.working == 0;
   }
+  const auto ended = [state](const TimeLimit& limit) { return state->ends(limit); };
+  const bool all = ended(TimeLimit(kEndSeconds));
   if (s.door.joinable()) s.door.join();
-  for (std::thread& worker : s.workers) all ? worker.join() : worker.detach();
+  for (std::thread& worker : s.workers) {
+    if (all) {
+      worker.join();
+    } else {
+      leave_running(std::move(worker), ended);
+    }
+  }
   s.streams.end();
 }
 

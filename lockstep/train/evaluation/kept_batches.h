@@ -17,7 +17,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/engine/plan/plan.h"
-#include "lockstep/train/programs/kept_results.h"
+#include "lockstep/train/programs/frozen/kept_results.h"
 
 namespace lockstep {
 

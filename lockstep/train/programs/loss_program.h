@@ -13,7 +13,7 @@
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/plan/runs_in_turn.h"
 #include "lockstep/train/profile/iteration_profile.h"
-#include "lockstep/train/programs/kept_results.h"
+#include "lockstep/train/programs/frozen/kept_results.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
 #include "lockstep/train/programs/shard_summary.h"

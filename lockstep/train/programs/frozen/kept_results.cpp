@@ -1,4 +1,4 @@
-#include "lockstep/train/programs/kept_results.h"
+#include "lockstep/train/programs/frozen/kept_results.h"
 
 #include <fmt/format.h>
 
