@@ -184,7 +184,7 @@ std::optional<Credentials> keys_of_instance() {
   return parsed_keys(fetched(request, source, 3), source);
 }
 
-// Whether the profile asks for a role by other keys. A web identity comes in its own place.
+// Whether the profile asks for a role by other keys. A web identity is a source of its own.
 bool has_role(const Profile& profile) {
   return profile.settings.contains("role_arn") &&
          !profile.settings.contains("web_identity_token_file");

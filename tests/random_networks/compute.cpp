@@ -23,11 +23,14 @@ class Listener final : public Solver {
     for (const auto& p : network.parameters()) {
       sums.emplace_back(static_cast<size_t>(p.value.shape().elements()));
     }
+    never_learn_ = never_learning(network, options);
     divisors.resize(sums.size());
   }
   void update(size_t index, const IndexRange& elements, const float* sum,
               const UpdateScalars& scalars) override {
-    std::copy_n(sum, elements.count, sums[index].begin() + elements.first);
+    if (!never_learn_[index]) {
+      std::copy_n(sum, elements.count, sums[index].begin() + elements.first);
+    }
     if (elements.first == 0) divisors[index] = scalars.observations;
     solver_->update(index, elements, sum, scalars);
   }
@@ -42,6 +45,7 @@ class Listener final : public Solver {
 
  private:
   std::unique_ptr<Solver> solver_;
+  std::vector<bool> never_learn_;
 };
 
 Json layer_keys(const Network& network) {

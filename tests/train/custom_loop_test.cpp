@@ -490,7 +490,7 @@ TEST(ShardedValueAndGradient, MembersDoOtherWorkOnlyWhileTheyHaveShards) {
   EXPECT_EQ(waited[1], 0);
 }
 
-// Threads divide large gradients in update ranges.
+// Threads divide large gradients into ranges.
 TEST(ShardedValueAndGradient, OfLargeParametersByAnyThreads) {
   const Tensor x = random_tensor({40, 100}, 4), y = labels(40, 401);
   const auto gradients_by = [&](int threads) {

@@ -59,7 +59,7 @@ std::vector<std::vector<float>> updated(
   return all;
 }
 
-// Updates in update ranges by several threads have the bits of one thread, in every element and
+// Updates of ranges by several threads have the bits of one thread, in every element and
 // state.
 TEST(Updates, InUpdateRangesHaveTheBitsOfTheWhole) {
   ThreadPool pool(3);

@@ -8,30 +8,46 @@
 namespace lockstep {
 namespace {
 
-struct Left {
+struct LeftThread {
+  std::thread thread;
+  std::function<bool(const TimeLimit&)> ended;
+};
+
+struct LeftThreads {
   Mutex mutex;
-  std::vector<std::function<bool(const TimeLimit&)>> waits LOCKSTEP_GUARDED_BY(mutex);
+  std::vector<LeftThread> threads LOCKSTEP_GUARDED_BY(mutex);
 };
 
 // Never destroyed, so that it can be used at any time.
-Left& left() {
-  static Left& all = *new Left;
+LeftThreads& left() {
+  static LeftThreads& all = *new LeftThreads;
   return all;
 }
 
 }  // namespace
 
 void leave_running(std::thread thread, std::function<bool(const TimeLimit& limit)> ended) {
-  thread.detach();
   const MutexLock lock(left().mutex);
-  left().waits.push_back(std::move(ended));
+  left().threads.push_back({std::move(thread), std::move(ended)});
 }
 
 bool wait_for_left_threads(const TimeLimit& limit) {
-  const MutexLock lock(left().mutex);
-  auto& waits = left().waits;
-  while (!waits.empty() && waits.back()(limit)) waits.pop_back();
-  return waits.empty();
+  while (true) {
+    LeftThread one;
+    {
+      const MutexLock lock(left().mutex);
+      if (left().threads.empty()) return true;
+      one = std::move(left().threads.back());
+      left().threads.pop_back();
+    }
+    if (!one.ended(limit)) {
+      const MutexLock lock(left().mutex);
+      left().threads.push_back(std::move(one));
+      return false;
+    }
+    one.thread.join();  // past its last wait
+    // What it used is destroyed here, without the lock: that may leave other threads.
+  }
 }
 
 }  // namespace lockstep

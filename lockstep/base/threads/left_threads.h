@@ -8,8 +8,9 @@
 
 namespace lockstep {
 
-// Leaves a thread running. `ended` waits until the thread has ended, and returns whether it has; it
-// must be callable for the rest of the program. Thread-safe.
+// Leaves a thread running. `ended` waits until the thread has done all that may take long, and
+// returns whether it has; it is kept until then, and called without locks. Thread-safe. Only lack
+// of memory makes it throw.
 void leave_running(std::thread thread, std::function<bool(const TimeLimit& limit)> ended);
 
 // Waits for all threads that were left, and returns whether they have ended. A program calls this

@@ -24,7 +24,7 @@ inline std::vector<Value> all_outputs(const OpPtr& op, std::initializer_list<Val
   return apply_all(op, inputs);
 }
 
-// Throws the error again. The function's name replaces that of the op; a place before it stays.
+// Throws the error again. The function's name replaces that of the op; a location before it stays.
 [[noreturn]] void refuse_as(std::string_view function, const InvalidArgument& error);
 [[noreturn]] void refuse_as(std::string_view function, const Unsupported& error);
 

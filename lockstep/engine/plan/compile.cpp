@@ -58,7 +58,7 @@ class Compiler {
     }
     if (options_.sums_over_shards) {
       if (!out_.shards_together) throw InternalError("[plan] gradients have no sums over shards");
-      out_.gradient_layout.bytes = 0;
+      out_.gradient_layout.bytes = out_.gradient_layout.summed_bytes = 0;
     }
     mark_backward_results(out_);
     if (options_.unchanging != nullptr) out_.kept = kept_part_of(out_, *options_.unchanging);

@@ -88,7 +88,7 @@ class Windows final : public SumExchange {
 
  private:
   // Layout of a window: additional bytes of leaves and of the member, the way, partial sums; in
-  // that of member 0 also the sum, two slots for operands, and the update ranges.
+  // that of member 0 also the sum, two slots for operands, and the marks of the update ranges.
   SumWay& way_of(int rank) const {
     return *reinterpret_cast<SumWay*>(group_.window(rank) + member_offset_ +
                                       round_up(options_.member_bytes));

@@ -59,7 +59,7 @@ class HostUpdater final : public Updater, private GradientUser {
   std::vector<double> limit_gradients(double observations);
   std::vector<int64_t> parts() const;
   Cut cut(bool converted) const;
-  // `firsts`: the number of the first range here of each update range of the sum, then the number
+  // `firsts`: for each update range of the sum the index of its first range here, then the number
   // of all.
   Cut cut(const UnfinishedSum& sum, std::vector<size_t>& firsts) const;
   void begin(const Cut& cut);

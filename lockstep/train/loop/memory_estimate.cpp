@@ -102,6 +102,7 @@ class Estimate {
     if (options.max_epochs > 1 && changes_between_epochs(data).empty()) {
       plans.divide(frozen_parameters());
     }
+    plans.leave_out_of_sums(never_learning(network, options));
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
@@ -236,10 +237,10 @@ class Estimate {
 
   // Gradients of each thread, the sum with its slices, and subtrees that wait.
   size_t gradients() const {
-    const size_t one = plans_.front()->gradient_layout().bytes;
+    const GradientLayout& layout = plans_.front()->gradient_layout();
     const auto waiting = std::min<size_t>(
         ranges_.size() / 2, static_cast<size_t>(std::bit_width(ranges_.size())) + threads_);
-    return one * (threads_ + 3 + waiting) + parameters_;
+    return layout.bytes * threads_ + layout.summed_bytes * (3 + waiting) + parameters_;
   }
 
   // Of a mean observation.

@@ -12,7 +12,8 @@ namespace lockstep {
 // same time.
 class GradientSums {
  public:
-  // `sums` is host memory of layout.bytes, which must outlive this object.
+  // `sums` is host memory of layout.summed_bytes, which must outlive this object. Sums of
+  // parameters that lie after them are not there: they may be neither converted nor read.
   GradientSums(const GradientLayout& layout, float* sums);
 
   size_t size() const { return copies_.size(); }

@@ -66,6 +66,14 @@ int64_t first_learning_epoch(const std::string& parameter, const TrainingOptions
   return first;
 }
 
+std::vector<bool> never_learning(const Network& network, const TrainingOptions& options) {
+  std::vector<bool> never;
+  for (const Parameter& p : network.parameters()) {
+    never.push_back(first_learning_epoch(p.name, options) == UpdateScalars::kNeverLearns);
+  }
+  return never;
+}
+
 void try_updates(Device device, const TrainingOptions& options) {
   if (options.average_decay > 0 && !device.is_cpu()) {
     throw Unsupported("[training] average_decay is supported only on the CPU",

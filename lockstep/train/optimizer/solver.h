@@ -77,7 +77,8 @@ class Solver {
   virtual ~Solver() = default;
   // Updates elements of parameter number `index` of the solver's network, in row-major order.
   // `gradient_sum` is f32, one number for each of these elements, on the parameter's device, where
-  // the work is added to the default stream.
+  // the work is added to the default stream. It is not read, and may be invalid, for a parameter
+  // that does not learn in this iteration.
   virtual void update(size_t index, const IndexRange& elements, const float* gradient_sum,
                       const UpdateScalars& scalars) = 0;
   // The scalars of that update, for code that updates all parameters at once.
@@ -106,6 +107,8 @@ void check_unfreezing(const Network& network, const TrainingOptions& options);
 
 // The first epoch (from 1) in which a parameter learns, or UpdateScalars::kNeverLearns.
 int64_t first_learning_epoch(const std::string& parameter, const TrainingOptions& options);
+// By parameter: whether it never learns.
+std::vector<bool> never_learning(const Network& network, const TrainingOptions& options);
 
 // Runs empty updates on a device. Throws Unsupported if the device cannot compute the options'
 // solver or gradient threshold.

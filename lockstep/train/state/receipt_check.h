@@ -32,7 +32,7 @@ class ReceiptDamage : public DataError {
 std::string receipt_text(const ReceiptLine& line);
 
 // The inverse of receipt_text(). Throws DataError for text that receipt_text() would not write; the
-// message ("it has no loss") follows a place. Does not check the numbers and digests themselves.
+// message ("it has no loss") follows a location. Does not check the numbers and digests themselves.
 ReceiptLine parse_receipt_line(std::string_view text);
 
 // The line of population statistics as text, and the inverse, as above. It must follow `lines`.

@@ -30,7 +30,7 @@ struct CategoryEmbedding : CategoryEmbeddingOptions {
   Value build(LayerBuilder& layer, Value x) const {
     check(x);
     std::vector<Value> numbers, vectors;
-    int64_t next = 0;  // the first feature that has no place yet
+    int64_t next = 0;  // the first feature that is not taken yet
     for (size_t i = 0; i < first.size(); ++i) {
       const int64_t end = first[i] + categories[i];
       if (first[i] > next) numbers.push_back(features_of(x, next, first[i]));

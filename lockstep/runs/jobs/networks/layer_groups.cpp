@@ -18,6 +18,8 @@ using nlohmann::ordered_json;
 
 constexpr int deepest_group = 16;
 constexpr const char* group_input = "group_input";
+// Of a layer's number while its group is expanded: no field of a layer can have this name.
+constexpr const char* kNumberKey = "\1number";
 
 // The names that are visible inside one repetition of a group.
 struct Scope {
@@ -85,12 +87,12 @@ class Expander {
       std::string name;
       do name = type + "_" + std::to_string(++numbers[type]);
       while (taken_.contains(name));
-      renamed_[layer["number"].get<int64_t>()] = name;
+      renamed_[layer[kNumberKey].get<int64_t>()] = name;
       layer["name"] = name;
     }
     ordered_json list = ordered_json::array();
     for (ordered_json& layer : layers_) {
-      layer.erase("number");
+      layer.erase(kNumberKey);
       if (layer.contains("inputs")) {
         for (ordered_json& input : layer["inputs"]) input = settle(input.get<std::string>());
       }
@@ -260,7 +262,7 @@ class Expander {
       }
       layer["inputs"] = std::move(inputs);
     }
-    layer["number"] = number;
+    layer[kNumberKey] = number;
     // Until all names are known, a layer without a name is referred to by its number.
     last_ = given.empty() ? std::string(1, '\0') + std::to_string(number)
                           : layer["name"].get<std::string>();

@@ -17,12 +17,10 @@ LossProgram::LossProgram(Network& network, const TrainingOptions& options,
       keeping_(std::move(keeping)),
       kept_(keeping_.memory, keeping_.inputs ? keeping_.observations : 0) {
   if (options.freeze.empty()) return;
-  std::vector<bool> never;
   for (const Parameter& p : network.parameters()) {
     first_epochs_.push_back(first_learning_epoch(p.name, options));
-    never.push_back(first_epochs_.back() == UpdateScalars::kNeverLearns);
   }
-  plans_.leave_out_of_sums(std::move(never));
+  plans_.leave_out_of_sums(never_learning(network, options));
   freeze_for(1);
 }
 

@@ -260,9 +260,10 @@ void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters
   for (int64_t element = 0; element < kWinogradElements; ++element) {
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t begin = vectors * part / parts, of = vectors * (part + 1) / parts - begin;
-      const int64_t tiles = (filters + most_filters(of) - 1) / most_filters(of);
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t f = filters * tile / tiles, some = filters * (tile + 1) / tiles - f;
+      const int64_t register_tiles = (filters + most_filters(of) - 1) / most_filters(of);
+      for (int64_t i = 0; i < register_tiles; ++i) {
+        const int64_t f = filters * i / register_tiles;
+        const int64_t some = filters * (i + 1) / register_tiles - f;
         kMultiply<T>[some - 1][of - 1](
             m.images + element * m.each.images + begin * lanes, m.each.channels,
             m.gradients + element * m.each.gradients + f * d_step, d_step, steps, begins,

@@ -9,7 +9,7 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// Elements of an index that are summed at a time, in the first cache.
+// Elements at one index that are summed at a time, in the first cache.
 constexpr int64_t kColumnsOfRows = 512;
 // Columns whose sums at all indices are kept at a time.
 constexpr int64_t kColumnsOfElements = 16;
