@@ -44,7 +44,7 @@
       const {axis, smoothing} = this.choices, logs = [...new Set(series.map(one => one.log))];
       const [, unit, name] = this.unit(logs);
       chart.options.x = axis === "time" ? name + " since the start" : axis;
-      const positions = new Map(logs.map(log => [log, log.position(axis, unit)]));
+      const positions = new Map(logs.map(log => [log, log.positionOn(axis, unit)]));
       chart.set(series.map(one => ({...one, x: axis === "iteration" ? one.x : this.along(one, positions.get(one.log), axis, unit),
         y: one.smooth ? smooth(one.y, smoothing) : one.y})), epochs.map(([begin, epoch]) => [logs.length ? positions.get(logs[0])(begin - .5) : begin, epoch]));
     }

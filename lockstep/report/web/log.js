@@ -101,7 +101,7 @@
       return knots;
     }
     // Where an iteration is on an axis: "iteration", "epoch", or "time" in units of these seconds.
-    position(axis, unit) {
+    positionOn(axis, unit) {
       if (axis === "epoch") return along(this.epochKnots());
       if (axis !== "time") return iteration => iteration;
       const at = along(this.timeKnots());
