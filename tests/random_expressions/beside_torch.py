@@ -363,6 +363,7 @@ def main():
     if options.only is not None:
         options.first, options.count = options.only, 1
     torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # as in Lockstep, subnormal numbers are zero
     if options.plants:
         return find_plants(options)
     counts, used, finds = collections.Counter(), collections.Counter(), 0
