@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/graph/differentiate.h"
 #include "lockstep/engine/graph/kernel_gradient.h"
@@ -100,13 +101,21 @@ GradientLayout gradient_layout_of(const DifferentiatedGraph& differentiated,
       }
     }
   }
-  for (auto& entry : layout.entries) {
-    entry.offset = layout.bytes;
-    layout.bytes += (entry.spec.bytes() + 63) / 64 * 64;
-    check_allocatable(layout.bytes);
-  }
-  layout.summed_bytes = layout.bytes;
+  arrange(layout, std::vector<bool>(parameters.size(), false));
   return layout;
+}
+
+void arrange(GradientLayout& layout, const std::vector<bool>& left_out) {
+  layout.bytes = 0;
+  for (const bool last : {false, true}) {
+    for (size_t p = 0; p < layout.entries.size(); ++p) {
+      if (left_out.at(p) != last) continue;
+      layout.entries[p].offset = layout.bytes;
+      layout.bytes += round_up(layout.entries[p].spec.bytes());
+      check_allocatable(layout.bytes);
+    }
+    if (!last) layout.summed_bytes = layout.bytes;
+  }
 }
 
 bool sums_over_shards_possible(const DifferentiatedGraph& differentiated,

@@ -30,6 +30,10 @@ GradientLayout gradient_layout_of(const DifferentiatedGraph& graph,
                                   std::span<const kernels::Kernel> kernels,
                                   const std::vector<Shape>& parameters);
 
+// Places the gradients one after another, each at a multiple of 64 bytes. Those of the parameters
+// with `true` come last and are not summed over shards. Throws Error if they cannot be allocated.
+void arrange(GradientLayout& layout, const std::vector<bool>& left_out);
+
 // Whether all kernels promise Kernel::rows_apart, all passes for parameters, and no others, have
 // sums over shards, and each of the `parameters` is the operand of at most one op. `kernels`: by
 // node.

@@ -6,12 +6,12 @@
 
 #include "lockstep/base/counted.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/inputs/sequences.h"
 #include "lockstep/engine/nn/layers/normalized_values.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/metrics/metric.h"
+#include "lockstep/engine/plan/derivatives.h"
 #include "lockstep/engine/plan/kept_part.h"
 #include "lockstep/parallel/reduce/tree.h"
 
@@ -35,20 +35,6 @@ void check_lengths(const MiniBatch& batch, const RowsOf& inputs, const RowsOf& t
                           counted(inputs.length(i), "step", "steps") + ", but " +
                           std::to_string(targets.length(i)) + " " + name);
   }
-}
-
-// The same gradients, of which some lie after the others and are not summed.
-GradientLayout moved_to_end(GradientLayout layout, const std::vector<bool>& some) {
-  size_t offset = 0;
-  for (const bool last : {false, true}) {
-    for (size_t p = 0; p < layout.entries.size(); ++p) {
-      if (some.at(p) != last) continue;
-      layout.entries[p].offset = offset;
-      offset += round_up(layout.entries[p].spec.bytes());
-    }
-    if (!last) layout.summed_bytes = offset;
-  }
-  return layout;
 }
 
 }  // namespace
@@ -75,8 +61,8 @@ std::shared_ptr<const Plan> ShardPlans::plan(const ShardShape& shape) {
                 std::count(reached.begin(), reached.end(), false) == 0;
     const auto left_out = std::ranges::count(left_out_, true);
     if (!together_ && left_out > 0 && left_out < std::ssize(left_out_)) {
-      layout_ = moved_to_end(layout_, left_out_);
-      made = compiled(shape, false);
+      arrange(layout_, left_out_);
+      made = compiled(shape, false);  // again: whether shards are together is known only now
     }
   }
   if (!first_) first_ = made;
