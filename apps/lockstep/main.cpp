@@ -11,7 +11,7 @@
 #include "apps/lockstep/memory_reserve.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/memory_room.h"
-#include "lockstep/base/threads/left_threads.h"
+#include "lockstep/base/threads/limited_thread.h"
 #include "lockstep/parallel/runtime.h"
 
 namespace lockstep::command {

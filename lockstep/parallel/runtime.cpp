@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "lockstep/base/numeric/arithmetic.h"
-#include "lockstep/base/threads/left_threads.h"
+#include "lockstep/base/threads/limited_thread.h"
 #include "lockstep/parallel/process/device_test.h"
 #include "lockstep/parallel/process/resources.h"
 #include "lockstep/parallel/process/worker_context.h"

@@ -18,7 +18,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
-#include "lockstep/base/threads/left_threads.h"
+#include "lockstep/base/threads/limited_thread.h"
 #include "lockstep/base/time_limit.h"
 
 namespace lockstep {

@@ -9,9 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/threads/left_threads.h"
+#include "lockstep/base/threads/limited_thread.h"
 #include "lockstep/base/threads/mutex.h"
-#include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
 
 namespace lockstep {
@@ -76,18 +75,12 @@ struct EventStreams::State {
   size_t most = 0;
   std::function<void()> before;
   mutable Mutex mutex;
-  ConditionVariable changed, ended;
+  ConditionVariable changed;
   std::vector<OpenStream> fresh LOCKSTEP_GUARDED_BY(mutex);
   size_t open LOCKSTEP_GUARDED_BY(mutex) = 0;  // with those in `fresh`
-  bool ending LOCKSTEP_GUARDED_BY(mutex) = false, done LOCKSTEP_GUARDED_BY(mutex) = false;
-  std::thread thread;
+  bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
+  LimitedThread thread;
 
-  // Waits until the thread has ended, and returns whether it has.
-  bool ends(const TimeLimit& limit) LOCKSTEP_EXCLUDES(mutex) {
-    MutexLock lock(mutex);
-    while (!done && !limit.reached()) ended.wait_until(mutex, limit);
-    return done;
-  }
   void run();
 };
 
@@ -98,7 +91,7 @@ EventStreams::EventStreams(int interval_ms, std::function<void()> before_each_in
   state_->patience = patience;
   state_->most = most;
   state_->before = std::move(before_each_interval);
-  state_->thread = quiet_thread([state = state_] { state->run(); });
+  state_->thread = LimitedThread([state = state_] { state->run(); });
 }
 
 EventStreams::~EventStreams() { end(); }
@@ -111,9 +104,7 @@ void EventStreams::end() {
     s.ending = true;
     s.changed.notify_all();
   }
-  const auto ended = [kept = state_](const TimeLimit& limit) { return kept->ends(limit); };
-  if (ended(TimeLimit(kStreamEndSeconds))) return s.thread.join();
-  leave_running(std::move(s.thread), ended);
+  s.thread.join(TimeLimit(kStreamEndSeconds));
 }
 
 void EventStreams::add(Descriptor socket, EventSource source) {
@@ -165,10 +156,6 @@ void EventStreams::State::run() {
     const MutexLock lock(mutex);
     open = streams.size() + fresh.size();
   }
-  streams.clear();
-  const MutexLock lock(mutex);
-  done = true;
-  ended.notify_all();
 }
 
 }  // namespace lockstep

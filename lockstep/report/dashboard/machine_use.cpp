@@ -11,8 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
-#include "lockstep/base/threads/left_threads.h"
-#include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/base/threads/limited_thread.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/report/dashboard/gpu_use.h"
 
@@ -32,21 +31,15 @@ struct MachineUse::Gpus {
 
   const std::string library;
   const double patience;
-  std::thread thread;
+  LimitedThread thread;
 
   mutable Mutex mutex;
-  ConditionVariable asked, ended;
+  ConditionVariable asked;
   std::string read LOCKSTEP_GUARDED_BY(mutex) = "[]";  // as JSON
   double since LOCKSTEP_GUARDED_BY(mutex) = 0;         // when it was asked
   bool started LOCKSTEP_GUARDED_BY(mutex) = false, waiting LOCKSTEP_GUARDED_BY(mutex) = false;
-  bool ending LOCKSTEP_GUARDED_BY(mutex) = false, done LOCKSTEP_GUARDED_BY(mutex) = false;
+  bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
 
-  // Waits until the thread has ended, and returns whether it has.
-  bool ends(const TimeLimit& limit) LOCKSTEP_EXCLUDES(mutex) {
-    MutexLock lock(mutex);
-    while (!done && !limit.reached()) ended.wait_until(mutex, limit);
-    return done;
-  }
   void work();
   double silent() const LOCKSTEP_REQUIRES(mutex) { return waiting ? seconds_now() - since : 0; }
 };
@@ -70,9 +63,6 @@ void MachineUse::Gpus::work() {
     read = std::move(text);
     waiting = false;
   }
-  const MutexLock lock(mutex);
-  done = true;
-  ended.notify_all();
 }
 
 MachineUse::MachineUse(std::string gpu_library, double patience)
@@ -86,12 +76,7 @@ MachineUse::~MachineUse() {
     g.ending = true;
     g.asked.notify_all();
   }
-  const auto ended = [kept = gpus_](const TimeLimit& limit) { return kept->ends(limit); };
-  if (ended(TimeLimit(kGpusEndSeconds))) {
-    g.thread.join();
-  } else {
-    leave_running(std::move(g.thread), ended);
-  }
+  g.thread.join(TimeLimit(kGpusEndSeconds));
 }
 
 void MachineUse::refresh() {
@@ -102,7 +87,7 @@ void MachineUse::refresh() {
     const MutexLock gpus_lock(gpus_->mutex);
     if (!std::exchange(gpus_->started, true)) {
       try {
-        gpus_->thread = quiet_thread([gpus = gpus_] { gpus->work(); });
+        gpus_->thread = LimitedThread([gpus = gpus_] { gpus->work(); });
       } catch (const Error&) {  // shown without GPUs
       }
     }

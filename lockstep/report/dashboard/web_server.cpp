@@ -22,7 +22,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/memory_room.h"
-#include "lockstep/base/threads/left_threads.h"
+#include "lockstep/base/threads/limited_thread.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
@@ -128,12 +128,11 @@ struct WebServer::State {
   EventStreams streams;
 
   Mutex mutex;
-  ConditionVariable asked, ended;
+  ConditionVariable asked;
   std::deque<Question> questions LOCKSTEP_GUARDED_BY(mutex);
   std::vector<std::pair<int64_t, Reply>> replies LOCKSTEP_GUARDED_BY(mutex);
   bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
-  int working LOCKSTEP_GUARDED_BY(mutex) = 0;
-  std::vector<std::thread> workers;
+  std::vector<LimitedThread> workers;
   std::thread door;
 
   // Of the door's thread.
@@ -141,13 +140,6 @@ struct WebServer::State {
   int64_t last_number = 0;
   int accepted = 0;
   TimeLimit interval{0};
-
-  // Waits until no thread answers questions, and returns whether none does.
-  bool ends(const TimeLimit& limit) LOCKSTEP_EXCLUDES(mutex) {
-    MutexLock lock(mutex);
-    while (working > 0 && !limit.reached()) ended.wait_until(mutex, limit);
-    return working == 0;
-  }
 
   void listen_at(int wanted);
   void answer_questions();
@@ -205,9 +197,6 @@ void WebServer::State::answer_questions() {
     replies.emplace_back(question.number, std::move(made));
     ::eventfd_write(wake.get(), 1);
   }
-  const MutexLock lock(mutex);
-  --working;
-  ended.notify_all();
 }
 
 Reply WebServer::State::answer(const WebRequest& request) const {
@@ -444,36 +433,26 @@ WebServer::WebServer(int port, Handler handler, int event_interval_ms,
   try {
     state_->door = quiet_thread([state = state_.get()] { state->serve(); });
     for (int i = 0; i < kThreads; ++i) {
-      state_->workers.push_back(quiet_thread([state = state_] { state->answer_questions(); }));
-      const MutexLock lock(state_->mutex);
-      ++state_->working;
+      state_->workers.push_back(LimitedThread([state = state_] { state->answer_questions(); }));
     }
   } catch (const Error&) {
-    end(state_);
+    end(*state_);
     throw;
   }
 }
 
-WebServer::~WebServer() { end(state_); }
+WebServer::~WebServer() { end(*state_); }
 
-void WebServer::end(const std::shared_ptr<State>& state) {
-  State& s = *state;
+void WebServer::end(State& s) {
   {
     const MutexLock lock(s.mutex);
     s.ending = true;
     s.asked.notify_all();
     ::eventfd_write(s.wake.get(), 1);
   }
-  const auto ended = [state](const TimeLimit& limit) { return state->ends(limit); };
-  const bool all = ended(TimeLimit(kEndSeconds));
+  const TimeLimit limit(kEndSeconds);
   if (s.door.joinable()) s.door.join();
-  for (std::thread& worker : s.workers) {
-    if (all) {
-      worker.join();
-    } else {
-      leave_running(std::move(worker), ended);
-    }
-  }
+  for (LimitedThread& worker : s.workers) worker.join(limit);
   s.streams.end();
 }
 

@@ -65,7 +65,7 @@ class WebServer {
 
  private:
   struct State;
-  static void end(const std::shared_ptr<State>& state);
+  static void end(State& state);
   std::shared_ptr<State> state_;  // shared with its threads
 };
 
