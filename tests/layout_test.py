@@ -23,7 +23,7 @@ COMPONENTS = [
                          "kernels/backends", "kernels/cpu", "kernels/cuda", "kernels/self_test",
                          "kernels", "graph", "autograd", "ops", "plan", "nn", "formats"]),
     ("lockstep/data", ["images", "datastores", "batches"]),
-    ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "clusters", "pool", "."]),
+    ("lockstep/parallel", ["messages", "process", "comm", "reduce", "pool", "remote", "clusters", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "iteration", "evaluation", "loop", "workers", "."]),
     ("lockstep/runs", ["sources", "jobs", "folders", "store", "cloud_clusters", "batch", ".", "sweeps", "folds"]),

@@ -8,7 +8,9 @@
 
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/limited_thread.h"
+#include "lockstep/parallel/pool_hosts.h"
 #include "lockstep/parallel/process/device_test.h"
+#include "lockstep/parallel/process/host_support.h"
 #include "lockstep/parallel/process/resources.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/parallel/process/worker_start.h"
@@ -37,6 +39,7 @@ Runtime::Runtime(int argc, char** argv) {
   open_standard_descriptors();
   begin_ordinary_arithmetic();
   set_has_runtime();
+  detail::set_host_support(&pool_hosts());
   // With SIGXFSZ ignored, a write beyond the file size limit fails with an error, as on a full
   // disk.
   signal(SIGXFSZ, SIG_IGN);

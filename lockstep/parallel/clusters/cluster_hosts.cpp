@@ -401,8 +401,8 @@ std::string cluster_hosts_script(const std::string& cluster) {
                    indexes_to(profile.nodes), profile.nodes);
 }
 
-void start_on_cluster(detail::ProcessPoolOptions& options) {
-  if (!options.launch.starts_with(launch_word)) return;
+std::shared_ptr<HostStarter> make_host_starter(detail::ProcessPoolOptions& options) {
+  if (!options.launch.starts_with(launch_word)) return nullptr;
   const std::string cluster = options.launch.substr(launch_word.size());
   const ClusterProfile profile = read_cluster_profile(cluster);
   int64_t size = 0;
@@ -413,7 +413,7 @@ void start_on_cluster(detail::ProcessPoolOptions& options) {
   for (auto& variable : profile.variables()) options.environment.push_back(std::move(variable));
   if (options.address.empty()) options.address = profile.address;
   options.ports = profile.ports;
-  options.starter = std::make_shared<ClusterHosts>(cluster, profile, size);
+  return std::make_shared<ClusterHosts>(cluster, profile, size);
 }
 
 }  // namespace lockstep

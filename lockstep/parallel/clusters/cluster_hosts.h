@@ -57,8 +57,8 @@ class ClusterHosts final : public HostStarter {
   std::unique_ptr<State> state_;
 };
 
-// For a pool with the launch "cluster NAME": sets what starts its hosts, their variables and ports.
-// Does nothing for another launch.
-void start_on_cluster(detail::ProcessPoolOptions& options);
+// For a pool with the launch "cluster NAME": makes what starts its hosts, and sets their variables
+// and ports. Null for another launch.
+std::shared_ptr<HostStarter> make_host_starter(detail::ProcessPoolOptions& options);
 
 }  // namespace lockstep

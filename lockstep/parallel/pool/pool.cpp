@@ -8,8 +8,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/process/host_support.h"
 #include "lockstep/parallel/process/worker_context.h"
 
 namespace lockstep {
@@ -49,21 +49,13 @@ std::shared_ptr<detail::PoolCore> make_cluster_pool(const PoolOptions& options) 
         "[pool] workers and threads of a pool on a cluster are those of its profile",
         "leave workers, threads and threads_per_worker as they are");
   }
-  const ClusterLayout layout = cluster_layout(options.cluster);
-  detail::ProcessPoolOptions own{.workers = static_cast<int>(layout.workers),
-                                 .threads = static_cast<int>(layout.threads),
-                                 .grace = options.grace,
-                                 .memory_bytes = options.memory_bytes,
-                                 .environment = options.environment};
-  for (const std::string& host : layout.hosts) {
-    const size_t colon = host.rfind(':');
-    own.hosts.push_back({host.substr(0, colon), std::stoi(host.substr(colon + 1))});
-  }
-  own.launch = layout.launch;
-  own.address = layout.address;
-  auto core = detail::make_process_pool(own);
+  detail::ClusterPool pool = detail::host_support().cluster_pool(options.cluster);
+  pool.options.grace = options.grace;
+  pool.options.memory_bytes = options.memory_bytes;
+  pool.options.environment = options.environment;
+  auto core = detail::make_process_pool(pool.options);
   try {
-    for (const std::string& path : layout.attach) attach_to(*core, path);
+    for (const std::string& path : pool.attach) attach_to(*core, path);
   } catch (...) {
     core->stop();
     throw;

@@ -15,10 +15,10 @@
 #include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/pool/task.h"
 #include "lockstep/parallel/process/function.h"
+#include "lockstep/parallel/process/host_memory.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/parallel/process/worker_end.h"
-#include "lockstep/parallel/remote/host_memory.h"
 
 namespace lockstep {
 

@@ -2,14 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
-
-namespace lockstep {
-class HostStarter;
-}
 
 namespace lockstep::detail {
 
@@ -27,12 +22,12 @@ struct ProcessPoolOptions {
   // Hosts in order of the workers' indexes; empty: all on this machine. A pool with hosts keeps its
   // size.
   std::vector<PoolHost> hosts = {};
-  // See HostProcessOptions; "": its default. Or "cluster NAME": by the profile of a cluster.
+  // The command that starts the hosts, or how they join; "": by ssh. Or "cluster NAME": by the
+  // profile of a cluster.
   std::string launch = {};
-  std::shared_ptr<HostStarter> starter = {};  // set by make_process_pool() for a cluster
-  std::string ports = {};                     // range of ports; "": of LOCKSTEP_PORTS
+  std::string ports = {};  // range of ports; "": of LOCKSTEP_PORTS
   // This machine's address or network interface, for the hosts; "": on the route to the first one.
   std::string address = {};
-  bool same_processor = false;  // see HostProcessOptions
+  bool same_processor = false;  // refuse hosts whose processor is of another model
 };
 }  // namespace lockstep::detail

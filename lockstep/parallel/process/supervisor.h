@@ -1,5 +1,5 @@
 // The supervisor of a pool's worker processes: a thread that starts them, ends them and detects
-// their ends. LocalSupervisor does so on this machine, RemoteHosts (remote/remote_hosts.h) on
+// their ends. LocalSupervisor does so on this machine, a RemoteSupervisor (host_support.h) on
 // others; both report in the same way.
 #pragma once
 

@@ -11,8 +11,10 @@
 namespace lockstep::detail {
 
 RemoteHosts::RemoteHosts(SharedMemory& memory, const SharedRange& bell,
-                         const ProcessPoolOptions& options, SupervisorEvents events)
-    : state_(std::make_unique<RemoteHostsState>(memory, bell, options, std::move(events))) {
+                         const ProcessPoolOptions& options, std::shared_ptr<HostStarter> starter,
+                         SupervisorEvents events)
+    : state_(std::make_unique<RemoteHostsState>(memory, bell, options, std::move(starter),
+                                                std::move(events))) {
   RemoteHostsState& s = *state_;
   for (const auto& host : options.hosts) {
     if (!host.name.empty()) s.statuses.push_back({.name = host.name});
@@ -39,7 +41,7 @@ void RemoteHosts::begin() {
     }
   });
   // A scheduler's refusal is thrown where the pool is opened.
-  if (s.options.starter) s.begun.get_future().get();
+  if (s.starter) s.begun.get_future().get();
 }
 
 void RemoteHosts::stop() {
@@ -82,6 +84,11 @@ void RemoteHosts::belongs_to(int host, const SharedRange& range) {
   state_->owners[range.offset] = host;
 }
 
+std::optional<std::string> RemoteHosts::share(const std::string& path) {
+  if (!state_->starter) return std::nullopt;
+  return state_->starter->share(path);
+}
+
 int RemoteHosts::host_of(int slot) const {
   const auto i = static_cast<size_t>(slot);
   return i < state_->host_of_slot.size() ? state_->host_of_slot[i] : 0;
@@ -99,7 +106,7 @@ HostStatus RemoteHosts::status(int host) const {
 }
 
 std::string RemoteHosts::waits_for() const {
-  if (state_->options.starter) return state_->options.starter->waits_for();
+  if (state_->starter) return state_->starter->waits_for();
   constexpr std::string_view join = "join ";
   if (!state_->options.launch.starts_with(join)) return "";
   const MutexLock lock(state_->mutex);

@@ -3,37 +3,38 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/parallel/process/host_support.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/slot_memory.h"
 #include "lockstep/parallel/process/supervisor.h"
-#include "lockstep/parallel/remote/host_memory.h"
+
+namespace lockstep {
+class HostStarter;
+}
 
 namespace lockstep::detail {
 
 struct RemoteHostsState;
 
-// Thread-safe. Its worker numbers lie above those of the pool's local supervisor.
-class RemoteHosts final : public Supervisor, public HostMemory {
+class RemoteHosts final : public RemoteSupervisor {
  public:
-  // `bell`: the range of the pool's bell. The memory must outlive it. Throws InvalidArgument for
-  // invalid hosts.
+  // `bell`: the range of the pool's bell. The memory must outlive it. If there is a starter, it has
+  // the hosts started; the launch is then not used. Throws InvalidArgument for invalid hosts.
   RemoteHosts(SharedMemory& memory, const SharedRange& bell, const ProcessPoolOptions& options,
-              SupervisorEvents events);
+              std::shared_ptr<HostStarter> starter, SupervisorEvents events);
   ~RemoteHosts() override;
 
   void begin() override;
   void start(const SlotTicket& ticket) override;
   void kill(uint32_t worker, const std::string& reason) override;
   void stop() override;
-  // Whether the worker with this index runs on another host.
-  bool far(int slot) const { return host_of(slot) > 0; }
-  // Must be called after writing to a slot's ring of orders, or making room in its ring of reports.
-  void ring(const SharedRange& slot);
-  // The region was freed on this machine.
-  void forget(const SharedRange& range);
+  void ring(const SharedRange& slot) override;
+  void forget(const SharedRange& range) override;
+  std::optional<std::string> share(const std::string& path) override;
 
   int host_of(int slot) const override;
   int local_rank_of(int slot) const override;

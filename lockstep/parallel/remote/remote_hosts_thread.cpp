@@ -66,16 +66,17 @@ struct Host {
   std::set<size_t> slots = {};     // offsets
 };
 
-HostProcessOptions process_options(const ProcessPoolOptions& options, const std::string& address) {
+HostProcessOptions process_options(const RemoteHostsState& state) {
+  const ProcessPoolOptions& options = state.options;
   HostProcessOptions o;
   if (!options.launch.empty()) o.launch = options.launch;
   o.environment = options.environment;
-  o.starter = options.starter;
+  o.starter = state.starter;
   if (!options.ports.empty()) {
     o.ports = parse_ports(options.ports, "\"ports\"");
     o.environment.emplace_back("LOCKSTEP_PORTS", options.ports);
   }
-  o.address = address;
+  o.address = state.address;
   o.same_processor = options.same_processor;
   if (const char* const folder = std::getenv("LOCKSTEP_KEY_FOLDER")) o.key_folder = folder;
   if (o.launch.starts_with("join ")) o.start_limit = kJoinLimit;
@@ -85,8 +86,7 @@ HostProcessOptions process_options(const ProcessPoolOptions& options, const std:
 // The body of the thread.
 class HostLine {
  public:
-  explicit HostLine(RemoteHostsState& state)
-      : s_(state), processes_(process_options(state.options, state.address)) {
+  explicit HostLine(RemoteHostsState& state) : s_(state), processes_(process_options(state)) {
     for (const auto& host : s_.options.hosts) {
       if (!host.name.empty()) hosts_.push_back({.name = host.name, .workers = host.workers});
     }
@@ -441,7 +441,7 @@ class HostLine {
 
 }  // namespace
 
-std::string own_address(const ProcessPoolOptions& options) {
+std::string own_address(const ProcessPoolOptions& options, bool has_starter) {
   // An address, or the name of an interface, which has neither a dot nor a colon.
   if (options.address.find_first_of(".:") != std::string::npos) return options.address;
   if (!options.address.empty()) return address_of_interface(options.address);
@@ -449,7 +449,7 @@ std::string own_address(const ProcessPoolOptions& options) {
     if (*interface != 0) return address_of_interface(interface);
   }
   // Nothing listens beyond the loopback unless an address or a host says so.
-  if (options.starter || options.launch.starts_with("join ")) return "127.0.0.1";
+  if (has_starter || options.launch.starts_with("join ")) return "127.0.0.1";
   for (const auto& host : options.hosts) {
     if (host.name.empty()) continue;
     try {

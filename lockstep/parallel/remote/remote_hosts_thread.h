@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,10 +17,11 @@
 
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/parallel/process/host_memory.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/supervisor.h"
 #include "lockstep/parallel/remote/agent_messages.h"
-#include "lockstep/parallel/remote/host_memory.h"
+#include "lockstep/parallel/remote/host_starter.h"
 
 namespace lockstep::detail {
 
@@ -47,17 +49,24 @@ struct HostRequest {
 };
 using Request = std::variant<StartRequest, KillRequest, HostRequest>;
 
-// This machine's address as seen by the hosts. Throws InvalidArgument if it cannot be determined.
-std::string own_address(const ProcessPoolOptions& options);
+// This machine's address as seen by the hosts, which come by themselves if there is a starter.
+// Throws InvalidArgument if it cannot be determined.
+std::string own_address(const ProcessPoolOptions& options, bool has_starter);
 
 struct RemoteHostsState {
   RemoteHostsState(SharedMemory& m, const SharedRange& b, const ProcessPoolOptions& o,
-                   SupervisorEvents e)
-      : memory(m), bell(b), options(o), events(std::move(e)), address(own_address(options)) {}
+                   std::shared_ptr<HostStarter> h, SupervisorEvents e)
+      : memory(m),
+        bell(b),
+        options(o),
+        starter(std::move(h)),
+        events(std::move(e)),
+        address(own_address(options, starter != nullptr)) {}
 
   SharedMemory& memory;
   const SharedRange bell;
   const ProcessPoolOptions options;
+  const std::shared_ptr<HostStarter> starter;  // or null
   const SupervisorEvents events;
   const std::string address;
   const Descriptor asked{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};

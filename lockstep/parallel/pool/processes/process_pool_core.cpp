@@ -3,16 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/parallel/clusters/cluster_hosts.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/resources.h"
 #include "lockstep/parallel/process/worker_context.h"
-#include "lockstep/parallel/remote/host_starter.h"
 
 namespace lockstep::detail {
 namespace {
@@ -33,9 +32,9 @@ ProcessSlots::ProcessSlots(const ProcessPoolOptions& options)
       bell_(*std::launder(reinterpret_cast<Bell*>(bell_memory_.get()))) {
   try {
     resize(options.workers);
-    memory_.on_free([this](const SharedRange& range) { hosts_.forget(range); });
+    if (hosts_) memory_.on_free([this](const SharedRange& range) { hosts_->forget(range); });
     supervisor_.begin();
-    hosts_.begin();
+    if (hosts_) hosts_->begin();
     report_thread_ = quiet_thread([this] { take_reports(); });
   } catch (...) {
     stop();
@@ -124,13 +123,14 @@ bool ProcessSlots::post(Slot& slot, const Bytes& message) {
 
 void ProcessSlots::open_slot(int index) {
   auto slot = std::make_unique<Slot>(memory_, index);
-  if (hosts_.far(index)) {
-    slot->far = [this, range = slot->range] { hosts_.ring(range); };
-    hosts_.belongs_to(hosts_.host_of(index), slot->range);
+  if (far(index)) {
+    slot->far = [this, range = slot->range] { hosts_->ring(range); };
+    hosts_->belongs_to(hosts_->host_of(index), slot->range);
   }
   for (const auto& [name, path] : files()) send_file(*slot, name);
   const bool spin = wanted_ * options_.threads < available_cores();
-  const SlotTicket ticket{slot->range, bell_range_, index, hosts_.local_rank_of(index), spin};
+  const int rank = hosts_ ? hosts_->local_rank_of(index) : index;
+  const SlotTicket ticket{slot->range, bell_range_, index, rank, spin};
   supervisor_of(index).start(ticket);
   by_index_[index] = slot.get();
   by_offset_[slot->range.offset] = slot.get();
@@ -144,7 +144,7 @@ void ProcessSlots::end_process(Slot& slot, const std::string& reason) {
 }
 
 Supervisor& ProcessSlots::supervisor_of(int index) {
-  if (hosts_.far(index)) return hosts_;
+  if (far(index)) return *hosts_;
   return supervisor_;
 }
 
@@ -153,14 +153,15 @@ void ProcessSlots::file_came(const std::string& name) {
 }
 
 void ProcessSlots::share_file(const std::string& name, const std::string& path) {
-  if (!options_.starter) return;
+  if (!hosts_) return;
   {
     const MutexLock lock(mutex);
     if (shared_files_.count(name) > 0) return;
   }
-  std::string copy = options_.starter->share(path);
+  std::optional<std::string> copy = hosts_->share(path);
+  if (!copy) return;
   const MutexLock lock(mutex);
-  shared_files_.emplace(name, std::move(copy));
+  shared_files_.emplace(name, *std::move(copy));
 }
 
 void ProcessSlots::send_file(Slot& slot, const std::string& name) {
@@ -341,6 +342,11 @@ SupervisorEvents ProcessSlots::reports() {
   };
 }
 
+std::unique_ptr<RemoteSupervisor> ProcessSlots::make_hosts() {
+  if (options_.hosts.empty() && options_.launch.empty()) return nullptr;
+  return host_support().make_supervisor(memory_, bell_range_, options_, reports());
+}
+
 ProcessPoolOptions ProcessSlots::own_options() const {
   ProcessPoolOptions own = options_;
   if (!options_.hosts.empty()) own.workers = 0;
@@ -364,9 +370,7 @@ std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options) {
                    .threads = options.threads,
                    .hosts = join ? 0 : elsewhere,
                    .joining = join ? elsewhere : 0});
-  ProcessPoolOptions own = options;
-  start_on_cluster(own);
-  return std::make_shared<ProcessSlots>(own);
+  return std::make_shared<ProcessSlots>(options);
 }
 
 }  // namespace lockstep::detail

@@ -14,10 +14,10 @@
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/processes/restarts.h"
 #include "lockstep/parallel/pool/processes/worker_slot.h"
+#include "lockstep/parallel/process/host_support.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/slot_memory.h"
 #include "lockstep/parallel/process/supervisor.h"
-#include "lockstep/parallel/remote/remote_hosts.h"
 
 namespace lockstep::detail {
 
@@ -32,7 +32,7 @@ class ProcessSlots final : public PoolCore {
   bool send_to(int index, uint64_t queue, std::span<const std::byte> message,
                const TimeLimit& limit) override;
   bool send_to(const TaskPtr& task, uint64_t queue, std::span<const std::byte> message) override;
-  HostMemory* hosts() override { return options_.hosts.empty() ? nullptr : &hosts_; }
+  HostMemory* hosts() override { return options_.hosts.empty() ? nullptr : hosts_.get(); }
   int64_t strangers() const override { return strangers_.load(); }
   SharedMemory& memory() override { return memory_; }
   void room() override { bell_.ring(); }
@@ -106,10 +106,14 @@ class ProcessSlots final : public PoolCore {
   SupervisorEvents reports();
   // The supervisor of the worker with this index.
   Supervisor& supervisor_of(int index);
+  // Whether the worker with this index runs on another host.
+  bool far(int index) const { return hosts_ && hosts_->far(index); }
+  // The supervisor of the workers on other hosts, or null. Completes options_.
+  std::unique_ptr<RemoteSupervisor> make_hosts();
   // Options of the local supervisor: the workers of this machine.
   ProcessPoolOptions own_options() const;
 
-  const ProcessPoolOptions options_;
+  ProcessPoolOptions options_;  // const after hosts_ is made
   SharedMemory memory_{"lockstep-pool"};
   SharedRange bell_range_;
   SharedRegion bell_memory_;
@@ -129,8 +133,8 @@ class ProcessSlots final : public PoolCore {
   // Offsets of slots on other hosts that have reports, or room for orders.
   Mutex rung_mutex_;
   std::vector<size_t> rung_ LOCKSTEP_GUARDED_BY(rung_mutex_);
+  const std::unique_ptr<RemoteSupervisor> hosts_ = make_hosts();  // before own_options()
   LocalSupervisor supervisor_{memory_, own_options(), reports()};
-  RemoteHosts hosts_{memory_, bell_range_, options_, reports()};
   std::thread report_thread_;
 };
 

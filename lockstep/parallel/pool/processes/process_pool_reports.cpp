@@ -271,7 +271,7 @@ void ProcessSlots::stop_slots() {
     const MutexUnlock unlocked(mutex);
     if (report_thread_.joinable()) report_thread_.join();
     supervisor_.stop();
-    hosts_.stop();
+    if (hosts_) hosts_->stop();
     memory_.on_free(nullptr);
   }
   for (const auto& slot : slots_) drain_messages(*slot);
