@@ -51,10 +51,11 @@ endfunction()
 # -O3. The floating-point options do not differ, so the bits do not differ either.
 set(lockstep_cold_code
     "base/(field|suggest|text|toml/)"
+    "cluster/"
     "engine/formats/"
     "engine/kernels/(backends|self_test)/|engine/kernels/(loading|cpu/table)\\."
     "engine/nn/(architectures/|formulas/|layers/|loss|network_analysis|network_json)"
-    "parallel/(clusters|process|remote)/"
+    "parallel/process/"
     "report/"
     "runs/"
     "storage/"

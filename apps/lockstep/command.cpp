@@ -12,7 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/parallel/clusters/tool.h"
+#include "lockstep/cluster/slurm/tool.h"
 #include "lockstep/report/terminal.h"
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/storage/s3_files.h"

@@ -12,7 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/threads/limited_thread.h"
-#include "lockstep/parallel/runtime.h"
+#include "lockstep/cluster/runtime.h"
 
 namespace lockstep::command {
 namespace {

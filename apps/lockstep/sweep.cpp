@@ -12,7 +12,7 @@
 #include "apps/lockstep/train.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/parallel/clusters/cluster_hosts.h"
+#include "lockstep/cluster/slurm/cluster_hosts.h"
 #include "lockstep/report/pages/sweep_page.h"
 #include "lockstep/report/sweep_display.h"
 #include "lockstep/report/terminal.h"

@@ -20,7 +20,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/text.h"
-#include "lockstep/parallel/clusters/cluster_hosts.h"
+#include "lockstep/cluster/slurm/cluster_hosts.h"
 #include "lockstep/report/charts.h"
 #include "lockstep/report/dashboard/dashboard.h"
 #include "lockstep/report/pages/run_page.h"

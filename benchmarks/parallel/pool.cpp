@@ -23,7 +23,7 @@
 #include <zmq.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/runtime.h"
+#include "lockstep/cluster/runtime.h"
 
 namespace {
 

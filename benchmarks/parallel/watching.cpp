@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/os/file.h"
-#include "lockstep/parallel/runtime.h"
+#include "lockstep/cluster/runtime.h"
 #include "lockstep/report/pages/run_page.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/train/records/training_start.h"

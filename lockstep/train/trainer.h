@@ -130,7 +130,7 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
 //   TrainingProblem problem = call();
 //   TrainingResult result = train(call, problem.network, problem.data, {.workers = 4});
 //
-// The program must have a Runtime (see parallel/runtime.h). If a pool of processes is open, the
+// The program must have a Runtime (see cluster/runtime.h). If a pool of processes is open, the
 // training is a task of its first workers: options.workers.count of them, or all if there are
 // fewer. Loads of missing workers are ignored; if no load remains, all workers have the same load.
 // The workers do nothing else until the training ends, so an observer must not wait for other tasks

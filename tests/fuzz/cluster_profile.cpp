@@ -1,11 +1,11 @@
 // Profiles of clusters, which users give to one another. What the checks let through is written
 // into the script that Slurm gets.
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 
 #include <sstream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/cluster/slurm/slurm.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
 

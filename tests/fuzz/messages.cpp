@@ -4,11 +4,11 @@
 #include <variant>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/remote/agent_messages.h"
+#include "lockstep/cluster/remote/join.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/pool/block_members.h"
 #include "lockstep/parallel/process/worker_context.h"
-#include "lockstep/parallel/remote/agent_messages.h"
-#include "lockstep/parallel/remote/join.h"
 #include "lockstep/train/workers/worker_messages.h"
 #include "tests/fuzz/target.h"
 

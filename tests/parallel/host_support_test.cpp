@@ -29,7 +29,7 @@ std::string refusal_without_support(Make make) {
   return "(nothing was thrown)";
 }
 
-TEST(HostSupport, IsNeededForOtherHostsAlone) {
+TEST(HostSupport, IsNeededForHostsAndClusters) {
   const WithoutHostSupport without;
   const std::string refusal =
       "[pool] this program cannot have workers on other hosts; "

@@ -1,5 +1,5 @@
 // Requests to join a job, and guests of the control channel.
-#include "lockstep/parallel/remote/join.h"
+#include "lockstep/cluster/remote/join.h"
 
 #include <gtest/gtest.h>
 

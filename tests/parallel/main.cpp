@@ -1,7 +1,7 @@
 // The worker processes of these tests also run this executable.
 #include <gtest/gtest.h>
 
-#include "lockstep/parallel/runtime.h"
+#include "lockstep/cluster/runtime.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 // libzmq leaks a few bytes when a peer is refused because the key check has ended.

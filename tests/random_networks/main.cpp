@@ -7,7 +7,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/runtime.h"
+#include "lockstep/cluster/runtime.h"
 #include "lockstep/runs/jobs/networks/network_text.h"
 #include "tests/random_networks/compute.h"
 #include "tests/random_networks/generator.h"

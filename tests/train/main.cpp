@@ -1,7 +1,7 @@
 // The worker processes of these tests also run this executable.
 #include <gtest/gtest.h>
 
-#include "lockstep/parallel/runtime.h"
+#include "lockstep/cluster/runtime.h"
 
 int main(int argc, char** argv) {
   const lockstep::Runtime runtime(argc, argv);

@@ -16,7 +16,7 @@
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 #include "lockstep/runs/batch/batch_job.h"
 #include "lockstep/runs/batch/batch_start.h"
 #include "lockstep/runs/run.h"

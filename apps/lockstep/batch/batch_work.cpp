@@ -13,7 +13,7 @@
 #include "apps/lockstep/train.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/addresses.h"
-#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/cluster/slurm/slurm.h"
 #include "lockstep/runs/batch/batch_job.h"
 #include "lockstep/runs/batch/batch_process.h"
 #include "lockstep/runs/sweeps/job_sweep.h"

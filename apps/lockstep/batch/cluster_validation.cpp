@@ -13,7 +13,7 @@
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 #include "lockstep/parallel/pool/spmd.h"
 
 namespace lockstep::command {

@@ -13,7 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/text.h"
-#include "lockstep/parallel/clusters/login_node.h"
+#include "lockstep/cluster/login/login_node.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/storage/object_store.h"
 #include "lockstep/train/state/fingerprint.h"

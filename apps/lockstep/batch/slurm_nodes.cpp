@@ -11,8 +11,8 @@
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/clusters/slurm.h"
-#include "lockstep/parallel/clusters/tool.h"
+#include "lockstep/cluster/slurm/slurm.h"
+#include "lockstep/cluster/slurm/tool.h"
 
 namespace lockstep::command {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 
 namespace lockstep::command {
 

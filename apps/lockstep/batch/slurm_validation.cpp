@@ -19,9 +19,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json/json_text.h"
 #include "lockstep/base/os/file.h"
-#include "lockstep/parallel/clusters/node_executable.h"
-#include "lockstep/parallel/clusters/slurm.h"
-#include "lockstep/parallel/clusters/tool.h"
+#include "lockstep/cluster/slurm/node_executable.h"
+#include "lockstep/cluster/slurm/slurm.h"
+#include "lockstep/cluster/slurm/tool.h"
 #include "lockstep/runs/batch/batch_job.h"
 #include "lockstep/train/state/fingerprint.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "apps/lockstep/batch/validation_steps.h"
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 
 namespace lockstep::command {
 

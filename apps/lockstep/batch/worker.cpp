@@ -3,7 +3,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/remote/join.h"
+#include "lockstep/cluster/remote/join.h"
 
 namespace lockstep::command {
 namespace {

@@ -7,10 +7,10 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 #include "lockstep/engine/nn/formulas/formula_functions.h"
 #include "lockstep/engine/nn/layer.h"
 #include "lockstep/engine/nn/metrics/metric.h"
-#include "lockstep/parallel/clusters/cluster_profile.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/options/solver_info.h"
 

@@ -8,7 +8,7 @@
 //
 // Before the first use of a GPU its kernels are tested there, in a child process, for at most a
 // minute; the verdict is kept in the user's folder. What has not passed is refused with what was
-// seen. A program needs a Runtime (parallel/runtime.h) for the test, or `lockstep verify-device`
+// seen. A program needs a Runtime (cluster/runtime.h) for the test, or `lockstep verify-device`
 // has run before.
 #pragma once
 

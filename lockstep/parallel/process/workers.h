@@ -29,7 +29,7 @@ struct WorkerOptions {
 // may be >= `workers`, for workers that were added later. Thread-safe.
 std::vector<int> cores_of_worker(int local_rank, int workers, int threads);
 
-// An event of a worker, or of a remote agent (remote/host_processes.h).
+// An event of a worker, or of a remote agent (cluster/remote/host_processes.h).
 struct WorkerEvent {
   enum class Kind {
     message,  // a message of an agent

@@ -6,7 +6,7 @@
 
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/file_lock.h"
-#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/cluster/slurm/slurm.h"
 #include "lockstep/runs/batch/batch_job.h"
 #include "lockstep/runs/folders/run_folder.h"
 

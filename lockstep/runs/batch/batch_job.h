@@ -38,7 +38,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 #include "lockstep/runs/batch/batch.h"
 
 namespace lockstep {

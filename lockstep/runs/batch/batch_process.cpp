@@ -14,7 +14,7 @@
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/cluster/slurm/slurm.h"
 #include "lockstep/runs/batch/batch_files.h"
 #include "lockstep/runs/batch/executable_copy.h"
 

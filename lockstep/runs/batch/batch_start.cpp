@@ -25,8 +25,8 @@
 #include "lockstep/base/os/variable.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/clusters/slurm.h"
-#include "lockstep/parallel/clusters/tool.h"
+#include "lockstep/cluster/slurm/slurm.h"
+#include "lockstep/cluster/slurm/tool.h"
 #include "lockstep/parallel/process/spawn.h"
 #include "lockstep/runs/batch/batch_files.h"
 

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/profile_checks.h"
+#include "lockstep/cluster/profiles/profile_checks.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/remote/host_process.h"
+#include "lockstep/cluster/remote/host_process.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/own_executable.h"
-#include "lockstep/parallel/remote/agent_process.h"
+#include "lockstep/cluster/remote/agent_process.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/runtime.h"
+#include "lockstep/cluster/runtime.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -8,14 +8,14 @@
 
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/limited_thread.h"
-#include "lockstep/parallel/pool_hosts.h"
+#include "lockstep/cluster/pool_hosts.h"
+#include "lockstep/cluster/remote/agent_process.h"
+#include "lockstep/cluster/start_mode.h"
 #include "lockstep/parallel/process/device_test.h"
 #include "lockstep/parallel/process/host_support.h"
 #include "lockstep/parallel/process/resources.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/parallel/process/worker_start.h"
-#include "lockstep/parallel/remote/agent_process.h"
-#include "lockstep/parallel/start_mode.h"
 
 namespace lockstep {
 namespace {

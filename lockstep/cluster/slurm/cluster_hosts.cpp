@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/cluster_hosts.h"
+#include "lockstep/cluster/slurm/cluster_hosts.h"
 
 #include <algorithm>
 #include <atomic>
@@ -15,11 +15,11 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/clusters/hosts_folder.h"
-#include "lockstep/parallel/clusters/node_executable.h"
-#include "lockstep/parallel/clusters/slurm.h"
-#include "lockstep/parallel/clusters/tool.h"
-#include "lockstep/parallel/remote/agent_process.h"
+#include "lockstep/cluster/remote/agent_process.h"
+#include "lockstep/cluster/slurm/hosts_folder.h"
+#include "lockstep/cluster/slurm/node_executable.h"
+#include "lockstep/cluster/slurm/slurm.h"
+#include "lockstep/cluster/slurm/tool.h"
 
 namespace lockstep {
 namespace {

@@ -13,12 +13,12 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/cluster/remote/agent_messages.h"
+#include "lockstep/cluster/remote/agent_process.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/supervisor.h"
-#include "lockstep/parallel/remote/agent_messages.h"
-#include "lockstep/parallel/remote/agent_process.h"
 
 namespace lockstep::detail {
 namespace {

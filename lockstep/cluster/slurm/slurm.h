@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 
 namespace lockstep {
 

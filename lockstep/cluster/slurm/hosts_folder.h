@@ -8,8 +8,8 @@
 #include <string>
 
 #include "lockstep/base/os/file_lock.h"
-#include "lockstep/parallel/clusters/cluster_profile.h"
-#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
+#include "lockstep/cluster/slurm/slurm.h"
 
 namespace lockstep {
 

@@ -1,10 +1,10 @@
-#include "lockstep/parallel/pool_hosts.h"
+#include "lockstep/cluster/pool_hosts.h"
 
 #include <utility>
 
-#include "lockstep/parallel/clusters/cluster_hosts.h"
+#include "lockstep/cluster/remote/remote_hosts.h"
+#include "lockstep/cluster/slurm/cluster_hosts.h"
 #include "lockstep/parallel/process/host_support.h"
-#include "lockstep/parallel/remote/remote_hosts.h"
 
 namespace lockstep {
 namespace {

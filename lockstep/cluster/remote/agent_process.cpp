@@ -1,4 +1,4 @@
-#include "lockstep/parallel/remote/agent_process.h"
+#include "lockstep/cluster/remote/agent_process.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,9 +15,9 @@
 #include "lockstep/base/os/addresses.h"
 #include "lockstep/base/os/build_id.h"
 #include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/cluster/remote/join.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/worker_context.h"
-#include "lockstep/parallel/remote/join.h"
 
 namespace lockstep {
 namespace {

@@ -1,12 +1,12 @@
-#include "lockstep/parallel/remote/remote_hosts.h"
+#include "lockstep/cluster/remote/remote_hosts.h"
 
 #include <algorithm>
 #include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/quiet_thread.h"
-#include "lockstep/parallel/remote/host_starter.h"
-#include "lockstep/parallel/remote/remote_hosts_thread.h"
+#include "lockstep/cluster/remote/host_starter.h"
+#include "lockstep/cluster/remote/remote_hosts_thread.h"
 
 namespace lockstep::detail {
 

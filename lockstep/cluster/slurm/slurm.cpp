@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/slurm.h"
+#include "lockstep/cluster/slurm/slurm.h"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/variable.h"
-#include "lockstep/parallel/clusters/profile_checks.h"
-#include "lockstep/parallel/clusters/tool.h"
+#include "lockstep/cluster/profiles/profile_checks.h"
+#include "lockstep/cluster/slurm/tool.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/remote/join.h"
+#include "lockstep/cluster/remote/join.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,8 +16,8 @@
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/host_name.h"
 #include "lockstep/base/os/processor.h"
+#include "lockstep/cluster/remote/agent_process.h"
 #include "lockstep/parallel/messages/serialize.h"
-#include "lockstep/parallel/remote/agent_process.h"
 
 namespace lockstep {
 namespace {

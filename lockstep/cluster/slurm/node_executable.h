@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/bytes.h"
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/login_node.h"
+#include "lockstep/cluster/login/login_node.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/own_executable.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/clusters/fetched_folder.h"
-#include "lockstep/parallel/clusters/tool.h"
+#include "lockstep/cluster/login/fetched_folder.h"
+#include "lockstep/cluster/slurm/tool.h"
 #include "lockstep/parallel/process/child_process.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/node_executable.h"
+#include "lockstep/cluster/slurm/node_executable.h"
 
 #include <filesystem>
 #include <system_error>

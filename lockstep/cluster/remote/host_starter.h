@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/parallel/remote/join.h"
+#include "lockstep/cluster/remote/join.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/hosts_folder.h"
+#include "lockstep/cluster/slurm/hosts_folder.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

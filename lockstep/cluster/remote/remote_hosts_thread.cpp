@@ -1,4 +1,4 @@
-#include "lockstep/parallel/remote/remote_hosts_thread.h"
+#include "lockstep/cluster/remote/remote_hosts_thread.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,9 +9,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/addresses.h"
+#include "lockstep/cluster/remote/host_processes.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/process_pool_options.h"
-#include "lockstep/parallel/remote/host_processes.h"
 
 namespace lockstep::detail {
 namespace {

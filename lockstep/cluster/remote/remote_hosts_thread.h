@@ -17,11 +17,11 @@
 
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/cluster/remote/agent_messages.h"
+#include "lockstep/cluster/remote/host_starter.h"
 #include "lockstep/parallel/process/host_memory.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/supervisor.h"
-#include "lockstep/parallel/remote/agent_messages.h"
-#include "lockstep/parallel/remote/host_starter.h"
 
 namespace lockstep::detail {
 

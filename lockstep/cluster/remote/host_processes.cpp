@@ -1,4 +1,4 @@
-#include "lockstep/parallel/remote/host_processes.h"
+#include "lockstep/cluster/remote/host_processes.h"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -16,15 +16,15 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/variable.h"
+#include "lockstep/cluster/remote/agent_process.h"
+#include "lockstep/cluster/remote/host_process.h"
+#include "lockstep/cluster/remote/host_starter.h"
+#include "lockstep/cluster/remote/join.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/messages/strangers.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/worker_context.h"
-#include "lockstep/parallel/remote/agent_process.h"
-#include "lockstep/parallel/remote/host_process.h"
-#include "lockstep/parallel/remote/host_starter.h"
-#include "lockstep/parallel/remote/join.h"
 
 namespace lockstep {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
+#include "lockstep/cluster/remote/host_starter.h"
 #include "lockstep/parallel/process/process_pool_options.h"
-#include "lockstep/parallel/remote/host_starter.h"
 
 namespace lockstep {
 

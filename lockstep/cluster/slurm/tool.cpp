@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/tool.h"
+#include "lockstep/cluster/slurm/tool.h"
 
 #include <fcntl.h>
 #include <poll.h>

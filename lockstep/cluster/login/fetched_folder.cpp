@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/fetched_folder.h"
+#include "lockstep/cluster/login/fetched_folder.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/clusters/cluster_profile.h"
+#include "lockstep/cluster/profiles/cluster_profile.h"
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/base/toml/toml_tree.h"
-#include "lockstep/parallel/clusters/profile_checks.h"
+#include "lockstep/cluster/profiles/profile_checks.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/start_mode.h"
+#include "lockstep/cluster/start_mode.h"
 
 #include <map>
 #include <string>
