@@ -26,8 +26,8 @@ COMPONENTS = [
     ("lockstep/parallel", ["messages", "process", "comm", "reduce", "pool"]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "iteration", "evaluation", "loop", "workers", "."]),
-    ("lockstep/cluster", ["profiles", "remote", "slurm", "login", "."]),
-    ("lockstep/runs", ["sources", "jobs", "folders", "store", "cloud_clusters", "batch", ".", "sweeps", "folds"]),
+    ("lockstep/cluster", ["profiles", "remote", "slurm", "login", "clouds", "."]),
+    ("lockstep/runs", ["sources", "jobs", "folders", "store", "batch", ".", "sweeps", "folds"]),
     ("lockstep/report", [".", "tensorboard", "pages", "dashboard"]),
     ("apps/lockstep", [".", "documents", "data", "models", "runs", "batch"]),
 ]

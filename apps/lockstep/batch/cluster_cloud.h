@@ -4,8 +4,8 @@
 #include <string>
 
 #include "apps/lockstep/command_line.h"
-#include "lockstep/runs/cloud_clusters/aws_config.h"
-#include "lockstep/runs/cloud_clusters/job_set.h"
+#include "lockstep/cluster/clouds/aws_config.h"
+#include "lockstep/cluster/clouds/job_set.h"
 
 namespace lockstep::command {
 

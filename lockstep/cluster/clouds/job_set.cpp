@@ -1,11 +1,11 @@
-#include "lockstep/runs/cloud_clusters/job_set.h"
+#include "lockstep/cluster/clouds/job_set.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/runs/cloud_clusters/checked_words.h"
+#include "lockstep/cluster/clouds/checked_words.h"
 
 namespace lockstep {
 namespace {

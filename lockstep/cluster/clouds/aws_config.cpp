@@ -1,9 +1,9 @@
-#include "lockstep/runs/cloud_clusters/aws_config.h"
+#include "lockstep/cluster/clouds/aws_config.h"
 
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/runs/cloud_clusters/checked_words.h"
+#include "lockstep/cluster/clouds/checked_words.h"
 
 namespace lockstep {
 namespace {
