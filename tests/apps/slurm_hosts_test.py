@@ -178,7 +178,7 @@ class SlurmHosts(SlurmTest):
         self.jobs_end(5)
 
     def test_a_pool_of_a_program(self):
-        program = pathlib.Path(COMMAND).parent.parent / "tests" / "parallel_test"
+        program = pathlib.Path(COMMAND).parent.parent / "tests" / "cluster_test"
         done = subprocess.run([program, "--gtest_filter=ClusterPool.*"], cwd=self.folder, text=True,
                               env={**self.environment(), "LOCKSTEP_TEST_CLUSTER": "lab"},
                               capture_output=True, timeout=120)

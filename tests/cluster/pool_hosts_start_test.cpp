@@ -7,8 +7,8 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/cluster/host_pools.h"
 #include "tests/data/support.h"
-#include "tests/parallel/host_pools.h"
 
 namespace lockstep {
 namespace {

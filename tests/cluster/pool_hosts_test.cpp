@@ -15,7 +15,7 @@
 #include "lockstep/parallel/pool/message_inbox.h"
 #include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/parallel/pool/task_context.h"
-#include "tests/parallel/host_pools.h"
+#include "tests/cluster/host_pools.h"
 #include "tests/parallel/network.h"
 
 namespace lockstep {
